@@ -88,8 +88,8 @@ class Fetched(FetchedData, Job):
         given = {k: v for k, v in vars(args).items() if v is not None}
         self._retain, self._image, self.writable = args.retain, args.image, args.writable
         self._wanted = VolumeArgs(**only(given, VolumeArgs.fields))
-        scheme = args.storage_uri.partition("://")[0] if isinstance(args.storage_uri, str) else ""
-        source = self.classes.get(scheme, sources.DataSource)(**without(given, *args.shipped))
+        own = without(given, *args.shipped)
+        source = self._source_class(own)(**own)
         self.where = f'{type(self).__name__}("{args.resource_name}")'
         self.label = args.resource_name
         self.consumers: list[TrainJobArgs] = []
@@ -103,6 +103,15 @@ class Fetched(FetchedData, Job):
         )
         self.path = self._of_volume("path")
         self.volume = self._of_volume("name")
+
+    def _source_class(self, given: Mapping[str, Any]) -> type[sources.DataSource]:
+        """Return the class with the fields of the scheme; of an Output, the class that has all given fields."""
+        uri = given.get("storage_uri")
+        if isinstance(uri, str):
+            return self.classes.get(uri.partition("://")[0], sources.DataSource)
+        own = given.keys() - sources.DataSource.fields
+        fitting = [each for each in self.classes.values() if own and own <= {*each.fields}]
+        return next(iter(fitting), sources.DataSource)
 
     def _of_volume(self, name: str) -> pulumi.Output[str]:
         """Return an output of the volume, known in a preview, otherwise when the fetch has succeeded."""
@@ -145,6 +154,7 @@ class Fetched(FetchedData, Job):
         if job.cluster and is_folder(uri):
             packed = dataset_configmap.pack(uri, read_ignore_patterns(spec[self.kind]))
         problems = [*self._source_problems(source, resolved, job, image), *(packed.problems if packed else ())]
+        problems += self._wanted.output_problems(claim)
         result = result.add(StepResult(problems=problems, warnings=source.given_twice()), resolved=resolved)
         if result.problems:
             return result
@@ -210,6 +220,8 @@ class Fetched(FetchedData, Job):
         wrong = plaintext_secrets.problems(document, "") + source_problems(document)
         wrong = merge_problems(wrong, none_problems("TrainJob.spec.initializer.dataset", document, ""))
         problems = [*resolved.problems, *(replace(p, where=source.place(p.where)) for p in wrong)]
+        if isinstance(self.storage_uri, pulumi.Output):
+            problems += source.scheme_problems(document["storageUri"])
         if job.cluster and image is None:
             problems += sources.upstream_problems(document["storageUri"])
         return problems
@@ -265,7 +277,8 @@ class DatasetInitializer(Fetched):
         writable: Whether jobs may change the data; default: False, they mount it read-only.
         size: Size of the claim as a quantity; default: 20Gi. Ignored on this machine.
         storage_class: StorageClass; default: that of the cluster. Ignored on this machine.
-        access_mode: Access mode; default: ReadWriteOnce, or ReadWriteMany if more than one node mounts the volume.
+        access_mode: Access mode; default: ReadWriteOnce, or ReadWriteMany if a job mounts the volume on more than one node. Jobs
+            that run at the same time on different nodes need ReadWriteMany as well.
         image: Image that fetches it in a cluster; default: Trainer's initializer, for `file://` the image of the first
             TrainJob that mounts it.
         target: `Local(...)` or `Kubernetes(...)`; default: `trainer:target` of the stack, else Local.
@@ -298,7 +311,8 @@ class ModelInitializer(Fetched):
         writable: Whether jobs may change the model; default: False, they mount it read-only.
         size: Size of the claim as a quantity; default: 20Gi. Ignored on this machine.
         storage_class: StorageClass; default: that of the cluster. Ignored on this machine.
-        access_mode: Access mode; default: ReadWriteOnce, or ReadWriteMany if more than one node mounts the volume.
+        access_mode: Access mode; default: ReadWriteOnce, or ReadWriteMany if a job mounts the volume on more than one node. Jobs
+            that run at the same time on different nodes need ReadWriteMany as well.
         image: Image that fetches it in a cluster; default: Trainer's initializer, for `file://` the image of the first
             TrainJob that mounts it.
         target: `Local(...)` or `Kubernetes(...)`; default: `trainer:target` of the stack, else Local.

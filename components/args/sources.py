@@ -49,8 +49,7 @@ class DataSource(Args):
         uri = self.storage_uri
         if uri is None:
             found.append(Problem("storage_uri", "is required"))
-        elif isinstance(uri, str) and self.scheme and not uri.startswith(self.scheme):
-            found.append(Problem("storage_uri", f"must start with {self.scheme}, not {hide_credentials(uri)!r}"))
+        found += self.scheme_problems(uri)
         for name in ("secret_ref", *self.options):
             value = self.__dict__.get(name)
             if value is not None and (
@@ -71,6 +70,12 @@ class DataSource(Args):
                 hint = f'use pulumi.Config().require_secret("{name}"), or secret_ref= with a Secret of the cluster'
                 found.append(Problem(name, "is a plain-text secret", hint))
         return found
+
+    def scheme_problems(self, uri: Any) -> list[Problem]:
+        """Return a problem if a known URI is not of the scheme of this class."""
+        if not isinstance(uri, str) or uri.startswith(self.scheme):
+            return []
+        return [Problem("storage_uri", f"must start with {self.scheme}, not {hide_credentials(uri)!r}")]
 
     def given_twice(self) -> list[Problem]:
         """Return the settings that `env` gives as well, with other values; secret ones are not shown."""

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pulumi
 from pulumi_trainer.args import plaintext_secrets, queue_labels, sources
 from pulumi_trainer.args.arguments import nested_problems, walk
 from pulumi_trainer.args.fine_tuning import table
@@ -21,13 +22,14 @@ from pulumi_trainer.plan.gpu_precision import precision_problems
 from pulumi_trainer.plan.job_plan import PlacedJob, Plan, RenderedJob, StepResult, render_job
 from pulumi_trainer.plan.local_files import is_folder, packages_version, version_of
 from pulumi_trainer.plan.mounts import Folders, MountedCode
+from pulumi_trainer.plan.outputs import resolve
 from pulumi_trainer.plan.review import classified_warnings, none_problems, queue_refusals, train_job_verdict
 from pulumi_trainer.plan.run_inputs import describe_inputs
 from pulumi_trainer.plan.runtime_ref import API_VERSION
 from pulumi_trainer.plan.summary import summarize
 from pulumi_trainer.plan.tool_job import batch_problems, nodes_have_gpus, path_warnings
 from pulumi_trainer.plan.trainjob_args import WRITTEN, TrainJobArgs, name_of
-from pulumi_trainer.plan.volume_claims import MANY, Claim, FetchedData, count_mounting_pods
+from pulumi_trainer.plan.volume_claims import MANY, Claim, FetchedData, OutputVolume, count_mounting_pods
 from pulumi_trainer.plan.written_job import (
     WrittenJob,
     fetched_data,
@@ -123,7 +125,7 @@ async def plan(args: TrainJobArgs) -> Plan:
         submitted,
     )
     warned = _find_warnings(args, runtime, complete, rendered, job, queues)
-    claimed = _claim_volumes(args, job, rendered, folders)
+    claimed = await _claim_volumes(args, job, rendered, folders)
     jobsets = [*rendered.jobsets.values()]
     result = result.add(rendered).add(warned).add(claimed).add(_judge_tool(written, job, jobsets, queues))
     return replace(
@@ -328,21 +330,25 @@ def _queue(train_job: dict[str, Any]) -> Any:
     return labels.get(QUEUE) if isinstance(labels, dict) else None
 
 
-def _claim_volumes(args: TrainJobArgs, job: PlacedJob, rendered: RenderedJob, folders: Folders) -> StepResult:
+async def _claim_volumes(args: TrainJobArgs, job: PlacedJob, rendered: RenderedJob, folders: Folders) -> StepResult:
     """Return the volume for output, and a problem if too many Pods mount the others."""
     jobset = next(iter(rendered.jobsets.values()), None)
     if jobset is None:
         return StepResult()
-    claims, problems = dict[str, Claim](), list[Problem]()
+    claims, problems, needs = dict[str, Claim](), list[Problem](), list[pulumi.Resource]()
     if (wanted := args.output_volume) is not None:
         claim = Claim(f"{args.resource_name}-output", f"{job.name}-output", retain=bool(wanted.retain))
         if job.cluster:  # another digest than on this machine: a stack that moves has another volume
             spec = wanted.claim(several=count_mounting_pods(jobset, folders.claims["output"]) > 1)
-            claim = replace(claim, digest="claim", spec=spec)
+            resolved = await resolve(spec, "")
+            claim = replace(claim, digest="claim", spec=resolved.document, unknown=resolved.unknown)
+            where = "output" if isinstance(args.output, OutputVolume) else "checkpoint.to"
+            problems += problems_below(where, [*resolved.problems, *wanted.output_problems(resolved.document)])
+            needs += resolved.depends_on
         claims["output"] = claim
     for kind, source in fetched_data(args).items():
         problems += _mount_problems(kind, source, count_mounting_pods(jobset, folders.claims[kind]))
-    return StepResult(claims=claims, problems=problems)
+    return StepResult(claims=claims, problems=problems, needs=needs)
 
 
 def _mount_problems(kind: str, source: FetchedData, pods: int) -> list[Problem]:

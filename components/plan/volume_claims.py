@@ -15,7 +15,7 @@ from pulumi_trainer.provider.api.checkpoints import RUN_ENV
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.kube.values.quantity import quantity_problems
-from pulumi_trainer.provider.kube.values.unknown import first_unknown
+from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.kube.views import jobs_of
 from pulumi_trainer.provider.targets import queries
 
@@ -51,6 +51,14 @@ class VolumeArgs(Args):
         if mode is not None and not isinstance(mode, pulumi.Output) and mode not in ACCESS_MODES:
             found.append(Problem("access_mode", f"must be one of {', '.join(ACCESS_MODES)}, not {mode!r}"))
         return found
+
+    def output_problems(self, claim: Mapping[str, Any]) -> list[Problem]:
+        """Return the problems of the fields that are Outputs, as far as their values are known. claim: `claim`, resolved."""
+        names = {"size": "size", "storage_class": "storageClass", "access_mode": "accessMode"}
+        given = {field: claim.get(name) for field, name in names.items()}
+        outputs = {field for field in names if isinstance(self.__dict__.get(field), pulumi.Output)}
+        known = {field: each for field, each in given.items() if field in outputs and not isinstance(each, Unknown)}
+        return VolumeArgs(**known).check()
 
     def claim(self, *, several: bool) -> dict[str, Any]:
         """Return the spec of the claim.

@@ -213,13 +213,19 @@ _ANEW = (
 def _impossible(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """Return which parts of a change a claim does not support."""
     found = []
-    modes = before["accessMode"], after["accessMode"]
+    after = {
+        name: value for name, value in after.items() if not isinstance(value, Unknown)
+    }  # compared once they are known
+    modes = before["accessMode"], after.get("accessMode", before["accessMode"])
     if modes[0] != modes[1] and modes != (MANY, ONE):
         found.append(f"it has {before['accessMode']} but needs {after['accessMode']}, and an access mode is immutable")
     if after.get("storageClass") and after["storageClass"] != before.get("storageClass"):
         was = before.get("storageClass") or "the cluster's default"
         found.append(f"its storage class is {was}, which cannot be changed to {after['storageClass']}")
-    sizes = [Quantity.parse(str(c["size"])).amount for c in (before, after) if c.get("size")]
+    try:
+        sizes = [Quantity.parse(str(c["size"])).amount for c in (before, after) if c.get("size")]
+    except ValueError as error:
+        return [*found, f"its new size {error}"]
     if len(sizes) == 2 and sizes[1] < sizes[0]:
         found.append(f"it has {before['size']}, and a volume cannot shrink to {after['size']}")
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
@@ -10,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pulumi
 import pulumi_trainer as trainer
 import pytest
 from pulumi_trainer import datasets
@@ -193,3 +195,23 @@ def test_who_mounts_a_claim_and_where_its_output_is() -> None:
     train_job = {"kind": "TrainJob", "metadata": {"name": "j"}, "spec": {"runtimePatches": [{"manager": "m"}, patch]}}
     assert output_path(train_job) == "pvc://data/x" and claims_of(train_job) == {"data"}
     assert output_path({"kind": "TrainJob", "metadata": {}, "spec": {}}) == ""
+
+
+def test_fields_of_a_scheme_go_with_an_address_that_is_an_output() -> None:
+    async def kinds() -> list[type]:
+        uri = pulumi.Output.from_input("hf://org/data")
+        chosen = trainer.DatasetInitializer._source_class
+        own = trainer.DatasetInitializer.__new__(trainer.DatasetInitializer)
+        return [
+            chosen(own, {"storage_uri": uri, "access_token": uri}),
+            chosen(own, {"storage_uri": uri, "region": "x"}),
+            chosen(own, {"storage_uri": uri, "region": "x", "access_token": uri}),
+            chosen(own, {"storage_uri": uri, "env": {}}),
+            chosen(own, {"storage_uri": "s3://bucket/x"}),
+        ]
+
+    expected = [
+        trainer.HuggingFaceDatasetInitializer, trainer.S3DatasetInitializer, trainer.DataSource, trainer.DataSource,
+        trainer.S3DatasetInitializer,
+    ]  # fmt: skip
+    assert asyncio.run(kinds()) == expected

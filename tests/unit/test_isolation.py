@@ -11,6 +11,7 @@ import pytest
 from pulumi_trainer.provider.kube.errors import TargetFault
 from pulumi_trainer.provider.targets.local import isolation
 from pulumi_trainer.provider.targets.local.isolation import Isolation, find_isolation
+from pulumi_trainer.provider.targets.local.plan import ContainerPlan, _source_of
 
 HOME = "/home/user"
 
@@ -104,3 +105,18 @@ def test_the_environment_of_a_container_is_never_on_a_disk(monkeypatch: pytest.M
     with isolation.wrapped(["/bin/true"], {"TOKEN": "secret"}, Path("/"), []) as (argv, descriptor):
         assert str(Path(f"/proc/self/fd/{descriptor}").readlink()).startswith("/memfd:")
         assert b"TOKEN\0secret\0" in os.pread(descriptor, 1000, 0) and "secret" not in " ".join(argv)
+
+
+def test_an_initializer_sees_the_data_of_this_machine_that_it_fetches(tmp_path: Path) -> None:
+    data, link = tmp_path / "data", tmp_path / "link"
+    data.mkdir()
+    link.symlink_to(data)
+
+    def options(name: str, uri: str) -> list[str]:
+        plan = ContainerPlan(name, "main", [], {"STORAGE_URI": uri}, tmp_path, {})
+        return [*_source_of(plan)]
+
+    assert options("dataset-initializer", f"file://{data}") == ["--ro-bind", str(data), str(data)]
+    assert options("model-initializer", f"file://{link}")[3:] == ["--ro-bind", str(data), str(link)]
+    assert options("node", f"file://{data}") == options("dataset-initializer", "hf://a/b") == []
+    assert options("dataset-initializer", f"file://{tmp_path}/none") == []

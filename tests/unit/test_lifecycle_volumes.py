@@ -109,6 +109,15 @@ def test_what_it_cannot_become_is_refused(before: dict[str, Any], after: dict[st
     assert "kubectl delete pvc -n team job-output" in found.failures[0]
 
 
+def test_what_is_not_known_yet_is_compared_later() -> None:
+    was = {**BEFORE, "claim": {**BEFORE["claim"], "size": "20Gi"}}
+    for name in ("size", "storageClass", "accessMode"):
+        later = {**was["claim"], name: Unknown("x")}
+        assert not volumes.check(was, {**was, "claim": later}, NOTHING).failures
+    (refused,) = volumes.check(was, {**was, "claim": {**was["claim"], "size": "20GB"}}, NOTHING).failures
+    assert "its new size must be a quantity" in refused
+
+
 def test_a_folder_on_this_machine_has_no_claim() -> None:
     local = {k: v for k, v in BEFORE.items() if k != "claim"}
     assert volumes.check(local, {**local, "name": "x"}, NOTHING).inputs == local

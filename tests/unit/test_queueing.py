@@ -253,3 +253,22 @@ def test_an_earlier_name_that_is_no_text_is_a_problem(name: Any) -> None:
     share = trainer.Team(gpus=1, renamed_from=name, namespace="z")
     (problem,) = teams._renaming("a", share, {"a": share})
     assert problem.where == "renamed_from" and "must be a name" in problem.why
+
+
+def test_the_class_of_an_output_volume_may_be_an_output(planned: Any) -> None:
+    """Of a StorageClass of the same program, for example."""
+
+    def made(**fields: Any) -> Plan:
+        def output() -> Any:
+            return trainer.OutputVolume(**{name: pulumi.Output.from_input(value) for name, value in fields.items()})
+
+        return planned(output=output)  # type: ignore[no-any-return]
+
+    plan = made(storage_class="efs", access_mode="ReadWriteMany", size="5Gi")
+    assert [str(p) for p in plan.problems] == []
+    (found,) = plan.claims.values()
+    assert found.spec == {"size": "5Gi", "storageClass": "efs", "accessMode": "ReadWriteMany", "chosen": True}
+    (problem,) = made(access_mode="ReadWriteOften").problems
+    assert problem.where == "output.access_mode" and "must be one of" in problem.why
+    (problem,) = made(size="5GB").problems
+    assert problem.where == "output.size"

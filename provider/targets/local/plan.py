@@ -9,7 +9,7 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import chain
@@ -232,8 +232,21 @@ def _isolated(
 ) -> ContainerPlan:
     if site.isolation is None:
         return plan
-    options = site.isolation.options(container, pod_volumes, plan.mounts, own)
+    options = (*site.isolation.options(container, pod_volumes, plan.mounts, own), *_source_of(plan))
     return replace(plan, env=site.isolation.environment(plan.env), isolated=options)
+
+
+def _source_of(plan: ContainerPlan) -> Iterator[str]:
+    """Yield the options with which an initializer sees the data of this machine that it fetches."""
+    uri = plan.env.get("STORAGE_URI", "") if plan.name in _INITIALIZERS else ""
+    path = uri.removeprefix("file://")
+    if uri.startswith("file://") and os.path.exists(path):  # noqa: PTH110 - a path that is not valid is none
+        real = os.path.realpath(path)
+        for place in dict.fromkeys((real, os.path.abspath(path))):  # noqa: PTH100 - a link is bound as well
+            yield from ("--ro-bind", real, place)
+
+
+_INITIALIZERS = ("dataset-initializer", "model-initializer")
 
 
 def uses_mpi(objects: Objects) -> bool:

@@ -146,7 +146,7 @@ def update(client: Client, namespace: str, name: str, generation: str, claim: Ma
                 continue  # the claim has changed since it was read
             if not size or error.code not in (403, 422):
                 raise
-            hint = "a claim grows once it is bound, and if its StorageClass has allowVolumeExpansion"
+            hint = "a claim never shrinks, and grows once it is bound, if its StorageClass has allowVolumeExpansion"
             raise TargetFault(Problem(_where(namespace, name), error.message.partition("\n")[0], hint)) from None
 
 
