@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from pulumi_trainer.provider.api.attempts import Attempt
@@ -21,7 +22,7 @@ from pulumi_trainer.provider.commands import jobs as commands
 from pulumi_trainer.provider.commands import logs, operations
 from pulumi_trainer.provider.commands.reach import Job as Found
 from pulumi_trainer.provider.commands.reach import Where
-from pulumi_trainer.provider.kube.errors import Invalid, Problem, TrainerError
+from pulumi_trainer.provider.kube.errors import Invalid, NotFound, Problem, TrainerError
 
 __all__ = ["Attempt", "Invalid", "Job", "JobFailed", "Jobs", "Phase", "Step", "TrainerError", "connect"]
 
@@ -129,8 +130,10 @@ def connect(
         kubeconfig: Path of a kubeconfig; default: as for kubectl.
 
     Raises:
-        Invalid: The arguments name both a stack and a cluster.
+        Invalid: The arguments name both a stack and a cluster, or no folder.
     """
+    if not Path(project_dir).is_dir():
+        raise Invalid(Problem("project_dir", f"no such folder: {project_dir}"))
     where = Where(stack, namespace, context, kubeconfig, project=project_dir)
     commands.of_stack(None, where)
     return Jobs(where)
@@ -176,8 +179,14 @@ class Jobs:
             raise Invalid(Problem("until", f"must be 'running' or 'finished', not {until!r}"))
         found = self._find(name)
         deadline = time.monotonic() + timeout if timeout is not None else float("inf")
+        job: Job | None = None
         while True:
-            (state,) = commands.read_states([found])
+            try:
+                (state,) = commands.read_states([found])
+            except NotFound:
+                if job is None:
+                    raise
+                raise JobFailed(replace(job, phase=Phase.DELETED, reason="", message="it is gone")) from None
             job = _job(state)
             if job.terminal and not job.finished_successfully:
                 raise JobFailed(job)
@@ -250,6 +259,8 @@ class Jobs:
         operations.apply(operation, operations.find_job(operation, name, self._where))
 
     def _find(self, name: str) -> Found:
+        if not name:  # it would select all jobs
+            raise Invalid(Problem("name", "is empty"))
         found = commands.chosen_jobs(name, self._where)
         commands.check_single(found, name)
         return found[0]

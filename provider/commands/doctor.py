@@ -84,11 +84,14 @@ def doctor(where: Where, *, output: str) -> int:
         shown = [f"{kind} of {place}" for place, kind in sorted(unread)]
         print_data({"findings": [each.to_dict() for each in findings], "unseen": shown}, output)
     else:
-        _print(findings, state.program, sorted(unread), len(expected))
+        seen = sum((each.where, each.kind) not in unread for each in expected)
+        _print(findings, state.program, sorted(unread), seen, len(expected))
     return 1 if findings else 0
 
 
-def _print(findings: Sequence[Finding], program: str, unread: Sequence[tuple[str, str]], checked: int) -> None:
+def _print(
+    findings: Sequence[Finding], program: str, unread: Sequence[tuple[str, str]], seen: int, expected: int
+) -> None:
     for each in findings:
         name = "/".join(filter(None, (each.namespace, each.name)))
         resource = f" ({each.resource})" if each.resource and each.resource != each.name else ""
@@ -99,8 +102,14 @@ def _print(findings: Sequence[Finding], program: str, unread: Sequence[tuple[str
         print_line(
             f"not seen: {', '.join(f'{kind} of {place}' for place, kind in unread)} (no permission to list them)"
         )
-    if not findings:
-        print_line(f"The state of {program} agrees with its targets: {checked} objects checked.")
+    if findings:
+        return
+    if seen == expected:
+        print_line(f"The state of {program} agrees with its targets: {expected} objects checked.")
+    elif seen:
+        print_line(f"What was seen agrees with the state of {program}: {seen} of {expected} objects checked.")
+    else:
+        print_line(f"None of the {expected} objects in the state of {program} could be checked.")
 
 
 def _places(resources: Sequence[Mapping[str, Any]], where: Where, local_root: str) -> dict[str, _Place]:

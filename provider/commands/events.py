@@ -42,7 +42,8 @@ def events(job: str | None, where: Where, *, output: str) -> None:
 
 
 def _print(found: list[JobEvent]) -> None:
-    days = {time.strftime("%Y-%m-%d", time.localtime(one.last)) for one in found}
+    times = [*(one.first for one in found), *(one.last for one in found)]
+    days = {time.strftime("%Y-%m-%d", time.localtime(at)) for at in times}
     form = "%H:%M:%S" if len(days) == 1 else "%Y-%m-%d %H:%M:%S"
     rows = [_row(one, form) for one in found]
     widths = [max(len(row[i]) for row in rows) for i in range(3)]

@@ -207,7 +207,14 @@ def _connected(job: StackJob, clients: dict[int, Client]) -> Job:
 
 
 def cluster_of(stack: str | None) -> Where:
-    """Return the cluster that `trainer:kubeconfig`, `trainer:context` and `trainer:namespace` of the stack name."""
+    """Return the cluster that `trainer:kubeconfig`, `trainer:context` and `trainer:namespace` of the stack name.
+
+    Raises:
+        Invalid: The configuration of the stack is elsewhere, since the current folder is no project.
+    """
+    if stack and not in_project("."):
+        why = f"the configuration of {stack}, which names its cluster, is in the folder of its project"
+        raise Invalid(Problem("--stack", why, "change to that folder, or give --context and --namespace instead"))
     found = _configured(stack, names=(*connection.CONFIGURED, "namespace"))
     return Where("", found.get("namespace", ""), found.get("context", ""), found.get("kubeconfig", ""))
 

@@ -114,5 +114,9 @@ class TargetFault(TrainerError):
     """The target failed: disk full, server down, permission missing."""
 
 
+class NotFound(TargetFault):
+    """A job does not exist."""
+
+
 class Unreadable(TargetFault):
     """The record of one job or volume is damaged; other jobs and volumes are not affected."""

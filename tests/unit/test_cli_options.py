@@ -20,6 +20,7 @@ from pulumi_trainer.provider.commands import job_status, jobs, logs, outputs, pa
 from pulumi_trainer.provider.commands.app import app
 from pulumi_trainer.provider.commands.jobs import State
 from pulumi_trainer.provider.commands.reach import Job, Where
+from pulumi_trainer.provider.kube.errors import Invalid
 from typer.main import get_command
 
 TYPER = sorted(name for name in get_command(app).commands if name not in parsers.COMMANDS)  # type: ignore[attr-defined]
@@ -66,6 +67,9 @@ def test_a_secret_connection_of_the_stack_is_used(monkeypatch: pytest.MonkeyPatc
     assert asked == [["config", "--json"], ["config", "--json", "--show-secrets"]]
     monkeypatch.setattr(stack, "_pulumi", lambda argv, *_: json.dumps({"aws:token": {"secret": True}}))
     assert stack.cluster_of(None).context == ""
+    monkeypatch.setattr(stack, "in_project", lambda _: False)
+    with pytest.raises(Invalid, match="--stack: the configuration of organization/lab/prod, which names its cluster"):
+        stack.cluster_of("organization/lab/prod")
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from pulumi_trainer.provider.commands import logs
 from pulumi_trainer.provider.commands.jobs import State
 from pulumi_trainer.provider.commands.logs import PodPlace, pod_place
 from pulumi_trainer.provider.commands.reach import Job
+from pulumi_trainer.provider.kube.errors import NotFound, Problem
 
 FOUND = Job("team", "digits", resource="digits")
 
@@ -76,6 +77,34 @@ def test_waiting_for_a_job_that_fails(phases: list[str], phase: str, until: Any)
     with pytest.raises(client.JobFailed, match=rf"team/digits: is {phase} \(Because\): of this") as caught:
         jobs().wait("digits", until=until, interval=0)
     assert caught.value.job.phase == phase and isinstance(caught.value, client.TrainerError)
+
+
+def test_a_job_that_is_gone_while_it_is_waited_for_has_failed(
+    phases: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that `kubectl` or the SDK has made has no record of its end."""
+    phases.append("Running")
+    read = commands.read_states
+
+    def states(given: Sequence[Job]) -> Iterator[State]:
+        monkeypatch.setattr(commands, "read_states", gone)
+        return read(given)
+
+    def gone(_: Sequence[Job]) -> Iterator[State]:
+        raise NotFound(Problem("team/digits", "no such JobSet"))
+
+    monkeypatch.setattr(commands, "read_states", states)
+    with pytest.raises(client.JobFailed, match="team/digits: is Deleted: it is gone"):
+        jobs().wait("digits", interval=0)
+    with pytest.raises(NotFound):
+        jobs().wait("digits", interval=0)
+
+
+def test_no_name_and_no_folder(phases: list[str]) -> None:
+    with pytest.raises(client.Invalid, match="name: is empty"):
+        jobs().status("")
+    with pytest.raises(client.Invalid, match="project_dir: no such folder: projj"):
+        client.connect(stack="dev", project_dir="projj")
 
 
 def test_waiting_too_long(phases: list[str]) -> None:

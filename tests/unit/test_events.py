@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pulumi_trainer.provider.commands import events as commands
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView
-from pulumi_trainer.provider.lifecycle.events import fold, is_about, object_pattern
+from pulumi_trainer.provider.lifecycle.events import JobEvent, fold, is_about, object_pattern
 
 SEEN = JobView(
     "team", "digits", jobset={"spec": {"replicatedJobs": [{"name": "node"}, {"name": "dataset-initializer"}]}}
@@ -112,3 +113,8 @@ def test_events_of_the_newer_kind_and_broken_ones() -> None:
     assert found.to_dict()["first"] == "2026-11-21T12:00:01Z"
     (broken,) = fold([{"involvedObject": [], "count": "many", "message": {}, "firstTimestamp": 7}], "a")
     assert (broken.count, broken.kind, broken.message) == (1, "", "")
+
+
+def test_a_time_of_another_day_has_its_date(capsys: pytest.CaptureFixture[str]) -> None:
+    commands._print([JobEvent(0.0, 2 * 86400.0, 9, "Warning", "FailedScheduling", "Pod", ["a"], "0/3 nodes")])
+    assert capsys.readouterr().out.startswith("19")

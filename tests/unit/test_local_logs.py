@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pulumi_trainer.provider.api.progress import progress
@@ -12,7 +13,7 @@ from pulumi_trainer.provider.commands.app import _rank
 from pulumi_trainer.provider.commands.logs import Selection, _local_lines, log_lines
 from pulumi_trainer.provider.commands.reach import Job
 from pulumi_trainer.provider.kube.errors import Invalid
-from pulumi_trainer.provider.targets.local import LocalTarget
+from pulumi_trainer.provider.targets.local import LocalTarget, logs
 from pulumi_trainer.provider.targets.local.logs import Follow, Log, Pipe, dropped_bytes, files, last_lines
 
 
@@ -260,3 +261,32 @@ class TestReading:
         assert [f[0] for f in files(tmp_path, "job", "node")] == ["job-node-0-2", "job-node-0-10", "job-node-1-0"]
         assert len(files(tmp_path, "job")) == 4
         assert files(tmp_path / "none", "job") == []
+
+
+def test_long_lines_are_whole_and_none_is_left_out(tmp_path: Path) -> None:
+    log = tmp_path / "node.log"
+    (tmp_path / "node.log.1").write_text("".join(f"OLD {i}\n" for i in range(1000)))
+    lines = [f"{i} " + "x" * 4000 for i in range(200)]
+    log.write_text("\n".join(lines) + "\n")
+    assert last_lines(log, 100) == lines[-100:]
+    assert last_lines(log, 250) == [*(f"OLD {i}" for i in range(950, 1000)), *lines]
+
+
+def test_a_rotation_while_a_log_is_read_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, follow = tmp_path / "node.log", Follow()
+    log.write_text("".join(f"old {i}\n" for i in range(1000)))
+    follow.skip(log)
+    with log.open("a") as more:
+        more.write("old 1000\n")
+    read = logs._from
+
+    def rotate(*given: Any) -> Any:
+        found = read(*given)
+        monkeypatch.setattr(logs, "_from", read)
+        log.rename(tmp_path / "node.log.1")
+        log.write_text("new 0\n")
+        return found
+
+    monkeypatch.setattr(logs, "_from", rotate)
+    assert [*follow.new_lines(log)] == ["old 1000"]
+    assert [*follow.new_lines(log)] == ["new 0"]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pulumi_trainer.provider.api.labels import MADE_BY
 from pulumi_trainer.provider.api.status import NAMESAKE, Owner
+from pulumi_trainer.provider.commands import doctor
 from pulumi_trainer.provider.lifecycle.ownership import ADOPT, Expected, Finding, Found, compare
 from pulumi_trainer.provider.targets.kubernetes.observe.owned_objects import _of_stacks
 
@@ -110,3 +111,16 @@ def test_a_volume_that_no_command_can_give_to_the_stack() -> None:
     volume = Found("here", "Volume", "team", "out", Owner("", CLONE), "3", "rm -r it")
     (finding,) = found(volume, state=())
     assert finding.settle == [("deletes it and its data", "rm -r it")]
+
+
+@pytest.mark.parametrize(
+    ("seen", "said"),
+    [
+        (5, "The state of lab/dev agrees with its targets: 5 objects checked."),
+        (3, "What was seen agrees with the state of lab/dev: 3 of 5 objects checked."),
+        (0, "None of the 5 objects in the state of lab/dev could be checked."),
+    ],
+)
+def test_only_what_was_seen_is_said_to_agree(seen: int, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    doctor._print([], "lab/dev", [], seen, 5)
+    assert capsys.readouterr().out == f"{said}\n"

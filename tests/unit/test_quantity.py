@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pulumi_trainer.provider.kube.values.quantity import Quantity, canonical
 
@@ -92,3 +94,9 @@ def test_sums(first: str, times: int, second: str, wanted: str) -> None:
 def test_no_quantity(given: str) -> None:
     with pytest.raises(ValueError, match="must be a quantity such as 3, 500m or 4Gi"):
         Quantity.parse(given)
+
+
+@pytest.mark.parametrize("value", [None, [], {}, 3])
+def test_what_is_no_text_is_no_quantity(value: Any) -> None:
+    with pytest.raises(ValueError, match="must be a quantity"):
+        Quantity.parse(value)

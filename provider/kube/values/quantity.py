@@ -63,8 +63,10 @@ class Quantity:
         """Parse "3", "500m", "1.5Gi" or "1e3"; digits below a nano are rounded up.
 
         Raises:
-            ValueError: The text is not a valid quantity.
+            ValueError: The text is not a valid quantity, or not a text.
         """
+        if not isinstance(text, str):
+            raise ValueError(_wrong(str(text)))
         return _parse(text)
 
     @property

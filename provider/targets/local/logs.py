@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
+from typing import IO
 
 from pulumi_trainer.provider.api.progress import LONGEST_LINE
 from pulumi_trainer.provider.targets.local.paths import FILE_MODE, FOLDER_MODE
@@ -190,14 +191,27 @@ def last_lines(path: Path, wanted: int, end: int | None = None) -> list[str]:
     """Return the newest `wanted` lines before byte `end`, from rotated files as well if the newest has too few."""
     lines: list[str] = []
     for file in _rotated(path):
-        with suppress(OSError), file.open("rb") as data:
-            end = file.stat().st_size if end is None else end
-            start = data.seek(max(0, end - 512 * wanted - CHUNK))
-            lines = _lines(data.read(end - start)) + lines
+        with suppress(OSError):
+            lines = _last_of(file, wanted - len(lines), end) + lines
         if len(lines) >= wanted:
             break
         end = None
     return lines[-wanted:] if wanted else []
+
+
+def _last_of(file: Path, wanted: int, end: int | None) -> list[str]:
+    """Return at least the newest `wanted` lines of a file before byte `end`, or all that it has."""
+    size = 512 * wanted + CHUNK
+    with file.open("rb") as data:
+        end = os.fstat(data.fileno()).st_size if end is None else end
+        while True:
+            start = data.seek(max(0, end - size))
+            lines = _lines(data.read(end - start))
+            if start == 0:
+                return lines
+            if len(lines) > wanted:
+                return lines[1:]  # the first may be cut
+            size *= 2
 
 
 class Follow:
@@ -217,15 +231,15 @@ class Follow:
     def new_lines(self, path: Path) -> Iterator[str]:
         """Yield the lines that were written since the last call."""
         inode, offset = self._positions.get(path, (0, 0))
-        with suppress(OSError):
-            if inode and path.stat().st_ino != inode:
-                older = path.with_name(f"{path.name}.1")
-                if older.stat().st_ino == inode:
-                    yield from _from(older, offset)[0]
+        with suppress(OSError), path.open("rb") as data:
+            now = os.fstat(data.fileno()).st_ino
+            if inode not in (0, now):
+                with suppress(OSError), path.with_name(f"{path.name}.1").open("rb") as older:
+                    if os.fstat(older.fileno()).st_ino == inode:
+                        yield from _from(older, offset)[0]
                 offset = 0
-        with suppress(OSError):
-            lines, offset = _from(path, offset)
-            self._positions[path] = (path.stat().st_ino, offset)
+            lines, offset = _from(data, offset)
+            self._positions[path] = (now, offset)
             yield from lines
 
 
@@ -234,10 +248,10 @@ def _lines(data: bytes) -> list[str]:
     return data.decode(errors="replace").removesuffix("\n").split("\n") if data else []
 
 
-def _from(path: Path, offset: int) -> tuple[list[str], int]:
-    with path.open("rb") as data:
-        data.seek(offset)
-        text = data.read()
+def _from(data: IO[bytes], offset: int) -> tuple[list[str], int]:
+    """Return the whole lines of a file from an offset on, and the offset behind them."""
+    data.seek(offset)
+    text = data.read()
     whole = text[: text.rfind(b"\n") + 1]
     return _lines(whole), offset + len(whole)
 

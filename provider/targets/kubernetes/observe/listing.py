@@ -17,7 +17,7 @@ from pulumi_trainer.provider.api.labels import JOBSET_NAME
 from pulumi_trainer.provider.api.status import Loss
 from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, EVENT, JOB, POD, Kind
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
-from pulumi_trainer.provider.kube.errors import Problem, TargetFault
+from pulumi_trainer.provider.kube.errors import NotFound, Problem
 from pulumi_trainer.provider.kube.values.accessors import Document, labels_of, name_of, section, text, without
 from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView, keep
@@ -165,7 +165,7 @@ def snapshot_job(client: Client, namespace: str, name: str, kind: Kind | None = 
         return view
     if kind is None and view.jobset is not None:
         return view
-    raise TargetFault(_nothing(client, namespace, name, kind))
+    raise NotFound(_nothing(client, namespace, name, kind))
 
 
 def list_events(client: Client, namespace: str, name: str, kind: Kind | None = None) -> list[JobEvent]:
