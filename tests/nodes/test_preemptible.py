@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -21,13 +21,14 @@ STEPS = 600
 
 
 @pytest.fixture
-def preemptible(examples: Callable[[str], Example], cluster: Cluster) -> Example:
-    """With the administrator's kubeconfig, as its queues are objects of the whole cluster."""
+def preemptible(examples: Callable[[str], Example], cluster: Cluster) -> Iterator[Example]:
+    """With the administrator's kubeconfig, as its queues are objects of the whole cluster; a second try meets none of them."""
     made = examples("preemptible")
     made.env = {"PATH": with_plugin()}
     made.config("trainer:kubeconfig", str(cluster.kubeconfig))
     made.config("steps", str(STEPS))
-    return made
+    yield made
+    made.run("destroy", "--yes", "--skip-preview")
 
 
 def run(example: Example, *args: str) -> str:
