@@ -91,7 +91,7 @@ def _jobset_or_train_job_changes(key: str, before: Any, after: Any, while_suspen
     rule = _train_job_change if is_train_job else _jobset_change
     paths = [*differences(_unqueued(before), _unqueued(after))]
     if is_train_job:
-        paths = [path for path in paths if not _below(path, (_PATCHES,))] + _patch_differences(before, after)
+        paths = sorted([*(p for p in paths if not _below(p, (_PATCHES,))), *_patch_differences(before, after)])
     for path in paths:
         name = path.removeprefix("spec.")
         if name in _WHERE_SET and (name in before["spec"]) != (name in after["spec"]):
@@ -113,9 +113,15 @@ def _train_job_change(key: str, path: str, while_suspended: Effect) -> Change:
     where = f"{key}: {path}"
     if _below(path, _TRAIN_JOB_ALWAYS):
         return Change(where, "update", "may change at any time")
-    if _below(path, (_PATCHES,)) and any(f".{p}" in path for p in _PATCH_SUSPENDED):
+    if _below(path, (_PATCHES,)) and _may_change_in_jobset(path):
         return Change(where, while_suspended, f"may change {_ONLY[while_suspended]}while the TrainJob is suspended")
     return Change(where, "replace", "immutable in a TrainJob")
+
+
+def _may_change_in_jobset(path: str) -> bool:
+    """Return whether a suspended JobSet follows a change of a patch. path: Of one value in it, or of the patch as a whole."""
+    field = path.partition("].")[2]
+    return not field or any(f".{each}" in f".{field}" for each in _PATCH_SUSPENDED)
 
 
 def _patch_differences(before: Any, after: Any) -> list[str]:
@@ -124,8 +130,9 @@ def _patch_differences(before: Any, after: Any) -> list[str]:
         dict(_values(_unqueued(section(each, "spec").get("runtimePatches") or None), _PATCHES))
         for each in (before, after)
     )
+    unknown = tuple(path for path, value in new.items() if isinstance(value, Unknown))
     either = sorted(old.keys() | new.keys())
-    return [path for path in either if not isinstance(new.get(path), Unknown) and old.get(path) != new.get(path)]
+    return [path for path in either if not path.startswith(unknown) and old.get(path) != new.get(path)]
 
 
 def _values(value: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -137,7 +144,10 @@ def _values(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, list) and value:
         for i, each in enumerate(value):
             names = each if isinstance(each, dict) else {}
-            yield from _values(each, f"{path}[{names.get('manager') or names.get('name', i)}]")
+            place = f"{path}[{names.get('manager') or names.get('name', i)}]"
+            if "manager" in names:
+                yield place, True  # one that changes nothing is there as well
+            yield from _values(each, place)
     elif value is not None:
         yield path, value
 

@@ -181,7 +181,7 @@ def _doctor(patch: Patch, output: str) -> None:
     for found in ([filled(Finding)], []):
         patch.setattr(doctor, "compare", lambda *_, found=found: found)
         doctor.doctor(WHERE, output=output)
-    doctor._print([], HOSTILE, [(HOSTILE, HOSTILE)], 1)
+    doctor._print([], HOSTILE, [(HOSTILE, HOSTILE)], 0, 1)
 
 
 def _cache(patch: Patch, output: str) -> None:

@@ -796,6 +796,14 @@ def test_a_patch_changes_in_place_where_its_jobset_does(
     assert ("waiting" in effects) if effect == "update" else effects <= {"replace", "waiting"}
 
 
+def test_what_is_not_known_in_a_patch_is_no_difference_yet() -> None:
+    old = patched(nodeSelector={"a": "1"}, affinity={"nodeAffinity": 1})
+    assert not compare(old, patched(nodeSelector=Unknown("x"), affinity={"nodeAffinity": Unknown("y")}))
+    later = copy.deepcopy(old)
+    later["TrainJob/j"]["spec"]["runtimePatches"] = Unknown("x")
+    assert not compare(old, later)
+
+
 def test_a_failure_policy_comes_and_goes_and_stays_what_it_is() -> None:
     none, one, two = objects(), objects(failurePolicy={"maxRestarts": 1}), objects(failurePolicy={"maxRestarts": 2})
     for old, new, effect in ((none, one, "update"), (one, none, "update"), (one, two, "replace")):
