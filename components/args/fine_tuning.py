@@ -621,9 +621,8 @@ class LlamaFactoryTrainer(ToolTrainer):
 
     def job_problems(self, fetched: Collection[str], policy: Any, *, output: bool) -> list[Problem]:
         found = super().job_problems(fetched, policy, output=output)
-        if (
-            policy is not None and self.stage == "rm"
-        ):  # hparams/parser.py; of LoRA, its checkpoints lack the model's file
+        # Its hparams/parser.py says so of the whole model; of LoRA, the checkpoints lack a file that resuming needs.
+        if policy is not None and self.stage == "rm":
             why = "LLaMA-Factory cannot resume rm, so checkpoint= would train from the beginning again, or fail"
             found.append(Problem("stage", why, 'leave checkpoint= out, or use TRLTrainer(method="reward")'))
         return found
