@@ -18,6 +18,7 @@ from pulumi_trainer.provider.commands.output_copy import OTHER_RECORD, RECORD, C
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault
 from pulumi_trainer.provider.kube.values.accessors import mappings, section, text
 from pulumi_trainer.provider.kube.values.quantity import format_bytes
+from pulumi_trainer.provider.kube.values.wording import join_names
 
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]")
 _BEGUN = "run.json.begun"
@@ -185,12 +186,8 @@ def _refuse_content(destination: Path, overwrite: bool) -> None:
         raise Invalid(Problem("--overwrite", why, "--overwrite replaces earlier copies only; give another folder"))
     others = sorted(set(_files_below(destination)) - listed)
     if others:
-        why = f"{destination} has files that are not part of the earlier copy: {_first(others)}"
+        why = f"{destination} has files that are not part of the earlier copy: {join_names(others)}"
         raise Invalid(Problem("--overwrite", why, "move them elsewhere, or give another folder"))
-
-
-def _first(paths: list[str]) -> str:
-    return ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
 
 
 def _files_below(folder: Path) -> Iterator[str]:
@@ -243,7 +240,7 @@ class _Bucket:
         others = sorted({RECORD, *paths} & self._earlier.keys() - self._listed - {_BEGUN})
         if others:
             where = f"s3://{self._bucket}/{self._prefix}"
-            why = f"{where} has {_first(others)} that are not part of the earlier copy, and the copy would replace them"
+            why = f"{where} has objects that the copy would replace, and the earlier one did not write: {join_names(others)}"
             raise Invalid(Problem("--overwrite", why, "move them elsewhere, or give another prefix"))
         # Until the copy is complete, this object has what is of an earlier copy, whose record is removed now, or of this one.
         listed = [{"path": path} for path in sorted(self._listed | paths)]

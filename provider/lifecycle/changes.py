@@ -42,7 +42,7 @@ _PATCHES = "spec.runtimePatches"
 """The server rejects every change of them while pods run, so suspending the job in the same change is too late
 (`checkRuntimePatchesImmutability`,
 https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/jobset/jobset.go). What a JobSet does not allow to
-change, the server may accept: its controller then fails for ever."""
+change, the server may accept: its controller then fails forever."""
 _PATCH_SUSPENDED = ("trainingRuntimeSpec.template.metadata", *_WHILE_SUSPENDED)
 _PATCH_NAMES = ("manager", "name", "time")
 

@@ -213,9 +213,8 @@ _ANEW = (
 def _impossible(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """Return which parts of a change a claim does not support."""
     found = []
-    after = {
-        name: value for name, value in after.items() if not isinstance(value, Unknown)
-    }  # compared once they are known
+    # What is not known yet is compared once it is.
+    after = {name: value for name, value in after.items() if not isinstance(value, Unknown)}
     modes = before["accessMode"], after.get("accessMode", before["accessMode"])
     if modes[0] != modes[1] and modes != (MANY, ONE):
         found.append(f"it has {before['accessMode']} but needs {after['accessMode']}, and an access mode is immutable")

@@ -16,7 +16,8 @@ from pulumi_trainer.provider.pipeline.info import Info, PodSet, TrainJob
 from pulumi_trainer.provider.pipeline.plugins.coscheduling import Coscheduling
 from pulumi_trainer.provider.pipeline.plugins.volcano import Volcano
 
-_PLUGINS = (Coscheduling(), Volcano())
+_PLUGINS: dict[str, Coscheduling | Volcano] = {"coscheduling": Coscheduling(), "volcano": Volcano()}
+"""Name of the policy -> its plugin."""
 
 
 def split_by_stage(objects: list[dict[str, Any]], info: Info, job: TrainJob) -> None:
@@ -26,9 +27,9 @@ def split_by_stage(objects: list[dict[str, Any]], info: Info, job: TrainJob) -> 
     name of another job. All Jobs of a replicated job count; upstream counts one.
     """
     stages = _stages(info)
-    for plugin in _PLUGINS:
+    for policy, plugin in _PLUGINS.items():
         at = [place for place, document in enumerate(objects) if _built_by(plugin, document, job)]
-        if not at or info.gang(plugin.name.lower()) is None:  # it may be of a plugin of the user
+        if not at or info.gang(policy) is None:  # of a plugin of the user
             continue
         groups: list[dict[str, Any]] = []
         for place, stage in enumerate(stages):

@@ -6,7 +6,7 @@ plugin reads a runtime's policy with it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args, get_origin
 
 from pulumi_trainer.provider.kube.errors import Problem, problems_below
@@ -83,7 +83,7 @@ class Policy(Model, metaclass=_Keeping):
     @classmethod
     def api_names(cls, value: Any) -> Any:
         """Return a runtime's policy with the API's names, where a program has passed a mapping with Python's names."""
-        return _api_names(cls, value)
+        return _at_models(cls, value, _api_names)
 
     @property
     def framework(self) -> str:
@@ -110,35 +110,32 @@ class Policy(Model, metaclass=_Keeping):
         return ".".join(names.get(word, word) for word in own.split("."))
 
 
-def _constructed(type_: Any, value: Any) -> Any:
-    """Return a document as objects of the classes of a policy, with their defaults; unknown values stay."""
-    if isinstance(type_, type) and issubclass(type_, Model) and isinstance(value, dict):
-        types = {info.alias or field: info.annotation for field, info in type_.model_fields.items()}
-        return type_.model_construct(**{name: _constructed(types.get(name), item) for name, item in value.items()})
-    of = get_args(type_)
-    if get_origin(type_) in (dict, Mapping) and isinstance(value, dict):
-        return {key: _constructed(of[1], item) for key, item in value.items()}
-    if get_origin(type_) in (list, Sequence) and isinstance(value, list):
-        return [_constructed(of[0], item) for item in value]
-    for each in of:  # alternatives, or the first of Annotated
-        value = _constructed(each, value)
-    return value
+def _constructed(model: type[Model], value: dict[str, Any]) -> Any:
+    """Return a document as an object of its class, with defaults, and so its parts; unknown values stay."""
+    types = {info.alias or field: info.annotation for field, info in model.model_fields.items()}
+    given = {name: _at_models(types.get(name), item, _constructed) for name, item in value.items()}
+    return model.model_construct(**given)
 
 
-def _api_names(type_: Any, value: Any) -> Any:
-    """Return a value with field names replaced by the API's, along the types of a policy; keys of mappings stay."""
+def _api_names(model: type[Model], value: dict[str, Any]) -> Any:
+    """Return a value with field names replaced by the API's, and so in its parts; keys of mappings stay."""
+    aliases: dict[Any, str] = {field: info.alias or field for field, info in model.model_fields.items()}
+    types: dict[Any, Any] = {aliases[field]: info.annotation for field, info in model.model_fields.items()}
+    given = {aliases.get(key, key): item for key, item in value.items() if item is not None}
+    return {name: _at_models(types.get(name), item, _api_names) for name, item in given.items()}
+
+
+def _at_models(type_: Any, value: Any, change: Callable[[type[Model], dict[str, Any]], Any]) -> Any:
+    """Return a value in which each mapping that a type declares as a class of policies is changed."""
     if isinstance(type_, type) and issubclass(type_, Model) and isinstance(value, dict):
-        aliases: dict[Any, str] = {field: info.alias or field for field, info in type_.model_fields.items()}
-        types: dict[Any, Any] = {aliases[field]: info.annotation for field, info in type_.model_fields.items()}
-        given = {aliases.get(key, key): item for key, item in value.items() if item is not None}
-        return {name: _api_names(types.get(name), item) for name, item in given.items()}
+        return change(type_, value)
     of = get_args(type_)
     if get_origin(type_) in (dict, Mapping) and isinstance(value, dict):
-        return {key: _api_names(of[1], item) for key, item in value.items()}
+        return {key: _at_models(of[1], item, change) for key, item in value.items()}
     if get_origin(type_) in (list, Sequence) and isinstance(value, list):
-        return [_api_names(of[0], item) for item in value]
+        return [_at_models(of[0], item, change) for item in value]
     for each in of:  # alternatives, or the first of Annotated
-        value = _api_names(each, value)
+        value = _at_models(each, value, change)
     return value
 
 

@@ -784,7 +784,7 @@ def patched(labels: dict[str, str] | None = None, **pod: Any) -> dict[str, Any]:
 def test_a_patch_changes_in_place_where_its_jobset_does(
     before: dict[str, Any], after: dict[str, Any], effect: str
 ) -> None:
-    """The server admits more than that, and the controller then fails for ever."""
+    """The server admits more than that, and the controller then fails forever."""
     effects = {change.effect for change in compare(patched(**before), patched(**after))}
     assert ("replace" in effects) is (effect == "replace") and (effect in effects or not effect), effects
     queue = {"kueue.x-k8s.io/queue-name": "red"}

@@ -207,10 +207,8 @@ def _last_of(file: Path, wanted: int, end: int | None) -> list[str]:
         while True:
             start = data.seek(max(0, end - size))
             lines = _lines(data.read(end - start))
-            if start == 0:
+            if start == 0 or len(lines) > wanted:  # the first may be cut, and is one more than wanted
                 return lines
-            if len(lines) > wanted:
-                return lines[1:]  # the first may be cut
             size *= 2
 
 
