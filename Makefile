@@ -87,6 +87,7 @@ cluster-down: ## end it; no process, mount or cgroup stays
 	@.venv/bin/python -m tools.cluster down
 
 PYTEST := $(RUN) exec python -m pytest --durations=10
+RERUN := --reruns 1 --rerun-show-tracebacks
 
 test: ## the unit and golden tests and the core of the engine's: 8 minutes on 2 cores, 15 from nothing
 	@$(SETUP) --dev
@@ -107,28 +108,28 @@ test-pythons: ## the unit tests on the oldest and the newest Python of this mach
 test-cluster: ## the Kubernetes target on a real control plane with simulated nodes
 	@$(SETUP) --dev
 	@.venv/bin/python -m tools.cluster build --plugin
-	@$(PYTEST) --reruns 1 -n 3 --dist=worksteal tests/cluster
+	@$(PYTEST) $(RERUN) -n 3 --dist=worksteal tests/cluster
 
 test-nodes: ## the Kubernetes target on real nodes (Linux, root)
 	@$(SETUP) --dev
 	@.venv/bin/python -m tools.cluster build --nodes
-	@$(PYTEST) --reruns 1 tests/nodes -m 'not whole'
+	@$(PYTEST) $(RERUN) tests/nodes -m 'not whole'
 
 test-gangs: ## the Kubernetes target with the gang schedulers Volcano and KAI; the first run builds them
 	@$(SETUP) --dev
 	@.venv/bin/python -m tools.cluster build --gangs
-	@$(PYTEST) --reruns 1 tests/gangs
+	@$(PYTEST) $(RERUN) tests/gangs
 
 test-frameworks: ## train with every framework's real packages, MPI's mpirun too; the first run downloads a few gigabytes
 	@$(SETUP) --dev
 	@$(RUN) exec python tools/debian.py
-	@$(PYTEST) --reruns 1 tests/frameworks tests/fine_tuning -m 'not whole'
+	@$(PYTEST) $(RERUN) tests/frameworks tests/fine_tuning -m 'not whole'
 
 test-fine-tuning: ## train with all methods of TRL, Transformers, LLaMA-Factory and torchtune: about ten minutes on 2 cores; some on real nodes (Linux, root)
 	@$(SETUP) --dev
-	@$(PYTEST) --reruns 1 tests/fine_tuning
+	@$(PYTEST) $(RERUN) tests/fine_tuning
 	@.venv/bin/python -m tools.cluster build --nodes
-	@$(PYTEST) --reruns 1 tests/nodes/test_fine_tuning.py
+	@$(PYTEST) $(RERUN) tests/nodes/test_fine_tuning.py
 
 coverage: ## branch coverage of documents, admission, pipeline and lifecycle by the unit and golden tests: 95 % or it fails
 	@$(SETUP) --dev --no-cli
