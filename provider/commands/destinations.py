@@ -240,7 +240,9 @@ class _Bucket:
         others = sorted({RECORD, *paths} & self._earlier.keys() - self._listed - {_BEGUN})
         if others:
             where = f"s3://{self._bucket}/{self._prefix}"
-            why = f"{where} has objects that the copy would replace, and the earlier one did not write: {join_names(others)}"
+            why = (
+                f"{where} has objects that are not part of the earlier copy and would be replaced: {join_names(others)}"
+            )
             raise Invalid(Problem("--overwrite", why, "move them elsewhere, or give another prefix"))
         # Until the copy is complete, this object has what is of an earlier copy, whose record is removed now, or of this one.
         listed = [{"path": path} for path in sorted(self._listed | paths)]

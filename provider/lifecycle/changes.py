@@ -132,7 +132,7 @@ def _patch_differences(before: Any, after: Any) -> list[str]:
     )
     unknown = tuple(path for path, value in new.items() if isinstance(value, Unknown))
     either = sorted(old.keys() | new.keys())
-    return [path for path in either if not path.startswith(unknown) and old.get(path) != new.get(path)]
+    return [path for path in either if not _below(path, unknown) and old.get(path) != new.get(path)]
 
 
 def _values(value: Any, path: str) -> Iterator[tuple[str, Any]]:

@@ -802,6 +802,9 @@ def test_what_is_not_known_in_a_patch_is_no_difference_yet() -> None:
     later = copy.deepcopy(old)
     later["TrainJob/j"]["spec"]["runtimePatches"] = Unknown("x")
     assert not compare(old, later)
+    known = patched(nodeSelector={"team": "a", "team-zone": "1"})
+    (change,) = compare(known, patched(nodeSelector={"team": Unknown("x"), "team-zone": "2"}))
+    assert change.path.endswith("nodeSelector.team-zone"), "its name begins like the unknown one"
 
 
 def test_a_failure_policy_comes_and_goes_and_stays_what_it_is() -> None:

@@ -207,7 +207,7 @@ def _last_of(file: Path, wanted: int, end: int | None) -> list[str]:
         while True:
             start = data.seek(max(0, end - size))
             lines = _lines(data.read(end - start))
-            if start == 0 or len(lines) > wanted:  # the first may be cut, and is one more than wanted
+            if start == 0 or len(lines) > wanted:  # the first of more than wanted may be cut: nobody reads it
                 return lines
             size *= 2
 
