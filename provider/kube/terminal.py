@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 RESET = "\x1b[0m"
 PALETTE = (36, 32, 33, 35, 34, 96, 92, 93, 95, 94)
@@ -82,7 +83,8 @@ def print_lines(rows: Iterable[str], *, error: bool = False) -> None:
     """
     file = sys.stderr if error else sys.stdout
     if error:
-        sys.stdout.flush()
+        with suppress(OSError):  # the end of the command fails by it, and says so
+            sys.stdout.flush()
     for row in rows:
         file.write(f"{safe_line(_BREAKS.sub(' ', row).replace(chr(10), ' '))}\n")
     file.flush()

@@ -448,10 +448,12 @@ def test_the_catalogue_itself_is_admitted(run: Ran) -> None:
         ("version >&-", 0, ""),
     ],
 )
-def test_streams_that_do_not_work(tmp_path: Path, shell: str, code: int, says: str) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_streams_that_do_not_work(tmp_path: Path, unbuffered: str, shell: str, code: int, says: str) -> None:
     (tmp_path / "jobs.yaml").write_text(yaml.safe_dump_all([runtime(), train_job()]))
     program = f"{sys.executable} -m pulumi_trainer.provider.cli {shell}"
-    done = subprocess.run(["sh", "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    env = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    done = subprocess.run(["sh", "-c", program], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == code and done.stderr.startswith(says) and "Traceback" not in done.stderr
 
 
