@@ -68,7 +68,7 @@ dist: ## sdist, wheel, SBOM (CycloneDX), licences and checksums in dist/
 	@$(SETUP) --dev --no-cli
 	@.venv/bin/python tools/release.py
 
-picture: setup ## draw docs/quickstart.svg, the picture of the README, from a run of the quickstart
+picture: setup ## draw docs/quickstart.svg and docs/flow.svg, the pictures of the README, from real runs
 	@$(RUN) exec python tools/picture.py
 
 bench-interruptions: ## interrupt a job 100 times on real nodes (Linux, root) and on this machine, and each framework 20 times: two hours
