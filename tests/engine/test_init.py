@@ -77,6 +77,7 @@ def test_a_team_trains_with_what_the_platform_offers(environment: Path, tmp_path
     team.config("platform", "organization/platform/prod")
     preview = team.preview("--diff").out
     assert re.search(r'kueue.x-k8s.io/queue-name *: "sorters"', preview) and "torch-team" in preview, preview
+    assert not re.search(r"PT\d{3}", preview), "what a template makes has no warnings"
 
 
 @pytest.mark.parametrize("template", TEMPLATES)

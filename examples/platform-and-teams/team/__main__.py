@@ -22,7 +22,10 @@ job = trainer.TrainJob(
     runtime=platform.get_output("stable"),
     follow="any",  # whatever the platform calls stable, at the next run; "minor" and "patch" are more careful, "pin" stays
     trainer=trainer.CustomTrainer(
-        func=train, func_args={"steps": 100}, num_nodes=config.get_int("nodes") or 2, resources_per_node={"gpu": 8}
+        func=train,
+        func_args={"steps": 100},
+        num_nodes=config.get_int("nodes") or 2,
+        resources_per_node={"gpu": 8, "memory": "256Gi"},
     ),
     queue=platform.get_output("queue-sorters"),
     priority=config.get("priority"),
