@@ -90,10 +90,11 @@ def webhook_errors(jobset: Document, lookup: Lookup | None) -> Iterator[Problem]
 
 def _failure_errors(view: _View) -> Iterator[Problem]:
     """Yield the webhook's errors about the failurePolicy. It reads no further after an action that is switched off."""
-    gated = chain.from_iterable(_gated_action(view, failure).webhook for failure in view.failure_rules)
-    if (first := next(gated, None)) is not None:
-        yield first
-        return
+    for failure in view.failure_rules:
+        gated = _gated_action(view, failure).webhook
+        if gated:
+            yield gated[0]
+            return
     for rules in (_WEBHOOK_ORDER.failure, (_repeated_rule_name,)):
         for failure in view.failure_rules:
             for rule in rules:
@@ -232,7 +233,8 @@ def _generated_names(view: _View, job: ReplicatedJob) -> _Broken:
     if over > 0:
         why = f"is too long: names of its {what}s, such as {longest!r}, must have at most {_LONGEST} characters"
         return _Broken([Problem("metadata.name", why, f"shorten it, or the name of {job.name}, by {over}")], webhook)
-    if wrong := dns_1035_label(longest):
+    wrong = dns_1035_label(longest)
+    if wrong:
         return _Broken([Problem(at, f"gives {what}s the name {longest!r}: {wrong[0]}")], webhook)
     return _KEPT
 
@@ -321,7 +323,9 @@ def _wrong_part(manager: str, why: str) -> str:
     host, _, path = manager.partition("/")
     if why.startswith("must be a domain"):
         return manager
-    return path if why.startswith("Invalid path") else host
+    if why.startswith("Invalid path"):
+        return path
+    return host
 
 
 def _success_targets(view: _View) -> _Broken:
@@ -391,10 +395,11 @@ def _rule_targets(view: _View, rule: _FailureRule) -> _Broken:
 def _failure_reasons(_view: _View, rule: _FailureRule) -> _Broken:
     """Checks reasons of failures; their author has read of them in the problems of the document."""
     why = "in failure policy is not a recognized job failure reason"
-    reasons = texts(rule.document.get("onJobFailureReasons"))
-    return _Broken(
-        webhook=[_plain(f"invalid job failure reason '{reason}' {why}") for reason in reasons if reason not in REASONS]
-    )
+    webhook: list[Problem] = []
+    for reason in texts(rule.document.get("onJobFailureReasons")):
+        if reason not in REASONS:
+            webhook.append(_plain(f"invalid job failure reason '{reason}' {why}"))
+    return _Broken(webhook=webhook)
 
 
 def _repeated_rule_name(view: _View, rule: _FailureRule) -> _Broken:
@@ -466,11 +471,12 @@ def _coordinator_label(view: _View) -> _Broken:
     coordinator = view.coordinator
     if coordinator is None:
         return _KEPT
-    target, indices = coordinator.get("replicatedJob", ""), [coordinator.get(f, 0) for f in ("jobIndex", "podIndex")]
+    target = coordinator.get("replicatedJob", "")
+    job_index, pod_index = coordinator.get("jobIndex", 0), coordinator.get("podIndex", 0)
     subdomain = section(view.spec, "network").get("subdomain") or view.name
-    if any_unknown((view.name, target, *indices, subdomain)):
+    if any_unknown((view.name, target, job_index, pod_index, subdomain)):
         return _KEPT
-    host = f"{'-'.join(map(str, (view.name, target, *indices)))}.{subdomain}"
+    host = f"{view.name}-{target}-{job_index}-{pod_index}.{subdomain}"
     wrong = label_value(host)
     if not wrong:
         return _KEPT
@@ -536,8 +542,8 @@ def _claim_volume(view: _View, template: _ClaimTemplate) -> _Broken:
     claim = template.claim
     author: list[Problem] = []
     webhook: list[Problem] = []
-    for pod in (job.pod for job in view.jobs):
-        for at, volume in entries(pod.spec, "volumes", pod.at):
+    for job in view.jobs:
+        for at, volume in entries(job.pod.spec, "volumes", job.pod.at):
             if volume.get("name") == claim:
                 author.append(Problem(f"{at}.name", "is the name of a volumeClaimPolicy's template"))
                 why = f"volume name conflicts with VolumeClaimPolicy template name: {claim}"
@@ -547,22 +553,27 @@ def _claim_volume(view: _View, template: _ClaimTemplate) -> _Broken:
 
 def _existing_claim(jobset: Document, template: _ClaimTemplate, lookup: Lookup | None) -> Iterator[Problem]:
     """Yield the webhook's errors about an existing claim of that name: it is taken over if it is the same, and kept."""
-    name, namespace = (jobset["metadata"].get(field, "default") for field in ("name", "namespace"))
-    claim = lookup("PersistentVolumeClaim", namespace, f"{template.claim}-{name}") if lookup else None
+    if not lookup:
+        return
+    metadata = jobset["metadata"]
+    name, namespace = metadata.get("name", "default"), metadata.get("namespace", "default")
+    claim = lookup("PersistentVolumeClaim", namespace, f"{template.claim}-{name}")
     if claim is None:
         return
-    specs = [
-        as_go_struct("PersistentVolumeClaimSpec", section(each, "spec"), None, Findings(), applied=False)
-        for each in (claim, template.document)
-    ]
-    if not equal_as_go(*specs):
-        metadata = claim.get("metadata", {})
-        why = f"spec does not match existing PVC {metadata.get('name')} in namespace {metadata.get('namespace')}"
-        yield _invalid(f"{template.webhook_at}.spec", specs[1], why)
+    existing, spec = _claim_spec(claim), _claim_spec(template.document)
+    if not equal_as_go(existing, spec):
+        about = claim.get("metadata", {})
+        why = f"spec does not match existing PVC {about.get('name')} in namespace {about.get('namespace')}"
+        yield _invalid(f"{template.webhook_at}.spec", spec, why)
     kept = section(template.policy, "retentionPolicy").get("whenDeleted", "Delete")
     if kept != "Retain" and not isinstance(kept, Unknown):
         where = f"spec.volumeClaimPolicies[{template.places[0]}].retentionPolicy.whenDeleted"
         yield _invalid(where, kept, "retentionPolicy must be retain when PVC exists")
+
+
+def _claim_spec(claim: Document) -> Document:
+    """Return the spec of a claim, or of a template for one, as Go prints it."""
+    return as_go_struct("PersistentVolumeClaimSpec", section(claim, "spec"), None, Findings(), applied=False)
 
 
 def _known(name: Any, names: list[Any]) -> bool:
@@ -589,7 +600,13 @@ def _quoted(value: Any) -> str:
 
 
 def _each(where: str, value: Any, wrong: list[str], too_long: str = _OVER) -> list[Problem]:
-    return [_invalid(where, value, too_long if why == _OVER else why) for why in wrong]
+    problems: list[Problem] = []
+    for why in wrong:
+        if why == _OVER:
+            problems.append(_invalid(where, value, too_long))
+        else:
+            problems.append(_invalid(where, value, why))
+    return problems
 
 
 @dataclass(frozen=True)

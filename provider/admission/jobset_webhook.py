@@ -34,15 +34,19 @@ def defaulted(spec: Document) -> Document:
         "startupPolicy": {"startupPolicyOrder": "AnyOrder"},
         **{name: value for name, value in spec.items() if value is not None},
     }
-    if isinstance(jobs := spec.get("replicatedJobs"), list):
+    jobs = spec.get("replicatedJobs")
+    if isinstance(jobs, list):
         spec["replicatedJobs"] = [_changed(job, _indexed, "template", "spec") for job in jobs]
-    if isinstance(network := spec.get("network", {}), dict):
+    network = spec.get("network", {})
+    if isinstance(network, dict):
         spec["network"] = {"enableDNSHostnames": True, "publishNotReadyAddresses": True, **network}
     failure = spec.get("failurePolicy")
-    if isinstance(rules := section(failure).get("rules"), list):
+    rules = section(failure).get("rules")
+    if isinstance(rules, list):
         named = [_with({"name": f"failurePolicyRule{place}"}, rule) for place, rule in enumerate(rules)]
         spec["failurePolicy"] = {**section(failure), "rules": named}
-    if isinstance(policies := spec.get("volumeClaimPolicies"), list):
+    policies = spec.get("volumeClaimPolicies")
+    if isinstance(policies, list):
         retention = {"retentionPolicy": {"whenDeleted": "Delete"}}
         spec["volumeClaimPolicies"] = [_with(retention, policy) for policy in policies]
     return spec
@@ -50,7 +54,8 @@ def defaulted(spec: Document) -> Document:
 
 def _changed(document: Any, change: Callable[[Document], Document], *path: str) -> Any:
     """The document with the mapping at a path changed; one is made where there is none. Other values stay."""
-    document = {} if document is None else document
+    if document is None:
+        document = {}
     if not isinstance(document, dict):
         return document
     if path:
@@ -78,10 +83,12 @@ def updated(jobset: Document, old: Document) -> Iterator[Problem]:
     if isinstance(jobset.get("spec"), Unknown):
         return
     before, after = map(_jobs, (old, jobset))
-    if any(section(document, "spec").get("suspend") is True for document in (old, jobset)) and isinstance(after, list):
+    spec_before, spec = section(old, "spec"), section(jobset, "spec")
+    is_suspended = spec_before.get("suspend") is True or spec.get("suspend") is True
+    if is_suspended and isinstance(after, list):
         were = {section(job).get("name"): section(job) for job in listed(before)}
         after = [_as_it_was(job, were.get(section(job).get("name"))) for job in after]
-    managers = (section(document, "spec").get("managedBy") for document in (old, jobset))
+    managers = spec_before.get("managedBy"), spec.get("managedBy")
     for field, one, other in (("replicatedJobs", before, after), ("managedBy", *managers)):
         if not equal_as_go(one, other):
             yield Problem(f"spec.{field}", "field is immutable", "create a JobSet with another name for it")

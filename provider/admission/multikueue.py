@@ -25,17 +25,18 @@ def find_dispatch(train_job: Document, queues: Queues) -> Dispatch | None:
     """
     metadata = section(train_job, "metadata")
     local = queues.find("LocalQueue", section(metadata, "labels").get(QUEUE), metadata.get("namespace") or "default")
-    behind = queues.find("ClusterQueue", section(local, "spec").get("clusterQueue")) if local is not None else None
-    for name in _checks(behind) if behind is not None else ():
+    behind = queues.find("ClusterQueue", section(local, "spec").get("clusterQueue"))
+    for name in _checks(behind):
         check = queues.find("AdmissionCheck", name)
         if check is not None and section(check, "spec").get("controllerName") == MULTIKUEUE:
             reason = f"AdmissionCheck {name} of ClusterQueue {section(behind, 'metadata').get('name')}"
             return Dispatch(_clusters(check, queues), reason)
-    managed = section(train_job, "spec").get("managedBy") == MULTIKUEUE
-    return Dispatch((), f"managedBy: {MULTIKUEUE}") if managed else None
+    if section(train_job, "spec").get("managedBy") == MULTIKUEUE:
+        return Dispatch((), f"managedBy: {MULTIKUEUE}")
+    return None
 
 
-def _checks(cluster_queue: Document) -> Iterator[Any]:
+def _checks(cluster_queue: Document | None) -> Iterator[Any]:
     spec = section(cluster_queue, "spec")
     yield from texts(spec.get("admissionChecks"))  # v1beta1
     for each in listed(section(spec, "admissionChecksStrategy").get("admissionChecks")):

@@ -47,7 +47,8 @@ def pod_name_problems(pod: Document, path: str) -> Iterator[Problem]:
 def _volume(volume: Document, path: str) -> Iterator[Problem]:
     yield from _checked(volume, "name", path, dns_1123_label)
     for kind, field, rule in _SOURCES:
-        if isinstance(source := volume.get(kind), dict):
+        source = volume.get(kind)
+        if isinstance(source, dict):
             yield from _checked(source, field, f"{path}.{kind}", rule)
     yield from _files(volume, path)
     for at, source in entries(section(volume, "projected"), "sources", f"{path}.projected"):
@@ -68,7 +69,8 @@ def _container(container: Document, path: str) -> Iterator[Problem]:
     for at, variable in entries(container, "env", path):
         yield from _checked(variable, "name", at, _variable)
         for kind in ("configMapKeyRef", "secretKeyRef"):
-            if reference := section(variable, "valueFrom", kind):
+            reference = section(variable, "valueFrom", kind)
+            if reference:
                 yield from _checked(reference, "key", f"{at}.valueFrom.{kind}", _key)
     for at, mount in entries(container, "volumeMounts", path):
         for field in ("name", "mountPath"):
@@ -93,7 +95,8 @@ def _resources(container: Document, path: str) -> Iterator[Problem]:
 
 def resource_name(name: str) -> list[str]:
     """Return why the name of a resource that a container requests is not valid; empty for a valid one."""
-    if found := qualified_name(name):
+    found = qualified_name(name)
+    if found:
         return found
     if "/" in name or name in STANDARD_RESOURCES or name.startswith("hugepages-"):
         return []
@@ -113,7 +116,9 @@ def _checked(document: Document, field: str, path: str, rule: Rule | None) -> It
 
 
 def _key(value: str) -> list[str]:
-    found = ["must be no more than 253 characters"] if len(value) > 253 else []
+    found: list[str] = []
+    if len(value) > 253:
+        found.append("must be no more than 253 characters")
     if not re.fullmatch(_KEY, value):
         found.append(_NOT_A_KEY)
     if value in (".", ".."):
@@ -135,7 +140,10 @@ def _local_path(value: str) -> list[str]:
 
 
 def _descending_path(value: str) -> list[str]:
-    return [*(["must be a relative path"] if value.startswith("/") else []), *_without_backsteps(value)]
+    found: list[str] = []
+    if value.startswith("/"):
+        found.append("must be a relative path")
+    return found + _without_backsteps(value)
 
 
 def _without_backsteps(value: str) -> list[str]:

@@ -60,40 +60,45 @@ def _job(job: Document, at: str) -> Iterator[Problem]:
 
 def _metadata(document: Document, at: str) -> Iterator[Problem]:
     """Yield what is wrong with labels and annotations."""
-    for key, value in section(document, "metadata", "labels").items():
-        place = f"{at}.metadata.labels"
-        yield from (_invalid(place, key, why) for why in qualified_name(key))
-        yield from (_invalid(place, value, why) for why in (label_value(value) if isinstance(value, str) else ()))
+    yield from _labels(section(document, "metadata", "labels"), f"{at}.metadata.labels")
     for key in section(document, "metadata", "annotations"):
-        yield from (_invalid(f"{at}.metadata.annotations", key, why) for why in qualified_name(key.lower()))
+        yield from _all_invalid(f"{at}.metadata.annotations", key, qualified_name(key.lower()))
+
+
+def _labels(labels: Mapping[str, Any], at: str) -> Iterator[Problem]:
+    for key, value in labels.items():
+        yield from _all_invalid(at, key, qualified_name(key))
+        if isinstance(value, str):
+            yield from _all_invalid(at, value, label_value(value))
 
 
 def _pod(pod: Pod) -> Iterator[Problem]:
     spec, at = pod.spec, pod.at
-    yield from _unique((c.name for c in pod.all_containers), (f"{c.at}.name" for c in pod.all_containers))
+    yield from _unique((container.at, container.document) for container in pod.all_containers)
     yield from _volumes(spec, at)
     for container in pod.all_containers:
         yield from _container(container, host_network=spec.get("hostNetwork") is True)
     yield from _numbers(spec, at, ("terminationGracePeriodSeconds",))
-    if isinstance(limit := spec.get("activeDeadlineSeconds"), int) and limit < 1:
+    limit = spec.get("activeDeadlineSeconds")
+    if isinstance(limit, int) and limit < 1:
         yield _invalid(f"{at}.activeDeadlineSeconds", limit, "must be between 1 and 2147483647, inclusive")
     yield from _supported(spec, "dnsPolicy", at, ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"))
     yield from _supported(spec, "preemptionPolicy", at, ("PreemptLowerPriority", "Never"))
     for field, rule in _NAMES:
-        if isinstance(name := spec.get(field), str) and name:
-            yield from (_invalid(f"{at}.{field}", name, why) for why in rule(name))
+        name = spec.get(field)
+        if isinstance(name, str) and name:
+            yield from _all_invalid(f"{at}.{field}", name, rule(name))
     if spec.get("hostPID") is True and spec.get("shareProcessNamespace") is True:
         yield Problem(
             f"{at}.shareProcessNamespace", "Forbidden: ShareProcessNamespace and HostPID cannot both be enabled"
         )
-    yield from _selector(section(spec, "nodeSelector"), f"{at}.nodeSelector")
+    yield from _labels(section(spec, "nodeSelector"), f"{at}.nodeSelector")
     for place, toleration in entries(spec, "tolerations", at):
         yield from _toleration(toleration, place)
     yield from _affinity(section(spec, "affinity"), f"{at}.affinity")
     for place, spread in entries(spec, "topologySpreadConstraints", at):
         yield from _spread(spread, place)
-    gates = [*entries(spec, "schedulingGates", at)]
-    yield from _unique((gate.get("name") for _, gate in gates), (f"{place}.name" for place, _ in gates))
+    yield from _unique(entries(spec, "schedulingGates", at))
 
 
 _NAMES: tuple[tuple[str, Callable[[str], list[str]]], ...] = (
@@ -107,7 +112,7 @@ _NAMES: tuple[tuple[str, Callable[[str], list[str]]], ...] = (
 
 def _volumes(spec: Document, at: str) -> Iterator[Problem]:
     volumes = [*entries(spec, "volumes", at)]
-    yield from _unique((volume.get("name") for _, volume in volumes), (f"{place}.name" for place, _ in volumes))
+    yield from _unique(volumes)
     for place, volume in volumes:
         sources = [name for name, value in volume.items() if name != "name" and value is not None]
         if not sources:
@@ -151,7 +156,8 @@ def _container(container: Container, *, host_network: bool) -> Iterator[Problem]
         if mount.get("subPath") and mount.get("subPathExpr"):
             yield Problem(f"{place}.subPathExpr", "Forbidden: subPathExpr and subPath are mutually exclusive")
     for field in _PROBES:
-        if isinstance(probe := document.get(field), dict):
+        probe = document.get(field)
+        if isinstance(probe, dict):
             yield from _probe(probe, f"{at}.{field}", once=field != "readinessProbe")
     if container.is_init and not container.is_sidecar:
         for field in ("lifecycle", *_PROBES):
@@ -169,8 +175,9 @@ def _ports(document: Document, at: str, *, host_network: bool) -> Iterator[Probl
     ports = [*entries(document, "ports", at)]
     names = [port.get("name") for _, port in ports]
     for number, (place, port) in enumerate(ports):
-        if isinstance(name := port.get("name"), str) and name:
-            yield from (_invalid(f"{place}.name", name, why) for why in _port_name(name))
+        name = port.get("name")
+        if isinstance(name, str) and name:
+            yield from _all_invalid(f"{place}.name", name, _port_name(name))
             if name in names[:number]:
                 yield _duplicate(f"{place}.name", name)
         inside, outside = port.get("containerPort"), port.get("hostPort")
@@ -186,7 +193,9 @@ def _ports(document: Document, at: str, *, host_network: bool) -> Iterator[Probl
 
 
 def _port_name(name: str) -> list[str]:
-    found = ["must be no more than 15 characters"] if len(name) > 15 else []
+    found: list[str] = []
+    if len(name) > 15:
+        found.append("must be no more than 15 characters")
     if not re.fullmatch("[-a-z0-9]+", name):
         found.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
     if not re.search("[a-z]", name):
@@ -206,11 +215,11 @@ def _variable(variable: Document, at: str) -> Iterator[Problem]:
     if isinstance(value, str) and value:
         yield _invalid(f"{at}.valueFrom", "", "may not be specified when `value` is not empty", "give one of the two")
     kinds = [name for name, given in source.items() if given is not None]
-    if len(kinds) != 1:
-        why = "may not have more than one field specified at a time" if kinds else "must specify one of: `fieldRef`,"
-        yield _invalid(
-            f"{at}.valueFrom", "", why if kinds else f"{why} `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef`"
-        )
+    if not kinds:
+        why = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef`"
+        yield _invalid(f"{at}.valueFrom", "", why)
+    elif len(kinds) > 1:
+        yield _invalid(f"{at}.valueFrom", "", "may not have more than one field specified at a time")
 
 
 def _probe(probe: Document, at: str, *, once: bool) -> Iterator[Problem]:
@@ -226,19 +235,13 @@ def _probe(probe: Document, at: str, *, once: bool) -> Iterator[Problem]:
         yield _invalid(f"{at}.successThreshold", threshold, "must be 1")
 
 
-def _selector(selector: Mapping[str, Any], at: str) -> Iterator[Problem]:
-    for key, value in selector.items():
-        yield from (_invalid(at, key, why) for why in qualified_name(key))
-        yield from (_invalid(at, value, why) for why in (label_value(value) if isinstance(value, str) else ()))
-
-
 def _toleration(toleration: Document, at: str) -> Iterator[Problem]:
     key, operator = toleration.get("key") or "", toleration.get("operator") or "Equal"
     value, effect = toleration.get("value") or "", toleration.get("effect") or ""
     if any_unknown((key, operator, value, effect)):
         return
     if key:
-        yield from (_invalid(f"{at}.key", key, why) for why in qualified_name(str(key)))
+        yield from _all_invalid(f"{at}.key", key, qualified_name(str(key)))
     elif operator != "Exists":
         why = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
         yield _invalid(f"{at}.operator", operator, why)
@@ -246,7 +249,7 @@ def _toleration(toleration: Document, at: str) -> Iterator[Problem]:
     if operator == "Exists" and value:
         yield _invalid(f"{at}.operator", toleration, "value must be empty when `operator` is 'Exists'")
     if operator == "Equal":
-        yield from (_invalid(f"{at}.value", value, why) for why in label_value(str(value)))
+        yield from _all_invalid(f"{at}.value", value, label_value(str(value)))
     yield from _supported(toleration, "effect", at, ("", *_EFFECTS))
     if "tolerationSeconds" in toleration and effect != "NoExecute":
         yield _invalid(f"{at}.effect", effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
@@ -296,8 +299,9 @@ def _expression(expression: Document, at: str) -> Iterator[Problem]:
         yield Problem(f"{at}.values", why)
     if operator in ("Gt", "Lt") and len(listed(values)) != 1:
         yield Problem(f"{at}.values", "Required value: must be specified single value when `operator` is 'Lt' or 'Gt'")
-    if isinstance(key := expression.get("key"), str):
-        yield from (_invalid(f"{at}.key", key, why) for why in qualified_name(key))
+    key = expression.get("key")
+    if isinstance(key, str):
+        yield from _all_invalid(f"{at}.key", key, qualified_name(key))
 
 
 def _spread(spread: Document, at: str) -> Iterator[Problem]:
@@ -311,7 +315,8 @@ def _spread(spread: Document, at: str) -> Iterator[Problem]:
 
 def _numbers(document: Document, at: str, fields: Iterable[str]) -> Iterator[Problem]:
     for field in fields:
-        if isinstance(value := document.get(field), int) and value < 0:
+        value = document.get(field)
+        if isinstance(value, int) and value < 0:
             yield _invalid(f"{at}.{field}", value, _NOT_NEGATIVE)
 
 
@@ -326,11 +331,13 @@ def _supported(document: Document, field: str, at: str, words: Collection[str]) 
         yield Problem(f"{at}.{field}", f"Unsupported value: {quoted(value)}: supported values: {known}")
 
 
-def _unique(names: Iterable[Any], places: Iterable[str]) -> Iterator[Problem]:
+def _unique(named: Iterable[tuple[str, Document]]) -> Iterator[Problem]:
+    """Yield names that occur again, of documents with their paths."""
     seen = set[str]()
-    for name, place in zip(names, places, strict=True):
+    for at, document in named:
+        name = document.get("name")
         if isinstance(name, str) and name in seen:
-            yield _duplicate(place, name)
+            yield _duplicate(f"{at}.name", name)
         elif isinstance(name, str):
             seen.add(name)
 
@@ -339,8 +346,15 @@ def _duplicate(at: str, name: str) -> Problem:
     return Problem(at, f"Duplicate value: {quoted(name)}")
 
 
+def _all_invalid(at: str, value: Any, reasons: Iterable[str]) -> Iterator[Problem]:
+    """Yield a problem for each reason why a value is not valid."""
+    for why in reasons:
+        yield _invalid(at, value, why)
+
+
 def _invalid(at: str, value: Any, why: str, hint: str = "") -> Problem:
-    shown = quoted(value) if isinstance(value, str) else value
     if isinstance(value, dict):
         return Problem(at, f"Invalid value: {why}", hint)
-    return Problem(at, f"Invalid value: {shown}: {why}", hint)
+    if isinstance(value, str):
+        value = quoted(value)
+    return Problem(at, f"Invalid value: {value}: {why}", hint)

@@ -37,8 +37,14 @@ def unknown_field_problems(document: Mapping[str, Any], paths: Iterable[str]) ->
         document: The runtime or the TrainJob.
         paths: Paths of the fields that the schema does not have, for example `Verdict.unknown`.
     """
-    found = unknown_fields(schema_of(document["kind"]), paths)
-    return [replace(p, **_successor(document, p.where)) if is_removed(document["kind"], p.where) else p for p in found]
+    kind = document["kind"]
+    found: list[Problem] = []
+    for problem in unknown_fields(schema_of(kind), paths):
+        if is_removed(kind, problem.where):
+            found.append(replace(problem, **_successor(document, problem.where)))
+        else:
+            found.append(problem)
+    return found
 
 
 def is_removed(kind: str, path: str) -> bool:
@@ -48,12 +54,17 @@ def is_removed(kind: str, path: str) -> bool:
         kind: `TrainJob`; any other kind is that of a runtime.
         path: Path of the field, for example `spec.podTemplateOverrides`.
     """
-    return path in (_OF_TRAIN_JOBS if kind == "TrainJob" else _OF_RUNTIMES)
+    return path in _removed_from(kind)
+
+
+def _removed_from(kind: str) -> dict[str, tuple[str, Callable[[Any], str]]]:
+    """Return the removed fields of a TrainJob, or of a runtime."""
+    return _OF_TRAIN_JOBS if kind == "TrainJob" else _OF_RUNTIMES
 
 
 def _successor(document: Mapping[str, Any], path: str) -> dict[str, str]:
     """Return the reason and the hint of a problem with a removed field."""
-    version, write = (_OF_TRAIN_JOBS if document["kind"] == "TrainJob" else _OF_RUNTIMES)[path]
+    version, write = _removed_from(document["kind"])[path]
     *above, name = path.split(".")
     return {"why": f"unknown field: removed in Trainer {version}", "hint": write(section(document, *above).get(name))}
 
@@ -62,15 +73,17 @@ def _patched_pods(overrides: Any) -> str:
     """Return the runtimePatches that do what podTemplateOverrides, or the podSpecOverrides before them, did."""
     patches, env = [], list[str]()
     for place, override in enumerate(mappings(overrides)):
-        pod = {part: section(override, part) for part in ("metadata", "spec") if section(override, part)}
-        pod = pod or {
-            "spec": without(override, "targetJobs")
-        }  # podSpecOverrides have the fields of the spec themselves
-        pod = {part: _without_env(content, env) if part == "spec" else content for part, content in pod.items()}
-        jobs = [
-            {"name": job.get("name"), "template": {"spec": {"template": pod}}}
-            for job in mappings(override.get("targetJobs"))
-        ]
+        pod: Document = {}
+        for part in ("metadata", "spec"):
+            if section(override, part):
+                pod[part] = section(override, part)
+        if not pod:  # podSpecOverrides have the fields of the spec themselves
+            pod["spec"] = without(override, "targetJobs")
+        if "spec" in pod:
+            pod["spec"] = _without_env(pod["spec"], env)
+        jobs: list[Document] = []
+        for job in mappings(override.get("targetJobs")):
+            jobs.append({"name": job.get("name"), "template": {"spec": {"template": pod}}})
         patches.append(_patch({"spec": {"replicatedJobs": jobs}}, place))
     return "; ".join([_written(patches), *(f"give the {each}" for each in dict.fromkeys(env))])
 
@@ -88,10 +101,15 @@ def _container(container: Document, elsewhere: list[str]) -> Document:
     variables = mappings(container.get("env"))
     if not variables:
         return container
-    if place := _OWN_ENV.get(str(container.get("name"))):
+    place = _OWN_ENV.get(str(container.get("name")))
+    if place:
         elsewhere.append(f"env of {container['name']} in {place}")
         return without(container, "env")
-    return {**container, "env": [{**each, "value": "..."} if "value" in each else each for each in variables]}
+    return {**container, "env": [_without_value(each) for each in variables]}
+
+
+def _without_value(variable: Document) -> Document:
+    return {**variable, "value": "..."} if "value" in variable else variable
 
 
 def _metadata(part: str) -> Callable[[Any], str]:
@@ -99,20 +117,24 @@ def _metadata(part: str) -> Callable[[Any], str]:
 
 
 def _patch(template: Document, place: int = 0) -> Document:
-    manager = MANAGER if place == 0 else f"{MANAGER}-{place + 1}"
+    manager = MANAGER
+    if place > 0:
+        manager += f"-{place + 1}"
     return {"manager": manager, "trainingRuntimeSpec": {"template": template}}
 
 
 def _written(patches: list[Document]) -> str:
-    unknown = first_unknown(patches) is not None
-    return "write runtimePatches" if unknown else f"write runtimePatches: {json.dumps(patches, ensure_ascii=False)}"
+    if first_unknown(patches) is not None:
+        return "write runtimePatches"
+    return f"write runtimePatches: {json.dumps(patches, ensure_ascii=False)}"
 
 
 def _processes(given: Any) -> str:
-    whole = isinstance(given, int) and not isinstance(given, bool)
+    field = "numProcPerNode"
+    if isinstance(given, int) and not isinstance(given, bool):
+        field += f": {given}"
     return (
-        f"write torch: {{}}, and numProcPerNode{f': {given}' if whole else ''} in spec.trainer of the TrainJob; without it a node"
-        " has a process for each GPU"
+        f"write torch: {{}}, and {field} in spec.trainer of the TrainJob; without it a node has a process for each GPU"
     )
 
 

@@ -33,15 +33,20 @@ def validate(runtime: Document, *, update: bool) -> tuple[list[Problem], list[st
     cluster_wide = runtime["kind"] == CLUSTER_WIDE
     labels = section(runtime, "metadata", "labels")
     disabled = labels.get("trainer.kubeflow.org/webhook-validation", "")
-    if disabled == "disabled" or isinstance(disabled, Unknown) or "spec" not in runtime:
-        return [], _warnings(runtime) if cluster_wide and not update and disabled != "disabled" else []
+    if disabled == "disabled":
+        return [], []
+    warnings: list[str] = []
+    if cluster_wide and not update:
+        warnings = _warnings(runtime)
+    if isinstance(disabled, Unknown) or "spec" not in runtime:
+        return [], warnings
     findings = Findings()
     as_go_struct("TrainingRuntimeSpec", runtime["spec"], (None, "spec"), findings, applied=True)
     if findings.problems:
         return findings.problems, []
     if update and not cluster_wide:
         return [], []
-    return [*_job_problems(runtime)], _warnings(runtime) if cluster_wide and not update else []
+    return [*_job_problems(runtime)], warnings
 
 
 def deprecated(runtime: Document) -> str:
@@ -61,9 +66,9 @@ def _warnings(runtime: Document) -> list[str]:
 def _job_problems(runtime: Document) -> Iterator[Problem]:
     for job in replicated_jobs(section(runtime, "spec", "template", "spec"), "spec.template.spec"):
         step = ancestor_of(job)
-        name = _CONTAINERS.get(step) if isinstance(step, str) else None
-        if name is None:
+        if not isinstance(step, str) or step not in _CONTAINERS:
             continue
+        name = _CONTAINERS[step]
         replicas = job.document["replicas"]
         if replicas != 1 and not isinstance(replicas, Unknown):
             yield Problem(f"{job.at}.replicas", "always must be 1", "set the number of nodes with numNodes")

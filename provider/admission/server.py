@@ -79,7 +79,8 @@ def _mutated(stored: Document, old: Document | None, now: str) -> Document:
         return stored
     properties = kinds()[kind].schema.properties
     wrong = properties["status"].faults(stored["status"], (None, "status")) if "status" in stored else ()
-    if problems := [fault.problem() for fault in wrong if fault.type == TYPE_INVALID]:
+    problems = [fault.problem() for fault in wrong if fault.type == TYPE_INVALID]
+    if problems:
         raise Invalid(*problems)
     if kind == "TrainJob":
         return trainjob.mutate(stored, old, now)

@@ -62,7 +62,9 @@ def is_job(document: Mapping[str, Any]) -> bool:
 def successor(document: Mapping[str, Any]) -> Problem:
     """Return the problem with such a job: Kubeflow Trainer does not know it, and which TrainJob takes its place."""
     kind = str(document["kind"])
-    operator = "MPI Operator" if document["apiVersion"] == "kubeflow.org/v2beta1" else "Training Operator v1"
+    operator = "Training Operator v1"
+    if document["apiVersion"] == "kubeflow.org/v2beta1":
+        operator = "MPI Operator"
     why = f"{kind} is a kind of {operator}, which Kubeflow Trainer replaces"
     return Problem("kind", why, f"write a TrainJob: {'; '.join(_parts(document, KINDS[kind]))}. Guide: {GUIDE}")
 
@@ -83,15 +85,16 @@ def _parts(document: Mapping[str, Any], kind: _Kind) -> Iterator[str]:
             f"no numProcPerNode instead of nprocPerNode: {processes}; the default is a process for each GPU, or for"
             " each CPU without GPUs"
         )
-    if queue := section(metadata, "labels").get(QUEUE):
+    queue = section(metadata, "labels").get(QUEUE)
+    if queue:
         yield f"keep the label {QUEUE}: {queue}"
     policy = section(spec, "runPolicy")
-    if (limit := policy.get("backoffLimit")) is not None:
-        yield f"failurePolicy.maxRestarts: {limit} in the runtime's spec.template.spec, which restarts all nodes"
-    if (deadline := policy.get("activeDeadlineSeconds")) is not None:
-        yield f"spec.activeDeadlineSeconds: {deadline}"
-    if (ttl := policy.get("ttlSecondsAfterFinished")) is not None:
-        yield f"ttlSecondsAfterFinished: {ttl} in the runtime's spec.template.spec"
+    if policy.get("backoffLimit") is not None:
+        yield f"failurePolicy.maxRestarts: {policy['backoffLimit']} in the runtime's spec.template.spec, which restarts all nodes"
+    if policy.get("activeDeadlineSeconds") is not None:
+        yield f"spec.activeDeadlineSeconds: {policy['activeDeadlineSeconds']}"
+    if policy.get("ttlSecondsAfterFinished") is not None:
+        yield f"ttlSecondsAfterFinished: {policy['ttlSecondsAfterFinished']} in the runtime's spec.template.spec"
     if policy.get("schedulingPolicy") is not None:
         yield "podGroupPolicy in the runtime instead of schedulingPolicy"
     if spec.get("elasticPolicy") is not None:

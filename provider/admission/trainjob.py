@@ -18,7 +18,7 @@ from pulumi_trainer.provider.api.go_structs import as_go_struct
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
 from pulumi_trainer.provider.kube.schema.field_errors import FORBIDDEN
 from pulumi_trainer.provider.kube.schema.verdict import Lookup
-from pulumi_trainer.provider.kube.values.accessors import Document, equal_as_go, listed, section
+from pulumi_trainer.provider.kube.values.accessors import Document, equal_as_go, listed, mappings, section
 from pulumi_trainer.provider.kube.values.names import quoted
 from pulumi_trainer.provider.kube.values.typed import Findings
 from pulumi_trainer.provider.kube.values.unknown import Unknown, any_unknown
@@ -42,11 +42,17 @@ def mutate(job: Document, old: Document | None, now: str) -> Document:
     """
     findings = Findings()
     spec = job.get("spec")
-    printed = as_go_struct("TrainJobSpec", {} if spec is None else spec, (None, "spec"), findings, applied=False)
+    if spec is None:
+        spec = {}
+    printed = as_go_struct("TrainJobSpec", spec, (None, "spec"), findings, applied=False)
     if findings.problems:
         raise Invalid(*(_with_number(p, spec) for p in findings.problems))
     patches = listed(printed.get("runtimePatches"))
-    times = _times(_patches(job), None if old is None else _patches(old), now)
+    given = _patches(job)
+    before: list[Any] = []
+    if old is not None:
+        before = _patches(old)
+    times = _times(given, before, now)
     if not any(times):
         return job
     for patch, time in zip(patches, times, strict=False):
@@ -81,17 +87,22 @@ def validate(job: Document, old: Document | None, lookup: Lookup | None) -> tupl
     if any_unknown(given):
         return [], []
     if group != _GROUP or kind not in (CLUSTER_WIDE, NAMESPACED):
-        why = f"unsupported runtime: {kind}.{group}" if group else f"unsupported runtime: {kind}"
+        why = f"unsupported runtime: {kind}"
+        if group:
+            why += f".{group}"
         hint = f"spec.runtimeRef: kind {CLUSTER_WIDE} or {NAMESPACED}, apiGroup {_GROUP}"
         return [Problem("", why, hint, type="")], []
     if lookup is None:
         return [*_changed_patches(job, old, None)], []
     namespace = job["metadata"].get("namespace", "default")
-    runtime = lookup(kind, "" if kind == CLUSTER_WIDE else namespace, name)
+    if kind == CLUSTER_WIDE:
+        namespace = ""
+    runtime = lookup(kind, namespace, name)
     if runtime is None:
         return [_not_found(kind, name)], []
-    words = deprecated(runtime) if kind == CLUSTER_WIDE else ""
-    warnings = [f'Referenced ClusterTrainingRuntime "{name}" {words}'] if words else []
+    warnings: list[str] = []
+    if kind == CLUSTER_WIDE and deprecated(runtime):
+        warnings.append(f'Referenced ClusterTrainingRuntime "{name}" {deprecated(runtime)}')
 
     def exists(kind: str, namespace: str, name: str) -> bool:
         return lookup(kind, namespace, name) is not None
@@ -112,7 +123,9 @@ def validate(job: Document, old: Document | None, lookup: Lookup | None) -> tupl
 def _not_found(kind: str, name: str) -> Problem:
     plural = kinds()[kind].plural
     shown = kind[0].lower() + kind[1:]
-    field = "spec.RuntimeRef" if kind == CLUSTER_WIDE else "spec.runtimeRef"
+    field = "spec.runtimeRef"
+    if kind == CLUSTER_WIDE:
+        field = "spec.RuntimeRef"
     why = (
         f"{plural}.{_GROUP} {quoted(name)} not found: specified {shown} must be created before the TrainJob is created"
     )
@@ -126,13 +139,14 @@ def _changed_patches(job: Document, old: Document | None, lookup: Lookup | None)
     """
     if old is None or equal_as_go(_patches(old), _patches(job)):
         return
-    suspended = [section(each, "spec").get("suspend", False) for each in (old, job)]
-    if not any(each is True or isinstance(each, Unknown) for each in suspended):
+    if not _may_be_suspended(old) and not _may_be_suspended(job):
         why = "RuntimePatches can only be modified when the TrainJob is suspended before or after the update"
         yield Problem("spec.runtimePatches", why, "set spec.suspend with the change", FORBIDDEN)
         return
     metadata = job["metadata"]
-    jobset = lookup("JobSet", metadata.get("namespace", "default"), metadata["name"]) if lookup else None
+    if not lookup:
+        return
+    jobset = lookup("JobSet", metadata.get("namespace", "default"), metadata["name"])
     for replicated in listed(section(jobset, "status").get("replicatedJobsStatus")):
         active = section(replicated).get("active", 0)
         if isinstance(active, int) and active > 0:
@@ -141,22 +155,34 @@ def _changed_patches(job: Document, old: Document | None, lookup: Lookup | None)
             yield Problem("spec.runtimePatches", why, "wait until its Pods are gone", FORBIDDEN)
 
 
-def _times(patches: list[Any], before: list[Any] | None, now: str) -> list[str | None]:
+def _may_be_suspended(job: Document) -> bool:
+    suspend = section(job, "spec").get("suspend", False)
+    return suspend is True or isinstance(suspend, Unknown)
+
+
+def _times(patches: list[Any], before: list[Any], now: str) -> list[str | None]:
     """Return the time to set at each patch; None if the patch keeps its time, or if that is unknown."""
-    old = {patch.get("manager", ""): patch for patch in before or () if isinstance(patch, dict)}
+    old = {patch.get("manager", ""): patch for patch in mappings(before)}
     times: list[str | None] = []
     for patch in patches:
-        time = section(patch).get("time")
-        was = old.get(patch.get("manager", "")) if isinstance(patch, dict) else None
-        if not isinstance(patch, dict) or isinstance(time, Unknown):
-            times.append(None)
-        elif was is None:
-            times.append(now if time is None else None)
-        elif not equal_as_go({**was, "time": ""}, {**patch, "time": ""}):
-            times.append(now)
+        if isinstance(patch, dict):
+            times.append(_time_to_set(patch, old.get(patch.get("manager", "")), now))
         else:
-            times.append(was.get("time") if was.get("time") != time else None)
+            times.append(None)
     return times
+
+
+def _time_to_set(patch: Document, old: Document | None, now: str) -> str | None:
+    time = patch.get("time")
+    if isinstance(time, Unknown):
+        return None
+    if old is None:
+        return now if time is None else None
+    if not equal_as_go({**old, "time": ""}, {**patch, "time": ""}):
+        return now
+    if old.get("time") == time:
+        return None
+    return old.get("time")
 
 
 def _patches(job: Document) -> list[Any]:
@@ -171,10 +197,12 @@ def _patches(job: Document) -> list[Any]:
 def _over(given: Any, printed: Any) -> Any:
     """Return `given` with Go's output merged over it; empty fields that Go omits stay."""
     if isinstance(given, dict) and isinstance(printed, dict):
-        return {
-            **given,
-            **{name: _over(given[name], item) if name in given else item for name, item in printed.items()},
-        }
+        merged = dict(given)
+        for name, item in printed.items():
+            merged[name] = item
+            if name in given:
+                merged[name] = _over(given[name], item)
+        return merged
     if isinstance(given, list) and isinstance(printed, list) and len(given) == len(printed):
         return [_over(*pair) for pair in zip(given, printed, strict=True)]
     return printed

@@ -76,19 +76,33 @@ class Attempt:
 
     def seconds(self, until: float) -> float | None:
         """Return how long it ran; None if its times are not known. until: The end of an attempt that runs."""
+        if not self.started:
+            return None
         if self.count > 1:
-            return self.ran if self.started else None
-        end = self.finished or (0.0 if self.ended else until)
-        return max(0.0, end - self.started) if self.started and end else None
+            return self.ran
+        end = self.finished
+        if not self.ended:
+            end = until
+        if not end:
+            return None
+        return max(0.0, end - self.started)
 
     @classmethod
     def from_dict(cls, given: dict[str, Any]) -> Attempt:
         """Return an attempt from JSON that anybody may have written."""
-        times = {name: plausible_seconds(given.get(name)) for name in ("started", "finished", "repeating", "ran")}
-        steps = {name: _step(given.get(name)) for name in ("first", "last", "redone")}
-        texts = {name: plain(str(given.get(name) or ""))[:LONGEST] for name in ("cause", "detail")}
-        counts = {name: max(1, _step(given.get(name)) or 1) for name in ("number", "count")}
-        return cls(**counts, **times, **texts, **steps)  # type: ignore[arg-type]
+        return cls(
+            number=_step(given.get("number")) or 1,
+            started=plausible_seconds(given.get("started")),
+            finished=plausible_seconds(given.get("finished")),
+            cause=_text(given.get("cause")),
+            detail=_text(given.get("detail")),
+            first=_step(given.get("first")),
+            last=_step(given.get("last")),
+            redone=_step(given.get("redone")),
+            repeating=plausible_seconds(given.get("repeating")),
+            count=_step(given.get("count")) or 1,
+            ran=plausible_seconds(given.get("ran")),
+        )
 
 
 def read_attempts(given: Any) -> list[Attempt]:
@@ -99,19 +113,27 @@ def read_attempts(given: Any) -> list[Attempt]:
 def bounded(attempts: list[Attempt]) -> list[Attempt]:
     """Return at most `MOST_ATTEMPTS` entries: the oldest attempts become one entry."""
     more = len(attempts) - MOST_ATTEMPTS
-    return attempts if more <= 0 else [_folded(attempts[: more + 1]), *attempts[more + 1 :]]
+    if more <= 0:
+        return attempts
+    return [_folded(attempts[: more + 1]), *attempts[more + 1 :]]
 
 
 def _folded(attempts: Sequence[Attempt]) -> Attempt:
     times = [each.seconds(each.finished) for each in attempts]
-    redone = [each.redone for each in attempts if each.redone is not None]
+    started = attempts[0].started
+    if None in times:
+        started = 0.0
+    redone: int | None = None
+    counts = [each.redone for each in attempts if each.redone is not None]
+    if counts:
+        redone = sum(counts)
     return Attempt(
         number=attempts[-1].number,
-        started=0.0 if None in times else attempts[0].started,
+        started=started,
         finished=attempts[-1].finished,
         first=next((each.first for each in attempts if each.first is not None), None),
         last=furthest(attempts),
-        redone=sum(redone) if redone else None,
+        redone=redone,
         repeating=sum(each.repeating for each in attempts),
         count=sum(each.count for each in attempts),
         ran=sum(filter(None, times)),
@@ -162,7 +184,9 @@ class Attempts:
         """Begin an attempt, unless one runs."""
         if self._runs:
             return
-        number = self.all[-1].number + 1 if self.all else 1
+        number = 1
+        if self.all:
+            number = self.all[-1].number + 1
         self._mark, self._caught_up, self._pending = furthest(self.all), False, None
         self.all = bounded([*self.all, Attempt(number, now)])
         self._runs, self._open = True, False
@@ -191,11 +215,13 @@ class Attempts:
             return attempt
         self._caught_up = step >= mark
         redone = max(0, min(step, mark) - first)
+        if not redone:
+            return replace(attempt, redone=0, repeating=0.0)
         until = now
         if step > mark and attempt.last is not None:  # the mark was passed between two reports
             share = max(0, mark - attempt.last) / (step - attempt.last)
             until = self._newest_at + share * (now - self._newest_at)
-        return replace(attempt, redone=redone, repeating=until - self._first_at if redone else 0.0)
+        return replace(attempt, redone=redone, repeating=until - self._first_at)
 
     def explain(self, cause: str, detail: str = "", *, running: bool = False) -> None:
         """Say why the newest attempt ends, or has ended if only its last Pods said why. The first reason counts.
@@ -248,17 +274,18 @@ class Goodput:
     @property
     def share(self) -> float:
         """The share of the wall time, 0 to 1."""
-        return min(1.0, max(0.0, self.training - self.repeating) / self.wall) if self.wall > 0 else 1.0
+        if self.wall <= 0:
+            return 1.0
+        return min(1.0, max(0.0, self.training - self.repeating) / self.wall)
 
     def __str__(self) -> str:
         useful = duration(max(0.0, self.training - self.repeating))
-        text = (
-            f"{'' if self.exact else 'at most '}{100 * self.share:.0f}%: {useful} of training in {duration(self.wall)}"
-        )
+        text = f"{100 * self.share:.0f}%: {useful} of training in {duration(self.wall)}"
         if not self.exact:
-            return f"{text}; how many steps were done again is not known"
-        again = f"{plural(self.redone, 'step')} done again ({duration(self.repeating)})" if self.redone else ""
-        return "; ".join(filter(None, (text, again)))
+            return f"at most {text}; how many steps were done again is not known"
+        if not self.redone:
+            return text
+        return f"{text}; {plural(self.redone, 'step')} done again ({duration(self.repeating)})"
 
 
 def goodput(attempts: Sequence[Attempt], until: float) -> Goodput | None:
@@ -271,7 +298,9 @@ def goodput(attempts: Sequence[Attempt], until: float) -> Goodput | None:
     times = [each.seconds(until) for each in attempts]
     if not attempts or None in times or not attempts[0].started:
         return None
-    again = [each for each in attempts[1:] if each.started] if attempts[0].count == 1 else [*attempts]
+    again = [*attempts]
+    if attempts[0].count == 1:
+        again = [each for each in attempts[1:] if each.started]
     return Goodput(
         training=sum(filter(None, times)),
         repeating=sum(each.repeating for each in attempts),
@@ -282,5 +311,10 @@ def goodput(attempts: Sequence[Attempt], until: float) -> Goodput | None:
 
 
 def _step(value: Any) -> int | None:
-    known = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
-    return value if known else None
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
+        return None
+    return value
+
+
+def _text(value: Any) -> str:
+    return plain(str(value or ""))[:LONGEST]

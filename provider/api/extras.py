@@ -31,7 +31,9 @@ def missing(module: str, where: str = "") -> list[Problem]:
         module: Name of the module, a key of `EXTRAS`.
         where: Place that the problem names, such as the argument that needs the module; empty for none.
     """
-    return [] if find_spec(module) else [_not_installed(module, where)]
+    if find_spec(module):
+        return []
+    return [_not_installed(module, where)]
 
 
 def not_installed(module: str, where: str = "") -> TargetFault:
@@ -68,11 +70,15 @@ def requirement(extra: str = "") -> str:
     Args:
         extra: Name of an extra, such as `kubernetes`; empty for none.
     """
-    name = f"pulumi-trainer[{extra}]" if extra else "pulumi-trainer"
+    name = "pulumi-trainer"
+    if extra:
+        name += f"[{extra}]"
     package = _installed()
+    if package is None:
+        return name
     origin = _origin(package)
     if not origin:
-        return f"{name}=={package.version}" if package else name
+        return f"{name}=={package.version}"
     url = origin["url"].partition("?")[0]
     repository = origin.get("vcs_info")
     if repository:
@@ -90,5 +96,9 @@ def _installed() -> metadata.Distribution | None:
 
 def _origin(package: metadata.Distribution | None) -> dict[str, Any]:
     """Return what the installer has recorded of a package that does not come from an index; empty if it has nothing."""
-    recorded = package.read_text("direct_url.json") if package else None
-    return dict(json.loads(recorded)) if recorded else {}
+    if package is None:
+        return {}
+    recorded = package.read_text("direct_url.json")
+    if not recorded:
+        return {}
+    return dict(json.loads(recorded))

@@ -36,7 +36,9 @@ def progress(line: bytes, now: float) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     found = read_progress(given)
-    return {**found, "lastUpdatedTime": timestamp(now)} if found else None
+    if not found:
+        return None
+    return {**found, "lastUpdatedTime": timestamp(now)}
 
 
 def read_progress(given: Any) -> dict[str, Any]:
@@ -44,9 +46,8 @@ def read_progress(given: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if not isinstance(given, dict):
         return found
-    percent, remaining, step = (
-        _whole(given.get(name)) for name in ("progressPercentage", "estimatedRemainingSeconds", "step")
-    )
+    percent, remaining = _whole(given.get("progressPercentage")), _whole(given.get("estimatedRemainingSeconds"))
+    step = _whole(given.get("step"))
     if _is_int(percent) and 0 <= percent <= 100:
         found["progressPercentage"] = percent
     if _is_int(remaining) and 0 <= remaining < 1 << 31:
@@ -56,7 +57,8 @@ def read_progress(given: Any) -> dict[str, Any]:
         found["metrics"] = [m for m in map(_metric, metrics[:256]) if m]
     if _is_int(step) and 0 <= step < 1 << 63:
         found["step"] = step
-    if checkpoint := _checkpoint(given.get("checkpoint")):
+    checkpoint = _checkpoint(given.get("checkpoint"))
+    if checkpoint:
         found["checkpoint"] = checkpoint
     return found
 

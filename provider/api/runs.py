@@ -40,17 +40,26 @@ class Run:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the run as JSON."""
-        known = {"started": self.started} if self.started else {}
-        demand = {"usage": self.demand.to_dict()} if self.demand != NOTHING_KNOWN else {}
-        return {**without(asdict(self), "started", "demand"), **known, **demand}
+        document = without(asdict(self), "started", "demand")
+        if self.started:
+            document["started"] = self.started
+        if self.demand != NOTHING_KNOWN:
+            document["usage"] = self.demand.to_dict()
+        return document
 
     @classmethod
     def from_dict(cls, given: Any) -> Run:
         """Return a run from JSON that anybody may have written."""
         known = only(section(given), cls.__dataclass_fields__)
-        times = {name: plausible_seconds(known.get(name)) for name in ("created", "finished", "started")}
-        inputs, demand = read_inputs(known.get("inputs")), Demand.from_dict(section(given).get("usage"))
-        return cls(_text(known.get("run")), _text(known.get("phase")), **times, inputs=inputs, demand=demand)
+        return cls(
+            run=_text(known.get("run")),
+            phase=_text(known.get("phase")),
+            created=plausible_seconds(known.get("created")),
+            finished=plausible_seconds(known.get("finished")),
+            inputs=read_inputs(known.get("inputs")),
+            started=plausible_seconds(known.get("started")),
+            demand=Demand.from_dict(section(given).get("usage")),
+        )
 
 
 def read_inputs(given: Any) -> dict[str, str]:
@@ -80,11 +89,15 @@ def changed_inputs(before: Mapping[str, str], after: Mapping[str, str]) -> dict[
 
 def _place(name: str) -> tuple[int, str]:
     """Return the place of an input in lists. The engine of Pulumi keeps no order."""
-    return _FIRST.index(name) if name in _FIRST else len(_FIRST), name
+    if name in _FIRST:
+        return _FIRST.index(name), name
+    return len(_FIRST), name
 
 
 _FIRST = ("code", "arguments", "packages", "image", "runtime")
 
 
 def _text(value: Any) -> str:
-    return plain(str(value))[:LONGEST] if isinstance(value, (str, int)) else ""
+    if not isinstance(value, (str, int)):
+        return ""
+    return plain(str(value))[:LONGEST]

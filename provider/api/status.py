@@ -102,10 +102,14 @@ class Owner:
             return "another TrainJob of this stack"
         label = self.stack.partition("-")[0]
         alike = self.id == other.id or label == other.stack.partition("-")[0] != ""
-        return NAMESAKE if alike else str(self)
+        if alike:
+            return NAMESAKE
+        return str(self)
 
     def __str__(self) -> str:
-        return f"the stack {self.program}" if self.program else "another program"
+        if not self.program:
+            return "another program"
+        return f"the stack {self.program}"
 
 
 NAMESAKE = "another stack of this name: in another backend, renamed since, or one whose state is lost"
@@ -238,17 +242,21 @@ def describe(status: JobStatus, phase: bool = True) -> str:
         status: The job.
         phase: Whether to include phase and reason.
     """
-    parts = [status.phase] if phase else []
+    parts: list[str] = []
+    if phase:
+        parts.append(status.phase)
     if phase and status.reason and not status.terminal:
         parts.append(f"({status.reason})")
     if phase and status.cluster:
         parts.append(f"on {status.cluster}")
-    if progress := status.progress:
-        if (percent := progress.get("progressPercentage")) is not None:
+    progress = status.progress
+    if progress:
+        percent, remaining = progress.get("progressPercentage"), progress.get("estimatedRemainingSeconds")
+        if percent is not None:
             parts.append(f"{percent}%")
         parts += [f"{m['name']} {m['value']}" for m in progress.get("metrics", [])[:6]]
-        if (eta := progress.get("estimatedRemainingSeconds")) and not status.terminal:
-            parts.append(f"ETA {duration(eta)}")
+        if remaining and not status.terminal:
+            parts.append(f"ETA {duration(remaining)}")
     if phase and status.restarts:
         parts.append(f"restarts {status.restarts}")
     return " ".join(parts)

@@ -31,15 +31,24 @@ def to_state(objects: Objects) -> dict[str, Any]:
     Plans show the fields of JSON text. The engine writes its state several times for each resource, and a text is much cheaper
     than hundreds of fields.
     """
-    return {
-        key: document if first_unknown(document) else json.dumps(document, separators=(",", ":"), ensure_ascii=False)
-        for key, document in objects.items()
-    }
+    state: dict[str, Any] = {}
+    for key, document in objects.items():
+        if first_unknown(document):
+            state[key] = document
+        else:
+            state[key] = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+    return state
 
 
 def from_state(objects: Mapping[str, Any]) -> Objects:
     """Return the objects that `to_state` has converted."""
-    return {key: json.loads(o) if isinstance(o, str) else o for key, o in objects.items()}
+    documents: Objects = {}
+    for key, document in objects.items():
+        if isinstance(document, str):
+            documents[key] = json.loads(document)
+        else:
+            documents[key] = document
+    return documents
 
 
 def main_key(objects: Objects) -> str:

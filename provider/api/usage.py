@@ -41,7 +41,10 @@ class Demand:
 
     def to_dict(self) -> dict[str, Any]:
         """Return what is known, as JSON."""
-        return {name: value for name, value in asdict(self).items() if value is not None and (value or name != "since")}
+        document = asdict(self)
+        if not self.since:
+            del document["since"]
+        return {name: value for name, value in document.items() if value is not None}
 
     @classmethod
     def from_dict(cls, given: Any) -> Demand:
@@ -80,12 +83,16 @@ def demand_of(job: Mapping[str, Any], user: str = "") -> Demand:
         job: The JobSet or TrainJob.
         user: Account that submits it; empty if unknown.
     """
-    requests = _of_train_job(job) if job.get("kind") == "TrainJob" else _of_jobset(job)
+    if job.get("kind") == "TrainJob":
+        requests = _of_train_job(job)
+    else:
+        requests = _of_jobset(job)
     queue = labels_of(dict(job)).get(QUEUE, "")
-    known = Demand(user, queue if isinstance(queue, str) else None)
+    if not isinstance(queue, str):
+        queue = None
     if requests is None:
-        return known
-    return Demand(known.user, known.queue, count_gpus(requests.items()), float(requests.get("cpu", 0)))
+        return Demand(user, queue)
+    return Demand(user, queue, count_gpus(requests.items()), float(requests.get("cpu", 0)))
 
 
 def count_gpus(amounts: Iterable[tuple[str, Fraction]]) -> float:
@@ -135,5 +142,6 @@ def _text(value: Any) -> str:
 
 
 def _amount(value: Any) -> float | None:
-    known = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < _MOST
-    return float(value) if known else None
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < _MOST:
+        return None
+    return float(value)

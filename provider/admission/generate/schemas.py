@@ -70,7 +70,8 @@ class Nodes:
     def add(self, schema: dict[str, Any]) -> int:
         """Add a schema with its child schemas, and return its number."""
         node = without(schema, *TEXTS)
-        if unknown := node.keys() - UNDERSTOOD:
+        unknown = node.keys() - UNDERSTOOD
+        if unknown:
             sys.exit(f"not understood by schema.py: {unknown}")
         if node.pop("anyOf", None) not in (None, INT_OR_STRING):
             sys.exit(f"only int-or-string may have anyOf: {schema}")

@@ -12,7 +12,6 @@ from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.accessors import items, listed, section
 from pulumi_trainer.provider.kube.values.unknown import first_unknown
 from pulumi_trainer.provider.kube.values.wording import short_repr
-from pulumi_trainer.provider.pipeline.info import NODE
 from pulumi_trainer.provider.pipeline.plugins import torchtune
 from pulumi_trainer.provider.pipeline.plugins.jobset import STORAGE_URI
 
@@ -72,7 +71,9 @@ def _torchrun_options(words: list[str]) -> dict[str, str]:
         if not name.startswith("--") or name == "--module":
             break
         if name not in _WITHOUT_VALUE:
-            found[name] = value if equals else next(rest, "")
+            if not equals:
+                value = next(rest, "")
+            found[name] = value
     return found
 
 
@@ -83,7 +84,9 @@ def _overrides_of_torchtune(view: View) -> Iterator[Problem]:
         return
     last: dict[str, str] = {}
     for word in listed((view.trainer or {}).get("args")):
-        key, equals, value = word.partition("=") if isinstance(word, str) else ("", "", "")
+        if not isinstance(word, str):
+            continue
+        key, equals, value = word.partition("=")
         if equals and last.setdefault(key, value) != value:
             why = f"sets {key} to {short_repr(last[key])} and to {short_repr(value)}: the last one wins"
             yield Problem("spec.trainer.args", why, _ONE_OF_THEM)
@@ -92,11 +95,16 @@ def _overrides_of_torchtune(view: View) -> Iterator[Problem]:
 
 def overridden_variables(view: View) -> Iterator[Problem]:
     """Yield variables that runtime and job set to other values."""
-    step = next((step for step in view.template if view.trainers and step.name == view.trainers[0].name), None)
-    container = next((each for each in step.pod.containers if each.name == NODE), None) if step else None
+    trainer = view.first_trainer
+    if trainer is None:
+        return
+    step = next((step for step in view.template if step.name == trainer.name), None)
+    if step is None:
+        return
     mine = {each.get("name"): each for each in items(view.trainer, "env")}
-    for theirs in container.env if container is not None else ():
-        own = mine.get(name := str(theirs.get("name")))
+    for theirs in items(step.node, "env"):
+        name = str(theirs.get("name"))
+        own = mine.get(name)
         if own is None or first_unknown([own, theirs]) is not None or _shown(own) == _shown(theirs):
             continue
         why = f"{name} is {_shown(own)}, and {_shown(theirs)} in the runtime: the job's value wins"
@@ -129,4 +137,6 @@ def _shown(variable: dict[str, Any]) -> str:
     if variable.get("valueFrom") is not None:
         return "a value of another object (valueFrom)"
     value = variable.get("value", "")
-    return hide_credentials(value) if isinstance(value, str) and "://" in value else short_repr(value)
+    if isinstance(value, str) and "://" in value:
+        return hide_credentials(value)
+    return short_repr(value)

@@ -68,12 +68,13 @@ def counted_disruptions(view: View) -> Iterator[Problem]:
         return
     found = [*_pods_that_count(view), *_jobset_that_counts(view)]
     if found:
-        causes, hints = ([getattr(each, part) for each in found] for part in ("why", "hint"))
+        causes = "; ".join(each.why for each in found)
+        hints = "; ".join(each.hint for each in found)
         why = (
             "this job saves checkpoints, but after an eviction, a drain or a lost node it does not restart"
-            f" cleanly: {'; '.join(causes)}"
+            f" cleanly: {causes}"
         )
-        hint = f"in the runtime, {'; '.join(hints)}"
+        hint = f"in the runtime, {hints}"
         if view.mode == "trainer" and all(map(may_tolerate, filter(trains, view.steps))):
             hint += '; or use mode="jobset", in which TrainJob(checkpoint=) adds the rules'
         yield Problem(found[0].where, why, hint)
@@ -81,7 +82,10 @@ def counted_disruptions(view: View) -> Iterator[Problem]:
 
 def _may_replace_pods(view: View) -> bool:
     """Return whether Kubernetes replaces a Pod after a disruption without counting it, and no peer waits for it in vain."""
-    return view.nodes == 1 and [_first_action(step) for step in view.steps if trains(step)] == ["Ignore"]
+    if view.nodes != 1:
+        return False
+    actions = [_first_action(step) for step in view.steps if trains(step)]
+    return actions == ["Ignore"]
 
 
 def _pods_that_count(view: View) -> Iterator[Problem]:
@@ -102,16 +106,18 @@ def _pods_that_count(view: View) -> Iterator[Problem]:
                 hint = "write restartPolicy: Never, or leave it out: the checkpoint policy then adds the rules"
             yield Problem(at, why, hint)
             return
-        action = None if tolerates(step) else _first_action(step)
-        if action == "":
+        if tolerates(step):
+            continue
+        action = _first_action(step)
+        if not action:
             why = f"no podFailurePolicy of {step.name} fails its Job when a Pod is disrupted"
             yield Problem(at, why, hint)
             return
-        if action:
-            alone = ": a new Pod starts alone, and its peers wait for it" if view.several_nodes else ""
-            why = f"the first rule of {step.name} for DisruptionTarget is {action}, not FailJob{alone}"
-            yield Problem(at, why, f"let the first rule be {json.dumps(DISRUPTED)}")
-            return
+        why = f"the first rule of {step.name} for DisruptionTarget is {action}, not FailJob"
+        if view.several_nodes:
+            why += ": a new Pod starts alone, and its peers wait for it"
+        yield Problem(at, why, f"let the first rule be {json.dumps(DISRUPTED)}")
+        return
 
 
 def _has_rule(view: View) -> bool:
@@ -130,17 +136,17 @@ def _first_action(step: Step) -> str:
 def _jobset_that_counts(view: View) -> Iterator[Problem]:
     for step in filter(trains, view.steps):
         action = action_after_disruption(view.jobset, step)
-        if action not in _FREE:
-            given = isinstance(section(view.jobset, "spec").get("failurePolicy"), dict)
-            does = "uses one of maxRestarts" if action.startswith("Restart") else "ends the job"
-            why = (
-                f"failurePolicy reacts with {action}, which {does}"
-                if given
-                else "without failurePolicy a failed Job ends the job"
-            )
-            hint = f"begin failurePolicy.rules with {json.dumps(RESTART)}"
-            yield Problem("spec.template.spec.failurePolicy", why, hint)
-            return
+        if action in _FREE:
+            continue
+        if not isinstance(section(view.jobset, "spec").get("failurePolicy"), dict):
+            why = "without failurePolicy a failed Job ends the job"
+        elif action.startswith("Restart"):
+            why = f"failurePolicy reacts with {action}, which uses one of maxRestarts"
+        else:
+            why = f"failurePolicy reacts with {action}, which ends the job"
+        hint = f"begin failurePolicy.rules with {json.dumps(RESTART)}"
+        yield Problem("spec.template.spec.failurePolicy", why, hint)
+        return
 
 
 def unfinished_success(view: View) -> Iterator[Problem]:
@@ -158,7 +164,9 @@ def unfinished_success(view: View) -> Iterator[Problem]:
         or _TORCHRUN.search(" ".join(words))
     ):
         return
-    what = "the command" if words else "the command of the image"
+    what = "the command"
+    if not words:
+        what = "the command of the image"
     why = (
         f"{what} has to end with exit code {TERMINATED} after SIGTERM: with 0 its Pod counts as complete although the program"
         " was interrupted, and never starts again"
@@ -175,11 +183,13 @@ def torchrun_kills(view: View) -> Iterator[Problem]:
     Sources: https://github.com/pytorch/pytorch/blob/v2.10.0/torch/distributed/elastic/multiprocessing/api.py,
     https://github.com/pytorch/pytorch/pull/172596
     """
+    if not view.has_policy("torch") or view.worker is None:
+        return
+    grace = number(view.worker.pod.spec.get("terminationGracePeriodSeconds"))
+    if grace is None or grace <= _AGENT_WAITS:
+        return
     words = _command(view)
     text = " ".join(words or ())
-    grace = number(view.worker.pod.spec.get("terminationGracePeriodSeconds")) if view.worker else None
-    if not view.has_policy("torch") or grace is None or grace <= _AGENT_WAITS:
-        return
     if (
         words is None
         or _bootstrapped(words)
@@ -256,12 +266,13 @@ def repeated_step(view: View) -> Iterator[Problem]:
     """
     policy = section(view.jobset, "spec", "successPolicy")
     counting = listed(policy.get("targetReplicatedJobs")) or [step.name for step in view.steps]
-    last = counting if policy.get("operator") == "Any" or len(counting) == 1 else []
     if any_unknown([*counting, policy.get("operator")]):
         return
+    one_is_enough = policy.get("operator") == "Any" or len(counting) == 1
     for step in view.steps:
         ttl = number(step.job.get("ttlSecondsAfterFinished"))
-        if ttl is not None and not (step.name in last and step.replicas == 1):
+        is_last = one_is_enough and step.name in counting and step.replicas == 1
+        if ttl is not None and not is_last:
             why = (
                 f"deletes the Job of {step.name} {ttl} seconds after its end, and JobSet creates it again while the other Jobs"
                 f" run: {step.name} runs again beside them"
@@ -288,7 +299,7 @@ def replaced_pods(view: View) -> Iterator[Problem]:
 
 def restarts_alone(view: View) -> Iterator[Problem]:
     """Yield nodes of which a failed one starts again in its Pod, and cannot join the others."""
-    step = view.trainers[0] if view.trainers else None
+    step = view.first_trainer
     if step is None or not view.several_nodes or view.has_policy("mpi", "flux"):
         return
     if step.pod.spec.get("restartPolicy") == "OnFailure":
@@ -345,17 +356,25 @@ def unsaved_work(view: View) -> Iterator[Problem]:
 def _lower_priority(view: View) -> bool:
     """Return whether a known WorkloadPriorityClass is higher than the priority of a job, which has to be known too."""
     name = section(view.train_job, "metadata", "labels").get(PRIORITY)
+    own: int | None = 0
+    if name:
+        own = number((view.queues.find("WorkloadPriorityClass", name) or {}).get("value"))
+    elif any(step.pod.spec.get("priorityClassName") for step in view.steps):
+        return False
+    if own is None:
+        return False
     values = [number(each.get("value")) or 0 for each in view.queues.of("WorkloadPriorityClass")]
-    own = number((view.queues.find("WorkloadPriorityClass", name) or {}).get("value")) if name else 0
-    by_pods = not name and any(step.pod.spec.get("priorityClassName") for step in view.steps)
-    return own is not None and not by_pods and any(value > own for value in values)
+    return any(value > own for value in values)
 
 
 def _preemptors(view: View, queue: Document) -> Iterator[str]:
     if preemption_policy(queue, "withinClusterQueue") != "Never":
         yield "a job of a higher priority in its queue"
     node = view.queues.tree.queues.get(name_of(queue))
-    if others := reclaiming_queues(node, view.queues) if node else []:
+    if node is None:
+        return
+    others = reclaiming_queues(node, view.queues)
+    if others:
         yield f"jobs of {join_names(others)}, which take back their quota"
 
 
@@ -365,14 +384,16 @@ def _loses_all(step: Step) -> bool:
     if any_unknown([volumes, containers, *listed(volumes), *listed(containers)]) or first_unknown(step.pod.mounts):
         return False
     writable = {mount.get("name") for mount in step.pod.mounts if mount.get("readOnly") is not True}
-    lasting = [v.get("name") for v in step.pod.volumes if not any(kind in v for kind in _PASSING)]
+    lasting = [volume.get("name") for volume in step.pod.volumes if volume.keys().isdisjoint(_PASSING)]
     return not writable & {*lasting, *_claims(step)}
 
 
 def _claims(step: Step) -> Iterator[Any]:
     """Yield names of mounts that are no volumes of the Pod: JobSet mounts its claims so (`volumeClaimPolicies`)."""
     own = {volume.get("name") for volume in step.pod.volumes}
-    yield from (mount.get("name") for mount in step.pod.mounts if mount.get("name") not in own)
+    for mount in step.pod.mounts:
+        if mount.get("name") not in own:
+            yield mount.get("name")
 
 
 def _variable(view: View, name: str) -> str:
@@ -385,7 +406,7 @@ def _variable(view: View, name: str) -> str:
 
 def _command(view: View) -> list[str] | None:
     """Return command and arguments of the trainer, [] for those of its image; None if they are unknown."""
-    container = view.trainers[0].node if view.trainers else None
+    container = view.trainer_container
     if container is None or first_unknown([container.get("command"), container.get("args")]) is not None:
         return None
     return view.words or []
@@ -397,6 +418,10 @@ def _bootstrapped(words: list[str]) -> bool:
 
 def _torch_version(view: View) -> tuple[int, int] | None:
     """Return the version of PyTorch in an image of its project; None for other images."""
-    image = (view.trainers[0].node or {}).get("image") if view.trainers else None
-    found = _TORCH_IMAGE.search(image) if isinstance(image, str) else None
-    return (int(found[1]), int(found[2])) if found else None
+    image = (view.trainer_container or {}).get("image")
+    if not isinstance(image, str):
+        return None
+    found = _TORCH_IMAGE.search(image)
+    if found is None:
+        return None
+    return int(found[1]), int(found[2])

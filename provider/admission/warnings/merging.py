@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pulumi_trainer.provider.admission.warnings.view import Step, View, all_known, value_or_unknown
+from pulumi_trainer.provider.admission.warnings.view import Step, View, all_known, value_or_unknown, values_or_unknown
 from pulumi_trainer.provider.api.labels import patched_jobs
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.accessors import listed, section
@@ -43,15 +43,15 @@ def unknown_in_patch(view: View) -> Iterator[Problem]:
 def _containers(job: ReplicatedJob, step: Step) -> Iterator[Problem]:
     for part in ("containers", "initContainers"):
         there = value_or_unknown(step.document, "template", "spec", "template", "spec", part)
-        names = [
-            value_or_unknown(container, "name")
-            for container in (there if isinstance(there, list) else [there])
-            if container
-        ]
+        if not isinstance(there, list):
+            there = [there]
+        names = values_or_unknown([container for container in there if container], "name")
         for at, container in entries(job.pod.spec, part, job.pod.at):
             name = container.get("name")
             if isinstance(name, str) and name not in names and not any_unknown(names):
-                what = "container" if part == "containers" else "init container"
+                what = "container"
+                if part == "initContainers":
+                    what = "init container"
                 why = (
                     f"{step.name} has no {what} {name}: the patch adds one without an image, and no Pod can be created"
                 )

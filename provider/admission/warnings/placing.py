@@ -23,10 +23,10 @@ def gpu_taints(documents: Iterable[Document]) -> Taints | None:
     With ClusterQueues among the documents, a flavor has GPUs if one of them has a quota of GPUs in it; else every flavor may.
     """
     found: dict[str, list[Any]] = {}
-    known = [document for document in documents if isinstance(document, dict)]
-    queues = [document for document in known if document.get("kind") == "ClusterQueue"]
+    documents = mappings([*documents])
+    queues = [document for document in documents if document.get("kind") == "ClusterQueue"]
     flavors = {*chain.from_iterable(map(_gpu_flavors, queues))}
-    for document in known:
+    for document in documents:
         name = str(section(document, "metadata").get("name"))
         spec = section(document, "spec")
         if document.get("kind") == "Node" and _has_gpus(section(document, "status", "allocatable")):
@@ -34,20 +34,29 @@ def gpu_taints(documents: Iterable[Document]) -> Taints | None:
         elif document.get("kind") == "ResourceFlavor" and (not queues or name in flavors):
             taints = mappings(spec.get("nodeTaints"))
             own = Tolerations(listed(spec.get("tolerations")))
-            found[f"flavor {name}"] = [taint for taint in taints if not own.tolerate(taint)]
+            found[f"flavor {name}"] = _untolerated(taints, own)
     return found or None
 
 
 def _gpu_flavors(queue: Document) -> Iterator[str]:
     for group in listed(section(queue, "spec").get("resourceGroups")):
         for flavor in listed(section(group).get("flavors")):
-            if any("gpu" in str(section(r).get("name")).lower() for r in listed(section(flavor).get("resources"))):
+            names = [str(section(each).get("name")) for each in listed(section(flavor).get("resources"))]
+            if any("gpu" in name.lower() for name in names):
                 yield str(section(flavor).get("name"))
 
 
+def _untolerated(taints: Iterable[Mapping[str, Any]], tolerations: Tolerations) -> list[Any]:
+    return [taint for taint in taints if not tolerations.tolerate(taint)]
+
+
 def _has_gpus(resources: Document) -> bool:
-    quantities = [amount(value) for name, value in resources.items() if "gpu" in name.lower()]
-    return any(quantity and quantity.amount for quantity in quantities)
+    for name, value in resources.items():
+        if "gpu" in name.lower():
+            quantity = amount(value)
+            if quantity and quantity.amount:
+                return True
+    return False
 
 
 def untolerated_taints(view: View) -> Iterator[Problem]:
@@ -58,15 +67,17 @@ def untolerated_taints(view: View) -> Iterator[Problem]:
         tolerations = step.pod.spec.get("tolerations", [])
         if not isinstance(tolerations, list) or not any(gpus(c.document) for c in step.pod.containers):
             continue
-        known = Tolerations(tolerations)
-        against = {place: [t for t in taints if not known.tolerate(t)] for place, taints in view.taints.items()}
-        against = {
-            place: [t for t in taints if t.get("effect") != "PreferNoSchedule"] for place, taints in against.items()
-        }
+        own = Tolerations(tolerations)
+        against: dict[str, list[Any]] = {}
+        for place, taints in view.taints.items():
+            untolerated = _untolerated(taints, own)
+            against[place] = [taint for taint in untolerated if taint.get("effect") != "PreferNoSchedule"]
         if all(against.values()):
-            place, taints = next(iter(against.items()))
-            shown = ", ".join(map(_shown, taints))
-            more = f", and {len(against) - 1} more" if len(against) > 1 else ""
+            place, first = next(iter(against.items()))
+            shown = ", ".join(map(_shown, first))
+            more = ""
+            if len(against) > 1:
+                more = f", and {len(against) - 1} more"
             why = (
                 f"the Pods of {step.name} request GPUs and do not tolerate the taints of any node with GPUs:"
                 f" {place} has {shown}{more}"
@@ -75,13 +86,14 @@ def untolerated_taints(view: View) -> Iterator[Problem]:
 
 
 def _shown(taint: Mapping[str, Any]) -> str:
-    value = f"={taint['value']}" if taint.get("value") else ""
-    return f"{taint.get('key')}{value}:{taint.get('effect')}"
+    if not taint.get("value"):
+        return f"{taint.get('key')}:{taint.get('effect')}"
+    return f"{taint.get('key')}={taint['value']}:{taint.get('effect')}"
 
 
 def small_shared_memory(view: View) -> Iterator[Problem]:
     """Yield nodes with several GPUs with the default /dev/shm, which NCCL's buffers and DataLoader's workers use."""
-    container = view.worker.node if view.worker else None
+    container = view.worker_container
     if not view.has_policy("torch") or view.worker is None or container is None or view.gpus < 2:
         return
     if not view.steps_known or not view.patches_known:
@@ -102,7 +114,7 @@ def small_shared_memory(view: View) -> Iterator[Problem]:
 
 def memory_limits(view: View) -> Iterator[Problem]:
     """Yield containers on several nodes whose memory limit is too low for NCCL."""
-    container = view.worker.node if view.worker else None
+    container = view.worker_container
     if (
         not view.has_policy(*_NCCL)
         or not view.several_nodes
@@ -112,12 +124,13 @@ def memory_limits(view: View) -> Iterator[Problem]:
     ):
         return
     resources = container.get("resources", {})
-    limits = [
-        holder.get("limits", {})
-        for holder in (resources, view.worker.pod.spec.get("resources", {}))
-        if isinstance(holder, dict)
-    ]
-    if not isinstance(resources, dict) or not all(isinstance(each, dict) for each in limits):
+    if not isinstance(resources, dict):
+        return
+    limits = [resources.get("limits", {})]
+    of_pod = view.worker.pod.spec.get("resources", {})
+    if isinstance(of_pod, dict):
+        limits.append(of_pod.get("limits", {}))
+    if not all(isinstance(each, dict) for each in limits):
         return
     where = "spec.trainer.resourcesPerNode.limits.memory"
     given = next((each["memory"] for each in limits if "memory" in each), None)
@@ -128,7 +141,9 @@ def memory_limits(view: View) -> Iterator[Problem]:
             " process is killed (OOM), all others wait for it until NCCL times out"
         )
         yield Problem(where, why, f"give a limit and the same request, more than {_gi(wanted)}")
-    elif (limit := amount(given)) and limit.amount < wanted:
+        return
+    limit = amount(given)
+    if limit and limit.amount < wanted:
         why = (
             f"is {given}; {view.gpus} processes with CUDA and NCCL need about {_gi(wanted)}, shared memory"
             " included: one is killed (OOM), and those of the other nodes wait for it until NCCL times out"
@@ -141,7 +156,7 @@ def tiny_memory(view: View) -> Iterator[Problem]:
     for step in view.steps:
         for container in step.pod.all_containers:
             given = section(container.document, "resources", "limits").get("memory")
-            limit = amount(given) if given is not None else None
+            limit = amount(given)
             if limit is not None and limit.amount < _LEAST_MEMORY:
                 why = f"is {given}, less than the 6 MiB that a container needs to start: a number without unit is in bytes"
                 yield Problem(f"{container.at}.resources.limits.memory", why, 'give a unit, such as "16Gi"')
@@ -152,9 +167,14 @@ _LEAST_MEMORY = 6 * 2**20
 
 def _shared(step: Step) -> int:
     """Return the bytes that the Pod's volumes in memory may take of its limit, as far as they have a size limit."""
-    volumes = [section(volume, "emptyDir") for volume in step.pod.volumes]
-    sizes = [amount(v.get("sizeLimit")) for v in volumes if v.get("medium") == "Memory"]
-    return sum(size.value for size in sizes if size)
+    total = 0
+    for volume in step.pod.volumes:
+        source = section(volume, "emptyDir")
+        if source.get("medium") == "Memory":
+            size = amount(source.get("sizeLimit"))
+            if size:
+                total += size.value
+    return total
 
 
 def _gi(size: int) -> str:

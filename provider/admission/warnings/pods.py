@@ -5,7 +5,7 @@ Source: https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/apis/core/vali
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -13,9 +13,16 @@ from typing import Any
 from pulumi_trainer.provider.admission import podgroups
 from pulumi_trainer.provider.admission.pod_names import is_root
 from pulumi_trainer.provider.admission.pod_validation import job_problems
-from pulumi_trainer.provider.admission.warnings.view import Document, Step, View, amount, value_or_unknown
+from pulumi_trainer.provider.admission.warnings.view import (
+    Document,
+    Step,
+    View,
+    amount,
+    listed_or_unknown,
+    value_or_unknown,
+)
 from pulumi_trainer.provider.kube.errors import Problem, problems_below
-from pulumi_trainer.provider.kube.values.accessors import listed, section
+from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.kube.values.quantity import Quantity
 from pulumi_trainer.provider.kube.values.unknown import Unknown, any_unknown
 from pulumi_trainer.provider.kube.views import Container, entries
@@ -27,9 +34,12 @@ _OVERCOMMITTED = ("cpu", "memory", "ephemeral-storage")
 
 def refused_objects(view: View) -> Iterator[Problem]:
     """Yield why the API server refuses the Jobs and PodGroups of a job, beside their resources, mounts and names."""
-    groups = [d for d in view.objects if d.get("kind") == "PodGroup" and d.get("apiVersion") in podgroups.API_VERSIONS]
-    refused = [problems_below("PodGroup", podgroups.refusals(group)) for group in groups if view.steps_known]
-    for problem in chain(*map(job_problems, view.steps), *refused):
+    refused: list[Iterable[Problem]] = [*map(job_problems, view.steps)]
+    for document in view.objects:
+        is_group = document.get("kind") == "PodGroup" and document.get("apiVersion") in podgroups.API_VERSIONS
+        if is_group and view.steps_known:
+            refused.append(problems_below("PodGroup", podgroups.refusals(document)))
+    for problem in chain.from_iterable(refused):
         yield replace(problem, hint=problem.hint or "correct it where it is set: in the runtime, or in a patch")
 
 
@@ -37,7 +47,9 @@ def refused_resources(view: View) -> Iterator[Problem]:
     """Yield resources of containers that Kubernetes rejects."""
     for step in view.steps:
         for container in step.pod.all_containers:
-            where = RESOURCES if _is_written_in_job(view, step, container) else f"{container.at}.resources"
+            where = f"{container.at}.resources"
+            if _is_written_in_job(view, step, container):
+                where = RESOURCES
             for why, hint in _wrong(section(container.document, "resources")):
                 yield Problem(where, f"the container {container.name} {why}", hint)
 
@@ -52,7 +64,7 @@ def _is_written_in_job(view: View, step: Step, container: Container) -> bool:
 
 
 def _wrong(resources: Document) -> Iterator[tuple[str, str]]:
-    requests, limits = (_amounts(section(resources, part)) for part in ("requests", "limits"))
+    requests, limits = _amounts(section(resources, "requests")), _amounts(section(resources, "limits"))
     for part, amounts in (("requests", requests), ("limits", limits)):
         for name, quantity in amounts.items():
             if quantity.amount < 0:
@@ -62,8 +74,10 @@ def _wrong(resources: Document) -> Iterator[tuple[str, str]]:
     asked = {*requests, *limits}
     if any(name.startswith("hugepages-") for name in asked) and not asked & {"cpu", "memory"}:
         yield "requests only huge pages: HugePages require cpu or memory", "request cpu or memory as well"
-    unlimited = sorted(name for name in requests.keys() - limits.keys() if name not in _OVERCOMMITTED)
-    for name in unlimited if not isinstance(resources.get("limits"), Unknown) else ():
+    unlimited = sorted(requests.keys() - limits.keys() - {*_OVERCOMMITTED})
+    if isinstance(resources.get("limits"), Unknown):
+        unlimited = []
+    for name in unlimited:
         if name not in section(resources, "limits"):
             why = (
                 f"requests {requests[name]} {name} without a limit: Limit must be set for non overcommitable resources"
@@ -83,8 +97,12 @@ def _wrong(resources: Document) -> Iterator[tuple[str, str]]:
 
 
 def _amounts(given: Mapping[str, Any]) -> dict[str, Quantity]:
-    quantities = {name: amount(value) for name, value in given.items()}
-    return {name: quantity for name, quantity in quantities.items() if quantity}
+    amounts: dict[str, Quantity] = {}
+    for name, value in given.items():
+        quantity = amount(value)
+        if quantity:
+            amounts[name] = quantity
+    return amounts
 
 
 def mounts_without_volume(view: View) -> Iterator[Problem]:
@@ -108,7 +126,8 @@ def mounts_at_root(view: View) -> Iterator[Problem]:
     for step in view.steps:
         for container in step.pod.all_containers:
             for at, mount in entries(container.document, "volumeMounts", container.at):
-                if is_root(path := mount.get("mountPath")):
+                path = mount.get("mountPath")
+                if is_root(path):
                     why = (
                         f"{path!r} is the root folder, where no container runtime mounts a volume: the container"
                         " never starts"
@@ -118,12 +137,11 @@ def mounts_at_root(view: View) -> Iterator[Problem]:
 
 def _claims(policies: Any) -> Iterator[Any]:
     """Yield the names of the claims that JobSet mounts as volumes; an unknown value if there may be more."""
-    for policy in [policies] if isinstance(policies, Unknown) else listed(policies):
-        templates = value_or_unknown(policy, "templates")
-        for template in [templates] if isinstance(templates, Unknown) else listed(templates):
+    for policy in listed_or_unknown(policies):
+        for template in listed_or_unknown(value_or_unknown(policy, "templates")):
             yield value_or_unknown(template, "metadata", "name")
 
 
 def _names(volumes: Any) -> Iterator[Any]:
-    for volume in [volumes] if isinstance(volumes, Unknown) else listed(volumes):
+    for volume in listed_or_unknown(volumes):
         yield value_or_unknown(volume, "name")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
-from itertools import chain, product
+from itertools import chain
 from typing import Any
 
 from pulumi_trainer.provider.admission.namespace_limits import pods_without_node
@@ -16,7 +16,7 @@ from pulumi_trainer.provider.admission.warnings.view import DEFAULT_NAMESPACE, D
 from pulumi_trainer.provider.api.labels import RENAMED_TO
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.schema.node_fit import NoNode, is_made_on_demand
-from pulumi_trainer.provider.kube.values.accessors import listed, section, texts
+from pulumi_trainer.provider.kube.values.accessors import listed, only, section, texts
 from pulumi_trainer.provider.kube.values.label_selectors import matches_selector
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.kube.values.wording import did_you_mean
@@ -57,30 +57,52 @@ def unmatched_flavor(document: Document, queues: Queues) -> Iterator[Problem]:
     labels = section(document, "spec", "nodeLabels")
     if document.get("kind") != "ResourceFlavor" or not queues.has_all("Node") or not labels or first_unknown(labels):
         return
-    users = [str(section(q, "metadata").get("name")) for q in queues.of("ClusterQueue") if _uses(q, document)]
+    users: list[str] = []
+    for queue in queues.of("ClusterQueue"):
+        if _uses(queue, document):
+            users.append(str(section(queue, "metadata").get("name")))
+    if not users:
+        return
     nodes = [section(node, "metadata", "labels") for node in queues.of("Node")]
     its = [node for node in nodes if all(node.get(k) == v for k, v in labels.items())]
-    levels = queues.levels(document) or []
-    if users and its and not any(all(level in node for level in levels) for node in its):
-        why = f"none of its {len(its)} nodes has all labels of its topology ({', '.join(levels)}): Kueue places nothing there"
-        yield Problem(_at(document, "spec.topologyName"), why, "label the nodes, or correct the levels of the Topology")
-    if users and not its:
+    if not its:
         shown = ", ".join(f"{k}={v}" for k, v in sorted(labels.items()))
         why = (
             f"none of {len(nodes)} nodes has the labels {shown}: jobs that {', '.join(sorted(users))} admits in"
             " this flavor find no node"
         )
-        alone = [k for k, v in labels.items() if not any(node.get(k) == v for node in nodes)]
-        seen = sorted({f"{key}={node[key]}" for key, node in product(alone, nodes) if key in node})
-        yield Problem(
-            _at(document, "spec.nodeLabels"), why, f"nodes have {', '.join(seen[:5])}" if seen else "label the nodes"
-        )
+        seen = _other_values(labels, nodes)
+        hint = "label the nodes"
+        if seen:
+            hint = f"nodes have {', '.join(seen[:5])}"
+        yield Problem(_at(document, "spec.nodeLabels"), why, hint)
+        return
+    levels = queues.levels(document) or []
+    if not any(node.keys() >= {*levels} for node in its):
+        why = f"none of its {len(its)} nodes has all labels of its topology ({', '.join(levels)}): Kueue places nothing there"
+        yield Problem(_at(document, "spec.topologyName"), why, "label the nodes, or correct the levels of the Topology")
+
+
+def _other_values(labels: Document, nodes: list[Document]) -> list[str]:
+    """Return the labels of nodes that differ only in the value from labels that no node has.
+
+    Args:
+        labels: The labels of a flavor.
+        nodes: The labels of each node.
+    """
+    seen = set[str]()
+    for key, value in labels.items():
+        if not any(node.get(key) == value for node in nodes):
+            seen.update(f"{key}={node[key]}" for node in nodes if key in node)
+    return sorted(seen)
 
 
 def cohort_cycle(document: Document, queues: Queues) -> Iterator[Problem]:
     """Yield that a cohort is its own ancestor."""
+    if document.get("kind") != "Cohort":
+        return
     name = section(document, "metadata").get("name")
-    for cycle in queues.tree.cycles if document.get("kind") == "Cohort" else ():
+    for cycle in queues.tree.cycles:
         if name == cycle[0]:
             shown = " -> ".join((*cycle, cycle[0]))
             why = f"{shown} is a cycle: Kueue admits nothing in any of their ClusterQueues"
@@ -147,14 +169,19 @@ def _nodes_of_flavor(name: Any, queues: Queues) -> list[Document]:
         return []
     labels = section(flavor, "spec", "nodeLabels")
     nodes = [node for node in queues.of("Node") if labels.items() <= section(node, "metadata", "labels").items()]
-    return [] if any(map(is_made_on_demand, nodes)) else nodes
+    if any(map(is_made_on_demand, nodes)):
+        return []
+    return nodes
 
 
 def _allocatable(nodes: list[Document], resource: str) -> Fraction:
     """Return how many devices of a kind nodes have; 0 for cpu, memory and other resources of every node."""
     if "/" not in resource:
         return Fraction(0)
-    return sum((amount(section(node, "status", "allocatable").get(resource)) or ZERO for node in nodes), ZERO)
+    total = ZERO
+    for node in nodes:
+        total += amount(section(node, "status", "allocatable").get(resource)) or ZERO
+    return total
 
 
 QueueRule = Callable[[Document, Queues], Iterator[Problem]]
@@ -179,10 +206,13 @@ def _objects_of_queue(view: View) -> Iterator[Document]:
     yield behind
     queues = view.queues
     node = queues.tree.queues.get(str(section(behind, "metadata").get("name")))
-    above = {each.name for each in node.path[1:]} if node else set()
+    above = set[str]()
+    if node:
+        above = {each.name for each in node.path[1:]}
     cycles = [cycle[0] for cycle in queues.tree.cycles if above & set(cycle)]
     for name in sorted({*above, *cycles}):
-        if (cohort := queues.find("Cohort", name)) is not None:
+        cohort = queues.find("Cohort", name)
+        if cohort is not None:
             yield cohort
     for flavor in queues.of("ResourceFlavor"):
         if _uses(behind, flavor):
@@ -194,7 +224,8 @@ def _objects_of_queue(view: View) -> Iterator[Document]:
 
 def resource_without_quota(view: View) -> Iterator[Problem]:
     """Yield a resource of a job for which its queue has no quota."""
-    if (found := _reason_not_fitting(view)) and found.cause == "uncovered":
+    found = _reason_not_fitting(view)
+    if found and found.cause == "uncovered":
         resource = found.words.rpartition("resource ")[2].partition(" ")[0]
         why = (
             f"its queue has no quota for {resource}, which {found.pod_set.name} requests, so Kueue never admits the"
@@ -205,14 +236,16 @@ def resource_without_quota(view: View) -> Iterator[Problem]:
 
 def too_large(view: View) -> Iterator[Problem]:
     """Yield that a job needs more quota than its queue can use and borrow."""
-    if (found := _reason_not_fitting(view)) and found.cause == "capacity":
+    found = _reason_not_fitting(view)
+    if found and found.cause == "capacity":
         why = f"it requests more than its queue can ever have, even with everything it may borrow: {found.words}"
         yield Problem(QUEUED, why, "request less (fewer nodes, or fewer devices per node), or choose another queue")
 
 
 def no_flavor(view: View) -> Iterator[Problem]:
     """Yield that no flavor of the queue matches a job: taints, node labels, topology."""
-    if (found := _reason_not_fitting(view)) and found.cause == "flavor":
+    found = _reason_not_fitting(view)
+    if found and found.cause == "flavor":
         yield Problem(QUEUED, f"none of its queue's flavors matches the job: {found.words}", _hint_flavor(view, found))
 
 
@@ -221,7 +254,8 @@ def no_topology_domain(view: View) -> Iterator[Problem]:
     behind = cluster_queue_of_job(view)
     if behind is None or not view.jobset or _reason_not_fitting(view):
         return
-    if found := find_unfitting_podset(pod_sets(view.jobset, view.queues), behind, view.queues):
+    found = find_unfitting_podset(pod_sets(view.jobset, view.queues), behind, view.queues)
+    if found:
         yield Problem(QUEUED, f"it does not fit the nodes that exist: {found}", found.hint)
 
 
@@ -245,20 +279,33 @@ def _pods_without_node(view: View) -> Iterator[tuple[ReplicatedJob, NoNode]]:
     queues, behind = view.queues, cluster_queue_of_job(view)
     if behind is None:
         queued = section(view.train_job, "metadata", "labels").get(QUEUE)
-        yield from () if queued else pods_without_node(view.jobset, queues)
+        if not queued:
+            yield from pods_without_node(view.jobset, queues)
         return
     spec = section(behind, "spec")
     if section(spec, "admissionChecksStrategy") or _reason_not_fitting(view):
         return  # a check may make nodes, or send the job to another cluster
-    requested = {*chain.from_iterable(pods.requests() or () for pods in pod_sets(view.jobset, queues))}
+    requested = set[str]()
+    for pods in pod_sets(view.jobset, queues):
+        requested.update(pods.requests() or ())
     for group in map(section, listed(spec.get("resourceGroups"))):
         if not requested & {*texts(group.get("coveredResources"))}:
             continue
-        flavors = [queues.find("ResourceFlavor", section(each).get("name")) for each in listed(group.get("flavors"))]
-        known = [each for each in flavors if each is not None and not section(each, "spec").get("topologyName")]
-        found = [each for each in known if not any(unmatched_flavor(each, queues))]  # PT204 is about the others
-        if found and len(known) == len(flavors):
-            yield from pods_without_node(view.jobset, queues, found)
+        flavors = _matched_flavors(group, queues)
+        if flavors:
+            yield from pods_without_node(view.jobset, queues, flavors)
+
+
+def _matched_flavors(group: Document, queues: Queues) -> list[Document]:
+    """Return the flavors of a resource group that match a node; empty if one of the group is not known, or has a topology."""
+    matched: list[Document] = []
+    for each in listed(group.get("flavors")):
+        flavor = queues.find("ResourceFlavor", section(each).get("name"))
+        if flavor is None or section(flavor, "spec").get("topologyName"):
+            return []
+        if not any(unmatched_flavor(flavor, queues)):  # PT204 is about the others
+            matched.append(flavor)
+    return matched
 
 
 def namespace_not_selected(view: View) -> Iterator[Problem]:
@@ -286,9 +333,10 @@ def namespace_not_selected(view: View) -> Iterator[Problem]:
 
 def _about_name(selector: Document) -> Document:
     """Return the part of a selector that the name of a namespace decides, as its labels are not known."""
-    names = {key: value for key, value in section(selector, "matchLabels").items() if key == _NAMESPACE}
+    labels = only(section(selector, "matchLabels"), (_NAMESPACE,))
     expressions = map(section, listed(selector.get("matchExpressions")))
-    return {"matchLabels": names, "matchExpressions": [e for e in expressions if e.get("key") == _NAMESPACE]}
+    about_name = [each for each in expressions if each.get("key") == _NAMESPACE]
+    return {"matchLabels": labels, "matchExpressions": about_name}
 
 
 def _selector_text(selector: Document) -> str:
@@ -296,7 +344,10 @@ def _selector_text(selector: Document) -> str:
     parts = [f"{key}={value}" for key, value in sorted(section(selector, "matchLabels").items())]
     for each in map(section, listed(selector.get("matchExpressions"))):
         values = ",".join(map(str, listed(each.get("values"))))
-        parts.append(f"{each.get('key')} {each.get('operator')}" + (f" ({values})" if values else ""))
+        part = f"{each.get('key')} {each.get('operator')}"
+        if values:
+            part += f" ({values})"
+        parts.append(part)
     return f"its namespaceSelector is {', '.join(parts)}"
 
 
@@ -341,7 +392,8 @@ def refused_workload(view: View) -> Iterator[Problem]:
     for each in sets:
         notes = section(each.template, "metadata", "annotations")
         for key, most in _LONGEST_NOTES.items():
-            if isinstance(value := notes.get(key), str) and len(value) > most:
+            value = notes.get(key)
+            if isinstance(value, str) and len(value) > most:
                 why = f"Too long: may not be more than {most} bytes"
                 yield Problem(f"{_in_runtime(each.at)}.metadata.annotations[{key}]", why, "a label with a shorter key")
 
@@ -380,7 +432,9 @@ def stopped_queue(document: Document, _queues: Queues) -> Iterator[Problem]:
         return
     if section(document, "status").get("conditions"):
         return
-    drains = " and suspends those that it has admitted" if policy == "HoldAndDrain" else ""
+    drains = ""
+    if policy == "HoldAndDrain":
+        drains = " and suspends those that it has admitted"
     why = f"is {policy}: the queue admits no jobs{drains} until that is changed"
     yield Problem(_at(document, "spec.stopPolicy"), why, "leave it out, or set it to None, to let its jobs start")
 
@@ -397,17 +451,21 @@ def no_priority_class(view: View) -> Iterator[Problem]:
 def unused_queue_fields(view: View) -> Iterator[Problem]:
     """Yield labels and annotations that only Kueue reads, on a job without a queue."""
     labels = section(view.train_job, "metadata").get("labels")
-    labels = {} if labels is None else labels
+    if labels is None:
+        labels = {}
     if not isinstance(labels, Mapping) or labels.get(QUEUE):
         return
-    found = {label: f"metadata.labels[{label}]" for label in (PRIORITY, MAX_EXECUTION) if labels.get(label)}
+    found: dict[str, str] = {}
+    for label in (PRIORITY, MAX_EXECUTION):
+        if labels.get(label):
+            found[label] = f"metadata.labels[{label}]"
     for pods in pod_sets(view.jobset):
-        notes = pods.annotations if isinstance(pods.annotations, Mapping) else {}
-        found |= {
-            key: f"spec.template.{pods.at}.metadata.annotations[{key}]"
-            for key in _PLACED
-            if key in notes and key not in found
-        }
+        notes = pods.annotations
+        if not isinstance(notes, Mapping):
+            continue
+        for key in _PLACED:
+            if key in notes:
+                found.setdefault(key, f"spec.template.{pods.at}.metadata.annotations[{key}]")
     for label, where in found.items():
         why = f"{label} has no effect without a queue, unless the namespace has a LocalQueue named default"
         yield Problem(where, why, "give the job a queue, or leave it out")
@@ -430,8 +488,11 @@ def _hint_flavor(view: View, found: NotFitting) -> str:
             " queue cover pods"
         )
     if "requested level" in found.words or "support" in found.words:
-        flavors = [f for f in view.queues.of("ResourceFlavor") if _uses(cluster_queue_of_job(view) or {}, f)]
-        levels = {*chain.from_iterable(view.queues.levels(flavor) or () for flavor in flavors)}
+        behind = cluster_queue_of_job(view) or {}
+        levels = set[str]()
+        for flavor in view.queues.of("ResourceFlavor"):
+            if _uses(behind, flavor):
+                levels.update(view.queues.levels(flavor) or ())
         if not levels:
             return "leave the topology out: the flavors of the queue have none"
         return f"use a level that the flavors of the queue have: {', '.join(sorted(levels))}"
@@ -468,4 +529,6 @@ def _at(document: Document, path: str) -> str:
 
 def _similar_name(name: Any, others: list[Document]) -> str:
     names = [str(section(d, "metadata").get("name")) for d in others]
-    return did_you_mean(str(name), names, f"there are: {', '.join(sorted(names)[:5])}" if names else "")
+    if not names:
+        return ""
+    return did_you_mean(str(name), names, f"there are: {', '.join(sorted(names)[:5])}")

@@ -59,7 +59,9 @@ def has_quota_changes(documents: Iterable[Document], before: Queues) -> bool:
 
 def _is_changed(document: Document, before: Queues) -> bool:
     kind = str(document.get("kind"))
-    old = before.find(kind, name_of(document)) if kind in ("ClusterQueue", "Cohort") else None
+    if kind not in ("ClusterQueue", "Cohort"):
+        return False
+    old = before.find(kind, name_of(document))
     return old is not None and _quota(old) != _quota(document)
 
 
@@ -71,16 +73,22 @@ def _quota(document: Document) -> tuple[object, ...]:
 
 def _affected_queues(document: Document, queues: Queues, before: Queues) -> list[str]:
     """Return the ClusterQueue itself, and if it is changed, those of its cohorts that the program does not have."""
-    own = [name_of(document)] if document.get("kind") == "ClusterQueue" else []
+    is_queue = document.get("kind") == "ClusterQueue"
+    own: list[str] = []
+    if is_queue:
+        own.append(name_of(document))
     if not _is_changed(document, before):
         return own
-    program = {name_of(d) for d in queues.documents if d.get("kind") == "ClusterQueue"}
-    members: list[Node] = []
+    members = set[str]()
     for tree in (before.tree, queues.tree):
-        nodes = tree.queues if document.get("kind") == "ClusterQueue" else tree.cohorts
+        nodes = tree.cohorts
+        if is_queue:
+            nodes = tree.queues
         node = nodes.get(name_of(document))
-        members += node.path[-1].members if node is not None else []
-    return own + sorted({node.name for node in members if node.queue} - program)
+        if node is not None:
+            members.update(member.name for member in node.path[-1].members if member.queue)
+    program = {name_of(each) for each in queues.documents if each.get("kind") == "ClusterQueue"}
+    return own + sorted(members - program)
 
 
 @dataclass(frozen=True)
@@ -106,14 +114,15 @@ def _over_quota(name: str, queue: Document, queues: Queues, before: Queues) -> I
     preempted = _preemption(queues.tree.queues[name], queue, queues)
     for excess in _excesses(holding, queues.tree.queues[name], before.tree.queues[name], queue):
         flavor, resource = excess.slot
-        used, nominal, beyond = (
-            format_amount(resource, value)
-            for value in (excess.used, excess.nominal, excess.used - excess.nominal)
-        )  # fmt: skip
+        used, nominal = format_amount(resource, excess.used), format_amount(resource, excess.nominal)
+        beyond = format_amount(resource, excess.used - excess.nominal)
         jobs = join_names([*map(job_of, excess.jobs)], 5)
+        verb = "are"
+        if len(excess.jobs) == 1:
+            verb = "is"
         why = (
             f"jobs use {used} {resource} in flavor {flavor}, {beyond} more than the new quota of {nominal}: {jobs}"
-            f" {'is' if len(excess.jobs) == 1 else 'are'} over quota; jobs run until they end{preempted}"
+            f" {verb} over quota; jobs run until they end{preempted}"
         )
         yield Problem(f"ClusterQueue {name}: spec.resourceGroups", why, "lower the quota once these jobs have ended")
 
@@ -147,17 +156,26 @@ def _preemption_order(workload: Document) -> tuple[int, float, str]:
 def _preemption(node: Node, queue: Document, queues: Queues) -> str:
     """Return for whom Kueue may preempt jobs of a queue that are over quota."""
     others = reclaiming_queues(node, queues)
-    causes = [f"jobs of {join_names(others)}, which take back their quota"] if others else []
+    causes: list[str] = []
+    if others:
+        causes.append(f"jobs of {join_names(others)}, which take back their quota")
     if preemption_policy(queue, "withinClusterQueue") != "Never":
         causes.append("jobs of a higher priority in the queue itself")
-    return f", unless Kueue preempts them for {' or '.join(causes)}" if causes else "; Kueue preempts none of them"
+    if not causes:
+        return "; Kueue preempts none of them"
+    return f", unless Kueue preempts them for {' or '.join(causes)}"
 
 
 def reclaiming_queues(node: Node, queues: Queues) -> list[str]:
     """Return the other queues of its cohort that may preempt jobs of a queue which borrow their quota."""
-    others = [other for other in node.path[-1].members if other.queue and other is not node]
-    documents = {other.name: queues.find("ClusterQueue", other.name) or {} for other in others}
-    return sorted(n for n, each in documents.items() if preemption_policy(each, "reclaimWithinCohort") != "Never")
+    names = set[str]()
+    for other in node.path[-1].members:
+        if not other.queue or other is node:
+            continue
+        document = queues.find("ClusterQueue", other.name) or {}
+        if preemption_policy(document, "reclaimWithinCohort") != "Never":
+            names.add(other.name)
+    return sorted(names)
 
 
 def preemption_policy(queue: Document, field: str) -> str:
@@ -175,7 +193,10 @@ def _never_fitting(name: str, new: Document, old: Document, queues: Queues, befo
         pods = workload_pod_sets(workload)
         found = reason_pods_not_fitting(pods, new, queues)
         if found is not None and reason_pods_not_fitting(pods, old, before) is None:
-            (running if admitted else waiting)[job_of(workload)] = found.words
+            jobs = waiting
+            if admitted:
+                jobs = running
+            jobs[job_of(workload)] = found.words
     for jobs, what in (
         (waiting, "waiting jobs would never fit"),
         (running, "running jobs would never start again after a suspension"),

@@ -10,11 +10,11 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-from pulumi_trainer.provider.admission.warnings.view import Step, View, value_or_unknown
+from pulumi_trainer.provider.admission.warnings.view import Step, View, listed_or_unknown, value_or_unknown
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.values.accessors import items, listed, section
-from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
+from pulumi_trainer.provider.kube.values.accessors import items, section
+from pulumi_trainer.provider.kube.values.unknown import first_unknown
 from pulumi_trainer.provider.pipeline.info import NODE
 
 _STARTS = ("command", "args")
@@ -27,7 +27,8 @@ def replaced_commands(view: View) -> Iterator[Problem]:
     given = next((field for field in _STARTS if (view.trainer or {}).get(field)), None)
     if given is None or len(view.trainers) < 2 or not view.steps_known:
         return
-    own = {step.name: _words(step) for step in view.template if step.name in [trains.name for trains in view.trainers]}
+    trainers = [step.name for step in view.trainers]
+    own = {step.name: _words(step) for step in view.template if step.name in trainers}
     if first_unknown(list(own.values())) is not None or len(set(map(tuple, own.values()))) < 2:
         return
     names = " and ".join(own)
@@ -39,12 +40,10 @@ def replaced_commands(view: View) -> Iterator[Problem]:
 
 def _words(step: Step) -> list[Any]:
     """Return command and args of a step's container in the runtime; an unknown one is one word."""
-    command, args = (value_or_unknown(step.node, part) for part in _STARTS)
-    return [*_listed(command), *_listed(args)]
-
-
-def _listed(value: Any) -> list[Any]:
-    return [value] if isinstance(value, Unknown) else listed(value)
+    words: list[Any] = []
+    for part in _STARTS:
+        words += listed_or_unknown(value_or_unknown(step.node, part))
+    return words
 
 
 def settings_of_others(view: View) -> Iterator[Problem]:
@@ -71,10 +70,17 @@ def _passes_env(view: View) -> bool:
 
 def _missing(trainer: dict[str, Any], container: dict[str, Any], *, commands: bool) -> Iterator[tuple[str, str]]:
     """Yield each setting of the job that a container lacks, and what the container has instead; unknown ones count as right."""
-    for field in ("image", *(_STARTS if commands else ())):
+    fields: tuple[str, ...] = ("image",)
+    if commands:
+        fields = ("image", *_STARTS)
+    for field in fields:
         given, there = trainer.get(field), container.get(field)
-        if given and there != given and first_unknown([given, there]) is None:
-            yield field, f"keeps {there}" if there else "has none"
+        if not given or there == given or first_unknown([given, there]) is not None:
+            continue
+        if there:
+            yield field, f"keeps {there}"
+        else:
+            yield field, "has none"
     names = [str(each.get("name")) for each in items(trainer, "env")]
     there = [each.get("name") for each in items(container, "env")]
     absent = [name for name in names if name not in there and not name.startswith(_READ_BY_MPIRUN)]

@@ -38,8 +38,10 @@ class Severities:
         Raises:
             Invalid: A code or a severity is unknown.
         """
-        found = [] if isinstance(given, Mapping) else [Problem("", 'must be a mapping such as {"PT103": "ignore"}')]
-        for code, severity in given.items() if isinstance(given, Mapping) else ():
+        if not isinstance(given, Mapping):
+            raise Invalid(Problem("", 'must be a mapping such as {"PT103": "ignore"}'))
+        found: list[Problem] = []
+        for code, severity in given.items():
             found += _unknown([code], str(code))
             if severity not in get_args(Severity):
                 found.append(Problem(str(code), f"must be ignore, warning or error, not {severity!r}"))
@@ -78,8 +80,10 @@ class Severities:
         others: list[Problem] = []
         ignored, problems = _ignored(train_job)
         for warning in warnings:
-            is_refused = warning.code in REFUSED and not self.lenient and warning.code not in ignored
-            severity = self.by_code.get(warning.code, "error" if is_refused else "warning")
+            default: Severity = "warning"
+            if warning.code in REFUSED and not self.lenient and warning.code not in ignored:
+                default = "error"
+            severity = self.by_code.get(warning.code, default)
             if severity == "error":
                 errors.append(warning)
             elif severity == "warning" and warning.code not in ignored:
@@ -98,7 +102,11 @@ def codes(given: Iterable[str]) -> list[str]:
 
 def _unknown(given: Iterable[Any], where: str) -> list[Problem]:
     known = [rule.code for rule in RULES]
-    return [Problem(where, f"unknown warning code {code!r}", _hint(code, known)) for code in given if code not in known]
+    problems: list[Problem] = []
+    for code in given:
+        if code not in known:
+            problems.append(Problem(where, f"unknown warning code {code!r}", _hint(code, known)))
+    return problems
 
 
 def _hint(code: Any, known: list[str]) -> str:
@@ -107,5 +115,7 @@ def _hint(code: Any, known: list[str]) -> str:
 
 def _ignored(train_job: Mapping[str, Any]) -> tuple[list[str], list[Problem]]:
     text = section(train_job, "metadata", "annotations").get(IGNORE)
-    found = codes([text]) if isinstance(text, str) else []
+    if not isinstance(text, str):
+        return [], []
+    found = codes([text])
     return found, _unknown(found, f"metadata.annotations[{IGNORE}]")

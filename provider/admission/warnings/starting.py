@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from pulumi_trainer.provider.admission.warnings.view import DEFAULT_NAMESPACE, Document, Step, View, value_or_unknown
@@ -28,10 +28,11 @@ def long_names(view: View) -> Iterator[Problem]:
 
     Source: https://github.com/kubernetes-sigs/jobset/blob/v0.12.0/pkg/webhooks/jobset_webhook.go
     """
-    names = [(len(_longest_pod(step)), step) for step in view.steps if isinstance(step.name, str)]
-    if not names or not isinstance(view.name, str):
+    steps = [step for step in view.steps if isinstance(step.name, str)]
+    if not steps or not isinstance(view.name, str):
         return
-    taken, step = max(names, key=lambda one: one[0])
+    step = max(steps, key=lambda each: len(_longest_pod(each)))
+    taken = len(_longest_pod(step))
     over = len(view.name) + taken - _LONGEST
     if over > 0:
         why = (
@@ -50,17 +51,18 @@ def gang_deadlock(view: View) -> Iterator[Problem]:
     """Yield gangs that wait for Pods which are created only after the gang has run."""
     policy = section(view.runtime, "spec", "podGroupPolicy")
     gang = next((name for name in GANGS if isinstance(policy.get(name), dict)), None)
-    members = [step for step in view.steps if gang is not None and _group(step, gang) == view.name]
+    if gang is None:
+        return
+    members = [step for step in view.steps if _group(step, gang) == view.name]
     first = [step for step in _starting_at_once(view) if step in members]
     waiting = [step for step in members if step not in first]
-    if gang is None or not waiting:
+    if not waiting:
         return
     there, wanted = _sum(step.pods for step in first), _sum(step.parallelism for step in members)
     if there is not None and wanted is not None and there >= wanted:
         return
-    names = ", ".join(str(step.name) for step in waiting)
     why = (
-        f"the gang starts only when all its Pods exist, including those of {names}; these wait for earlier steps,"
+        f"the gang starts only when all its Pods exist, including those of {_names(waiting)}; these wait for earlier steps,"
         " whose Pods are not scheduled before the gang starts: the job never starts"
     )
     hint = (
@@ -83,9 +85,13 @@ def _starting_at_once(view: View) -> list[Step]:
     return [step for step in view.steps if not step.waits_for]
 
 
-def _sum(counts: Any) -> int | None:
-    found = list(counts)
-    return None if None in found else sum(found)
+def _sum(counts: Iterable[int | None]) -> int | None:
+    total = 0
+    for count in counts:
+        if count is None:
+            return None
+        total += count
+    return total
 
 
 def depends_on_itself(view: View) -> Iterator[Problem]:
@@ -164,7 +170,8 @@ def volcano_without_scheduler(view: View) -> Iterator[Problem]:
 
     Source: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/volcano/volcano.go
     """
-    if without := _with_scheduler(view, "volcano", _unset):
+    without = _with_scheduler(view, "volcano", _unset)
+    if without:
         why = (
             f"the Pods of {_names(without)} go to the cluster's default scheduler, which starts them one by one"
             " unless it is Volcano"
@@ -177,7 +184,8 @@ def coscheduling_without_scheduler(view: View) -> Iterator[Problem]:
 
     https://github.com/kubernetes-sigs/scheduler-plugins/blob/v0.34.7/manifests/install/charts/as-a-second-scheduler/values.yaml
     """
-    if without := _with_scheduler(view, "coscheduling", _unset):
+    without = _with_scheduler(view, "coscheduling", _unset)
+    if without:
         why = (
             f"the Pods of {_names(without)} go to the cluster's default scheduler, which starts them one by one"
             " unless it has the coscheduling plugin"
@@ -190,9 +198,12 @@ def foreign_scheduler(view: View) -> Iterator[Problem]:
     """Yield steps of a gang with the scheduler of another kind of gang."""
     for gang in GANGS:
         others = tuple(name for name, whose in _SCHEDULERS.items() if whose != gang)
-        if foreign := _with_scheduler(view, gang, others.__contains__):
+        foreign = _with_scheduler(view, gang, others.__contains__)
+        if foreign:
             name = foreign[0].pod.spec["schedulerName"]
-            does = "creates its own PodGroups" if name == KAI_SCHEDULER else "starts the Pods one by one"
+            does = "starts the Pods one by one"
+            if name == KAI_SCHEDULER:
+                does = "creates its own PodGroups"
             why = f"the runtime requests a PodGroup of {gang}, which {name} ignores: it {does}"
             yield Problem(
                 _scheduler_of(foreign[0]), why, "leave podGroupPolicy out, or name the scheduler that belongs to it"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import chain, pairwise
+from itertools import pairwise
+from typing import Any
 
-from pulumi_trainer.provider.admission.warnings.view import View, gpus, number, value_or_unknown
+from pulumi_trainer.provider.admission.warnings.view import View, gpus, number, value_or_unknown, values_or_unknown
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
 from pulumi_trainer.provider.kube.values.accessors import listed, section
@@ -48,9 +49,10 @@ def not_torchrun(view: View) -> Iterator[Problem]:
     alone = not view.several_nodes and view.gpus < 2 and (processes or 1) < 2
     if alone or not _plain_python(words) or {"RANK", "WORLD_SIZE"} & {str(e.get("name")) for e in view.env}:
         return
-    what = f"{view.nodes} nodes train" if view.several_nodes else "it trains in one process"
-    rest = f"{view.nodes} models" if view.several_nodes else "while the others stay idle"
-    why = f"starts Python without torchrun, which reads the PET_* variables: {what} {rest}, without an error"
+    what = "it trains in one process while the others stay idle"
+    if view.several_nodes:
+        what = f"{view.nodes} nodes train {view.nodes} models"
+    why = f"starts Python without torchrun, which reads the PET_* variables: {what}, without an error"
     yield Problem("spec.trainer.command", why, "put torchrun in front instead of python")
 
 
@@ -69,7 +71,8 @@ def local_rendezvous(view: View) -> Iterator[Problem]:
         return
     words = view.words or []
     pairs = [f"{word}={after}" for word, after in pairwise(words)]
-    if found := next((pair for pair in (*words, *pairs) if _LOCAL.match(pair)), None):
+    found = next((pair for pair in (*words, *pairs) if _LOCAL.match(pair)), None)
+    if found:
         why = f"with {found} each of the {view.nodes} nodes connects only to itself: they train {view.nodes} models"
         yield Problem("spec.trainer.command", why, f"leave it out, or name {view.name}-{NODE}-0-0.{view.name}")
 
@@ -98,7 +101,9 @@ def _processes(view: View) -> int | None:
     own = number((view.policy("mpi") or {}).get("numProcPerNode"))
     if given is not None:
         return given
-    return own if own != 1 else None  # one becomes the number of GPUs
+    if own == 1:  # it becomes the number of GPUs
+        return None
+    return own
 
 
 def _processes_at(view: View) -> str:
@@ -134,15 +139,16 @@ def no_trainer(view: View) -> Iterator[Problem]:
     if "trainer" in section(view.train_job, "spec") and view.trainer is not None:
         return
     policy = next((name for name in _CONNECTED if view.policy(name) is not None), None)
-    idle = policy == "torch" and view.gpus > 1
-    if (
-        isinstance(section(view.train_job, "spec").get("trainer"), (dict, type(None)))
-        and policy
-        and (view.several_nodes or idle)
-    ):
-        nodes = f"{view.nodes} nodes train {view.nodes} models" if view.several_nodes else "one process trains"
-        why = f"is missing, so Trainer does not connect the nodes and their processes: {nodes}"
-        yield Problem("spec.trainer", why, "add trainer: {} at least")
+    if not isinstance(section(view.train_job, "spec").get("trainer"), (dict, type(None))) or not policy:
+        return
+    if view.several_nodes:
+        nodes = f"{view.nodes} nodes train {view.nodes} models"
+    elif policy == "torch" and view.gpus > 1:
+        nodes = "one process trains"
+    else:
+        return
+    why = f"is missing, so Trainer does not connect the nodes and their processes: {nodes}"
+    yield Problem("spec.trainer", why, "add trainer: {} at least")
 
 
 def no_trainer_step(view: View) -> Iterator[Problem]:
@@ -178,8 +184,10 @@ def no_initializer(view: View) -> Iterator[Problem]:
     for kind, ancestor in (("dataset", DATASET_INITIALIZER), ("model", MODEL_INITIALIZER)):
         if not isinstance(given.get(kind), dict) or not view.steps or not view.steps_known:
             continue
-        steps = [step for step in view.steps if step.ancestor == ancestor]
-        names = [container.name for container in chain.from_iterable(step.pod.containers for step in steps)]
+        names: list[Any] = []
+        for step in view.steps:
+            if step.ancestor == ancestor:
+                names += [container.name for container in step.pod.containers]
         there = ancestor in names or any_unknown(names)
         if not there:
             why = f"has no effect: no replicated job of the runtime has the ancestor {ancestor} and a container of that name"
@@ -232,9 +240,10 @@ def no_nodes(view: View) -> Iterator[Problem]:
 
 def several_launchers(view: View) -> Iterator[Problem]:
     """Yield several MPI launchers: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/core/trainingruntime.go"""
-    nodes = _own_nodes(view)
-    launcher = view.trainers[0] if view.has_policy("mpi") and view.trainers else None
-    if nodes and nodes > 1 and launcher is not None and launcher.name != NODE and launcher.pods != 1:
+    nodes, launcher = _own_nodes(view), view.first_trainer
+    if nodes is None or launcher is None or not view.has_policy("mpi"):
+        return
+    if nodes > 1 and launcher.name != NODE and launcher.pods != 1:
         why = (
             f"is {nodes}, and applies to the job with the ancestor trainer: {nodes} Pods of {launcher.name} each"
             " start mpirun"
@@ -257,7 +266,7 @@ def no_hosts_for_open_mpi_5(view: View) -> Iterator[Problem]:
     if view.mode != "trainer" or not view.has_policy("mpi") or not view.several_nodes or launcher is None:
         return
     env = value_or_unknown(launcher.node, "env")
-    names = [value_or_unknown(each, "name") for each in listed(env)]
+    names = values_or_unknown(listed(env), "name")
     variable = OPEN_MPI_5[HOSTFILE_LOCATION]
     given = [variable in names, any_unknown([env, *names]), _LISTS_HOSTS.search(" ".join(view.words or []))]
     if HOSTFILE_LOCATION in names and not any(given):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain, product
+from itertools import chain
 from typing import Any
 
 from pulumi_trainer.provider.api.labels import ancestor_of
@@ -45,6 +45,10 @@ class Step(ReplicatedJob):
     def waits_for(self) -> list[Any]:
         """Names of the steps in its dependsOn."""
         return [section(other).get("name") for other in listed(self.document.get("dependsOn"))]
+
+
+def _mapping_or_none(value: Any) -> Document | None:
+    return value if isinstance(value, dict) else None
 
 
 def _flat(lists: Iterable[Any]) -> list[Any]:
@@ -97,18 +101,21 @@ class View:
         """Whether all steps and their labels are known."""
         spec = value_or_unknown(self.runtime, "spec", "template", "spec")
         jobs = [value_or_unknown(spec, "replicatedJobs"), value_or_unknown(self.jobset, "spec", "replicatedJobs")]
-        labels = [value_or_unknown(s.document, "template", "metadata", "labels") for s in self.steps]
-        return all(map(all_known, jobs)) and not first_unknown([labels, [s.name for s in self.steps]])
+        if not all(map(all_known, jobs)):
+            return False
+        for step in self.steps:
+            labels = value_or_unknown(step.document, "template", "metadata", "labels")
+            if first_unknown([labels, step.name]) is not None:
+                return False
+        return True
 
     @cached_property
     def ml_policy(self) -> Document | None:
         """`spec.mlPolicy` of the runtime; None if it is missing, which differs from an empty one."""
-        policy = section(self.runtime, "spec").get("mlPolicy")
-        return policy if isinstance(policy, dict) else None
+        return _mapping_or_none(section(self.runtime, "spec").get("mlPolicy"))
 
     def policy(self, name: str) -> Document | None:
-        found = (self.ml_policy or {}).get(name)
-        return found if isinstance(found, dict) else None
+        return _mapping_or_none((self.ml_policy or {}).get(name))
 
     def has_policy(self, *names: str) -> bool:
         return any(self.policy(name) is not None for name in names)
@@ -116,8 +123,7 @@ class View:
     @property
     def trainer(self) -> Document | None:
         """`spec.trainer`; None if it is missing, which differs from an empty one."""
-        trainer = section(self.train_job, "spec").get("trainer")
-        return trainer if isinstance(trainer, dict) else None
+        return _mapping_or_none(section(self.train_job, "spec").get("trainer"))
 
     @property
     def patches(self) -> list[tuple[int, Document]]:
@@ -129,17 +135,15 @@ class View:
     def patches_known(self) -> bool:
         """Whether it is known which Pods the patches change, and their tolerations and mounts."""
         given = value_or_unknown(self.train_job, "spec", "runtimePatches")
-        lists = [
-            value_or_unknown(p, "trainingRuntimeSpec", "template", "spec", "replicatedJobs") for p in listed(given)
-        ]
-        jobs = _flat(lists)
-        pods = [value_or_unknown(job, "template", "spec", "template", "spec") for job in jobs]
-        lists += [value_or_unknown(pod, part) for pod, part in product(pods, ("containers", "tolerations"))]
-        inside = _flat(lists)
-        mounts = [value_or_unknown(item, "volumeMounts") for item in inside]
-        names = [value_or_unknown(item, "name") for item in [*jobs, *inside]]
-        paths = [value_or_unknown(mount, "mountPath") for mount in _flat(mounts)]
         patches = listed(given)
+        lists = values_or_unknown(patches, "trainingRuntimeSpec", "template", "spec", "replicatedJobs")
+        jobs = _flat(lists)
+        pods = values_or_unknown(jobs, "template", "spec", "template", "spec")
+        lists += [*values_or_unknown(pods, "containers"), *values_or_unknown(pods, "tolerations")]
+        inside = _flat(lists)
+        mounts = values_or_unknown(inside, "volumeMounts")
+        names = values_or_unknown([*jobs, *inside], "name")
+        paths = values_or_unknown(_flat(mounts), "mountPath")
         return not any_unknown([given, *patches, *lists, *pods, *mounts, *names, *paths])
 
     def step(self, name: str) -> Step | None:
@@ -150,11 +154,29 @@ class View:
         """The steps with ancestor trainer."""
         return [s for s in self.steps if s.ancestor == TRAINER]
 
+    @property
+    def first_trainer(self) -> Step | None:
+        """The first step with ancestor trainer; None if not found."""
+        return next(iter(self.trainers), None)
+
+    @property
+    def trainer_container(self) -> Document | None:
+        """The container of the first trainer that trains; None if not found."""
+        return None if self.first_trainer is None else self.first_trainer.node
+
     @cached_property
     def worker(self) -> Step | None:
         """The step whose Pods train: with MPI the nodes, else the trainer."""
-        nodes = self.step(NODE) if self.has_policy("mpi") else None
-        return nodes or next(iter(self.trainers), None)
+        if self.has_policy("mpi"):
+            nodes = self.step(NODE)
+            if nodes is not None:
+                return nodes
+        return self.first_trainer
+
+    @property
+    def worker_container(self) -> Document | None:
+        """The container of the worker that trains; None if not found."""
+        return None if self.worker is None else self.worker.node
 
     @cached_property
     def nodes(self) -> int | None:
@@ -162,12 +184,16 @@ class View:
 
         With MPI one may be the launcher, and then there is at least one other node.
         """
-        count = self.worker.pods if self.worker else None
-        if self.worker is None or count is None:
+        if self.worker is None:
+            return None
+        count = self.worker.pods
+        if count is None:
             return None
         launches = (self.policy("mpi") or {}).get("runLauncherAsNode") is True and self.worker.ancestor != TRAINER
+        if not launches:
+            return count
         wanted = number((self.trainer or {}).get("numNodes")) or 1
-        return min(count + 1, max(wanted, count)) if launches else count
+        return min(count + 1, max(wanted, count))
 
     @property
     def several_nodes(self) -> bool:
@@ -176,21 +202,26 @@ class View:
     @cached_property
     def gpus(self) -> int:
         """GPUs of a node's container, as rendered; 0 also if unknown."""
-        return gpus((self.worker.node or {}) if self.worker else {})
+        return gpus(self.worker_container or {})
 
     @property
     def words(self) -> list[str] | None:
         """Command and arguments of the trainer; None if they are unknown, or defined by the image."""
-        container = self.trainers[0].node if self.trainers else None
-        parts = [(container or {}).get(part) or [] for part in ("command", "args")]
-        found = _flat(parts)
-        known = all(isinstance(part, list) for part in parts) and all(isinstance(word, str) for word in found)
-        return found if known and found else None
+        container = self.trainer_container or {}
+        found: list[Any] = []
+        for part in ("command", "args"):
+            given = container.get(part) or []
+            if not isinstance(given, list):
+                return None
+            found += given
+        if not found or not all(isinstance(word, str) for word in found):
+            return None
+        return found
 
     @property
     def env(self) -> list[Document]:
         """Environment of the trainer's container."""
-        return items(self.trainers[0].node, "env") if self.trainers else []
+        return items(self.trainer_container, "env")
 
 
 def steps_of(spec: Document) -> list[Step]:
@@ -212,28 +243,49 @@ def value_or_unknown(document: Any, *path: str) -> Any:
     return document
 
 
+def values_or_unknown(documents: Iterable[Any], *path: str) -> list[Any]:
+    """Return the value of each document at a path, as `value_or_unknown` does."""
+    return [value_or_unknown(document, *path) for document in documents]
+
+
+def listed_or_unknown(value: Any) -> list[Any]:
+    """Return a list, or one with an unknown value in its place; empty for any other value."""
+    return [value] if isinstance(value, Unknown) else listed(value)
+
+
 def number(value: Any) -> int | None:
     """Return a whole number; None for any other value."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value
 
 
 def gpus(container: Document) -> int:
     """Return the GPUs that a container requests; 0 also if unknown."""
     given = section(container, "resources")
+    amounts: Document = {}
     try:
-        found = counted_gpus({part: {name: _text(n) for name, n in section(given, part).items()} for part in given})
+        for part in given:
+            amounts[part] = {name: _text(n) for name, n in section(given, part).items()}
+        found = counted_gpus(amounts)
     except ValueError:
         return 0
-    return found if isinstance(found, int) else 0
+    if not isinstance(found, int):
+        return 0
+    return found
 
 
 def _text(quantity: Any) -> Any:
-    return str(quantity) if isinstance(quantity, int) else quantity
+    if isinstance(quantity, int):
+        return str(quantity)
+    return quantity
 
 
 def amount(value: Any) -> Quantity | None:
     """Return a quantity; None if it is unknown or not valid."""
+    if not isinstance(value, (str, int)):
+        return None
     try:
-        return Quantity.parse(str(value)) if isinstance(value, (str, int)) else None
+        return Quantity.parse(str(value))
     except ValueError:
         return None
