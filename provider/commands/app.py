@@ -53,6 +53,13 @@ def _not_empty(value: str | None) -> str | None:
     return value
 
 
+def _format(output: str, json_: bool) -> str:
+    """Return the output format that the options -o and --json name."""
+    if json_:
+        return "json"
+    return output
+
+
 _JOB = "Job, for example digits. In a stack: resource or job name; in a cluster: NAME, jobset/NAME or trainjob/NAME."
 JobArgument = Annotated[
     str | None,
@@ -85,7 +92,7 @@ def show_version(output: OutputOption = "table", json_: JsonOption = False) -> N
     """Print the versions of this package and of the products that it supports, for example `version -o json`."""
     from pulumi_trainer.provider.commands import version as command
 
-    command.show("json" if json_ else output)
+    command.show(_format(output, json_))
 
 
 @app.command()
@@ -121,7 +128,7 @@ def status(
     from pulumi_trainer.provider.commands import job_status
 
     show = job_status.history if history else job_status.status
-    show(job, Where(stack, namespace, context, kubeconfig, everywhere), output="json" if json_ else output)
+    show(job, Where(stack, namespace, context, kubeconfig, everywhere), output=_format(output, json_))
 
 
 @app.command()
@@ -160,7 +167,7 @@ def logs(
     node, process = _rank(rank)
     age = _seconds(since) if since else None
     selection = command.Selection(follow, step, tail, age, earlier, node, process)
-    command.logs(job, Where(stack, namespace, context, kubeconfig), selection, output="json" if json_ else output)
+    command.logs(job, Where(stack, namespace, context, kubeconfig), selection, output=_format(output, json_))
 
 
 @app.command()
@@ -176,7 +183,7 @@ def why(
     """Explain what a job waits for or why it has failed, for example `why digits`."""
     from pulumi_trainer.provider.commands import job_status
 
-    job_status.why(job, Where(stack, namespace, context, kubeconfig), output="json" if json_ else output)
+    job_status.why(job, Where(stack, namespace, context, kubeconfig), output=_format(output, json_))
 
 
 @app.command()
@@ -192,7 +199,7 @@ def events(
     """List the events of a job and its objects in a cluster, for example `events digits`."""
     from pulumi_trainer.provider.commands import events as command
 
-    command.events(job, Where(stack, namespace, context, kubeconfig), output="json" if json_ else output)
+    command.events(job, Where(stack, namespace, context, kubeconfig), output=_format(output, json_))
 
 
 @app.command()
@@ -208,7 +215,7 @@ def runs(
     """List the runs of a job and what differed in each, for example `runs digits`."""
     from pulumi_trainer.provider.commands import runs as command
 
-    command.runs(job, Where(stack, namespace, context, kubeconfig), output="json" if json_ else output)
+    command.runs(job, Where(stack, namespace, context, kubeconfig), output=_format(output, json_))
 
 
 def _add_operation(operation: Literal["suspend", "resume", "stop"], help_: str) -> None:
@@ -281,10 +288,11 @@ def outputs(
     from pulumi_trainer.provider.commands import outputs as command
 
     if not copy and (overwrite or image):
-        raise Invalid(Problem("--overwrite" if overwrite else "--image", "has no effect without --copy"))
+        option = "--overwrite" if overwrite else "--image"
+        raise Invalid(Problem(option, "has no effect without --copy"))
     copying = command.Copying(copy, overwrite, image) if copy else None
     where = Where(stack, namespace, context, kubeconfig, everywhere)
-    command.outputs(job, where, output="json" if json_ else output, copying=copying)
+    command.outputs(job, where, output=_format(output, json_), copying=copying)
 
 
 @app.command()
@@ -317,7 +325,7 @@ def queues(
 
     shown = queue_usage.Shown(queue, cohort, idle)
     queue_usage.queues(
-        Where(stack, namespace, context, kubeconfig, everywhere), output="json" if json_ else output, shown=shown
+        Where(stack, namespace, context, kubeconfig, everywhere), output=_format(output, json_), shown=shown
     )
 
 
@@ -354,7 +362,7 @@ def doctor(
     """Compare the state of a stack with its cluster or this machine, for example `doctor -s dev`. Exit code 1: they differ."""
     from pulumi_trainer.provider.commands import doctor as command
 
-    code = command.doctor(Where(stack, namespace, context, kubeconfig, everywhere), output="json" if json_ else output)
+    code = command.doctor(Where(stack, namespace, context, kubeconfig, everywhere), output=_format(output, json_))
     if code:
         raise typer.Exit(code)
 
@@ -412,7 +420,10 @@ def prune(
     """Remove what no running job uses, for example `cache prune --older-than 30d`."""
     from pulumi_trainer.provider.commands import cache as command
 
-    command.prune(_seconds(older_than, "--older-than") if older_than else 0.0, dry_run=dry_run, yes=yes)
+    seconds = 0.0
+    if older_than:
+        seconds = _seconds(older_than, "--older-than")
+    command.prune(seconds, dry_run=dry_run, yes=yes)
 
 
 def _seconds(text: str, option: str = "--since") -> float:
@@ -432,7 +443,8 @@ def _rank(text: str) -> tuple[int | None, int | None]:
         )
     if found is None:
         return None, None
-    return int(found[1]), int(found[2]) if found[2] else None
+    process = int(found[2]) if found[2] else None
+    return int(found[1]), process
 
 
 def _listed() -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from pulumi_trainer.provider import source_archives
 from pulumi_trainer.provider.catalog import git
-from pulumi_trainer.provider.commands.formats import print_data
+from pulumi_trainer.provider.commands.formats import aligned, print_data
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
 from pulumi_trainer.provider.kube.terminal import plain, print_line, print_lines
 from pulumi_trainer.provider.kube.values.quantity import format_bytes
@@ -144,9 +144,12 @@ def _remove(entry: Entry) -> bool:
 
 def _entries() -> Iterator[Entry]:
     for each in environments.list_environments(environments.folder()):
-        content = each.requirements if each.python else ["(installation interrupted)"]
-        if each.complete and not each.python:
+        if each.python:
+            content = each.requirements
+        elif each.complete:
             content = ["(made by an earlier version)"]
+        else:
+            content = ["(installation interrupted)"]
         size = _size(each.path)
         yield Entry(ENVIRONMENT, each.path, size, each.used, each.python, content, each.jobs, environments.in_use(each))
     for path in _children(source_archives.folder()):
@@ -182,21 +185,23 @@ def _size(path: Path) -> int:
 
 
 def _print_table(found: list[Entry]) -> None:
-    head = ("KIND", "NAME", "PYTHON", "SIZE", "LAST USED", "JOBS", "REQUIREMENTS")
-    rows = [(each.kind, each.name[:20], each.python, format_bytes(each.size), _age(each.used),
-             ", ".join(map(plain, each.jobs)), _shortened(each.content)) for each in found]  # fmt: skip
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    print_lines(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (head, *rows)
-    )
+    rows = [("KIND", "NAME", "PYTHON", "SIZE", "LAST USED", "JOBS", "REQUIREMENTS")]
+    for each in found:
+        size, jobs = format_bytes(each.size), ", ".join(map(plain, each.jobs))
+        row = (each.kind, each.name[:20], each.python, size, _age(each.used), jobs, _shortened(each.content))
+        rows.append(row)
+    print_lines(aligned(rows))
 
 
 def _age(used: float) -> str:
     seconds = max(0.0, time.time() - used)
-    ago = duration(seconds) if seconds < 86400 else plural(int(seconds // 86400), "day")
-    return f"{ago} ago"
+    if seconds < 86400:
+        return f"{duration(seconds)} ago"
+    return f"{plural(int(seconds // 86400), 'day')} ago"
 
 
 def _shortened(content: list[str]) -> str:
     text = plain(", ".join(content))
-    return text if len(text) <= _MOST_CONTENT else f"{text[:_MOST_CONTENT]}..."
+    if len(text) <= _MOST_CONTENT:
+        return text
+    return f"{text[:_MOST_CONTENT]}..."

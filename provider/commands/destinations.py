@@ -9,7 +9,6 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -179,8 +178,11 @@ def _refuse_content(destination: Path, overwrite: bool) -> None:
         raise _unwritable(destination, error) from None
     if not overwrite:
         raise Invalid(Problem("--copy", f"{destination} is not empty", "--overwrite replaces an earlier copy"))
-    records = {name: _read_record(destination / name) for name in (RECORD, OTHER_RECORD)}
-    listed = set(chain.from_iterable({name, *found} for name, found in records.items() if found is not None))
+    listed: set[str] = set()
+    for name in (RECORD, OTHER_RECORD):
+        paths = _read_record(destination / name)
+        if paths is not None:
+            listed |= {name, *paths}
     if not listed:
         why = f"{destination} is not a copy of an output: it has no valid {RECORD}"
         raise Invalid(Problem("--overwrite", why, "--overwrite replaces earlier copies only; give another folder"))
@@ -194,7 +196,8 @@ def _files_below(folder: Path) -> Iterator[str]:
     """Yield the paths of files and links below a folder."""
     for parent, folders, files in os.walk(folder):
         links = [name for name in folders if Path(parent, name).is_symlink()]
-        yield from (os.path.relpath(Path(parent, name), folder) for name in (*files, *links))
+        for name in (*files, *links):
+            yield os.path.relpath(Path(parent, name), folder)
 
 
 def _read_record(file: Path) -> set[str] | None:
@@ -215,7 +218,8 @@ def _listed_paths(record: bytes) -> set[str] | None:
         return None
     if not copy:
         return None
-    return {*map(str, section(copy, "links")), *(text(each.get("path")) for each in mappings(copy.get("files")))}
+    files = [text(each.get("path")) for each in mappings(copy.get("files"))]
+    return {*map(str, section(copy, "links")), *files}
 
 
 def _unwritable(destination: Path, error: OSError) -> TargetFault:
@@ -231,7 +235,8 @@ class _Bucket:
         except ImportError:
             raise not_installed("boto3", "s3://") from None
         self._client: Any = boto3.client("s3")
-        self._bucket, self._prefix = bucket, f"{prefix}/" if prefix else ""
+        self._bucket = bucket
+        self._prefix = f"{prefix}/" if prefix else ""
         self._earlier = self._sizes()
         self._refuse_content(overwrite)
         self._listed = self._listed_objects()
@@ -308,12 +313,17 @@ class _Bucket:
 
     def _listed_objects(self) -> set[str]:
         """Return the objects of the earlier copy: its record and what that lists. All others stay."""
-        found = {name: self._read_listed(name) for name in (RECORD, OTHER_RECORD, _BEGUN) if name in self._earlier}
-        known = [{name, *each} for name, each in found.items() if each is not None]
-        if self._earlier and _BEGUN not in self._earlier and not known:
+        listed: set[str] = set()
+        for name in (RECORD, OTHER_RECORD, _BEGUN):
+            if name not in self._earlier:
+                continue
+            paths = self._read_listed(name)
+            if paths is not None:
+                listed |= {name, *paths}
+        if self._earlier and _BEGUN not in self._earlier and not listed:
             why = f"s3://{self._bucket}/{self._prefix} is not a copy of an output: it has no valid {RECORD}"
             raise Invalid(Problem("--overwrite", why, "--overwrite replaces earlier copies only; give another prefix"))
-        return set().union(*known)
+        return listed
 
     def _read_listed(self, name: str) -> set[str] | None:
         if self._earlier[name] >= _LONGEST_RECORD:

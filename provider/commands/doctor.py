@@ -6,7 +6,6 @@ import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pulumi_trainer.provider.api.labels import MADE_BY, random_of_mark
@@ -43,7 +42,9 @@ class _Place:
     @property
     def label(self) -> str:
         """The label of the stack there; empty if it has none yet, or several."""
-        return next(iter(self.labels)) if len(self.labels) == 1 else ""
+        if len(self.labels) != 1:
+            return ""
+        return next(iter(self.labels))
 
 
 def doctor(where: Where, *, output: str) -> int:
@@ -57,14 +58,16 @@ def doctor(where: Where, *, output: str) -> int:
         TargetFault: The stack or a cluster cannot be read.
     """
     state = stacks.read_state(where.stack or None, where.project)
-    overrides = {"kubeconfig": where.kubeconfig, "context": where.context}
-    connection.configure(
-        {**stacks.configured(where.stack or None, where.project), **{k: v for k, v in overrides.items() if v}}
-    )
+    settings = {**stacks.configured(where.stack or None, where.project)}
+    if where.kubeconfig:
+        settings["kubeconfig"] = where.kubeconfig
+    if where.context:
+        settings["context"] = where.context
+    connection.configure(settings)
     connection.warn_with(show_warning)
     places = _places(state.resources, where, state.local_root)
     expected = [*_expected(state.resources, places)]
-    random = next((text(section(r, "outputs").get("random")) for r in state.resources if r["type"] == _MARK), "")
+    random = _random_of_stack(state.resources)
     found: list[Found] = []
     unread: set[tuple[str, str]] = set()
     for place in places.values():
@@ -74,19 +77,37 @@ def doctor(where: Where, *, output: str) -> int:
         from pulumi_trainer.provider.targets.kubernetes.observe.owned_objects import list_owned
 
         client = place.target.client.within(PATIENCE)
-        namespaces = [""] if where.everywhere else sorted({*place.namespaces, where.namespace} - {""})
+        namespaces = [""]
+        if not where.everywhere:
+            namespaces = sorted({*place.namespaces, where.namespace} - {""})
         owned = list_owned(client, place.where, namespaces, state.program, place.kubectl, place.label, random)
         found += owned.objects
         unread |= {(place.where, kind) for kind in owned.unread}
-    labels = {*chain.from_iterable(place.labels for place in places.values()), random} - {""}
+    labels = {random}
+    for place in places.values():
+        labels |= place.labels
+    labels.discard("")
     findings = [*compare(expected, found, labels, state.program, unread)]
     if output != "table":
-        shown = [f"{kind} of {place}" for place, kind in sorted(unread)]
-        print_data({"findings": [each.to_dict() for each in findings], "unseen": shown}, output)
+        listed = [each.to_dict() for each in findings]
+        print_data({"findings": listed, "unseen": _names(sorted(unread))}, output)
     else:
         seen = sum((each.where, each.kind) not in unread for each in expected)
         _print(findings, state.program, sorted(unread), seen, len(expected))
     return 1 if findings else 0
+
+
+def _random_of_stack(resources: Sequence[Mapping[str, Any]]) -> str:
+    """Return the random part of the stack's mark; empty if the state has no mark."""
+    for each in resources:
+        if each["type"] == _MARK:
+            return text(section(each, "outputs").get("random"))
+    return ""
+
+
+def _names(unread: Sequence[tuple[str, str]]) -> list[str]:
+    """Return the names of kinds that could not be listed, with their places."""
+    return [f"{kind} of {place}" for place, kind in unread]
 
 
 def _print(
@@ -94,14 +115,14 @@ def _print(
 ) -> None:
     for each in findings:
         name = "/".join(filter(None, (each.namespace, each.name)))
-        resource = f" ({each.resource})" if each.resource and each.resource != each.name else ""
+        resource = ""
+        if each.resource and each.resource != each.name:
+            resource = f" ({each.resource})"
         print_line(f"{each.kind} {name}{resource} in {each.where}: {each.message}")
         for effect, command in each.settle:
             print_line(f"  {command}  # {effect}")
     if unread:
-        print_line(
-            f"not seen: {', '.join(f'{kind} of {place}' for place, kind in unread)} (no permission to list them)"
-        )
+        print_line(f"not seen: {', '.join(_names(unread))} (no permission to list them)")
     if findings:
         return
     if seen == expected:
@@ -138,10 +159,13 @@ def _place(given: Mapping[str, Any]) -> _Place:
     if isinstance(target, LocalTarget):
         return _Place(str(target.root), target)
     context, kubeconfig = given.get("context"), given.get("kubeconfig")
-    options = [f"--kubeconfig {shlex.quote(kubeconfig)}"] if isinstance(kubeconfig, str) and kubeconfig else []
-    options += [f"--context {shlex.quote(context)}"] if isinstance(context, str) and context else []
+    command = ["kubectl"]
+    if isinstance(kubeconfig, str) and kubeconfig:
+        command.append(f"--kubeconfig {shlex.quote(kubeconfig)}")
+    if isinstance(context, str) and context:
+        command.append(f"--context {shlex.quote(context)}")
     where = f"the cluster of context {context}" if context else "the cluster"
-    return _Place(where, target, " ".join(["kubectl", *options]))
+    return _Place(where, target, " ".join(command))
 
 
 def _expected(resources: Sequence[Mapping[str, Any]], places: Mapping[str, _Place]) -> Iterator[Expected]:
@@ -167,7 +191,8 @@ def _expected(resources: Sequence[Mapping[str, Any]], places: Mapping[str, _Plac
             yield Expected(where, "Volume", namespace, name, resource, owner, text(outputs.get("generation")))
         else:
             document = section(inputs, "document")
-            name, namespace = (text(section(document, "metadata").get(part)) for part in ("name", "namespace"))
+            metadata = section(document, "metadata")
+            name, namespace = text(metadata.get("name")), text(metadata.get("namespace"))
             owner = Owner(text(inputs.get("owner")), label)
             yield Expected(
                 where, text(document.get("kind")), namespace, name, resource, owner, text(outputs.get("uid"))

@@ -12,13 +12,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
 import yaml
 from pulumi_trainer.provider.admission.warnings import Severities
-from pulumi_trainer.provider.commands.formats import dumper
+from pulumi_trainer.provider.commands.formats import aligned, dumper
 from pulumi_trainer.provider.kube.container_table import ContainerRow, container_table
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, with_hint
 from pulumi_trainer.provider.kube.terminal import escaped, message, plain, print_line, print_lines
@@ -72,7 +71,7 @@ def validate(files: list[str], mode: Mode, output: str, taken: Severities) -> in
         _print_notes(verdicts, error=False)
     if output != "text":
         _print(report(verdicts), output)
-    return REFUSED if verdicts.refused else ADMITTED
+    return _exit_code(verdicts)
 
 
 def render(files: list[str], mode: Mode, output: str, taken: Severities, *, summary: bool = False) -> int:
@@ -88,7 +87,7 @@ def render(files: list[str], mode: Mode, output: str, taken: Severities, *, summ
         try:
             for document, result in judge(_read(files), _cluster(mode, taken, explain=True), verdicts):
                 if summary:
-                    jobsets += (each for each in result.objects if each["kind"] == "JobSet")
+                    jobsets += _jobsets(result.objects)
                 elif output == "yaml":
                     _dump_all(result.objects, rendered)
                 if not result.admitted or result.warnings or result.notes or result.found:
@@ -104,7 +103,7 @@ def render(files: list[str], mode: Mode, output: str, taken: Severities, *, summ
             rendered.seek(0)
             for block in iter(lambda: rendered.read(2**16), ""):
                 sys.stdout.write(block)
-    return REFUSED if verdicts.refused else ADMITTED
+    return _exit_code(verdicts)
 
 
 def batch(folder: Path, mode: Mode) -> int:
@@ -139,26 +138,32 @@ def print_objects(objects: list[dict[str, Any]], output: str) -> None:
 
 def print_summary(objects: list[dict[str, Any]], output: str) -> None:
     """Print image, command and resources of each container of JobSets, as a table for each JobSet or as JSON."""
-    jobsets = [each for each in objects if each["kind"] == "JobSet"]
+    jobsets = _jobsets(objects)
     names = Counter(each["metadata"]["name"] for each in jobsets)
     tables = {_summary_title(each, names): container_table(each) for each in jobsets}
     if output == "json":
         _print_json(tables)
         return
+    columns = [*ContainerRow.__annotations__]
+    titles = [column.upper() for column in columns]
     for name, rows in tables.items():
         print_line(f"JobSet {name}")
-        titles = {key: key.upper() for key in ContainerRow.__annotations__}
-        lines = [titles, *rows]
-        widths = {key: max(len(str(line[key])) for line in lines) for key in titles}
-        print_lines(
-            plain("  ".join(str(line[key]).ljust(width) for key, width in widths.items()).rstrip()) for line in lines
-        )
+        cells = [titles]
+        for row in rows:
+            cells.append([str(row[column]) for column in columns])
+        print_lines(plain(line) for line in aligned(cells))
+
+
+def _jobsets(objects: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [each for each in objects if each["kind"] == "JobSet"]
 
 
 def _summary_title(jobset: dict[str, Any], names: Counter[str]) -> str:
     """Return the name of a JobSet, with its namespace if several have the name."""
     about = jobset["metadata"]
-    return f"{about.get('namespace', '')}/{about['name']}" if names[about["name"]] > 1 else str(about["name"])
+    if names[about["name"]] > 1:
+        return f"{about.get('namespace', '')}/{about['name']}"
+    return str(about["name"])
 
 
 def _validate_file(file: Path, mode: Mode) -> tuple[int, dict[str, Any]]:
@@ -166,7 +171,7 @@ def _validate_file(file: Path, mode: Mode) -> tuple[int, dict[str, Any]]:
     try:
         for _ in judge(documents(file), _cluster(mode, Severities.none()), verdicts):
             pass
-        return (REFUSED if verdicts.refused else ADMITTED), report(verdicts)
+        return _exit_code(verdicts), report(verdicts)
     except Invalid as error:
         print_line(f"error: {error}", error=True)
         return UNUSABLE, unusable(error)
@@ -176,8 +181,16 @@ def _validate_file(file: Path, mode: Mode) -> tuple[int, dict[str, Any]]:
         return UNUSABLE, unusable(Invalid(fault))
 
 
+def _exit_code(verdicts: Verdicts) -> int:
+    if verdicts.refused:
+        return REFUSED
+    return ADMITTED
+
+
 def _read(files: Iterable[str]) -> Iterator[Document]:
-    return chain.from_iterable(documents(name, sys.stdin.buffer if sys.stdin else None) for name in files)
+    for name in files:
+        stdin = sys.stdin.buffer if sys.stdin else None
+        yield from documents(name, stdin)
 
 
 def _cluster(mode: Mode, taken: Severities, *, explain: bool = False) -> Cluster:
@@ -195,20 +208,25 @@ def _from_catalogue(name: str) -> dict[str, Any] | None:
 
 def _verdict(document: Document, result: Result, mode: Mode) -> str:
     """Return a result as text: what was admitted or refused, and each problem with its line."""
-    name = f"{result.kind} {result.namespace}/{result.name}" if result.namespace else f"{result.kind} {result.name}"
-    outcome = "is admitted" if result.admitted else f"is refused {_BY.get(result.stage or '', '')}".rstrip()
+    name = f"{result.kind} {result.name}"
+    if result.namespace:
+        name = f"{result.kind} {result.namespace}/{result.name}"
+    outcome = "is admitted"
+    if not result.admitted:
+        outcome = f"is refused {_BY.get(result.stage or '', '')}".rstrip()
     lines = [f"{document}, line {document.line}: {name} {outcome}"]
     lines += [f"  error: {_with_line(problem, document)}" for problem in result.errors]
-    lines += [
-        f"  error, {_BY[stage].partition(',')[0]}: {_with_line(problem, document)}" for stage, problem in result.later
-    ]
+    for stage, problem in result.later:
+        refused_by = _BY[stage].partition(",")[0]
+        lines.append(f"  error, {refused_by}: {_with_line(problem, document)}")
     lines += [f"  warning: {warning}" for warning in result.warnings]
     lines += [f"  warning: {problem}" for problem in result.found]
     lines += [f"  note: {problem}" for problem in result.notes]
     if result.kind == "TrainJob" and not result.admitted and "not found" in lines[-1]:
         lines += _runtime_notes(document, mode)
     first, *more = map(message, lines)
-    return "\n".join([first, *(line.replace("\n", "\n    ") for line in more)])
+    indented = [line.replace("\n", "\n    ") for line in more]
+    return "\n".join([first, *indented])
 
 
 def _runtime_notes(document: Document, mode: Mode) -> Iterator[str]:
@@ -217,10 +235,11 @@ def _runtime_notes(document: Document, mode: Mode) -> Iterator[str]:
 
     if mode == "trainer":
         yield "  note: the runtimes of the catalogue are used in mode jobset only"
-    else:
-        name = text(section(document.content, "spec", "runtimeRef").get("name"))
-        near = did_you_mean(name, BUILT_IN.names())
-        yield from [f"  note: the catalogue has no runtime {name}; {near}"] if near else []
+        return
+    name = text(section(document.content, "spec", "runtimeRef").get("name"))
+    near = did_you_mean(name, BUILT_IN.names())
+    if near:
+        yield f"  note: the catalogue has no runtime {name}; {near}"
 
 
 def _print_notes(verdicts: Verdicts, *, error: bool) -> None:
@@ -230,16 +249,21 @@ def _print_notes(verdicts: Verdicts, *, error: bool) -> None:
 
 def _with_line(problem: Problem, document: Document) -> str:
     """Return a problem with its line; if a string lacks its quotes, with the text to quote."""
-    where = "" if problem.where in ("", "<nil>") else problem.where
-    hint = problem.hint
+    where, hint = problem.where, problem.hint
+    if where == "<nil>":
+        where = ""
     if "be a string" in problem.why or "of type string" in problem.why:
         written = document.plain_scalar(where)
-        hint = f'write it in quotes: "{written}"' if written else hint
+        if written:
+            hint = f'write it in quotes: "{written}"'
     why = str(replace(problem, where="", hint="")).removeprefix(f"{where} in body ")
+    if not where:
+        return with_hint(why, hint)
+    place = where
     rendered = "/" in where.partition(".")[0]  # a field of a rendered object has no line in the document
-    line = "" if rendered else f" (line {document.line_of(where)})"
-    place = f"{where}{line}: " if where else ""
-    return with_hint(f"{place}{why}", hint)
+    if not rendered:
+        place += f" (line {document.line_of(where)})"
+    return with_hint(f"{place}: {why}", hint)
 
 
 def _unusable(error: Invalid, output: str) -> int:
@@ -264,7 +288,9 @@ def _print_json(found: Any) -> None:
 def _dump_all(found: list[dict[str, Any]], file: IO[str]) -> None:
     for one in found:
         text = _yaml(one, allow_unicode=True)
-        file.write(text if escaped(text) == text else _yaml(one, allow_unicode=False))
+        if escaped(text) != text:
+            text = _yaml(one, allow_unicode=False)
+        file.write(text)
 
 
 def _yaml(document: dict[str, Any], *, allow_unicode: bool) -> str:

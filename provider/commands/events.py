@@ -42,26 +42,37 @@ def events(job: str | None, where: Where, *, output: str) -> None:
 
 
 def _print(found: list[JobEvent]) -> None:
-    times = [*(one.first for one in found), *(one.last for one in found)]
-    days = {time.strftime("%Y-%m-%d", time.localtime(at)) for at in times}
+    days = set()
+    for one in found:
+        days |= {_local_time(one.first, "%Y-%m-%d"), _local_time(one.last, "%Y-%m-%d")}
     form = "%H:%M:%S" if len(days) == 1 else "%Y-%m-%d %H:%M:%S"
     rows = [_row(one, form) for one in found]
-    widths = [max(len(row[i]) for row in rows) for i in range(3)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     coloured = sys.stdout.isatty()
-    for one, row in zip(found, rows, strict=True):
-        line = "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]])
-        print_lines([f"{_YELLOW}{line}{_RESET}" if coloured and one.type == "Warning" else line])
+    for one, (*cells, message) in zip(found, rows, strict=True):
+        padded = [cell.ljust(width) for cell, width in zip(cells, widths[:-1], strict=True)]
+        line = "  ".join([*padded, message])
+        if coloured and one.type == "Warning":
+            line = f"{_YELLOW}{line}{_RESET}"
+        print_lines([line])
+
+
+def _local_time(seconds: float, form: str) -> str:
+    return time.strftime(form, time.localtime(seconds))
 
 
 def _row(one: JobEvent, form: str) -> tuple[str, str, str, str]:
-    more = f" and {len(one.objects) - 1} more" if len(one.objects) > 1 else ""
-    first = time.strftime(form, time.localtime(one.first))
-    return first, plain(f"{one.kind}/{one.objects[0]}") + more, plain(one.reason), plain(one.message) + _repeated(one)
+    about = plain(f"{one.kind}/{one.objects[0]}")
+    if len(one.objects) > 1:
+        about += f" and {len(one.objects) - 1} more"
+    return _local_time(one.first, form), about, plain(one.reason), plain(one.message) + _repeated(one)
 
 
 def _repeated(one: JobEvent) -> str:
     """Return how often an event has occurred, and for how long."""
     if one.count <= len(one.objects):
         return ""
-    lasted = f" in {duration(one.last - one.first)}" if one.last - one.first >= 1 else ""
-    return f" (x{one.count}{lasted})"
+    seconds = one.last - one.first
+    if seconds < 1:
+        return f" (x{one.count})"
+    return f" (x{one.count} in {duration(seconds)})"

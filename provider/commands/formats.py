@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from pulumi_trainer.provider.kube.terminal import escaped, plain, print_lines
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
 Format = Literal["table", "json", "yaml"]
@@ -19,6 +21,28 @@ LogFormat = Literal["text", "json"]
 def add_row(table: Table, *cells: Any) -> None:
     """Add a row to a table; texts become one line without colours, and other cells stay as they are."""
     table.add_row(*(plain(cell) if isinstance(cell, str) else cell for cell in cells))
+
+
+def table_console(width: int) -> Console:
+    """Return a console for tables, as wide as the terminal.
+
+    Args:
+        width: Width if the output is not a terminal.
+    """
+    from rich.console import Console
+
+    columns = None if sys.stdout.isatty() else width
+    return Console(width=columns, markup=False, emoji=False)  # names are no markup
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the rows of a table as lines, in which each cell is as wide as its column."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        lines.append("  ".join(cells).rstrip())
+    return lines
 
 
 def print_data(data: Any, output: str) -> None:

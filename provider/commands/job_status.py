@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 from datetime import datetime, timezone
@@ -10,14 +9,13 @@ from typing import Any
 
 from pulumi_trainer.provider.api.attempts import Attempt, goodput
 from pulumi_trainer.provider.api.status import JobStatus, Phase, describe
-from pulumi_trainer.provider.commands.formats import add_row, print_data
+from pulumi_trainer.provider.commands.formats import add_row, print_data, table_console
 from pulumi_trainer.provider.commands.jobs import State, check_single, chosen_jobs, find_states, report_no_jobs
 from pulumi_trainer.provider.commands.jobs import why as explained
 from pulumi_trainer.provider.commands.reach import Where
 from pulumi_trainer.provider.kube.terminal import plain, print_line, print_lines
 from pulumi_trainer.provider.kube.values.wording import duration
 from pulumi_trainer.provider.lifecycle.interruption_cost import interruption_cost
-from rich.console import Console
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -63,33 +61,53 @@ def history(job: str | None, where: Where, *, output: str) -> None:
         report_no_jobs(job, where)
     for each in found:
         now = time.time()
-        known = each.status.attempts if each.status else []
-        if not known:
+        if not each.status or not each.status.attempts:
             print_line(f"{each.job.label} has not started yet, or its attempts were not recorded.")
             continue
-        ended = each.status.finished if each.status else 0.0
-        print_table(["attempt", "start", "ran", "cause", "steps", "redone"], [_attempt_row(a, now) for a in known])
-        used = goodput(known, ended or now)
-        print_line(f"goodput {used if used else 'not known: nobody has observed when some attempts began and ended'}")
+        attempts, ended = each.status.attempts, each.status.finished
+        print_table(["attempt", "start", "ran", "cause", "steps", "redone"], [_attempt_row(a, now) for a in attempts])
+        used = goodput(attempts, ended or now)
+        if used:
+            print_line(f"goodput {used}")
+        else:
+            print_line("goodput not known: nobody has observed when some attempts began and ended")
 
 
 def _attempt_row(each: Attempt, now: float) -> list[str]:
-    ran = each.seconds(now)
-    first, last = ("" if step is None else f"{step:,}" for step in (each.first, each.last))
-    cause = f"{each.cause}: {each.detail}" if each.detail else each.cause
-    if each.count > 1 and each.ran:
-        cause = f"{each.count} attempts"
-    redone = "" if each.redone is None else f"{each.redone:,}"
+    number = str(each.number)
+    if each.count != 1:
+        number = f"{each.number - each.count + 1}-{each.number}"
+    started = ran = "not known"
+    if each.started:
+        started = f"{datetime.fromtimestamp(each.started, timezone.utc):%Y-%m-%d %H:%M:%S}"
+    seconds = each.seconds(now)
+    if seconds is not None:
+        ran = duration(seconds)
+    steps = ""
+    if each.first is not None or each.last is not None:
+        steps = f"{_step_number(each.first)}-{_step_number(each.last)}"
+    redone = _step_number(each.redone)
     if each.redone:
         redone += f" ({duration(each.repeating)})"
-    return [
-        str(each.number) if each.count == 1 else f"{each.number - each.count + 1}-{each.number}",
-        f"{datetime.fromtimestamp(each.started, timezone.utc):%Y-%m-%d %H:%M:%S}" if each.started else "not known",
-        "not known" if ran is None else duration(ran),
-        cause or ("runs" if not each.ended else ""),
-        f"{first}-{last}" if first or last else "",
-        redone,
-    ]
+    return [number, started, ran, _cause(each), steps, redone]
+
+
+def _step_number(step: int | None) -> str:
+    """Return a number of steps as text; empty if it is not known."""
+    if step is None:
+        return ""
+    return f"{step:,}"
+
+
+def _cause(each: Attempt) -> str:
+    """Return why an attempt has ended, or that it runs."""
+    if each.count > 1 and each.ran:
+        return f"{each.count} attempts"
+    if each.detail:
+        return f"{each.cause}: {each.detail}"
+    if each.cause or each.ended:
+        return each.cause
+    return "runs"
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -99,7 +117,7 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         table.add_column(name, overflow="fold")
     for row in rows:
         add_row(table, *row)
-    out = Console(width=None if sys.stdout.isatty() else 2**12, markup=False, emoji=False)  # names are no markup
+    out = table_console(2**12)
     with out.capture() as text:  # nothing is cut off where a program reads it, and no line ends in blanks
         out.print(table)
     print_lines(line.rstrip() for line in text.get().splitlines())
@@ -121,19 +139,22 @@ def why(job: str | None, where: Where, *, output: str = "table") -> None:
 
 def _table(found: Sequence[State], *, namespaces: bool) -> tuple[list[str], list[list[Any]]]:
     """Return head and rows of the table."""
-    queues = any(each.queue for each in found)
     head = ["job", "phase", "progress", "", "steps", "restarts", "age", "ran"]
     rows = [*map(_row, found)]
     losses = [interruption_cost(each.status, time.time()) for each in found]
     if any(losses):
         head.append("a stop loses")
-        rows = [[*row, loss.short if loss else ""] for row, loss in zip(rows, losses, strict=True)]
+        for row, loss in zip(rows, losses, strict=True):
+            short = loss.short if loss else ""
+            row.append(short)
     if namespaces:
         head.insert(0, "namespace")
-        rows = [[each.job.namespace, *row] for each, row in zip(found, rows, strict=True)]
-    if queues:
+        for row, each in zip(rows, found, strict=True):
+            row.insert(0, each.job.namespace)
+    if any(each.queue for each in found):
         head.append("queue")
-        rows = [[*row, each.queue] for each, row in zip(found, rows, strict=True)]
+        for row, each in zip(rows, found, strict=True):
+            row.append(each.queue)
     return head, rows
 
 
@@ -147,24 +168,26 @@ def _row(each: State) -> list[Any]:
     if now.cluster:
         phase.append(f" on {plain(now.cluster)}", style="dim")
     percent = (now.progress or {}).get("progressPercentage")
-    bar = ProgressBar(total=100, completed=percent, width=20) if isinstance(percent, (int, float)) else ""
-    return [
-        each.job.label,
-        phase,
-        bar,
-        describe(now, phase=False),
-        _steps(now),
-        _restarts(now),
-        duration(time.time() - now.created) if now.created else "",
-        duration((now.finished or time.time()) - now.started) if now.started else "",
-    ]
+    bar: ProgressBar | str = ""
+    if isinstance(percent, (int, float)):
+        bar = ProgressBar(total=100, completed=percent, width=20)
+    age = ran = ""
+    if now.created:
+        age = duration(time.time() - now.created)
+    if now.started:
+        ran = duration((now.finished or time.time()) - now.started)
+    return [each.job.label, phase, bar, describe(now, phase=False), _steps(now), _restarts(now), age, ran]
 
 
 def _restarts(now: JobStatus) -> str:
     """Return the restarts of the JobSet, and of its containers, if there are any."""
+    restarts = []
+    if now.restarts:
+        restarts.append(str(now.restarts))
     containers = sum(step.restarts for step in now.steps)
-    of_containers = f"{containers} of containers" if containers else ""
-    return ", ".join(filter(None, (str(now.restarts or ""), of_containers)))
+    if containers:
+        restarts.append(f"{containers} of containers")
+    return ", ".join(restarts)
 
 
 def _steps(now: JobStatus) -> str:

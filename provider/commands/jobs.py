@@ -18,7 +18,7 @@ from pulumi_trainer.provider.commands.reach import PATIENCE, Job, Where, in_proj
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault
 from pulumi_trainer.provider.kube.terminal import plain, print_line
 from pulumi_trainer.provider.kube.values.accessors import epoch_seconds
-from pulumi_trainer.provider.kube.values.wording import duration
+from pulumi_trainer.provider.kube.values.wording import duration, join_names
 from pulumi_trainer.provider.lifecycle.interruption_cost import interruption_cost
 
 if TYPE_CHECKING:
@@ -58,17 +58,22 @@ class State:
         """Return the entry of `--json`."""
         status = self.status or JobStatus(self.job.name, self.job.namespace, phase=Phase.DELETED.value)
         text = "; ".join(filter(None, (status.message, self.adopted)))
-        now = time.time()
-        loss, used = interruption_cost(status, now), goodput(status.attempts, status.finished or now)
-        return {
+        entry = {
             **status.to_dict(),
             "message": text,
             "resource": self.job.resource,
             "kind": self.kind,
             "queue": self.queue,
-            "loss": loss.to_dict() if loss is not None else None,
-            "goodput": used.share if used is not None else None,
+            "loss": None,
+            "goodput": None,
         }
+        now = time.time()
+        loss, used = interruption_cost(status, now), goodput(status.attempts, status.finished or now)
+        if loss is not None:
+            entry["loss"] = loss.to_dict()
+        if used is not None:
+            entry["goodput"] = used.share
+        return entry
 
 
 def _adopted(job: Job, status: JobStatus | None) -> str:
@@ -127,8 +132,10 @@ def read_states(jobs: Sequence[Job], *, lines: bool = False) -> Iterator[State]:
         if job.local is not None:
             yield State(job, _local_status(job.local, job), kind="JobSet")
         elif sizes[_group(job)] > 2 and not lines:
-            found = _list_group(job, listed).get(job.name)
-            yield _state(job, None if found is None else _without_others(job, found))
+            view = _list_group(job, listed).get(job.name)
+            if view is not None:
+                view = _without_others(job, view)
+            yield _state(job, view)
         else:
             yield _state(job, read_view(job, lines=lines))
 
@@ -152,7 +159,8 @@ def list_all(where: Where) -> list[State]:
     from pulumi_trainer.provider.targets.kubernetes.observe.listing import snapshot_jobs, with_losses
 
     client, namespace = open_cluster(where)
-    namespace = "" if where.everywhere else namespace
+    if where.everywhere:
+        namespace = ""
     found = with_losses(client, snapshot_jobs(client, namespace), namespace)
     return [_state(Job(s.namespace, s.name, client=client), s) for s in found]
 
@@ -200,7 +208,7 @@ def _state(job: Job, view: JobView | None) -> State:
 
 def with_progress(states: Sequence[State]) -> Sequence[State]:
     """Return states with the progress that rank 0 of each running job has printed, for the first `MOST_PROGRESS` of them."""
-    running = [s for s in states if s.view and s.status and s.status.phase == Phase.RUNNING and not s.status.progress]
+    running = [state for state in states if _lacks_progress(state)]
     if not running:
         return states
     from concurrent.futures import ThreadPoolExecutor
@@ -216,6 +224,13 @@ def with_progress(states: Sequence[State]) -> Sequence[State]:
     return states
 
 
+def _lacks_progress(state: State) -> bool:
+    """Return whether a job runs in a cluster that shows no progress of it."""
+    if not state.view or not state.status:
+        return False
+    return state.status.phase == Phase.RUNNING and not state.status.progress
+
+
 def _group(job: Job) -> tuple[int, str]:
     return id(job.client), job.namespace
 
@@ -229,7 +244,9 @@ def _without_others(job: Job, view: JobView) -> JobView:
     """Return the view of a job, without objects of another job that has the name of a job of the stack."""
     from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import without_others
 
-    return view if job.owner is None else without_others(view, job.owner)
+    if job.owner is None:
+        return view
+    return without_others(view, job.owner)
 
 
 def check_own(job: Job) -> None:
@@ -276,7 +293,8 @@ def _of_cluster(kind: str, name: str, where: Where) -> list[Job]:
             Problem("-A", "shows all jobs, and cannot be combined with the name of a job", "give -n NAMESPACE")
         )
     client, namespace = open_cluster(where)
-    return [Job(namespace, name, client=client, kind=getattr(kinds, kind) if kind else None)]
+    chosen = getattr(kinds, kind) if kind else None
+    return [Job(namespace, name, client=client, kind=chosen)]
 
 
 def open_cluster(where: Where) -> tuple[Client, str]:
@@ -289,7 +307,9 @@ def open_cluster(where: Where) -> tuple[Client, str]:
     client = open_client(reached, warn=show_warning).within(PATIENCE)
     try:
         needed = where.kubeconfig or not where.namespace  # a file that somebody names has to be there
-        chosen = context(where.kubeconfig, "", where.context).namespace if needed else ""
+        chosen = ""
+        if needed:
+            chosen = context(where.kubeconfig, "", where.context).namespace
         namespace = where.namespace or chosen
     except TargetFault as fault:
         (problem,) = fault.problems
@@ -369,7 +389,9 @@ def _explanation(job: Job, status: JobStatus, detail: str, hint: str, text: str)
 
 def _with_owner(text: str, job: Job, status: JobStatus | None) -> str:
     found = _adopted(job, status)
-    return f"{text}\n{found}." if found else text
+    if not found:
+        return text
+    return f"{text}\n{found}."
 
 
 def _with_progress(text: str, status: JobStatus) -> str:
@@ -377,15 +399,23 @@ def _with_progress(text: str, status: JobStatus) -> str:
     reported = epoch_seconds((status.progress or {}).get("lastUpdatedTime"))
     if status.phase != Phase.RUNNING or not reported:
         return text
+    shown = [describe(status, phase=False)]
     step = (status.progress or {}).get("step")
-    now = " ".join(filter(None, (describe(status, phase=False), "" if step is None else f"step {step:,}")))
-    return f"{text} It reported progress {duration(time.time() - reported)} ago{f': {now}' if now else ''}."
+    if step is not None:
+        shown.append(f"step {step:,}")
+    now = " ".join(filter(None, shown))
+    text = f"{text} It reported progress {duration(time.time() - reported)} ago"
+    if now:
+        text += f": {now}"
+    return f"{text}."
 
 
 def _with_loss(text: str, status: JobStatus) -> str:
     """Return a paragraph with what the job would lose if it were stopped, if that is known."""
     loss = interruption_cost(status, time.time())
-    return f"{text} If it were stopped now, it {loss}." if loss is not None else text
+    if loss is None:
+        return text
+    return f"{text} If it were stopped now, it {loss}."
 
 
 _LOCAL_PHASES = {
@@ -402,9 +432,10 @@ def _explain_local(job: Job, status: JobStatus | None) -> str:
         return f"{where} is Deleted: it does not exist on this machine. `pulumi up` creates it."
     reason = f" ({status.reason})" if status.reason else ""
     now = time.time()
+    since = status.started or status.created
     if status.finished:
         reason += f" {duration(now - status.finished)} ago"
-    elif since := status.started or status.created:
+    elif since:
         reason += f" for {duration(now - since)}"
     what = _LOCAL_PHASES.get(Phase(status.phase), "")
     running = [s.name for s in status.steps if s.phase == Phase.RUNNING]
@@ -425,7 +456,7 @@ def check_single(jobs: Sequence[Job], what: str) -> None:
         Invalid: There are several jobs.
     """
     if len(jobs) > 1:
-        names = ", ".join(j.label for j in jobs[:10]) + (f" and {len(jobs) - 10} more" if len(jobs) > 10 else "")
+        names = join_names([job.label for job in jobs], 10)
         raise Invalid(Problem(what, f"there are {len(jobs)} jobs", f"name one of: {names}"))
 
 

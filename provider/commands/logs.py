@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple
 
-from pulumi_trainer.provider.api.status import Phase
+from pulumi_trainer.provider.api.status import JobStatus, Phase
 from pulumi_trainer.provider.commands.jobs import check_own, chosen_jobs, read_states, report_no_jobs
 from pulumi_trainer.provider.commands.reach import Job, Where
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault
@@ -66,12 +66,16 @@ class LogLine(NamedTuple):
     @property
     def process(self) -> int | None:
         found = _PROCESS.match(self.text)
-        return int(found[1]) if found else None
+        if found is None:
+            return None
+        return int(found[1])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the line of `--json`."""
         named = {"job": self.job, **self.place._asdict(), "pod": self.pod}
-        text = self.text if self.process is None else _PROCESS.sub("", self.text)
+        text = self.text
+        if self.process is not None:
+            text = _PROCESS.sub("", text)
         return {**named, "process": self.process, "container": self.container or MAIN_CONTAINER, "line": text}
 
 
@@ -108,12 +112,13 @@ def logs(job: str | None, where: Where, selection: Selection, *, output: str = "
     if not jobs:
         report_no_jobs(job, where, error=True)
         return
-    if selection.follow and sum(j.local is None for j in jobs) > MOST_FOLLOWED:
+    in_cluster = sum(job.local is None for job in jobs)
+    if selection.follow and in_cluster > MOST_FOLLOWED:
         why = f"there are {len(jobs)} jobs, but only {MOST_FOLLOWED} can be followed at the same time"
         raise Invalid(Problem("logs -f", why, "name one"))
-    if selection.since is not None and any(j.local is not None for j in jobs):
+    if selection.since is not None and in_cluster < len(jobs):
         raise Invalid(Problem("--since", "the logs of a job on this machine hold no times", "use --tail"))
-    if selection.follow and any(j.local is None for j in jobs):
+    if selection.follow and in_cluster:
         _announce(jobs)
     show = _as_json if output == "json" else _as_text()
     printed = False
@@ -142,15 +147,21 @@ def check_rank(jobs: Sequence[Job], rank: int, step: str, where: str = "--rank")
         step: The step; empty for any.
         where: The argument with the rank.
     """
-    counts = []
-    for state in read_states(jobs):
-        steps = [] if state.status is None else state.status.steps
-        counts.append(max((each.count for each in steps if step in ("", each.name)), default=0))
+    counts = [_pods(state.status, step) for state in read_states(jobs)]
     most = max(counts)
     if min(counts) and rank >= most:
         only = ["0", "0 and 1", f"0 to {most - 1}"][min(most, 3) - 1]
-        why = f"{jobs[0].label} has no rank {rank}" if len(jobs) == 1 else f"no job has a rank {rank}"
+        why = f"no job has a rank {rank}"
+        if len(jobs) == 1:
+            why = f"{jobs[0].label} has no rank {rank}"
         raise Invalid(Problem(where, why, f"available: {only}"))
+
+
+def _pods(status: JobStatus | None, step: str) -> int:
+    """Return how many pods the largest step of a job has; 0 if none is known yet. step: The only step to count; empty for all."""
+    if status is None:
+        return 0
+    return max((each.count for each in status.steps if step in ("", each.name)), default=0)
 
 
 def log_lines(jobs: Sequence[Job], selection: Selection) -> Iterator[LogLine]:
@@ -164,7 +175,9 @@ def log_lines(jobs: Sequence[Job], selection: Selection) -> Iterator[LogLine]:
         TrainerError: A log cannot be read.
     """
     streams = [filter(selection.shows, _stream(j, selection)) for j in jobs]
-    return _merged(streams) if selection.follow and len(streams) > 1 else chain.from_iterable(streams)
+    if selection.follow and len(streams) > 1:
+        return _merged(streams)
+    return chain.from_iterable(streams)
 
 
 def _as_json(line: LogLine) -> str:
@@ -177,7 +190,9 @@ def _as_text() -> Callable[[LogLine], str]:
     prefixes = Prefixes(coloured=terminal and "NO_COLOR" not in os.environ)
 
     def show(line: LogLine) -> str:
-        text = safe_line(line.text) if terminal else line.text
+        text = line.text
+        if terminal:
+            text = safe_line(text)
         return f"{prefixes.of(line.pod, line.container)}{text}"
 
     return show
@@ -217,10 +232,11 @@ def _cluster_lines(job: Job, selection: Selection) -> Iterator[LogLine]:
 def _local_lines(job: Job, selection: Selection) -> Iterator[LogLine]:
     assert job.local is not None
     lines = sys.maxsize if selection.lines is None else selection.lines
-    known = job.local.steps(job.namespace, job.name) if selection.step else []
-    if known and selection.step not in known:
-        hint = f"available: {', '.join(known)}"
-        raise TargetFault(Problem(f"{job.namespace}/{job.name}", f"has no step {selection.step}", hint))
+    if selection.step:
+        steps = job.local.steps(job.namespace, job.name)
+        if steps and selection.step not in steps:
+            hint = f"available: {', '.join(steps)}"
+            raise TargetFault(Problem(f"{job.namespace}/{job.name}", f"has no step {selection.step}", hint))
     for pod, size in job.local.dropped_logs(job.namespace, job.name, selection.step or None):
         _note(f"{pod}: the first {size:,} bytes of its log were replaced by newer ones")
     for pod, container, text in job.local.tail(

@@ -187,12 +187,13 @@ def record_name(copied: Copied) -> str:
     Raises:
         TargetFault: The output has both names.
     """
-    taken = {path.partition("/")[0] for path in (*(each.path for each in copied.files), *copied.links)}
-    name = next((name for name in (RECORD, OTHER_RECORD) if name not in taken), None)
-    if name is None:
-        why = f"has files {RECORD} and {OTHER_RECORD}, and the record of the copy needs one of these names"
-        raise TargetFault(Problem("output", why, "rename one of them"))
-    return name
+    paths = [*(each.path for each in copied.files), *copied.links]
+    taken = {path.partition("/")[0] for path in paths}
+    for name in (RECORD, OTHER_RECORD):
+        if name not in taken:
+            return name
+    why = f"has files {RECORD} and {OTHER_RECORD}, and the record of the copy needs one of these names"
+    raise TargetFault(Problem("output", why, "rename one of them"))
 
 
 @contextmanager
@@ -213,7 +214,8 @@ def _process_output(process: subprocess.Popen[bytes], folder: str) -> Iterator[b
         yield data
     words = process.stderr.read().decode(errors="replace").strip()
     if process.wait():
-        raise TargetFault(Problem(folder, words.splitlines()[-1] if words else "cannot be read"))
+        why = words.splitlines()[-1] if words else "cannot be read"
+        raise TargetFault(Problem(folder, why))
 
 
 @contextmanager
@@ -272,7 +274,7 @@ def _number(value: Any) -> int:
 
 
 def _pairs(value: Any) -> Iterator[tuple[str, str]]:
-    for each in value if isinstance(value, list) else []:
+    for each in listed(value):
         if isinstance(each, list) and len(each) == 2:
             yield str(each[0]), str(each[1])
 

@@ -57,7 +57,9 @@ class _Found:
 
     @property
     def phase(self) -> str:
-        return self.state.status.phase if self.state.status is not None else Phase.DELETED.value
+        if self.state.status is None:
+            return Phase.DELETED.value
+        return self.state.status.phase
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entry of `--json`."""
@@ -91,7 +93,9 @@ def outputs(job: str | None, where: Where, *, output: str, copying: Copying | No
         head = ["job", "phase", "where", "size", "files", "age", "written", "when the job is deleted"]
         rows = [_row(each) for each in found]
         if where.everywhere:
-            head, rows = ["namespace", *head], [[e.state.job.namespace, *r] for e, r in zip(found, rows, strict=True)]
+            head.insert(0, "namespace")
+            for each, row in zip(found, rows, strict=True):
+                row.insert(0, each.state.job.namespace)
         print_table(head, rows)
 
 
@@ -105,8 +109,10 @@ def _find(state: State) -> _Found | None:
     """Return the output of a job; None if it has none."""
     job = state.job
     if job.local is not None:
-        path = state.status.output if state.status is not None else ""
-        return _Found(state, path, job.local.output(path)) if path else None
+        if state.status is None or not state.status.output:
+            return None
+        path = state.status.output
+        return _Found(state, path, job.local.output(path))
     from pulumi_trainer.provider.targets.kubernetes.jobs import record
     from pulumi_trainer.provider.targets.kubernetes.storage import claims
 
@@ -128,15 +134,20 @@ def _row(each: _Found) -> list[str]:
     begin = [each.state.job.label, each.phase, each.where]
     if known is None:
         return [*begin, "gone", "", "", "", ""]
-    size = format_bytes(known.size) if known.files is not None else f"claim of {format_bytes(known.size)}"
-    return [
-        *begin,
-        "empty" if known.files == 0 else size,
-        "" if known.files is None else str(known.files),
-        duration(now - known.created) if known.created else "",
-        f"{duration(max(0.0, now - known.written))} ago" if known.written else "",
-        "retained" if known.retained else "deleted",
-    ]
+    size = format_bytes(known.size)
+    if known.files is None:
+        size, files = f"claim of {size}", ""
+    elif known.files == 0:
+        size, files = "empty", "0"
+    else:
+        files = str(known.files)
+    age = written = ""
+    if known.created:
+        age = duration(now - known.created)
+    if known.written:
+        written = f"{duration(max(0.0, now - known.written))} ago"
+    kept = "retained" if known.retained else "deleted"
+    return [*begin, size, files, age, written, kept]
 
 
 def _copy(found: list[_Found], states: list[State], copying: Copying, *, output: str) -> None:
@@ -150,8 +161,9 @@ def _copy(found: list[_Found], states: list[State], copying: Copying, *, output:
     (each,) = found
     if each.output is None:
         raise TargetFault(Problem(job.label, f"its output volume {each.where} is gone"))
-    if each.state.status is not None and (cluster := each.state.status.cluster):
-        why = f"its files are in the worker cluster {cluster}, in the claim of the same name"
+    status = each.state.status
+    if status is not None and status.cluster:
+        why = f"its files are in the worker cluster {status.cluster}, in the claim of the same name"
         raise TargetFault(Problem(job.label, why, "copy them there, from a Pod that mounts the claim"))
     unfinished = not Phase(each.phase).terminal
     if unfinished:
@@ -163,13 +175,15 @@ def _copy(found: list[_Found], states: list[State], copying: Copying, *, output:
         "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "unfinished": unfinished,
     }
-    source = each.where if job.local is not None else ""
+    roots, source = [OUTPUT_PATH], ""
+    if job.local is not None:
+        source = each.where
+        roots.append(source)
     with (
         output_copy.ends_on_signals(),
         open_destination(copying.destination, source, overwrite=copying.overwrite) as to,
     ):
         with _archive(job, each, copying.image) as archive:
-            roots = [OUTPUT_PATH, *([source] if source else [])]
             copied = output_copy.receive(archive, to, roots)
         document = {**record, "copy": {**about, **copied.to_dict()}}
         name = output_copy.record_name(copied)

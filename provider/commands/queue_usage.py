@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain
 
-from pulumi_trainer.provider.commands.formats import add_row, print_data
+from pulumi_trainer.provider.commands.formats import add_row, print_data, table_console
 from pulumi_trainer.provider.commands.jobs import of_stack, open_cluster
 from pulumi_trainer.provider.commands.reach import Where
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
@@ -55,10 +54,14 @@ class Shown:
         if not self.queue and not self.cohort:
             return found
         named = {q.behind for q in found.local_queues if q.name == self.queue} | {self.queue}
-        cluster = [q for q in found.cluster_queues if not self.queue or q.name in named]
-        if self.cohort:
-            cluster = [q for q in cluster if self.cohort in found.cohorts_above(q)]
-        names = {q.name for q in cluster} | (named if not self.cohort else set())
+        cluster = []
+        for queue in found.cluster_queues:
+            has_name = not self.queue or queue.name in named
+            if has_name and (not self.cohort or self.cohort in found.cohorts_above(queue)):
+                cluster.append(queue)
+        names = {q.name for q in cluster}
+        if not self.cohort:
+            names |= named
         local = [q for q in found.local_queues if q.behind in names and self.queue in ("", q.name, q.behind)]
         work = [w for w in found.work if w.cluster_queue in names and self.queue in ("", w.queue, w.cluster_queue)]
         return _with_cluster_queues(replace(found, local_queues=local, work=work), cluster)
@@ -67,7 +70,8 @@ class Shown:
 def _with_cluster_queues(found: Occupancy, kept: Sequence[Queue]) -> Occupancy:
     """Return the occupancy with some of its ClusterQueues and the cohorts above these."""
     above = set(chain.from_iterable(map(found.cohorts_above, kept)))
-    return replace(found, cluster_queues=kept, cohorts=[cohort for cohort in found.cohorts if cohort.name in above])
+    cohorts = [cohort for cohort in found.cohorts if cohort.name in above]
+    return replace(found, cluster_queues=kept, cohorts=cohorts)
 
 
 def _busy(found: Occupancy) -> Occupancy:
@@ -103,10 +107,14 @@ def queues(where: Where, *, output: str, shown: Shown = Shown()) -> None:
 
         where = cluster_of(where.stack or None)
     client, namespace = open_cluster(where)
-    documents, unreadable = overview(client, "" if where.everywhere else namespace)
-    place = "the cluster has" if where.everywhere else f"namespace {namespace} has"
-    every = occupancy(documents, unreadable)
-    every = every if where.everywhere else _of_namespace(every)
+    if where.everywhere:
+        place = "the cluster has"
+        documents, unreadable = overview(client, "")
+        every = occupancy(documents, unreadable)
+    else:
+        place = f"namespace {namespace} has"
+        documents, unreadable = overview(client, namespace)
+        every = _of_namespace(occupancy(documents, unreadable))
     found = shown.of(every)
     if not (found.cluster_queues or found.local_queues or found.work):
         _check_names(shown, every, place)
@@ -114,21 +122,28 @@ def queues(where: Where, *, output: str, shown: Shown = Shown()) -> None:
         print_data(found.to_dict(), output)
         return
     listed_queues = found
-    found = found if shown.idle or shown.queue else _busy(found)
-    out = Console(width=None if sys.stdout.isatty() else 2**10, markup=False, emoji=False)  # names are no markup
+    if not shown.idle and not shown.queue:
+        found = _busy(found)
+    out = table_console(2**10)
     jobs = _work_table(found.work, namespaces=where.everywhere)
     parts = [
         (_cluster_table(found), found.cluster_queues),
         (_local_table(found.local_queues), found.local_queues),
         (jobs, ()),
     ]
-    printed = [_printed(out, table, listed) for table, listed in parts if table.row_count]
-    if idle := _idle_counts(listed_queues, found):
+    printed = []
+    for table, listed in parts:
+        if table.row_count:
+            printed.append(_printed(out, table, listed))
+    idle = _idle_counts(listed_queues, found)
+    if idle:
         printed.append(f"idle: {idle} (--all shows them)")
     if not printed:
         print_line(f"{place} no Kueue queues, and no jobs in queues")
     for number, part in enumerate(printed):
-        print_lines([*([""] if number else []), *part.split("\n")])
+        if number:
+            print_line()
+        print_lines(part.split("\n"))
     missing = [f"{kind} ({_MISSED[kind]})" for kind in found.unseen if kind in _MISSED]
     if missing:
         why = "no permission to list them, or no such kind; `pulumi-trainer rbac --quotas` prints what is needed"
@@ -138,7 +153,8 @@ def queues(where: Where, *, output: str, shown: Shown = Shown()) -> None:
 def _check_names(shown: Shown, every: Occupancy, place: str) -> None:
     """Raise Invalid if a name of `shown` is that of no queue or cohort, though there are some."""
     queues_ = {q.name for q in chain(every.cluster_queues, every.local_queues)}
-    cohorts = {c.name for c in every.cohorts} | {q.behind for q in every.cluster_queues if q.behind}
+    cohorts = {c.name for c in every.cohorts}
+    cohorts |= {q.behind for q in every.cluster_queues if q.behind}
     for option, what, given, known in (
         ("--queue", "queue", shown.queue, queues_), ("--cohort", "cohort", shown.cohort, cohorts),
     ):  # fmt: skip
@@ -150,7 +166,8 @@ def _check_names(shown: Shown, every: Occupancy, place: str) -> None:
 def _of_namespace(found: Occupancy) -> Occupancy:
     """Return the occupancy with the ClusterQueues that the jobs of the namespace use, and no others."""
     used = {q.behind for q in found.local_queues} | {w.cluster_queue for w in found.work}
-    return _with_cluster_queues(found, [q for q in found.cluster_queues if q.name in used])
+    kept = [q for q in found.cluster_queues if q.name in used]
+    return _with_cluster_queues(found, kept)
 
 
 def _printed(out: Console, table: Table, listed: Iterable[Queue]) -> str:
@@ -180,13 +197,20 @@ def _cluster_table(found: Occupancy) -> Table:
     """Return the tree of cohorts and ClusterQueues."""
     table = _table("cluster queue", "flavor", "resource", "", "used", "borrowed", "lends", "at most", "holds", "waits")
     for depth, each in _tree(found):
-        name = Text(f"{plain(each.name)}/", style="bold") if isinstance(each, Cohort) else _name(each)
-        counts = ["", ""] if isinstance(each, Cohort) else [str(each.admitted or ""), str(each.pending or "")]
+        name, counts = _name_and_counts(each)
         head = Padding(name, (0, 0, 0, 2 * depth))
-        for cells in [_share(share) for share in each.shares if not _unlimited(share)] or [[""] * 7]:
+        shares = [_share(share) for share in each.shares if not _unlimited(share)]
+        for cells in shares or [[""] * 7]:
             add_row(table, head, *cells, *counts)
             head, counts = Padding("", 0), ["", ""]
     return table
+
+
+def _name_and_counts(each: Cohort | Queue) -> tuple[Text, list[str]]:
+    """Return the name of a cohort or ClusterQueue, and how many jobs hold and wait for quota of the ClusterQueue."""
+    if isinstance(each, Cohort):
+        return Text(f"{plain(each.name)}/", style="bold"), ["", ""]
+    return _name(each), [str(each.admitted or ""), str(each.pending or "")]
 
 
 def _tree(found: Occupancy) -> Iterator[tuple[int, Cohort | Queue]]:
@@ -212,14 +236,21 @@ def _unlimited(share: Share) -> bool:
 
 def _share(share: Share) -> list[Cell]:
     nominal, borrowed = share.nominal or ZERO, share.borrowed or ZERO
-    style = "yellow" if borrowed else "green"
+    style, lent = "green", ""
+    if borrowed:
+        style, lent = "yellow", amount(share.resource, borrowed)
     scale, used = float(max(nominal, share.used, Fraction(1))), float(share.used)
     bar = ProgressBar(total=scale, completed=used, width=10, complete_style=style, finished_style=style)
     usage = f"{amount(share.resource, share.used)} of {amount(share.resource, nominal)}"
-    lent = Text(amount(share.resource, borrowed) if borrowed else "", style="yellow")
-    most = amount(share.resource, share.most) if share.most is not None else ""
-    lends = amount(share.resource, share.lends) if share.lends is not None else ""
-    return [share.flavor, share.resource, bar, usage, lent, lends, most]
+    limits = [_limit(share.resource, share.lends), _limit(share.resource, share.most)]
+    return [share.flavor, share.resource, bar, usage, Text(lent, style="yellow"), *limits]
+
+
+def _limit(resource: str, value: Fraction | None) -> str:
+    """Return an amount of a resource as text; empty if there is no limit."""
+    if value is None:
+        return ""
+    return amount(resource, value)
 
 
 def _local_table(found: Iterable[Queue]) -> Table:
@@ -232,17 +263,30 @@ def _local_table(found: Iterable[Queue]) -> Table:
 
 
 def _name(queue: Queue) -> Text:
-    return Text(plain(queue.name), style="red" if queue.inactive else "")
+    style = "red" if queue.inactive else ""
+    return Text(plain(queue.name), style=style)
 
 
 def _work_table(found: Iterable[Work], *, namespaces: bool) -> Table:
-    head = ("namespace", "job") if namespaces else ("job",)
-    table = _table(*head, "queue", "state", "asks for", "priority", "for", "why")
+    head = ["job", "queue", "state", "asks for", "priority", "for", "why"]
+    if namespaces:
+        head.insert(0, "namespace")
+    table = _table(*head)
     for work in found:
-        asked = ", ".join(f"{n} {resource}" for resource, n in work.asks.items())
-        rank = " ".join(filter(None, (work.priority_class, str(work.priority or ""))))
-        state = Text("holds", style="green") if work.holds else Text("waits", style="yellow")
-        since = duration(max(0.0, time.time() - work.since)) if work.since else ""
-        place = [work.namespace] if namespaces else []
-        add_row(table, *place, work.name, work.queue, state, asked, rank, since, work.why)
+        cells = _work_cells(work)
+        if namespaces:
+            cells.insert(0, work.namespace)
+        add_row(table, *cells)
     return table
+
+
+def _work_cells(work: Work) -> list[Cell]:
+    asked = ", ".join(f"{n} {resource}" for resource, n in work.asks.items())
+    rank = " ".join(filter(None, (work.priority_class, str(work.priority or ""))))
+    state = Text("waits", style="yellow")
+    if work.holds:
+        state = Text("holds", style="green")
+    since = ""
+    if work.since:
+        since = duration(max(0.0, time.time() - work.since))
+    return [work.name, work.queue, state, asked, rank, since, work.why]

@@ -90,9 +90,11 @@ def explain_roles(roles: Sequence[Role]) -> None:
     """Print what each role grants and for what, and what the right to create jobs implies, for the readers of a review."""
     for role in roles:
         print_line(f"{NAME}{role.of}")
-        rows = [
-            (*_described(p)[:2], "cluster" if p.everywhere else "namespace", _described(p)[2]) for p in role.permissions
-        ]
+        rows = []
+        for permission in role.permissions:
+            verbs, what, why = _described(permission)
+            scope = "cluster" if permission.everywhere else "namespace"
+            rows.append((verbs, what, scope, why))
         print_table(["may", "on", "scope", "for"], rows)
         print_line()
     if any(_creates_jobs(role) for role in roles):
@@ -124,7 +126,10 @@ def subject(kind: str, given: str, namespaces: Sequence[str]) -> Subject:
     if kind != "ServiceAccount":
         return Subject(kind, given)
     namespace, colon, name = given.removeprefix("system:serviceaccount:").partition(":")
-    found = Subject(kind, name, namespace) if colon else Subject(kind, given, namespaces[0])
+    if colon:
+        found = Subject(kind, name, namespace)
+    else:
+        found = Subject(kind, given, namespaces[0])
     if not found.name or not found.namespace:
         raise Invalid(Problem("--service-account", f"{given!r} is not NAMESPACE:NAME"))
     return found
@@ -132,7 +137,10 @@ def subject(kind: str, given: str, namespaces: Sequence[str]) -> Subject:
 
 def _described(permission: Permission) -> tuple[str, str, str]:
     """Return verbs, resource and purpose of a permission."""
-    names = f" ({', '.join(permission.names)})" if permission.names else ""
     what = ".".join(filter(None, (permission.rule["resources"][0], permission.kind.group)))
-    mark = " *" if permission.helps else ""
-    return ", ".join(permission.verbs), f"{what}{names}", f"{permission.why}{mark}"
+    if permission.names:
+        what += f" ({', '.join(permission.names)})"
+    why = permission.why
+    if permission.helps:
+        why += " *"
+    return ", ".join(permission.verbs), what, why

@@ -21,7 +21,7 @@ from pulumi_trainer.provider.kube.terminal import print_line
 from pulumi_trainer.provider.kube.values.accessors import section, without
 from pulumi_trainer.provider.kube.values.documents import documents
 from pulumi_trainer.provider.kube.views import replicated_jobs
-from pulumi_trainer.provider.lifecycle.releases import compare, level_of
+from pulumi_trainer.provider.lifecycle.releases import Effect, compare, level_of
 
 OK, REFUSED = 0, 1
 
@@ -41,11 +41,9 @@ def new(reference: str, source: str, folder: str) -> int:
     if not NAME.fullmatch(name):
         raise Invalid(invalid_name(name).below(reference))
     if not VERSION.fullmatch(release):
-        why = (
-            f"invalid release {release!r} (expected X.Y.Z or X.Y.Z-N)"
-            if release
-            else "has no release (expected NAME@RELEASE)"
-        )
+        why = "has no release (expected NAME@RELEASE)"
+        if release:
+            why = f"invalid release {release!r} (expected X.Y.Z or X.Y.Z-N)"
         raise Invalid(Problem(reference, why, f"for example {name}@1.0.0"))
     catalog = RuntimeCatalog.from_dir(folder)
     file = Path(folder) / name / f"{release}.yaml"
@@ -85,8 +83,9 @@ def pin(reference: str, folder: str) -> int:
     if file.exists():
         raise Invalid(Problem(str(file), "exists already", f"pin that one: {name}@{release}"))
     found = {}
-    for image in dict.fromkeys(text for _, text in _images(document)):
-        if not (parsed := parse_image(image)).digest:
+    for image in _image_names(document):
+        parsed = parse_image(image)
+        if not parsed.digest:
             found[image] = f"{image}@{registry.find_digest(parsed)}"
     if not found:
         print_line(f"{reference}: all images have digests")
@@ -110,11 +109,17 @@ def _images(document: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
                 yield container.document, image
 
 
+def _image_names(document: dict[str, Any]) -> list[str]:
+    """Return the images of a runtime, each once."""
+    return list(dict.fromkeys(image for _, image in _images(document)))
+
+
 def _write_release(document: dict[str, Any], name: str, release: str, folder: str) -> None:
     file = Path(folder) / name / f"{release}.yaml"
     about = {**(document.get("metadata") or {}), "name": name}
-    labels, notes = ({**(about.get(part) or {}), RELEASE: release} for part in ("labels", "annotations"))
-    release_document = {**document, "metadata": {**about, "labels": labels, "annotations": notes}}
+    labels = {**(about.get("labels") or {}), RELEASE: release}
+    annotations = {**(about.get("annotations") or {}), RELEASE: release}
+    release_document = {**document, "metadata": {**about, "labels": labels, "annotations": annotations}}
     text = yaml.dump(release_document, Dumper=dumper(), sort_keys=False)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -133,7 +138,8 @@ def check(folder: str, output: str, *, lock: bool) -> int:
         lock: Whether to add new releases to the lock if no problem was found.
     """
     catalog = RuntimeCatalog.from_dir(folder)
-    catalog.folder.joinpath(LOCK).touch() if lock else None
+    if lock:
+        catalog.folder.joinpath(LOCK).touch()
     found, steps = _checked(catalog, lock)
     if lock and not found:
         for name, release in catalog.unlocked():
@@ -159,7 +165,7 @@ def _moving_images(catalog: RuntimeCatalog) -> Iterator[Problem]:
     for name in catalog.names():
         release = catalog.releases(name)[-1]
         with suppress(Invalid):  # `check` reports it
-            for image in dict.fromkeys(text for _, text in _images(catalog.load_unlocked(name, release))):
+            for image in _image_names(catalog.load_unlocked(name, release)):
                 parsed = parse_image(image)
                 if parsed.moves:
                     tag = f"the tag {parsed.tag}" if parsed.tag else "no tag"
@@ -180,14 +186,17 @@ def diff(one: str, other: str, folder: str, output: str) -> int:
     Raises:
         Invalid: A runtime is not found, or not valid.
     """
-    catalog = RuntimeCatalog.from_dir(folder) if folder else BUILT_IN
+    catalog = BUILT_IN
+    if folder:
+        catalog = RuntimeCatalog.from_dir(folder)
     before, after = _valid(one, catalog), _valid(other, catalog)
     effects = compare(before, after)
     level = level_of(effects)
     if output in ("json", "yaml"):
         print_data({"from": one, "to": other, "level": level, "effects": [*map(asdict, effects)]}, output)
         return OK
-    print_line(f"{one} => {other}: {level if effects else 'nothing changes in jobs'}")
+    change = level if effects else "nothing changes in jobs"
+    print_line(f"{one} => {other}: {change}")
     for effect in effects:
         print_line(f"  {effect.level:5}  {effect}")
     release = _release(before)
@@ -234,7 +243,10 @@ def _check_runtime(catalog: RuntimeCatalog, name: str, steps: list[dict[str, Any
     for release in catalog.releases(name):
         locked = f"{name}/{release}.yaml" in catalog.lock
         try:
-            document = catalog.load(name, release) if locked else catalog.load_unlocked(name, release)
+            if locked:
+                document = catalog.load(name, release)
+            else:
+                document = catalog.load_unlocked(name, release)
         except Invalid:
             continue  # reported by `catalog.problems`
         where = f"{catalog.source}/{name}/{release}.yaml"
@@ -242,8 +254,12 @@ def _check_runtime(catalog: RuntimeCatalog, name: str, steps: list[dict[str, Any
         if faults:
             yield from faults
             continue
-        base, base_document = bases[-1] if bases else ("", {})
-        effects = compare(base_document, document) if bases else []
+        base = ""
+        base_document: dict[str, Any] = {}
+        effects: list[Effect] = []
+        if bases:
+            base, base_document = bases[-1]
+            effects = compare(base_document, document)
         steps.append(
             {"runtime": name, "from": base, "to": release, "level": level_of(effects), "locked": locked,
              "effects": [*map(asdict, effects)]}
@@ -288,7 +304,8 @@ def _without_release(document: dict[str, Any]) -> dict[str, Any]:
 def _valid(reference: str, catalog: RuntimeCatalog) -> dict[str, Any]:
     """Return a runtime as `_find` does, if the API server would accept it."""
     document = _find(reference, catalog)
-    if errors := review(document).errors:
+    errors = review(document).errors
+    if errors:
         raise Invalid(*problems_below(reference, errors))
     return document
 

@@ -68,9 +68,13 @@ def _lines(job: Job, found: list[Run]) -> list[str]:
     lines = []
     before: Run | None = None
     for run in found:
-        key = "" if run.run in _UNNAMED else f' (run="{plain(run.run)}")'
-        lines.append(f"{job.label}{key}: {plain(run.phase)}, {_times(run)}")
-        shown = run.inputs if before is None else changed_inputs(before.inputs, run.inputs)
+        label = job.label
+        if run.run not in _UNNAMED:
+            label += f' (run="{plain(run.run)}")'
+        lines.append(f"{label}: {plain(run.phase)}, {_times(run)}")
+        shown = run.inputs
+        if before is not None:
+            shown = changed_inputs(before.inputs, run.inputs)
         width = max(map(len, shown), default=0)
         lines += [f"  {name:<{width}}  {text}" for name, text in shown.items()]
         if before is not None and not shown:
@@ -81,5 +85,7 @@ def _lines(job: Job, found: list[Run]) -> list[str]:
 
 def _times(run: Run) -> str:
     created = datetime.fromtimestamp(run.created, timezone.utc)
-    ended = f", ended after {duration(run.finished - run.created)}" if run.finished else ""
-    return f"created {created:%Y-%m-%d %H:%M:%S} UTC{ended}"
+    times = f"created {created:%Y-%m-%d %H:%M:%S} UTC"
+    if run.finished:
+        times += f", ended after {duration(run.finished - run.created)}"
+    return times

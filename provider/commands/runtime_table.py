@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import Any
 
 from pulumi_trainer.provider.api.labels import FRAMEWORK
 from pulumi_trainer.provider.api.usage import is_gpu
 from pulumi_trainer.provider.catalog.catalog import BUILT_IN, RuntimeCatalog
-from pulumi_trainer.provider.commands.formats import print_data
+from pulumi_trainer.provider.commands.formats import aligned, print_data
 from pulumi_trainer.provider.kube.terminal import print_lines
-from pulumi_trainer.provider.kube.values.accessors import section, text
+from pulumi_trainer.provider.kube.values.accessors import listed, section, text
 from pulumi_trainer.provider.kube.values.quantity import Quantity
 from pulumi_trainer.provider.kube.views import replicated_jobs
 
@@ -32,7 +31,10 @@ def print_all(output: str, folder: str = "") -> None:
     Raises:
         Invalid: The folder or a release cannot be read, or is not valid.
     """
-    found = list_runtimes(RuntimeCatalog.from_dir(folder) if folder else BUILT_IN)
+    catalog = BUILT_IN
+    if folder:
+        catalog = RuntimeCatalog.from_dir(folder)
+    found = list_runtimes(catalog)
     if output in ("json", "yaml"):
         print_data(found, output)
         return
@@ -41,15 +43,10 @@ def print_all(output: str, folder: str = "") -> None:
             [f"No runtimes in {folder}. `pulumi-trainer runtime new NAME@RELEASE --catalog {folder}` creates one."]
         )
         return
-    head = ("RUNTIME", "RELEASES", "FRAMEWORK", "DEVICES", "NODES", "FOR")
-    rows = [
-        (e["name"], ", ".join(_releases(e)), e["framework"], _devices(e),
-         e["nodes"], e["purpose"])
-        for e in found
-    ]  # fmt: skip
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    for row in (head, *rows):
-        print_lines(["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()])
+    rows = [("RUNTIME", "RELEASES", "FRAMEWORK", "DEVICES", "NODES", "FOR")]
+    for e in found:
+        rows.append((e["name"], ", ".join(_releases(e)), e["framework"], _devices(e), e["nodes"], e["purpose"]))
+    print_lines(aligned(rows))
     print_lines(["", '* the newest: what runtime="NAME" takes; runtime="NAME@RELEASE" takes another'])
 
 
@@ -58,32 +55,38 @@ def _entry(catalog: RuntimeCatalog, name: str) -> dict[str, Any]:
     offered = catalog.offered(name)
     known = [release for release in releases if release == releases[-1] or release in offered]
     document = catalog.load_unlocked(name, releases[-1])
-    devices = about.get("devices")
+    nodes = _ONE if about.get("nodes") == "one" else _ANY
     return {
         "name": name,
         "releases": known,
         "newest": known[-1],
         "deprecated": [release for release in known if catalog.deprecation(name, release)],
         "framework": text(document["metadata"]["labels"].get(FRAMEWORK)),
-        "devices": [*map(text, devices)] if isinstance(devices, list) else [],
+        "devices": [*map(text, listed(about.get("devices")))],
         "gpusPerNode": _gpus(document),
-        "nodes": _ONE if about.get("nodes") == "one" else _ANY,
+        "nodes": nodes,
         "purpose": text(about.get("purpose")),
     }
 
 
 def _releases(entry: dict[str, Any]) -> list[str]:
     """Return the releases of an entry with their marks."""
-    marked = [f"{each} (deprecated)" if each in entry["deprecated"] else each for each in entry["releases"]]
+    marked = []
+    for release in entry["releases"]:
+        mark = " (deprecated)" if release in entry["deprecated"] else ""
+        marked.append(f"{release}{mark}")
     return [*marked[:-1], f"{marked[-1]}*"]
 
 
 def _gpus(document: dict[str, Any]) -> int:
     """Return the GPUs that each node requests if the TrainJob does not set them."""
-    jobs = replicated_jobs(section(document, "spec", "template", "spec"))
-    containers = chain.from_iterable(job.pod.containers for job in jobs)
-    limits = chain.from_iterable(section(c.document, "resources", "limits").items() for c in containers)
-    return max((_count(amount) for name, amount in limits if is_gpu(name)), default=0)
+    counts = []
+    for job in replicated_jobs(section(document, "spec", "template", "spec")):
+        for container in job.pod.containers:
+            for name, amount in section(container.document, "resources", "limits").items():
+                if is_gpu(name):
+                    counts.append(_count(amount))
+    return max(counts, default=0)
 
 
 def _count(amount: Any) -> int:

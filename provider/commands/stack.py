@@ -71,7 +71,7 @@ def jobs(stack: str | None, wanted: str | None, project: str = ".", *, secrets: 
         TargetFault: The Pulumi CLI fails.
     """
     found = resources(stack, wanted, project=project)
-    needs_secrets = _has_secret_target if not secrets else _has_secret
+    needs_secrets = _has_secret if secrets else _has_secret_target
     if any(map(needs_secrets, found)):
         found = resources(stack, wanted, project=project, secrets=True)
     if any(job.inputs["target"].get("kind") != "local" for job in found):
@@ -96,20 +96,32 @@ def resources(stack: str | None, wanted: str | None, *, project: str = ".", secr
         Invalid: The stack has no such job.
         TargetFault: The stack cannot be read.
     """
-    state = json.loads(_pulumi(["stack", "export", *(["--show-secrets"] if secrets else [])], stack, project))
     found = []
-    for resource in (state.get("deployment") or {}).get("resources") or []:
+    for resource in _exported_resources(stack, project, secrets=secrets):
         if resource.get("type") == _TYPE and not resource.get("delete"):
-            inputs = _decrypted(resource["inputs"]) if secrets else resource["inputs"]
+            inputs = resource["inputs"]
+            if secrets:
+                inputs = _decrypted(inputs)
             inputs = {**inputs, "objects": from_state(inputs["objects"])}
             found.append(StackJob(resource["urn"], resource.get("parent", ""), inputs))
     chosen = [j for j in found if wanted in (None, j.resource, j.name)]
     if wanted and not chosen:
         names = [j.resource for j in found]
-        listed = f"available: {', '.join(names)}" if names else "the stack has no jobs"
+        listed = "the stack has no jobs"
+        if names:
+            listed = f"available: {', '.join(names)}"
         hint = f"{did_you_mean(wanted, names)} {listed}".strip()
         raise Invalid(Problem(wanted, "no such job in the stack", hint))
     return chosen
+
+
+def _exported_resources(stack: str | None, project: str, *, secrets: bool) -> list[dict[str, Any]]:
+    """Return the resources in the exported state of a stack. secrets: Whether the values of secrets are in plain text."""
+    command = ["stack", "export"]
+    if secrets:
+        command.append("--show-secrets")
+    state = json.loads(_pulumi(command, stack, project))
+    return (state.get("deployment") or {}).get("resources") or []
 
 
 @dataclass(frozen=True)
@@ -133,17 +145,18 @@ def read_state(stack: str | None, project: str = ".") -> State:
     Raises:
         TargetFault: The Pulumi CLI fails.
     """
-    exported = json.loads(_pulumi(["stack", "export"], stack, project))
-    resources = (exported.get("deployment") or {}).get("resources") or []
+    resources = _exported_resources(stack, project, secrets=False)
     if any(map(_has_secret_in_target, resources)):
-        exported = json.loads(_pulumi(["stack", "export", "--show-secrets"], stack, project))
-        resources = _decrypted((exported.get("deployment") or {}).get("resources") or [])
+        resources = _decrypted(_exported_resources(stack, project, secrets=True))
     kept = [{"inputs": {}, "outputs": {}, **each} for each in resources if not each.get("delete")]
     programs = [program_of(str(each.get("urn"))) for each in kept]
     folder = _project_folder(project)
     names = _configured(stack, project, ("target",))
-    local = "" if names.get("target") == "kubernetes" or folder is None else str(folder / ".pulumi-trainer")
-    return State(next(filter(None, programs), "") or _program(stack, project, folder), kept, local)
+    local_root = ""
+    if folder is not None and names.get("target") != "kubernetes":
+        local_root = str(folder / ".pulumi-trainer")
+    program = next(filter(None, programs), "") or _program(stack, project, folder)
+    return State(program, kept, local_root)
 
 
 def _has_secret_in_target(resource: dict[str, Any]) -> bool:
@@ -153,7 +166,10 @@ def _has_secret_in_target(resource: dict[str, Any]) -> bool:
 
 def _project_folder(project: str) -> Path | None:
     here = Path(project).resolve()
-    return next((each for each in (here, *here.parents) if project_file(each) is not None), None)
+    for folder in (here, *here.parents):
+        if project_file(folder) is not None:
+            return folder
+    return None
 
 
 def _program(stack: str | None, project: str, folder: Path | None) -> str:
@@ -230,8 +246,12 @@ def _configured(stack: str | None, project: str = ".", names: Sequence[str] = co
     config = json.loads(_pulumi(["config", "--json"], stack, project))
     if any((config.get(f"trainer:{name}") or {}).get("secret") for name in names):
         config = json.loads(_pulumi(["config", "--json", "--show-secrets"], stack, project))
-    found = {name: (config.get(f"trainer:{name}") or {}).get("value") for name in names}
-    return {name: value for name, value in found.items() if isinstance(value, str)}
+    found = {}
+    for name in names:
+        value = (config.get(f"trainer:{name}") or {}).get("value")
+        if isinstance(value, str):
+            found[name] = value
+    return found
 
 
 def _argv(argv: Sequence[str], stack: str | None) -> list[str]:
@@ -240,7 +260,10 @@ def _argv(argv: Sequence[str], stack: str | None) -> list[str]:
     if pulumi is None:
         hint = f'install it from {_INSTALL}, or run eval "`make -s env`" in a clone'
         raise TargetFault(Problem("pulumi", "the Pulumi CLI is not on PATH", hint))
-    return [pulumi, *argv, "--non-interactive", *(["--stack", stack] if stack else [])]
+    command = [pulumi, *argv, "--non-interactive"]
+    if stack:
+        command += ["--stack", stack]
+    return command
 
 
 def _pulumi(argv: list[str], stack: str | None, project: str) -> str:
@@ -265,4 +288,7 @@ def _explained(problem: Problem, project: str) -> Problem:
     if "no project file found" in problem.why and not in_project(project):
         hint = "run the command in the folder of a Pulumi project; -s ORGANIZATION/PROJECT/STACK names a stack from anywhere"
         return Problem("", "no Pulumi.yaml in this folder or above", hint)
-    return replace(problem, hint=next((hint for part, hint in _HINTS.items() if part in problem.why), ""))
+    for part, hint in _HINTS.items():
+        if part in problem.why:
+            return replace(problem, hint=hint)
+    return replace(problem, hint="")

@@ -45,7 +45,9 @@ def usage(where: Where, *, since: float, by: By, output: str) -> None:
         runs, teams, unseen = _of_stack(where)
     else:
         client, namespace = open_cluster(where)
-        runs, teams, unseen = _of_cluster(client, "" if where.everywhere else namespace)
+        if where.everywhere:
+            namespace = ""
+        runs, teams, unseen = _of_cluster(client, namespace)
     rows, total = summarize(runs, by, now - since, now, teams)
     if output in ("json", "yaml"):
         print_data({**to_json(rows, total, by, now - since, now), "unseen": list(unseen)}, output)
@@ -106,7 +108,9 @@ def _print_table(rows: Sequence[Row], total: Row, by: str, since: float) -> None
         print_line(f"no job has run since {begin:%Y-%m-%d %H:%M} UTC")
         return
     head = (by, "jobs", "running", "GPUs now", "GPU-hours", "CPU-hours")
-    cells = [head, *map(_cells, rows), *([_cells(total)] if len(rows) > 1 else [])]
+    cells = [head, *map(_cells, rows)]
+    if len(rows) > 1:
+        cells.append(_cells(total))
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for row in cells:
         numbers = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]

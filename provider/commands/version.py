@@ -7,7 +7,7 @@ from importlib.metadata import version
 from typing import Any
 
 from pulumi_trainer.provider.api.upstream import UPSTREAM
-from pulumi_trainer.provider.commands.formats import print_data
+from pulumi_trainer.provider.commands.formats import aligned, print_data
 from pulumi_trainer.provider.kube.terminal import print_lines
 
 _HEAD = ("PRODUCT", "FOLLOWED", "RUN AGAINST", "LEAST")
@@ -20,10 +20,7 @@ def show(output: str) -> None:
         print_data(found, output)
         return
     rows = [(p["name"], p["followed"], p["tested"], p["least"] or "-") for p in found["products"]]
-    widths = [max(map(len, column)) for column in zip(_HEAD, *rows, strict=True)]
-    table = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (_HEAD, *rows)
-    ]
+    table = aligned([_HEAD, *rows])
     print_lines([f"pulumi-trainer {found['version']}", "", *table, "", "Known to differ:"])
     for product in found["products"]:
         print_lines(f"  {product['name']} {difference}" for difference in product["differences"])

@@ -43,7 +43,9 @@ SECRETS = (
 def ignore_patterns(env: Mapping[str, str]) -> tuple[str, ...] | None:
     """Return the patterns of IGNORE_PATTERNS; None if the variable is not set or empty, as upstream."""
     value = env.get(IGNORE_PATTERNS)
-    return tuple(p.strip() for p in value.split(",") if p.strip()) if value else None
+    if not value:
+        return None
+    return tuple(p.strip() for p in value.split(",") if p.strip())
 
 
 def read_credential(env: Mapping[str, str], name: str) -> str:
@@ -69,5 +71,5 @@ def secret_mask(env: Mapping[str, str]) -> Callable[[str], str]:
 
 def mask_error(error: TrainerError, mask_secrets: Callable[[str], str]) -> TrainerError:
     """Return the same error without secrets."""
-    masked = (tuple(map(mask_secrets, (p.where, p.why, p.hint))) for p in error.problems)
-    return type(error)(*(Problem(*parts) for parts in masked))
+    problems = [Problem(mask_secrets(p.where), mask_secrets(p.why), mask_secrets(p.hint)) for p in error.problems]
+    return type(error)(*problems)

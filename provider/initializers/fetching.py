@@ -84,7 +84,8 @@ def fetch(
     """
     mask_secrets = contract.secret_mask(env)
     try:
-        if problems := check_uri(uri, kind):
+        problems = check_uri(uri, kind)
+        if problems:
             raise Invalid.of(problems)
         scheme, location = split_uri(uri)
         patterns = SCHEMES[scheme].patterns(location, kind)
@@ -119,7 +120,9 @@ def _complete_manifest(spec: _FetchSpec) -> Manifest | None:
 
 def _fetch_missing(spec: _FetchSpec, source: Source, stage: Staging, report: Report) -> Manifest:
     before = manifest.read(spec.output)
-    same_source = before if before and spec.is_same_source(before) else None
+    same_source = None
+    if before and spec.is_same_source(before):
+        same_source = before
     header = {"kind": spec.kind, "uri": spec.uri, "part": spec.tuning.part}
     listing = _list_files(spec, source, stage.begin(header), same_source)
     entries = _select_entries(spec, listing, source)
@@ -129,13 +132,16 @@ def _fetch_missing(spec: _FetchSpec, source: Source, stage: Staging, report: Rep
     meter = Meter(report, total, len(entries))
     files = _reusable_files(spec.output, same_source, entries, meter)
     missing = [e for e in entries if e.path not in files]
-    _require_space(spec.output, sum(max(0, e.size - stage.allocated(e)) for e in missing))
+    needed = sum(max(0, e.size - stage.allocated(e)) for e in missing)
+    _require_space(spec.output, needed)
     transferred = Transfer(source, stage, meter, spec.tuning, spec.mask_secrets).run(missing)
-    files.update({f.path: f for f in transferred})
+    for file in transferred:
+        files[file.path] = file
     fetched = tuple(files[e.path] for e in entries)
     complete = Manifest(spec.kind, spec.uri, listing.revision, spec.patterns, fetched, complete=True)
     staged = {e.path: stage.path(e) for e in missing}
-    _install(spec.output, complete, before.paths if before else set(), staged, stage.folder)
+    earlier = before.paths if before else set()
+    _install(spec.output, complete, earlier, staged, stage.folder)
     return complete
 
 
@@ -153,7 +159,10 @@ def _list_files(spec: _FetchSpec, source: Source, recorded: str, before: Manifes
             "%s differs from what was fetched, or other files were requested; fetching the missing files", spec.output
         )
     backoff = Backoff(spec.uri, spec.tuning, threading.Event(), spec.mask_secrets)
-    listing = retry(lambda: source.listing(before.revision if before else recorded), backoff)
+    revision = recorded
+    if before:
+        revision = before.revision
+    listing = retry(lambda: source.listing(revision), backoff)
     if before and before.complete and listing.revision != before.revision:
         why = f"has changed since it was fetched: it is at {listing.revision}, but the folder has {before.revision}"
         hint = f"use another volume, or empty {spec.output} first"
@@ -163,36 +172,42 @@ def _list_files(spec: _FetchSpec, source: Source, recorded: str, before: Manifes
 
 def _select_entries(spec: _FetchSpec, listing: Listing, source: Source) -> list[Entry]:
     """Return the entries that the patterns select, whose names can be written."""
-    entries = sorted((e for e in listing.entries if spec.patterns.selects(e.key)), key=lambda e: e.path)
+    selected = [e for e in listing.entries if spec.patterns.selects(e.key)]
+    entries = sorted(selected, key=lambda e: e.path)
     left_out = len(listing.entries) - len(entries)
     if left_out:
         log.info("%d files are left out: %s", left_out, _describe(spec.patterns))
     if not entries:
-        why = (
-            f"none of its {left_out} files match the patterns: {_describe(spec.patterns)}"
-            if left_out
-            else "has no files"
-        )
+        why = "has no files"
+        if left_out:
+            why = f"none of its {left_out} files match the patterns: {_describe(spec.patterns)}"
         raise TargetFault(Problem(spec.uri, why, f"check the URI and {contract.IGNORE_PATTERNS}"))
-    if problems := file_names.check_paths((e.path for e in entries), spec.output):
+    problems = file_names.check_paths([e.path for e in entries], spec.output)
+    if problems:
         raise TargetFault(*problems_below(spec.uri, problems))
     for entry in entries:
-        if reason := file_names.find_obstacle(spec.output, entry.path):
+        reason = file_names.find_obstacle(spec.output, entry.path)
+        if reason:
             raise TargetFault(Problem(source.address(entry), reason, f"remove it, or empty {spec.output}"))
     return entries
 
 
 def _describe(patterns: Patterns) -> str:
-    allow = f"only {', '.join(patterns.allow)} are fetched" if patterns.allow else ""
-    ignore = f"{', '.join(patterns.ignore)} are ignored" if patterns.ignore else ""
-    return "; ".join(filter(None, (allow, ignore)))
+    effects = []
+    if patterns.allow:
+        effects.append(f"only {', '.join(patterns.allow)} are fetched")
+    if patterns.ignore:
+        effects.append(f"{', '.join(patterns.ignore)} are ignored")
+    return "; ".join(effects)
 
 
 def _reusable_files(
     output: Path, before: Manifest | None, entries: list[Entry], meter: Meter
 ) -> dict[str, FetchedFile]:
     """Return the files of an interrupted fetch or a damaged folder whose content is verified."""
-    recorded = {f.path: f for f in before.files} if before else {}
+    recorded: dict[str, FetchedFile] = {}
+    if before:
+        recorded = {f.path: f for f in before.files}
     reusable: dict[str, FetchedFile] = {}
     for entry in entries:
         file = recorded.get(entry.path)
@@ -233,11 +248,13 @@ def _install(output: Path, complete: Manifest, before: set[str], staged: Mapping
                 if str(parent) != ".":
                     (output / parent).rmdir()
     for path, file in staged.items():
-        if reason := file_names.find_obstacle(output, path):
+        reason = file_names.find_obstacle(output, path)
+        if reason:
             raise TargetFault(Problem(reason, "appeared during the fetch", "remove it and run again"))
         target = output / path
         target.parent.mkdir(parents=True, exist_ok=True)
         file.replace(target)
-    for parent_folder in {(output / path).parent for path in staged} | {output}:
-        manifest.sync_folder(parent_folder)
+    changed = {(output / path).parent for path in staged} | {output}
+    for changed_folder in changed:
+        manifest.sync_folder(changed_folder)
     manifest.write(output, complete, folder)

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -70,9 +70,10 @@ def fingerprint(location: str, selected: Patterns) -> str:
     """
     folder = _Folder(location)
     files = folder.files(selected)
-    if sum(status.st_size for status in files.values()) <= MAX_HASHED:
+    if _total_size(files) <= MAX_HASHED:
         return _revision(folder.entries(files))
-    return _revision([Entry(k, k, status.st_size, str(status.st_mtime_ns)) for k, status in files.items()])
+    entries = [Entry(k, k, status.st_size, str(status.st_mtime_ns)) for k, status in files.items()]
+    return _revision(entries)
 
 
 def is_unchanged(location: str, selected: Patterns, fetched: Sequence[FetchedFile], when: float) -> bool:
@@ -88,11 +89,15 @@ def is_unchanged(location: str, selected: Patterns, fetched: Sequence[FetchedFil
     """
     folder = _Folder(location)
     files = folder.files(selected)
-    if {k: status.st_size for k, status in files.items()} != {f.path: f.size for f in fetched}:
+    sizes = {k: status.st_size for k, status in files.items()}
+    fetched_sizes = {f.path: f.size for f in fetched}
+    if sizes != fetched_sizes:
         return False
-    if sum(status.st_size for status in files.values()) > MAX_HASHED:
+    if _total_size(files) > MAX_HASHED:
         return all(status.st_mtime <= when for status in files.values())
-    return {e.path: e.version for e in folder.entries(files)} == {f.path: f.sha256 for f in fetched}
+    versions = {e.path: e.version for e in folder.entries(files)}
+    fetched_versions = {f.path: f.sha256 for f in fetched}
+    return versions == fetched_versions
 
 
 def local_files(location: str, selected: Patterns) -> dict[str, tuple[Path, int]]:
@@ -107,7 +112,14 @@ def local_files(location: str, selected: Patterns) -> dict[str, tuple[Path, int]
     """
     folder = _Folder(location)
     files = folder.files(selected)
-    return {key: (folder._inside(key), files[key].st_size) for key in sorted(files, key=lambda key: key.split("/"))}
+    found = {}
+    for key in sorted(files, key=lambda key: key.split("/")):
+        found[key] = (folder._inside(key), files[key].st_size)
+    return found
+
+
+def _total_size(files: Mapping[str, os.stat_result]) -> int:
+    return sum(status.st_size for status in files.values())
 
 
 def _revision(entries: Iterable[Entry]) -> str:
@@ -150,18 +162,29 @@ class _Folder:
 
     def files(self, selected: Patterns) -> dict[str, os.stat_result]:
         """Return path -> status of the selected files."""
-        return {key: self._stat(key) for key in self._keys(selected) if selected.selects(key)}
+        found = {}
+        for key in self._keys(selected):
+            if selected.selects(key):
+                found[key] = self._stat(key)
+        return found
 
     def _stat(self, key: str) -> os.stat_result:
         """Return the status of a file. A regular file needs no further check: `_names` enters no link, so it is inside."""
         try:
-            status = os.lstat(self._root if self._single else os.path.join(self._root, key))  # noqa: PTH118  # of many files
+            if self._single:
+                status = os.lstat(self._root)
+            else:
+                status = os.lstat(os.path.join(self._root, key))  # noqa: PTH118  # of many files
         except OSError as error:
             raise self._fault(key, error.strerror or str(error), "fix or remove it") from None
-        return status if stat.S_ISREG(status.st_mode) else self._inside(key).stat()
+        if stat.S_ISREG(status.st_mode):
+            return status
+        return self._inside(key).stat()
 
     def _keys(self, selected: Patterns) -> list[str]:
-        return [self._given.name] if self._single else sorted(self._names(selected))
+        if self._single:
+            return [self._given.name]
+        return sorted(self._names(selected))
 
     def with_checksums(self, entry: Entry) -> Entry:
         return entry
@@ -173,7 +196,9 @@ class _Folder:
         return f"file://{self._path(entry.key)}"
 
     def _path(self, key: str) -> Path:
-        return self._given if self._single else self._given / key
+        if self._single:
+            return self._given
+        return self._given / key
 
     def _names(self, selected: Patterns) -> Iterator[str]:
         """Yield the names of all files; links are only checked if they are selected."""
@@ -185,12 +210,14 @@ class _Folder:
             below = os.path.relpath(folder, self._root)
             if below.count("/") >= DEPTH_MAX:
                 raise self._fault(below, f"has more than {DEPTH_MAX} folders", "nest them less deeply")
-            keys = {name: name if below == "." else f"{below}/{name}" for name in (*folders, *files)}
+            prefix = "" if below == "." else f"{below}/"
+            keys = {name: f"{prefix}{name}" for name in (*folders, *files)}
             for name, key in keys.items():
                 is_link = os.path.islink(os.path.join(folder, name))  # noqa: PTH114, PTH118  # of many files
                 if is_link and selected.selects(key) and self._inside(key).is_dir():
                     raise self._fault(key, "is a symbolic link to a folder", "put the folder itself there")
-            yield from (keys[name] for name in files)
+            for name in files:
+                yield keys[name]
 
     def _entry(self, key: str) -> Entry:
         path = self._inside(key)
@@ -222,6 +249,9 @@ class _Folder:
 def _chunks(path: Path, start: int, stop: int) -> Chunks:
     with path.open("rb") as data:
         data.seek(start)
-        while start < stop and (chunk := data.read(min(MIB, stop - start))):
+        while start < stop:
+            chunk = data.read(min(MIB, stop - start))
+            if not chunk:
+                return
             start += len(chunk)
             yield chunk

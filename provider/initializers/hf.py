@@ -136,7 +136,9 @@ class _Repository:
             self._commit = recorded
         else:
             answer, _ = self._json("GET", f"revision/{quote(self._revision, safe='')}")
-            self._commit = str(answer.get("sha")) if isinstance(answer, dict) else ""
+            self._commit = ""
+            if isinstance(answer, dict):
+                self._commit = str(answer.get("sha"))
             if not _COMMIT.fullmatch(self._commit):
                 raise self._listing_fault("the server returned no commit id")
         return Listing(self._commit, collect_entries(map(self._entry, self._files()), self._listing_fault))
@@ -146,10 +148,12 @@ class _Repository:
 
     def read(self, entry: Entry, start: int, stop: int) -> tuple[Entry, Chunks]:
         url = self._url(self._repo, entry.key, repo_type=self._kind, revision=self._commit, endpoint=self._endpoint)
-        whole = (start, stop) == (0, entry.size)
-        ranged = {} if whole else {"Range": f"bytes={start}-{stop - 1}"}
-        response = self._send("GET", url, self.address(entry), headers={**self._headers, **ranged})
-        return entry, _chunks(response, start if response.status_code == 200 else 0)
+        headers = {**self._headers}
+        if (start, stop) != (0, entry.size):
+            headers["Range"] = f"bytes={start}-{stop - 1}"
+        response = self._send("GET", url, self.address(entry), headers=headers)
+        skip = start if response.status_code == 200 else 0
+        return entry, _chunks(response, skip)
 
     def address(self, entry: Entry) -> str:
         return f"hf://{self._repo}@{self._commit}/{entry.key}"
@@ -176,7 +180,8 @@ class _Repository:
             items, next_page = self._json("GET", f"tree/{self._commit}{below}", params={"recursive": "true", **cursor})
             yield from self._only_files(items)
             # Only the cursor of the next page's address is used, so that the token is sent to no other host.
-            before, cursor = cursor, {k: v for k, v in parse_qsl(urlsplit(next_page).query) if k == "cursor"}
+            before = cursor
+            cursor = {k: v for k, v in parse_qsl(urlsplit(next_page).query) if k == "cursor"}
             if not cursor:
                 return
             if cursor == before:
@@ -196,7 +201,10 @@ class _Repository:
             raise self._listing_fault(f"a file has no path, size or id: {str(item)[:200]}")
         if isinstance(sha256, str) and _SHA256.fullmatch(sha256):
             return Entry(path, path, size, sha256, {"sha256": sha256})
-        return Entry(path, path, size, blob, {"git": blob} if _COMMIT.fullmatch(blob) else {})
+        checks = {}
+        if _COMMIT.fullmatch(blob):
+            checks["git"] = blob
+        return Entry(path, path, size, blob, checks)
 
     def _json(self, method: str, path: str, **arguments: Any) -> tuple[Any, str]:
         """Return the response of the API and the address of its next page, within the limits of a page."""
@@ -227,7 +235,10 @@ class _Repository:
             raise self._error(response, address)
 
     def _uri(self) -> str:
-        return f"hf://{self._repo}@{self._commit or self._revision}{'/' if self._path else ''}{self._path}"
+        uri = f"hf://{self._repo}@{self._commit or self._revision}"
+        if self._path:
+            uri += f"/{self._path}"
+        return uri
 
     def _listing_fault(self, why: str) -> TargetFault:
         hint = f"is {self._endpoint} ({contract.HF_ENDPOINT}) a Hugging Face hub?"
@@ -261,7 +272,9 @@ def _error_message(response: Any) -> str:
     with suppress(ValueError, AttributeError, RecursionError):
         return str(json.loads(body).get("error", ""))[:300]
     text = body.decode(errors="replace")
-    return text if len(text) < 200 and "<" not in text else ""
+    if len(text) >= 200 or "<" in text:
+        return ""
+    return text
 
 
 def _chunks(response: Any, skip: int) -> Chunks:

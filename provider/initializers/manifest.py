@@ -70,7 +70,9 @@ class Manifest:
 def _path(output: Path) -> Path:
     """Return where the manifest of a folder is written."""
     inside = os.path.ismount(output) or not os.access(output.parent, os.W_OK)
-    return output / MANIFEST if inside else manifest_of(output)
+    if inside:
+        return output / MANIFEST
+    return manifest_of(output)
 
 
 def read(output: Path) -> Manifest | None:
@@ -96,28 +98,36 @@ def _read(path: Path) -> Manifest | None:
 def _parse(data: Any) -> Manifest:
     if data["version"] != VERSION or not isinstance(data["complete"], bool):
         raise ValueError("unknown version")
-    files = tuple(
-        FetchedFile(str(f["path"]), int(f["size"]), str(f["sha256"]), str(f["version"])) for f in data["files"]
-    )
+    files = tuple(_parse_file(f) for f in data["files"])
     patterns = Patterns(tuple(map(str, data["patterns"]["allow"])), tuple(map(str, data["patterns"]["ignore"])))
     stale = tuple(map(str, data["stale"]))
-    if any(map(path_error, (*(f.path for f in files), *stale))):
+    paths = [*(f.path for f in files), *stale]
+    if any(map(path_error, paths)):
         raise ValueError("a path leads out of the folder")
     return Manifest(
         str(data["kind"]), str(data["uri"]), str(data["revision"]), patterns, files, data["complete"], stale
     )
 
 
+def _parse_file(data: Any) -> FetchedFile:
+    return FetchedFile(str(data["path"]), int(data["size"]), str(data["sha256"]), str(data["version"]))
+
+
 def written_at(output: Path) -> float:
     """Return when the manifest was written, in seconds since the epoch."""
     path = manifest_of(output)
-    return (path if path.exists() else output / MANIFEST).lstat().st_mtime
+    if not path.exists():
+        path = output / MANIFEST
+    return path.lstat().st_mtime
 
 
 def write(output: Path, manifest: Manifest, staging: Path) -> None:
     """Write the manifest of a folder atomically: after a crash, the previous manifest still exists."""
     path = _path(output)
-    temporary = staging / MANIFEST if path.parent == output else path.with_name(f"{path.name}.new")
+    if path.parent == output:
+        temporary = staging / MANIFEST
+    else:
+        temporary = path.with_name(f"{path.name}.new")
     with temporary.open("w") as file:
         json.dump({"version": VERSION, **asdict(manifest)}, file, indent=1)
         file.flush()

@@ -48,7 +48,9 @@ class Progress:
         return {"trainerStatus": {**status, "metrics": [{"name": "bytes", "value": str(self.done)}]}}
 
     def __str__(self) -> str:
-        left = "" if self.seconds_left is None or self.finished else f", {self.seconds_left} s left"
+        left = ""
+        if self.seconds_left is not None and not self.finished:
+            left = f", {self.seconds_left} s left"
         files = f"{self.files_done} of {self.files} files"
         return f"{self.percent}%: {format_bytes(self.done)} of {format_bytes(self.total)}, {files}{left}"
 

@@ -86,7 +86,8 @@ class _Bucket:
 
     def listing(self, recorded: str) -> Listing:  # noqa: ARG002
         below = collect_entries(map(self._entry, self._objects_below()), self._listing_fault)
-        entries = [*(e for e in self._single_object() if e.size or not below), *below]
+        single = [e for e in self._single_object() if e.size or not below]
+        entries = [*single, *below]
         text = json.dumps(sorted([e.key, e.version, e.size] for e in entries))
         return Listing(hashlib.sha256(text.encode()).hexdigest(), entries)
 
@@ -126,7 +127,9 @@ class _Bucket:
         token: dict[str, str] = {}
         for _ in range(MAX_PAGES):
             answer = self._call("list_objects_v2", prefix, Prefix=prefix, **token)
-            yield from (o for o in answer.get("Contents", []) if not o["Key"].endswith("/") or o["Size"])
+            for item in answer.get("Contents", []):
+                if not item["Key"].endswith("/") or item["Size"]:
+                    yield item
             if not answer.get("IsTruncated"):
                 return
             before, token = token, {"ContinuationToken": answer.get("NextContinuationToken", "")}
@@ -161,7 +164,9 @@ class _Bucket:
         """Return the exception for an error response, with the server's words."""
         error, metadata = response.get("Error", {}), response.get("ResponseMetadata", {})
         status, code = int(metadata.get("HTTPStatusCode", 0)), str(error.get("Code", ""))
-        message = str(error.get("Message", "")) if code == str(status) else f"{code}: {error.get('Message', '')}"
+        message = str(error.get("Message", ""))
+        if code != str(status):
+            message = f"{code}: {message}"
         reason = f"{status} {message}"
         if status >= 500 or status in (408, 429) or code in _RETRIED:
             return ServerBusy(reason, metadata.get("HTTPHeaders", {}))
@@ -202,7 +207,8 @@ class _Bucket:
         if endpoint:
             settings["s3"] = {"addressing_style": "path"}
         try:
-            if role := env.get(contract.ROLE_ARN):
+            role = env.get(contract.ROLE_ARN)
+            if role:
                 core = _assume_role(core, role, region)
             elif core.get_credentials() is None:
                 self._anonymous, settings["signature_version"] = True, UNSIGNED
@@ -246,7 +252,9 @@ def _endpoint(given: str) -> str:
     """Return the URL of an endpoint: https without a scheme, as in upstream's storage library."""
     if not given:
         return ""
-    url = given if "://" in given else f"https://{given}"
+    url = given
+    if "://" not in given:
+        url = f"https://{given}"
     if not url.startswith(("http://", "https://")) or "@" in url:
         raise Invalid(Problem(contract.ENDPOINT, "is not an http(s) URL", "write https://HOST[:PORT]"))
     return url

@@ -17,7 +17,9 @@ FORMS = "file:///PATH, s3://BUCKET/PREFIX or hf://OWNER/NAME[@REVISION][/PATH]"
 def split_uri(uri: str) -> tuple[str, str]:
     """Return scheme and location; ("", uri) for a text that is not a URI."""
     scheme, separator, location = uri.partition("://")
-    return (scheme.lower(), location) if separator else ("", uri)
+    if not separator:
+        return "", uri
+    return scheme.lower(), location
 
 
 def check_uri(uri: str, kind: str) -> list[Problem]:
@@ -36,14 +38,14 @@ def check_uri(uri: str, kind: str) -> list[Problem]:
     if not uri:
         return [Problem(contract.STORAGE_URI, "is empty", f"give {FORMS}")]
     if scheme not in SCHEMES:
-        shown = f"{scheme}://" if scheme else repr(hide_credentials(uri)[:80])
         if not scheme:
+            shown = repr(hide_credentials(uri)[:80])
             return [
                 Problem(
                     contract.STORAGE_URI, f"{shown} is not a URI", f"begin a path with file://; supported are {FORMS}"
                 )
             ]
-        return [Problem(contract.STORAGE_URI, f"{shown} is not supported", f"supported are {FORMS}")]
+        return [Problem(contract.STORAGE_URI, f"{scheme}:// is not supported", f"supported are {FORMS}")]
     if len(uri) > 2048:
         return [Problem(contract.STORAGE_URI, f"has {len(uri)} characters", "at most 2048 are allowed")]
     if not uri.isprintable():

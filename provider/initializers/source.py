@@ -206,7 +206,9 @@ class ServerBusy(Exception):
     def __init__(self, reason: str, headers: Mapping[str, str]) -> None:
         super().__init__(reason)
         value = headers.get("retry-after", "")
-        self.after = float(value) if value.isdigit() and len(value) < 6 else 0.0  # a date is not parsed
+        self.after = 0.0
+        if value.isdigit() and len(value) < 6:  # a date is not parsed
+            self.after = float(value)
 
 
 def skip_bytes(chunks: Iterator[bytes], count: int) -> Iterator[bytes]:

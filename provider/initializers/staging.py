@@ -91,11 +91,15 @@ class Staging:
 
     def parts(self, entry: Entry) -> set[int]:
         """Return the indices of the parts that are on the disk."""
-        return set(self._parts.get(identity(entry), ())) if self._has(entry) else set()
+        if not self._has(entry):
+            return set()
+        return set(self._parts.get(identity(entry), ()))
 
     def verified(self, entry: Entry) -> str:
         """Return the SHA-256 of a verified file; empty if it is not verified."""
-        return self._files.get(identity(entry), "") if self._has(entry) else ""
+        if not self._has(entry):
+            return ""
+        return self._files.get(identity(entry), "")
 
     def add_part(self, entry: Entry, index: int) -> None:
         """Record a part that is on the disk."""

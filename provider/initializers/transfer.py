@@ -15,7 +15,7 @@ import os
 import random
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -65,7 +65,9 @@ class Backoff:
             hint = "run it again later: downloaded data is kept"
             raise TargetFault(Problem(self._address, f"{reason} ({self._failures} attempts)", hint))
         delay = self._tuning.backoff * 2 ** (self._failures - 1) * random.uniform(0.75, 1.25)  # noqa: S311
-        delay = min(MAX_WAIT, max(delay, error.after if isinstance(error, ServerBusy) else 0))
+        if isinstance(error, ServerBusy):
+            delay = max(delay, error.after)
+        delay = min(MAX_WAIT, delay)
         log.warning("%s: %s; again in %.1f s", self._mask(self._address), reason, delay)
         if self._stop.wait(delay):
             raise Stopped
@@ -154,8 +156,13 @@ class Transfer:
         if pending:
             self._stop.set()
             wait(pending)
-        errors = [f.exception() for f in (*done, *pending) if not f.cancelled()]
-        failures = [e for e in errors if e is not None]
+        failures = []
+        for future in (*done, *pending):
+            if future.cancelled():
+                continue
+            error = future.exception()
+            if error is not None:
+                failures.append(error)
         if failures:
             self._stop.set()
             raise next((e for e in failures if not isinstance(e, Stopped)), failures[0])
@@ -173,7 +180,7 @@ class Transfer:
         for _ in range(VERIFICATIONS):
             expected = self._transfer_content(entry, path)
             actual = digests(path, {"sha256", *expected.checks})
-            mismatch = next((f"{n} {actual[n]}, not {v}" for n, v in expected.checks.items() if actual[n] != v), "")
+            mismatch = _mismatch(expected.checks, actual)
             if not mismatch:
                 self._staging.add_file(entry, actual["sha256"])
                 return FetchedFile(entry.path, entry.size, actual["sha256"], entry.version)
@@ -191,8 +198,11 @@ class Transfer:
         step = self._tuning.part
         starts = range(0, entry.size, step)
         several = len(starts) > 1
-        present = self._staging.parts(entry) if several else set()
-        expected = retry(lambda: self._source.with_checksums(entry), self._backoff(entry)) if several else entry
+        present: set[int] = set()
+        expected = entry
+        if several:
+            present = self._staging.parts(entry)
+            expected = retry(lambda: self._source.with_checksums(entry), self._backoff(entry))
         with disk_errors(self._output):
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         try:
@@ -210,7 +220,9 @@ class Transfer:
                 os.fsync(fd)
         finally:
             os.close(fd)
-        return futures[0].result() if len(starts) == 1 else expected
+        if len(starts) == 1:
+            return futures[0].result()
+        return expected
 
     def _transfer_part(self, entry: Entry, fd: int, start: int, stop: int) -> Entry:
         """Write the bytes [start, stop). After a failure the next attempt continues where the last one ended."""
@@ -250,3 +262,11 @@ class Transfer:
                 written += os.pwrite(fd, chunk[written:], at + written)
         self._meter.add(len(chunk))
         return len(chunk)
+
+
+def _mismatch(expected: Mapping[str, str], actual: Mapping[str, str]) -> str:
+    """Return the first digest that differs from what the source reports, with both values; empty if all agree."""
+    for name, digest in expected.items():
+        if actual[name] != digest:
+            return f"{name} {actual[name]}, not {digest}"
+    return ""
