@@ -245,7 +245,8 @@ def _obstacle(pod: Mapping[str, Any]) -> tuple[str, bool]:
     status = section(pod, "status")
     for container in mappings(status.get("containerStatuses")):
         for state in ("terminated", "waiting"):
-            if found := section(container, "state", state):
+            found = section(container, "state", state)
+            if found:
                 reason = str(found.get("reason") or state)
                 words = ": ".join(filter(None, (reason, str(found.get("message") or ""))))
                 return words, state == "terminated" or reason in _LASTING

@@ -250,7 +250,8 @@ class KubernetesTarget:
             TargetFault: The cluster fails.
         """
         promised = [f"{SECRET.kind}/{name}" for name in submission.secrets]
-        if absent := server_review.missing(self.client, submission.objects, submission.namespace, promised):
+        absent = server_review.missing(self.client, submission.objects, submission.namespace, promised)
+        if absent:
             raise Invalid(*absent)
         owner, fresh = self._claim(submission, adopt)
         kind, name = kind_of(submission.main), submission.name
@@ -300,7 +301,10 @@ class KubernetesTarget:
         elif found is None:
             status = _status(owner, kind, apply.send(self.client, submission, owner, live=live, force=force))
         else:
-            if force and (change := drift.removal_patch(owner.applied, found)):
+            change: Document = {}
+            if force:
+                change = drift.removal_patch(owner.applied, found)
+            if change:
                 only = {"metadata": {part: found["metadata"][part] for part in ("uid", "resourceVersion")}}
                 self.client.patch(kind, submission.namespace, submission.name, {**only, **change})
                 live = self._live(submission)
@@ -320,7 +324,10 @@ class KubernetesTarget:
 
     def update_copies(self, submission: Submission) -> None:
         """Create or update what an unfinished job needs in the worker clusters of MultiKueue. Raises the errors of `update`."""
-        if self.client.workers and not (owner := self._own(submission)).terminal:
+        if not self.client.workers:
+            return
+        owner = self._own(submission)
+        if not owner.terminal:
             worker_copies.send(self.client, submission, owner.uid)
 
     def abandon_copies(self, namespace: str, name: str, owner: Owner) -> None:
@@ -450,7 +457,9 @@ class KubernetesTarget:
         found = record.find(self.client.within(PATIENCE), namespace, name)
         if found is None or not found.is_record or found.deleting:
             return None
-        return replace(found.whose, stack="") if found.retained else found.whose
+        if found.retained:
+            return replace(found.whose, stack="")
+        return found.whose
 
     def progress(self, status: JobStatus) -> dict[str, Any] | None:
         """Return what rank 0 of a job has reported. status: The current status of the job."""
@@ -517,7 +526,8 @@ class KubernetesTarget:
         known = self.overview(namespace).record(name) if uid else None
         if self.mode == "trainer":
             known = record.find(self.client, namespace, name)
-            end_train_jobs(self.client, [known] if known is not None and mine(known) else [])
+            if known is not None and mine(known):
+                end_train_jobs(self.client, [known])
         found = delete_record(self.client, namespace, name, mine, known)
         if found is not None and mine(found):
             self._await_gone(found, asked)
@@ -689,13 +699,15 @@ class KubernetesTarget:
             adopt: Whether the job may be adopted, and its claims with it.
         """
         client = self.reachable_client(namespace)
-        if (found := client.get(kinds.CLAIM, namespace, name)) is None:
+        found = client.get(kinds.CLAIM, namespace, name)
+        if found is None:
             return claims.review(client, namespace, name, claim)
         taken, record = claims.ownership_problems(found, owner), self.overview(namespace).record(job)
         if record is None or not claims.is_owned_by(found, record.whose):
             return taken, []
-        # The URN of an own job differs if its stack was renamed.
-        return [], taken if adopt else []
+        if not adopt:
+            return [], []  # the URN of an own job differs if its stack was renamed
+        return [], taken
 
     def apply_runtime(self, document: Mapping[str, Any], owner: str, sweep: str) -> str:
         """Create or update a ClusterTrainingRuntime or TrainingRuntime, and return its UID.
@@ -784,7 +796,9 @@ class KubernetesTarget:
             name: Name of the job.
         """
         record = self.overview(namespace).record(name)
-        return (record.runtime, record.release) if record is not None else ("", "")
+        if record is None:
+            return "", ""
+        return record.runtime, record.release
 
     def overview(self, namespace: str) -> Overview:
         """Return the cached status of the jobs of a namespace."""
@@ -844,7 +858,8 @@ class KubernetesTarget:
         found = record.find(self.client, submission.namespace, submission.name)
         if found is None or found.deleting or not found.is_record or uid not in ("", found.uid):
             raise TargetFault(Problem(where, "is gone", "run `pulumi refresh`, then `pulumi up`"))
-        if not (me := Owner(submission.owner, submission.sweep)).owns(found.whose):
+        me = Owner(submission.owner, submission.sweep)
+        if not me.owns(found.whose):
             raise Conflict(Problem(where, f"belongs to {found.whose.called_by(me)}", "give the TrainJob another name"))
         return found
 
@@ -879,7 +894,10 @@ class KubernetesTarget:
         """Return the objects of a job as the cluster has them, by "Kind/name"."""
         main = main_key(submission.objects)
         found = self.client.get(kind_of(submission.main), submission.namespace, submission.name)
-        return self._beside(submission) | ({main: found} if found is not None else {})
+        live = self._beside(submission)
+        if found is not None:
+            live[main] = found
+        return live
 
     def _beside(self, submission: Submission) -> dict[str, Document]:
         """Return the objects beside the job itself, by "Kind/name"."""
@@ -991,7 +1009,10 @@ class KubernetesTarget:
             return
         kind = self._kind
         deadline = time.monotonic() + deletion.DELETE_SECONDS
-        while (found := self.client.get(kind, namespace, name)) is not None and record.belongs(found, run):
+        while True:
+            found = self.client.get(kind, namespace, name)
+            if found is None or not record.belongs(found, run):
+                return
             if not found["metadata"].get("deletionTimestamp"):
                 self.client.delete(kind, namespace, name, uid=str(found["metadata"]["uid"]))
             elif time.monotonic() > deadline:
@@ -1015,7 +1036,8 @@ class KubernetesTarget:
                     secrets |= {r.name for r in referents({kind.kind: each}) if r.kind is SECRET}
                     self._delete_orphan(kind, namespace, each, run)
         for secret in sorted(secrets):
-            if left := record.get_metadata(self.client, SECRET, namespace, secret):
+            left = record.get_metadata(self.client, SECRET, namespace, secret)
+            if left:
                 self._delete_orphan(SECRET, namespace, left, run)
 
     def _delete_orphan(self, kind: kinds.Kind, namespace: str, found: Document, run: str) -> None:
@@ -1065,5 +1087,5 @@ def _status(owner: Record, kind: kinds.Kind, answer: Document) -> JobStatus:
     """Return the status in the server's answer to an apply."""
     from pulumi_trainer.provider.lifecycle.job_status import derive_phase
 
-    now = derive_phase(answer if kind is JOBSET else None, answer if kind is TRAIN_JOB else None)
+    now = derive_phase(answer, None) if kind is JOBSET else derive_phase(None, answer)
     return owner.status(now.phase, now.reason, now.message)

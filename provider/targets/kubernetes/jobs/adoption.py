@@ -26,9 +26,14 @@ def check(live: Mapping[str, Any] | None, run: str, submission: Submission, kind
     Raises:
         Conflict: The job differs in immutable fields; the message names them.
     """
-    fixed = [*(_fixed(live, submission, kind) if live is not None else ()), *another_run(run, submission)]
+    fixed: list[str] = []
+    if live is not None:
+        fixed += _fixed(live, submission, kind)
+    fixed += another_run(run, submission)
     if fixed:
-        why = f"cannot be adopted: it differs in {', '.join(fixed[:8])}" + (" and more" if len(fixed) > 8 else "")
+        why = f"cannot be adopted: it differs in {', '.join(fixed[:8])}"
+        if len(fixed) > 8:
+            why += " and more"
         hint = "make the program match the live job, or give the TrainJob another name"
         raise Conflict(Problem(kind.where(submission.namespace, submission.name), why, hint))
 
@@ -71,9 +76,14 @@ def unadopted_problem(live: Mapping[str, Any], where: str) -> Problem:
 def _spec(live: Mapping[str, Any], kind: Kind) -> dict[str, Any]:
     """Return the spec without Kueue's runtimePatches and without the times of the other patches."""
     spec = dict(live["spec"])
-    if kind.kind == "TrainJob" and (patches := spec.get("runtimePatches")):
-        kept = [p for p in patches if not str(p.get("manager", "")).startswith("kueue.x-k8s.io/")]
-        spec.pop("runtimePatches")
-        if kept:
-            spec["runtimePatches"] = [without(p, "time") for p in kept]
+    patches = spec.get("runtimePatches")
+    if kind.kind != "TrainJob" or not patches:
+        return spec
+    kept: list[dict[str, Any]] = []
+    for patch in patches:
+        if not str(patch.get("manager", "")).startswith("kueue.x-k8s.io/"):
+            kept.append(without(patch, "time"))
+    spec.pop("runtimePatches")
+    if kept:
+        spec["runtimePatches"] = kept
     return spec

@@ -148,20 +148,25 @@ def _applied(
     client: Client, kind: Kind, document: Document, live: Mapping[str, Document], owner: Record, *, force: bool = False
 ) -> Document:
     key = f"{kind.kind}/{document['metadata']['name']}"
-    if digest := source_archives.digest_of(document):
-        document = _with_archive(document, digest, live.get(key))
-    if (found := live.get(key)) is None:
+    is_job = kind in (JOBSET, TRAIN_JOB)
+    found = live.get(key)
+    digest = source_archives.digest_of(document)
+    if digest:
+        document = _with_archive(document, digest, found)
+    if found is None:
         about = {"resourceVersion": _NEVER}
     else:
         about = {part: str(found["metadata"][part]) for part in ("uid", "resourceVersion")}
-        document = _as_in_cluster(document, found, owner) if kind in (JOBSET, TRAIN_JOB) else document
+        if is_job:
+            document = _as_in_cluster(document, found, owner)
     try:
         return client.apply(kind, {**document, "metadata": {**document["metadata"], **about}}, force=force)
     except ApiError as error:
         if not force and _conflicts_with_override(error):
             return _applied(client, kind, document, live, owner, force=True)
-        heir = kind not in (JOBSET, TRAIN_JOB)
-        there = _existing(client, kind, document, owner, heir=heir) if found is None and error.code == 409 else None
+        there: Document | None = None
+        if found is None and error.code == 409:
+            there = _existing(client, kind, document, owner, heir=not is_job)
         if there is None:
             raise apply_error(error, kind, document, live=found is not None) from None
     return _applied(client, kind, document, {key: there}, owner, force=force)
@@ -185,8 +190,16 @@ def is_overridden(submission: Submission, owner: Record) -> bool:
 
 def _conflicts_with_override(error: ApiError) -> bool:
     """Return whether an apply conflicts only with `suspend` as `pulumi-trainer suspend` or `resume` has patched it."""
-    found = [(field, f'"{FIELD_MANAGER}"' in message) for field, reason, message in error.causes if reason == _CONFLICT]
-    return bool(found) and all(each == (".spec.suspend", True) for each in found)
+    conflicts = _conflicts(error)
+    for field, message in conflicts:
+        if field != ".spec.suspend" or f'"{FIELD_MANAGER}"' not in message:
+            return False
+    return bool(conflicts)
+
+
+def _conflicts(error: ApiError) -> list[tuple[str, str]]:
+    """Return field and message of each field that another manager owns."""
+    return [(field, message) for field, reason, message in error.causes if reason == _CONFLICT]
 
 
 def with_archives(client: Client, submission: Submission) -> Submission:
@@ -197,7 +210,8 @@ def with_archives(client: Client, submission: Submission) -> Submission:
     """
     objects = dict(submission.objects)
     for key, document in submission.objects.items():
-        if digest := source_archives.digest_of(document):
+        digest = source_archives.digest_of(document)
+        if digest:
             found = client.get(CONFIG_MAP, submission.namespace, document["metadata"]["name"])
             objects[key] = _with_archive(document, digest, found)
     return replace(submission, objects=objects)
@@ -207,13 +221,16 @@ def _with_archive(document: Document, digest: str, found: Document | None) -> Do
     """Return a ConfigMap with the archive of its project: the one that the cluster has, else that of this machine."""
     if SOURCE_FILE in section(document, "binaryData"):
         return document
-    if address := source_archives.address_of(document):
+    address = source_archives.address_of(document)
+    if address:
         source_archives.upload(address, digest)
         return document
-    archive = (
-        section(found, "binaryData").get(SOURCE_FILE) if source_archives.digest_of(found or {}) == digest else None
-    )
-    return source_archives.with_archive(document, archive or base64.b64encode(source_archives.read(digest)).decode())
+    archive: str | None = None
+    if source_archives.digest_of(found or {}) == digest:
+        archive = section(found, "binaryData").get(SOURCE_FILE)
+    if not archive:
+        archive = base64.b64encode(source_archives.read(digest)).decode()
+    return source_archives.with_archive(document, archive)
 
 
 def _existing(client: Client, kind: Kind, document: Document, owner: Record, *, heir: bool = False) -> Document | None:
@@ -243,7 +260,7 @@ def apply_error(error: ApiError, kind: Kind, document: Mapping[str, Any], *, liv
         live: Whether the apply was a change of an object that was read before.
     """
     where = kind.where(document["metadata"].get("namespace", ""), document["metadata"]["name"])
-    conflicts = [(field, message) for field, reason, message in error.causes if reason == _CONFLICT]
+    conflicts = _conflicts(error)
     if error.code == 409 and not conflicts and live:
         return Changed(Problem(where, "another client keeps changing it", "run the same command again"))
     if live and f"metadata.labels[{QUEUE}]" in error.message:  # the check has found the job waiting
@@ -271,7 +288,9 @@ def apply_error(error: ApiError, kind: Kind, document: Mapping[str, Any], *, liv
 def _manager(message: str) -> str:
     """`conflict with "kubectl-edit" using v1: .data.x` -> "kubectl-edit"."""
     found = re.search(r'conflict with "([^"]*)"', message)
-    return f'the field manager "{found[1]}"' if found else message
+    if not found:
+        return message
+    return f'the field manager "{found[1]}"'
 
 
 def _holds_values(submission: Submission, key: str) -> bool:

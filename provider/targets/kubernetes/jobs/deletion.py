@@ -132,9 +132,9 @@ def blocking_reason(client: Client, namespace: str, name: str) -> tuple[str, flo
     """Return what blocks the deletion of a job, and the longest grace period in seconds of its terminating Pods."""
     pods, _ = client.list(POD, namespace, labels=_of_jobset(name))
     grace = max((float(p["metadata"].get("deletionGracePeriodSeconds") or 0) for p in pods), default=0.0)
-    reasons = [
-        _finalizers(kind.where(namespace, name), client.get(kind, namespace, name)) for kind in (TRAIN_JOB, JOBSET)
-    ]
+    reasons: list[str] = []
+    for kind in (TRAIN_JOB, JOBSET):
+        reasons.append(_finalizers(kind.where(namespace, name), client.get(kind, namespace, name)))
     reasons += [_finalizers(POD.where(namespace, p["metadata"]["name"]), p) for p in pods]
     ending = [p for p in pods if p["metadata"].get("deletionTimestamp")]
     if ending:
@@ -144,7 +144,8 @@ def blocking_reason(client: Client, namespace: str, name: str) -> tuple[str, flo
         reasons.append(
             f"{len(pods)} pods are not being deleted: is the garbage collector (kube-controller-manager) running?"
         )
-    if (space := client.get(NAMESPACE, "", namespace)) and space["metadata"].get("deletionTimestamp"):
+    space = client.get(NAMESPACE, "", namespace)
+    if space and space["metadata"].get("deletionTimestamp"):
         reasons.append(f"the namespace {namespace} is being deleted as well")
     found = "; ".join(dict.fromkeys(s for s in reasons if s))
     return (
@@ -177,7 +178,9 @@ def delete_record(
     Returns:
         The record as it was last read, also if it belongs to another owner; None if not found.
     """
-    found = known if known is not None and mine(known) else find(client, namespace, name)
+    found = known
+    if found is None or not mine(found):
+        found = find(client, namespace, name)
     while found is not None and mine(found):
         if client.delete(CONFIG_MAP, namespace, name, uid=found.uid, version=found.version):
             break
@@ -213,9 +216,11 @@ def _end(client: Client, ending: Record, seconds: float) -> bool:
 
 def _is_left(client: Client, ending: Record) -> bool:
     namespace, name = ending.namespace, ending.name
-    if (job := client.get(TRAIN_JOB, namespace, name)) is not None:
+    job = client.get(TRAIN_JOB, namespace, name)
+    if job is not None:
         return belongs(job, ending.uid)
-    if (jobset := client.get(JOBSET, namespace, name)) is not None:
+    jobset = client.get(JOBSET, namespace, name)
+    if jobset is not None:
         return any(owner.get("kind") == TRAIN_JOB.kind for owner in mappings(jobset["metadata"].get("ownerReferences")))
     # Owners are listed before what they create, so nothing can appear after the last request.
     return any(client.list(kind, namespace, labels=_of_jobset(name), whole=False)[0] for kind in (JOB, POD))
@@ -257,11 +262,13 @@ def delete_job(client: Client, found: Record) -> None:
 def _is_jobset_gone(client: Client, found: Record, seconds: float) -> bool:
     """Return whether the JobSet of a record is gone within the time limit."""
     deadline = time.monotonic() + seconds
-    while (job := client.get(JOBSET, found.namespace, found.name)) is not None and belongs(job, found.uid):
+    while True:
+        job = client.get(JOBSET, found.namespace, found.name)
+        if job is None or not belongs(job, found.uid):
+            return True
         if time.monotonic() > deadline:
             return False
         time.sleep(_POLL)
-    return True
 
 
 def sweep_selector(label: str) -> str:

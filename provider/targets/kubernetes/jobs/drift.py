@@ -41,7 +41,8 @@ def changeable_fields(job: Mapping[str, Any]) -> Fields:
             for key, value in (_at(pod, *place) or {}).items():
                 found[f"{path}.{'.'.join(place)}[{key}]"] = value
         for place in LISTS:
-            if (value := _at(pod, *place)) is not None:
+            value = _at(pod, *place)
+            if value is not None:
                 found[f"{path}.{'.'.join(place)}"] = value
     return found
 
@@ -94,12 +95,16 @@ def _paths(fields: Mapping[str, Any], at: str) -> Iterator[str]:
         kind, _, name = key.partition(":")
         if kind == "k":
             step = f"[{_at(json.loads(name), 'name')}]"
+        elif at.rpartition(".")[2] in _MAPS:
+            step = f"[{name}]"
         else:
-            step = f"[{name}]" if at.rpartition(".")[2] in _MAPS else f".{name}"
+            step = f".{name}"
         yield from _paths(each, at + step)
 
 
 def _at(document: Any, *path: str) -> Any:
     for name in path:
-        document = document.get(name) if isinstance(document, Mapping) else None
+        if not isinstance(document, Mapping):
+            return None
+        document = document.get(name)
     return document

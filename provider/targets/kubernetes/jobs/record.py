@@ -137,6 +137,12 @@ class Record:
         """Return the record of a ConfigMap as the server has it."""
         meta, data = document["metadata"], section(document, "data")
         labels, annotations = section(meta, "labels"), section(meta, "annotations")
+        kind = JOBSET
+        if str(data.get("job")).startswith("TrainJob/"):
+            kind = TRAIN_JOB
+        copy_of = ""
+        if labels.get(owner_labels.RECORD) == COPY:
+            copy_of = str(annotations.get(owner_labels.RECORD, ""))
         return cls(
             namespace=str(meta.get("namespace", "")),
             name=str(meta["name"]),
@@ -153,7 +159,7 @@ class Record:
             retained=annotations.get(owner_labels.RETAIN) == "true",
             sent=SENT in data,
             output=plain(str(data.get("output", ""))),
-            kind=TRAIN_JOB if str(data.get("job")).startswith("TrainJob/") else JOBSET,
+            kind=kind,
             applied=_object(data.get("applied")),
             ended={k: str(data[k]) for k in _ENDED if k in data},
             runtime=str(labels.get(RUNTIME, "")),
@@ -167,7 +173,7 @@ class Record:
             override=Override.from_text(str(annotations.get(owner_labels.OVERRIDE, ""))),
             demand=Demand.from_text(data.get(USAGE)),
             attempts=read_attempts(_parsed(data.get(ATTEMPTS))),
-            copy_of=str(annotations.get(owner_labels.RECORD, "")) if labels.get(owner_labels.RECORD) == COPY else "",
+            copy_of=copy_of,
         )
 
     @property
@@ -188,7 +194,9 @@ class Record:
     @property
     def stop_note(self) -> str:
         """Who has stopped the job with `pulumi-trainer`; empty if nobody has."""
-        return message_of(self.ended) if self.ended.get("reason") == STOPPED else ""
+        if self.ended.get("reason") != STOPPED:
+            return ""
+        return message_of(self.ended)
 
     def override_note(self, job: Mapping[str, Any]) -> str:
         """Return who has suspended or resumed the job; empty if nobody has, or if the job is not so any longer."""
@@ -251,6 +259,19 @@ def document(submission: Submission) -> Document:
     """Return the ConfigMap of a job that is to be created."""
     spec = submission.main.get("spec") or {}
     ttl = spec.get("ttlSecondsAfterFinished") is not None
+    annotations = job_annotations(submission)
+    if submission.retain:
+        annotations[owner_labels.RETAIN] = "true"
+    data = {
+        "job": f"{submission.main['kind']}/{submission.name}",
+        "ttl": "true" if ttl else "false",
+        "output": output_path(submission.main),
+        "applied": json.dumps(drift.changeable_fields(submission.main), separators=(",", ":")),
+        **_inputs(submission),
+        **usage(submission),
+    }
+    if submission.earlier:
+        data[EARLIER] = runs_as_text(submission.earlier)
     return {
         "apiVersion": CONFIG_MAP.api_version,
         "kind": CONFIG_MAP.kind,
@@ -258,20 +279,9 @@ def document(submission: Submission) -> Document:
             "name": submission.name,
             "namespace": submission.namespace,
             "labels": {**labels(submission), owner_labels.RECORD: "true"},
-            "annotations": {
-                **job_annotations(submission),
-                **({owner_labels.RETAIN: "true"} if submission.retain else {}),
-            },
+            "annotations": annotations,
         },
-        "data": {
-            "job": f"{submission.main['kind']}/{submission.name}",
-            "ttl": "true" if ttl else "false",
-            "output": output_path(submission.main),
-            "applied": json.dumps(drift.changeable_fields(submission.main), separators=(",", ":")),
-            **_inputs(submission),
-            **usage(submission),
-            **({EARLIER: runs_as_text(submission.earlier)} if submission.earlier else {}),
-        },
+        "data": data,
     }
 
 
@@ -288,7 +298,9 @@ def copy_document(submission: Submission, run: str) -> Document:
 
 
 def _inputs(submission: Submission) -> dict[str, str]:
-    return {"inputs": json.dumps(submission.inputs)} if submission.inputs else {}
+    if not submission.inputs:
+        return {}
+    return {"inputs": json.dumps(submission.inputs)}
 
 
 def usage(submission: Submission) -> dict[str, str]:
@@ -298,22 +310,31 @@ def usage(submission: Submission) -> dict[str, str]:
 
 def labels(submission: Submission) -> dict[str, str]:
     """Return the labels of all objects of a job."""
-    stack = {owner_labels.STACK: submission.sweep} if submission.sweep else {}
-    made_from = {RUNTIME: submission.runtime.get("name"), RELEASE: submission.runtime.get("release")}
-    runtime_labels = {k: v for k, v in made_from.items() if isinstance(v, str) and _LABEL.fullmatch(v)}
-    return {owner_labels.MANAGED_BY: FIELD_MANAGER, owner_labels.JOB: submission.name, **stack, **runtime_labels}
+    found = {owner_labels.MANAGED_BY: FIELD_MANAGER, owner_labels.JOB: submission.name}
+    if submission.sweep:
+        found[owner_labels.STACK] = submission.sweep
+    for label, part in ((RUNTIME, "name"), (RELEASE, "release")):
+        value = submission.runtime.get(part)
+        if isinstance(value, str) and _LABEL.fullmatch(value):
+            found[label] = value
+    return found
 
 
 def job_annotations(submission: Submission) -> dict[str, str]:
     """Return the annotations of the record and of the job itself."""
-    own = {
+    found = {
         owner_labels.OWNER: submission.owner,
         owner_labels.DIGEST: submission.digest,
         owner_labels.RUN: submission.run,
     }
-    parts = {owner_labels.CHANNEL: "channel", owner_labels.CHANNEL_OF: "of", owner_labels.FOLLOW: "follow"}
-    channel = {mark: submission.runtime.get(part) for mark, part in parts.items()}
-    return {**own, **{k: str(v) for k, v in {**channel, MADE_BY: submission.program}.items() if v}}
+    channel = {owner_labels.CHANNEL: "channel", owner_labels.CHANNEL_OF: "of", owner_labels.FOLLOW: "follow"}
+    for mark, part in channel.items():
+        value = submission.runtime.get(part)
+        if value:
+            found[mark] = str(value)
+    if submission.program:
+        found[MADE_BY] = str(submission.program)
+    return found
 
 
 def update_patch(submission: Submission, version: str) -> Document:
@@ -327,8 +348,11 @@ def update_patch(submission: Submission, version: str) -> Document:
     retain = "true" if submission.retain else None
     annotations = {**no_channel, **job_annotations(submission), owner_labels.RETAIN: retain}
     metadata = {"annotations": annotations, "labels": {**no_release, **labels(submission)}}
+    patch: Document = {"metadata": {"resourceVersion": version, **metadata}}
     data = _inputs(submission)
-    return {"metadata": {"resourceVersion": version, **metadata}, **({"data": data} if data else {})}
+    if data:
+        patch["data"] = data
+    return patch
 
 
 def find(client: Client, namespace: str, name: str) -> Record | None:
@@ -340,7 +364,9 @@ def find(client: Client, namespace: str, name: str) -> Record | None:
         name: Name of the job, which is that of its record, too.
     """
     found = client.get(CONFIG_MAP, namespace, name)
-    return Record.of(found) if found is not None else None
+    if found is None:
+        return None
+    return Record.of(found)
 
 
 def message_of(ended: Mapping[str, str]) -> str:
@@ -355,21 +381,24 @@ def runs_as_text(runs: Sequence[Run]) -> str:
 
 def end_of(status: JobStatus) -> dict[str, str]:
     """Return the end of a job as its record has it."""
-    return {
+    end = {
         "phase": status.phase,
         "reason": status.reason,
         "message": status.message[:_LONGEST],
         "started": str(status.started),
         "finished": str(status.finished),
-        **({"progress": json.dumps(status.progress)} if status.progress else {}),
-        **attempts_as_data(status.attempts),
     }
+    if status.progress:
+        end["progress"] = json.dumps(status.progress)
+    return {**end, **attempts_as_data(status.attempts)}
 
 
 def attempts_as_data(attempts: Sequence[Attempt]) -> dict[str, str]:
     """Return attempts as the data of a record; empty if there are none."""
     texts = [asdict(each) for each in attempts]
-    return {ATTEMPTS: json.dumps(texts, separators=(",", ":"))} if texts else {}
+    if not texts:
+        return {}
+    return {ATTEMPTS: json.dumps(texts, separators=(",", ":"))}
 
 
 def no_end() -> dict[str, None]:
@@ -381,14 +410,14 @@ def usage_at_end(record: Record, jobset: Document | None) -> dict[str, str]:
     """Return what a run has requested and when it began, as far as its JobSet shows that before it is deleted."""
     if jobset is None:
         return {}
-    known, seen = record.demand, demand_of({**jobset, "kind": JOBSET.kind}, record.demand.user)
-    found = replace(
-        known,
-        queue=seen.queue if known.queue is None else known.queue,
-        gpus=seen.gpus if known.gpus is None else known.gpus,
-        cpus=seen.cpus if known.cpus is None else known.cpus,
-        since=began_at(jobset),
-    )
+    seen = demand_of({**jobset, "kind": JOBSET.kind}, record.demand.user)
+    found = replace(record.demand, since=began_at(jobset))
+    if found.queue is None:
+        found = replace(found, queue=seen.queue)
+    if found.gpus is None:
+        found = replace(found, gpus=seen.gpus)
+    if found.cpus is None:
+        found = replace(found, cpus=seen.cpus)
     return {USAGE: found.to_text()}
 
 
@@ -443,7 +472,9 @@ def _parsed(text: Any) -> Any:
 
 def _progress(given: Mapping[str, Any]) -> dict[str, Any] | None:
     found, updated = read_progress(given), given.get("lastUpdatedTime")
-    return {**found, **({"lastUpdatedTime": updated} if isinstance(updated, str) else {})} or None
+    if isinstance(updated, str):
+        found["lastUpdatedTime"] = updated
+    return found or None
 
 
 def seconds(text: str | None) -> float:
@@ -477,9 +508,8 @@ def job_name_of(found: Mapping[str, Any]) -> str:
 
 def name_taken_problem(found: Mapping[str, Any], where: str = "") -> Problem:
     """Return the problem that the name of an object beside a job is taken by an object that does not belong to the job."""
-    why = (
-        f"exists and belongs to the job {job}"
-        if (job := job_name_of(found))
-        else "exists and was not created by this program"
-    )
+    why = "exists and was not created by this program"
+    job = job_name_of(found)
+    if job:
+        why = f"exists and belongs to the job {job}"
     return Problem(where, why, "delete it if nothing needs it, or give the TrainJob another name")

@@ -45,11 +45,10 @@ def apply(client: Client, document: Mapping[str, Any], owner: str, sweep: str) -
     deadline = time.monotonic() + client.patience
     while True:
         found = client.get(kind, namespace, name)
-        only = {}
+        sent = marked
         if found is not None:
             _raise_if_foreign(found, kind, owner, sweep)
-            only = {part: str(found["metadata"][part]) for part in ("uid", "resourceVersion")}
-        sent = {**marked, "metadata": {**marked["metadata"], **only}}
+            sent = _with_version(marked, found)
         try:
             return str(client.apply(kind, sent, force=True)["metadata"]["uid"])  # the plan shows external changes
         except ApiError as error:
@@ -75,19 +74,24 @@ def changed_paths(
         Conflict: The runtime belongs to another owner.
     """
     kind, namespace, name = locate(applied)
-    if (found := client.get(kind, namespace, name)) is None:
+    found = client.get(kind, namespace, name)
+    if found is None:
         return None
     _raise_if_foreign(found, kind, owner, sweep)
     if any(current_fields(each, found) == each for each in (document, applied)):
         return []
-    only = {part: str(found["metadata"][part]) for part in ("uid", "resourceVersion")}
-    marked = _marked(applied, owner, sweep)
-    sent = {**marked, "metadata": {**marked["metadata"], **only}}
+    sent = _with_version(_marked(applied, owner, sweep), found)
     try:
         planned = client.apply(kind, sent, force=True, dry_run=True)
     except ApiError:
         return list(differences(applied, current_fields(applied, found)))
     return list(differences(_written_part(planned), _written_part(found)))
+
+
+def _with_version(document: Document, found: Document) -> Document:
+    """Return the document to apply to exactly this state of an object."""
+    version = {part: str(found["metadata"][part]) for part in ("uid", "resourceVersion")}
+    return {**document, "metadata": {**document["metadata"], **version}}
 
 
 def _written_part(found: Mapping[str, Any]) -> Document:
@@ -122,9 +126,15 @@ def delete(client: Client, document: Mapping[str, Any], uid: str, owner: Owner, 
     def mine(found: Mapping[str, Any]) -> bool:
         if found["metadata"].get("uid") != uid or not owner.owns(owner_of(found)):
             return False
-        if not force and (users := _users(client, kind, namespace, name)):
-            shown = ", ".join(users[:5]) + (f" and {len(users) - 5} more" if len(users) > 5 else "")
-            why = f"is the runtime of {shown}, which {'has' if len(users) == 1 else 'have'} not finished"
+        if force:
+            return True
+        users = _users(client, kind, namespace, name)
+        if users:
+            shown = ", ".join(users[:5])
+            if len(users) > 5:
+                shown += f" and {len(users) - 5} more"
+            verb = "has" if len(users) == 1 else "have"
+            why = f"is the runtime of {shown}, which {verb} not finished"
             raise Refused(Problem(kind.where(namespace, name), why, _HINT))
         return True
 
@@ -134,7 +144,10 @@ def delete(client: Client, document: Mapping[str, Any], uid: str, owner: Owner, 
     if not owner.owns(owner_of(left)):
         return owner_of(left)
     deadline = time.monotonic() + GONE_SECONDS
-    while (found := client.get(kind, namespace, name)) is not None and found["metadata"].get("uid") == uid:
+    while True:
+        found = client.get(kind, namespace, name)
+        if found is None or found["metadata"].get("uid") != uid:
+            return None
         if time.monotonic() > deadline:
             finalizers = ", ".join(found["metadata"].get("finalizers") or ["an unknown cause"])
             hint = (
@@ -145,7 +158,6 @@ def delete(client: Client, document: Mapping[str, Any], uid: str, owner: Owner, 
                 Problem(kind.where(namespace, name), f"is being deleted, but blocked by {finalizers}", hint)
             )
         time.sleep(_POLL)
-    return None
 
 
 def owner_of(found: Mapping[str, Any]) -> Owner:
@@ -158,7 +170,10 @@ def locate(document: Mapping[str, Any]) -> tuple[kinds.Kind, str, str]:
     """Return kind, namespace (empty for a cluster-scoped runtime) and name of a runtime."""
     metadata = document["metadata"]
     kind = _KINDS[str(document["kind"])]
-    return kind, str(metadata.get("namespace") or "") if kind.namespaced else "", str(metadata["name"])
+    namespace = ""
+    if kind.namespaced:
+        namespace = str(metadata.get("namespace") or "")
+    return kind, namespace, str(metadata["name"])
 
 
 _KINDS = {kind.kind: kind for kind in (CLUSTER_RUNTIME, TRAINING_RUNTIME)}
@@ -166,8 +181,10 @@ _KINDS = {kind.kind: kind for kind in (CLUSTER_RUNTIME, TRAINING_RUNTIME)}
 
 def _marked(document: Mapping[str, Any], owner: str, sweep: str) -> Document:
     metadata = dict(document["metadata"])
-    marks_ = {owner_labels.MANAGED_BY: FIELD_MANAGER, **({owner_labels.STACK: sweep} if sweep else {})}
-    metadata["labels"] = {**(metadata.get("labels") or {}), **marks_}
+    labels = {**(metadata.get("labels") or {}), owner_labels.MANAGED_BY: FIELD_MANAGER}
+    if sweep:
+        labels[owner_labels.STACK] = sweep
+    metadata["labels"] = labels
     metadata["annotations"] = {**(metadata.get("annotations") or {}), owner_labels.OWNER: owner}
     return {**document, "metadata": metadata}
 
@@ -175,7 +192,8 @@ def _marked(document: Mapping[str, Any], owner: str, sweep: str) -> Document:
 def check_owner(client: Client, document: Mapping[str, Any], owner: str, sweep: str | None) -> None:
     """Raise Conflict if a runtime of that name exists and belongs to another owner. sweep: None if not known yet."""
     kind, namespace, name = locate(document)
-    if (found := client.get(kind, namespace, name)) is not None:
+    found = client.get(kind, namespace, name)
+    if found is not None:
         _raise_if_foreign(found, kind, owner, sweep)
 
 
@@ -185,8 +203,12 @@ def _raise_if_foreign(found: Document, kind: kinds.Kind, owner: str, sweep: str 
     own = (metadata.get("annotations") or {}).get(owner_labels.OWNER) == owner
     if own and (sweep is None or labels.get(owner_labels.STACK, sweep) == sweep):
         return
-    others = "another program's" if labels.get(owner_labels.MANAGED_BY) == FIELD_MANAGER else "somebody's"
-    whose = f"of {NAMESAKE}" if own else others
+    if own:
+        whose = f"of {NAMESAKE}"
+    elif labels.get(owner_labels.MANAGED_BY) == FIELD_MANAGER:
+        whose = "another program's"
+    else:
+        whose = "somebody's"
     where = kind.where(str(metadata.get("namespace") or ""), metadata["name"])
     hint = f'to use the existing runtime, give TrainJobs runtime="{metadata["name"]}"; else give this one another name='
     raise Conflict(Problem(where, f"exists and is {whose}", hint))
@@ -200,7 +222,10 @@ def _users(client: Client, kind: kinds.Kind, namespace: str, name: str) -> list[
         conditions = (job.get("status") or {}).get("conditions") or []
         ended = any(c.get("type") in ("Complete", "Failed") and c.get("status") == "True" for c in conditions)
         mine = (ref.get("kind", "ClusterTrainingRuntime"), ref.get("name")) == (kind.kind, name)
-        return job["metadata"] if mine and not ended else None
+        if ended or not mine:
+            return None
+        metadata: Document = job["metadata"]
+        return metadata
 
     try:
         found, _ = client.list(TRAIN_JOB, namespace, keep=keep)

@@ -167,8 +167,10 @@ def _delete(worker: Client, found: Record, mine: Callable[[Record], bool]) -> No
 def _is_gone(worker: Client, found: Record, seconds: float) -> bool:
     """Return whether a ConfigMap that owns copies is gone within the time limit."""
     deadline = time.monotonic() + seconds
-    while (there := record.find(worker, found.namespace, found.name)) is not None and there.uid == found.uid:
+    while True:
+        there = record.find(worker, found.namespace, found.name)
+        if there is None or there.uid != found.uid:
+            return True
         if time.monotonic() > deadline:
             return False
         time.sleep(_POLL)
-    return True

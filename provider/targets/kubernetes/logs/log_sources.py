@@ -47,30 +47,23 @@ class Source:
 
 def trim_pod(pod: Document) -> Document:
     """Return the fields of a pod that this module reads, so that thousands of pods fit into memory."""
-    meta, spec, status = (section(pod, k) for k in ("metadata", "spec", "status"))
-    return {
-        "metadata": {
-            **{k: text(meta.get(k)) for k in ("name", "uid", "creationTimestamp")},
-            "labels": {k: _label(pod, k) for k in (STEP, ATTEMPT, JOB_INDEX, JOB_NAME, COMPLETION)},
-        },
-        "spec": {list_: [{"name": text(c.get("name"))} for c in mappings(spec.get(list_))] for list_, _ in _LISTS},
-        "status": {
-            "phase": text(status.get("phase")),
-            **{list_: [*map(_status, mappings(status.get(list_)))] for _, list_ in _LISTS},
-        },
-    }
+    meta, spec, status = section(pod, "metadata"), section(pod, "spec"), section(pod, "status")
+    metadata: Document = {name: text(meta.get(name)) for name in ("name", "uid", "creationTimestamp")}
+    metadata["labels"] = {name: _label(pod, name) for name in (STEP, ATTEMPT, JOB_INDEX, JOB_NAME, COMPLETION)}
+    trimmed_spec: Document = {}
+    trimmed_status: Document = {"phase": text(status.get("phase"))}
+    for containers, statuses in _LISTS:
+        trimmed_spec[containers] = [{"name": text(each.get("name"))} for each in mappings(spec.get(containers))]
+        trimmed_status[statuses] = [*map(_status, mappings(status.get(statuses)))]
+    return {"metadata": metadata, "spec": trimmed_spec, "status": trimmed_status}
 
 
 def _status(status: Document) -> Document:
-    return {
-        "name": text(status.get("name")),
-        "restartCount": number(status.get("restartCount")),
-        "state": {
-            k: {"startedAt": section(status, "state", k).get("startedAt")}
-            for k in ("running", "terminated")
-            if k in section(status, "state")
-        },
-    }
+    state: Document = {}
+    for name in ("running", "terminated"):
+        if name in section(status, "state"):
+            state[name] = {"startedAt": section(status, "state", name).get("startedAt")}
+    return {"name": text(status.get("name")), "restartCount": number(status.get("restartCount")), "state": state}
 
 
 def steps(pods: Iterable[Document]) -> list[str]:
@@ -103,7 +96,7 @@ def sort_pods(pods: Iterable[Document]) -> list[Document]:
 
 def sources(pod: Document) -> list[Source]:
     """Return the logs of a pod's containers, in the order in which they start."""
-    meta, spec, status = (section(pod, k) for k in ("metadata", "spec", "status"))
+    meta, spec, status = section(pod, "metadata"), section(pod, "spec"), section(pod, "status")
     over = status.get("phase") in ("Succeeded", "Failed")
     names: list[tuple[str, str]] = []
     for which, statuses in _LISTS:

@@ -56,7 +56,9 @@ class LogSelection:
 
     def labels(self, name: str) -> str:
         """Return the label selector of the pods."""
-        return f"{JOBSET_NAME}={name}" + (f",{STEP}={self.step}" if self.step else "")
+        if not self.step:
+            return f"{JOBSET_NAME}={name}"
+        return f"{JOBSET_NAME}={name},{STEP}={self.step}"
 
 
 def history(
@@ -70,7 +72,10 @@ def history(
     """Yield the existing lines. positions: How far each log was read; updated."""
     chosen = sort_pods(pods if selection.earlier else newest_pods(pods))
     logs = iter(_started(chosen))
-    while group := list(islice(logs, AT_ONCE)):
+    while True:
+        group = list(islice(logs, AT_ONCE))
+        if not group:
+            return
         streams = []
         for source in group:
             position = positions.setdefault(
@@ -113,14 +118,17 @@ def read_log(
         Unreachable: The connection fails.
     """
     query = {"container": source.container, "timestamps": "true"}
-    if since := position.since:
+    since = position.since
+    if since:
         query["sinceTime"] = since
     elif selection is not None and selection.since is not None:
         query["sinceSeconds"] = str(max(1, round(selection.since)))
     if selection is not None and selection.lines is not None:
         query["tailLines"] = str(selection.lines)
-    query |= {"follow": "true"} if follow else {}
-    query |= {"previous": "true"} if previous else {}
+    if follow:
+        query["follow"] = "true"
+    if previous:
+        query["previous"] = "true"
     chunks = client.logs(namespace, source.pod, query, idle=IDLE, opened=opened)
     try:
         for moment, data in new_lines(chunks, position, complete=complete):
@@ -134,7 +142,9 @@ def read_log(
 def last_time(client: Client, namespace: str, source: Source, *, previous: bool) -> int:
     """Return the time of the last line of a log, in nanoseconds since the epoch; 0 if it is empty."""
     query = {"container": source.container, "timestamps": "true", "tailLines": "1"}
-    chunks = client.logs(namespace, source.pod, query | ({"previous": "true"} if previous else {}), idle=IDLE)
+    if previous:
+        query["previous"] = "true"
+    chunks = client.logs(namespace, source.pod, query, idle=IDLE)
     return next((split_timestamp(piece.data)[0] for piece in split_lines(chunks)), 0)
 
 

@@ -48,9 +48,11 @@ def tail(
     """
     note = note or _silent
     pods, _ = client.list(POD, namespace, labels=selection.labels(name), keep=trim_pod)
-    if not pods and (worker := _worker(client, namespace, name, note, wait=follow)) is not None:
-        client = worker
-        pods, _ = client.list(POD, namespace, labels=selection.labels(name), keep=trim_pod)
+    if not pods:
+        worker = _worker(client, namespace, name, note, wait=follow)
+        if worker is not None:
+            client = worker
+            pods, _ = client.list(POD, namespace, labels=selection.labels(name), keep=trim_pod)
     if selection.step and not pods:
         _check_step(client, namespace, name, selection.step)
     positions: Positions = {}

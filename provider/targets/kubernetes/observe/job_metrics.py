@@ -86,7 +86,10 @@ class JobMetrics:
         self._facts: dict[Place, JobFacts] = {}
         self._queues: dict[tuple[str, str, str], Document] = {}
         self._summary: Sequence[Queue] | None = None
-        self._streams = [self._stream(client, kind, namespace if kind.namespaced else "") for kind in KINDS]
+        self._streams: list[Stream] = []
+        for kind in KINDS:
+            where = namespace if kind.namespaced else ""
+            self._streams.append(self._stream(client, kind, where))
 
     def start(self) -> JobMetrics:
         """Start watching, and wait for the first lists."""
@@ -111,7 +114,8 @@ class JobMetrics:
         """Return all jobs that have a record, a JobSet or a TrainJob."""
         with self._lock:
             for place in self._parts.keys() - self._facts.keys():
-                if (facts := read_facts(place, self._parts[place])) is not None:
+                facts = read_facts(place, self._parts[place])
+                if facts is not None:
                     self._facts[place] = facts
             return list(self._facts.values())
 
@@ -123,11 +127,14 @@ class JobMetrics:
             return self._summary
 
     def _stream(self, client: Client, kind: Kind, namespace: str) -> Stream:
+        labels = ""
+        if kind is CONFIG_MAP:
+            labels = SELECTOR
         return Stream(
             client,
             kind,
             namespace,
-            labels=SELECTOR if kind is CONFIG_MAP else "",
+            labels=labels,
             keep=partial(_kept, kind),
             listed=partial(self._listed, kind),
             changed=partial(self._changed, kind),
@@ -176,34 +183,47 @@ def read_facts(place: Place, parts: dict[str, Document]) -> JobFacts | None:
         place: Namespace and name.
         parts: Plural of a kind -> trimmed document.
     """
-    record, jobset, train_job = (parts.get(kind.plural) for kind in (CONFIG_MAP, JOBSET, TRAIN_JOB))
-    workload = parts.get(WORKLOAD.plural)
+    record, workload = parts.get(CONFIG_MAP.plural), parts.get(WORKLOAD.plural)
+    jobset, train_job = parts.get(JOBSET.plural), parts.get(TRAIN_JOB.plural)
     data = section(record, "data")
-    demand = Demand.from_text(data.get(USAGE)) if record is not None else NOTHING_KNOWN
+    demand = NOTHING_KNOWN
+    if record is not None:
+        demand = Demand.from_text(data.get(USAGE))
     labels = {**labels_of(jobset), **labels_of(train_job)}
     queue = text(section(workload, "spec").get("queueName")) or text(labels.get(QUEUE)) or demand.queue or ""
     if jobset is None and train_job is None:
         if record is None:
             return None
         ended = text(data.get("phase"))
-        return JobFacts(*place, queue, Phase(ended) if ended in ENDS else Phase.DELETED)
+        if ended in ENDS:
+            return JobFacts(*place, queue, Phase(ended))
+        return JobFacts(*place, queue, Phase.DELETED)
     phase = derive_phase(jobset, train_job).phase
-    seen = section(jobset, "demand").get("gpus")
-    gpus = demand.gpus if demand.gpus is not None else seen
+    gpus = 0.0
+    if phase in _HOLDS:
+        requested = demand.gpus
+        if requested is None:
+            requested = section(jobset, "demand").get("gpus")
+        gpus = float(requested or 0.0)
+    queued_since = 0.0
+    if phase is Phase.QUEUED:
+        queued_since = _queued_since(workload, jobset or train_job)
     return JobFacts(
         *place,
         queue,
         phase,
-        gpus=float(gpus or 0.0) if phase in _HOLDS else 0.0,
+        gpus=gpus,
         restarts=number(section(jobset, "status").get("restarts")),
         progress=_progress(train_job),
-        queued_since=_queued_since(workload, jobset or train_job) if phase is Phase.QUEUED else 0.0,
+        queued_since=queued_since,
     )
 
 
 def _progress(train_job: Document | None) -> float | None:
     percent = section(train_job, "status", "trainerStatus").get("progressPercentage")
-    return percent / 100 if isinstance(percent, (int, float)) and not isinstance(percent, bool) else None
+    if not isinstance(percent, (int, float)) or isinstance(percent, bool):
+        return None
+    return percent / 100
 
 
 def _queued_since(workload: Document | None, job: Document | None) -> float:
@@ -229,7 +249,9 @@ def _kept(kind: Kind, found: Document) -> Document:
     shown = [only(c, ("type", "status")) for c in conditions(found)]
     kept = only(status, ("restarts", "replicatedJobsStatus", "trainerStatus"))
     trimmed = {"metadata": metadata, "spec": only(spec, ("suspend",)), "status": {**kept, "conditions": shown}}
-    return {**trimmed, "demand": {"gpus": demand_of(found).gpus}} if kind is JOBSET else trimmed
+    if kind is JOBSET:
+        trimmed["demand"] = {"gpus": demand_of(found).gpus}
+    return trimmed
 
 
 def _job_of(workload: Document) -> str:

@@ -87,19 +87,28 @@ def snapshot(client: Client, namespace: str, name: str, owner: Record | None = N
     """
     if owner is None:
         owner = record.find(client, namespace, name)
-        owner = owner if owner is not None and owner.is_record else None
+        if owner is not None and not owner.is_record:
+            owner = None
     unreadable: set[str] = set()
     jobset = _one(client, JOBSET, namespace, name)
     made = any(o.get("kind") == "TrainJob" for o in mappings(section(jobset, "metadata").get("ownerReferences")))
     asked = made or jobset is None or (owner is not None and owner.kind is TRAIN_JOB)
-    train_job = _maybe(lambda: _one(client, TRAIN_JOB, namespace, name), None, unreadable, TRAIN_JOB) if asked else None
-    recorded = owner.last_status() if owner is not None else None
+    train_job: Document | None = None
+    if asked:
+        train_job = _maybe(lambda: _one(client, TRAIN_JOB, namespace, name), None, unreadable, TRAIN_JOB)
+    recorded: JobStatus | None = None
+    if owner is not None:
+        recorded = owner.last_status()
     view = without_stranger(JobView(namespace, name, jobset=jobset, train_job=train_job, recorded=recorded), owner)
-    labels = f"{JOBSET_NAME}={name}"
-    there = view.jobset is not None
-    jobs = _maybe(lambda: _all(client, JOB, namespace, labels=labels), [], unreadable, JOB) if there else []
-    pods = _maybe(lambda: _all(client, POD, namespace, labels=labels), [], unreadable, POD) if there else []
-    override = owner.override_note(view.main) if owner is not None and view.main is not None else ""
+    jobs: list[Document] = []
+    pods: list[Document] = []
+    if view.jobset is not None:
+        labels = f"{JOBSET_NAME}={name}"
+        jobs = _maybe(lambda: _all(client, JOB, namespace, labels=labels), [], unreadable, JOB)
+        pods = _maybe(lambda: _all(client, POD, namespace, labels=labels), [], unreadable, POD)
+    override = ""
+    if owner is not None and view.main is not None:
+        override = owner.override_note(view.main)
     view = replace(view, jobs=jobs, pods=pods, override=override)
     if view.queue and view.main is not None:
         work = workload(client, namespace, view.main, unreadable)
@@ -182,12 +191,13 @@ def with_topology_reason(client: Client, view: JobView) -> JobView:
         there = queue_snapshot.read_queues(client, view.namespace, view.queue)
         local = there.find("LocalQueue", view.queue, view.namespace)
         behind = there.find("ClusterQueue", section(local, "spec").get("clusterQueue"))
-        sets = [
-            PodSet(text(each.get("name")), "", number(each.get("count"), 1), dict(section(each, "template")))
-            for each in mappings(section(work, "spec").get("podSets"))
-        ]
-        found = find_unfitting_podset(sets, behind, there) if behind is not None else None
-        return replace(view, no_fit=found)
+        if behind is None:
+            return replace(view, no_fit=None)
+        sets: list[PodSet] = []
+        for each in mappings(section(work, "spec").get("podSets")):
+            count, template = number(each.get("count"), 1), dict(section(each, "template"))
+            sets.append(PodSet(text(each.get("name")), "", count, template))
+        return replace(view, no_fit=find_unfitting_podset(sets, behind, there))
     return view
 
 
@@ -207,8 +217,10 @@ def with_node_reason(client: Client, view: JobView) -> JobView:
         pods, _ = client.list(POD, view.namespace, labels=f"{JOBSET_NAME}={view.name}")
         nodes = Facts.of(client).all(NODE)
         for pod in pods:
-            spec = section(pod, "spec")
-            if not node_of(pod) and (found := reason_without_node(spec, nodes or [])) is not None:
+            if node_of(pod):
+                continue
+            found = reason_without_node(section(pod, "spec"), nodes or [])
+            if found is not None:
                 return replace(view, no_node=found)
     return view
 
@@ -225,9 +237,14 @@ def with_inactive_queue(client: Client, view: JobView) -> JobView:
     facts = Facts.of(client)
     with contextlib.suppress(TargetFault):
         local = facts.find(LOCAL_QUEUE, view.namespace, view.queue)
-        name = text(section(local, "spec").get("clusterQueue")) if isinstance(local, dict) else ""
-        behind = facts.find(CLUSTER_QUEUE, "", name) if name else False
-        return replace(view, queue_inactive=inactive(behind)) if isinstance(behind, dict) else view
+        if not isinstance(local, dict):
+            return view
+        name = text(section(local, "spec").get("clusterQueue"))
+        if not name:
+            return view
+        behind = facts.find(CLUSTER_QUEUE, "", name)
+        if isinstance(behind, dict):
+            return replace(view, queue_inactive=inactive(behind))
     return view
 
 
@@ -259,8 +276,13 @@ def _secret_values(client: Client, namespace: str, pod: str) -> list[str]:
         spec = section(next(iter(found), None), "spec")
         for name in sorted({*_secret_names(spec)} - {""}):
             data = section(client.get(SECRET, namespace, name), "data").items()
-            texts = {k: base64.b64decode(v).decode(errors="replace") for k, v in data if isinstance(v, str)}
-            launch = _launch_file(client, namespace, spec) if code.ARGS_FILE in texts else ""
+            texts: dict[str, str] = {}
+            for key, value in data:
+                if isinstance(value, str):
+                    texts[key] = base64.b64decode(value).decode(errors="replace")
+            launch = ""
+            if code.ARGS_FILE in texts:
+                launch = _launch_file(client, namespace, spec)
             values += code.secret_texts(texts, launch)
     return values
 
@@ -310,17 +332,25 @@ def _preemptor(client: Client, namespace: str, work: Document | None) -> str:
     if uids is None:
         return ""
     uid, job = uids
-    labels = f"{JOB_UID}={job}" if _UID.fullmatch(job) else ""
+    labels = ""
+    if _UID.fullmatch(job):
+        labels = f"{JOB_UID}={job}"
     for where, kind in itertools.product(("", namespace), (WORKLOAD, OLDER_WORKLOAD)):
         found = _maybe(partial(_all, client, kind, where, labels), None, set(), kind)
-        if found is not None:
-            return next((job_of(each) for each in found if section(each, "metadata").get("uid") == uid), "")
+        if found is None:
+            continue
+        for each in found:
+            if section(each, "metadata").get("uid") == uid:
+                return job_of(each)
+        return ""
     return ""
 
 
 def _one(client: Client, kind: Kind, namespace: str, name: str) -> Document | None:
     found = client.get(kind, namespace, name)
-    return keep(kind.kind, found) if found is not None else None
+    if found is None:
+        return None
+    return keep(kind.kind, found)
 
 
 def _all(client: Client, kind: Kind, namespace: str, labels: str = "", fields: str = "") -> list[Document]:
@@ -356,7 +386,8 @@ def _troubled(view: JobView) -> bool:
 def _events(client: Client, view: JobView) -> list[Document]:
     """Return warnings about the job, its Jobs and the pods that do not run, limited to `_SUBJECTS` objects."""
     waiting = [p for p in view.pods if section(p, "status").get("phase") in ("Pending", "Failed", None)]
-    subjects = [("JobSet", view.name)] if view.jobset is not None else [("TrainJob", view.name)]
+    main_kind = "JobSet" if view.jobset is not None else "TrainJob"
+    subjects = [(main_kind, view.name)]
     subjects += [("Job", name_of(j)) for j in itertools.islice(filter(lacks_pods, view.jobs), 2)]
     subjects += [("Pod", pod_name(p)) for p in waiting]
     found: list[Document] = []
@@ -374,8 +405,9 @@ def _of_gang(client: Client, view: JobView) -> Sequence[Document]:
     names = {*map(pod_name, view.pods)}
 
     def kept(event: dict[str, Any]) -> dict[str, Any] | None:
-        own = subject(event) in names and not is_vague(text(event.get("message")))
-        return keep(EVENT.kind, event) if own else None
+        if subject(event) not in names or is_vague(text(event.get("message"))):
+            return None
+        return keep(EVENT.kind, event)
 
     fields = "type=Warning,reason=FailedScheduling,involvedObject.kind=Pod"
     found = client.list(EVENT, view.namespace, fields=fields, keep=kept)[0]
@@ -387,5 +419,7 @@ def _of_gang(client: Client, view: JobView) -> Sequence[Document]:
 
 def pod_group_kind(pods: Iterable[dict[str, Any]], name: str) -> Kind:
     """Return the kind of the PodGroup of that name, as the pods reference it."""
-    members = (pod for pod in pods if pod_group_of(pod) == name)
-    return POD_GROUP if any(map(is_coscheduled, members)) else VOLCANO_POD_GROUP
+    for pod in pods:
+        if pod_group_of(pod) == name and is_coscheduled(pod):
+            return POD_GROUP
+    return VOLCANO_POD_GROUP

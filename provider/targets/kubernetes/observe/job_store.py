@@ -73,7 +73,9 @@ class Job:
             steps: The steps; none when the log is opened.
             now: Seconds since the epoch.
         """
-        newest = self.steps.all[-1].started if self.steps.all else 0.0
+        newest = 0.0
+        if self.steps.all:
+            newest = self.steps.all[-1].started
         if began < newest:
             return
         if began > newest:
@@ -118,9 +120,11 @@ class JobStore:
         if job is None:
             return JobView(self.namespace, name, unreadable=unreadable)
         record = job.record
-        recorded = record.last_status() if record is not None else None
-        if recorded is not None and job.outcome is not None and record is not None and not record.terminal:
-            recorded = job.outcome
+        recorded: JobStatus | None = None
+        if record is not None:
+            recorded = record.last_status()
+            if job.outcome is not None and not record.terminal:
+                recorded = job.outcome
         pods = job.all(POD)
         group = waiting_pod_group(pods)
         workload = max(job.all(WORKLOAD), key=created_at, default=None)
@@ -194,7 +198,8 @@ class JobStore:
         if kind is EVENT and is_vague(text(document.get("message"))):
             return  # it would replace an event with more detail
         name = self._job_of(kind, document)
-        if (job := self._mine(name, document)) is None:
+        job = self._mine(name, document)
+        if job is None:
             return
         part, key = job.part(kind), _key(kind, document)
         before = part.get(key)
@@ -206,8 +211,10 @@ class JobStore:
             part.clear()
         part[key] = document
         job.met |= job.record is not None and kind is job.record.kind and belongs(document, job.record.uid)
-        if kind is POD and (group := pod_group_of(document)):
-            self._members.setdefault(group, set()).add(name)
+        if kind is POD:
+            group = pod_group_of(document)
+            if group:
+                self._members.setdefault(group, set()).add(name)
         if kind is EVENT and len(part) > MOST_EVENTS:
             part.pop(next(iter(part)))
         self.changed.add(name)

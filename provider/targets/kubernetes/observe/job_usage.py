@@ -83,19 +83,21 @@ def read_usage(client: Client, namespace: str = "", only_jobs: Collection[Place]
     runs = [*_runs(records, jobsets, workloads), *_others(workloads)]
     if only_jobs is not None:
         runs = [ran for ran in runs if (ran.namespace, ran.name) in only_jobs]
-    teams = {
-        _place(queue): usage_report.team_of(name_of(queue), text(section(queue, "spec").get("clusterQueue")))
-        for queue in queues
-    }
+    teams: dict[Place, str] = {}
+    for queue in queues:
+        cluster_queue = text(section(queue, "spec").get("clusterQueue"))
+        teams[_place(queue)] = usage_report.team_of(name_of(queue), cluster_queue)
     return ClusterUsage(runs, teams, sorted(unseen))
 
 
 def _listed(client: Client, kind: Kind, namespace: str, unseen: set[str]) -> list[Document]:
+    versions: tuple[str, ...] = (kind.api_version,)
+    if kind in (WORKLOAD, LOCAL_QUEUE):
+        versions = (kind.api_version, "kueue.x-k8s.io/v1beta1")
+    labels = ""
+    if kind is CONFIG_MAP:
+        labels = SELECTOR
     try:
-        versions = (
-            (kind.api_version, "kueue.x-k8s.io/v1beta1") if kind in (WORKLOAD, LOCAL_QUEUE) else (kind.api_version,)
-        )
-        labels = SELECTOR if kind is CONFIG_MAP else ""
         return _in_served_version(client, kind, versions, namespace, labels)
     except ApiError as error:
         if error.code not in (403, 404):
@@ -170,7 +172,8 @@ def _runs(records: list[Document], jobsets: list[Document], workloads: list[Docu
         if jobset is not None and not (ended and demand.since):
             yield from _observed(place, demand, jobset, of_jobs)
         elif ended:
-            demand = demand if jobset is None else _known(demand, jobset, None)
+            if jobset is not None:
+                demand = _known(demand, jobset, None)
             yield from usage_report.recorded_run(
                 *place, demand, seconds(data.get("started")), seconds(data.get("finished"))
             )
@@ -201,7 +204,9 @@ def _known(demand: Demand, jobset: Document, workload: Document | None) -> Deman
     """Return a demand with what the record lacks, and with the queue that the job is in now."""
     seen = demand_of(jobset)
     queue = text(section(workload, "spec").get("queueName")) or demand.queue or seen.queue
-    gpus, cpus = (demand.gpus, demand.cpus) if demand.gpus is not None else (seen.gpus, seen.cpus)
+    gpus, cpus = demand.gpus, demand.cpus
+    if gpus is None:
+        gpus, cpus = seen.gpus, seen.cpus
     return Demand(demand.user, queue, gpus, cpus, demand.since)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.api.labels import JOBSET_NAME
-from pulumi_trainer.provider.api.status import Loss
+from pulumi_trainer.provider.api.status import JobStatus, Loss
 from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, EVENT, JOB, POD, Kind
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
 from pulumi_trainer.provider.kube.errors import NotFound, Problem
@@ -62,19 +62,25 @@ def snapshot_jobs(client: Client, namespace: str = "") -> list[JobView]:
     works = {text(labels_of(w).get(JOB_UID)): w for w in listed["workloads"].result()}
     found = []
     for place in sorted({*jobsets, *train_jobs, *records}):
-        record = Record.of(records[place]) if place in records else None
+        record: Record | None = None
+        recorded: JobStatus | None = None
+        if place in records:
+            record = Record.of(records[place])
+            recorded = record.last_status()
         view = JobView(
             *place,
             jobset=_kept("JobSet", jobsets.get(place)),
             train_job=_kept("TrainJob", train_jobs.get(place)),
             jobs=jobs.get(place, ()),
             pods=pods.get(place, ()),
-            recorded=record.last_status() if record is not None else None,
+            recorded=recorded,
             unreadable=frozenset(unreadable),
         )
         view = without_stranger(view, record)
         uid = text(section(view.main, "metadata").get("uid"))
-        override = record.override_note(view.main) if record is not None and view.main is not None else ""
+        override = ""
+        if record is not None and view.main is not None:
+            override = record.override_note(view.main)
         found.append(replace(view, workload=_kept("Workload", works.get(uid)), override=override))
     return [with_worker(client, view) for view in _with_refusals(client, namespace, found)]
 
@@ -98,16 +104,19 @@ def with_losses(client: Client, found: Sequence[JobView], namespace: str = "") -
         if error.code != 403:
             raise
         return list(found)
-    return [
-        replace(view, losses=list(_losses(view, claims, there))) for view, claims in zip(found, mounted, strict=True)
-    ]
+    views: list[JobView] = []
+    for view, claims in zip(found, mounted, strict=True):
+        views.append(replace(view, losses=list(_losses(view, claims, there))))
+    return views
 
 
 def _claims(view: JobView) -> list[str]:
-    known = view.recorded
-    output = known.output.removeprefix(volumes.path("")).partition("/")[0] if known is not None else ""
-    mounted = volumes.claims_of(view.jobset) if view.jobset is not None and not _ended(view) else set[str]()
-    return sorted({*mounted, output} - {""})
+    names: set[str] = set()
+    if view.recorded is not None:
+        names.add(view.recorded.output.removeprefix(volumes.path("")).partition("/")[0])
+    if view.jobset is not None and not _ended(view):
+        names |= volumes.claims_of(view.jobset)
+    return sorted(names - {""})
 
 
 def _losses(view: JobView, claims: Sequence[str], there: Mapping[volumes.Place, Document]) -> Iterator[str]:
@@ -184,7 +193,9 @@ def list_events(client: Client, namespace: str, name: str, kind: Kind | None = N
     objects = object_pattern(view)
 
     def kept(event: dict[str, Any]) -> dict[str, Any] | None:
-        return _event(event) if is_about(event, objects, view.created) else None
+        if not is_about(event, objects, view.created):
+            return None
+        return _event(event)
 
     found, _ = client.list(EVENT, namespace, keep=kept)
     if not found:
@@ -202,9 +213,9 @@ def _nothing(client: Client, namespace: str, name: str, kind: Kind | None) -> Pr
     if near:
         hint = f"did you mean {' or '.join(near)}?"
     elif names:
-        hint = f"available: {', '.join(sorted(names)[:10])}" + (
-            f" and {len(names) - 10} more" if len(names) > 10 else ""
-        )
+        hint = f"available: {', '.join(sorted(names)[:10])}"
+        if len(names) > 10:
+            hint += f" and {len(names) - 10} more"
     else:
         hint = f"namespace {namespace} was searched; -n NAMESPACE searches another one"
     return Problem(f"{namespace}/{name}", f"no such {what} in {client.host}", hint)
@@ -248,7 +259,9 @@ def _workloads(client: Client, namespace: str, unreadable: set[str]) -> list[dic
 
 
 def _kept(kind: str, document: Document | None) -> Document | None:
-    return keep(kind, document) if document is not None else None
+    if document is None:
+        return None
+    return keep(kind, document)
 
 
 def _place(document: Document, name: str = "") -> Place:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from math import inf
 from typing import Any
 
-from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP, TRAIN_JOB, VOLCANO_POD_GROUP
+from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP, VOLCANO_POD_GROUP
 from pulumi_trainer.provider.api.status import JobStatus, Loss, Owner, Presence
 from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, SECRET, Kind
 from pulumi_trainer.provider.kube.client.client import Client
@@ -86,12 +86,16 @@ class Overview:
             return False
 
     def _observed(self, job: dict[str, Any]) -> Observed:
-        return derive_phase(job if self._kind is JOBSET else None, job if self._kind is TRAIN_JOB else None)
+        if self._kind is JOBSET:
+            return derive_phase(job, None)
+        return derive_phase(None, job)
 
     def _missed(self, record: Record) -> dict[str, Any] | None:
         """Return a job that was created after the snapshot and after its record."""
         found = self._client.get(self._kind, self._namespace, record.name)
-        return found if found is not None and belongs(found, record.uid) else None
+        if found is None or not belongs(found, record.uid):
+            return None
+        return found
 
     def presence(self, name: str, beside: Collection[str]) -> Presence | None:
         """Return what exists of a job that this process did not create; None if the cluster cannot be read.
@@ -203,8 +207,10 @@ class Overview:
         return None
 
     def _refreshed(self, age: float | None = None) -> tuple[Mapping[str, Record], Mapping[str, dict[str, Any]]]:
+        if age is None:
+            age = AGE
         with self._lock:
-            if self.fault is None and time.monotonic() - self._taken > max(AGE if age is None else age, self._rest):
+            if self.fault is None and time.monotonic() - self._taken > max(age, self._rest):
                 try:
                     self._take()
                 except TargetFault as fault:
@@ -225,13 +231,14 @@ class Overview:
 
 def _trimmed(job: dict[str, Any]) -> dict[str, Any]:
     """Return the fields that `derive_phase` and `belongs` read."""
+    annotations = section(job, "metadata", "annotations")
     return {
         "metadata": {
             "name": job["metadata"]["name"],
             "labels": section(job, "metadata", "labels"),
             "annotations": {
-                mark: section(job, "metadata", "annotations").get(mark)
-                for mark in (owner_labels.RECORD, owner_labels.OWNER)
+                owner_labels.RECORD: annotations.get(owner_labels.RECORD),
+                owner_labels.OWNER: annotations.get(owner_labels.OWNER),
             },
             "ownerReferences": job["metadata"].get("ownerReferences"),
         },

@@ -97,7 +97,9 @@ class Progress:
         whole = time.time() - rank.started < YOUNG
         began = rank.started if whole and rank.trains else 0.0
         self._report(name, began, [])
-        query = {"container": rank.container, "follow": "true"} | ({} if whole else LAST_LINES)
+        query = {"container": rank.container, "follow": "true"}
+        if not whole:
+            query |= LAST_LINES
         while self._wants(name, rank.pod):
             if self._read(client, name, rank.pod, query, began):
                 break
@@ -112,8 +114,10 @@ class Progress:
         try:
             for chunk in client.logs(self._namespace, pod, {**query}, idle=IDLE):
                 *lines, rest = (rest + chunk).split(b"\n")
-                rest = rest if len(rest) <= LONGEST_LINE else b""
-                if found := [*reports(lines)]:
+                if len(rest) > LONGEST_LINE:
+                    rest = b""
+                found = [*reports(lines)]
+                if found:
                     query |= LAST_LINES
                     self._report(name, began, found)
                 if not self._wants(name, pod):
@@ -144,7 +148,8 @@ def progress_of(client: Client, view: JobView) -> dict[str, Any] | None:
 def _stamped_progress(line: bytes) -> dict[str, Any] | None:
     """Return the trainerStatus in a line behind the time at which it was printed; None for any other line."""
     stamp, _, printed = line.partition(b" ")
-    if printed_at := epoch_seconds(stamp.decode(errors="replace")):
+    printed_at = epoch_seconds(stamp.decode(errors="replace"))
+    if printed_at:
         return progress(printed, printed_at)
     return progress(line, time.time())
 

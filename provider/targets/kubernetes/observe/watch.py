@@ -115,7 +115,9 @@ class Observer:
         self._noted: set[str] = set()
         self._trouble_reported = False
         self._late: set[str] = set()
-        labels = record.SELECTOR + (f",{owner_labels.STACK}={stack}" if stack else "")
+        labels = record.SELECTOR
+        if stack:
+            labels += f",{owner_labels.STACK}={stack}"
         self._records = Stream(
             client,
             CONFIG_MAP,
@@ -132,8 +134,9 @@ class Observer:
             self._stream(POD, labels=JOBSET_NAME),
             self._stream(WORKLOAD),
             self._stream(EVENT, fields="type=Warning"),
-            *([self._stream(TRAIN_JOB)] if trainer else []),
         ]
+        if trainer:
+            self._streams.append(self._stream(TRAIN_JOB))
         self._main = (self._records, *[s for s in self._streams if s.kind in (JOBSET, TRAIN_JOB)])
         self._gangs: dict[Kind, Stream] = {}
         self._progress = Progress(client, namespace, self._progressed)
@@ -172,12 +175,14 @@ class Observer:
             while not self._shown(name) and time.monotonic() < until and not self._stop.is_set():
                 self._lock.wait(0.1)
             shown = self._shown(name)
-        fault = None if shown else self._fetch(name)
-        if fault is not None and _refusal(fault):
+        if shown:
+            return self.status(name)
+        fault = self._fetch(name)
+        if fault is None:
+            return self.status(name)
+        if _refusal(fault):
             raise fault
-        if fault is not None:
-            return JobStatus(name, self._namespace, reason="NoAnswer", message=str(fault))
-        return self.status(name)
+        return JobStatus(name, self._namespace, reason="NoAnswer", message=str(fault))
 
     def leave(self, name: str) -> None:
         """Stop following the progress of a job that no caller waits for any more."""
@@ -196,11 +201,16 @@ class Observer:
     def wait(self, timeout: float) -> set[str]:
         """Return the result of `changed` as soon as it is not empty; empty after `timeout` seconds."""
         deadline = time.monotonic() + timeout
-        while not (found := self.changed()) and (left := deadline - time.monotonic()) > 0:
+        while True:
+            found = self.changed()
+            if found:
+                return found
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return found
             with self._lock:
                 if not self._store.changed:
                     self._lock.wait(min(left, 0.25))
-        return found
 
     def job_view(self, name: str) -> JobView:
         """Return the documents of a job."""
@@ -225,7 +235,9 @@ class Observer:
             if known is not None and not known.stale(now) and name not in self._store.changed:
                 return known.status
         view = self.job_view(name)
-        status = diagnose(view, time.time()) if view.recorded is not None or view.main is not None else None
+        status: JobStatus | None = None
+        if view.recorded is not None or view.main is not None:
+            status = diagnose(view, time.time())
         with self._lock:
             if status is not None and _uid(view):
                 self._attempts[name] = _uid(view), status.attempts
@@ -243,9 +255,10 @@ class Observer:
     def conclude(self, name: str) -> JobStatus | None:
         """Return the status of an ended job, with the last log lines of what has failed, and write it into the job's record."""
         with self._lock:
-            job = self._store.jobs.get(name)
             # Before the logs: a rerun may change the record while they are read.
-            owner = job.record if job is not None else None
+            owner: Record | None = None
+            if name in self._store.jobs:
+                owner = self._store.jobs[name].record
         view = self.job_view(name)
         if view.main is not None:
             view = with_lines(self._client, view)
@@ -260,13 +273,15 @@ class Observer:
         Raises:
             TargetFault: The server has rejected the watches for `REFUSED` seconds.
         """
-        worst = max(
-            (s.fault for s in (*self._main, *self._streams) if s.fault and not s.absent), key=_since, default=None
-        )
+        faults = [s.fault for s in (*self._main, *self._streams) if s.fault and not s.absent]
+        worst = max(faults, key=_since, default=None)
         for stream in self._main:
             if stream.fault and _refusal(stream.fault[0]) and time.monotonic() - stream.fault[1] > REFUSED:
                 raise stream.fault[0]
-        if worst is None or (silence := time.monotonic() - worst[1]) < SILENT:
+        if worst is None:
+            return ""
+        silence = time.monotonic() - worst[1]
+        if silence < SILENT:
             return ""
         return f"no news from the cluster for {duration(silence)}: {worst[0]}"
 
@@ -305,8 +320,9 @@ class Observer:
         with self._lock:
             self._store.replace(kind, found)
             self._lock.notify_all()
-        for pod in found if kind is POD else ():
-            self._follow_gang(pod)
+        if kind is POD:
+            for pod in found:
+                self._follow_gang(pod)
 
     def _changed(self, kind: Kind, type_: str, document: Document) -> None:
         with self._lock:
@@ -322,7 +338,10 @@ class Observer:
     def _follow_gang(self, pod: Document) -> None:
         """Watch PodGroups once a pod references one: most programs have none."""
         group = pod_group_of(pod)
-        if not group or (kind := pod_group_kind([pod], group)) in self._gangs:
+        if not group:
+            return
+        kind = pod_group_kind([pod], group)
+        if kind in self._gangs:
             return
         with self._lock:
             stream = self._gangs[kind] = self._stream(kind)
@@ -360,7 +379,8 @@ class Observer:
             for report in reports:
                 job.progress = with_kept(job.progress, report)
             if began:
-                job.report_steps(began, [report["step"] for report in reports if "step" in report], time.time())
+                steps = [report["step"] for report in reports if "step" in report]
+                job.report_steps(began, steps, time.time())
             self._store.changed.add(name)
 
     def _faulty(self, stream: Stream) -> None:

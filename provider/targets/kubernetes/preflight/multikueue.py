@@ -5,14 +5,13 @@ Code, Secrets and output volumes of a job are copied to the worker clusters that
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from pulumi_trainer.provider.api.kinds import CLUSTER_RUNTIME, TRAINING_RUNTIME
 from pulumi_trainer.provider.api.submission import MAIN, Draft
-from pulumi_trainer.provider.kube.client import api_resources as kinds
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kueue.api_resources import LOCAL_QUEUE, QUEUE_PRIORITY
-from pulumi_trainer.provider.targets.kubernetes.preflight.referents import Referent, referents
+from pulumi_trainer.provider.targets.kubernetes.preflight.referents import referents, secret_keys
 
 _RUNTIMES = (CLUSTER_RUNTIME.kind, TRAINING_RUNTIME.kind)
 _OF_KUEUE = (LOCAL_QUEUE, QUEUE_PRIORITY)
@@ -27,14 +26,15 @@ def refusals(draft: Draft, workers: Collection[str] = ()) -> list[Problem]:
     """
     if draft.dispatch is None:
         return []
-    unreached = [name for name in draft.dispatch.clusters if name not in workers]
-    own = {key for key in map(_key, _needed(draft)) if key in {*draft.promised} - {*draft.claims}}
+    unreached = _unreached(draft.dispatch.clusters, workers)
+    needed, claims = {*_needed_keys(draft)}, {*draft.claims}
+    own = needed & ({*draft.promised} - claims)
     if workers and not unreached:
-        own = {key for key in own if key.partition("/")[0] not in _RUNTIMES}  # the program creates them there as well
+        own = _without_kinds(own, _RUNTIMES)  # the program creates them there as well
     else:
-        own |= {key for key in draft.objects if key.partition("/")[0] not in MAIN}
-        own |= {f"{kinds.SECRET.kind}/{name}" for name in draft.secrets}
-        own |= {key for key in map(_key, _needed(draft)) if key in {*draft.claims}}
+        own |= _without_kinds(draft.objects, MAIN)
+        own |= {*secret_keys(draft.secrets)}
+        own |= needed & claims
     if not own:
         return []
     what = ", ".join(sorted(key.replace("/", " ") for key in own))
@@ -60,19 +60,27 @@ def warnings(draft: Draft, workers: Collection[str] = ()) -> Iterator[Problem]:
         draft: The job.
         workers: Names of the worker clusters that the program reaches.
     """
-    if draft.dispatch is None or (workers and all(name in workers for name in draft.dispatch.clusters)):
+    if draft.dispatch is None or (workers and not _unreached(draft.dispatch.clusters, workers)):
         return
-    brought = {*draft.promised, *(f"{kinds.SECRET.kind}/{name}" for name in draft.secrets)}
-    named = [key.replace("/", " ", 1) for key in map(_key, _needed(draft)) if key not in brought]
+    brought = {*draft.promised, *secret_keys(draft.secrets)}
+    named = [key.replace("/", " ", 1) for key in _needed_keys(draft) if key not in brought]
     if named:
         why = f"MultiKueue sends the job to {draft.dispatch}, where its namespace must have: {', '.join(named)}"
         yield Problem("queue", why, "create these objects there")
 
 
-def _key(referent: Referent) -> str:
-    return f"{referent.kind.kind}/{referent.name}"
+def _unreached(clusters: Collection[str], workers: Collection[str]) -> list[str]:
+    """Return the worker clusters of a queue that the program does not reach."""
+    return [name for name in clusters if name not in workers]
 
 
-def _needed(draft: Draft) -> list[Referent]:
-    found = referents({**draft.made, **draft.objects})
-    return [each for each in found if each.kind not in _OF_KUEUE and each.needed]
+def _without_kinds(keys: Iterable[str], excluded: Collection[str]) -> set[str]:
+    """Return the keys "Kind/name" of other kinds than the excluded ones."""
+    return {key for key in keys if key.partition("/")[0] not in excluded}
+
+
+def _needed_keys(draft: Draft) -> Iterator[str]:
+    """Yield "Kind/name" of what no pod of the job runs without, except objects of Kueue."""
+    for each in referents({**draft.made, **draft.objects}):
+        if each.kind not in _OF_KUEUE and each.needed:
+            yield f"{each.kind.kind}/{each.name}"

@@ -26,7 +26,10 @@ def missing(facts: Facts, namespace: str, draft: Draft) -> list[Problem]:
     """Return one problem that lists all permissions that a job needs and the credentials lack."""
     status = facts.rules(namespace)
     rules = status.get("resourceRules") or []
-    lacking = [rule for rule in split_rules(p.rule for p in needed_permissions(draft)) if not is_covered(rule, rules)]
+    lacking: list[Rule] = []
+    for rule in split_rules(p.rule for p in needed_permissions(draft)):
+        if not is_covered(rule, rules):
+            lacking.append(rule)
     if status.get("incomplete"):
         lacking = [rule for rule in lacking if not facts.allowed(namespace, *_asked(rule))]
     if not lacking:
@@ -41,9 +44,12 @@ def needed_permissions(draft: Draft) -> list[rbac.Permission]:
     objects = {**draft.made, **draft.objects}
     used = {*filter(None, map(versions.known_kind, objects.values()))}
     used |= {kinds.CONFIG_MAP, JOBSET, kinds.JOB, kinds.POD, kinds.NAMESPACE}
-    used |= {WORKLOAD} if queue_name(objects) else set()
-    used |= {kinds.SECRET} if draft.secrets else set()
-    used |= {kinds.CLAIM} if any(key.startswith("PersistentVolumeClaim/") for key in draft.promised) else set()
+    if queue_name(objects):
+        used.add(WORKLOAD)
+    if draft.secrets:
+        used.add(kinds.SECRET)
+    if any(key.startswith("PersistentVolumeClaim/") for key in draft.promised):
+        used.add(kinds.CLAIM)
     mode: rbac.Mode = "trainer" if TRAIN_JOB in used else "jobset"
     return [p for p in rbac.job_permissions(mode, queues=WORKLOAD in used) if p.kind in used and not p.helps]
 
@@ -55,22 +61,29 @@ def split_rules(rules: Iterable[Rule]) -> Iterator[Rule]:
             for resource in rule["resources"]:
                 for verb in rule["verbs"]:
                     for name in rule.get("resourceNames") or [""]:
-                        names = {"resourceNames": [name]} if name else {}
-                        yield {"apiGroups": [group], "resources": [resource], "verbs": [verb], **names}
+                        single = {"apiGroups": [group], "resources": [resource], "verbs": [verb]}
+                        if name:
+                            single["resourceNames"] = [name]
+                        yield single
 
 
 def is_covered(wanted: Rule, rules: Iterable[Rule]) -> bool:
     """Return whether rules allow a single rule of `split_rules`."""
-    (group, resource, verb, name), rules = _asked(wanted), list(rules)
-    parts = resource.partition("/")
-    resources = {"*", resource, f"*/{parts[2]}"} if parts[1] else {"*", resource}
-    return any(
-        (not rule.get("resourceNames") or name in rule["resourceNames"])
-        and {verb, "*"} & set(rule.get("verbs") or ())
-        and {group, "*"} & set(rule.get("apiGroups") or ())
-        and resources & set(rule.get("resources") or ())
-        for rule in rules
-    )
+    group, resource, verb, name = _asked(wanted)
+    resources = {"*", resource}
+    _, slash, subresource = resource.partition("/")
+    if slash:
+        resources.add(f"*/{subresource}")
+    for rule in rules:
+        matches_name = not rule.get("resourceNames") or name in rule["resourceNames"]
+        if (
+            matches_name
+            and {verb, "*"} & set(rule.get("verbs") or ())
+            and {group, "*"} & set(rule.get("apiGroups") or ())
+            and resources & set(rule.get("resources") or ())
+        ):
+            return True
+    return False
 
 
 def _asked(rule: Rule) -> tuple[str, str, str, str]:
@@ -82,7 +95,9 @@ def _words(rules: Iterable[Rule]) -> Iterator[str]:
     """Yield rules as text, for example "create, patch jobsets.jobset.x-k8s.io"."""
     verbs: dict[str, list[str]] = {}
     for group, resource, verb, name in map(_asked, rules):
-        of = f"{resource}.{group}" if group else resource
+        of = resource
+        if group:
+            of = f"{resource}.{group}"
         verbs.setdefault(f"{of} {name}".strip(), []).append(verb)
     for resource, found in verbs.items():
         yield f"{', '.join(dict.fromkeys(found))} {resource}"

@@ -58,17 +58,25 @@ def judge(facts: Facts, objects: Objects, namespace: str) -> tuple[list[Problem]
 
 def _levels(namespace: Document | bool) -> Mapping[str, str] | None:
     """Return the levels of a namespace's labels by mode, except the one that admits everything; None if it cannot be read."""
+    if namespace is False:
+        return {}
     if not isinstance(namespace, dict):
-        return {} if namespace is False else None
+        return None
     labels = section(namespace, "metadata", "labels")
-    levels = {mode: text(labels.get(f"{LABEL}{mode}")) for mode in ("enforce", "warn")}
-    return {mode: level for mode, level in levels.items() if level not in ("", "privileged")}
+    levels: dict[str, str] = {}
+    for mode in ("enforce", "warn"):
+        level = text(labels.get(f"{LABEL}{mode}"))
+        if level not in ("", "privileged"):
+            levels[mode] = level
+    return levels
 
 
 def _pods(objects: Objects) -> Iterator[tuple[str, Document]]:
     """Yield path and spec of the Pods that are completely known."""
     for key, document in objects.items():
-        for job in jobs_of(document) if key.startswith("JobSet/") else ():
+        if not key.startswith("JobSet/"):
+            continue
+        for job in jobs_of(document):
             if job.pod.spec and first_unknown(job.pod.spec) is None:
                 yield f"{key}.{job.pod.at}", job.pod.spec
 
@@ -99,7 +107,9 @@ def _ask(facts: Facts, spec: Document, namespace: str) -> dryrun.Answer:
     tried = {**without(spec, *_NO_MATTER), "automountServiceAccountToken": False}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": tried}
     heard: list[str] = []
-    hint = _OWN if not [*pod_security.violations(spec)] else _HINT
+    hint = _HINT
+    if not [*pod_security.violations(spec)]:
+        hint = _OWN
     try:
         facts.client.within(dryrun.PATIENCE).create(kinds.POD, pod, dry_run=True, warnings=heard)
     except ApiError as error:

@@ -69,9 +69,13 @@ class Permission:
     @property
     def rule(self) -> Document:
         """The permission as a PolicyRule."""
-        resource = f"{self.kind.plural}/{self.subresource}" if self.subresource else self.kind.plural
-        names = {"resourceNames": list(self.names)} if self.names else {}
-        return {"apiGroups": [self.kind.group], "resources": [resource], **names, "verbs": list(self.verbs)}
+        resource = self.kind.plural
+        if self.subresource:
+            resource = f"{resource}/{self.subresource}"
+        rule = {"apiGroups": [self.kind.group], "resources": [resource]}
+        if self.names:
+            rule["resourceNames"] = list(self.names)
+        return {**rule, "verbs": list(self.verbs)}
 
 
 def job_permissions(mode: Mode = "jobset", *, queues: bool = True) -> list[Permission]:
@@ -81,7 +85,10 @@ def job_permissions(mode: Mode = "jobset", *, queues: bool = True) -> list[Permi
         mode: `jobset`, or `trainer` for jobs that Trainer's controller renders.
         queues: Whether Kueue admits the jobs.
     """
-    table = [*_TABLE, *(_TRAINER if mode == "trainer" else _JOBSET), *(_QUEUES if queues else ())]
+    table = [*_TABLE]
+    table += _TRAINER if mode == "trainer" else _JOBSET
+    if queues:
+        table += _QUEUES
     return sorted(table, key=lambda permission: permission.everywhere)
 
 
@@ -237,9 +244,12 @@ class Subject:
     def binding(self) -> str:
         """The name of its bindings, unique for the subject: applying the bindings of one subject never changes those of
         another."""
-        name = f"{self.namespace}:{self.name}" if self.namespace else self.name
-        allowed = name.replace("/", "-").replace("%", "-")
-        distinct = allowed if allowed == name else f"{allowed}-{short_digest(name, 6)}"
+        name = self.name
+        if self.namespace:
+            name = f"{self.namespace}:{name}"
+        distinct = name.replace("/", "-").replace("%", "-")
+        if distinct != name:
+            distinct = f"{distinct}-{short_digest(name, 6)}"
         return f"{NAME}-{self.kind.lower()}-{distinct}"
 
 

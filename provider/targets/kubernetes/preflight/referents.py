@@ -52,6 +52,11 @@ def referents(objects: Objects, promised: Iterable[str] = ()) -> list[Referent]:
     return list(found.values())
 
 
+def secret_keys(names: Iterable[str]) -> list[str]:
+    """Return "Kind/name" of the Secrets of these names."""
+    return [f"{kinds.SECRET.kind}/{name}" for name in names]
+
+
 def queue_name(objects: Objects) -> str:
     """Return the LocalQueue of a job; empty if it has none."""
     return next((text(labels_of(document).get(QUEUE)) for document in objects.values()), "")
@@ -73,7 +78,9 @@ def _of(document: Document, key: str) -> Iterator[Referent]:
 
 def _train_job(spec: Document, where: str) -> Iterator[Referent]:
     ref = section(spec, "runtimeRef")
-    runtime = TRAINING_RUNTIME if ref.get("kind") == "TrainingRuntime" else CLUSTER_RUNTIME
+    runtime = CLUSTER_RUNTIME
+    if ref.get("kind") == "TrainingRuntime":
+        runtime = TRAINING_RUNTIME
     yield from _named(runtime, ref.get("name"), f"{where}.runtimeRef.name")
     yield from _environment(section(spec, "trainer"), f"{where}.trainer")
     for part in ("dataset", "model"):

@@ -28,8 +28,12 @@ _HINT = "is it installed and running? Without it the job's pods stay Pending, an
 def scheduler_problems(facts: Facts, objects: Objects) -> list[Problem]:
     """Return one problem for each scheduler that certainly does not run."""
     found = dict(reversed([*_named(objects)]))
-    reasons = {where: _why_not(facts, name) for name, where in found.items()}
-    return [Problem(where, why, _HINT) for where, why in reasons.items() if why]
+    problems: list[Problem] = []
+    for name, where in found.items():
+        why = _why_not(facts, name)
+        if why:
+            problems.append(Problem(where, why, _HINT))
+    return problems
 
 
 def _named(objects: Objects) -> Iterator[tuple[str, str]]:

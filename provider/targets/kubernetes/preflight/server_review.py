@@ -41,7 +41,7 @@ from pulumi_trainer.provider.targets.kubernetes.preflight import (
     schedulers,
     versions,
 )
-from pulumi_trainer.provider.targets.kubernetes.preflight.referents import Referent, queue_name, referents
+from pulumi_trainer.provider.targets.kubernetes.preflight.referents import Referent, queue_name, referents, secret_keys
 from pulumi_trainer.provider.targets.kubernetes.queues import queue_snapshot
 from pulumi_trainer.provider.targets.kubernetes.storage import claims
 
@@ -74,14 +74,14 @@ def review(
         queued: Whether the job waits in its queue.
     """
     if record is not None and record.digest == draft.digest and not absent:
-        unreached = multikueue.refusals(draft, client.workers) if unfinished else []
-        return unreached, _queue_warnings(client, draft) if queued else []
+        return _reviewed_unchanged(client, draft, unfinished=unfinished, queued=queued)
     facts = Facts.of(client, PATIENCE)
     namespace = text(draft.namespace)
     try:
         refusals, warnings = _reviewed(facts, draft, namespace, record)
         lacking = [*_lacking_products(facts, draft), *_lacking(facts, draft, namespace)]
-        lacking += _refused_pods(facts, draft, namespace) if namespace else ()
+        if namespace:
+            lacking += _refused_pods(facts, draft, namespace)
     except TargetFault as fault:
         return multikueue.refusals(draft, client.workers), [unreachable_warning(fault)]
     doubts = list(multikueue.warnings(draft, client.workers))
@@ -90,12 +90,24 @@ def review(
             found, uncertain = _lacking_in_worker(worker, name, draft, namespace)
             lacking += found
             doubts += uncertain
-    if unfinished and not draft.interrupts:
-        warnings += [p for _, p in lacking]
-    else:
-        refusals += [p for certain, p in lacking if certain]
-        warnings += [p for certain, p in lacking if not certain]
+    only_changed_in_place = unfinished and not draft.interrupts
+    for certain, problem in lacking:
+        if certain and not only_changed_in_place:
+            refusals.append(problem)
+        else:
+            warnings.append(problem)
     return [*multikueue.refusals(draft, client.workers), *refusals], [*doubts, *warnings]
+
+
+def _reviewed_unchanged(client: Client, draft: Draft, *, unfinished: bool, queued: bool) -> Found:
+    """Return what worker clusters of an unchanged job lack, and warnings about its queue."""
+    refusals: list[Problem] = []
+    warnings: list[Problem] = []
+    if unfinished:
+        refusals = multikueue.refusals(draft, client.workers)
+    if queued:
+        warnings = _queue_warnings(client, draft)
+    return refusals, warnings
 
 
 def _lacking_in_worker(worker: Client, name: str, draft: Draft, namespace: str) -> tuple[list[Lack], list[Problem]]:
@@ -143,7 +155,10 @@ def _claimed_elsewhere(facts: Facts, objects: Objects, namespace: str) -> Iterat
     jobsets = [document for key, document in objects.items() if key.startswith("JobSet/")]
     for name in sorted(set(chain.from_iterable(map(claims.policy_claims, jobsets)))):
         found = facts.find(kinds.CLAIM, namespace, name)
-        if isinstance(found, Mapping) and (owner := claims.written_owner(found)):
+        if not isinstance(found, Mapping):
+            continue
+        owner = claims.written_owner(found)
+        if owner:
             why = f"exists and belongs to {claims.owner_of(found)} ({owner})"
             yield Problem(
                 f"volume {namespace}/{name}", why, "rename the template of volumeClaimPolicies, or the TrainJob"
@@ -155,7 +170,10 @@ def _record_taken(facts: Facts, namespace: str, name: str) -> Iterator[Problem]:
     if facts.named(kinds.CONFIG_MAP, namespace, name) is None:
         return
     found = facts.find(kinds.CONFIG_MAP, namespace, name)
-    if isinstance(found, Mapping) and not (record := Record.of(dict(found))).is_record:
+    if not isinstance(found, Mapping):
+        return
+    record = Record.of(dict(found))
+    if not record.is_record:
         yield record.foreign_problem(f"{namespace}/{name}")
 
 
@@ -165,7 +183,8 @@ def _no_namespace(namespace: str) -> Problem:
 
 def _lacking_products(facts: Facts, draft: Draft) -> Iterator[Lack]:
     certain = ANYTHING not in draft.awaited
-    yield from ((certain, problem) for problem in versions.absent_products(draft.objects, facts.served()))
+    for problem in versions.absent_products(draft.objects, facts.served()):
+        yield certain, problem
 
 
 def _lacking(facts: Facts, draft: Draft, namespace: str) -> Iterator[Lack]:
@@ -186,8 +205,7 @@ def _is_made(draft: Draft, kind: Kind, name: str) -> bool:
 
 
 def _referents(draft: Draft) -> list[Referent]:
-    own = (f"{kinds.SECRET.kind}/{name}" for name in draft.secrets)
-    return referents({**draft.made, **draft.objects}, [*draft.promised, *own])
+    return referents({**draft.made, **draft.objects}, [*draft.promised, *secret_keys(draft.secrets)])
 
 
 def _reviewed(facts: Facts, draft: Draft, namespace: str, record: Record | None) -> Found:
@@ -206,11 +224,13 @@ def _reviewed(facts: Facts, draft: Draft, namespace: str, record: Record | None)
         refusals += forbidden
         warnings += _doubts(facts, _referents(draft), namespace)
         if not forbidden:
-            names = [*objects, *(f"{kinds.SECRET.kind}/{name}" for name in draft.secrets)]
+            names = [*objects, *secret_keys(draft.secrets)]
             strange = dict(_strange(facts, dict.fromkeys(names), draft, namespace))
             refusals += strange.values()
-            valid = [key for key in objects if not described[key] and key not in strange]
-            sound = {key: _placed(objects[key], namespace) for key in valid}
+            sound: dict[str, dict[str, Any]] = {}
+            for key, document in objects.items():
+                if not described[key] and key not in strange:
+                    sound[key] = _placed(document, namespace)
             refused, noted = _tried(facts, sound, draft, record)
             refusals += refused
             warnings += noted
@@ -227,7 +247,8 @@ def _refused_pods(facts: Facts, draft: Draft, namespace: str) -> Iterator[Lack]:
     certain = not any(made == ANYTHING or made.startswith(f"{kinds.LIMIT_RANGE.kind}/") for made in draft.awaited)
     known = queue_snapshot.read_limits(facts, namespace)
     for key, jobset in _jobsets(draft, namespace):
-        yield from ((certain, problem.below(key)) for problem in namespace_limits.pod_refusals(jobset, known))
+        for problem in namespace_limits.pod_refusals(jobset, known):
+            yield certain, problem.below(key)
 
 
 def _quotas_in_use(facts: Facts, draft: Draft, namespace: str) -> Iterator[Problem]:
@@ -237,8 +258,9 @@ def _quotas_in_use(facts: Facts, draft: Draft, namespace: str) -> Iterator[Probl
         if queue_name({key: jobset}):
             continue
         never = {(each.quota, each.resource) for each in namespace_limits.exceeded_quotas(jobset, known)}
-        short = namespace_limits.exceeded_quotas(jobset, known, used=True)
-        yield from (_quota_in_use(each, namespace) for each in short if (each.quota, each.resource) not in never)
+        for each in namespace_limits.exceeded_quotas(jobset, known, used=True):
+            if (each.quota, each.resource) not in never:
+                yield _quota_in_use(each, namespace)
 
 
 def _jobsets(draft: Draft, namespace: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -275,13 +297,19 @@ def _is_served(kind: Kind, served: Mapping[str, Collection[str]]) -> bool:
 def _gone(facts: Facts, named: Iterable[Referent], namespace: str, find: Find) -> Iterator[Referent]:
     """Yield what certainly does not exist; objects that the credentials may not read are not checked."""
     served = facts.served()
-    yield from (r for r in named if _is_served(r.kind, served) and find(r.kind, namespace, r.name) is False)
+    for each in named:
+        if _is_served(each.kind, served) and find(each.kind, namespace, each.name) is False:
+            yield each
 
 
 def _not_there(referent: Referent, namespace: str) -> Problem:
     kind = referent.kind
-    where = f" in namespace {namespace}" if kind.namespaced else ""
-    hint = _CREATE if referent.needed else "without it only public images can be pulled"
+    where = ""
+    if kind.namespaced:
+        where = f" in namespace {namespace}"
+    hint = _CREATE
+    if not referent.needed:
+        hint = "without it only public images can be pulled"
     if kind == LOCAL_QUEUE:
         hint = "set trainer:namespace to the namespace of that queue, or create it (depends_on)"
     return Problem(referent.where, f"{kind.kind} {referent.name} does not exist{where}", hint)
@@ -290,7 +318,8 @@ def _not_there(referent: Referent, namespace: str) -> Problem:
 def _doubts(facts: Facts, named: Collection[Referent], namespace: str) -> Iterator[Problem]:
     """Yield warnings about missing objects that a job is created without, and may never run without."""
     optional = [each for each in named if not each.needed]
-    yield from (_not_there(each, namespace) for each in _gone(facts, optional, namespace, facts.find))
+    for each in _gone(facts, optional, namespace, facts.find):
+        yield _not_there(each, namespace)
     for each in named:
         if each.kind == LOCAL_QUEUE and _is_served(each.kind, facts.served()):
             yield from _inactive(facts.find(each.kind, namespace, each.name), each)
@@ -320,8 +349,9 @@ def _queue_warnings(client: Client, draft: Draft) -> list[Problem]:
 
 def _inactive(found: Any, referent: Referent) -> Iterator[Problem]:
     """Yield why a LocalQueue admits no jobs now; it may admit them later."""
-    conditions = (found.get("status") or {}).get("conditions") or [] if isinstance(found, Mapping) else []
-    for condition in conditions:
+    if not isinstance(found, Mapping):
+        return
+    for condition in (found.get("status") or {}).get("conditions") or []:
         if condition.get("type") == "Active" and condition.get("status") == "False":
             reason = dryrun.brief(f"{condition.get('message')} ({condition.get('reason')})")
             yield Problem(referent.where, f"LocalQueue {referent.name} admits no jobs now: {reason}")
@@ -384,7 +414,10 @@ def _answer(facts: Facts, kind: Kind, document: dict[str, Any], name: str, *, ta
 def _tried_now(facts: Facts, kind: Kind, document: dict[str, Any], shape: Any, *, taken: bool) -> dryrun.Answer:
     try:
         client = facts.client.within(dryrun.PATIENCE)
-        answer = dryrun.dry_run(client, kind, dryrun.renamed(document) if taken else document, unmanaged_problems)
+        tried = document
+        if taken:
+            tried = dryrun.renamed(document)
+        answer = dryrun.dry_run(client, kind, tried, unmanaged_problems)
         if not taken and (answer.exists or answer.refusals):
             answer = _live(client, kind, document) or answer
     except TargetFault as fault:

@@ -80,14 +80,17 @@ def _unserved(objects: Objects, served: Served) -> Iterator[tuple[Problem, bool]
         kind = known_kind(document)
         if kind is not None and kind.group:
             needed[kind.group] = key, kind
-    if asked := queue_name(objects):
+    asked = queue_name(objects)
+    if asked:
         needed[LOCAL_QUEUE.group] = f"queue {asked}", LOCAL_QUEUE
     for group, (where, kind) in needed.items():
         product, version = PRODUCTS.get(group), kind.api_version.rpartition("/")[2]
         versions = served.get(group, ())
         if product is None or version in versions:
             continue
-        install = f"install {product.name}" + (f" {product.since} or newer ({product.why})" if product.since else "")
+        install = f"install {product.name}"
+        if product.since:
+            install += f" {product.since} or newer ({product.why})"
         if versions:
             why = f"the cluster serves {group} in {', '.join(versions)}, but not in {version}"
             yield Problem(where, why, install), True
@@ -112,7 +115,8 @@ def upgrade_hint(kind: Kind, path: str) -> str:
     names = re.findall(r"[A-Za-z]+", path)
     if product is None:
         return ""
-    release = next((product.fields[name] for name in reversed(names) if name in product.fields), "")
-    upgrade = f"{product.name} {release} introduced it: upgrade {product.name} in the cluster" if release else ""
-    newer = f"a newer {product.name} may have it: upgrade {product.name} in the cluster, or leave the field out"
-    return upgrade or newer
+    for name in reversed(names):
+        if name in product.fields:
+            release = product.fields[name]
+            return f"{product.name} {release} introduced it: upgrade {product.name} in the cluster"
+    return f"a newer {product.name} may have it: upgrade {product.name} in the cluster, or leave the field out"

@@ -54,9 +54,10 @@ class Holder:
         if self.amounts is None:
             return f"{self.where} ({self.owner}) waits"
         amounts = ", ".join(f"{amount} {resource}" for resource, amount in self.amounts.items())
-        return f"{self.where} ({self.owner}) holds {amounts or 'nothing'}" + (
-            f" since {self.since}" if self.since else ""
-        )
+        shown = f"{self.where} ({self.owner}) holds {amounts or 'nothing'}"
+        if self.since:
+            shown += f" since {self.since}"
+        return shown
 
 
 def list_work(client: Client, name: str, version: str) -> list[Work]:
@@ -104,7 +105,8 @@ def release(
         return []
     where = kind.where("", name)
     if not drain:
-        if left := _emptied(client, name, version, SETTLING, waiting=True):
+        left = _emptied(client, name, version, SETTLING, waiting=True)
+        if left:
             hint = 'end or move these jobs; or give the queue on_delete="drain" and run `pulumi up` before its deletion'
             raise Refused(Problem(where, f"is not deleted because it has jobs: {_shown(left)}", hint))
         return []
@@ -119,8 +121,9 @@ def release(
             found = _own(
                 client, kind, name, marks
             )  # the queue has changed since it was read, and may belong to another stack
-    before = [holder for holder in _holders(client, name, version) if holder.amounts is not None]
-    if left := [h for h in _emptied(client, name, version, seconds, waiting=False) if h.amounts is not None]:
+    before = _with_quota(_holders(client, name, version))
+    left = _emptied(client, name, version, seconds, waiting=False)
+    if left:
         why = f"is not deleted: after {seconds:g} s of {STOPPED}, {_shown(left)}"
         hint = (
             "it stays stopped, so no new jobs start in it; end these jobs and delete it again, or let it admit jobs again:"
@@ -132,7 +135,8 @@ def release(
     names = ", ".join(h.owner for h in before[:_FEW])
     if len(before) > _FEW:
         names += f" and {len(before) - _FEW} more"
-    return [f"{where} was drained: {names} {'is' if len(before) == 1 else 'are'} suspended"]
+    verb = "is" if len(before) == 1 else "are"
+    return [f"{where} was drained: {names} {verb} suspended"]
 
 
 def _own(client: Client, kind: Kind, name: str, marks: Collection[str]) -> Document | None:
@@ -161,11 +165,15 @@ def _owned(
 ) -> tuple[Document | None, list[Problem]]:
     """Return an object, and a problem if it belongs to another stack. marks: Owner marks of this stack; empty for any."""
     found = client.get(kind, namespace, name)
-    owner = (found["metadata"].get("annotations") or {}).get(MADE_BY) if found is not None else None
-    if not marks or owner is None or owner in marks:
+    if found is None or not marks:
+        return found, []
+    owner = (found["metadata"].get("annotations") or {}).get(MADE_BY)
+    if owner is None or owner in marks:
         return found, []
     other = stack_of_mark(owner)
-    whose = NAMESAKE if other in map(stack_of_mark, marks) else f"the stack {other} now"
+    whose = f"the stack {other} now"
+    if other in map(stack_of_mark, marks):
+        whose = NAMESAKE
     hint = "make this stack forget it: pulumi state delete --target-dependents URN (pulumi stack --show-urns)"
     return found, [Problem(kind.where(namespace, name), f"belongs to {whose}, and is left alone", hint)]
 
@@ -178,11 +186,18 @@ def _emptied(client: Client, name: str, version: str, seconds: float, *, waiting
     """
     deadline, (pause, longest) = time.monotonic() + seconds, _POLL
     while True:
-        left = [h for h in _holders(client, name, version) if waiting or h.amounts is not None]
+        left = _holders(client, name, version)
+        if not waiting:
+            left = _with_quota(left)
         if not left or time.monotonic() > deadline:
             return left
         time.sleep(pause)
         pause = min(2 * pause, longest)
+
+
+def _with_quota(holders: Iterable[Holder]) -> list[Holder]:
+    """Return the Workloads that have quota."""
+    return [holder for holder in holders if holder.amounts is not None]
 
 
 def _holders(client: Client, name: str, version: str) -> list[Holder]:
@@ -196,15 +211,18 @@ def _holders(client: Client, name: str, version: str) -> list[Holder]:
         if (conditions.get("Finished") or {}).get("status") == "True":
             return None
         reserved = (conditions.get("QuotaReserved") or {}).get("status") == "True"
-        admission = status.get("admission") or {} if reserved else {}
-        mine = (
-            admission.get("clusterQueue") == name
-            if admission
-            else ((metadata.get("namespace"), spec.get("queueName")) in own and spec.get("active") is not False)
-        )
+        admission: Document = {}
+        if reserved:
+            admission = status.get("admission") or {}
+        if admission:
+            is_in_queue = admission.get("clusterQueue") == name
+        else:
+            waits = spec.get("active") is not False
+            is_in_queue = waits and (metadata.get("namespace"), spec.get("queueName")) in own
+        if not is_in_queue:
+            return None
         since = (conditions.get("QuotaReserved") or {}).get("lastTransitionTime", "")
-        kept = {"metadata": metadata, "admission": admission, "since": since, "queue": spec.get("queueName")}
-        return kept if mine else None
+        return {"metadata": metadata, "admission": admission, "since": since, "queue": spec.get("queueName")}
 
     found, _ = client.list(_at(WORKLOAD, version), keep=keep)
     holders = [*map(_holder, found)]
@@ -212,18 +230,22 @@ def _holders(client: Client, name: str, version: str) -> list[Holder]:
 
 
 def _queue_of(found: Document, name: str) -> Document | None:
-    return found if (found.get("spec") or {}).get("clusterQueue") == name else None
+    if (found.get("spec") or {}).get("clusterQueue") != name:
+        return None
+    return found
 
 
 def _holder(found: Document) -> Holder:
     metadata, admission = found["metadata"], found["admission"]
     owner = next((o for o in metadata.get("ownerReferences") or [] if o.get("controller")), None)
     where = f"{metadata.get('namespace')}/{metadata['name']}"
-    owner_name = f"{owner.get('kind')} {metadata.get('namespace')}/{owner.get('name')}" if owner else where
+    owner_name = where
+    if owner:
+        owner_name = f"{owner.get('kind')} {metadata.get('namespace')}/{owner.get('name')}"
     queue = f"{metadata.get('namespace')}/{found['queue']}"
-    return Holder(
-        where, owner_name, _amounts(admission) if admission else None, found["since"] if admission else "", queue
-    )
+    if not admission:
+        return Holder(where, owner_name, None, "", queue)
+    return Holder(where, owner_name, _amounts(admission), found["since"], queue)
 
 
 def _amounts(admission: Mapping[str, Any]) -> dict[str, str]:
@@ -232,7 +254,9 @@ def _amounts(admission: Mapping[str, Any]) -> dict[str, str]:
     for part in admission.get("podSetAssignments") or []:
         for resource, amount in (part.get("resourceUsage") or {}).items():
             read = Quantity.parse(str(amount))
-            found[resource] = found[resource] + read if resource in found else read
+            if resource in found:
+                read = found[resource] + read
+            found[resource] = read
     extended = {r: q for r, q in found.items() if "/" in r}
     return {r: str(q) for r, q in (extended or found).items()}
 
@@ -253,7 +277,8 @@ def _bare(kind: Kind, found: Document) -> Document:
 
 def _stopped_by_us(found: Document) -> bool:
     managers = found["metadata"].get("managedFields") or []
-    return any(
-        m.get("manager") == FIELD_MANAGER and m.get("operation") == "Apply" and "f:spec" in (m.get("fieldsV1") or {})
-        for m in managers
-    )
+    for entry in managers:
+        is_apply = entry.get("manager") == FIELD_MANAGER and entry.get("operation") == "Apply"
+        if is_apply and "f:spec" in (entry.get("fieldsV1") or {}):
+            return True
+    return False

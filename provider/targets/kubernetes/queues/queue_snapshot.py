@@ -48,12 +48,18 @@ def read_queues(client: Client, namespace: str = "", queue: str = "") -> Queues:
         TargetFault: The cluster cannot be read.
     """
     facts = Facts.of(client, PATIENCE)
-    there = _once(facts, "queues", lambda: _listed(facts, LISTED)) if queue or not namespace else None
+    there: Queues | None = None
+    if queue or not namespace:
+        there = _once(facts, "queues", lambda: _listed(facts, LISTED))
     if not namespace:
         return there or Queues()
     below = _once(facts, f"limits of {namespace}", lambda: _limits(facts, namespace, there))
-    local = facts.find(LOCAL_QUEUE, namespace, queue) if queue else None
-    return Queues(({**local},), below=below) if isinstance(local, Mapping) else below
+    if not queue:
+        return below
+    local = facts.find(LOCAL_QUEUE, namespace, queue)
+    if not isinstance(local, Mapping):
+        return below
+    return Queues(({**local},), below=below)
 
 
 def _once(facts: Facts, what: str, read: Callable[[], Queues]) -> Queues:
@@ -82,15 +88,18 @@ def _limits(facts: Facts, namespace: str, queues: Queues | None) -> Queues:
     """Return the limits of a namespace with its labels and the nodes, over the queues of the cluster."""
     below = queues or _listed(facts, (kinds.NODE,))
     own = facts.find(kinds.NAMESPACE, "", namespace)
-    labels = ({"apiVersion": "v1", "kind": "Namespace", **own},) if isinstance(own, Mapping) else ()
-    return Queues((*read_limits(facts, namespace).documents, *labels), below=below)
+    found = [*read_limits(facts, namespace).documents]
+    if isinstance(own, Mapping):
+        found.append({"apiVersion": "v1", "kind": "Namespace", **own})
+    return Queues(tuple(found), below=below)
 
 
 def _listed(facts: Facts, listed_kinds: Iterable[Kind]) -> Queues:
     found: list[Document] = []
     whole = set()
     for kind in listed_kinds:
-        if (listed := list_as_served(facts, kind)) is not None:
+        listed = list_as_served(facts, kind)
+        if listed is not None:
             found += ({"apiVersion": kind.api_version, "kind": kind.kind, **document} for document in listed)
             whole.add(kind.kind)
     return Queues(tuple(found), frozenset(whole))

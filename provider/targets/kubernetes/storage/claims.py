@@ -74,7 +74,8 @@ def create(
             _await_gone(client, namespace, name, found["metadata"]["uid"])
             continue
         if found is None:
-            if missing := classes.missing(client, _where(namespace, name), str(claim.get("storageClass") or "")):
+            missing = classes.missing(client, _where(namespace, name), str(claim.get("storageClass") or ""))
+            if missing:
                 raise TargetFault(missing)  # the claim would stay Pending
             try:
                 return _outputs(client.create(kinds.CLAIM, wanted))
@@ -83,7 +84,8 @@ def create(
                     raise
                 continue
         _check_owner(found, owner, sweep)
-        if differing := _immutable(found, wanted):
+        differing = _immutable(found, wanted)
+        if differing:
             why = f"exists, but {' and '.join(differing)} cannot change"
             raise Conflict(Problem(_where(namespace, name), why, _ANEW.format(namespace=namespace, name=name)))
         change = {"metadata": {k: wanted["metadata"][k] for k in ("labels", "annotations")}}
@@ -127,8 +129,12 @@ def update(client: Client, namespace: str, name: str, generation: str, claim: Ma
         Conflict: The claim has another generation.
         TargetFault: The claim is gone, or its class does not allow the new size.
     """
-    size = {"spec": {"resources": {"requests": {"storage": claim["size"]}}}} if claim.get("size") else {}
-    kept = {owner_labels.RETAIN: "true" if claim.get("retain") else None}
+    size: Document = {}
+    if claim.get("size"):
+        size = {"spec": {"resources": {"requests": {"storage": claim["size"]}}}}
+    kept: dict[str, str | None] = {owner_labels.RETAIN: None}
+    if claim.get("retain"):
+        kept[owner_labels.RETAIN] = "true"
     while True:
         found = client.get(kinds.CLAIM, namespace, name)
         if found is None:
@@ -177,7 +183,9 @@ def read(client: Client, namespace: str, name: str) -> tuple[dict[str, str], Own
 def describe(client: Client, namespace: str, name: str) -> str:
     """Return size and age of a claim; empty if it was never bound, so that it has no data. No API shows the data itself."""
     found = client.get(kinds.CLAIM, namespace, name)
-    return "" if found is None else _description(found)
+    if found is None:
+        return ""
+    return _description(found)
 
 
 def _description(claim: Document) -> str:
@@ -201,7 +209,9 @@ def output(client: Client, namespace: str, uri: str) -> Output | None:
         uri: URI of the output, as `output_path` returns it.
     """
     name = uri.removeprefix(path("")).partition("/")[0]
-    found = client.get(kinds.CLAIM, namespace, name) if name else None
+    if not name:
+        return None
+    found = client.get(kinds.CLAIM, namespace, name)
     if found is None:
         return None
     with suppress(ValueError):
@@ -229,7 +239,10 @@ def delete(client: Client, namespace: str, name: str, generation: str) -> Owner 
         return _annotation(found, GENERATION) == generation
 
     deadline = time.monotonic() + GONE_SECONDS
-    while (found := client.get(kinds.CLAIM, namespace, name)) is not None and mine(found):
+    while True:
+        found = client.get(kinds.CLAIM, namespace, name)
+        if found is None or not mine(found):
+            break
         jobsets = _unfinished(client, namespace, name)
         others = _others(client, namespace, name, jobsets)
         if others and time.monotonic() < deadline and not _others(client, namespace, name, None):
@@ -282,7 +295,9 @@ def list_claims(client: Client, namespace: str, name: str = "") -> dict[Place, D
         }
         return {"metadata": {**{k: meta.get(k) for k in ("namespace", "name", "deletionTimestamp")}, **marks}}
 
-    fields = f"metadata.name={name}" if name else ""
+    fields = ""
+    if name:
+        fields = f"metadata.name={name}"
     found, _ = client.list(kinds.CLAIM, namespace, fields=fields, keep=keep, whole=False)
     return {(each["metadata"]["namespace"], each["metadata"]["name"]): each for each in found}
 
@@ -295,11 +310,14 @@ def loss_of(there: Mapping[Place, Document], place: Place, owner: Owner | None =
         place: Namespace and name of the claim.
         owner: The owner who created it; None if not known.
     """
-    if (found := there.get(place)) is None:
+    found = there.get(place)
+    if found is None:
         return Loss.GONE
     if owner is not None and not is_owned_by(found, owner):
         return Loss.TAKEN
-    return Loss.LEAVING if found["metadata"]["deletionTimestamp"] else Loss.NONE
+    if found["metadata"]["deletionTimestamp"]:
+        return Loss.LEAVING
+    return Loss.NONE
 
 
 def is_owned_by(found: Mapping[str, Any], owner: Owner) -> bool:
@@ -332,7 +350,8 @@ def sweep(client: Client, namespace: str, label: str, note: Callable[[str], None
             left = client.delete_if(kinds.CLAIM, place, name, lambda found: owner_of(found).stack == label)
             if left is None or owner_of(left).stack == label:
                 swept.append(f"{place}/{name}")
-                if description := _description(claim):
+                description = _description(claim)
+                if description:
                     note(f"volume {place}/{name} is deleted with what is in it: {description}")
     return swept
 
@@ -387,7 +406,9 @@ def _document(namespace: str, name: str, owner: str, sweep: str, claim: Mapping[
     }
     if claim.get("storageClass"):
         spec["storageClassName"] = claim["storageClass"]
-    labels = {owner_labels.MANAGED_BY: FIELD_MANAGER, **({owner_labels.STACK: sweep} if sweep else {})}
+    labels = {owner_labels.MANAGED_BY: FIELD_MANAGER}
+    if sweep:
+        labels[owner_labels.STACK] = sweep
     metadata = {"name": name, "namespace": namespace, "labels": labels, "annotations": annotations}
     return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
 
@@ -414,18 +435,17 @@ def ownership_problems(found: Document, owner: str) -> list[Problem]:
     theirs = _annotation(found, owner_labels.OWNER)
     if theirs == owner:
         return []
-    why = (
-        f"exists and belongs to {owner_of(found)} ({theirs})"
-        if theirs
-        else "exists and was not created by this program"
-    )
+    why = "exists and was not created by this program"
+    if theirs:
+        why = f"exists and belongs to {owner_of(found)} ({theirs})"
     where = _where(found["metadata"]["namespace"], found["metadata"]["name"])
     return [Problem(where, why, "give the TrainJob another name; deleting the claim deletes its content")]
 
 
 def _check_owner(found: Document, owner: str, sweep: str) -> None:
     """Raise Conflict if a claim belongs to another owner. A retained claim belongs to any later stack of the same name."""
-    if problems := ownership_problems(found, owner):
+    problems = ownership_problems(found, owner)
+    if problems:
         raise Conflict(*problems)
     namespace, name = found["metadata"]["namespace"], found["metadata"]["name"]
     stack = (found["metadata"].get("labels") or {}).get(owner_labels.STACK)
@@ -438,7 +458,8 @@ def _check_owner(found: Document, owner: str, sweep: str) -> None:
 def _users(client: Client, namespace: str, name: str) -> Iterator[str]:
     """Yield the unfinished JobSets, suspended ones too, and the other unfinished pods that mount the claim."""
     jobsets = _unfinished(client, namespace, name)
-    yield from (f"JobSet {namespace}/{job['name']}" for job in jobsets)
+    for job in jobsets:
+        yield f"JobSet {namespace}/{job['name']}"
     yield from _others(client, namespace, name, jobsets)
 
 
@@ -461,7 +482,9 @@ def _unfinished(client: Client, namespace: str, name: str) -> list[dict[str, str
 
 def _others(client: Client, namespace: str, name: str, jobsets: Sequence[Mapping[str, str]] | None) -> list[str]:
     """Return the unfinished pods that mount a claim and do not belong to these JobSets; None: to any JobSet."""
-    beside = None if jobsets is None else {job["name"] for job in jobsets}
+    beside: set[str] | None = None
+    if jobsets is not None:
+        beside = {job["name"] for job in jobsets}
     return _mounting(client, namespace, name, finished=False, beside=beside)
 
 
@@ -478,9 +501,12 @@ def _mounting(
     def pod(found: Document) -> Document | None:
         ended = (found.get("status") or {}).get("phase") in ("Succeeded", "Failed")
         jobset = (found["metadata"].get("labels") or {}).get(JOBSET_NAME)
-        theirs = jobset is not None if beside is None else jobset in beside
+        does_not_count = jobset in beside if beside is not None else jobset is not None
         mounts = name in _claims(Pod(found.get("spec") or {})).values()
-        return found["metadata"] if ended == finished and mounts and not theirs else None
+        if ended != finished or not mounts or does_not_count:
+            return None
+        metadata: Document = found["metadata"]
+        return metadata
 
     return [f"Pod {namespace}/{found['name']}" for found in client.list(kinds.POD, namespace, keep=pod)[0]]
 
@@ -492,10 +518,15 @@ def _await_gone(client: Client, namespace: str, name: str, uid: str, *, lingerin
         lingering: Whether to return while only pods of finished jobs mount the claim: it is deleted with them.
     """
     deadline = time.monotonic() + GONE_SECONDS
-    while (found := client.get(kinds.CLAIM, namespace, name)) is not None and found["metadata"]["uid"] == uid:
+    while True:
+        found = client.get(kinds.CLAIM, namespace, name)
+        if found is None or found["metadata"]["uid"] != uid:
+            return
         finalizers = found["metadata"].get("finalizers") or []
         late = time.monotonic() > deadline
-        pods = _mounting(client, namespace, name, finished=True) if late or finalizers == [_PROTECTION] else []
+        pods: list[str] = []
+        if late or finalizers == [_PROTECTION]:
+            pods = _mounting(client, namespace, name, finished=True)
         if lingering and finalizers == [_PROTECTION] and pods:
             return
         if late:
@@ -531,8 +562,11 @@ def _at(value: Any, *names: str) -> Any:
 
 def _claims(pod: Pod) -> dict[str, str]:
     """Return volume -> claim."""
-    mounted = [v for v in pod.volumes if v.get("persistentVolumeClaim")]
-    return {v["name"]: v["persistentVolumeClaim"]["claimName"] for v in mounted}
+    found: dict[str, str] = {}
+    for volume in pod.volumes:
+        if volume.get("persistentVolumeClaim"):
+            found[volume["name"]] = volume["persistentVolumeClaim"]["claimName"]
+    return found
 
 
 def _where(namespace: str, name: str) -> str:

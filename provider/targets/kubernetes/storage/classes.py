@@ -65,10 +65,13 @@ def review(client: Client, where: str, storage_class: str, access_mode: str, *, 
         access_mode: The access mode of the claim.
         chosen: Whether the user has set the access mode, and may know more about the class.
     """
-    if (found := _classes(client)) is None:
+    found = _classes(client)
+    if found is None:
         return [], []
-    if storage_class and (missing := _missing(found, where, storage_class)):
-        return [missing], []
+    if storage_class:
+        absent = _missing(found, where, storage_class)
+        if absent:
+            return [absent], []
     name, provisioner = _picked(found, storage_class)
     if not name:
         why = "names no StorageClass, and the cluster has no default one"
@@ -85,13 +88,19 @@ def review(client: Client, where: str, storage_class: str, access_mode: str, *, 
     if known.shared:
         hint = f"{hint}; with {known.shared}, set access_mode={MANY!r} yourself"
     problem = Problem(where, why, hint)
-    return ([], [problem]) if known.shared and chosen else ([problem], [])
+    if known.shared and chosen:
+        return [], [problem]
+    return [problem], []
 
 
 def missing(client: Client, where: str, storage_class: str) -> Problem | None:
     """Return the problem that the cluster does not have a class; None if it does, or if classes may not be listed."""
-    found = _classes(client) if storage_class else None
-    return None if found is None else _missing(found, where, storage_class)
+    if not storage_class:
+        return None
+    found = _classes(client)
+    if found is None:
+        return None
+    return _missing(found, where, storage_class)
 
 
 def _classes(client: Client) -> list[dict[str, Any]] | None:
@@ -117,8 +126,12 @@ def _names(classes: Sequence[Mapping[str, Any]]) -> str:
 def _picked(classes: Sequence[Mapping[str, Any]], wanted: str) -> tuple[str, str]:
     """Return name and provisioner of the class that a claim gets; empty strings if none."""
     for found in classes:
-        annotations = found["metadata"].get("annotations") or {}
-        if _name(found) == wanted if wanted else annotations.get(_DEFAULT) == "true":
+        if wanted:
+            is_picked = _name(found) == wanted
+        else:
+            annotations = found["metadata"].get("annotations") or {}
+            is_picked = annotations.get(_DEFAULT) == "true"
+        if is_picked:
             return _name(found), str(found.get("provisioner"))
     return "", ""
 
