@@ -69,10 +69,14 @@ class RuntimeChannel(RuntimeSource, pulumi.ComponentResource):
         if not isinstance(args.force, bool):
             found.append(Problem("force", f"must be True or False, not {shown_value(args.force)}"))
         found = merge_problems(self.misnamed, found)
-        shown = args.release if isinstance(args.release, str) and args.release.isascii() else None
+        shown = None
+        if isinstance(args.release, str) and args.release.isascii():
+            shown = args.release
         super().__init__("trainer:index:RuntimeChannel", args.resource_name, {"release": shown}, args.opts)
-        if self.given is not None and (deprecation := self.given.deprecated.get(self.given.release)):
-            messages.warn(f"{self.where}: {deprecation}", self)
+        if self.given is not None:
+            deprecation = self.given.deprecated.get(self.given.release)
+            if deprecation:
+                messages.warn(f"{self.where}: {deprecation}", self)
         self.problems = session.current().spawn(self._review(found, site, force=args.force, target=args.target))
         self.offer: pulumi.Output[dict[str, Any] | None] = pulumi.Output.from_input(self._offered())
         self.register_outputs({})
@@ -91,7 +95,10 @@ class RuntimeChannel(RuntimeSource, pulumi.ComponentResource):
             raise Invalid(Problem("", f"was rejected: fix {self.where} first"))
         own = {"of": f"{pulumi.get_project()}/{pulumi.get_stack()}"}
         loaded = runtime_from_offer(self.given, own, follow, job)
-        return replace(loaded, needs=[self.resource] if self.resource is not None else [])
+        needs: list[pulumi.Resource] = []
+        if self.resource is not None:
+            needs.append(self.resource)
+        return replace(loaded, needs=needs)
 
     async def _review(self, found: list[Problem], site: str, *, force: bool, target: Destination | None) -> bool:
         """Report the problems of the channel; return whether there are any."""
@@ -111,11 +118,13 @@ class RuntimeChannel(RuntimeSource, pulumi.ComponentResource):
     async def _register(self, offer: Offer, force: bool, place: targets.Place, urn: str) -> None:
         document = offer.documents[offer.release]
         target = await session.current().target(place.target)
-        props = {
+        props: dict[str, Any] = {
             "channel": offer.channel, "runtime": offer.runtime, "release": offer.release, "releases": self._known,
             "document": document, "digest": short_digest(document, 12), "component": urn,
-            "target": session.target_input(place.target, target), **({"force": True} if force else {}),
+            "target": session.target_input(place.target, target),
         }  # fmt: skip
+        if force:
+            props["force"] = True
         options = pulumi.ResourceOptions(parent=self, depends_on=[target, *place.needs])
         self.resource = dynamic.Channel(self.pulumi_resource_name, props, options)
 
@@ -129,7 +138,9 @@ class RuntimeChannel(RuntimeSource, pulumi.ComponentResource):
 
 def _offer(channel: str, reference: Any, catalog: RuntimeCatalog | None) -> tuple[Offer, list[str]]:
     """Return the offer of a channel, and all releases of its runtime in the catalogue."""
-    name, _, release = reference.partition("@") if isinstance(reference, str) else ("", "", "")
+    name, release = "", ""
+    if isinstance(reference, str):
+        name, _, release = reference.partition("@")
     if not name or not release:
         raise Invalid(
             Problem("", f"must be name@release, such as torch-distributed@2.3.0, not {shown_value(reference)}")
@@ -141,6 +152,9 @@ def _offer(channel: str, reference: Any, catalog: RuntimeCatalog | None) -> tupl
     drafts = catalog.unlocked()
     known = [number for number in catalog.releases(name) if (name, number) not in drafts]
     documents = {number: catalog.load(name, number) for number in known[-CARRIED:]}
-    deprecations = {number: catalog.deprecation(name, number) for number in known}
-    deprecated = {number: str(deprecation) for number, deprecation in deprecations.items() if deprecation}
+    deprecated = {}
+    for number in known:
+        deprecation = catalog.deprecation(name, number)
+        if deprecation:
+            deprecated[number] = str(deprecation)
     return Offer(channel, name, release, {**documents, release: document}, deprecated), known

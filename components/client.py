@@ -36,9 +36,12 @@ class JobFailed(TrainerError):
     """A job has not succeeded. job: Its last status."""
 
     def __init__(self, job: Job) -> None:
-        reason = f" ({job.reason})" if job.reason else ""
-        detail = f": {job.message}" if job.message else ""
-        super().__init__(Problem(f"{job.namespace}/{job.name}", f"is {job.phase}{reason}{detail}"))
+        why = f"is {job.phase}"
+        if job.reason:
+            why += f" ({job.reason})"
+        if job.message:
+            why += f": {job.message}"
+        super().__init__(Problem(f"{job.namespace}/{job.name}", why))
         self.job = job
 
 
@@ -178,7 +181,9 @@ class Jobs:
         if until not in ("running", "finished"):
             raise Invalid(Problem("until", f"must be 'running' or 'finished', not {until!r}"))
         found = self._find(name)
-        deadline = time.monotonic() + timeout if timeout is not None else float("inf")
+        deadline = float("inf")
+        if timeout is not None:
+            deadline = time.monotonic() + timeout
         job: Job | None = None
         while True:
             try:
@@ -194,7 +199,9 @@ class Jobs:
                 return _job(commands.with_progress([state])[0])
             left = deadline - time.monotonic()
             if left <= 0:
-                why = f" ({'; '.join(filter(None, (job.reason, job.message)))})" if job.reason or job.message else ""
+                why = ""
+                if job.reason or job.message:
+                    why = f" ({'; '.join(filter(None, (job.reason, job.message)))})"
                 raise TimeoutError(f"{job.namespace}/{job.name} is {job.phase}{why} and not {until} after {timeout} s")
             time.sleep(min(interval, left))
 

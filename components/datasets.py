@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pulumi
 from pulumi_trainer.args import plaintext_secrets, sources
-from pulumi_trainer.args.arguments import nested_problems, shown_value
+from pulumi_trainer.args.arguments import drop_none, nested_problems, shown_value
 from pulumi_trainer.args.json_values import to_whole_number
 from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.args.trainers import image_problems
@@ -85,7 +85,7 @@ class Fetched(FetchedData, Job):
 
     def construct(self, args: FetchedArgs) -> None:
         """Start the job that fetches the data."""
-        given = {k: v for k, v in vars(args).items() if v is not None}
+        given = drop_none(vars(args))
         self._retain, self._image, self.writable = args.retain, args.image, args.writable
         self._wanted = VolumeArgs(**only(given, VolumeArgs.fields))
         own = without(given, *args.shipped)
@@ -122,12 +122,16 @@ class Fetched(FetchedData, Job):
                 resource = await self._resource
                 if resource is not None and not pulumi.runtime.is_dry_run():
                     await self.status.future()
-                found = getattr(self.volumes["volume"], name) if resource is not None else None
+                found = None
+                if resource is not None:
+                    found = getattr(self.volumes["volume"], name)
                 known.set_result(found is None or await found.is_known())
             except BaseException as error:
                 known.set_exception(error)
                 raise
-            return await found.future() if found is not None else None
+            if found is None:
+                return None
+            return await found.future()
 
         return pulumi.Output({self}, value(), known)
 
@@ -153,7 +157,9 @@ class Fetched(FetchedData, Job):
         uri, packed = spec[self.kind]["storageUri"], None
         if job.cluster and is_folder(uri):
             packed = dataset_configmap.pack(uri, read_ignore_patterns(spec[self.kind]))
-        problems = [*self._source_problems(source, resolved, job, image), *(packed.problems if packed else ())]
+        problems = self._source_problems(source, resolved, job, image)
+        if packed:
+            problems += packed.problems
         problems += self._wanted.output_problems(claim)
         result = result.add(StepResult(problems=problems, warnings=source.given_twice()), resolved=resolved)
         if result.problems:
@@ -183,10 +189,13 @@ class Fetched(FetchedData, Job):
             files[f"ConfigMap/{name}"] = packed.config_map(name, place.namespace)
             self._add_files(packed.volume(name), fetch, image)
         runtime = default_runtime(fetch)
-        located = spec if job.cluster else sources.with_absolute_paths(spec)
-        train_job = default_train_job(_fetch_job(job, runtime, located))
-        wanted = {args.hardening for args in self.consumers}
-        restricted = targets.is_restricted("restricted" if "restricted" in wanted else None, destination)
+        if not job.cluster:
+            spec = sources.with_absolute_paths(spec)
+        train_job = default_train_job(_fetch_job(job, runtime, spec))
+        hardening = None
+        if "restricted" in {args.hardening for args in self.consumers}:
+            hardening = "restricted"
+        restricted = targets.is_restricted(hardening, destination)
         rendered = render_job(lambda: render(runtime, train_job, restricted=restricted))
         mounted = StepResult(objects=files, claims={"volume": self.claim})
         return result.add(mounted).add(rendered, made=rendered.made, fills="volume")
@@ -200,15 +209,15 @@ class Fetched(FetchedData, Job):
             found.append(Problem("image", f"must be text, not {shown_value(self._image)}"))
         found += image_problems(self._image)
         if isinstance(source.storage_uri, str):
-            found += [
-                Problem("storage_uri", p.why, p.hint)
-                for p in check_uri(sources.absolute(source.storage_uri), self.kind)
-            ]
+            for problem in check_uri(sources.absolute(source.storage_uri), self.kind):
+                found.append(Problem("storage_uri", problem.why, problem.hint))
         return found
 
     async def _resolve(self, source: sources.DataSource, job: PlacedJob, secret_name: str) -> Resolved:
         """Return the source, the image and the claim with the known values of Outputs."""
-        claim = self._wanted.claim(several=await self._has_several_nodes()) if job.cluster else {}
+        claim: dict[str, Any] = {}
+        if job.cluster:
+            claim = self._wanted.claim(several=await self._has_several_nodes())
         given = {self.kind: source.document(), "image": self._image, "claim": claim}
         resolved = await resolve(given, secret_name)
         return replace(resolved, unknown={**resolved.unknown, **job.place.unknown})
@@ -233,7 +242,9 @@ class Fetched(FetchedData, Job):
                 return True  # the generation server mounts it beside the nodes
             nodes: Any = _nodes(args)
             if isinstance(nodes, pulumi.Output):
-                nodes = to_whole_number(await nodes.future()) if await nodes.is_known() else None
+                if not await nodes.is_known():
+                    return True
+                nodes = to_whole_number(await nodes.future())
             if not isinstance(nodes, int) or nodes > 1:
                 return True
         return False
@@ -247,7 +258,9 @@ class Fetched(FetchedData, Job):
         pod["volumes"].append(volume)
         container["volumeMounts"].append(mount(paths.CODE_VOLUME, paths.CODE_PATH, read_only=True))
         container["command"] = dataset_configmap.COMMAND
-        for args in self.consumers if image is None else ():
+        if image is not None:
+            return
+        for args in self.consumers:
             used, secrets = _image(args)
             if isinstance(used, str):
                 container["image"] = used
@@ -329,9 +342,12 @@ def _nodes(args: TrainJobArgs) -> Any:
     runtime = _runtime(args)
     policy = (runtime.get("spec") or {}).get("mlPolicy") or {}
     trainer = args.trainer
-    own = getattr(getattr(trainer, "config", None), "num_nodes", None) or getattr(trainer, "num_nodes", None)
-    nodes = own if own is not None else policy.get("numNodes", 1)
-    return 2 if "mpi" in policy and nodes == 1 else nodes
+    nodes = getattr(getattr(trainer, "config", None), "num_nodes", None) or getattr(trainer, "num_nodes", None)
+    if nodes is None:
+        nodes = policy.get("numNodes", 1)
+    if "mpi" in policy and nodes == 1:
+        return 2
+    return nodes
 
 
 def _image(args: TrainJobArgs) -> tuple[Any, Any]:
@@ -353,7 +369,9 @@ def _runtime(args: TrainJobArgs) -> dict[str, Any]:
 def _revision(content: Any) -> str:
     if content is None:
         return ""
-    return "unknown" if has_unknown(content) else short_digest(content, VERSION)
+    if has_unknown(content):
+        return "unknown"
+    return short_digest(content, VERSION)
 
 
 def _files(job: PlacedJob, content: Mapping[str, Any], uri: str, ignore: list[str]) -> dict[str, Any]:
@@ -376,11 +394,9 @@ def _files(job: PlacedJob, content: Mapping[str, Any], uri: str, ignore: list[st
         )
     revision = short_digest(content, VERSION)
     try:
-        if any(
-            is_current(sources.absolute(uri), ignore, f)
-            for f in queries.volume_folders(target, job.place.namespace, revision)
-        ):
-            return {}
+        for folder in queries.volume_folders(target, job.place.namespace, revision):
+            if is_current(sources.absolute(uri), ignore, folder):
+                return {}
         return {"files": fingerprint(sources.absolute(uri), ignore)}
     except TrainerError as error:
         found = [Problem("storage_uri", f"{p.where} {p.why}", p.hint) for p in error.problems]

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pulumi
-from pulumi_trainer.args.arguments import python_path
+from pulumi_trainer.args.arguments import as_mapping, python_path
 from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.outputs import restore_outputs
@@ -41,7 +41,9 @@ async def _name_scope(target: Destination | None) -> tuple[str, str] | None:
 def _text(content: Any, unknown: Mapping[str, pulumi.Output[Any]]) -> Any:
     """Return content as JSON; an Output if the content has unknown or secret values."""
     leaf = first_unknown(content)
-    return json.dumps(content) if leaf is None else unknown[leaf.token].apply(str)
+    if leaf is None:
+        return json.dumps(content)
+    return unknown[leaf.token].apply(str)
 
 
 def _known(digest: Any) -> str:
@@ -50,7 +52,10 @@ def _known(digest: Any) -> str:
 
 
 def _outputs(status: JobStatus | None) -> dict[str, Any]:
-    values = {name: of(status) for name, of in OUTPUTS.items()}
+    return _with_value({name: of(status) for name, of in OUTPUTS.items()})
+
+
+def _with_value(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value}
 
 
@@ -58,24 +63,34 @@ OUTPUTS: dict[str, Callable[[JobStatus | None], Any]] = {
     "phase": lambda s: s and s.phase,
     "reason": lambda s: s and s.reason,
     "message": lambda s: s and s.message,
-    "steps": lambda s: s and [{k: v for k, v in vars(step).items() if v} for step in s.steps],
+    "steps": lambda s: s and [_with_value(vars(step)) for step in s.steps],
     "progress": lambda s: s and s.progress and _progress(s.progress),
     "output_path": lambda s: s and s.output,
     "run_inputs": lambda s: s and s.inputs,
-    "seconds": lambda s: s and (round(s.finished - s.started, 1) if s.finished and s.started else None),
+    "seconds": lambda s: s and _seconds(s),
 }
 """Outputs of a job component, from its status; None if the job was rejected."""
 
 
+def _seconds(status: JobStatus) -> float | None:
+    """Return how long a job ran; None if it has not ended."""
+    if not status.finished or not status.started:
+        return None
+    return round(status.finished - status.started, 1)
+
+
 def _progress(given: dict[str, Any]) -> dict[str, Any]:
     """Return Trainer's trainerStatus as `Progress`, with metrics by name. Jobs of earlier versions have the time in seconds."""
-    metrics = [m for m in given.get("metrics") or [] if isinstance(m, Mapping) and "name" in m]
+    metrics: dict[str, str] = {}
+    for each in given.get("metrics") or []:
+        if isinstance(each, Mapping) and "name" in each:
+            metrics[str(each["name"])] = str(each.get("value", ""))
     updated = given.get("lastUpdatedTime", "")
-    return {
-        **given,
-        "metrics": {str(m["name"]): str(m.get("value", "")) for m in metrics},
-        "lastUpdatedTime": timestamp(updated) if isinstance(updated, (int, float)) else str(updated or ""),
-    }
+    if isinstance(updated, (int, float)):
+        updated = timestamp(updated)
+    else:
+        updated = str(updated or "")
+    return {**given, "metrics": metrics, "lastUpdatedTime": updated}
 
 
 class Job(pulumi.ComponentResource):
@@ -117,7 +132,7 @@ class Job(pulumi.ComponentResource):
         self.wait_for = wait_for
         self.to_the_end = wait_for == "complete"
         session.current().named.setdefault(name, []).append(self)
-        self._timeouts = timeouts if isinstance(timeouts, Mapping) else {}
+        self._timeouts = as_mapping(timeouts)
         self._site = site
         self._opts = opts or pulumi.ResourceOptions()
         self.volumes: dict[str, dynamic.Volume] = {}
@@ -217,10 +232,17 @@ class Job(pulumi.ComponentResource):
         """Return a problem for each other job of the program that has the same name at the same target."""
         name, target = self._named
         others = [job for job in session.current().named[name] if job is not self]
-        mine = await _name_scope(target) if others else None
-        same = [job for job in others if mine is not None and await _name_scope(job._named[1]) == mine]
-        hint = "give each job its own name"
-        return [Problem("name", f"{job.where} ({job._site}) has the name {name!r} too", hint) for job in same]
+        if not others:
+            return []
+        scope = await _name_scope(target)
+        if scope is None:
+            return []
+        found = list[Problem]()
+        for job in others:
+            if await _name_scope(job._named[1]) == scope:
+                why = f"{job.where} ({job._site}) has the name {name!r} too"
+                found.append(Problem("name", why, "give each job its own name"))
+        return found
 
     def _object_conflicts(self, plan: Plan) -> list[Problem]:
         """Return a problem if another component of the program creates an object with the name of one of the job's."""
@@ -262,18 +284,10 @@ class Job(pulumi.ComponentResource):
             "runtime": restore_outputs(plan.runtime, unknown),
             "target": connection,
             "component": urn,
-            **({"arguments": _text(plan.arguments, unknown)} if plan.arguments is not None else {}),
-            **({"formerDigest": plan.former_digest} if plan.former_digest else {}),
-            **({"data": plan.data} if plan.data else {}),
-            **({"runInputs": plan.inputs} if plan.inputs else {}),
-            **({"summary": restore_outputs(plan.summary, unknown)} if plan.summary else {}),
-            **({"rerunOn": plan.rerun_on} if plan.rerun_on is not None else {}),
-            **({"withoutCode": _known(plan.without_code)} if plan.without_code else {}),
-            **({"fills": self.volumes[plan.fills].generation} if plan.fills else {}),
-            **({"interrupt": plan.interrupt} if plan.interrupt != "refuse" else {}),
-            **({"adopt": True} if plan.adopt else {}),
-            **({"retain": True} if retained else {}),
+            **self._optional_inputs(plan, unknown),
         }
+        if retained:
+            props["retain"] = True
         if plan.resolved.secrets:
             props["secrets"] = {plan.secret_name: plan.resolved.secrets}
         made = dynamic.JobSet(
@@ -283,6 +297,31 @@ class Job(pulumi.ComponentResource):
         )
         session.current().registered += [made, *self.volumes.values()]
         return made
+
+    def _optional_inputs(self, plan: Plan, unknown: dict[str, pulumi.Output[Any]]) -> dict[str, Any]:
+        """Return the inputs of the JobSet that only some jobs have."""
+        props: dict[str, Any] = {}
+        if plan.arguments is not None:
+            props["arguments"] = _text(plan.arguments, unknown)
+        if plan.former_digest:
+            props["formerDigest"] = plan.former_digest
+        if plan.data:
+            props["data"] = plan.data
+        if plan.inputs:
+            props["runInputs"] = plan.inputs
+        if plan.summary:
+            props["summary"] = restore_outputs(plan.summary, unknown)
+        if plan.rerun_on is not None:
+            props["rerunOn"] = plan.rerun_on
+        if plan.without_code:
+            props["withoutCode"] = _known(plan.without_code)
+        if plan.fills:
+            props["fills"] = self.volumes[plan.fills].generation
+        if plan.interrupt != "refuse":
+            props["interrupt"] = plan.interrupt
+        if plan.adopt:
+            props["adopt"] = True
+        return props
 
     def child_options(self, depends_on: list[pulumi.Resource]) -> pulumi.ResourceOptions:
         """Return options for the JobSet: children do not inherit these options, which are meant for the job."""
@@ -300,9 +339,12 @@ class Job(pulumi.ComponentResource):
     async def _wait(self, wait_for: str, known: asyncio.Future[bool], *, at_least: bool) -> JobStatus | None:
         try:
             resource = await self._resource
-            wait_for = "complete" if at_least and self.to_the_end else wait_for
-            # In a preview nothing is known of a refused job, so that no function of the program gets a None.
-            exists = not pulumi.runtime.is_dry_run() if resource is None else await resource.uid.is_known()
+            if at_least and self.to_the_end:
+                wait_for = "complete"
+            if resource is not None:
+                exists = await resource.uid.is_known()
+            else:  # In a preview nothing is known of a refused job, so that no function of the program gets a None.
+                exists = not pulumi.runtime.is_dry_run()
             known.set_result(exists)
         except BaseException as error:
             known.set_exception(error)
@@ -319,7 +361,9 @@ class Job(pulumi.ComponentResource):
                 return self._report_adopted(now, owner, wait_for)
             if pulumi.runtime.is_dry_run() or wait_for == "created":
                 return await self._check_failure(now, None)
-            stack = await self._sweep.future() or "" if isinstance(self._sweep, pulumi.Output) else ""
+            stack = ""
+            if isinstance(self._sweep, pulumi.Output):
+                stack = await self._sweep.future() or ""
             watched = Watched(target, namespace, name, stack, self, wait_for, self._timeouts, self._log_step)
             status = await session.current().watch.until(watched)
         except TrainerError as error:
@@ -378,8 +422,10 @@ class _Reached(pulumi.CustomResource):
             RunError: The job failed or was rejected.
         """
         job = self._job
-        further = job.to_the_end and job.wait_for != "complete"
-        await (job.until(job.wait_for) if further else job.status).future()
+        status = job.status
+        if job.to_the_end and job.wait_for != "complete":
+            status = job.until(job.wait_for)
+        await status.future()
         resource = await self._job._resource
         if resource is not None:
             return await resource.urn.future() or ""

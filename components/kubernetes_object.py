@@ -59,7 +59,10 @@ class KubernetesObject(pulumi.ComponentResource):
         self.misnamed += check_names(vars(args))
         self.name: str = args.name or args.resource_name
         wrong = targets.problems(args.target)
-        self._args, self._target = without_refused(args), None if wrong else args.target
+        self._args = without_refused(args)
+        self._target: Destination | None = None
+        if not wrong:
+            self._target = args.target
         self._opts = args.opts or pulumi.ResourceOptions()
         super().__init__(f"trainer:index:{self.kind}", args.resource_name, None, args.opts)
         found = merge_problems(self.misnamed, [*nested_problems(args), *wrong])
@@ -80,7 +83,9 @@ class KubernetesObject(pulumi.ComponentResource):
         place = await targets.place(destination)
         namespace = self._args.namespace
         about = {**metadata(self._args.labels, self._args.annotations).get("metadata", {}), "name": self.name}
-        about["namespace"] = place.unknown.get("namespace", place.namespace) if namespace is None else namespace
+        if namespace is None:
+            namespace = place.unknown.get("namespace", place.namespace)
+        about["namespace"] = namespace
         given = {"apiVersion": self.resource.api_version, "kind": self.resource.kind, "metadata": about}
         resolved = await resolve({**given, "spec": self.spec(self._args)}, "")
         found += place.problems + resolved.problems
@@ -103,7 +108,8 @@ class KubernetesObject(pulumi.ComponentResource):
         from pulumi_kubernetes.apiextensions import CustomResource
 
         document = restore_outputs(resolved.document, resolved.unknown)
-        if mark := await session.current().owner_mark(self._place(namespace), live):
+        mark = await session.current().owner_mark(self._place(namespace), live)
+        if mark:
             annotations = {**document["metadata"].get("annotations", {}), MADE_BY: mark}
             document["metadata"] = {**document["metadata"], "annotations": annotations}
         options = pulumi.ResourceOptions(
@@ -130,7 +136,9 @@ class KubernetesObject(pulumi.ComponentResource):
     def _live(self, target: Mapping[str, Any], namespace: str) -> Mapping[str, Any]:
         """Return the metadata of the object of that name in the cluster; empty if not found, or if it is being deleted."""
         live = section(queries.find_object(target, self.resource, namespace, self.name), "metadata")
-        return {} if "deletionTimestamp" in live else live
+        if "deletionTimestamp" in live:
+            return {}
+        return live
 
     def _name_conflicts(self, target: Mapping[str, Any], found: Mapping[str, Any], owner: ObjectOwner) -> list[Problem]:
         """Return a problem if another owner's object has the name, which pulumi-kubernetes would overwrite silently.
@@ -143,7 +151,8 @@ class KubernetesObject(pulumi.ComponentResource):
         unmarked = self._place(found.get("namespace")) in owner.recorded and not mark_of(found)
         if not found or unmarked or owner.owns(target, self.resource, found):
             return []
-        if other := next(iter(found.get("ownerReferences") or []), None):
+        other = next(iter(found.get("ownerReferences") or []), None)
+        if other:
             since = f"{self.resource.kind} {self.name} exists since {found.get('creationTimestamp')}"
             why = f"{since} and belongs to {other.get('kind')} {other.get('name')}"
             return [Problem("name", why, "choose another name")]

@@ -8,7 +8,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any, Literal
 
 import pulumi
-from pulumi_trainer.args.arguments import Args, shown_value
+from pulumi_trainer.args.arguments import Args, as_sequence, shown_value
 from pulumi_trainer.args.signatures import not_one_of
 from pulumi_trainer.job_component import Job
 from pulumi_trainer.kubernetes_object import KubernetesObject, ObjectArgs
@@ -16,8 +16,8 @@ from pulumi_trainer.program.constructors import constructor
 from pulumi_trainer.provider.admission.network_policies import metadata_problems
 from pulumi_trainer.provider.api.labels import JOBSET_NAME
 from pulumi_trainer.provider.kube.client.api_resources import NETWORK_POLICY
-from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.values.accessors import items, mappings, section
+from pulumi_trainer.provider.kube.errors import Problem, problems_below
+from pulumi_trainer.provider.kube.values.accessors import items, listed, mappings, section
 from pulumi_trainer.provider.kube.values.names import dns_1123_label
 
 PORTS = range(1, 65_536)
@@ -68,14 +68,13 @@ class NetworkPolicyArgs(ObjectArgs):
     def check(self) -> list[Problem]:
         found = super().check()
         if isinstance(self.job, str):
-            found += [
-                Problem("job", f"{self.job!r} is not a valid job name: {why}") for why in dns_1123_label(self.job)
-            ]
+            for why in dns_1123_label(self.job):
+                found.append(Problem("job", f"{self.job!r} is not a valid job name: {why}"))
         elif not isinstance(self.job, (Job, pulumi.Output, type(None))):
             found.append(Problem("job", f"must be a job or the name of one, not {shown_value(self.job)}"))
         if isinstance(self.egress, Egress):
             found.append(Problem("egress", "must be a list, not Egress", "write egress=[Egress(...)]"))
-        for place, each in enumerate(self.egress if isinstance(self.egress, (list, tuple)) else ()):
+        for place, each in enumerate(as_sequence(self.egress)):
             if not isinstance(each, Egress):
                 found.append(Problem(f"egress[{place}]", f"must be Egress(...), not {shown_value(each)}"))
         return found
@@ -108,7 +107,9 @@ class NetworkPolicy(KubernetesObject):
 
     def spec(self, args: NetworkPolicyArgs) -> Mapping[str, Any]:
         """Return the object's spec. Values may be Outputs."""
-        name = args.job.name_in_target if isinstance(args.job, Job) else args.job
+        name = args.job
+        if isinstance(name, Job):
+            name = name.name_in_target
         if name is None:
             pods: dict[str, Any] = {"matchExpressions": [{"key": JOBSET_NAME, "operator": "Exists"}]}
         else:
@@ -124,7 +125,7 @@ class NetworkPolicy(KubernetesObject):
     def object_problems(self, document: Mapping[str, Any]) -> list[Problem]:
         found = metadata_problems(document)
         for place, rule in enumerate(items(section(document, "spec"), "egress")[2:]):
-            found += [problem.below(f"egress[{place}]") for problem in _rule_problems(rule)]
+            found += problems_below(f"egress[{place}]", _rule_problems(rule))
         return found
 
 
@@ -157,14 +158,15 @@ def _rule_problems(rule: Mapping[str, Any]) -> Iterator[Problem]:
     whole, problem = _network("cidr", block.get("cidr"))
     if problem is not None:
         yield problem
-    excluded = block.get("except")
-    for i, each in enumerate(excluded if isinstance(excluded, list) else ()):
+    for i, each in enumerate(listed(block.get("except"))):
         part, problem = _network(f"excluded[{i}]", each)
         if problem is not None:
             yield problem
         elif whole is not None and part is not None and not _is_within(part, whole):
-            lies = "is the same as" if part == whole else "is not within"
-            yield Problem(f"excluded[{i}]", f"{part} {lies} the cidr {whole}")
+            relation = "is not within"
+            if part == whole:
+                relation = "is the same as"
+            yield Problem(f"excluded[{i}]", f"{part} {relation} the cidr {whole}")
     if rule.get("ports") == []:
         yield Problem("ports", "is empty, which Kubernetes treats as all ports", "leave it out to allow all ports")
     for i, each in enumerate(items(rule, "ports")):

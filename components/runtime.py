@@ -76,7 +76,9 @@ def _part_problems(field: str, value: Any, wanted: Any) -> list[Problem]:
     known = [policy.__name__ for policy in wanted.__subclasses__()]
     if isinstance(value, Args) and known:
         return [Problem(field, f"must be one of {', '.join(known)}, not {type(value).__name__}")]
-    article = "an" if wanted is MLPolicy else "a"
+    article = "a"
+    if wanted is MLPolicy:
+        article = "an"
     return [Problem(field, f"must be {article} {wanted.__name__} or a mapping, not {shown_value(value)}")]
 
 
@@ -120,16 +122,20 @@ class ClusterTrainingRuntime(RuntimeSource, pulumi.ComponentResource):
         self.plain, found = _document(self.kind, args, self.misnamed)
         # Before it is registered: the plan would show them, and be refused then.
         exposed = _plain_secrets(self.plain)
-        found += [replace(p, where=args.place(p.where.removeprefix("spec."))) for p in exposed]
+        found += _by_argument(args, exposed)
         self.release = args.release
-        self.deprecation = _deprecation(args) if not found else None
+        self.deprecation: Deprecation | None = None
+        if not found:
+            self.deprecation = _deprecation(args)
         self._force = bool(args.force)
         self._args = args
         self._site = site
         self._opts = args.opts or pulumi.ResourceOptions()
         self._target = args.target
         self._applied: dict[str, dynamic.Runtime] = {}
-        shown = None if exposed else _shown(self.plain)
+        shown = None
+        if not exposed:
+            shown = _shown(self.plain)
         super().__init__(f"trainer:index:{self.kind}", args.resource_name, {"document": shown}, args.opts)
         self.problems = session.current().spawn(
             self._review(merge_problems(self.misnamed, [*found, *targets.problems(self._target)]))
@@ -153,7 +159,7 @@ class ClusterTrainingRuntime(RuntimeSource, pulumi.ComponentResource):
                         await self.runtime_resources(destination)
                     except TrainerError as error:
                         found = list(error.problems)
-            found = [replace(p, where=self._args.place(p.where.removeprefix("spec."))) for p in found]
+            found = _by_argument(self._args, found)
         session.current().problems.extend(problems_below(f"{self.where} ({self._site})", found))
         return bool(found)
 
@@ -175,8 +181,9 @@ class ClusterTrainingRuntime(RuntimeSource, pulumi.ComponentResource):
             raise Invalid(Problem("", f"was rejected: fix {self.where} first"))
         needs: list[pulumi.Resource] = []
         if job.mode == "trainer":
-            if found := self.secrets:
-                raise Invalid(*found)
+            secrets = self.secrets
+            if secrets:
+                raise Invalid(*secrets)
             needs = await self.runtime_resources(job.destination)
         return LoadedRuntime(document=self.plain, needs=needs, warnings=deprecation_warnings(self.deprecation))
 
@@ -199,7 +206,8 @@ class ClusterTrainingRuntime(RuntimeSource, pulumi.ComponentResource):
         cluster = without(session.plain(connection), "namespace")
         where, namespace = f"{self.where} ({self._site})", document["metadata"].get("namespace", "")
         key = str([session.key(cluster), namespace])
-        if taken := session.current().claim(cluster, self.kind, namespace, document["metadata"]["name"], where):
+        taken = session.current().claim(cluster, self.kind, namespace, document["metadata"]["name"], where)
+        if taken:
             raise Invalid(*taken)
         urn, target = await self.urn.future() or "", await session.current().target(connection)
         kept = await self._kept_names(urn, namespace, connection)
@@ -209,8 +217,9 @@ class ClusterTrainingRuntime(RuntimeSource, pulumi.ComponentResource):
                 "document": known_output(restore_outputs(document, {**self._resolved.unknown, **place.unknown})),
                 "target": session.target_input(connection, target),
                 "component": urn,
-                **({"force": True} if self._force else {}),
             }
+            if self._force:
+                props["force"] = True
             options = pulumi.ResourceOptions(
                 parent=self,
                 depends_on=[target, *place.needs, *self._resolved.depends_on],
@@ -224,8 +233,11 @@ class ClusterTrainingRuntime(RuntimeSource, pulumi.ComponentResource):
     async def _kept_names(self, urn: str, namespace: Any, connection: Mapping[str, Any]) -> list[str]:
         """Return the runtime's resource names in the stack's state, for a cluster or a namespace in it."""
         stack = await session.current().stack_resources()
-        formerly = [await pulumi.Output.from_input(alias).future() for alias in aliases_of(self)]
-        urns = [urn, *(alias for alias in formerly if alias)]
+        urns = [urn]
+        for alias in aliases_of(self):
+            former = await pulumi.Output.from_input(alias).future()
+            if former:
+                urns.append(former)
         return names_of_runtimes(stack, urns, namespace, session.plain(connection))
 
     def _resource_name(self, namespace: Any, kept: list[str]) -> str:
@@ -238,10 +250,11 @@ class ClusterTrainingRuntime(RuntimeSource, pulumi.ComponentResource):
             kept: Names of the runtime in the stack's state.
         """
         name = self.pulumi_resource_name
-        named = f"{name}-{namespace}" if namespace and isinstance(namespace, str) else name
-        counted = (f"{named}-{count}" if count > 1 else named for count in itertools.count(1))
+        if namespace and isinstance(namespace, str):
+            name = f"{name}-{namespace}"
+        counted = (f"{name}-{count}" for count in itertools.count(2))
         taken = {resource.pulumi_resource_name for resource in self._applied.values()}
-        return next(name for name in itertools.chain(kept, counted) if name not in taken)
+        return next(each for each in itertools.chain(kept, [name], counted) if each not in taken)
 
     @property
     def secrets(self) -> list[Problem]:
@@ -307,8 +320,9 @@ def _with_own_metadata(released: dict[str, Any], args: RuntimeArgs) -> tuple[dic
         if not isinstance(given, Mapping):
             continue
         known = section(released, part)
-        clashes = [key for key, value in given.items() if value != known.get(key, value)]
-        problems += [Problem(f"{part}[{key}]", "is set by the release", "leave it out") for key in clashes]
+        for key, value in given.items():
+            if value != known.get(key, value):
+                problems.append(Problem(f"{part}[{key}]", "is set by the release", "leave it out"))
         about[part] = {**given, **known}
     return about, problems
 
@@ -316,22 +330,13 @@ def _with_own_metadata(released: dict[str, Any], args: RuntimeArgs) -> tuple[dic
 def _document(kind: str, args: RuntimeArgs, misnamed: Sequence[Problem] = ()) -> tuple[dict[str, Any], list[Problem]]:
     name, release, catalog = args.name or args.resource_name, args.release, args.catalog
     if catalog is not None and (not isinstance(catalog, RuntimeCatalog) or release is None):
-        why = "requires release" if release is None else f"must be a RuntimeCatalog, not {shown_value(catalog)}"
+        if release is None:
+            why = "requires release"
+        else:
+            why = f"must be a RuntimeCatalog, not {shown_value(catalog)}"
         return {}, [Problem("catalog", why, "give release= and catalog=RuntimeCatalog.from_dir(...)")]
-    if release is not None and not isinstance(release, str):
-        return {}, [Problem("release", f"must be text, such as 2.3.0, not {shown_value(release)}")]
     if release is not None:
-        given = [k for k in ("ml_policy", "template", "pod_group_policy") if getattr(args, k) is not None]
-        if given:
-            why = f"cannot be combined with {' and '.join(given)}: a release of the catalogue is immutable"
-            return {}, [Problem("release", why, f"leave out release, or {' and '.join(given)}")]
-        try:
-            document = (catalog or BUILT_IN).load(name, release)
-            _deprecation(args)
-        except TrainerError as error:
-            return {}, catalogue_argument_problems(error)
-        about, clashes = _with_own_metadata(document["metadata"], args)
-        return {**document, "kind": kind, "metadata": about}, [*nested_problems(args), *clashes]
+        return _released_document(kind, args, name, release)
     found = nested_problems(args)
     if args.template is None and not misnamed:
         hint = "give template=, or release= of a runtime of the catalogue"
@@ -345,10 +350,35 @@ def _document(kind: str, args: RuntimeArgs, misnamed: Sequence[Problem] = ()) ->
     spec = {part: plain[part] for part in ("mlPolicy", "podGroupPolicy", "template") if part in plain}
     if isinstance(args.pod_group_policy, PodGroupPolicy):
         spec["template"] = args.pod_group_policy.template(spec["template"])
-        spec = {name: part for name, part in spec.items() if name != "podGroupPolicy" or part}
+        if "podGroupPolicy" in spec and not spec["podGroupPolicy"]:
+            del spec["podGroupPolicy"]
     document = {"apiVersion": API_VERSION, "kind": kind, "metadata": about, "spec": spec}
     document, found = json_value(document, "", child_path)
-    return {} if found else document, [replace(p, where=args.place(p.where.removeprefix("spec."))) for p in found]
+    if found:
+        return {}, _by_argument(args, found)
+    return document, []
+
+
+def _released_document(kind: str, args: RuntimeArgs, name: str, release: Any) -> tuple[dict[str, Any], list[Problem]]:
+    """Return the document of a runtime of the catalogue, and the problems of the arguments."""
+    if not isinstance(release, str):
+        return {}, [Problem("release", f"must be text, such as 2.3.0, not {shown_value(release)}")]
+    given = [k for k in ("ml_policy", "template", "pod_group_policy") if getattr(args, k) is not None]
+    if given:
+        why = f"cannot be combined with {' and '.join(given)}: a release of the catalogue is immutable"
+        return {}, [Problem("release", why, f"leave out release, or {' and '.join(given)}")]
+    try:
+        document = (args.catalog or BUILT_IN).load(name, release)
+        _deprecation(args)
+    except TrainerError as error:
+        return {}, catalogue_argument_problems(error)
+    about, clashes = _with_own_metadata(document["metadata"], args)
+    return {**document, "kind": kind, "metadata": about}, [*nested_problems(args), *clashes]
+
+
+def _by_argument(args: RuntimeArgs, problems: Sequence[Problem]) -> list[Problem]:
+    """Return problems of a runtime's document with the paths of the arguments."""
+    return [replace(p, where=args.place(p.where.removeprefix("spec."))) for p in problems]
 
 
 def _shown(document: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import copy
 import inspect
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import chain
 from numbers import Integral
 from types import ModuleType
@@ -21,7 +21,7 @@ import pulumi
 from pulumi_trainer.args.field_types import field_types
 from pulumi_trainer.args.naming import api_names, camel, snake
 from pulumi_trainer.args.signatures import bind, not_one_of
-from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.errors import Problem, problems_below
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.kube.values.yaml_values import MAX_DEPTH
 from pulumi_trainer.provider.pipeline.policy import Policy
@@ -76,7 +76,7 @@ class Args:
         self.__dict__.update({field: plain_value(value) for field, value in given.items()})
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(k for k in self.__dict__)})"  # values may be secret
+        return f"{type(self).__name__}({', '.join(self.__dict__)})"  # values may be secret
 
     def check(self) -> list[Problem]:
         """Return problems with the names of the arguments, and with values that must be lists or mappings."""
@@ -110,12 +110,18 @@ class Args:
 
     def document(self) -> dict[str, Any]:
         """Return the API object: the fields with a value, in camelCase, with nested arguments converted."""
-        given = {
-            k: self.converters[k](v) if k in self.converters else to_document(v)
-            for k, v in self.__dict__.items()
-            if k in self.fields and k not in self.shipped and v is not None
-        }
-        return api_names(self.api, given) if self.api else {camel(k): v for k, v in given.items()}
+        given: dict[str, Any] = {}
+        for name, value in self.__dict__.items():
+            if name not in self.fields or name in self.shipped or value is None:
+                continue
+            if name in self.converters:
+                given[name] = self.converters[name](value)
+            else:
+                given[name] = to_document(value)
+        if not self.api:
+            return {camel(name): value for name, value in given.items()}
+        document: dict[str, Any] = api_names(self.api, given)
+        return document
 
     def place(self, where: str) -> str:
         """Return the argument for a path of the document: `mpi.numProcPerNode` -> `num_proc_per_node`."""
@@ -124,7 +130,8 @@ class Args:
             if where.startswith(start) and (not rest or rest[0] in ".[" or start[-1] == "."):
                 where = (own + rest).lstrip(".")
                 break
-        if (found := _SEGMENT.match(where)) is None:
+        found = _SEGMENT.match(where)
+        if found is None:
             return where
         field = next((f for f in self.fields if camel(f).lower() == found["name"].lower()), snake(found["name"]))
         value, at = self.__dict__.get(field), (found["key"] or "")[1:-1]
@@ -132,10 +139,16 @@ class Args:
             value = value[int(at)]
         if field in self.documents:
             rest = found["rest"]
+        elif isinstance(value, (Args, Policy)):
+            rest = value.place(found["rest"])
         else:
-            rest = value.place(found["rest"]) if isinstance(value, (Args, Policy)) else python_path(found["rest"])
-        start = f"{field}[{at}]" if at else field
-        return f"{start}{rest}" if rest[:1] in ("", "[") else f"{start}.{rest}"
+            rest = python_path(found["rest"])
+        start = field
+        if at:
+            start = f"{field}[{at}]"
+        if rest[:1] in ("", "["):
+            return f"{start}{rest}"
+        return f"{start}.{rest}"
 
 
 _KEY = r'\["(?:[^"\\]|\\.)*"\]|\[[^]]*\]'
@@ -168,7 +181,9 @@ def metadata(labels: Any, annotations: Any) -> dict[str, Any]:
     """
     given = {"labels": labels, "annotations": annotations}
     found = {k: to_document(v) for k, v in given.items() if v is not None and v != {}}
-    return {"metadata": found} if found else {}
+    if not found:
+        return {}
+    return {"metadata": found}
 
 
 def nested_problems(value: Any, path: str = "", above: tuple[int, ...] = ()) -> list[Problem]:
@@ -186,19 +201,24 @@ def nested_problems(value: Any, path: str = "", above: tuple[int, ...] = ()) -> 
         return [Problem(path, "not text: holds half of a surrogate pair")]
     if not isinstance(value, (Args, list, tuple, Mapping)):
         return []
-    if found := nesting_problems(value, path, above):
+    found = nesting_problems(value, path, above)
+    if found:
         return found
     above = (*above, id(value))
     if isinstance(value, Args):
-        found = [p.below(path) if path else p for p in value.check()]
+        found = [*value.check()]
+        if path:
+            found = problems_below(path, found)
         for name, inner in value.__dict__.items():
             if name not in value.free:
-                found += nested_problems(inner, f"{path}.{name}" if path else name, above)
-        return found
-    pairs: Iterable[tuple[Any, Any]] = enumerate(value)
-    if isinstance(value, Mapping):
-        pairs = ((quoted(key), inner) for key, inner in value.items())
-    return [*chain.from_iterable(nested_problems(inner, f"{path}[{key}]", above) for key, inner in pairs)]
+                found += nested_problems(inner, child_path(path, name), above)
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            found += nested_problems(inner, f"{path}[{quoted(key)}]", above)
+    else:
+        for index, inner in enumerate(value):
+            found += nested_problems(inner, f"{path}[{index}]", above)
+    return found
 
 
 def type_problems(args: Args) -> list[Problem]:
@@ -265,13 +285,18 @@ def without_refused(value: Any, above: tuple[int, ...] = ()) -> Any:
     if isinstance(value, Args):
         made = copy.copy(value)
         made.__dict__.update({name: without_refused(given, above) for name, given in value.__dict__.items()})
-        for found in filter(None, (_PLACE.match(p.where) for p in value.check() if p not in value.misnamed)):
+        for problem in value.check():
+            found = _PLACE.match(problem.where)
+            if found is None or problem in value.misnamed:
+                continue
             field, at = found["field"], found["at"]
-            given = made.__dict__.get(field)
-            listed = [*given] if isinstance(given, (list, tuple)) else []
-            if at is not None and int(at) < len(listed):
-                listed[int(at)] = Unknown(field)
-            made.__dict__[field] = listed if at is not None and listed else Unknown(field)
+            items = [*as_sequence(made.__dict__.get(field))]
+            if at is None or not items:
+                made.__dict__[field] = Unknown(field)
+                continue
+            if int(at) < len(items):
+                items[int(at)] = Unknown(field)
+            made.__dict__[field] = items
         return made
     if isinstance(value, (list, tuple)):
         return [without_refused(each, above) for each in value]
@@ -307,7 +332,9 @@ def to_document(value: Any) -> Any:
         return [*map(to_document, value)]
     if is_input_type(value):
         return to_document(fields_of_input_type(value))
-    return pulumi.Output.from_input(value) if isinstance(value, Awaitable) else plain_value(value)
+    if isinstance(value, Awaitable):
+        return pulumi.Output.from_input(value)
+    return plain_value(value)
 
 
 def plain_value(value: Any) -> Any:
@@ -316,7 +343,28 @@ def plain_value(value: Any) -> Any:
     """
     if isinstance(value, str):
         return str.__str__(value)
-    return int(value) if isinstance(value, Integral) and not isinstance(value, int) else value
+    if isinstance(value, Integral) and not isinstance(value, int):
+        return int(value)
+    return value
+
+
+def as_mapping(value: Any) -> Mapping[Any, Any]:
+    """Return a mapping; empty for any other value."""
+    if isinstance(value, Mapping):
+        return value
+    return {}
+
+
+def as_sequence(value: Any) -> Sequence[Any]:
+    """Return a list or a tuple; empty for any other value."""
+    if isinstance(value, (list, tuple)):
+        return value
+    return ()
+
+
+def drop_none(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a mapping without the names whose value is None."""
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def python_path(where: str) -> str:
@@ -329,7 +377,14 @@ def python_path(where: str) -> str:
     where, free, keys = where.partition("func_args")  # below are the user's own keys
     if free:
         return python_path(where) + free + keys
-    return _WORD.sub(lambda word: word[0] if word[0][0] == "[" else snake(word[0]), where)
+    return _WORD.sub(_python_word, where)
+
+
+def _python_word(found: re.Match[str]) -> str:
+    word = found[0]
+    if word[0] == "[":
+        return word
+    return snake(word)
 
 
 _WORD = re.compile(rf"{_KEY}|\w+")

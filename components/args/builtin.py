@@ -12,7 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal
 
 import pulumi
-from pulumi_trainer.args.arguments import Args
+from pulumi_trainer.args.arguments import Args, drop_none
 from pulumi_trainer.args.json_values import to_whole_number
 from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.args.trainers import Compiled, resource_problems, resource_requirements
@@ -77,8 +77,9 @@ class TorchTuneInstructDataset(Args):
         found += _no_text("new_system_prompt", self.new_system_prompt)
         if isinstance(self.column_map, Mapping):
             hint = 'use "input" and "output"'
-            unknown = [key for key in self.column_map if key not in ("input", "output")]
-            found += [Problem(f'column_map["{key}"]', "unknown key of torchtune's column_map", hint) for key in unknown]
+            for key in self.column_map:
+                if key not in ("input", "output"):
+                    found.append(Problem(f'column_map["{key}"]', "unknown key of torchtune's column_map", hint))
             for key, value in self.column_map.items():
                 found += _no_text(f'column_map["{key}"]', value)
         return found
@@ -86,7 +87,7 @@ class TorchTuneInstructDataset(Args):
     def arguments(self) -> list[Any]:
         """Return overrides of torchtune's configuration."""
         fields = ("source", "split", "train_on_input", "new_system_prompt", "column_map")
-        return [f"dataset={DATASET_CLASS}", *_given(self, {f: f"dataset.{f}" for f in fields})]
+        return [f"dataset={DATASET_CLASS}", *_given(self, fields, "dataset.")]
 
 
 class LoraConfig(Args):
@@ -137,7 +138,7 @@ class LoraConfig(Args):
             "use_dora",
         )  # fmt: skip
         modules = _argument("model.lora_attn_modules", self.lora_attn_modules, _listed)
-        return [*_given(self, {f: f"model.{f}" for f in fields}), modules]
+        return [*_given(self, fields, "model."), modules]
 
 
 class TorchTuneConfig(Args):
@@ -169,17 +170,20 @@ class TorchTuneConfig(Args):
         found += _too_small(self, "batch_size") + _too_small(self, "epochs")
         found += _not_one_of(self, "loss", [loss.value for loss in Loss])
         for field, wanted in {"peft_config": LoraConfig, "dataset_preprocess_config": TorchTuneInstructDataset}.items():
-            if (value := getattr(self, field)) is not None and not isinstance(value, wanted):
+            value = getattr(self, field)
+            if value is not None and not isinstance(value, wanted):
                 found.append(Problem(field, f"must be {wanted.__name__}(...), not {short_repr(value)}"))
         return found + resource_problems(self.resources_per_node)
 
     def arguments(self, dataset: Any) -> list[Any]:
         """Return `trainer.args`, in the SDK's order."""
-        args = _given(self, {f: f for f in ("dtype", "batch_size", "epochs", "loss")})
+        args = _given(self, ("dtype", "batch_size", "epochs", "loss"))
         args += _dataset_argument(dataset)
-        args += self.peft_config.arguments() if self.peft_config is not None else []
-        preprocess = self.dataset_preprocess_config
-        return args + (preprocess.arguments() if preprocess is not None else [])
+        if self.peft_config is not None:
+            args += self.peft_config.arguments()
+        if self.dataset_preprocess_config is not None:
+            args += self.dataset_preprocess_config.arguments()
+        return args
 
 
 class BuiltinTrainer(Args):
@@ -201,7 +205,9 @@ class BuiltinTrainer(Args):
     def place(self, where: str) -> str:
         if where.startswith(("args", "command")):
             return "config"
-        return super().place(f"config.{where}" if where.startswith(("numNodes", "resourcesPerNode")) else where)
+        if where.startswith(("numNodes", "resourcesPerNode")):
+            where = f"config.{where}"
+        return super().place(where)
 
     def compiled(self, runtime: Mapping[str, Any], dataset: Any) -> Compiled:
         """Return the document, and the problems of this trainer with the runtime.
@@ -213,7 +219,7 @@ class BuiltinTrainer(Args):
         config = self.config
         assert config is not None
         given = {"numNodes": config.num_nodes, "resourcesPerNode": resource_requirements(config.resources_per_node)}
-        document = {k: v for k, v in given.items() if v is not None}
+        document = drop_none(given)
         document |= {"command": list(COMMAND), "args": config.arguments(dataset)}
         return Compiled(document, problems=tuple(_against(runtime, config)))
 
@@ -240,7 +246,9 @@ def _dataset_argument(dataset: Any) -> list[Any]:
     uri = getattr(dataset, "storage_uri", None)
     if uri is None or (isinstance(uri, str) and uri.startswith("cache://")):
         return []
-    return [uri.apply(_dataset_place) if isinstance(uri, pulumi.Output) else _dataset_place(str(uri))]
+    if isinstance(uri, pulumi.Output):
+        return [uri.apply(_dataset_place)]
+    return [_dataset_place(str(uri))]
 
 
 def _dataset_place(uri: str) -> str:
@@ -248,14 +256,20 @@ def _dataset_place(uri: str) -> str:
     if scheme != "hf":
         return f"dataset.data_dir={paths.DATASET_PATH}"
     below = "/".join(location.strip("/").split("/")[2:]) or "."
-    kind = "data_files" if below != "." and "." in below else "data_dir"
+    kind = "data_dir"
+    if below != "." and "." in below:
+        kind = "data_files"
     return f"dataset.{kind}={posixpath.join(paths.DATASET_PATH, below)}"
 
 
-def _given(args: Args, names: Mapping[str, str]) -> list[Any]:
-    """Return the fields that have a value as `name=value`."""
-    values = {field: getattr(args, field) for field in names}
-    return [_argument(names[field], value) for field, value in values.items() if value is not None]
+def _given(args: Args, fields: Sequence[str], prefix: str = "") -> list[Any]:
+    """Return those of the fields that have a value, as `name=value`."""
+    found = []
+    for field in fields:
+        value = getattr(args, field)
+        if value is not None:
+            found.append(_argument(f"{prefix}{field}", value))
+    return found
 
 
 def _argument(name: str, value: Any, text: Any = str) -> Any:
@@ -308,8 +322,9 @@ def _no_share(args: Args, field: str) -> list[Problem]:
 
 
 def _no_text(where: str, value: Any) -> list[Problem]:
-    right = value is None or _later(value) or isinstance(value, str)
-    return [] if right else [Problem(where, f"must be a string, not {short_repr(value)}")]
+    if value is None or _later(value) or isinstance(value, str):
+        return []
+    return [Problem(where, f"must be a string, not {short_repr(value)}")]
 
 
 def _no_flag(args: Args, field: str) -> list[Problem]:

@@ -49,15 +49,21 @@ class FieldType:
     def wanted(self) -> str:
         """Return the expected types as text for a message."""
         names = [_NAMES.get(cls) or getattr(cls, "described", cls.__name__) for cls in self.classes]
-        return " or ".join([*names, "Output"] if self.output and not self.is_container else names)
+        if self.output and not self.is_container:
+            names.append("Output")
+        return " or ".join(names)
 
     def accepts(self, value: Any) -> bool:
         """Return whether a value is of one of its classes."""
         allowed = [cls for cls in self.classes if cls is not Sequence]
-        allowed += [list, tuple] if Sequence in self.classes else []
-        allowed += [pulumi.Output] if self.output else []
-        allowed += [Awaitable, Unknown] if self.output and self.is_container else []
-        allowed += [NoneType] if self.optional else []
+        if Sequence in self.classes:
+            allowed += [list, tuple]
+        if self.output:
+            allowed.append(pulumi.Output)
+        if self.output and self.is_container:
+            allowed += [Awaitable, Unknown]
+        if self.optional:
+            allowed.append(NoneType)
         return isinstance(value, tuple(allowed))
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
 
 import pulumi
-from pulumi_trainer.args.arguments import quoted, to_document, type_problems
+from pulumi_trainer.args.arguments import as_mapping, drop_none, quoted, to_document, type_problems
 from pulumi_trainer.args.builtin import LoraConfig
 from pulumi_trainer.args.generation import (
     GenerationServer,
@@ -128,7 +128,9 @@ class ToolTrainer(Trainer):
         if on_gpu or not self.quantizes():
             return []
         why = f"quantization of {self.title} {NO_GPU}"
-        where = "lora.quantize_base" if self.lora is not None and self.lora.quantize_base else "config"
+        where = "config"
+        if self.lora is not None and self.lora.quantize_base:
+            where = "lora.quantize_base"
         return [Problem(where, why, f"{ONE_GPU}, or leave quantization out")]
 
     def adapter_problems(self, config: Mapping[str, Any]) -> list[Problem]:
@@ -154,8 +156,13 @@ class ToolTrainer(Trainer):
 
     def lora_fields(self, lora: LoraConfig) -> dict[str, Any]:
         """Return LoRA as fields of the tool."""
-        values = {name: getattr(lora, field) for field, name in self.lora_names.items()}
-        return {name: value for name, value in values.items() if value is not None}
+        return drop_none({name: getattr(lora, field) for field, name in self.lora_names.items()})
+
+    def fields_set_by_lora(self) -> dict[str, Any]:
+        """Return the fields of the tool that `lora` sets; empty without it."""
+        if isinstance(self.lora, LoraConfig):
+            return self.lora_fields(self.lora)
+        return {}
 
     def functions(self) -> list[Callable[..., Any]]:
         """Return the functions that travel with the job."""
@@ -163,32 +170,31 @@ class ToolTrainer(Trainer):
 
     def quantizes(self) -> bool:
         """Return whether the frozen model is quantized, as far as this is known."""
-        given = self.config if isinstance(self.config, Mapping) else {}
+        given = as_mapping(self.config)
         asked = any(given.get(name) not in (None, False) for name in self.quantized)
         return asked or (isinstance(self.lora, LoraConfig) and self.lora.quantize_base is True)
 
     def fields_set(self) -> Any:
         """Return the fields that the program sets, as one mapping; an Output if config is one."""
         given = to_document(self.config or {})
-        lora = self.lora_fields(self.lora) if isinstance(self.lora, LoraConfig) else {}
+        lora = self.fields_set_by_lora()
         if isinstance(given, pulumi.Output):
             return given.apply(lambda known: {**known, **lora})
-        return {**given, **lora} if isinstance(given, dict) else given
+        if isinstance(given, dict):
+            return {**given, **lora}
+        return given
 
     def arguments(self) -> dict[str, Any]:
         """Return what the tool's program gets as JSON."""
-        named = (
-            {"rewards": [getattr(each, "__name__", "") for each in functions]}
-            if (functions := self.functions())
-            else {}
-        )
-        gpu = (
-            {"gpu": True}
-            if isinstance(self.resources_per_node, Mapping) and asks_for_gpu(self.resources_per_node)
-            else {}
-        )
-        merge = {"merge": True} if self.merge_adapter is True else {}
-        return {"method": self.method_name(), "config": self.fields_set(), **named, **gpu, **merge}
+        made: dict[str, Any] = {"method": self.method_name(), "config": self.fields_set()}
+        functions = self.functions()
+        if functions:
+            made["rewards"] = [getattr(each, "__name__", "") for each in functions]
+        if isinstance(self.resources_per_node, Mapping) and asks_for_gpu(self.resources_per_node):
+            made["gpu"] = True
+        if self.merge_adapter is True:
+            made["merge"] = True
+        return made
 
     def backend(self) -> str:
         """Return what generates in the generation server; empty without one."""
@@ -200,14 +206,14 @@ class ToolTrainer(Trainer):
 
     def argument_problems(self, arguments: Any) -> list[Problem]:
         """Return the problems of the fields, once their Outputs are known."""
-        config = arguments.get("config") if isinstance(arguments, Mapping) else None
+        config = as_mapping(arguments).get("config")
         if config is None or isinstance(config, Unknown):
             return []
         if not isinstance(config, Mapping):
             return [Problem("config", f"must be a mapping, not {short_repr(config)}")]
         found = list[Problem]()
-        lora = self.lora_fields(self.lora) if isinstance(self.lora, LoraConfig) else {}
-        written = self.config if isinstance(self.config, Mapping) else {}
+        lora = self.fields_set_by_lora()
+        written = as_mapping(self.config)
         types = self._types()
         for name, value in config.items():
             where = f"config[{quoted(name)}]"
@@ -231,13 +237,11 @@ class ToolTrainer(Trainer):
             policy: The checkpoint policy; None without one.
             output: Whether the job has an output volume.
         """
-        config = {} if self.config is None else self.config
-        if not isinstance(config, Mapping):
+        if self.config is not None and not isinstance(self.config, Mapping):
             return []
-        found, kinds = (
-            list[Problem](),
-            {"model": (self.model, code.MODEL_PATH), "dataset": (self.dataset, code.DATASET_PATH)},
-        )
+        config = as_mapping(self.config)
+        found = list[Problem]()
+        kinds = {"model": (self.model, code.MODEL_PATH), "dataset": (self.dataset, code.DATASET_PATH)}
         for kind, (name, path) in kinds.items():
             value, where = config.get(name), f"config[{quoted(name)}]"
             inside = isinstance(value, str) and (value == path or value.startswith(f"{path}/"))
@@ -250,20 +254,14 @@ class ToolTrainer(Trainer):
         if config.get("output_dir") is None and not output:
             why = "is not set, and the job has no output volume: the trained model would be lost"
             found.append(Problem('config["output_dir"]', why, "give the job output=True"))
-        taken: tuple[str, ...] = ("resume_from_checkpoint", "save_total_limit", "output_dir")
-        if policy is not None and (policy.steps is not None or policy.every is not None):
-            taken += ("save_strategy", "save_steps")
-        for name in taken if policy is not None else ():
-            if config.get(name) is not None:
-                why = "cannot be combined with checkpoint=, which sets it"
-                found.append(Problem(f"config[{quoted(name)}]", why, "leave one of the two out"))
         if policy is not None:
             found += _policy_problems(config, policy)
         if found:  # the last check of this trainer: a field that is missing is often a misspelt one
             types = self._types()
-            lora = self.lora_fields(self.lora) if isinstance(self.lora, LoraConfig) else {}
-            unknown = [name for name in config if name not in types and name not in lora]
-            found += [self._unknown(f"config[{quoted(name)}]", name, types) for name in unknown]
+            lora = self.fields_set_by_lora()
+            for name in config:
+                if name not in types and name not in lora:
+                    found.append(self._unknown(f"config[{quoted(name)}]", name, types))
         return found
 
     def _types(self) -> dict[str, str]:
@@ -275,7 +273,9 @@ class ToolTrainer(Trainer):
     def _unknown(self, where: str, name: Any, known: Mapping[str, str]) -> Problem:
         about = table(self.tool)
         others = [method for method, fields in about["methods"].items() if name in fields]
-        of = f"{self.method_name()} in " if len(about["methods"]) > 1 and self.method_name() else ""
+        of = ""
+        if len(about["methods"]) > 1 and self.method_name():
+            of = f"{self.method_name()} in "
         why = f"unknown field of {of}{self.title} {about['release']}"
         if others:
             return Problem(where, f"{why}, but of {', '.join(others)}")
@@ -284,7 +284,15 @@ class ToolTrainer(Trainer):
 
 def _policy_problems(config: Mapping[str, Any], policy: Any) -> Iterator[Problem]:
     """Yield the fields of Transformers' Trainer that do not work with the checkpoints of a policy."""
-    if config.get("load_best_model_at_end") is True and (policy.steps is not None or policy.every is not None):
+    sets_interval = policy.steps is not None or policy.every is not None
+    taken = ["resume_from_checkpoint", "save_total_limit", "output_dir"]
+    if sets_interval:
+        taken += ["save_strategy", "save_steps"]
+    for name in taken:
+        if config.get(name) is not None:
+            why = "cannot be combined with checkpoint=, which sets it"
+            yield Problem(f"config[{quoted(name)}]", why, "leave one of the two out")
+    if config.get("load_best_model_at_end") is True and sets_interval:
         why = "needs checkpoints after each evaluation, but checkpoint= says when they are saved"
         yield Problem('config["load_best_model_at_end"]', why, "leave it out, or steps and every of checkpoint=")
     if config.get("push_to_hub") is True and not policy.in_s3:
@@ -297,7 +305,9 @@ def _policy_problems(config: Mapping[str, Any], policy: Any) -> Iterator[Problem
 
 def field_problems(where: str, value: Any, types: str) -> list[Problem]:
     """Return a problem if a value is known and not of one of the types, as the table names them."""
-    return [] if isinstance(value, Unknown) else problems_below(where, _type_problems(value, types))
+    if isinstance(value, Unknown):
+        return []
+    return problems_below(where, _type_problems(value, types))
 
 
 def _type_problems(value: Any, types: str) -> list[Problem]:
@@ -309,7 +319,9 @@ def _type_problems(value: Any, types: str) -> list[Problem]:
     expected = [_wanted(name) for name in names if name != "None" and name[0] != '"']
     if words:
         expected.append("one of " + ", ".join(map(str, words)))
-    hint = did_you_mean(value, words) if isinstance(value, str) else ""
+    hint = ""
+    if isinstance(value, str):
+        hint = did_you_mean(value, words)
     return [Problem("", f"must be {' or '.join(expected)}, not {short_repr(value)}", hint)]
 
 
@@ -336,12 +348,17 @@ def target_modules(lora: LoraConfig) -> Any:
 
     def named(modules: Any, mlp: Any, output: Any) -> list[str]:
         listed = [str(MODULES.get(each, each)) for each in modules]
-        listed += MLP if mlp else []
-        return [*listed, "lm_head"] if output else listed
+        if mlp:
+            listed += MLP
+        if output:
+            listed.append("lm_head")
+        return listed
 
     modules = to_document(lora.lora_attn_modules)
     given = [modules, lora.apply_lora_to_mlp, lora.apply_lora_to_output]
-    parts = [*given, *(modules if isinstance(modules, list) else ())]
+    parts = [*given]
+    if isinstance(modules, list):
+        parts += modules
     if any(isinstance(each, pulumi.Output) for each in parts):
         return pulumi.Output.all(*given).apply(lambda known: named(*known))
     return named(*given)
@@ -349,7 +366,9 @@ def target_modules(lora: LoraConfig) -> Any:
 
 def _at_least_two(modules: list[str]) -> list[str]:
     """Return names of modules so that TRL takes them as names: it hands a single one to PEFT as a pattern of the whole path."""
-    return modules * 2 if len(modules) == 1 else modules
+    if len(modules) == 1:
+        return modules * 2
+    return modules
 
 
 class TRLTrainer(ToolTrainer):
@@ -399,7 +418,9 @@ class TRLTrainer(ToolTrainer):
             )
         names = [getattr(each, "__name__", "") for each in self.functions()]
         for at, function in enumerate(self.functions()):
-            where = f"reward[{at}]" if isinstance(self.reward, (list, tuple)) else "reward"
+            where = "reward"
+            if isinstance(self.reward, (list, tuple)):
+                where = f"reward[{at}]"
             found += problems_below(where, _reward_problems(function))
             if names.index(names[at]) != at:
                 found.append(Problem(where, f"a second function {names[at]}: its scores are logged by name"))
@@ -410,7 +431,7 @@ class TRLTrainer(ToolTrainer):
         return found
 
     def _generation_problems(self) -> list[Problem]:
-        config, server = self.config if isinstance(self.config, Mapping) else {}, self.generation
+        config, server = as_mapping(self.config), self.generation
         if not isinstance(server, GenerationServer):
             return vllm_problems(config, installs_vllm=self.image is not None or self._installs("vllm"))
         found = server_problems(server, self.method, config)
@@ -423,7 +444,7 @@ class TRLTrainer(ToolTrainer):
         found = super().gpu_problems(on_gpu=on_gpu)
         if isinstance(self.generation, GenerationServer):
             return found + pairing_problems(trains_on_gpu=on_gpu, generates_on_gpu=self.backend() == "vllm")
-        config = self.config if isinstance(self.config, Mapping) else {}
+        config = as_mapping(self.config)
         if not on_gpu and config.get("use_vllm") is True and config.get("vllm_mode") != "server":
             why = "is True: vLLM would run in the nodes, which request no GPU"
             found.append(Problem('config["use_vllm"]', why, "give generation=GenerationServer(...), or leave it out"))
@@ -436,23 +457,34 @@ class TRLTrainer(ToolTrainer):
         return {**super().arguments(), "generation": {**backend, **self.generation.arguments()}}
 
     def server(self) -> dict[str, Any] | None:
-        return self.generation.document() if isinstance(self.generation, GenerationServer) else None
+        if not isinstance(self.generation, GenerationServer):
+            return None
+        return self.generation.document()
 
     def backend(self) -> str:
         if not isinstance(self.generation, GenerationServer):
             return ""
-        return "vllm" if asks_for_gpu(self.generation.resources_per_node) else "transformers"
+        if asks_for_gpu(self.generation.resources_per_node):
+            return "vllm"
+        return "transformers"
 
     def functions(self) -> list[Callable[..., Any]]:
         if isinstance(self.reward, (list, tuple)):
             return [*self.reward]
-        return [] if self.reward is None else [cast("Callable[..., Any]", self.reward)]
+        if self.reward is None:
+            return []
+        return [cast("Callable[..., Any]", self.reward)]
 
     def lora_fields(self, lora: LoraConfig) -> dict[str, Any]:
-        task = {"lora_task_type": "SEQ_CLS"} if self.method == "reward" else {}
         modules = target_modules(lora)
-        modules = modules.apply(_at_least_two) if isinstance(modules, pulumi.Output) else _at_least_two(modules)
-        return {"use_peft": True, **super().lora_fields(lora), "lora_target_modules": modules, **task}
+        if isinstance(modules, pulumi.Output):
+            modules = modules.apply(_at_least_two)
+        else:
+            modules = _at_least_two(modules)
+        made = {"use_peft": True, **super().lora_fields(lora), "lora_target_modules": modules}
+        if self.method == "reward":
+            made["lora_task_type"] = "SEQ_CLS"
+        return made
 
     def has_adapter(self, config: Mapping[str, Any]) -> bool:
         return config.get("use_peft") is True
@@ -481,11 +513,12 @@ def reward_columns(function: Callable[..., Any]) -> list[str]:
     """Return the columns of the dataset that a reward function takes without a default."""
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     parameters = inspect.signature(function).parameters.values()
-    return [
-        each.name
-        for each in parameters
-        if each.kind in named and each.default is each.empty and each.name not in _PASSED
-    ]
+    columns = []
+    for each in parameters:
+        is_required = each.kind in named and each.default is each.empty
+        if is_required and each.name not in _PASSED:
+            columns.append(each.name)
+    return columns
 
 
 def _reward_problems(function: Any) -> list[Problem]:
@@ -594,11 +627,16 @@ class LlamaFactoryTrainer(ToolTrainer):
 
     def lora_fields(self, lora: LoraConfig) -> dict[str, Any]:
         modules = target_modules(lora)
-        joined = modules.apply(",".join) if isinstance(modules, pulumi.Output) else ",".join(modules)
-        bits: dict[str, Any] = {"quantization_bit": 4} if lora.quantize_base is True else {}
-        if isinstance(lora.quantize_base, pulumi.Output):
-            bits["quantization_bit"] = lora.quantize_base.apply(lambda quantize: 4 if quantize else None)
-        return {"finetuning_type": "lora", **super().lora_fields(lora), "lora_target": joined, **bits}
+        if isinstance(modules, pulumi.Output):
+            modules = modules.apply(",".join)
+        else:
+            modules = ",".join(modules)
+        made = {"finetuning_type": "lora", **super().lora_fields(lora), "lora_target": modules}
+        if lora.quantize_base is True:
+            made["quantization_bit"] = 4
+        elif isinstance(lora.quantize_base, pulumi.Output):
+            made["quantization_bit"] = lora.quantize_base.apply(lambda quantize: 4 if quantize else None)
+        return made
 
     def has_adapter(self, config: Mapping[str, Any]) -> bool:
         return bool(config.get("finetuning_type", "lora") == "lora")

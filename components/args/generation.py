@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pulumi
-from pulumi_trainer.args.arguments import Args, quoted, to_document
+from pulumi_trainer.args.arguments import Args, as_mapping, drop_none, quoted, to_document
 from pulumi_trainer.args.trainers import (
     ONE_GPU,
     asks_for_gpu,
@@ -84,20 +84,21 @@ class GenerationServer(Args):
             found.append(
                 Problem("tensor_parallel_size", f"must be a whole number of at least 1, not {short_repr(size)}")
             )
-        for name in self.config if isinstance(self.config, Mapping) else ():
+        for name in as_mapping(self.config):
             where = f"config[{quoted(name)}]"
             if not isinstance(name, str) or not _OPTION.fullmatch(name):
                 found.append(Problem(where, "not a valid name of a vLLM option", 'such as "max_model_len"'))
             elif name.replace("-", "_") in _OF_THE_JOB:
-                own = "tensor_parallel_size=" if name.replace("-", "_") == "tensor_parallel_size" else ""
-                hint = f"give {own} beside config" if own else "leave it out"
+                hint = "leave it out"
+                if name.replace("-", "_") == "tensor_parallel_size":
+                    hint = "give tensor_parallel_size= beside config"
                 found.append(Problem(where, "is set by the job", hint))
         return found
 
     def arguments(self) -> dict[str, Any]:
         """Return what the server's program gets as JSON."""
         given = {"tensor_parallel_size": self.tensor_parallel_size, "config": to_document(self.config)}
-        return {name: value for name, value in given.items() if value is not None}
+        return drop_none(given)
 
 
 def option_problems(server: GenerationServer, known: Sequence[str], release: str) -> list[Problem]:
@@ -108,17 +109,15 @@ def option_problems(server: GenerationServer, known: Sequence[str], release: str
         known: Options of `vllm serve` in the release that the job installs.
         release: That release.
     """
-    given = server.config if isinstance(server.config, Mapping) else {}
-    options = {name: name.replace("-", "_") for name in given if isinstance(name, str) and _OPTION.fullmatch(name)}
-    return [
-        Problem(
-            f"generation.config[{quoted(name)}]",
-            f"unknown option of vLLM {release}",
-            did_you_mean(option, known, "`vllm serve --help` lists them"),
-        )
-        for name, option in options.items()
-        if option.removeprefix("no_") not in known
-    ]
+    found = list[Problem]()
+    for name in as_mapping(server.config):
+        if not isinstance(name, str) or not _OPTION.fullmatch(name):
+            continue
+        option = name.replace("-", "_")
+        if option.removeprefix("no_") not in known:
+            hint = did_you_mean(option, known, "`vllm serve --help` lists them")
+            found.append(Problem(f"generation.config[{quoted(name)}]", f"unknown option of vLLM {release}", hint))
+    return found
 
 
 def server_problems(server: GenerationServer, method: Any, config: Mapping[str, Any]) -> list[Problem]:
@@ -132,7 +131,9 @@ def server_problems(server: GenerationServer, method: Any, config: Mapping[str, 
     found = list[Problem]()
     if method not in (*METHODS, None):
         found.append(Problem("generation", f"generates completions for {' and '.join(METHODS)}, not for {method}"))
-    for name in (each for each in (*_OF_THE_CLIENT, *_OF_THE_NODES) if config.get(each) is not None):
+    for name in (*_OF_THE_CLIENT, *_OF_THE_NODES):
+        if config.get(name) is None:
+            continue
         where, hint = f"config[{quoted(name)}]", "leave one of the two out"
         if name in _OF_THE_CLIENT:
             found.append(Problem(where, "cannot be combined with generation, which sets it", hint))
@@ -188,7 +189,8 @@ def vllm_problems(config: Mapping[str, Any], *, installs_vllm: bool) -> list[Pro
 
 def _whole_gpus(resources: Any) -> int | None:
     """Return the whole GPUs that a Pod asks for; None if this is not known."""
-    document = resource_requirements(resources)
-    limits = document.get("limits") if isinstance(document, Mapping) else None
-    count = limits.get("nvidia.com/gpu") if isinstance(limits, Mapping) else None
-    return int(count) if isinstance(count, (int, str)) and str(count).isdecimal() else None
+    limits = as_mapping(as_mapping(resource_requirements(resources)).get("limits"))
+    count = limits.get("nvidia.com/gpu")
+    if not isinstance(count, (int, str)) or not str(count).isdecimal():
+        return None
+    return int(count)

@@ -56,8 +56,10 @@ def json_value(
         key_path: Returns the path of a key in a mapping.
         above: Ids of the lists and mappings that contain the value.
     """
-    if isinstance(value, (Mapping, list, tuple)) and (found := nesting_problems(value, path, above)):
-        return None, found
+    if isinstance(value, (Mapping, list, tuple)):
+        found = nesting_problems(value, path, above)
+        if found:
+            return None, found
     if isinstance(value, Mapping):
         return _object(value, path, key_path, (*above, id(value)))
     if isinstance(value, (list, tuple)):
@@ -110,11 +112,15 @@ _MOST_BITS = int(_MOST_DIGITS * math.log2(10))
 
 
 def _type(value: Any) -> str:
-    kind = value if isinstance(value, type) else type(value)
-    name = (
-        kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
-    )
-    return f"the class {name}" if isinstance(value, type) else name
+    if isinstance(value, type):
+        return f"the class {_class_name(value)}"
+    return _class_name(type(value))
+
+
+def _class_name(cls: type) -> str:
+    if cls.__module__ in ("builtins", "__main__"):
+        return cls.__qualname__
+    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def _hint(value: Any) -> str:
@@ -132,4 +138,6 @@ def to_whole_number(value: Any) -> Any:
         return {k: to_whole_number(v) for k, v in value.items()}
     if isinstance(value, list):
         return [*map(to_whole_number, value)]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value

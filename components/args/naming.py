@@ -42,13 +42,15 @@ def _named(schema: Schema | None, value: Any) -> Any:
         return value.apply(lambda known: _named(schema, known))
     if isinstance(value, (list, tuple)):
         return [_named(schema.items or schema, item) for item in value]
-    value = fields_of_input_type(value) if is_input_type(value) else value
+    if is_input_type(value):
+        value = fields_of_input_type(value)
     if schema.items or not isinstance(value, Mapping):
         return value
     found = {}
     for key, item in value.items():
         name = _field(schema, key)
-        name = key if name != key and name in value else name  # given by both names: one of them is an unknown field
+        if name != key and name in value:  # given by both names: one of them is an unknown field
+            name = key
         if item is not None or is_variable(schema, name, value):
             found[name] = _named(schema.properties.get(name), item)
     return found
@@ -88,5 +90,11 @@ def camel(name: str) -> str:
 
 def snake(name: str) -> str:
     """Return a name in snake_case: numNodes -> num_nodes."""
-    text = "".join(f"_{c.lower()}" if c.isupper() else c for c in name)
-    return text.lstrip("_") if not name.startswith("_") else text
+    if name.startswith("_"):
+        return underscored(name)
+    return underscored(name).lstrip("_")
+
+
+def underscored(name: str) -> str:
+    """Return a name in lower case, with an underscore before each capital: NumNodes -> _num_nodes."""
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name)

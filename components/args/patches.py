@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pulumi
-from pulumi_trainer.args.arguments import Args, metadata
+from pulumi_trainer.args.arguments import Args, as_sequence, metadata
 from pulumi_trainer.args.trainers import env_list
 from pulumi_trainer.provider.kube.errors import Problem
 
@@ -104,21 +104,21 @@ class PodPatch(Args):
 
     def check(self) -> list[Problem]:
         found = super().check()
-        containers = self.containers if isinstance(self.containers, (list, tuple)) else ()
-        for i, container in enumerate(containers):
+        for i, container in enumerate(as_sequence(self.containers)):
             if isinstance(container, ContainerPatch) and container.name in OWN_ENV and container.env:
                 why = f"Trainer does not allow patches of env for container {container.name}"
-                hint = (
-                    "set them in env of the trainer"
-                    if container.name == "node"
-                    else "set them in env of the initializer"
-                )
+                hint = "set them in env of the initializer"
+                if container.name == "node":
+                    hint = "set them in env of the trainer"
                 found.append(Problem(f"containers[{i}].env", why, hint))
         return found
 
     def document(self) -> dict[str, Any]:
         spec = Args.document(self)
-        return {**metadata(spec.pop("labels", None), spec.pop("annotations", None)), **({"spec": spec} if spec else {})}
+        made = metadata(spec.pop("labels", None), spec.pop("annotations", None))
+        if spec:
+            made["spec"] = spec
+        return made
 
 
 class JobPatch(Args):
@@ -141,9 +141,12 @@ class JobPatch(Args):
     def document(self) -> dict[str, Any]:
         plain = Args.document(self)
         template = metadata(plain.pop("labels", None), plain.pop("annotations", None))
-        if pod := plain.pop("pod", None):
+        pod = plain.pop("pod", None)
+        if pod:
             template["spec"] = {"template": pod}
-        return {**plain, **({"template": template} if template else {})}
+        if template:
+            plain["template"] = template
+        return plain
 
 
 class RuntimePatch(Args):
@@ -168,6 +171,9 @@ class RuntimePatch(Args):
     def document(self) -> dict[str, Any]:
         plain = Args.document(self)
         template = metadata(plain.pop("labels", None), plain.pop("annotations", None))
-        if jobs := plain.pop("jobs", None):
+        jobs = plain.pop("jobs", None)
+        if jobs:
             template["spec"] = {"replicatedJobs": jobs}
-        return {**plain, **({"trainingRuntimeSpec": {"template": template}} if template else {})}
+        if template:
+            plain["trainingRuntimeSpec"] = {"template": template}
+        return plain

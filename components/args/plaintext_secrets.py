@@ -106,7 +106,9 @@ def problems(value: Any, where: str) -> list[Problem]:
 
 
 def _hint(place: str) -> str:
-    return _PIP_HINT if re.search("packages|requirements|index_urls", place) else _HINT
+    if re.search("packages|requirements|index_urls", place):
+        return _PIP_HINT
+    return _HINT
 
 
 def problems_of_source(text: Any, where: str) -> list[Problem]:
@@ -136,24 +138,44 @@ def _places(value: Any, where: str, name: str) -> Iterator[str]:
         if len(str(abs(value))) >= _LONG_NUMBER and _is_named_as_secret(name, str(value)):
             yield where
     elif isinstance(value, Mapping):
-        if isinstance(value.get("name"), str) and "value" in value:
-            yield from _places(value["value"], where, value["name"])
-            return
-        for key, item in value.items():
-            own = f"{name}_{key}" if name and str(key).upper() in _SUFFIXES else str(key)
-            yield from _places(item, f"{where}.{key}" if where else str(key), own)
+        yield from _places_in_mapping(value, where, name)
     elif isinstance(value, (list, tuple)):
-        if _plain_name(name).endswith("AUTH") and len(value) == 2 and all(isinstance(item, str) for item in value):
-            yield from () if _HARMLESS.fullmatch(value[1]) else (f"{where}[1]",)
-            return
-        before = inherited = "" if _names_words(name) else name
-        if _is_pair(value):
-            inherited = value[0]
-        for index, item in enumerate(value):
-            at = item["name"] if isinstance(item, Mapping) and isinstance(item.get("name"), str) else index
-            place = f'{where}["{at}"]' if isinstance(at, str) else f"{where}[{index}]"
-            yield from _places(item, place, before)
-            before = item if isinstance(item, str) and item.startswith("-") and "=" not in item else inherited
+        yield from _places_in_list(value, where, name)
+
+
+def _places_in_mapping(value: Mapping[Any, Any], where: str, name: str) -> Iterator[str]:
+    if isinstance(value.get("name"), str) and "value" in value:
+        yield from _places(value["value"], where, value["name"])
+        return
+    for key, item in value.items():
+        place = own = str(key)
+        if where:
+            place = f"{where}.{key}"
+        if name and own.upper() in _SUFFIXES:
+            own = f"{name}_{key}"
+        yield from _places(item, place, own)
+
+
+def _places_in_list(value: Sequence[Any], where: str, name: str) -> Iterator[str]:
+    if _plain_name(name).endswith("AUTH") and len(value) == 2 and all(isinstance(item, str) for item in value):
+        if not _HARMLESS.fullmatch(value[1]):
+            yield f"{where}[1]"
+        return
+    inherited = name
+    if _names_words(name):
+        inherited = ""
+    before = inherited
+    if _is_pair(value):
+        inherited = value[0]
+    for index, item in enumerate(value):
+        place = f"{where}[{index}]"
+        if isinstance(item, Mapping) and isinstance(item.get("name"), str):
+            variable = item["name"]
+            place = f'{where}["{variable}"]'
+        yield from _places(item, place, before)
+        before = inherited
+        if isinstance(item, str) and item.startswith("-") and "=" not in item:
+            before = item
 
 
 def _names_words(name: str) -> bool:
@@ -199,7 +221,9 @@ def _plain_name(name: str) -> str:
         head, _, last = words.rpartition("_")
     if words[-1:].isdigit():
         words = re.sub(r"(?<!\ATOKEN)(?<![0-9])[0-9]{1,3}\Z", "", words)
-    return _PLURAL.sub(r"\1", words) if words.endswith("S") else words
+    if words.endswith("S"):
+        words = _PLURAL.sub(r"\1", words)
+    return words
 
 
 def _has_credentials(value: str) -> bool:
@@ -235,7 +259,9 @@ def _has_password_with_slash(word: str) -> bool:
 
 def _has_secret_parameters(value: str) -> bool:
     """Return whether the query of a URL, or a mapping in a text, assigns a secret to a name."""
-    found = _IN_QUERIES.findall(value) if "://" in value or ";" in value else []
+    found: list[tuple[str, str]] = []
+    if "://" in value or ";" in value:
+        found = _IN_QUERIES.findall(value)
     if any(_SIGNATURES.search(_plain_name(name)) and _is_literal(given) for name, given in found):
         return True
     return any(_is_literal(g) and _is_named_as_secret(n, g) for n, g in (*found, *_IN_MAPPINGS.findall(value)))
@@ -245,16 +271,20 @@ def _has_secret_words(value: str) -> bool:
     """Return whether a command line assigns a secret to a flag, a variable or a header: --token X, --token=X, TOKEN=X, token=X1,
     X-Api-Key: X1, -u me:X1.
     """
-    words = value.split() if len(value) <= _LONGEST_COMMAND else []
+    if len(value) > _LONGEST_COMMAND:
+        return False
     before = ""
-    for word in words:
+    for word in value.split():
         name, equals, given = word.partition("=")
         given, name = given.strip("\"'"), name.strip("\"'")
         if equals and _is_assigned(name, given):
             return True
         if before and _is_assigned(before, word.strip("\"'")):
             return True
-        before = name if (word.startswith("--") or name == "-u" or name.endswith(":")) and not equals else ""
+        awaits_value = word.startswith("--") or name == "-u" or name.endswith(":")
+        before = ""
+        if awaits_value and not equals:
+            before = name
     return False
 
 
@@ -308,9 +338,13 @@ def _is_token(run: str) -> bool:
 def _has_jwt(run: str) -> bool:
     """Return whether a text has two adjacent parts that begin like JSON in base64."""
     parts = run.split(".")
-    bodies = [place for place, part in enumerate(parts[1:-1]) if _JWT_BODY.fullmatch(part)]
-    headers = (_NOT_JWT.split(parts[place])[-1] for place in bodies)
-    return any(0 <= header.find("eyJ") <= len(header) - 13 for header in headers)
+    for place, part in enumerate(parts[1:-1]):
+        if not _JWT_BODY.fullmatch(part):
+            continue
+        header = _NOT_JWT.split(parts[place])[-1]
+        if 0 <= header.find("eyJ") <= len(header) - 13:
+            return True
+    return False
 
 
 _PART = re.compile(r"[A-Za-z0-9_-]{20,}")

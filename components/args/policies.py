@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import pulumi
-from pulumi_trainer.args.arguments import Args
+from pulumi_trainer.args.arguments import Args, as_mapping, as_sequence
 from pulumi_trainer.provider.api.labels import KAI_QUEUE, KAI_SCHEDULER
 
 
@@ -28,7 +28,9 @@ class MLPolicy(Args):
 
     def document(self) -> dict[str, Any]:
         plain = Args.document(self)
-        nodes = {"numNodes": plain.pop("numNodes")} if "numNodes" in plain else {}
+        nodes: dict[str, Any] = {}
+        if "numNodes" in plain:
+            nodes["numNodes"] = plain.pop("numNodes")
         if not self.framework:
             return nodes
         return {**nodes, self.framework: self.policy(plain)}
@@ -39,7 +41,9 @@ class MLPolicy(Args):
 
     def place(self, where: str) -> str:
         own = where.removeprefix(f"{self.framework}.")
-        return "" if own == self.framework else super().place(own)
+        if own == self.framework:
+            return ""
+        return super().place(own)
 
 
 class PlainPolicy(MLPolicy):
@@ -156,7 +160,9 @@ class PodGroupPolicy(Args):
 
     def place(self, where: str) -> str:
         own = where.removeprefix(f"{self.scheduler}.")
-        return "" if own == self.scheduler else super().place(own)
+        if own == self.scheduler:
+            return ""
+        return super().place(own)
 
     def template(self, document: Any) -> Any:
         """Return the runtime's template with the changes of the policy."""
@@ -211,7 +217,9 @@ class KAIPolicy(PodGroupPolicy):
             about = {**about, "labels": {KAI_QUEUE: self.queue, **(about.get("labels") or {})}}
         if isinstance(about, Mapping) and any(step.get("dependsOn") for step in _steps(spec)):
             about = {**about, "annotations": {KAI_LEAST: "1", **(about.get("annotations") or {})}}
-        return {**made, "metadata": about} if about else made
+        if not about:
+            return made
+        return {**made, "metadata": about}
 
     def _schedule(self, pod: dict[str, Any]) -> dict[str, Any]:
         name = KAI_SCHEDULER if self.scheduler_name is None else self.scheduler_name
@@ -226,9 +234,7 @@ KAI_LEAST = "kai.scheduler/batch-min-member"
 
 
 def _steps(spec: Any) -> list[Mapping[str, Any]]:
-    jobs = spec.get("replicatedJobs") if isinstance(spec, Mapping) else None
-    if not isinstance(jobs, (list, tuple)):
-        return []
+    jobs = as_sequence(as_mapping(spec).get("replicatedJobs"))
     return [job for job in jobs if isinstance(job, Mapping)]
 
 
@@ -238,9 +244,9 @@ def _in_pods(template: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) 
         return template
 
     def changed(job: Any) -> Any:
-        inner = job.get("template") if isinstance(job, Mapping) else None
-        spec = inner.get("spec") if isinstance(inner, Mapping) else None
-        pod = spec.get("template") if isinstance(spec, Mapping) else None
+        inner = as_mapping(job).get("template")
+        spec = as_mapping(inner).get("spec")
+        pod = as_mapping(spec).get("template")
         if not isinstance(inner, Mapping) or not isinstance(spec, Mapping) or not isinstance(pod, Mapping):
             return job
         if not isinstance(pod.get("spec"), Mapping):

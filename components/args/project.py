@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from pathspec import GitIgnoreSpec
-from pulumi_trainer.args.arguments import Args, positional, type_problems
+from pulumi_trainer.args.arguments import Args, as_sequence, positional, type_problems
 from pulumi_trainer.provider.kube.client.masking import hide_credentials
 from pulumi_trainer.provider.kube.errors import Problem
 
@@ -45,8 +45,7 @@ class Source(Args):
     def check(self) -> list[Problem]:
         found = [*super().check(), *type_problems(self)]
         for field in ("include", "exclude"):
-            patterns = self.__dict__.get(field)
-            for i, pattern in enumerate(patterns if isinstance(patterns, (list, tuple)) else ()):
+            for i, pattern in enumerate(as_sequence(self.__dict__.get(field))):
                 if not isinstance(pattern, str):
                     found.append(Problem(f"{field}[{i}]", f"must be a string, not {type(pattern).__name__}"))
                 elif not is_pattern(pattern):
@@ -54,7 +53,9 @@ class Source(Args):
                         Problem(f"{field}[{i}]", f"not a valid pattern: {pattern!r}", "write it as in .gitignore")
                     )
         if (self.git is None) != (self.revision is None):
-            why = "is required with git" if self.revision is None else "requires git"
+            why = "requires git"
+            if self.revision is None:
+                why = "is required with git"
             found.append(Problem("revision", why, 'give both: git="https://...", revision="v1.2"'))
         if isinstance(self.storage, str):
             found += [problem.below("storage") for problem in s3_problems(self.storage)]

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pulumi
+from pulumi_trainer.args.arguments import as_mapping
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.names import dns_1123_subdomain
 from pulumi_trainer.provider.kube.values.unknown import Unknown
@@ -37,7 +38,9 @@ def queue_name(given: Any) -> Any:
     made: Any = given
     if hasattr(made, "name"):
         return made.name
-    return made.metadata["name"] if hasattr(made, "metadata") else made
+    if hasattr(made, "metadata"):
+        return made.metadata["name"]
+    return made
 
 
 async def required_resources(arguments: Mapping[str, Any]) -> tuple[list[pulumi.Resource], list[Problem]]:
@@ -46,12 +49,13 @@ async def required_resources(arguments: Mapping[str, Any]) -> tuple[list[pulumi.
     wrong: list[Problem] = []
     for name, given in arguments.items():
         if isinstance(given, pulumi.Resource):
-            resources = getattr(
-                given, "resources", None
-            )  # of a component, which makes its object when all of it is known
-            there = await resources() if resources is not None else [given]
-            found += [given, *there]
-            wrong += [] if there else [Problem(name, "was rejected: fix it first")]
+            required = [given]
+            resources = getattr(given, "resources", None)
+            if resources is not None:  # a component, which makes its object when all of it is known
+                required = await resources()
+            found += [given, *required]
+            if not required:
+                wrong.append(Problem(name, "was rejected: fix it first"))
     return found, wrong
 
 
@@ -74,8 +78,10 @@ def _text(value: Any) -> Any:
     """Return a value as labels have it; numbers of a stack's configuration may be floats."""
     if isinstance(value, pulumi.Output):
         return value.apply(_text)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     if isinstance(value, (bool, int, float)):
-        return str(int(value) if isinstance(value, float) and value.is_integer() else value)
+        return str(value)
     return value
 
 
@@ -95,14 +101,17 @@ def problems(named: Mapping[str, Any], written: Any, merged: Any, suspend: Any) 
     for name, label in ARGUMENTS.items():
         if label in given and isinstance(written, Mapping) and label in written:
             yield Problem(name, f"is also set by labels[{label}]", "set only one of the two")
-        value = merged.get(label) if isinstance(merged, Mapping) else None
-        where = name if label in given else f"labels[{label}]"
+        value = as_mapping(merged).get(label)
+        where = f"labels[{label}]"
+        if label in given:
+            where = name
         if name == "max_execution":
             yield from _seconds(where, value)
         elif isinstance(value, str) and not value and label in given:
             yield Problem(name, "is empty", f"leave it out for a job without a {name}")
         elif isinstance(value, str) and value:
-            yield from (Problem(where, f"{value!r} is not a valid name: {why}") for why in dns_1123_subdomain(value))
+            for why in dns_1123_subdomain(value):
+                yield Problem(where, f"{value!r} is not a valid name: {why}")
     if isinstance(merged, Mapping) and merged.get(QUEUE) and suspend is not None and suspend is not False:
         yield _SUSPEND
 

@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from pulumi_trainer.args.naming import underscored
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.accessors import only
 from pulumi_trainer.provider.kube.values.wording import did_you_mean
@@ -32,7 +33,8 @@ def bind(
     """
     known = list(signature.parameters)
     by_name = [name for name in known if signature.parameters[name].kind is inspect.Parameter.KEYWORD_ONLY]
-    given = dict(zip((name for name in known if name not in by_name), unnamed, strict=False))
+    by_position = [name for name in known if name not in by_name]
+    given = dict(zip(by_position, unnamed, strict=False))
     surplus = unnamed[len(given) :]
     placed = {_meant(name, value, known): value for name, value in zip(by_name, surplus, strict=False)}
     found = [Problem(name, "must be passed by name", f"write {name}=...") for name in placed]
@@ -64,9 +66,11 @@ def unknown_fields(
         known: The names that exist.
         elsewhere: Name that belongs somewhere else -> what to write instead, for the hint; None for none.
     """
-    return [
-        Problem(name, _unknown(name), _nearest(name, known, elsewhere or {})) for name in given if name not in known
-    ]
+    found = []
+    for name in given:
+        if name not in known:
+            found.append(Problem(name, _unknown(name), _nearest(name, known, elsewhere or {})))
+    return found
 
 
 def _unknown(name: str) -> str:
@@ -97,18 +101,25 @@ def not_one_of(where: str, value: Any, allowed: Sequence[str]) -> list[Problem]:
     """
     if isinstance(value, str) and value in allowed:
         return []
-    hint = did_you_mean(value, allowed) if isinstance(value, str) else ""
+    hint = ""
+    if isinstance(value, str):
+        hint = did_you_mean(value, allowed)
     return [Problem(where, f"must be one of {', '.join(allowed)}, not {value!r}", hint)]
 
 
 def _nearest(name: str, known: Sequence[str], elsewhere: Mapping[str, str]) -> str:
     if name in elsewhere:
         return f"use {elsewhere[name]}"
-    written = "".join(f"_{c.lower()}" if c.isupper() else c for c in name)
-    similar = [*known, *(name for name, there in elsewhere.items() if f"{name}=" in there)]
-    near = difflib.get_close_matches(written, similar, n=1, cutoff=0.5)
+    similar = [*known]
+    for other, instead in elsewhere.items():
+        if f"{other}=" in instead:
+            similar.append(other)
+    near = difflib.get_close_matches(underscored(name), similar, n=1, cutoff=0.5)
     if not known:
         return "leave it out"
     if not near:
         return f"known: {', '.join(known)}"
-    return f"did you mean {near[0] if near[0] in known else elsewhere[near[0]]}?"
+    meant = near[0]
+    if meant not in known:
+        meant = elsewhere[meant]
+    return f"did you mean {meant}?"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pulumi
-from pulumi_trainer.args.arguments import Args
+from pulumi_trainer.args.arguments import Args, as_mapping, as_sequence, drop_none
 from pulumi_trainer.args.trainers import env_list, env_problems
 from pulumi_trainer.provider.kube.client.masking import hide_credentials
 from pulumi_trainer.provider.kube.errors import Problem, problems_below
@@ -56,7 +56,7 @@ class DataSource(Args):
                 isinstance(value, bool) or not isinstance(value, (str, int, float, pulumi.Output))
             ):
                 found.append(Problem(name, f"must be a string, not {type(value).__name__}"))
-        for i, pattern in enumerate(self.ignore_patterns if isinstance(self.ignore_patterns, (list, tuple)) else ()):
+        for i, pattern in enumerate(as_sequence(self.ignore_patterns)):
             if isinstance(pattern, str) and "," in pattern:
                 found.append(
                     Problem(
@@ -79,19 +79,18 @@ class DataSource(Args):
 
     def given_twice(self) -> list[Problem]:
         """Return the settings that `env` gives as well, with other values; secret ones are not shown."""
-        env = self.env if isinstance(self.env, Mapping) else {}
+        env = as_mapping(self.env)
         own = {variable: field for field, variable in self.options.items()} | {"IGNORE_PATTERNS": "ignore_patterns"}
+        secret = {variable: field for field, variable in self.credentials.items()}
         found = []
         for variable, value in self.variables().items():
             if variable not in env or env[variable] == value:
                 continue
-            known = variable in own and isinstance(value, str) and isinstance(env[variable], str)
-            values = (
-                f"is {value!r}, but env[{variable!r}] is {env[variable]!r}"
-                if known
-                else f"env[{variable!r}] is set too"
-            )
-            field = own.get(variable) or {v: f for f, v in self.credentials.items()}.get(variable, "env")
+            if variable in own and isinstance(value, str) and isinstance(env[variable], str):
+                values = f"is {value!r}, but env[{variable!r}] is {env[variable]!r}"
+            else:
+                values = f"env[{variable!r}] is set too"
+            field = own.get(variable) or secret.get(variable, "env")
             found.append(Problem(field, f"{values}: the argument wins", f"leave {variable} out of env"))
         return found
 
@@ -101,8 +100,10 @@ class DataSource(Args):
         document: dict[str, Any] = {"storageUri": self.storage_uri}
         if isinstance(self.env, pulumi.Output):
             document["env"] = pulumi.Output.all(self.env, own).apply(lambda both: _variables(*both))
-        elif env := {**(self.env if isinstance(self.env, Mapping) else {}), **own}:
-            document["env"] = env_list(env)
+        else:
+            env = {**as_mapping(self.env), **own}
+            if env:
+                document["env"] = env_list(env)
         if self.secret_ref is not None:
             document["secretRef"] = {"name": self.secret_ref}
         return document
@@ -117,8 +118,7 @@ class DataSource(Args):
     def variables(self) -> dict[str, Any]:
         """Return the environment variables of the initializer that the fields set."""
         named = {**self.options, **self.credentials}
-        values = {variable: self.__dict__.get(field) for field, variable in named.items()}
-        found = {variable: value for variable, value in values.items() if value is not None}
+        found = drop_none({variable: self.__dict__.get(field) for field, variable in named.items()})
         if self.ignore_patterns is not None:
             found["IGNORE_PATTERNS"] = _joined(self.ignore_patterns)
         return found
@@ -247,7 +247,9 @@ class DataCacheInitializer(DataSource):
                 found.append(
                     Problem("storage_uri", f"must be cache://SCHEMA/TABLE, not {hide_credentials(self.storage_uri)!r}")
                 )
-        found += [Problem(f, "is required") for f in ("metadata_loc", "num_data_nodes") if getattr(self, f) is None]
+        for field in ("metadata_loc", "num_data_nodes"):
+            if getattr(self, field) is None:
+                found.append(Problem(field, "is required"))
         nodes = self.num_data_nodes
         if nodes is not None and not isinstance(nodes, pulumi.Output) and not (type(nodes) is int and nodes > 1):
             found.append(Problem("num_data_nodes", f"must be a whole number greater than 1, not {nodes!r}"))
@@ -261,7 +263,10 @@ class DataCacheInitializer(DataSource):
 
     def variables(self) -> dict[str, Any]:
         found = {"CLUSTER_SIZE": _cluster_size(self.num_data_nodes), **super().variables()}
-        return {k: str(v) if isinstance(v, int) else v for k, v in found.items()}
+        for name, value in found.items():
+            if isinstance(value, int):
+                found[name] = str(value)
+        return found
 
 
 def _cluster_size(data_nodes: Any) -> Any:
@@ -332,7 +337,9 @@ def upstream_problems(uri: Any) -> list[Problem]:
 
 
 def _variables(env: Any, own: dict[str, Any]) -> Any:
-    return env_list({**env, **own} if isinstance(env, Mapping) else env)
+    if isinstance(env, Mapping):
+        return env_list({**env, **own})
+    return env_list(env)
 
 
 def _joined(patterns: Any) -> Any:
@@ -341,16 +348,18 @@ def _joined(patterns: Any) -> Any:
         return patterns.apply(_joined)
     if isinstance(patterns, (list, tuple)) and any(isinstance(p, pulumi.Output) for p in patterns):
         return pulumi.Output.all(*patterns).apply(_joined)
-    listed = isinstance(patterns, (list, tuple)) and all(isinstance(p, str) for p in patterns)
-    return ",".join(patterns) if listed else patterns
+    if isinstance(patterns, (list, tuple)) and all(isinstance(p, str) for p in patterns):
+        return ",".join(patterns)
+    return patterns
 
 
 def with_absolute_paths(initializer: dict[str, Any]) -> dict[str, Any]:
     """Return `spec.initializer` with absolute file:// paths, because the initializer runs in another folder than the program."""
-    return {
-        kind: {**source, "storageUri": absolute(source["storageUri"])} if "storageUri" in source else source
-        for kind, source in initializer.items()
-    }
+    located = dict(initializer)
+    for kind, source in initializer.items():
+        if "storageUri" in source:
+            located[kind] = {**source, "storageUri": absolute(source["storageUri"])}
+    return located
 
 
 def absolute(uri: Any) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import pulumi
-from pulumi_trainer.args.arguments import Args, metadata, to_document
+from pulumi_trainer.args.arguments import Args, as_sequence, metadata, to_document
 from pulumi_trainer.args.naming import api_names
 from pulumi_trainer.provider.api.labels import ANCESTOR
 
@@ -147,7 +147,8 @@ class ReplicatedJob(Args):
         inner = {"podSpec", "ancestor", "labels", "annotations", "podLabels", "podAnnotations"}
         job = {k: v for k, v in plain.items() if k not in outer and k not in inner}
         labels = dict(given.get("labels", {}))
-        if (ancestor := given.get("ancestor", _ancestor(given.get("name")))) is not None:
+        ancestor = given.get("ancestor", _ancestor(given.get("name")))
+        if ancestor is not None:
             labels.setdefault(ANCESTOR, ancestor)
         pod = {**metadata(given.get("pod_labels"), given.get("pod_annotations")), "spec": plain.get("podSpec", {})}
         template = {**metadata(labels, given.get("annotations")), "spec": {**job, "template": pod}}
@@ -251,7 +252,7 @@ class JobSetTemplate(Args):
 
     def document(self) -> dict[str, Any]:
         spec = Args.document(self)
-        steps = self.replicated_jobs if isinstance(self.replicated_jobs, (list, tuple)) else ()
+        steps = as_sequence(self.replicated_jobs)
         if all(isinstance(s, ReplicatedJob) for s in steps) and any(s.ancestor == "trainer" for s in steps):
             for step, document in zip(steps, spec["replicatedJobs"], strict=True):
                 given = step.ancestor is not None or ANCESTOR in (step.labels or {})

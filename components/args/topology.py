@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import pulumi
-from pulumi_trainer.args.arguments import Args, positional
+from pulumi_trainer.args.arguments import Args, drop_none, positional
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.names import qualified_name
 from pulumi_trainer.provider.kueue.labels import PREFERRED, REQUIRED, SLICE_LEVEL, SLICE_SIZE, TOGETHER, UNCONSTRAINED
@@ -37,8 +37,11 @@ class Topology(Args):
     def annotations(self) -> dict[str, Any]:
         """Return the annotations of the constrained pods; values may be Outputs."""
         size = self.slice_size
-        number = size.apply(_number) if isinstance(size, pulumi.Output) else _number(size)
-        return {k: v for k, v in ((SLICE_LEVEL, self.slice_level), (SLICE_SIZE, number)) if v is not None}
+        if isinstance(size, pulumi.Output):
+            number = size.apply(_number)
+        else:
+            number = _number(size)
+        return drop_none({SLICE_LEVEL: self.slice_level, SLICE_SIZE: number})
 
 
 class _AtLevel(Topology):
@@ -109,8 +112,10 @@ def annotations_by_step(
         return {}
     if launched and (SLICE_LEVEL in topology or SLICE_SIZE in topology):  # one launcher cannot be a slice
         return {NODE: dict(topology)}
-    together = {TOGETHER: GROUP} if launched and UNCONSTRAINED not in topology else {}
-    return {step: {**topology, **together} for step in steps}
+    annotations = dict(topology)
+    if launched and UNCONSTRAINED not in topology:
+        annotations[TOGETHER] = GROUP
+    return {step: dict(annotations) for step in steps}
 
 
 def problems(topology: Mapping[str, Any] | None) -> Iterator[Problem]:
@@ -119,9 +124,8 @@ def problems(topology: Mapping[str, Any] | None) -> Iterator[Problem]:
     for label, field in ((REQUIRED, "level"), (PREFERRED, "level"), (SLICE_LEVEL, "slice_level")):
         value = known.get(label)
         if isinstance(value, str):
-            yield from (
-                Problem(f"topology.{field}", f"{value!r} is not a node label: {why}") for why in qualified_name(value)
-            )
+            for why in qualified_name(value):
+                yield Problem(f"topology.{field}", f"{value!r} is not a node label: {why}")
         elif label in known and isinstance(value, (bool, int, float, list, dict)):
             yield Problem(f"topology.{field}", f"must be a node label, not {value!r}")
     size = known.get(SLICE_SIZE)

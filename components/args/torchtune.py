@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Literal
 
 import pulumi
-from pulumi_trainer.args.arguments import quoted, to_document
+from pulumi_trainer.args.arguments import as_mapping, quoted, to_document
 from pulumi_trainer.args.builtin import LoraConfig
 from pulumi_trainer.args.fine_tuning import ToolTrainer, field_problems, table
 from pulumi_trainer.provider.api import code
@@ -84,8 +84,7 @@ class TorchTuneTrainer(ToolTrainer):
         return found
 
     def quantizes(self) -> bool:
-        written = nested(self.config).get("model")
-        model = written if isinstance(written, Mapping) else {}
+        model = as_mapping(nested(self.config).get("model"))
         name = model.get(_COMPONENT) or self._component("model") or ""
         asked = model.get("quantize_base") is True or str(name).rpartition(".")[2].startswith("qlora_")
         return asked or super().quantizes()
@@ -101,7 +100,7 @@ class TorchTuneTrainer(ToolTrainer):
         return {**super().arguments(), "base": self.base}
 
     def argument_problems(self, arguments: Any) -> list[Problem]:
-        config = arguments.get("config") if isinstance(arguments, Mapping) else None
+        config = as_mapping(arguments).get("config")
         if config is None or isinstance(config, Unknown):
             return []
         if not isinstance(config, Mapping):
@@ -110,7 +109,7 @@ class TorchTuneTrainer(ToolTrainer):
         types = {**about["fields"], **about["methods"].get(self.recipe, {})}
         parts = set[str]().union(*about["configs"].get(self.recipe, {}).values())
         written = dict(flat(nested(self.config)))
-        lora = self.lora_fields(self.lora) if isinstance(self.lora, LoraConfig) else {}
+        lora = self.fields_set_by_lora()
         for name in written.keys() & lora.keys():
             why = "cannot be combined with lora, which sets it"
             found.append(Problem(f"config[{quoted(name)}]", why, "leave one of the two out"))
@@ -118,11 +117,10 @@ class TorchTuneTrainer(ToolTrainer):
             if name not in types:
                 found.append(self._unknown(f"config[{quoted(name)}]", name, types))
                 continue
-            given = field_problems(f"config[{quoted(name)}]", value, types[name])
-            nodes = value if isinstance(value, (list, tuple)) else [value]
-            for node in nodes if name in parts and not given else ():
-                given += self._part_problems(name, node) if isinstance(node, Mapping) else []
-            found += given
+            problems = field_problems(f"config[{quoted(name)}]", value, types[name])
+            if name in parts and not problems:
+                problems += self._parts_problems(name, value)
+            found += problems
         return [*found, *self.missing(config)]
 
     def missing(self, config: Mapping[str, Any]) -> list[Problem]:
@@ -149,13 +147,16 @@ class TorchTuneTrainer(ToolTrainer):
         if given.get("output_dir") is None and not output:
             why = "is not set, and the job has no output volume: the trained model would be lost"
             found.append(Problem('config["output_dir"]', why, "give the job output=True"))
-        return found + (self._policy_problems(given, policy) if policy is not None else [])
+        if policy is not None:
+            found += self._policy_problems(given, policy)
+        return found
 
     def _policy_problems(self, given: Mapping[str, Any], policy: Any) -> list[Problem]:
         """Return what torchtune would ignore of a checkpoint policy, which it follows after each epoch but the last."""
         found = list[Problem]()
         for name in ("steps", "every"):
-            if (value := getattr(policy, name)) is not None:
+            value = getattr(policy, name)
+            if value is not None:
                 why = (
                     f"torchtune only saves checkpoints at the end of an epoch, so it would ignore {name}={value!r}"
                     " of the checkpoint policy"
@@ -175,6 +176,15 @@ class TorchTuneTrainer(ToolTrainer):
     def _component(self, name: str) -> str | None:
         found: str | None = table(self.tool)["configs"].get(self.recipe, {}).get(self.base, {}).get(name)
         return found
+
+    def _parts_problems(self, name: str, value: Any) -> Iterator[Problem]:
+        """Yield the problems of a component, or of each one of a list."""
+        nodes = [value]
+        if isinstance(value, (list, tuple)):
+            nodes = [*value]
+        for node in nodes:
+            if isinstance(node, Mapping):
+                yield from self._part_problems(name, node)
 
     def _part_problems(self, name: str, node: Mapping[str, Any]) -> Iterator[Problem]:
         """Yield the problems of the arguments of a component, if the table knows it."""
@@ -197,37 +207,45 @@ class TorchTuneTrainer(ToolTrainer):
             elif argument != _COMPONENT and "**" not in arguments:
                 package, _, function = component.rpartition(".")
                 other = f"{package}.lora_{function}"
-                hint = (
-                    f"did you mean {other}?" if argument in known.get(other, ()) else did_you_mean(argument, arguments)
-                )
+                if argument in known.get(other, ()):
+                    hint = f"did you mean {other}?"
+                else:
+                    hint = did_you_mean(argument, arguments)
                 yield Problem(where, f"unknown argument of {component} in torchtune {release}", hint)
 
 
 def _sources(dataset: Any) -> Iterator[tuple[str, Any]]:
     """Yield path and source of a dataset, or of each one of a list, unless it has files of its own."""
-    several = isinstance(dataset, (list, tuple))
-    for at, each in enumerate(dataset if several else [dataset]):
-        if isinstance(each, Mapping) and "data_files" not in each:
-            yield f'config["dataset"][{at}]["source"]' if several else 'config["dataset.source"]', each.get("source")
+    if not isinstance(dataset, (list, tuple)):
+        if _has_source(dataset):
+            yield 'config["dataset.source"]', dataset.get("source")
+        return
+    for at, each in enumerate(dataset):
+        if _has_source(each):
+            yield f'config["dataset"][{at}]["source"]', each.get("source")
+
+
+def _has_source(dataset: Any) -> bool:
+    return isinstance(dataset, Mapping) and "data_files" not in dataset
 
 
 def nested(config: Any) -> dict[str, Any]:
     """Return a configuration with dotted keys as nested mappings; what is not known yet is left out."""
     made: dict[str, Any] = {}
-    for name, value in config.items() if isinstance(config, Mapping) else ():
+    for name, value in as_mapping(config).items():
         *above, last = str(name).split(".")
         node = made
         for part in above:
-            inner = node.get(part)
-            node[part] = inner if isinstance(inner, dict) else {}
+            if not isinstance(node.get(part), dict):
+                node[part] = {}
             node = node[part]
-        both = isinstance(value, Mapping) and isinstance(node.get(last), dict)
-        node[last] = {**node[last], **nested(value)} if both else _inner(value)
+        if not isinstance(value, Mapping):
+            node[last] = value
+        elif isinstance(node.get(last), dict):
+            node[last] = {**node[last], **nested(value)}
+        else:
+            node[last] = nested(value)
     return made
-
-
-def _inner(value: Any) -> Any:
-    return nested(value) if isinstance(value, Mapping) else value
 
 
 def flat(config: Mapping[str, Any], start: str = "") -> Iterator[tuple[str, Any]]:

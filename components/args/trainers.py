@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pulumi
-from pulumi_trainer.args.arguments import Args, plain_value, quoted, shown_value, to_document
+from pulumi_trainer.args.arguments import Args, as_mapping, as_sequence, plain_value, quoted, shown_value, to_document
 from pulumi_trainer.args.field_types import field_types
 from pulumi_trainer.args.project import Source
 from pulumi_trainer.provider.admission.pod_names import STANDARD_RESOURCES, resource_name
@@ -48,7 +48,7 @@ def env_list(env: Any) -> Any:
 def env_problems(env: Any) -> list[Problem]:
     """Return the variables of a mapping whose values are not valid; problems do not show values, as these may be secret."""
     found = []
-    for name, value in env.items() if isinstance(env, Mapping) else ():
+    for name, value in as_mapping(env).items():
         if value is None:
             found.append(Problem(f"env[{quoted(name)}]", "must be a string, not None", 'give "", or leave it out'))
         elif not isinstance(value, (str, pulumi.Output, Unknown)) and not isawaitable(value):
@@ -60,7 +60,9 @@ def image_problems(image: Any) -> list[Problem]:
     """Return why a text cannot be the name of an image."""
     if not isinstance(image, str) or (image and image == image.strip()):
         return []
-    why = "begins or ends with white space" if image.strip() else "is empty"
+    why = "is empty"
+    if image.strip():
+        why = "begins or ends with white space"
     return [Problem("image", why, "give the name of an image, or leave it out")]
 
 
@@ -76,9 +78,11 @@ def resource_requirements(resources: Any) -> Any:
 
 def resources_given_twice(resources: Any) -> list[Problem]:
     """Return the resources that the short form names twice, with other amounts."""
-    found, short = list[Problem](), resources if isinstance(resources, Mapping) else {}
+    found, short = list[Problem](), as_mapping(resources)
+    if short.keys() & {"limits", "requests", "claims"}:
+        return []
     first: dict[str, str] = {}
-    for name in short if not short.keys() & {"limits", "requests", "claims"} else ():
+    for name in short:
         other = first.setdefault(_resource(name), name)
         if isinstance(short[name], (str, int)) and str(short[name]) != str(short[other]):
             why = f"{other} is {short[other]}, but {name}, the same resource, is {short[name]}: the last one wins"
@@ -91,7 +95,9 @@ def _resource(given: Any) -> str:
     short = name.lower()
     if short.startswith("mig-"):
         return f"nvidia.com/{short}"
-    return ALIASES.get(short, short if short in ("cpu", "memory", "ephemeral-storage") else name)
+    if short in ("cpu", "memory", "ephemeral-storage"):
+        return short
+    return ALIASES.get(short, name)
 
 
 def _name_problems(name: Any) -> list[Problem]:
@@ -111,8 +117,7 @@ def asks_for_gpu(resources: Any) -> bool:
         return isinstance(resources, pulumi.Output)
     amounts = [*resources.items()]
     for part in ("limits", "requests"):
-        if isinstance(inner := resources.get(part), Mapping):
-            amounts += inner.items()
+        amounts += as_mapping(resources.get(part)).items()
     names = {str(name).lower() for name, amount in amounts if str(amount) != "0"}
     return any(name == "gpu" or "/gpu" in name or "mig-" in name for name in names)
 
@@ -247,7 +252,7 @@ class Trainer(Args):
             why = f"must be a whole number, not {self.num_proc_per_node!r}"
             found.append(Problem("num_proc_per_node", why, AUTOMATIC))
         found += env_problems(self.env)
-        for place, env in enumerate(self.env if isinstance(self.env, (list, tuple)) else ()):
+        for place, env in enumerate(as_sequence(self.env)):
             if not isinstance(env, (Mapping, pulumi.Output)) and not is_input_type(env):
                 hint = 'env={"A": "1"}, or a list, [{"name": "A", "value": "1"}]'
                 found.append(Problem(f"env[{place}]", f"must be a mapping, not {type(env).__name__}", hint))
@@ -314,7 +319,9 @@ class CustomTrainer(Trainer):
         found = [*super().check(), *self._type_problems()]
         ways = [n for n in ("func", "script", "module", "command") if self.__dict__.get(n) is not None]
         if len(ways) != 1:
-            got = " and ".join(ways) if ways else "none"
+            got = "none"
+            if ways:
+                got = " and ".join(ways)
             found.append(Problem("", f"takes exactly one of func, script, module and command, not {got}"))
         if self.module is not None and self.source is None:
             found.append(Problem("module", "requires source", 'give the project: source=".", or use script='))
@@ -336,7 +343,9 @@ class CustomTrainer(Trainer):
         for name in ("script", "module", "source", "requirements"):
             value = getattr(self, name)
             if not types[name].accepts(value):
-                hint = _INSTEAD_OF_MODULE.get(name, "").format(value=value) if isinstance(value, ModuleType) else ""
+                hint = ""
+                if isinstance(value, ModuleType):
+                    hint = _INSTEAD_OF_MODULE.get(name, "").format(value=value)
                 found.append(Problem(name, f"must be {types[name].wanted}, not {shown_value(value)}", hint))
         return found
 

@@ -54,8 +54,10 @@ class UnslothTrainer(ToolTrainer):
 
     def lora_fields(self, lora: LoraConfig) -> dict[str, Any]:
         given = {**super().lora_fields(lora), "target_modules": target_modules(lora)}
-        quantize = lora.quantize_base
-        return {"lora": given, "load_in_4bit": quantize if isinstance(quantize, pulumi.Output) else quantize is True}
+        quantize: Any = lora.quantize_base
+        if not isinstance(quantize, pulumi.Output):
+            quantize = quantize is True
+        return {"lora": given, "load_in_4bit": quantize}
 
     def fields_set(self) -> Any:
         if self.lora is not None:
@@ -64,7 +66,9 @@ class UnslothTrainer(ToolTrainer):
         given = to_document(self.config or {})
         if isinstance(given, pulumi.Output):
             return given.apply(lambda known: {**whole, **known})
-        return {**whole, **given} if isinstance(given, dict) else given
+        if isinstance(given, dict):
+            return {**whole, **given}
+        return given
 
     def missing(self, config: Mapping[str, Any]) -> list[Problem]:
         whole, hint = config.get("full_finetuning"), "lora=LoraConfig(...), or leave it out"

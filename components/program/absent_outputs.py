@@ -24,5 +24,7 @@ async def absent_output(output: pulumi.Output[Any]) -> Problem | None:
     stack: Any = next(iter(stacks))
     named, outputs = await stack.name.future(), await stack.outputs.future()
     known = sorted(name for name, value in (outputs or {}).items() if value is not None)
-    there = f"available: {', '.join(known)}" if known else "it has no outputs: run `pulumi up` in that stack first"
-    return Problem("", f"is None: the stack {named} has no such output", there)
+    hint = "it has no outputs: run `pulumi up` in that stack first"
+    if known:
+        hint = f"available: {', '.join(known)}"
+    return Problem("", f"is None: the stack {named} has no such output", hint)

@@ -20,7 +20,9 @@ _OURS = re.compile(r"(trainer:index:|pulumi-python:dynamic/trainer|pulumi:provid
 async def explicit(options: pulumi.ResourceOptions) -> list[pulumi.Resource | None]:
     """Return the resources in `depends_on`; None stands for resources that are not known yet."""
     named = await pulumi_compat.depends_on(options)
-    return [None] if named is None else [*named]
+    if named is None:
+        return [None]
+    return [*named]
 
 
 async def made_by(resources: Iterable[pulumi.Resource | None]) -> frozenset[str]:
@@ -33,13 +35,18 @@ async def made_by(resources: Iterable[pulumi.Resource | None]) -> frozenset[str]
 
 
 async def _made(resource: pulumi.Resource | None) -> str:
-    type_ = resource.pulumi_resource_type if resource is not None else ""
+    if resource is None:
+        return ANYTHING
+    type_ = resource.pulumi_resource_type
     if _OURS.match(type_):
         return ""
     found = _OBJECT.fullmatch(type_)
     if found is None:
         return ANYTHING
-    return f"{found[1]}/{await _name(resource) if pulumi.runtime.is_dry_run() else ''}"
+    name = ""
+    if pulumi.runtime.is_dry_run():
+        name = await _name(resource)
+    return f"{found[1]}/{name}"
 
 
 async def _name(resource: Any) -> str:

@@ -63,7 +63,10 @@ class ObjectOwner:
                 recorded[place] = metadata
         guards = [mappings(outputs.get("objects")) for type_, outputs in stack if type_ == _GUARD]
         guarded = frozenset(map(_place, chain.from_iterable(guards)))
-        return cls(name, f"{name}/{randoms[0]}" if randoms and randoms[0] else "", recorded, guarded)
+        mark = ""
+        if randoms and randoms[0]:
+            mark = f"{name}/{randoms[0]}"
+        return cls(name, mark, recorded, guarded)
 
     def owns(self, target: Mapping[str, Any], kind: Kind, metadata: Mapping[str, Any]) -> bool:
         """Return whether an object of a cluster belongs to this stack.
@@ -99,7 +102,9 @@ class ObjectOwner:
         if place in self.recorded and not mark_of(self.recorded[place]):
             return ""
         kept = mark_of(live) or mark_of(self.recorded.get(place, {}))
-        return kept if kept == self.name else None
+        if kept != self.name:
+            return None
+        return kept
 
     def needs_guard(self, place: Place) -> bool:
         """Return whether an object needs a guard against its deletion. Objects of earlier versions have none."""
@@ -108,7 +113,9 @@ class ObjectOwner:
     def called(self, maker: str) -> str:
         """Return another owner in a message. maker: Its mark; not empty."""
         other = stack_of_mark(maker)
-        return NAMESAKE if other == self.name else f"the stack {other}"
+        if other == self.name:
+            return NAMESAKE
+        return f"the stack {other}"
 
     def foreign_object(self, kind: Kind, metadata: Mapping[str, Any]) -> tuple[str, str]:
         """Return why an object that has the name of a new one cannot be taken, and what to do.
@@ -118,8 +125,13 @@ class ObjectOwner:
             metadata: Metadata of the object as the cluster has it.
         """
         maker, namespace = mark_of(metadata), text(metadata.get("namespace"))
-        belongs = f"belongs to {self.called(maker)}" if maker else "was not created by this stack"
-        place = f"{kind.plural}.{kind.group} {f'-n {namespace} ' if namespace else ''}{metadata['name']}"
+        belongs = "was not created by this stack"
+        if maker:
+            belongs = f"belongs to {self.called(maker)}"
+        option = ""
+        if namespace:
+            option = f"-n {namespace} "
+        place = f"{kind.plural}.{kind.group} {option}{metadata['name']}"
         take = f"kubectl annotate --overwrite {place} {MADE_BY}={self.name}"
         if maker == self.name:  # kubectl does not become the manager of a value that it does not change
             take = f"kubectl annotate {place} {MADE_BY}- && {take}"

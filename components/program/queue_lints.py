@@ -11,6 +11,7 @@ from pulumi_trainer.program.severities import by_severity
 from pulumi_trainer.provider.admission.warnings import queue_warnings
 from pulumi_trainer.provider.admission.warnings.quota_changes import has_quota_changes
 from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.values.accessors import text
 from pulumi_trainer.provider.kueue.queue_state import REQUIRED_BY_QUEUES, Queues, complete_queues
 from pulumi_trainer.provider.targets import queries
 
@@ -31,8 +32,7 @@ async def find_queues(documents: Documents, target: Mapping[str, Any], namespace
     """
     if not isinstance(namespace, str):
         return Queues()
-    queue = queue if isinstance(queue, str) else ""
-    return _with_cluster(documents, await asyncio.to_thread(queries.find_queues, target, namespace, queue))
+    return _with_cluster(documents, await asyncio.to_thread(queries.find_queues, target, namespace, text(queue)))
 
 
 async def queue_problems(

@@ -29,9 +29,10 @@ def register_plugin(plugin: Plugin) -> None:
 def runtime_problems(document: dict[str, Any]) -> list[Problem]:
     """Return the problems of a runtime, including policies of plugins."""
     findings = Findings()
-    spec = document.get("spec")
+    rest = document.get("spec")
     try:
-        rest, _ = registry.split_own_policies(spec, findings) if isinstance(spec, dict) else (spec, {})
+        if isinstance(rest, dict):
+            rest, _ = registry.split_own_policies(rest, findings)
     except TrainerError as error:
         return list(error.problems)
     found = document_problems({**document, "spec": rest})

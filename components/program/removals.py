@@ -10,7 +10,6 @@ import asyncio
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 from pulumi_trainer.provider import dynamic, pulumi_compat
@@ -59,8 +58,10 @@ def jobs_of(stack: Resources) -> dict[str, Any]:
 
 def recorded_cluster(stack: Resources, name: str) -> str:
     """Return the identity of the cluster of a target in the stack; empty if the stack has no such target."""
-    found = (o.get("cluster") for type_, o in stack if type_ == _TARGET and o[URN].endswith(f"::{name}"))
-    return str(next(found, None) or "")
+    for type_, outputs in stack:
+        if type_ == _TARGET and outputs[URN].endswith(f"::{name}"):
+            return str(outputs.get("cluster") or "")
+    return ""
 
 
 def names_of_target(stack: Resources, connection: Mapping[str, Any], cluster: str = "") -> list[str]:
@@ -74,11 +75,10 @@ def names_of_target(stack: Resources, connection: Mapping[str, Any], cluster: st
         connection: The connection to the target.
         cluster: Identity of the connection's cluster; empty: unknown.
     """
-    found = [
-        (_differences(recorded, connection, cluster), count, name)
-        for name, recorded, count in _recorded_targets(stack)
-        if _may_be(recorded, connection)
-    ]
+    found = []
+    for name, recorded, count in _recorded_targets(stack):
+        if _may_be(recorded, connection):
+            found.append((_differences(recorded, connection, cluster), count, name))
     return [name for _, _, name in sorted(found)]
 
 
@@ -91,10 +91,14 @@ def _recorded_targets(stack: Resources) -> Iterator[tuple[str, Mapping[str, Any]
     """Yield name, connection (with the cluster's identity) and number of each target of a stack."""
     for type_, outputs in stack:
         target = outputs.get("target")
-        if type_ == _TARGET and isinstance(target, Mapping):
-            name = outputs[URN].rpartition("::")[2]
-            number = re.search(r"\d+$", name)
-            yield name, {**target, "cluster": outputs.get("cluster")}, int(number[0]) if number else 1
+        if type_ != _TARGET or not isinstance(target, Mapping):
+            continue
+        name = outputs[URN].rpartition("::")[2]
+        number = 1
+        digits = re.search(r"\d+$", name)
+        if digits is not None:
+            number = int(digits[0])
+        yield name, {**target, "cluster": outputs.get("cluster")}, number
 
 
 def _may_be(recorded: Mapping[str, Any], connection: Mapping[str, Any]) -> bool:
@@ -155,11 +159,15 @@ def names_of_runtimes(
     others = {str(outputs[URN]) for _, outputs in stack}
     near, far = list[str](), list[str]()
     for type_, outputs in stack:
-        suffix = _suffix(str(outputs[URN]), urns, others) if type_ == _RUNTIME else None
+        if type_ != _RUNTIME:
+            continue
+        suffix = _suffix(str(outputs[URN]), urns, others)
         if suffix is None or not _is_in(outputs.get("document"), namespace):
             continue
-        found = near if _same_place(outputs.get("target"), connection, "") else far
-        found.append(name + suffix)
+        if _same_place(outputs.get("target"), connection, ""):
+            near.append(name + suffix)
+        else:
+            far.append(name + suffix)
     return [*near, *far]
 
 
@@ -182,7 +190,9 @@ def _suffix(runtime: str, urns: Sequence[str], others: Collection[str]) -> str |
 
 def _is_in(document: object, namespace: Any) -> bool:
     """Return whether a document of the state is in a namespace, which may be unknown."""
-    metadata = document.get("metadata") if isinstance(document, Mapping) else None
+    if not isinstance(document, Mapping):
+        return False
+    metadata = document.get("metadata")
     if not isinstance(metadata, Mapping):
         return False
     return isinstance(namespace, Unknown) or metadata.get("namespace", "") == namespace
@@ -195,20 +205,21 @@ async def losses(stack: Resources, registered: Sequence[dynamic.JobSet | dynamic
         stack: Resources of the stack.
         registered: The program's jobs and volumes.
     """
-    known = [asyncio.gather(r.urn.future(), r.namespace.future(), r.name.future()) for r in registered]
-    found = [
-        each for each in await asyncio.gather(*known, return_exceptions=True) if not isinstance(each, BaseException)
-    ]
-    urns, names = {urn for urn, _, _ in found}, {(namespace, name) for _, namespace, name in found}
-    gone = [
-        (_LOSSES[type_], outputs)
-        for type_, outputs in stack
-        if type_ in _LOSSES
-        and outputs[URN] not in urns
-        and (outputs.get("namespace"), outputs.get("name")) not in names
-    ]
-    texts = [await asyncio.to_thread(lost, to_plain(dict(outputs))) for lost, outputs in gone]
-    return [*chain.from_iterable(texts)]
+    awaited = [asyncio.gather(r.urn.future(), r.namespace.future(), r.name.future()) for r in registered]
+    urns, names = set[Any](), set[tuple[Any, Any]]()
+    for found in await asyncio.gather(*awaited, return_exceptions=True):
+        if isinstance(found, BaseException):
+            continue
+        urn, namespace, name = found
+        urns.add(urn)
+        names.add((namespace, name))
+    texts = list[str]()
+    for type_, outputs in stack:
+        if type_ not in _LOSSES or outputs[URN] in urns:
+            continue
+        if (outputs.get("namespace"), outputs.get("name")) not in names:
+            texts += await asyncio.to_thread(_LOSSES[type_], to_plain(dict(outputs)))
+    return texts
 
 
 _LOSSES = {JOBSET: queries.job_interruptions, _VOLUME: queries.volume_losses}
@@ -223,8 +234,10 @@ async def refusals(stack: Resources, channels: Collection[str], jobs: Mapping[st
         jobs: The program's jobs, by namespace/name.
     """
     removed = [outputs for type_, outputs in stack if type_ == _CHANNEL and outputs.get("channel") not in channels]
-    refused = [await asyncio.to_thread(_refused, outputs, stack, jobs) for outputs in removed]
-    return [*chain.from_iterable(refused)]
+    found = list[Problem]()
+    for outputs in removed:
+        found += await asyncio.to_thread(_refused, outputs, stack, jobs)
+    return found
 
 
 def _refused(channel: Mapping[str, Any], stack: Resources, jobs: Mapping[str, Planned]) -> list[Problem]:

@@ -40,6 +40,7 @@ from pulumi_trainer.provider.kube.client.api_resources import Kind
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.accessors import text
 from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kube.values.wording import plural
 from pulumi_trainer.provider.lifecycle.identity import short_digest
 from pulumi_trainer.provider.targets import queries
 from pulumi_trainer.provider.targets.connection import TargetInput, of_job, warn_with
@@ -213,7 +214,8 @@ class Program:
             live: Metadata of this stack's object in the cluster; empty if not found.
         """
         owner = await self.object_owner()
-        if (kept := owner.kept_mark(place, live)) is not None:
+        kept = owner.kept_mark(place, live)
+        if kept is not None:
             return kept
         self._mark = self._mark or dynamic.StackMark("stack")
         return pulumi.Output.concat(owner.name, "/", self._mark.random)
@@ -239,19 +241,26 @@ class Program:
         """Create a guard for the objects of each cluster, after all of them and the guards of queues: one check of all objects
         precedes all deletions.
         """
-        results = [task.result() for task in self._tasks if not task.cancelled() and task.exception() is None]
-        queues = [result for result in results if isinstance(result, dynamic.QueueGuard)]
+        queues = [result for result in self._results() if isinstance(result, dynamic.QueueGuard)]
         for number, at in enumerate(sorted(self._guarded), 1):
             guarded = sorted(self._guarded[at], key=lambda each: each.place)
             random = [each.mark for each in guarded if isinstance(each.mark, pulumi.Output)]
-            inputs = {
+            inputs: dict[str, Any] = {
                 "objects": [each.guarded for each in guarded],
                 "stack": (await self.object_owner()).name,
-                **({"mark": random[0]} if random else {}),
-                "target": guarded[0].connection,
             }
+            if random:
+                inputs["mark"] = random[0]
+            inputs["target"] = guarded[0].connection
             options = pulumi.ResourceOptions(depends_on=[*queues, *(each.made for each in guarded)])
-            dynamic.ObjectGuard("objects" if number == 1 else f"objects-{number}", inputs, options)
+            name = "objects"
+            if number > 1:
+                name = f"objects-{number}"
+            dynamic.ObjectGuard(name, inputs, options)
+
+    def _results(self) -> list[Any]:
+        """Return what those tasks return that have succeeded."""
+        return [task.result() for task in self._tasks if not task.cancelled() and task.exception() is None]
 
     async def cluster_mismatch(self, connection: dict[str, Any]) -> list[Problem]:
         """Return a problem if a connection leads to another cluster than the one that has the stack's jobs."""
@@ -294,7 +303,10 @@ class Program:
         self.spawn(asyncio.sleep(0))
 
     async def _quiet(self) -> None:
-        while pending := [t for t in self._tasks if not t.done()]:
+        while True:
+            pending = [task for task in self._tasks if not task.done()]
+            if not pending:
+                return
             await asyncio.wait(pending)
 
     async def _report(self) -> pulumi.RunError | None:
@@ -313,13 +325,14 @@ class Program:
         if self._stack is not None and pulumi.runtime.is_dry_run():
             stack = await self._stack
             self.problems += await refusals(stack, self.channels, self.jobs)
-            for text in [] if self.problems else await losses(stack, self.registered):
-                messages.warn(text)
+            if not self.problems:
+                for text in await losses(stack, self.registered):
+                    messages.warn(text)
         if not self.problems:
             if not pulumi_compat.has_failed():
                 await self._register_guards()
             return None
-        results = [task.result() for task in self._tasks if not task.cancelled() and task.exception() is None]
+        results = self._results()
         for resource in results:  # problems do not interrupt valid resources
             if isinstance(resource, pulumi.CustomResource):
                 await resource.id.future()
@@ -330,7 +343,8 @@ class Program:
 
     async def _raise_refusal(self) -> bool:
         self._reported = self._reported or asyncio.ensure_future(self._report())
-        if refusal := await self._reported:
+        refusal = await self._reported
+        if refusal:
             raise refusal
         for task in self._tasks:
             task.result()
@@ -354,25 +368,32 @@ class Program:
     def refusal(self) -> pulumi.RunError:
         """Return the error with all problems found so far."""
         unique = list(dict.fromkeys(map(_placed, sorted(self.problems, key=self._order()))))
-        count = "1 problem" if len(unique) == 1 else f"{len(unique)} problems"
         lines = "\n".join(f"  {p}" for p in unique)
+        count = plural(len(unique), "problem")
         return messages.failure(f"{count} found. These resources were not created or changed:\n{lines}")
 
     def _order(self) -> Callable[[Problem], int]:
         """Return a sort key for problems: the order of their components in the program, problems without a component last."""
-        places = {f'{kind}("{name}") ({site})': at for at, ((kind, name, _), site) in enumerate(self.made.items())}
+        places = dict[str, int]()
+        for at, ((kind, name, _), site) in enumerate(self.made.items()):
+            places[f'{kind}("{name}") ({site})'] = at
 
         def place(problem: Problem) -> int:
-            named = _COMPONENT.match(problem.where)
-            return places.get(named[0], len(places)) if named else len(places)
+            component = _COMPONENT.match(problem.where)
+            if component is None:
+                return len(places)
+            return places.get(component[0], len(places))
 
         return place
 
     def created_objects(self, namespace: Any) -> set[str]:
         """Return "Kind/name" of the program's objects that a job of a namespace may refer to."""
-        queues = [(d.get("kind"), d.get("metadata") or {}) for d in itertools.chain.from_iterable(self.queues.values())]
-        near = {f"{kind}/{m.get('name')}" for kind, m in queues if m.get("namespace", namespace) == namespace}
-        return self.promised | near
+        found = {*self.promised}
+        for document in itertools.chain.from_iterable(self.queues.values()):
+            metadata = document.get("metadata") or {}
+            if metadata.get("namespace", namespace) == namespace:
+                found.add(f"{document.get('kind')}/{metadata.get('name')}")
+        return found
 
     def queues_of(self, destination: Destination) -> list[dict[str, Any]]:
         """Return Kueue's objects that the program creates in the cluster of a destination: those of the same settings, and those
@@ -405,8 +426,10 @@ class Program:
         name = await self._reserve(connection)
         if at not in self.targets:
             stack = short_digest([pulumi.get_project(), pulumi.get_stack(), name], 20)
-            needs = connection.needs if isinstance(connection, TargetInput) else ()
-            options = pulumi.ResourceOptions(depends_on=list(needs))
+            needs: list[pulumi.Resource] = []
+            if isinstance(connection, TargetInput):
+                needs += connection.needs
+            options = pulumi.ResourceOptions(depends_on=needs)
             self.targets[at] = dynamic.Target(name, {"target": connection, "stack": stack}, options)
         return self.targets[at]
 
@@ -414,10 +437,13 @@ class Program:
 def _names(connection: Mapping[str, Any]) -> Iterator[str]:
     """Yield names for a target. A cluster's name contains the namespace; a dot, which no namespace has, precedes the number."""
     namespace = connection.get("namespace")
-    named = isinstance(namespace, str)
-    first, separator = (f"{connection['kind']}-{namespace}", ".") if named else (str(connection["kind"]), "-")
+    if isinstance(namespace, str):
+        first, separator = f"{connection['kind']}-{namespace}", "."
+    else:
+        first, separator = str(connection["kind"]), "-"
     yield first
-    yield from (f"{first}{separator}{count}" for count in itertools.count(2))
+    for count in itertools.count(2):
+        yield f"{first}{separator}{count}"
 
 
 def target_input(connection: Mapping[str, Any], target: dynamic.Target) -> dict[str, Any]:
@@ -427,19 +453,29 @@ def target_input(connection: Mapping[str, Any], target: dynamic.Target) -> dict[
         connection: Connection settings of the target, as `targets.py` makes them from arguments and configuration.
         target: The resource of the target, which has the identity of its cluster and the label of its stack.
     """
-    cluster = {"cluster": target.cluster} if connection["kind"] == "kubernetes" else {}
-    return {**of_job(connection), **cluster, "sweep": target.sweep}
+    made = {**of_job(connection)}
+    if connection["kind"] == "kubernetes":
+        made["cluster"] = target.cluster
+    made["sweep"] = target.sweep
+    return made
 
 
 def key(connection: dict[str, Any]) -> str:
     """Return a text that is equal for connections to the same target, as far as their values are known."""
-    known = {k: v if not isinstance(v, pulumi.Output) else "unknown" for k, v in plain(connection).items()}
+    known: dict[str, Any] = {}
+    for name, value in plain(connection).items():
+        if isinstance(value, pulumi.Output):
+            known[name] = "unknown"
+        else:
+            known[name] = value
     return str(sorted(known.items(), key=lambda item: item[0]))
 
 
 def plain(connection: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a connection without the values that are resolved on use."""
-    return connection.plain if isinstance(connection, TargetInput) else connection
+    if isinstance(connection, TargetInput):
+        return connection.plain
+    return connection
 
 
 _programs: WeakKeyDictionary[asyncio.AbstractEventLoop, Program] = WeakKeyDictionary()
@@ -458,7 +494,9 @@ def _placed(problem: Problem) -> Problem:
     """Return a problem without its component if it is a problem of the stack's configuration, which is the same for all
     components.
     """
-    return replace(problem, where="") if problem.type == CONFIGURATION else problem
+    if problem.type == CONFIGURATION:
+        return replace(problem, where="")
+    return problem
 
 
 class UnknownName(AttributeError, pulumi.RunError):
@@ -477,7 +515,10 @@ def unknown_name(why: str, user: FrameType) -> UnknownName | UnknownImport:
         user: The frame that uses the name.
     """
     imports = dis.opname[user.f_code.co_code[user.f_lasti]] == "IMPORT_FROM"
-    return (UnknownImport if imports else UnknownName)(f"{call_site()}: {why}")
+    message = f"{call_site()}: {why}"
+    if imports:
+        return UnknownImport(message)
+    return UnknownName(message)
 
 
 def call_site() -> str:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 import pulumi
-from pulumi_trainer.args.arguments import Args, shown_value
+from pulumi_trainer.args.arguments import Args, as_mapping, shown_value
 from pulumi_trainer.args.signatures import not_one_of, unknown_fields
 from pulumi_trainer.program.absent_outputs import absent_output
 from pulumi_trainer.provider import pulumi_compat
@@ -54,8 +54,7 @@ class Local(Args):
         for name in ("root", "python"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, (str, Path)):
-                hint = _HERE if isinstance(value, pulumi.Output) else ""
-                found.append(Problem(name, f"must be text or a path, not {shown_value(value)}", hint))
+                found.append(Problem(name, f"must be text or a path, not {shown_value(value)}", _hint_of(value)))
             elif value is not None and ("\0" in str(value) or not str(value)):
                 found.append(Problem(name, f"is not a path: {str(value)!r}"))
         if self.isolation not in (None, "bwrap"):
@@ -64,13 +63,19 @@ class Local(Args):
         for name, least in (("max_parallel", 1), ("log_bytes", 1 << 20)):
             given = getattr(self, name)
             if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < least):
-                hint = _HERE if isinstance(given, pulumi.Output) else ""
                 why = f"must be a whole number above {least - 1:,}, not {shown_value(given)}"
-                found.append(Problem(name, why, hint))
+                found.append(Problem(name, why, _hint_of(given)))
         return found
 
 
 _HERE = "an Output is not supported here: write the value out, or take it from pulumi.Config()"
+
+
+def _hint_of(value: Any) -> str:
+    """Return how to give a value that must be known when the program runs; empty if it is no Output."""
+    if isinstance(value, pulumi.Output):
+        return _HERE
+    return ""
 
 
 class Worker(Args):
@@ -91,7 +96,9 @@ class Worker(Args):
             found.append(Problem("", "requires kubeconfig or context", "give kubeconfig=, context= or both"))
         for name, value in given.items():
             if not isinstance(value, str) or not value or is_content(value):
-                what = "path" if name == "kubeconfig" else "name"
+                what = "name"
+                if name == "kubeconfig":
+                    what = "path"
                 found.append(Problem(name, f"must be the {what} of a {name} as text", _HERE))
         return found
 
@@ -129,7 +136,7 @@ class Kubernetes(Args):
         provider = self.provider
         if provider is not None and getattr(provider, "package", None) != "kubernetes":
             found.append(Problem("provider", "must be a pulumi_kubernetes.Provider"))
-        for name, worker in self.workers.items() if isinstance(self.workers, Mapping) else ():
+        for name, worker in as_mapping(self.workers).items():
             if not isinstance(worker, Worker):
                 found.append(Problem(f"workers[{name!r}]", f"must be a Worker(...), not {shown_value(worker)}"))
         return found
@@ -154,9 +161,11 @@ def problems(given: Any) -> list[Problem]:
     """Return the problems of the argument and of the configuration."""
     if given is not None and not isinstance(given, (Local, Kubernetes)):
         return [Problem("target", f"must be Local(...) or Kubernetes(...), not {shown_value(given)}")]
-    if found := configuration_problems():
+    found = configuration_problems()
+    if found:
         return found
-    found = problems_below("target", given.check()) if given is not None else []
+    if given is not None:
+        found = problems_below("target", given.check())
     if isinstance(choose(given), Kubernetes):
         found += missing("kubernetes", "target")
     mode = mode_of(choose(given))
@@ -178,17 +187,14 @@ def configuration_problems() -> list[Problem]:
     config = pulumi.Config("trainer")
     given = pulumi_compat.configuration_keys()
     keys = dict.fromkeys(key.removeprefix("trainer:") for key in given if key.startswith("trainer:"))
-    unknown = unknown_fields(keys, KEYS) if pulumi.get_project() != "trainer" else []
-    found = [
-        Problem(
-            p.where,
-            "unknown key of the configuration",
-            f"{p.hint} Remove it with `pulumi config rm trainer:{p.where}`".strip(),
-        )
-        for p in unknown
-    ]
+    found = list[Problem]()
+    if pulumi.get_project() != "trainer":
+        for p in unknown_fields(keys, KEYS):
+            hint = f"{p.hint} Remove it with `pulumi config rm trainer:{p.where}`".strip()
+            found.append(Problem(p.where, "unknown key of the configuration", hint))
     for key, allowed in (("target", ("local", "kubernetes")), ("mode", MODES), ("hardening", HARDENING)):
-        if value := config.get(key):
+        value = config.get(key)
+        if value:
             hint = f"pulumi config set trainer:{key} {allowed[0]}"
             found += [replace(p, hint=p.hint or hint) for p in not_one_of(key, value, allowed)]
     if is_content(config.get("kubeconfig") or ""):
@@ -205,10 +211,18 @@ def cluster_key(target: Any, provider: pulumi.ProviderResource | None = None) ->
         target: A destination, or None.
         provider: The provider that counts without a destination.
     """
-    given = vars(target) if isinstance(target, Kubernetes) else {"provider": provider}
-    connection_settings = without(given, "namespace", "mode", "workers", "misnamed")
-    values = {k: v if isinstance(v, str) else id(v) for k, v in connection_settings.items() if v is not None}
-    return str(values) if values else ""
+    given: Mapping[str, Any] = {"provider": provider}
+    if isinstance(target, Kubernetes):
+        given = vars(target)
+    values: dict[str, str | int] = {}
+    for name, value in without(given, "namespace", "mode", "workers", "misnamed").items():
+        if isinstance(value, str):
+            values[name] = value
+        elif value is not None:
+            values[name] = id(value)
+    if not values:
+        return ""
+    return str(values)
 
 
 def _configured_worker_problems(config: pulumi.Config) -> list[Problem]:
@@ -221,19 +235,26 @@ def _configured_worker_problems(config: pulumi.Config) -> list[Problem]:
         return [Problem("workers", "must map the name of each MultiKueueCluster to its kubeconfig and context", hint)]
     found = list[Problem]()
     for name, each in given.items():
-        unknown = [f"{key}: unknown" for key in each if key not in Worker.fields]
-        rejected = unknown or [f"{p.where}: {p.why}" for p in Worker(**each).check()]
-        found += [Problem(f"workers.{name}", why.removeprefix(": "), hint) for why in rejected]
+        reasons = [f"{key}: unknown" for key in each if key not in Worker.fields]
+        if not reasons:
+            reasons = [f"{p.where}: {p.why}" for p in Worker(**each).check()]
+        for why in reasons:
+            found.append(Problem(f"workers.{name}", why.removeprefix(": "), hint))
     return found
 
 
 def _workers(destination: Kubernetes) -> dict[str, dict[str, str]]:
     """Return the connections to the worker clusters of MultiKueue; empty if none are configured."""
-    given = destination.workers
-    if given is None:
-        given = {name: Worker(**each) for name, each in (pulumi.Config("trainer").get_object("workers") or {}).items()}
-    named = {name: {key: getattr(worker, key) for key in Worker.fields} for name, worker in given.items()}
-    return {name: {key: value for key, value in each.items() if value} for name, each in named.items()}
+    workers = destination.workers
+    if workers is None:
+        configured = pulumi.Config("trainer").get_object("workers") or {}
+        workers = {name: Worker(**each) for name, each in configured.items()}
+    return {name: _settings_of_worker(worker) for name, worker in workers.items()}
+
+
+def _settings_of_worker(worker: Worker) -> dict[str, str]:
+    given = {key: getattr(worker, key) for key in Worker.fields}
+    return {key: value for key, value in given.items() if value}
 
 
 def mode_of(destination: Destination) -> str:
@@ -286,14 +307,15 @@ async def place(destination: Destination) -> Place:
         )
         default = config.get("namespace") or "default"
         return Place(default, _reach(local, local), problems=_limit_problems(local["root"], destination.max_parallel))
-    given = {k: getattr(destination, k) for k in ("namespace", "kubeconfig", "context", "content")}
-    if destination.provider is not None:
-        given = {k: _provider_input(destination.provider, k) if v is None else v for k, v in given.items()}
-    if destination.provider is None and destination.content is None:
-        given = {k: config.get(k) if v is None and k in ("kubeconfig", "context") else v for k, v in given.items()}
+    given = _settings_of(destination)
     found = {k: await _awaited(v) for k, v in given.items()}
-    missing = {k: await absent_output(v) for k, v in given.items() if isinstance(v, pulumi.Output)}
-    problems = [p.below(f"target.{k}") for k, p in missing.items() if p is not None]
+    problems = list[Problem]()
+    for key, value in given.items():
+        if not isinstance(value, pulumi.Output):
+            continue
+        problem = await absent_output(value)
+        if problem is not None:
+            problems.append(problem.below(f"target.{key}"))
     if destination.content is not None and not found["content"].secret:
         problems.append(Problem("target.content", _PLAIN, _HINT))
     kubeconfig = found["kubeconfig"]
@@ -302,19 +324,41 @@ async def place(destination: Destination) -> Place:
             problems.append(Problem("target.kubeconfig", "is the content of a kubeconfig", _HINT))
         found["content"], found["kubeconfig"] = kubeconfig, await _awaited(None)
     namespace = found.pop("namespace")
-    named = namespace.value if namespace.value is not None else (config.get("namespace") or "default")
+    named = namespace.value
+    if named is None:
+        named = config.get("namespace") or "default"
     target: dict[str, Any] = {"kind": "kubernetes", "mode": mode_of(destination), "namespace": named}
-    if workers := _workers(destination):
+    workers = _workers(destination)
+    if workers:
         target[WORKERS] = workers
     plain = dict(target)
     for key, each in found.items():
-        if each.value is not None:
-            plain[key] = each.value
-            secret = key == "content" or each.secret
-            target[key] = pulumi.Output.secret(each.value) if secret and not each.unknown else each.value
+        if each.value is None:
+            continue
+        plain[key] = target[key] = each.value
+        is_secret = key == "content" or each.secret
+        if is_secret and not each.unknown:
+            target[key] = pulumi.Output.secret(each.value)
     needs = [*chain.from_iterable(each.needs for each in (namespace, *found.values()))]
-    unknown: dict[str, Any] = {"namespace": namespace.value} if namespace.unknown else {}
-    return Place(Unknown("namespace") if unknown else named, _reach(target, plain, needs), unknown, needs, problems)
+    unknown: dict[str, Any] = {}
+    if namespace.unknown:
+        unknown["namespace"] = namespace.value
+        named = Unknown("namespace")
+    return Place(named, _reach(target, plain, needs), unknown, needs, problems)
+
+
+def _settings_of(destination: Kubernetes) -> dict[str, Any]:
+    """Return the settings of a connection: the arguments, else those of the provider or of the stack's configuration."""
+    config = pulumi.Config("trainer")
+    given = {name: getattr(destination, name) for name in ("namespace", "kubeconfig", "context", "content")}
+    for name, value in given.items():
+        if value is not None:
+            continue
+        if destination.provider is not None:
+            given[name] = _provider_input(destination.provider, name)
+        elif destination.content is None and name in ("kubeconfig", "context"):
+            given[name] = config.get(name)
+    return given
 
 
 def worker_places(place: Place) -> list[Place]:
@@ -324,10 +368,11 @@ def worker_places(place: Place) -> list[Place]:
         return {**without(target, *connection.CONFIGURED, "content", WORKERS), **worker}
 
     target = place.target
-    return [
-        replace(place, target=_reach(connected(target, worker), connected(target.plain, worker), target.needs))
-        for worker in section(target.get(WORKERS)).values()
-    ]
+    places = []
+    for worker in section(target.get(WORKERS)).values():
+        reached = _reach(connected(target, worker), connected(target.plain, worker), target.needs)
+        places.append(replace(place, target=reached))
+    return places
 
 
 def with_workers(target: dict[str, Any], copies: Mapping[str, Sequence[str]]) -> dict[str, Any]:
@@ -341,9 +386,10 @@ def with_workers(target: dict[str, Any], copies: Mapping[str, Sequence[str]]) ->
     if not isinstance(target, connection.TargetInput) or not workers:
         return target
     chosen = {name: {**workers[name], "copies": list(keys)} for name, keys in copies.items() if name in workers}
-    change = {WORKERS: chosen} if chosen else {}
-    made = {**without(target, WORKERS), **change}
-    return _reach(made, {**without(target.plain, WORKERS), **change}, target.needs)
+    made, plain = without(target, WORKERS), without(target.plain, WORKERS)
+    if chosen:
+        made[WORKERS] = plain[WORKERS] = chosen
+    return _reach(made, plain, target.needs)
 
 
 _limits: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, int | None]] = WeakKeyDictionary()
@@ -388,16 +434,21 @@ async def _awaited(given: Any) -> _Awaited:
 
 def _provider_input(provider: pulumi.ProviderResource, name: str) -> Any:
     """Return an input of a provider, which has undeclared Outputs for them. Its kubeconfig may be a path or the content."""
-    return provider.__dict__.get(name) if name != "content" else None
+    if name == "content":
+        return None
+    return provider.__dict__.get(name)
 
 
 def project_folder() -> Path:
     """Return the folder of the project; the program may run in a folder below it, which may be a project of its own as well."""
-    if root := pulumi.get_root_directory():
+    root = pulumi.get_root_directory()
+    if root:
         return Path(root).resolve()
     here = Path.cwd()  # an inline program of the Automation API
-    names = ("Pulumi.yaml", "Pulumi.yml")
-    return next((f for f in (here, *here.parents) if any((f / n).is_file() for n in names)), here)
+    for folder in (here, *here.parents):
+        if any((folder / name).is_file() for name in ("Pulumi.yaml", "Pulumi.yml")):
+            return folder
+    return here
 
 
 _numbers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, int]] = WeakKeyDictionary()
@@ -432,7 +483,9 @@ def provider(place: Place, key: str) -> pulumi.ProviderResource | None:
     if at not in providers:
         number_cluster(key)
         number = _numbers[asyncio.get_event_loop()][key]
-        name = "cluster" if number == 1 else f"cluster-{number}"
+        name = "cluster"
+        if number > 1:
+            name = f"cluster-{number}"
         kubeconfig = given.get("content", given.get("kubeconfig"))
         props = {"kubeconfig": kubeconfig, "context": given.get("context")}
         providers[at] = pulumi.ProviderResource(

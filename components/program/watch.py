@@ -66,11 +66,13 @@ def timeout_problems(given: Any) -> list[Problem]:
     if not isinstance(given, Mapping):
         return [Problem("timeouts", f'must be a mapping such as {{"admitted": 600}}, not {given!r}')]
     found = [Problem(f"timeouts.{k}", f"must be one of {', '.join(STAGES)}") for k in given if k not in STAGES]
-    return found + [
-        Problem(f"timeouts.{k}", f"must be a number of seconds above 0, not {v!r}")
-        for k, v in given.items()
-        if k in STAGES and (isinstance(v, bool) or not isinstance(v, (int, float)) or not v > 0)
-    ]
+    for stage, seconds in given.items():
+        if stage not in STAGES:
+            continue
+        is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+        if not is_number or not seconds > 0:
+            found.append(Problem(f"timeouts.{stage}", f"must be a number of seconds above 0, not {seconds!r}"))
+    return found
 
 
 @dataclass(frozen=True)
@@ -119,13 +121,16 @@ class _Wait:
 
     def passed_timeout(self) -> str:
         """Return the stage whose timeout has passed; empty: none."""
-        phase = self.status.phase if self.status is not None else ""
-        reached = 1 if phase in _ADMITTED else 0
-        if phase in _STARTED:
+        reached = 0
+        if self.status is not None and self.status.phase in _STARTED:
             reached = 2
+        elif self.status is not None and self.status.phase in _ADMITTED:
+            reached = 1
         stage = next((s for s in STAGES[reached:] if s in self.job.timeouts), "")
         if stage != self.stage:
-            self.stage_at = time.monotonic() if self.stage else self.begun
+            self.stage_at = self.begun
+            if self.stage:
+                self.stage_at = time.monotonic()
             self.stage = stage
         if stage and time.monotonic() - self.stage_at > self.job.timeouts[stage]:
             return stage
@@ -192,7 +197,8 @@ class Watch:
             for wait in list(self._waits):
                 at = id(wait.source)
                 try:
-                    if fault := faults[at]:
+                    fault = faults[at]
+                    if fault:
                         raise fault
                     self._step(wait, changed[at])
                 except Exception as error:
@@ -211,7 +217,9 @@ class Watch:
             wait.log.show()
         if job.is_over(wait.status):
             wait.done.set_result(wait.status)
-        elif stage := wait.passed_timeout():
+            return
+        stage = wait.passed_timeout()
+        if stage:
             waited = duration(time.monotonic() - wait.stage_at)
             why = f"is not {stage} after {waited}. {wait.source.why(job.name)}"
             hint = "The job is left as it is: `pulumi up` waits again, timeouts= limits how long"
@@ -241,7 +249,9 @@ def _show(wait: _Wait, status: JobStatus) -> None:
     if text == wait.shown or (now - wait.shown_at < AT_MOST_EVERY and not failed):
         return
     terminal = os.environ.get("PULUMI_TRAINER_PROGRESS") == "tty"
-    pause = AT_MOST_EVERY if terminal else LINE_EVERY
+    pause = LINE_EVERY
+    if terminal:
+        pause = AT_MOST_EVERY
     if phase != wait.shown_phase or now - wait.shown_at >= pause:
         wait.shown, wait.shown_phase, wait.shown_at = text, phase, now
         messages.info(f"{wait.job.name}: {text}", wait.job.row, ephemeral=terminal)
@@ -252,5 +262,7 @@ def _line(status: JobStatus) -> str:
     text = plain(describe(status))
     first = plain(status.message.split("\n", 1)[0])
     if first and (status.phase in _WAITING or status.reason == BACK_OFF):
-        text += f": {first[:LONGEST]}" + ("..." if len(first) > LONGEST else "")
+        text += f": {first[:LONGEST]}"
+        if len(first) > LONGEST:
+            text += "..."
     return text
