@@ -70,7 +70,9 @@ def _run_app() -> int:
     except usage_error as error:
         command = error.ctx.command_path if error.ctx else "pulumi-trainer"
         why, _, near = error.format_message().replace("Value error, ", "").partition(". Did you mean ")
-        hint = f"did you mean {near}" if near else f"`{command} -h` lists its options"
+        hint = f"`{command} -h` lists its options"
+        if near:
+            hint = f"did you mean {near}"
         problem = Problem(command.partition(" ")[2], why[:1].lower() + why[1:].rstrip("."), hint)
         print_line(f"error: {problem}", error=True)
         return 2

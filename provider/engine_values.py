@@ -16,7 +16,9 @@ def to_plain(value: Any) -> Any:
         return [*map(to_plain, value)]
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    return Unknown("") if is_unknown(value) else value
+    if is_unknown(value):
+        return Unknown("")
+    return value
 
 
 def to_engine(value: Any) -> Any:
@@ -25,4 +27,6 @@ def to_engine(value: Any) -> Any:
         return {k: to_engine(v) for k, v in value.items()}
     if isinstance(value, list):
         return [*map(to_engine, value)]
-    return UNKNOWN if isinstance(value, Unknown) else value
+    if isinstance(value, Unknown):
+        return UNKNOWN
+    return value

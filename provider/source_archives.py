@@ -18,7 +18,7 @@ from pulumi_trainer.provider.api.code import SOURCE_ADDRESS, SOURCE_DIGEST, SOUR
 from pulumi_trainer.provider.api.extras import not_installed
 from pulumi_trainer.provider.api.user_cache import cache_folder
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
-from pulumi_trainer.provider.kube.values.accessors import Document, section
+from pulumi_trainer.provider.kube.values.accessors import Document, section, text
 
 _DIGEST = re.compile("[0-9a-f]{64}")
 
@@ -81,8 +81,7 @@ def read(digest: str) -> bytes:
 
 def address_of(document: Document) -> str:
     """Return the S3 address of the archive of a ConfigMap; empty if the ConfigMap contains the archive."""
-    found = section(document, "metadata", "annotations").get(SOURCE_ADDRESS)
-    return found if isinstance(found, str) else ""
+    return text(section(document, "metadata", "annotations").get(SOURCE_ADDRESS))
 
 
 def upload(address: str, digest: str) -> None:
@@ -114,10 +113,9 @@ def upload(address: str, digest: str) -> None:
 
 def digest_of(document: Document) -> str:
     """Return the digest of the archive of a ConfigMap; empty if the ConfigMap has none."""
-    found = (
-        section(document, "metadata", "annotations").get(SOURCE_DIGEST) if document.get("kind") == "ConfigMap" else None
-    )
-    return found if isinstance(found, str) else ""
+    if document.get("kind") != "ConfigMap":
+        return ""
+    return text(section(document, "metadata", "annotations").get(SOURCE_DIGEST))
 
 
 def with_archive(document: Document, archive: Any) -> Document:

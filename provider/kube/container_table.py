@@ -44,11 +44,14 @@ def container_table(jobset: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _row(job: ReplicatedJob, container: Container) -> dict[str, Any]:
     document = container.document
+    pods: Any = job.pods
+    if pods is None:
+        pods = first_unknown(job.document)
     words = [document.get("command"), document.get("args")]
     return {
         "step": job.name,
         "container": container.name,
-        "pods": first_unknown(job.document) if job.pods is None else job.pods,
+        "pods": pods,
         "image": document.get("image", ""),
         "command": first_unknown(words) or _command([*listed(words[0]), *listed(words[1])]),
         "resources": first_unknown(document.get("resources")) or _resources(section(document, "resources")),
@@ -57,13 +60,18 @@ def _row(job: ReplicatedJob, container: Container) -> dict[str, Any]:
 
 def _command(words: list[Any]) -> str:
     text = " ".join(shlex.join(map(str, words)).split())
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+    if len(text) <= LONGEST:
+        return text
+    return f"{text[: LONGEST - 3]}..."
 
 
 def _resources(resources: Mapping[str, Any]) -> str:
     requests, limits = section(resources, "requests"), section(resources, "limits")
-    amounts = {}
+    amounts = []
     for name in sorted({*requests, *limits}):
         request, limit = requests.get(name, limits.get(name)), limits.get(name, requests.get(name))
-        amounts[name] = str(limit) if str(request) == str(limit) else f"{request}..{limit}"
-    return ", ".join(f"{name}={amount}" for name, amount in amounts.items())
+        if str(request) == str(limit):
+            amounts.append(f"{name}={limit}")
+        else:
+            amounts.append(f"{name}={request}..{limit}")
+    return ", ".join(amounts)

@@ -44,11 +44,15 @@ class Problem:
 
     def __str__(self) -> str:
         why = self.why or _TYPES.get(self.type, "")
-        return with_hint(f"{self.where}: {why}" if self.where else why, self.hint)
+        if self.where:
+            why = f"{self.where}: {why}"
+        return with_hint(why, self.hint)
 
     def below(self, prefix: str) -> Problem:
         """Return the problem with a path that starts with `prefix`."""
-        return replace(self, where=f"{prefix}.{self.where}" if self.where else prefix)
+        if self.where:
+            prefix = f"{prefix}.{self.where}"
+        return replace(self, where=prefix)
 
 
 def with_hint(text: str, hint: str) -> str:
@@ -58,7 +62,9 @@ def with_hint(text: str, hint: str) -> str:
         text: The message; a full stop at its end is left out.
         hint: What to do; empty for none.
     """
-    return f"{text.removesuffix('.')}. Hint: {hint}" if hint else text
+    if not hint:
+        return text
+    return f"{text.removesuffix('.')}. Hint: {hint}"
 
 
 def problems_below(prefix: str, problems: Iterable[Problem]) -> list[Problem]:
@@ -82,7 +88,10 @@ def several(texts: Sequence[str], most: int = 5) -> str:
         texts: The texts, in the order in which they are shown.
         most: Number of texts to show; default: 5.
     """
-    return "; ".join(texts[:most]) + (f"; and {len(texts) - most} more" if len(texts) > most else "")
+    text = "; ".join(texts[:most])
+    if len(texts) > most:
+        text += f"; and {len(texts) - most} more"
+    return text
 
 
 class TrainerError(Exception):

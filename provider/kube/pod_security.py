@@ -55,9 +55,11 @@ def harden(spec: Document) -> Document:
         hardened["securityContext"] = _pod_context(context or {}, everywhere)
     for part in ("initContainers", "containers"):
         if isinstance(spec.get(part), list):
-            hardened[part] = [
-                _container(each, f"{part}[{i}]" in images_users, everywhere) for i, each in enumerate(spec[part])
-            ]
+            containers = []
+            for place, container in enumerate(spec[part]):
+                image_user = f"{part}[{place}]" in images_users
+                containers.append(_container(container, image_user, everywhere))
+            hardened[part] = containers
     volumes = spec.get("volumes")
     if images_users and (volumes is None or isinstance(volumes, list)) and _mounts_temporary(hardened):
         hardened["volumes"] = [*listed(volumes), {"name": TEMPORARY_VOLUME, "emptyDir": {}}]
@@ -93,7 +95,8 @@ def violations(spec: Document) -> Iterator[str]:
         yield "runAsNonRoot != true (pod must not set securityContext.runAsNonRoot=false)"
     for container in pod.all_containers:
         where = f'container "{container.name}"'
-        yield from (f"{rule} ({where} {must})" for rule, must in _container_violations(spec, container))
+        for rule, must in _container_violations(spec, container):
+            yield f"{rule} ({where} {must})"
     token = spec.get("automountServiceAccountToken")
     if token is not False and not isinstance(token, Unknown) and not _hides_token(pod):
         yield "service account token (pod must set automountServiceAccountToken=false)"
@@ -119,12 +122,14 @@ def _container_violations(spec: Document, container: Container) -> Iterator[tupl
         yield "runAsUser=0", "must not set runAsUser=0"
     if not _is_or_unknown(_effective(spec, container, "runAsNonRoot"), True):
         yield "runAsNonRoot != true", "must set securityContext.runAsNonRoot=true"
-    profile = _effective(spec, container, "seccompProfile")
-    kind = profile.get("type") if isinstance(profile, dict) else profile
+    kind = _effective(spec, container, "seccompProfile")
+    if isinstance(kind, dict):
+        kind = kind.get("type")
     if not isinstance(kind, Unknown) and kind not in ("RuntimeDefault", "Localhost"):
         yield "seccompProfile", 'must set securityContext.seccompProfile.type to "RuntimeDefault" or "Localhost"'
     for port in container.ports:
-        if number := port.get("hostPort"):
+        number = port.get("hostPort")
+        if number:
             yield "hostPort", f"uses hostPort {number}"
 
 
@@ -149,18 +154,25 @@ def _container(container: Any, image_user: bool, everywhere: bool) -> Any:
     if image_user and not everywhere:
         hardened = {"runAsUser": USER, "runAsGroup": USER, **hardened}
     container = {**container, "securityContext": hardened}
-    return _with_home(container) if image_user else container
+    if not image_user:
+        return container
+    return _with_home(container)
 
 
 def _with_home(container: Document) -> Document:
     env, mounts = container.get("env", []), container.get("volumeMounts", [])
     if isinstance(env, list):
-        given = {each.get("name") for each in mappings(env)}
-        container = {**container, "env": [*({**e} for e in USER_ENV if e["name"] not in given), *env]}
+        container = {**container, "env": [*missing_user_env(mappings(env)), *env]}
     if isinstance(mounts, list) and TEMPORARY not in {str(m.get("mountPath")).rstrip("/") for m in mappings(mounts)}:
         mount = {"name": TEMPORARY_VOLUME, "mountPath": TEMPORARY}
         container = {**container, "volumeMounts": [*mounts, mount]}
     return container
+
+
+def missing_user_env(env: list[Document]) -> list[Document]:
+    """Return the variables of `USER_ENV` that an `env` does not have."""
+    names = {each.get("name") for each in env}
+    return [{**each} for each in USER_ENV if each["name"] not in names]
 
 
 def _mounts_temporary(spec: Document) -> bool:
@@ -177,7 +189,8 @@ def _effective(spec: Document, container: Container, field: str) -> Any:
     for context in (container.document.get("securityContext"), spec.get("securityContext")):
         if isinstance(context, Unknown):
             return context
-        if (value := section(context).get(field)) is not None:
+        value = section(context).get(field)
+        if value is not None:
             return value
     return None
 

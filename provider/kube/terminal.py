@@ -100,7 +100,9 @@ def control_character(text: str) -> str:
 
     Line breaks and tabs do not count.
     """
-    found = None if text.isprintable() else _CONTROL.search(text)
+    if text.isprintable():
+        return ""
+    found = _CONTROL.search(text)
     return ascii(found[0]) if found else ""
 
 

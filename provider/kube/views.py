@@ -151,7 +151,9 @@ class ReplicatedJob:
     def pods(self) -> int | None:
         """Number of Pods of all Jobs that run at the same time; None if unknown."""
         jobs, each = self.replicas, pods_at_once(self.job)
-        return None if jobs is None or each is None else jobs * each
+        if jobs is None or each is None:
+            return None
+        return jobs * each
 
 
 def replicated_jobs(spec: Any, at: str = "spec") -> list[ReplicatedJob]:
@@ -178,7 +180,9 @@ def completions(job: Mapping[str, Any]) -> int | None:
 def pods_at_once(job: Mapping[str, Any]) -> int | None:
     """Return how many Pods of a Job run at the same time; None if unknown. job: The Job's spec."""
     parallelism, wanted = _count(job.get("parallelism"), 1), completions(job)
-    return None if parallelism is None or wanted is None else min(parallelism, wanted)
+    if parallelism is None or wanted is None:
+        return None
+    return min(parallelism, wanted)
 
 
 def entries(document: Any, name: str, at: str) -> Iterator[tuple[str, Document]]:

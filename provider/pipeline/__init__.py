@@ -75,11 +75,15 @@ def render(
 
 
 def _tolerant(document: dict[str, Any], disruptions: Disruptions) -> dict[str, Any]:
-    return tolerate_disruptions(document, disruptions) if document["kind"] == "JobSet" else document
+    if document["kind"] != "JobSet":
+        return document
+    return tolerate_disruptions(document, disruptions)
 
 
 def _hardened(document: dict[str, Any], ml_policy: dict[str, Any], mode: Mode) -> dict[str, Any]:
-    return harden_jobset(document, ml_policy, mode) if document["kind"] == "JobSet" else document
+    if document["kind"] != "JobSet":
+        return document
+    return harden_jobset(document, ml_policy, mode)
 
 
 def _keyed(objects: list[dict[str, Any]]) -> Objects:

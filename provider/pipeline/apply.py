@@ -19,8 +19,10 @@ def upsert(current: Any, new: Any, key: str) -> Any:
         new: Items to add, likewise; if unknown, the result is unknown.
         key: Name of the field that identifies an item, for example `name`.
     """
-    if isinstance(current, Unknown) or isinstance(new, Unknown):
-        return current if isinstance(current, Unknown) else new
+    if isinstance(current, Unknown):
+        return current
+    if isinstance(new, Unknown):
+        return new
     merged = list(current)
     place: dict[Any, int] = {}
     for at, item in enumerate(merged):
@@ -38,8 +40,10 @@ def upsert_ports(current: Any, new: Any) -> Any:
         current: `ports` of the container; if unknown, they are returned as they are.
         new: Ports to add; if unknown, the result is unknown.
     """
-    if isinstance(current, Unknown) or isinstance(new, Unknown):
-        return current if isinstance(current, Unknown) else new
+    if isinstance(current, Unknown):
+        return current
+    if isinstance(new, Unknown):
+        return new
     merged: list[Any] = []
     places: dict[tuple[str, Any], list[int]] = {}
     """Field and value -> a heap of where ports had them; some have been replaced since."""
@@ -53,7 +57,9 @@ def upsert_ports(current: Any, new: Any) -> Any:
         heap = places.get((field, value), [])
         while heap and _key(merged[heap[0]], field) != value:
             heapq.heappop(heap)
-        return heap[0] if heap else len(merged)
+        if not heap:
+            return len(merged)
+        return heap[0]
 
     for port in current:
         put(len(merged), port)
@@ -71,7 +77,9 @@ def _key(item: Any, key: str) -> Any:
 
 def env_vars(given: Any) -> Any:
     """Return a document's env as Trainer writes it: a value only if it is not empty, of a source only the known fields."""
-    return [*map(_env_var, given or ())] if not isinstance(given, Unknown) else given
+    if isinstance(given, Unknown):
+        return given
+    return [*map(_env_var, given or ())]
 
 
 def _env_var(env: Any) -> Any:
@@ -83,12 +91,13 @@ def _env_var(env: Any) -> Any:
     if isinstance(source, Unknown):
         return {"name": env["name"], "valueFrom": source}
     kept: dict[str, Any] = {}
-    if ref := source.get("fieldRef"):
-        kept["fieldRef"] = _kept(ref, fieldPath="")
-    if ref := source.get("resourceFieldRef"):
-        kept["resourceFieldRef"] = _kept(ref, containerName="", resource="", divisor="0")
+    if source.get("fieldRef"):
+        kept["fieldRef"] = _kept(source["fieldRef"], fieldPath="")
+    if source.get("resourceFieldRef"):
+        kept["resourceFieldRef"] = _kept(source["resourceFieldRef"], containerName="", resource="", divisor="0")
     for name in ("configMapKeyRef", "secretKeyRef"):
-        if ref := source.get(name):
+        ref = source.get(name)
+        if ref:
             kept[name] = _kept(ref, key="", name="")
             if isinstance(ref, dict) and "optional" in ref:
                 kept[name]["optional"] = ref["optional"]

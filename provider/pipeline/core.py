@@ -11,7 +11,7 @@ from typing import Any
 from pulumi_trainer.provider.api.go_structs import as_go_struct, fields, strategic_merge
 from pulumi_trainer.provider.api.labels import ancestor_of
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
-from pulumi_trainer.provider.kube.values.accessors import items, section, text, without
+from pulumi_trainer.provider.kube.values.accessors import items, section, section_if_given, text, without
 from pulumi_trainer.provider.kube.values.strategic_merge import MergeError
 from pulumi_trainer.provider.kube.values.typed import Findings, Path
 from pulumi_trainer.provider.kube.values.unknown import Unknown
@@ -53,13 +53,14 @@ def read(
     labels, annotations, template = _template(given.get("template"), job, findings)
     if findings.problems:
         raise Invalid(*findings.problems)
-    spec = {**spec, **{part: {**section(spec, part), **found} for part, found in own.items()}}
-    policy, gang = spec.get("mlPolicy"), spec.get("podGroupPolicy")
+    spec = {**spec}
+    for part, found in own.items():
+        spec[part] = {**section(spec, part), **found}
     info = Info(
         labels=labels,
         annotations=annotations,
-        ml_policy=policy if isinstance(policy, dict) else None,
-        pod_group_policy=gang if isinstance(gang, dict) else None,
+        ml_policy=section_if_given(spec, "mlPolicy"),
+        pod_group_policy=section_if_given(spec, "podGroupPolicy"),
         spec=template,
         pod_sets=[],
         exists=exists,
@@ -92,8 +93,9 @@ def _train_job(document: dict[str, Any], findings: Findings) -> TrainJob:
         raise Invalid(Problem("metadata.name", "a TrainJob needs a name that is known"))
     given = _spec(document, findings)
     spec = as_go_struct("TrainJobSpec", given, (None, "spec"), findings, applied=False)
-    trainer = section(given, "trainer")  # an empty command or args clears the runtime's
-    section(spec, "trainer").update({key: [] for key in ("command", "args") if trainer.get(key) == []})
+    for key in ("command", "args"):
+        if section(given, "trainer").get(key) == []:  # clears that of the runtime
+            section(spec, "trainer")[key] = []
     uid = metadata.get("uid")
     return TrainJob(
         name=name,
@@ -106,7 +108,9 @@ def _train_job(document: dict[str, Any], findings: Findings) -> TrainJob:
 
 
 def _spec(document: Any, findings: Findings) -> dict[str, Any]:
-    given = document.get("spec") if isinstance(document, dict) else document
+    given = document
+    if isinstance(document, dict):
+        given = document.get("spec")
     if not isinstance(given, (dict, Unknown, type(None))):
         findings.problems.append(Problem("spec", "must be a mapping"))
     return section({"spec": given}, "spec")
@@ -126,8 +130,12 @@ def _template(given: Any, job: TrainJob, findings: Findings) -> tuple[dict[str, 
     """Return labels, annotations and spec of the JobSet, with the runtimePatches merged in their order."""
     at: Path = ((None, "spec"), "template")
     patches = items(job.spec, "runtimePatches")
-    whole = as_go_struct("JobSetTemplateSpec", {} if given is None else given, at, findings, applied=not patches)
-    labels, annotations, spec = ({**section(whole, *path)} for path in _PARTS)
+    if given is None:
+        given = {}
+    whole = as_go_struct("JobSetTemplateSpec", given, at, findings, applied=not patches)
+    labels = {**section(whole, "metadata", "labels")}
+    annotations = {**section(whole, "metadata", "annotations")}
+    spec = {**section(whole, "spec")}
     order = {replicated.name: replicated.place for replicated in reversed(replicated_jobs(spec))}
     for place, patch in enumerate(patches):
         change = section(patch, "trainingRuntimeSpec", "template")
@@ -137,12 +145,16 @@ def _template(given: Any, job: TrainJob, findings: Findings) -> tuple[dict[str, 
             spec = _patched(spec, section(change, "spec"), place, findings)
     if patches:
         spec = as_go_struct("JobSetSpec", spec, (at, "spec"), findings, applied=True)
-        if isinstance(jobs := spec.get("replicatedJobs"), list):
-            jobs.sort(key=lambda r: order.get(r.get("name"), 0) if isinstance(r, dict) else 0)
+
+        def place_in_runtime(job: Any) -> int:
+            if not isinstance(job, dict):
+                return 0
+            return order.get(job.get("name"), 0)
+
+        jobs = spec.get("replicatedJobs")
+        if isinstance(jobs, list):
+            jobs.sort(key=place_in_runtime)
     return labels, annotations, spec
-
-
-_PARTS = (("metadata", "labels"), ("metadata", "annotations"), ("spec",))
 
 
 def _patched(spec: dict[str, Any], change: dict[str, Any], place: int, findings: Findings) -> dict[str, Any]:
@@ -156,7 +168,8 @@ def _patched(spec: dict[str, Any], change: dict[str, Any], place: int, findings:
 
 def _pod_set(replicated: ReplicatedJob, info: Info, job: TrainJob) -> PodSet:
     ancestor = ancestor_of(replicated)
-    ancestor = ancestor if isinstance(ancestor, str) else None
+    if not isinstance(ancestor, str):
+        ancestor = None
     policy = info.ml_policy
     count: Any = replicated.job.get("parallelism", 1)
     if ancestor == TRAINER and policy is not None:
@@ -164,11 +177,13 @@ def _pod_set(replicated: ReplicatedJob, info: Info, job: TrainJob) -> PodSet:
     launcher_is_node = (info.policy("mpi") or {}).get("runLauncherAsNode") is True and replicated.name == NODE
     if policy is not None and (ancestor == TRAINER or launcher_is_node):
         _merge_resources(replicated, job)
+    if not isinstance(count, Unknown):
+        count = max(count, 1)
     pod = replicated.pod
     return PodSet(
         name=replicated.name,
         ancestor=ancestor,
-        count=count if isinstance(count, Unknown) else max(count, 1),
+        count=count,
         job=replicated.document,
         containers=[Container.of(container.document) for container in pod.containers],
         init_containers=[Container.of(container.document) for container in pod.init_containers],

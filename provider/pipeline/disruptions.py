@@ -69,7 +69,12 @@ def tolerate_disruptions(jobset: Document, disruptions: Disruptions) -> Document
         jobset: The JobSet.
         disruptions: How the job goes on.
     """
-    jobs = [_tolerant_job(job) if may_tolerate(job) else job.document for job in jobs_of(jobset)]
+    jobs: list[Document] = []
+    for job in jobs_of(jobset):
+        if may_tolerate(job):
+            jobs.append(_tolerant_job(job))
+        else:
+            jobs.append(job.document)
     own = section(jobset, "spec", "failurePolicy")
     rules = [rule for rule in items(own, "rules") if rule.get("name") != INTERRUPTED_RULE]
     policy = {

@@ -20,4 +20,10 @@ def min_resources(info: Info) -> dict[str, Any] | Unknown:
     total = requests_together((pod_set.pod_spec, pod_set.count) for pod_set in info.pod_sets)
     if isinstance(total, Unknown):
         return total
-    return {name: amount if isinstance(amount, Unknown) else amount.text for name, amount in sorted(total.items())}
+    requests: dict[str, Any] = {}
+    for name, amount in sorted(total.items()):
+        if isinstance(amount, Unknown):
+            requests[name] = amount
+        else:
+            requests[name] = amount.text
+    return requests

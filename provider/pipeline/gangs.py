@@ -34,7 +34,9 @@ def split_by_stage(objects: list[dict[str, Any]], info: Info, job: TrainJob) -> 
         groups: list[dict[str, Any]] = []
         for place, stage in enumerate(stages):
             name = next((each.name for each in stage if isinstance(each.name, str)), place)
-            own = replace(job, name=job.name if len(stages) == 1 else f"{job.name}.{name}")
+            own = job
+            if len(stages) > 1:
+                own = replace(job, name=f"{job.name}.{name}")
             part = replace(info, pod_sets=[*map(_of_all_jobs, stage)], pod_labels={}, pod_annotations={})
             groups += plugin.build(part, own)
             plugin.enforce_pod_group_policy(part, own)
@@ -53,7 +55,10 @@ def _stages(info: Info) -> list[list[PodSet]]:
     in_order = section(info.spec, "startupPolicy").get("startupPolicyOrder") == "InOrder"
     stages: dict[Any, list[PodSet]] = {}
     for place, pod_set in enumerate(info.pod_sets):
-        stages.setdefault(place if in_order else _waits_for(pod_set, place), []).append(pod_set)
+        stage: Any = place
+        if not in_order:
+            stage = _waits_for(pod_set, place)
+        stages.setdefault(stage, []).append(pod_set)
     return list(stages.values())
 
 
@@ -67,9 +72,12 @@ def _waits_for(pod_set: PodSet, place: int) -> Any:
 
 def _of_all_jobs(pod_set: PodSet) -> PodSet:
     replicas: Any = pod_set.job.get("replicas", 1)
-    if isinstance(replicas, Unknown) or isinstance(pod_set.count, Unknown):
-        return replace(pod_set, count=replicas if isinstance(replicas, Unknown) else pod_set.count)
-    return replace(pod_set, count=pod_set.count * replicas)
+    count: Any = pod_set.count
+    if isinstance(replicas, Unknown):
+        count = replicas
+    elif not isinstance(count, Unknown):
+        count = count * replicas
+    return replace(pod_set, count=count)
 
 
 def _set_pod_group(pod_set: PodSet, info: Info) -> None:

@@ -41,7 +41,9 @@ def harden_jobset(jobset: Document, ml_policy: Mapping[str, Any], mode: Mode) ->
     Raises:
         Invalid: A Pod cannot run so.
     """
-    found = [] if mode == "trainer" else [*_unnamed_users(jobset, ml_policy)]
+    found: list[Problem] = []
+    if mode != "trainer":
+        found += _unnamed_users(jobset, ml_policy)
     if mode == "jobset":
         jobs = [_hardened_job(job, ml_policy) for job in jobs_of(jobset)]
         jobset = {**jobset, "spec": {**jobset["spec"], "replicatedJobs": jobs}}
@@ -65,7 +67,8 @@ def with_patch(runtime: Document, train_job: Document) -> Document:
     info, job, _ = core.read(runtime, train_job)
     jobset = next(document for document in core.build(info, job) if document["kind"] == "JobSet")
     ml_policy = info.ml_policy or {}
-    if found := [*_unnamed_users(jobset, ml_policy)]:
+    found = [*_unnamed_users(jobset, ml_policy)]
+    if found:
         raise Invalid(*found)
     declared = {each.name: each.pod for each in replicated_jobs(section(runtime, "spec", "template", "spec"))}
     patches = [_job_patch(each, declared[each.name], ml_policy) for each in jobs_of(jobset) if each.name in declared]
@@ -110,10 +113,12 @@ def _hardened_pod(job: ReplicatedJob, ml_policy: Mapping[str, Any]) -> Document:
     spec = pod_security.harden(job.pod.spec)
     if not ml_policy.get("mpi"):
         return spec
-    ssh = {container.name for container in job.pod.containers if _runs_ssh(job, container)}
-    containers = [
-        _with_bind_service(each) if each.get("name") in ssh else each for each in mappings(spec["containers"])
-    ]
+    ssh = {each.name for each in job.pod.containers if _runs_ssh(job, each)}
+    containers = []
+    for container in mappings(spec["containers"]):
+        if container.get("name") in ssh:
+            container = _with_bind_service(container)
+        containers.append(container)
     return {**spec, "containers": containers}
 
 
@@ -143,7 +148,8 @@ def _job_patch(job: ReplicatedJob, declared: Pod, ml_policy: Mapping[str, Any]) 
         ("containers", hardened.containers, declared.containers),
     ):
         names = {each.name for each in own}
-        if patches := [_container_patch(each, hide_token) for each in containers if each.name in names]:
+        patches = [_container_patch(each, hide_token) for each in containers if each.name in names]
+        if patches:
             pod[part] = patches
     return {"name": job.name, "template": {"spec": {"template": {"spec": pod}}}}
 
@@ -165,9 +171,11 @@ def _set_home(spec: Document, container: Container) -> None:
     if not part or not owner or isinstance(owner.get("env"), Unknown):
         return
     env = items(owner, "env")
-    given = {each.get("name") for each in [*container.env, *env]}
-    owner = {**owner, "env": [*({**each} for each in pod_security.USER_ENV if each["name"] not in given), *env]}
-    spec[part] = {**spec[part], source: owner} if source else owner
+    owner = {**owner, "env": [*pod_security.missing_user_env([*container.env, *env]), *env]}
+    if source:
+        spec[part] = {**spec[part], source: owner}
+    else:
+        spec[part] = owner
 
 
 def _violation(job: ReplicatedJob, why: str, mode: Mode) -> Problem:

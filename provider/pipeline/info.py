@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
-from pulumi_trainer.provider.kube.values.accessors import section
+from pulumi_trainer.provider.kube.values.accessors import section, section_if_given
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.kube.views import ReplicatedJob
 
@@ -39,8 +39,7 @@ class TrainJob:
     @property
     def trainer(self) -> dict[str, Any] | None:
         """`spec.trainer`; None if it is missing, which differs from an empty one."""
-        trainer = self.spec.get("trainer")
-        return trainer if isinstance(trainer, dict) else None
+        return section_if_given(self.spec, "trainer")
 
     @property
     def runtime_name(self) -> Any:
@@ -65,9 +64,22 @@ class Container:
     @classmethod
     def of(cls, document: dict[str, Any]) -> Container:
         """Return the container of a document."""
-        given = map(document.get, ("env", "ports", "volumeMounts"))
-        lists = (list(each) if isinstance(each, list) else each or [] for each in given)
-        return cls(document.get("name", ""), document.get("image", ""), document.get("command", []), *lists)
+        return cls(
+            name=document.get("name", ""),
+            image=document.get("image", ""),
+            command=document.get("command", []),
+            env=_list_to_change(document, "env"),
+            ports=_list_to_change(document, "ports"),
+            volume_mounts=_list_to_change(document, "volumeMounts"),
+        )
+
+
+def _list_to_change(document: dict[str, Any], name: str) -> Any:
+    """Return a copy of the list at a field, empty if not found; another value as it is."""
+    given = document.get(name)
+    if isinstance(given, list):
+        return list(given)
+    return given or []
 
 
 @dataclass
@@ -127,13 +139,11 @@ class Info:
 
     def policy(self, name: str) -> dict[str, Any] | None:
         """Return one framework's part of `spec.mlPolicy`."""
-        found = (self.ml_policy or {}).get(name)
-        return found if isinstance(found, dict) else None
+        return section_if_given(self.ml_policy, name)
 
     def gang(self, name: str) -> dict[str, Any] | None:
         """Return one scheduler's part of `spec.podGroupPolicy`."""
-        found = (self.pod_group_policy or {}).get(name)
-        return found if isinstance(found, dict) else None
+        return section_if_given(self.pod_group_policy, name)
 
     def take_num_nodes(self, train_job: TrainJob) -> None:
         """Set the number of Pods that train: the TrainJob's number of nodes, else the runtime's."""
@@ -157,7 +167,9 @@ class Info:
     @property
     def trainer_container(self) -> Container | None:
         pod_set = self.trainer_pod_set
-        return pod_set.container(NODE) if pod_set else None
+        if pod_set is None:
+            return None
+        return pod_set.container(NODE)
 
     def find_container(self, pod_set: str, name: str) -> Container | None:
         """Return a container by the names of its Pod set and itself, regular containers before init containers."""
@@ -170,7 +182,8 @@ class Info:
 def is_unknown_at(document: Any, *path: str) -> bool:
     """Return whether the value at a path, or one of its parents, is unknown."""
     for name in path:
-        document = document.get(name) if isinstance(document, dict) else document
+        if isinstance(document, dict):
+            document = document.get(name)
     return isinstance(document, Unknown)
 
 
@@ -178,10 +191,11 @@ def _hides_containers(job: Any) -> bool:
     if is_unknown_at(job, "name") or is_unknown_at(job, "template", "spec", "template", "spec"):
         return True
     spec = ReplicatedJob(job).pod.spec
-    lists = [spec.get("containers", []), spec.get("initContainers", [])]
-    return any(
-        isinstance(each, Unknown) or any(is_unknown_at(container, "name") for container in each) for each in lists
-    )
+    return _hides_names(spec.get("containers", [])) or _hides_names(spec.get("initContainers", []))
+
+
+def _hides_names(containers: Any) -> bool:
+    return isinstance(containers, Unknown) or any(is_unknown_at(container, "name") for container in containers)
 
 
 def defaulted_field(policy: dict[str, Any], place: str) -> Any:
@@ -204,7 +218,9 @@ def head_node(train_job: TrainJob) -> str:
 
 def text(value: int | str | Unknown) -> str | Unknown:
     """Return a number as the value of an environment variable."""
-    return value if isinstance(value, Unknown) else str(value)
+    if isinstance(value, Unknown):
+        return value
+    return str(value)
 
 
 def metadata(name: str, train_job: TrainJob) -> dict[str, Any]:

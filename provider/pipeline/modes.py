@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from pulumi_trainer.provider.api.labels import ancestor_of
 from pulumi_trainer.provider.kube.values.accessors import items, listed
-from pulumi_trainer.provider.kube.values.unknown import Unknown
-from pulumi_trainer.provider.kube.views import jobs_of
+from pulumi_trainer.provider.kube.values.unknown import first_unknown
+from pulumi_trainer.provider.kube.views import Container, jobs_of
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.pipeline.gangs import split_by_stage
 from pulumi_trainer.provider.pipeline.info import NODE, TRAINER, Info, TrainJob
@@ -80,8 +80,7 @@ def _limit_time(jobset: dict[str, Any], job: TrainJob) -> None:
         if deadline is not None and ancestor_of(replicated) == TRAINER:
             spec = replicated.job
             own: Any = spec.get("activeDeadlineSeconds", deadline)
-            unknown = next((limit for limit in (deadline, own) if isinstance(limit, Unknown)), None)
-            spec["activeDeadlineSeconds"] = unknown or min(own, deadline)
+            spec["activeDeadlineSeconds"] = first_unknown([deadline, own]) or min(own, deadline)
 
 
 def end_at_deadline(jobset: dict[str, Any], job: TrainJob) -> None:
@@ -113,11 +112,19 @@ def _connect_open_mpi_5(jobset: dict[str, Any]) -> None:
     which are short, with its own: with full names it would take the launcher for another host.
     """
     for replicated in jobs_of(jobset):
-        for container in replicated.pod.containers if replicated.name == LAUNCHER else ():
-            if container.name != NODE:
-                continue
-            values = {env.get("name"): env.get("value") for env in container.env}
-            for name, successor in OPEN_MPI_5.items():
-                if name in values and successor not in values:
-                    value = "false" if name == KEEP_FQDN else values[name]
-                    container.document["env"].append({"name": successor, "value": value})
+        if replicated.name != LAUNCHER:
+            continue
+        for container in replicated.pod.containers:
+            if container.name == NODE:
+                _add_successors(container)
+
+
+def _add_successors(container: Container) -> None:
+    """Set each variable of Open MPI 5 whose predecessor a container has."""
+    values = {env.get("name"): env.get("value") for env in container.env}
+    for name, successor in OPEN_MPI_5.items():
+        if name in values and successor not in values:
+            value = values[name]
+            if name == KEEP_FQDN:
+                value = "false"
+            container.document["env"].append({"name": successor, "value": value})

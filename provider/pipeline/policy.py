@@ -72,8 +72,15 @@ class Policy(Model, metaclass=_Keeping):
         Documents are validated before, so this does not validate; a value that is not known yet is an `Unknown`.
         """
         part, name = cls.parts()
-        given = ((info.ml_policy if part == "mlPolicy" else info.pod_group_policy) or {}).get(name)
-        return _constructed(cls, given) if isinstance(given, dict) else None
+        if part == "mlPolicy":
+            policies = info.ml_policy
+        else:
+            policies = info.pod_group_policy
+        given = (policies or {}).get(name)
+        if not isinstance(given, dict):
+            return None
+        policy: P = _constructed(cls, given)
+        return policy
 
     @classmethod
     def problems(cls, document: Any) -> list[Problem]:
@@ -89,16 +96,22 @@ class Policy(Model, metaclass=_Keeping):
     def framework(self) -> str:
         """Value of the label `trainer.kubeflow.org/framework` for runtimes without one."""
         part, name = self.parts()
-        return name if part == "mlPolicy" else ""
+        if part != "mlPolicy":
+            return ""
+        return name
 
     def document(self) -> dict[str, Any]:
         """Return the given fields by the API's names: the value of `mlPolicy` or `podGroupPolicy`."""
         given = {name: _plain(value) for name, value in self._given.items() if value is not None}
         part, name = self.parts()
-        nodes = {"numNodes": given.pop("num_nodes")} if part == "mlPolicy" and "num_nodes" in given else {}
-        aliases = {field: info.alias or field for field, info in type(self).model_fields.items()}
+        nodes: dict[str, Any] = {}
+        if part == "mlPolicy" and "num_nodes" in given:
+            nodes["numNodes"] = given.pop("num_nodes")
+        aliases = _aliases(type(self))
         own = {aliases.get(field, field): value for field, value in given.items()}
-        return {**nodes, name: own} if name else own
+        if not name:
+            return own
+        return {**nodes, name: own}
 
     def place(self, where: str) -> str:
         """Return the field for a path of the document: `tensorflow.psReplicas` becomes `ps_replicas`."""
@@ -110,17 +123,26 @@ class Policy(Model, metaclass=_Keeping):
         return ".".join(names.get(word, word) for word in own.split("."))
 
 
+def _aliases(model: type[Model]) -> dict[Any, str]:
+    """Return the API's name of each field."""
+    return {field: info.alias or field for field, info in model.model_fields.items()}
+
+
+def _types(model: type[Model]) -> dict[Any, Any]:
+    """Return the type of each field by the API's name."""
+    return {info.alias or field: info.annotation for field, info in model.model_fields.items()}
+
+
 def _constructed(model: type[Model], value: dict[str, Any]) -> Any:
     """Return a document as an object of its class, with defaults, and so its parts; unknown values stay."""
-    types = {info.alias or field: info.annotation for field, info in model.model_fields.items()}
+    types = _types(model)
     given = {name: _at_models(types.get(name), item, _constructed) for name, item in value.items()}
     return model.model_construct(**given)
 
 
 def _api_names(model: type[Model], value: dict[str, Any]) -> Any:
     """Return a value with field names replaced by the API's, and so in its parts; keys of mappings stay."""
-    aliases: dict[Any, str] = {field: info.alias or field for field, info in model.model_fields.items()}
-    types: dict[Any, Any] = {aliases[field]: info.annotation for field, info in model.model_fields.items()}
+    aliases, types = _aliases(model), _types(model)
     given = {aliases.get(key, key): item for key, item in value.items() if item is not None}
     return {name: _at_models(types.get(name), item, _api_names) for name, item in given.items()}
 
@@ -180,9 +202,11 @@ def _wrong(model: type[Model], document: Any) -> list[Problem]:
 def _problem(model: type[Model], kind: str, loc: tuple[int | str, ...], value: Any, message: str) -> Problem:
     where = _path(loc)
     if kind == "extra_forbidden":
-        known = _names(model, loc[:-1])
-        hint = did_you_mean(str(loc[-1]), known, f"known: {', '.join(known)}" if known else "")
-        return Problem(where, "unknown field", hint)
+        names = _names(model, loc[:-1])
+        all_names = ""
+        if names:
+            all_names = f"known: {', '.join(names)}"
+        return Problem(where, "unknown field", did_you_mean(str(loc[-1]), names, all_names))
     if kind == "missing":
         return Problem(where, _WORDS[kind])
     if kind == "value_error":
@@ -200,10 +224,12 @@ def _path(loc: tuple[int | str, ...]) -> str:
     for part in loc:
         if isinstance(part, int):
             text += f"[{part}]"
-        elif part.replace("_", "").isalnum():
-            text += f".{part}" if text else part
-        else:
+        elif not part.replace("_", "").isalnum():
             text += f"[{part!r}]"
+        elif text:
+            text += f".{part}"
+        else:
+            text = part
     return text
 
 
@@ -214,16 +240,19 @@ def _names(model: type[Model], loc: tuple[int | str, ...]) -> list[str]:
         if isinstance(part, int):
             continue
         info = next((f for f in current.model_fields.values() if f.alias == part), None)
-        current = _model_in(info.annotation) if info else None
+        if info is None:
+            return []
+        current = _model_in(info.annotation)
         if current is None:
             return []
-    return [f.alias or n for n, f in current.model_fields.items()]
+    return [*_aliases(current).values()]
 
 
 def _model_in(annotation: Any) -> type[Model] | None:
     if isinstance(annotation, type) and issubclass(annotation, Model):
         return annotation
     for arg in getattr(annotation, "__args__", ()):
-        if found := _model_in(arg):
+        found = _model_in(arg)
+        if found is not None:
             return found
     return None

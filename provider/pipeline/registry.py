@@ -62,7 +62,8 @@ def register_plugin(plugin: Plugin) -> None:
         return
     same = [p for p in _registered if _identity(p) == _identity(plugin)]
     others = [p for p in (*REGISTRY, *_packaged(), *_registered) if p not in same]
-    if found := [*_faults(plugin, others)]:
+    found = [*_faults(plugin, others)]
+    if found:
         raise Invalid(*found)
     _registered[:] = [*(p for p in _registered if p not in same), plugin]
 
@@ -82,8 +83,12 @@ def own_policies() -> dict[str, type[Policy]]:
     Raises:
         Invalid: A plugin of a package is not valid.
     """
-    policies = chain.from_iterable(plugin.policies for plugin in own_plugins())
-    return {policy.serves: policy for policy in policies if not isinstance(policy, str)}
+    found: dict[str, type[Policy]] = {}
+    for plugin in own_plugins():
+        for policy in plugin.policies:
+            if not isinstance(policy, str):
+                found[policy.serves] = policy
+    return found
 
 
 def split_own_policies(spec: dict[str, Any], findings: Findings) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
@@ -100,12 +105,14 @@ def split_own_policies(spec: dict[str, Any], findings: Findings) -> tuple[dict[s
     own: dict[str, dict[str, Any]] = {}
     for place, policy in own_policies().items():
         part, name = policy.parts()
-        if not isinstance(given := rest.get(part), dict) or given.get(name) is None:
+        given = rest.get(part)
+        if not isinstance(given, dict) or given.get(name) is None:
             continue
         rest[part] = without(given, name)
         own.setdefault(part, {})[name] = copy.deepcopy(given[name])
         findings.problems += policy.problems(given[name])
-        if others := [key for key in rest[part] if f"{part}.{key}" in served_policies()]:
+        others = [key for key in rest[part] if f"{part}.{key}" in served_policies()]
+        if others:
             why = f"conflicts with {' and '.join(others)}: a runtime has one policy"
             findings.problems.append(Problem(f"spec.{place}", why))
     return rest, own
@@ -116,16 +123,22 @@ def reject_own_policies(info: Info, mode: str) -> None:
 
     The CRD in the cluster would drop them, and the controller run the job without them.
     """
-    parts = {"mlPolicy": info.ml_policy or {}, "podGroupPolicy": info.pod_group_policy or {}}
-    if mode == "trainer" and (found := own_policy_problems(parts)):
+    if mode != "trainer":
+        return
+    found = own_policy_problems({"mlPolicy": info.ml_policy or {}, "podGroupPolicy": info.pod_group_policy or {}})
+    if found:
         raise Invalid(*found)
 
 
 def own_policy_problems(spec: Mapping[str, Any]) -> list[Problem]:
     """Return a problem for each policy of a user's plugin in a runtime's spec that goes to Kubeflow Trainer."""
     why = "is a plugin's own policy, which Kubeflow Trainer does not know"
-    found = [p.serves for p in own_policies().values() if p.parts()[1] in section(spec, p.parts()[0])]
-    return [Problem(f"spec.{place}", why, "use mode jobset") for place in found]
+    found: list[Problem] = []
+    for place, policy in own_policies().items():
+        part, name = policy.parts()
+        if name in section(spec, part):
+            found.append(Problem(f"spec.{place}", why, "use mode jobset"))
+    return found
 
 
 def served_policies() -> list[str]:
@@ -157,17 +170,27 @@ def run(phase: str, info: Info, job: TrainJob) -> Iterator[Any]:
     Pods mount come before it, and a builder may still change Pod sets.
     """
     builtin, own = list(REGISTRY), list(own_plugins())
-    order = [*builtin[:-1], *own, builtin[-1]] if phase == "build" else [*builtin, *own]
+    order = [*builtin, *own]
+    if phase == "build":
+        order = [*builtin[:-1], *own, builtin[-1]]
     built: dict[str, str] = {}
     for plugin in order:
-        results = _results(plugin, phase, info, job, own) if hasattr(plugin, phase) else []
-        for document in results if phase == "build" else ():
-            name = f"{document['kind']}/{document['metadata']['name']}"
-            key = f"{document['apiVersion']}/{name}"
-            if key in built:
-                raise Invalid(Problem(name, f"is created twice, by plugin {built[key]} and by plugin {plugin.name}"))
-            built[key] = plugin.name
+        if not hasattr(plugin, phase):
+            continue
+        results = _results(plugin, phase, info, job, own)
+        if phase == "build":
+            _record(built, plugin, results)
         yield from results
+
+
+def _record(built: dict[str, str], plugin: Plugin, documents: list[dict[str, Any]]) -> None:
+    """Add the objects of a plugin to those built before; raise Invalid for an object of another plugin."""
+    for document in documents:
+        name = f"{document['kind']}/{document['metadata']['name']}"
+        key = f"{document['apiVersion']}/{name}"
+        if key in built:
+            raise Invalid(Problem(name, f"is created twice, by plugin {built[key]} and by plugin {plugin.name}"))
+        built[key] = plugin.name
 
 
 def _results(plugin: Plugin, phase: str, info: Info, job: TrainJob, own: list[Plugin]) -> list[Any]:
@@ -191,15 +214,17 @@ def _results(plugin: Plugin, phase: str, info: Info, job: TrainJob, own: list[Pl
 def _fits(phase: str, result: Any) -> bool:
     if phase == "validate":
         return isinstance(result, Problem)
-    if phase != "build" or not isinstance(result, dict) or not isinstance(metadata := result.get("metadata"), dict):
+    if phase != "build" or not isinstance(result, dict):
         return False
-    return all(isinstance(t, str) and t for t in (result.get("apiVersion"), result.get("kind"), metadata.get("name")))
+    metadata = result.get("metadata")
+    if not isinstance(metadata, dict):
+        return False
+    texts = (result.get("apiVersion"), result.get("kind"), metadata.get("name"))
+    return all(isinstance(text, str) and text for text in texts)
 
 
 def _fault(plugin: Plugin, phase: str, error: Exception, own: list[Plugin]) -> Problem:
-    frames = [(f.f_code.co_filename, line) for f, line in traceback.walk_tb(error.__traceback__)]
-    home = inspect.getmodule(type(plugin))
-    file, line = next((f for f in reversed(frames) if f[0] == getattr(home, "__file__", None)), frames[-1])
+    file, line = _innermost_line(plugin, error)
     why = f"{phase} failed: {type(error).__name__}: {error} ({Path(file).name}:{line})"
     if plugin in own:
         return _problem(plugin, why, "report this to the author of the plugin")
@@ -207,6 +232,16 @@ def _fault(plugin: Plugin, phase: str, error: Exception, own: list[Plugin]) -> P
     return _problem(
         plugin, why, f"the plugin is built in, but ran together with {names}, which may have left wrong values"
     )
+
+
+def _innermost_line(plugin: Plugin, error: Exception) -> tuple[str, int]:
+    """Return file and line of the innermost frame in the plugin's own module; of the innermost frame if there is none."""
+    frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    home = getattr(inspect.getmodule(type(plugin)), "__file__", None)
+    for file, line in reversed(frames):
+        if file == home:
+            return file, line
+    return frames[-1]
 
 
 def _packaged() -> tuple[Plugin, ...]:
@@ -225,8 +260,9 @@ def _load() -> tuple[tuple[Plugin, ...], tuple[Problem, ...]]:
     found: list[Problem] = []
     for entry in sorted(entry_points(group=GROUP), key=lambda e: e.name):
         try:
-            loaded = entry.load()
-            plugin: Any = loaded() if inspect.isclass(loaded) else loaded
+            plugin: Any = entry.load()
+            if inspect.isclass(plugin):
+                plugin = plugin()
         except Exception as error:
             found.append(_packaged_fault(entry, Problem("", f"cannot be imported: {type(error).__name__}: {error}")))
             continue
@@ -238,7 +274,9 @@ def _load() -> tuple[tuple[Plugin, ...], tuple[Problem, ...]]:
 
 
 def _packaged_fault(entry: EntryPoint, fault: Problem) -> Problem:
-    package = f"package {entry.dist.name} {entry.dist.version}" if entry.dist else "a package"
+    package = "a package"
+    if entry.dist:
+        package = f"package {entry.dist.name} {entry.dist.version}"
     why = f"{package}: entry point {entry.name} = {entry.value}: {fault.why}"
     return replace(fault, why=why, hint=fault.hint or "uninstall it")
 
@@ -272,7 +310,10 @@ def _phase_faults(plugin: Any) -> Iterator[Problem]:
     if not methods:
         near = [n for n in dir(plugin) if difflib.get_close_matches(n, PHASES, n=1, cutoff=0.8)]
         why = f"implements no phase: it has none of the methods {', '.join(PHASES)}"
-        yield _problem(plugin, why, f"it has {near[0]}" if near else "")
+        hint = ""
+        if near:
+            hint = f"it has {near[0]}"
+        yield _problem(plugin, why, hint)
     for phase in methods:
         method = getattr(plugin, phase)
         if getattr(type(plugin), phase, None) is getattr(PHASES[phase], phase):
@@ -321,13 +362,17 @@ def _identity(plugin: Any) -> Any:
 
 
 def _place(policy: str | type[Policy]) -> str:
-    return policy if isinstance(policy, str) else policy.serves
+    if isinstance(policy, str):
+        return policy
+    return policy.serves
 
 
 def _problem(plugin: Any, why: str, hint: str = "") -> Problem:
     name = getattr(plugin, "name", None)
-    kind = plugin if inspect.isclass(plugin) else type(plugin)
-    return Problem("", f"plugin {name if isinstance(name, str) and name else kind.__name__}: {why}", hint)
+    if not isinstance(name, str) or not name:
+        kind = plugin if inspect.isclass(plugin) else type(plugin)
+        name = kind.__name__
+    return Problem("", f"plugin {name}: {why}", hint)
 
 
 def _home(plugin: Any) -> str:

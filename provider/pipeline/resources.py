@@ -39,13 +39,17 @@ def gpus(resources: Any) -> int | Unknown:
     if requested:
         return requested
     limit = _amount(resources, "limits", is_gpu)
-    return limit if isinstance(limit, Unknown) else max(limit, 0)
+    if isinstance(limit, Unknown):
+        return limit
+    return max(limit, 0)
 
 
 def cpus(resources: Any) -> int | Unknown:
     """Return the requested CPUs, else the limit, rounded up."""
     requested = _amount(resources, "requests", "cpu".__eq__)
-    return requested if requested else _amount(resources, "limits", "cpu".__eq__)
+    if requested:
+        return requested
+    return _amount(resources, "limits", "cpu".__eq__)
 
 
 def int32(number: int) -> int:
@@ -59,8 +63,12 @@ def is_gpu(name: str) -> bool:
 
 
 def _amount(resources: Any, part: str, wanted: Callable[[str], bool]) -> int | Unknown:
-    amounts = resources.get(part, {}) if isinstance(resources, dict) else resources
+    amounts = resources
+    if isinstance(resources, dict):
+        amounts = resources.get(part, {})
     if isinstance(amounts, Unknown):
         return amounts
     amount = next((amounts[name] for name in amounts if wanted(name)), "0")
-    return amount if isinstance(amount, Unknown) else Quantity.parse(amount).value
+    if isinstance(amount, Unknown):
+        return amount
+    return Quantity.parse(amount).value

@@ -94,7 +94,8 @@ class Facts:
         """Return the plurals of the kinds in an API version."""
 
         def ask() -> list[str]:
-            return [str(each.get("name")) for each in self.client.read(f"/apis/{api_version}").get("resources") or []]
+            resources = self.client.read(f"/apis/{api_version}").get("resources") or []
+            return [str(each.get("name")) for each in resources]
 
         return self._once(("plurals", api_version), ask)
 
@@ -192,7 +193,8 @@ class Facts:
             namespace: Namespace of the object; ignored for an object of the cluster.
             name: Name of the object.
         """
-        if (found := self.find(kind, namespace, name)) is False:
+        found = self.find(kind, namespace, name)
+        if found is False:
             self._forget(kind, namespace if kind.namespaced else "", name)
             found = self.find(kind, namespace, name)
         return found
@@ -293,7 +295,7 @@ def _small_pod(pod: Document) -> Document:
 
 
 def _groups(answer: Mapping[str, Any]) -> dict[str, list[str]]:
-    return {
-        str(group.get("name")): [str(version.get("version")) for version in group.get("versions") or []]
-        for group in answer.get("groups") or []
-    }
+    versions: dict[str, list[str]] = {}
+    for group in answer.get("groups") or []:
+        versions[str(group.get("name"))] = [str(each.get("version")) for each in group.get("versions") or []]
+    return versions

@@ -98,16 +98,20 @@ def _refused(error: ApiError) -> Answer:
     if error.code == 409:
         return Answer(exists=True)
     if (error.code >= 500 and UNTYPED not in message) or error.code == 429 or "does not support dry run" in message:
-        hint = "is the controller running that this webhook belongs to?" if "webhook" in message else ""
+        hint = ""
+        if "webhook" in message:
+            hint = "is the controller running that this webhook belongs to?"
         return Answer(failed=(Problem("", f"could not be checked in the cluster: {brief(message)}", hint),))
     causes = [c for c in error.causes if "some validation rules were not checked" not in c[2]]
-    webhook = f"{message.split(': ', 1)[0]}: " if message.startswith("admission webhook") else ""
+    webhook = ""
+    if message.startswith("admission webhook"):
+        webhook = f"{message.split(': ', 1)[0]}: "
     if causes and error.code in (400, 422):
-        problems = dict.fromkeys(
-            Problem("" if field == "<nil>" else field, webhook + brief(text), type=reason)
-            for field, reason, text in causes
-        )
-        return Answer(refusals=tuple(problems))
+        problems: list[Problem] = []
+        for field, reason, text in causes:
+            where = "" if field == "<nil>" else field
+            problems.append(Problem(where, webhook + brief(text), type=reason))
+        return Answer(refusals=tuple(dict.fromkeys(problems)))
     return Answer(refusals=(Problem("", brief(message)),))
 
 

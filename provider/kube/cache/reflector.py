@@ -78,10 +78,14 @@ class Stream:
                     self._list()
                 self._watch(stop)
                 # A proxy may end each watch at once.
-                pause = FIRST if time.monotonic() - begun > 1 else min(pause * 2, LONGEST)
+                if time.monotonic() - begun > 1:
+                    pause = FIRST
+                else:
+                    pause = min(pause * 2, LONGEST)
                 wait = 0.0 if pause == FIRST else pause
             except TrainerError as fault:
-                pause = FIRST if self.fault is None else pause
+                if self.fault is None:
+                    pause = FIRST
                 wait = self._broken(fault) or pause
                 pause = min(pause * 2, LONGEST)
             stop.wait(wait * random.uniform(0.5, 1.0))  # noqa: S311 (no secret)
@@ -101,8 +105,10 @@ class Stream:
             self.kind, self._namespace, self._version, labels=self._labels, fields=self._fields, seconds=seconds
         ):
             document = event["object"]
-            if event["type"] != "BOOKMARK" and (kept := self._keep(document)) is not None:
-                self._changed(event["type"], kept)
+            if event["type"] != "BOOKMARK":
+                kept = self._keep(document)
+                if kept is not None:
+                    self._changed(event["type"], kept)
             self._version = str(document["metadata"].get("resourceVersion") or self._version)
             self._well()
             if stop.is_set():

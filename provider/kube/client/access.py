@@ -59,8 +59,10 @@ def open_client(
         return Client(_not_yet)
     recorded = _connection(target)
     wanted = str(target.get("cluster") or "")
-    connections = dict.fromkeys([_overridden(recorded, overrides or {}), recorded] if wanted else [recorded])
-    return _client(tuple(connections), wanted, _environment(), warn)
+    connections = [recorded]
+    if wanted:
+        connections = [_overridden(recorded, overrides or {}), recorded]
+    return _client(tuple(dict.fromkeys(connections)), wanted, _environment(), warn)
 
 
 def cluster_id(client: Client) -> str:
@@ -109,7 +111,9 @@ class _Opener:
         if not self._wanted:
             return access(self._unchanged(choose_context(*self._connections[0])))
         deadline = time.monotonic() + patience
-        each = patience if len(self._connections) == 1 else min(patience / 2, _ALTERNATIVE_SECONDS)
+        each = patience
+        if len(self._connections) > 1:
+            each = min(patience / 2, _ALTERNATIVE_SECONDS)
         while True:
             faults: list[TrainerError] = []
             for connection in self._connections:
@@ -123,7 +127,9 @@ class _Opener:
             if len(faults) == 1:
                 raise faults[0]
             problems = list(chain.from_iterable(fault.problems for fault in faults))
-            raise Unreachable("", "; ".join(map(str, problems)), "") if len(away) == len(faults) else Refused(*problems)
+            if len(away) == len(faults):
+                raise Unreachable("", "; ".join(map(str, problems)), "")
+            raise Refused(*problems)
 
     def _checked(self, opened: Access, patience: float) -> Access:
         found = Client(lambda _: opened, patience=patience).cluster_id()
@@ -162,9 +168,10 @@ def access(choice: Chosen) -> Access:
     expires = None
     cautions = []
     if user and str(cluster["server"]).lower().startswith("http://"):
-        local = is_loopback(str(cluster["server"]))
-        cautions.append(replace(_IN_CLEAR if local else _NOT_SENT, where=choice.where))
-        user = user if local else {}
+        caution = _IN_CLEAR
+        if not is_loopback(str(cluster["server"])):
+            caution, user = _NOT_SENT, {}
+        cautions.append(replace(caution, where=choice.where))
     if isinstance(user.get("exec"), dict) and not any(map(user.get, _STATIC_CREDENTIALS)):
         given, expires = exec_credential.credentials(user["exec"], cluster, choice.where)
         user.update(given)
@@ -172,7 +179,8 @@ def access(choice: Chosen) -> Access:
     configuration.host = str(cluster["server"]).rstrip("/")
     configuration.retries = False
     configuration.connection_pool_maxsize = 32
-    if proxy := str(cluster.get("proxy-url") or ""):
+    proxy = str(cluster.get("proxy-url") or "")
+    if proxy:
         configuration.proxy, configuration.no_proxy = proxy, None
     if configuration.proxy:
         configuration.proxy_headers = _proxy_login(configuration.proxy, choice.where)
@@ -184,7 +192,8 @@ def access(choice: Chosen) -> Access:
     pool.connection_pool_kw["socket_options"] = _keepalive()
     if configuration.host.startswith("https"):
         pool.connection_pool_kw["ssl_context"] = _tls(choice, user, insecure=insecure)
-        if name := cluster.get("tls-server-name"):
+        name = cluster.get("tls-server-name")
+        if name:
             pool.connection_pool_kw["server_hostname"] = str(name)
     if insecure:
         urllib3.disable_warnings(
@@ -234,7 +243,8 @@ def _authorization(
     configuration: Any, cluster: Mapping[str, Any], user: Mapping[str, Any], where: str
 ) -> Callable[[], list[Header]]:
     """Return a function for the header of each request: it reads a changed token file again, and renews an OIDC token."""
-    if path := user.get("tokenFile"):
+    path = user.get("tokenFile")
+    if path:
         file = _TokenFile(Path(str(path)), where)
         return lambda: [("Authorization", _header(f"Bearer {file.read()}", where))]
     names = ("token", "username", "password", "auth-provider")
@@ -311,7 +321,9 @@ def _impersonation(user: Mapping[str, Any]) -> list[Header]:
     found += [("Impersonate-Group", str(group)) for group in user.get("as-groups") or []]
     for key, values in (user.get("as-user-extra") or {}).items():
         name = f"Impersonate-Extra-{quote(str(key), safe=_IN_NAMES)}"
-        found += [(name, str(v)) for v in (values if isinstance(values, list) else [values])]
+        if not isinstance(values, list):
+            values = [values]
+        found += [(name, str(value)) for value in values]
     return found
 
 
@@ -338,11 +350,14 @@ def _tls(choice: Chosen, user: Mapping[str, Any], *, insecure: bool) -> ssl.SSLC
     context = ssl.create_default_context()
     if insecure:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    elif authority := _authority(choice):
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        with _plain_errors(f"{choice.where}: certificate-authority"):
-            context.load_verify_locations(cadata=authority)
-    certificate, key = (_data(user, f"client-{k}", choice.where) for k in ("certificate", "key"))
+    else:
+        authority = _authority(choice)
+        if authority:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            with _plain_errors(f"{choice.where}: certificate-authority"):
+                context.load_verify_locations(cadata=authority)
+    certificate = _data(user, "client-certificate", choice.where)
+    key = _data(user, "client-key", choice.where)
     if certificate and key:
         with _plain_errors(f"{choice.where}: client-certificate"), tempfile.NamedTemporaryFile() as file:
             file.write(certificate + b"\n" + key)
@@ -360,13 +375,16 @@ def _authority(choice: Chosen) -> str:
 def _data(entry: Mapping[str, Any], name: str, where: str) -> bytes:
     """Return NAME-data, which is base64, or else the file NAME; empty for neither."""
     try:
-        if data := entry.get(f"{name}-data"):
+        data = entry.get(f"{name}-data")
+        if data:
             return base64.b64decode(str(data), validate=True)
-        return Path(str(entry[name])).read_bytes() if entry.get(name) else b""
+        if entry.get(name):
+            return Path(str(entry[name])).read_bytes()
     except binascii.Error:
         raise TargetFault(Problem(where, f"its {name}-data is not base64")) from None
     except OSError as error:
         raise TargetFault(Problem(where, f"its {name} {entry[name]} cannot be read: {error.strerror}")) from None
+    return b""
 
 
 @contextmanager

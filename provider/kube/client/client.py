@@ -177,7 +177,8 @@ class Client:
                 raise Unreachable(where, "the answer is not a list of objects", passing=False)
             kept = map(keep, items)
             found += [item for item in kept if item is not None]
-            if not (token := meta.get("continue")):
+            token = meta.get("continue")
+            if not token:
                 return found, str(meta.get("resourceVersion") or "")
             query["continue"] = str(token)
 
@@ -201,7 +202,9 @@ class Client:
             ApiError: 409 AlreadyExists also occurs if an answer was lost and the request was sent again.
         """
         namespace, name = _place(document)
-        query = {"fieldManager": FIELD_MANAGER, **({"dryRun": "All"} if dry_run else {})}
+        query = {"fieldManager": FIELD_MANAGER}
+        if dry_run:
+            query["dryRun"] = "All"
         return self._object("POST", kind, namespace, name, query, document, warnings=warnings)
 
     def apply(self, kind: Kind, document: Mapping[str, Any], *, force: bool = False, dry_run: bool = False) -> Document:
@@ -217,12 +220,9 @@ class Client:
             ApiError: 409 Conflict has a cause for each field of another field manager.
         """
         namespace, name = _place(document)
-        query = {
-            "fieldManager": FIELD_MANAGER,
-            "force": "true" if force else "false",
-            "fieldValidation": "Strict",
-            **({"dryRun": "All"} if dry_run else {}),
-        }
+        query = {"fieldManager": FIELD_MANAGER, "force": "true" if force else "false", "fieldValidation": "Strict"}
+        if dry_run:
+            query["dryRun"] = "All"
         return self._object("PATCH", kind, namespace, name, query, document, _APPLY)
 
     def patch(self, kind: Kind, namespace: str, name: str, change: Mapping[str, Any]) -> Document:
@@ -261,7 +261,9 @@ class Client:
         """
         options: Document = {"propagationPolicy": propagation}
         if uid:
-            options["preconditions"] = {"uid": uid, **({"resourceVersion": version} if version else {})}
+            options["preconditions"] = {"uid": uid}
+            if version:
+                options["preconditions"]["resourceVersion"] = version
         try:
             self._json("DELETE", kind.path(namespace, name), body=options, where=kind.where(namespace, name))
         except ApiError as error:

@@ -23,7 +23,7 @@ from typing import Any
 
 from pulumi_trainer.provider.kube.client.masking import MASK, mask, secret_forms
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
-from pulumi_trainer.provider.kube.values.accessors import mappings, section
+from pulumi_trainer.provider.kube.values.accessors import mappings, section, text
 
 PATIENCE = 60.0
 """Seconds for the program; one that waits for a login is killed then."""
@@ -63,10 +63,13 @@ def credentials(
     if plugin.get("interactiveMode") == "Always":
         raise TargetFault(Problem(where, "requires a terminal (interactiveMode: Always), and this process has none"))
     status = _status(_run(plugin, command, _request(plugin, cluster, version), where), version, where)
-    token, certificate, key = (_string(status, k) for k in ("token", "clientCertificateData", "clientKeyData"))
+    token = _string(status, "token")
+    certificate, key = _string(status, "clientCertificateData"), _string(status, "clientKeyData")
     if not token and not (certificate and key):
         raise TargetFault(Problem(where, "answered without a token and without a certificate with its key"))
-    found = {"token": token} if token else {}
+    found = {}
+    if token:
+        found["token"] = token
     if certificate and key:
         found["client-certificate-data"] = base64.b64encode(certificate.encode()).decode()
         found["client-key-data"] = base64.b64encode(key.encode()).decode()
@@ -84,7 +87,8 @@ def _request(plugin: Mapping[str, Any], cluster: Mapping[str, Any], version: str
     if plugin.get("provideClusterInfo"):
         names = ("server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority-data", "proxy-url")
         spec["cluster"] = {k: cluster[k] for k in names if cluster.get(k)}
-        if "certificate-authority-data" not in spec["cluster"] and (path := cluster.get("certificate-authority")):
+        path = cluster.get("certificate-authority")
+        if path and "certificate-authority-data" not in spec["cluster"]:
             try:
                 spec["cluster"]["certificate-authority-data"] = base64.b64encode(Path(path).read_bytes()).decode()
             except OSError:
@@ -101,7 +105,10 @@ def _run(plugin: Mapping[str, Any], command: str, request: str, where: str) -> s
     program = shutil.which(command, path=environment.get("PATH"))
     hint = str(plugin.get("installHint") or "").strip() or "install it, or choose another context"
     if not command or program is None:
-        raise TargetFault(Problem(where, "program not found" if os.sep in command else "is not on PATH", hint))
+        why = "is not on PATH"
+        if os.sep in command:
+            why = "program not found"
+        raise TargetFault(Problem(where, why, hint))
     argv = [program, *map(str, plugin.get("args") or [])]
     secret_names = [name for name in variables if re.search("TOKEN|SECRET|PASSWORD|KEY", name.upper())]
     secrets = secret_forms(variables[name] for name in secret_names if len(variables[name]) >= 8)
@@ -116,7 +123,8 @@ def _run(plugin: Mapping[str, Any], command: str, request: str, where: str) -> s
             os.killpg(process.pid, signal.SIGKILL)  # its children would keep the pipes open
     message = trimmed(errors.decode(errors="replace"), secrets)
     if why:
-        why += f"; its output: {message}" if message else ""
+        if message:
+            why += f"; its output: {message}"
         raise TargetFault(Problem(where, why, "run it in a terminal, it may need a login"))
     if process.returncode:
         message = message or "no output on stderr"
@@ -166,14 +174,14 @@ def _status(output: str, version: str, where: str) -> dict[str, Any]:
 
 
 def _string(status: Mapping[str, Any], name: str) -> str:
-    value = status.get(name)
-    return value if isinstance(value, str) else ""
+    return text(status.get(name))
 
 
 def _expiry(status: Mapping[str, Any], where: str) -> float | None:
-    if not (text := _string(status, "expirationTimestamp")):
+    given = _string(status, "expirationTimestamp")
+    if not given:
         return None
     try:
-        return datetime.fromisoformat(re.sub(r"\.\d+", "", text).replace("Z", "+00:00")).timestamp()
+        return datetime.fromisoformat(re.sub(r"\.\d+", "", given).replace("Z", "+00:00")).timestamp()
     except ValueError:
         raise TargetFault(Problem(where, "its expirationTimestamp is not a time")) from None

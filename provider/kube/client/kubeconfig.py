@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -76,27 +75,37 @@ def choose_context(kubeconfig: str = "", content: str = "", context: str = "") -
         named = bool(os.environ.get("KUBECONFIG"))
         variable = os.environ.get("KUBECONFIG") or DEFAULT
         paths = [Path(p).expanduser() for p in variable.split(os.pathsep) if p]
-    files = [(str(p), _parsed(_text(p), f"kubeconfig {p}")) for p in paths if kubeconfig or p.exists()]
+    files = []
+    for path in paths:
+        if kubeconfig or path.exists():
+            files.append((str(path), _parsed(_text(path), f"kubeconfig {path}")))
     if not files:
-        if (pod := _of_pod()) and not context:
+        pod = _of_pod()
+        if pod and not context:
             return pod
         tried = ", ".join(map(str, paths))
-        hint = "set KUBECONFIG to an existing file" if named else NO_FILE
+        hint = NO_FILE
+        if named:
+            hint = "set KUBECONFIG to an existing file"
         raise TargetFault(Problem("", f"no kubeconfig found: {tried} does not exist", hint))
     return _of_context(files, context)
 
 
 def _of_context(files: list[tuple[str, dict[str, Any]]], context: str) -> Chosen:
     """Return the server and the user of a context; of two entries of the same name the first counts."""
-    name = context or next((str(c["current-context"]) for _, c in files if c.get("current-context")), "")
-    where = "kubeconfig " + ":".join(path for path, _ in files) if files[0][0] else "kubeconfig (content)"
-    contexts = chain.from_iterable(_entries(config, "contexts") for _, config in files)
-    names = ", ".join(sorted({str(c["name"]) for c in contexts})) or "none"
+    name = context or _current_context(files)
+    where = "kubeconfig (content)"
+    if files[0][0]:
+        where = "kubeconfig " + ":".join(path for path, _ in files)
+    names: set[str] = set()
+    for _, config in files:
+        names.update(str(entry["name"]) for entry in _entries(config, "contexts"))
+    available = ", ".join(sorted(names)) or "none"
     if not name:
-        raise TargetFault(Problem(where, "names no current context", f"choose one of: {names}"))
+        raise TargetFault(Problem(where, "names no current context", f"choose one of: {available}"))
     found = _named(files, "contexts", "context", name)
     if found is None:
-        raise TargetFault(Problem(where, f'has no context "{name}"', f"available: {names}"))
+        raise TargetFault(Problem(where, f'has no context "{name}"', f"available: {available}"))
     where = f'{where}, context "{name}"'
     cluster = _named(files, "clusters", "cluster", str(found.get("cluster") or ""))
     if cluster is None or not isinstance(cluster.get("server"), str):
@@ -107,10 +116,20 @@ def _of_context(files: list[tuple[str, dict[str, Any]]], context: str) -> Chosen
         why, hint = "its server has credentials in its address", "give the user a token or a certificate"
         raise TargetFault(Problem(where, why, hint))
     wanted = str(found.get("user") or "")
-    user = _named(files, "users", "user", wanted) if wanted else {}
+    user: dict[str, Any] | None = {}
+    if wanted:
+        user = _named(files, "users", "user", wanted)
     if user is None:
         raise TargetFault(Problem(where, f'its user "{wanted}" has no entry'))
     return Chosen(where, cluster, user, str(found.get("namespace") or ""))
+
+
+def _current_context(files: list[tuple[str, dict[str, Any]]]) -> str:
+    """Return the current context of the first file that names one; empty if none does."""
+    for _, config in files:
+        if config.get("current-context"):
+            return str(config["current-context"])
+    return ""
 
 
 def _named(files: list[tuple[str, dict[str, Any]]], list_: str, key: str, name: str) -> dict[str, Any] | None:
@@ -124,12 +143,19 @@ def _named(files: list[tuple[str, dict[str, Any]]], list_: str, key: str, name: 
 
 def _absolute(entry: dict[str, Any], key: str, path: str) -> dict[str, Any]:
     """Return an entry with absolute paths: relative ones start at the folder of the file, or at the current one."""
-    folder = Path(path).absolute().parent if path else Path.cwd()
-    moved: dict[str, Any] = {k: str(folder / str(entry[k])) for k in _FILES.get(key, ()) if entry.get(k)}
-    plugin = entry.get("exec") if key == "user" else None
-    command = str(plugin.get("command") or "") if isinstance(plugin, dict) else ""
-    if isinstance(plugin, dict) and os.sep in command:
-        moved["exec"] = {**plugin, "command": str(folder / command)}
+    if path:
+        folder = Path(path).absolute().parent
+    else:
+        folder = Path.cwd()
+    moved: dict[str, Any] = {}
+    for name in _FILES.get(key, ()):
+        if entry.get(name):
+            moved[name] = str(folder / str(entry[name]))
+    plugin = entry.get("exec")
+    if key == "user" and isinstance(plugin, dict):
+        command = str(plugin.get("command") or "")
+        if os.sep in command:
+            moved["exec"] = {**plugin, "command": str(folder / command)}
     return {**entry, **moved}
 
 
@@ -159,12 +185,15 @@ def _parsed(text: str, where: str) -> dict[str, Any]:
     except Unreadable as error:
         line = error.line
     except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line if error.problem_mark else -1
+        if error.problem_mark:
+            line = error.problem_mark.line
     except (yaml.YAMLError, ValueError):
         pass
     if not isinstance(found, dict):
         last = text.rstrip("\n").count("\n")
-        place = f" (line {min(line, last) + 1})" if line >= 0 else ""
+        place = ""
+        if line >= 0:
+            place = f" (line {min(line, last) + 1})"
         raise TargetFault(Problem(where, f"is not a kubeconfig: not a YAML mapping{place}"))
     return found
 
@@ -175,13 +204,13 @@ def _of_pod() -> Chosen | None:
     https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/
     """
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT")
-    token, authority, namespace = (SERVICE_ACCOUNT / name for name in ("token", "ca.crt", "namespace"))
+    token, namespace = SERVICE_ACCOUNT / "token", SERVICE_ACCOUNT / "namespace"
     if not host or not port or not token.exists():
         return None
-    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-    return Chosen(
-        "service account of the pod",
-        {"server": server, "certificate-authority": str(authority)},
-        {"tokenFile": str(token)},
-        _text(namespace).strip() if namespace.exists() else "",
-    )
+    if ":" in host:  # an IPv6 address
+        host = f"[{host}]"
+    cluster = {"server": f"https://{host}:{port}", "certificate-authority": str(SERVICE_ACCOUNT / "ca.crt")}
+    name = ""
+    if namespace.exists():
+        name = _text(namespace).strip()
+    return Chosen("service account of the pod", cluster, {"tokenFile": str(token)}, name)

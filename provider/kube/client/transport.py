@@ -230,7 +230,9 @@ class Answer:
             status = None
         if not isinstance(status, dict):
             shown = self._shown(text)
-            status = {"message": shown if len(shown) <= 300 else f"{shown[:300]}..."}
+            if len(shown) > 300:
+                shown = f"{shown[:300]}..."
+            status = {"message": shown}
         return _api_error(self.status, status, self.where)
 
     def _shown(self, text: bytes) -> str:
@@ -242,7 +244,9 @@ class Answer:
             return self._without_secrets(value)
         if isinstance(value, dict):
             return {self._without_secrets(key): self._masked(item) for key, item in value.items()}
-        return [*map(self._masked, value)] if isinstance(value, list) else value
+        if isinstance(value, list):
+            return [*map(self._masked, value)]
+        return value
 
     def _without_secrets(self, text: str) -> str:
         return mask(text, self.secrets)
@@ -361,13 +365,16 @@ class Connection:
         headers.extend(credentials)
         if body is not None:
             headers["Content-Type"] = content_type
+        url = access.host + path
         asked = urlencode({k: v for k, v in query.items() if v})
+        if asked:
+            url += f"?{asked}"
         with self._count:
             self.requests += 1
         try:
             response = access.pool.request(
                 method,
-                access.host + path + (f"?{asked}" if asked else ""),
+                url,
                 body=body,
                 headers=headers,
                 timeout=timeout,

@@ -38,15 +38,21 @@ def scalar(value: Any, at: At) -> Any:
         if -_INT64 <= value < _INT64:
             return value
         value = float(value) if abs(value) < 10**308 else math.inf
-    if not isinstance(value, float) or not math.isfinite(value):
-        why = "must be plain data, not infinite or NaN" if isinstance(value, float) else _no_data(value)
-        hint = "pass str(value)" if isinstance(value, PurePath) else "write it in quotes"
-        raise Invalid(Problem(dotted_path(at), why, hint if not isinstance(value, float) else ""))
-    return int(value) if value.is_integer() and -_INT64 <= value < _INT64 else value
+    if not isinstance(value, float):
+        raise Invalid(_no_data(value, at))
+    if not math.isfinite(value):
+        raise Invalid(Problem(dotted_path(at), "must be plain data, not infinite or NaN"))
+    if value.is_integer() and -_INT64 <= value < _INT64:
+        return int(value)
+    return value
 
 
-def _no_data(value: Any) -> str:
-    return f"must be plain data (mappings, lists, strings, numbers), not a Python {type(value).__name__}"
+def _no_data(value: Any, at: At) -> Problem:
+    why = f"must be plain data (mappings, lists, strings, numbers), not a Python {type(value).__name__}"
+    hint = "write it in quotes"
+    if isinstance(value, PurePath):
+        hint = "pass str(value)"
+    return Problem(dotted_path(at), why, hint)
 
 
 def plain_data(value: Any, at: At, depth: int = MAX_DEPTH) -> Any:

@@ -13,7 +13,7 @@ from pulumi_trainer.provider.kube.errors import Invalid, Problem
 from pulumi_trainer.provider.kube.schema.definition import Kind
 from pulumi_trainer.provider.kube.schema.field_errors import INVALID, REQUIRED, TOO_LONG, At, Fault
 from pulumi_trainer.provider.kube.schema.schema import Schema
-from pulumi_trainer.provider.kube.values.accessors import listed
+from pulumi_trainer.provider.kube.values.accessors import listed, texts
 from pulumi_trainer.provider.kube.values.names import dns_1123_label, dns_1123_subdomain, label_value, qualified_name
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 
@@ -75,8 +75,11 @@ def decode(document: Document, kind: Kind, unknown: list[str]) -> Document:
     given = document.get("metadata")
     if isinstance(given, dict):
         given = {name: _without_nulls(name, value) for name, value in given.items()}
-    pruned = OBJECT_META.pruned({} if given is None else given, _AT, unknown)
-    if wrong := [fault.problem() for fault in OBJECT_META.faults(pruned, _AT)]:
+    elif given is None:
+        given = {}
+    pruned = OBJECT_META.pruned(given, _AT, unknown)
+    wrong = [fault.problem() for fault in OBJECT_META.faults(pruned, _AT)]
+    if wrong:
         raise Invalid(*wrong)
     if isinstance(pruned, Unknown):
         raise Invalid(Problem("metadata", "is not known yet", "only its fields may be"))
@@ -91,17 +94,23 @@ def decode(document: Document, kind: Kind, unknown: list[str]) -> Document:
 def _without_nulls(name: Any, value: Any) -> Any:
     """Return a value with nulls replaced as Go does: by an empty text or an empty owner."""
     if name in ("labels", "annotations") and isinstance(value, dict):
-        return {key: "" if text is None else text for key, text in value.items()}
+        return {key: _unless_null(text, "") for key, text in value.items()}
     if isinstance(value, list):
         empty: Any = "" if name == "finalizers" else {}
-        return [empty if item is None else item for item in value]
+        return [_unless_null(item, empty) for item in value]
     return value
+
+
+def _unless_null(value: Any, empty: Any) -> Any:
+    return empty if value is None else value
 
 
 def object_name(metadata: Document) -> str | Unknown:
     """Return the name, or one like the server would generate; empty if both fields are empty."""
     base = metadata.get("generateName", "")
-    generated = base if isinstance(base, Unknown) else base and base[:_LONGEST_BASE] + _GENERATED
+    generated: str | Unknown = base
+    if not isinstance(base, Unknown) and base:
+        generated = base[:_LONGEST_BASE] + _GENERATED
     return metadata.get("name") or generated
 
 
@@ -124,14 +133,16 @@ def faults(metadata: Document, old: Document | None) -> Iterator[Fault]:
     yield from _annotations(metadata)
     yield from _owners(metadata)
     if old is None:
-        for finalizer in _texts(metadata.get("finalizers", [])):
+        for finalizer in texts(metadata.get("finalizers", [])):
             yield from _each((_AT, "finalizers"), qualified_name(finalizer))
 
 
 def _names(metadata: Document) -> Iterator[Fault]:
     base, name = metadata.get("generateName"), object_name(metadata)
     if isinstance(base, str):
-        masked = base[:-2] + "a" if len(base) > 1 and base.endswith("-") else base
+        masked = base
+        if len(base) > 1 and base.endswith("-"):
+            masked = base[:-2] + "a"
         yield from _each((_AT, "generateName"), dns_1123_subdomain(masked))
     if not name:
         yield Fault((_AT, "name"), REQUIRED, detail="name or generateName is required")
@@ -154,7 +165,8 @@ def _labels(metadata: Document) -> Iterator[Fault]:
         for name, value in labels.items():
             hint = f"the label {name[:80]}"
             yield from _each((_AT, "labels"), qualified_name(name), hint)
-            yield from _each((_AT, "labels"), label_value(value) if isinstance(value, str) else [], hint)
+            if isinstance(value, str):
+                yield from _each((_AT, "labels"), label_value(value), hint)
 
 
 def _annotations(metadata: Document) -> Iterator[Fault]:
@@ -163,7 +175,7 @@ def _annotations(metadata: Document) -> Iterator[Fault]:
         return
     for name in annotations:
         yield from _each((_AT, "annotations"), qualified_name(name.lower()), f"the annotation {name[:80]}")
-    size = sum(len(text.encode(errors="replace")) for text in _texts([*annotations, *annotations.values()]))
+    size = sum(len(text.encode(errors="replace")) for text in texts([*annotations, *annotations.values()]))
     if size > _ANNOTATIONS:
         detail = f"may not be more than {_ANNOTATIONS} bytes"
         yield Fault((_AT, "annotations"), TOO_LONG, detail=detail, hint=f"all together have {size}")
@@ -192,12 +204,6 @@ def _owners(metadata: Document) -> Iterator[Fault]:
                 yield Fault(at, INVALID, detail=why)
             else:
                 controller = this
-
-
-def _texts(values: Any) -> list[str]:
-    if not isinstance(values, list):
-        return []
-    return [value for value in values if isinstance(value, str)]
 
 
 def _each(at: At, wrong: list[str], hint: str = "") -> Iterator[Fault]:

@@ -52,45 +52,77 @@ def reason_without_node(pod_spec: Document, nodes: Sequence[Document], count: in
     Raises:
         ValueError: A quantity is not valid.
     """
-    if not nodes or pod_spec.get("nodeName") or any(not section(n, "status", "allocatable") for n in nodes):
+    if not nodes or pod_spec.get("nodeName"):
+        return None
+    if any(not section(node, "status", "allocatable") for node in nodes):
         return None
     why = _reason(pod_spec, nodes, count)
-    return NoNode(why, any(map(is_made_on_demand, nodes)), _TAINTED in why) if why else None
+    if not why:
+        return None
+    return NoNode(why, any(map(is_made_on_demand, nodes)), _TAINTED in why)
 
 
 def _reason(pod_spec: Document, nodes: Sequence[Document], count: int) -> str:
     matching = [node for node in nodes if _selects(pod_spec, node)]
     if not matching:
         return f"none of {len(nodes)} nodes matches its node selector or affinity{_shown_selector(pod_spec)}"
-    known = Tolerations(listed(pod_spec.get("tolerations")))
-    open_ = [node for node in matching if not _untolerated(known, node)]
+    tolerations = Tolerations(listed(pod_spec.get("tolerations")))
+    open_ = [node for node in matching if not _untolerated(tolerations, node)]
     if not open_:
-        taint = _untolerated(known, matching[0])[0]
-        value = f"={taint['value']}" if taint.get("value") else ""
-        which = f"all {len(matching)} nodes" if len(matching) == len(nodes) else f"all {len(matching)} nodes that match"
-        return f"{which} {_TAINTED}, such as {taint.get('key')}{value}:{taint.get('effect')}"
-    requests = {name: q for name, q in pod_requests(pod_spec).items() if isinstance(q, Quantity) and q.amount}
-    largest = {name: max((_allocatable(node, name) for node in open_), key=_by_amount) for name in requests}
-    short = [name for name, request in requests.items() if request.amount > largest[name].amount]
-    if short:
-        lacks = [f"{requests[name]} {name}: {_largest(largest[name])}" for name in sorted(short)]
-        return f"no node has {', or '.join(lacks)}"
+        which = f"all {len(matching)} nodes"
+        if len(matching) != len(nodes):
+            which += " that match"
+        return f"{which} {_TAINTED}, such as {_shown_taint(_untolerated(tolerations, matching[0])[0])}"
+    return _lack_of_room(_requests(pod_spec), open_, count)
+
+
+def _shown_taint(taint: Document) -> str:
+    value = ""
+    if taint.get("value"):
+        value = f"={taint['value']}"
+    return f"{taint.get('key')}{value}:{taint.get('effect')}"
+
+
+def _requests(pod_spec: Document) -> dict[str, Quantity]:
+    """Return what a Pod requests, without amounts that are unknown or zero."""
+    requests: dict[str, Quantity] = {}
+    for name, quantity in pod_requests(pod_spec).items():
+        if isinstance(quantity, Quantity) and quantity.amount:
+            requests[name] = quantity
+    return requests
+
+
+def _lack_of_room(requests: Mapping[str, Quantity], nodes: Sequence[Document], count: int) -> str:
+    """Return what nodes lack for equal Pods; empty if they have room."""
+    lacks: dict[str, str] = {}
+    for name, request in requests.items():
+        largest = max((_allocatable(node, name) for node in nodes), key=_by_amount)
+        if request.amount > largest.amount:
+            lacks[name] = f"{request} {name}: {_largest(largest)}"
+    if lacks:
+        return f"no node has {', or '.join(lacks[name] for name in sorted(lacks))}"
     wanted = ", ".join(f"{quantity} {name}" for name, quantity in sorted(requests.items()))
-    room = sum(_room(node, requests) for node in open_)
+    room = sum(_room(node, requests) for node in nodes)
     if not room:
         return f"no node has {wanted} together"
-    return "" if room >= count else f"the nodes have room for {room} of {count} Pods ({wanted} each)"
+    if room < count:
+        return f"the nodes have room for {room} of {count} Pods ({wanted} each)"
+    return ""
 
 
 def _room(node: Document, requests: Mapping[str, Quantity]) -> int:
     """Return how many Pods with these requests an empty node takes."""
-    most = [int(_allocatable(node, "pods").amount)] if "pods" in section(node, "status", "allocatable") else []
+    most = []
+    if "pods" in section(node, "status", "allocatable"):
+        most.append(int(_allocatable(node, "pods").amount))
     most += [int(_allocatable(node, name).amount // quantity.amount) for name, quantity in requests.items()]
     return min(most, default=_MANY)
 
 
 def _largest(amount: Quantity) -> str:
-    return f"the largest has {amount}" if amount.amount else "none has any"
+    if not amount.amount:
+        return "none has any"
+    return f"the largest has {amount}"
 
 
 def _by_amount(quantity: Quantity) -> Any:
@@ -101,10 +133,15 @@ def _allocatable(node: Document, resource: str) -> Quantity:
     return Quantity.parse(str(section(node, "status", "allocatable").get(resource, "0")))
 
 
-def _untolerated(known: Tolerations, node: Document) -> list[Document]:
+def _untolerated(tolerations: Tolerations, node: Document) -> list[Document]:
     """Return the taints that keep a Pod away from a node for good, not those of nodes that are not ready or cordoned."""
-    taints = [t for t in mappings(section(node, "spec").get("taints")) if not text(t.get("key")).startswith(_STATES)]
-    return [t for t in taints if t.get("effect") in ("NoSchedule", "NoExecute") and not known.tolerate(t)]
+    untolerated = []
+    for taint in mappings(section(node, "spec").get("taints")):
+        if text(taint.get("key")).startswith(_STATES):
+            continue
+        if taint.get("effect") in ("NoSchedule", "NoExecute") and not tolerations.tolerate(taint):
+            untolerated.append(taint)
+    return untolerated
 
 
 def _selects(pod_spec: Document, node: Document) -> bool:
@@ -127,7 +164,10 @@ def _matches_term(term: Document, labels: Mapping[str, Any], node: Document) -> 
 
 def _shown_selector(pod_spec: Document) -> str:
     selector = section(pod_spec, "nodeSelector")
-    return f" ({', '.join(f'{key}={value}' for key, value in sorted(selector.items()))})" if selector else ""
+    if not selector:
+        return ""
+    labels = ", ".join(f"{key}={value}" for key, value in sorted(selector.items()))
+    return f" ({labels})"
 
 
 def is_made_on_demand(node: Document) -> bool:

@@ -114,7 +114,9 @@ def _text_words(schema: Schema, value: str, shown_value: str) -> str:
     least = schema.bounds.get("minLength", 0)
     if len(value) < least:
         return f"must have at least {plural(least, 'character')}"
-    expected = EXAMPLES if schema.int_or_string else f"text that matches {schema.given.get('pattern')}"
+    expected = f"text that matches {schema.given.get('pattern')}"
+    if schema.int_or_string:
+        expected = EXAMPLES
     return f"must be {expected}, not {shown_value}"
 
 
@@ -128,8 +130,10 @@ def _range(schema: Schema, value: Any) -> str:
 
 
 def _expected(schema: Schema) -> str:
+    if schema.int_or_string and schema.pattern:
+        return EXAMPLES
     if schema.int_or_string:
-        return EXAMPLES if schema.pattern else "a whole number or a string"
+        return "a whole number or a string"
     if schema.format == "date-time":
         return "a time such as 2026-01-31T09:30:00Z"
     return " or ".join(_TYPES[each] for each in schema.types)
@@ -137,7 +141,9 @@ def _expected(schema: Schema) -> str:
 
 def _alternatives(values: Sequence[Any]) -> str:
     *others, last = map(repr, values)
-    return f"{', '.join(others)} or {last}" if others else last
+    if not others:
+        return last
+    return f"{', '.join(others)} or {last}"
 
 
 def _identity(schema: Schema, item: Any) -> str:
@@ -151,13 +157,18 @@ def _shown(value: Any, at: At) -> str:
     """Return the value as text; only its type for variables and words of a command, which may be secret."""
     path = path_steps(at)
     secret = ("env" in path[:-1] and path[-1] == "value") or "command" in path or "args" in path
-    return type(value).__name__ if secret else short_repr(value)
+    if secret:
+        return type(value).__name__
+    return short_repr(value)
 
 
 def _reached(schema: Schema, value: Any, at: At) -> tuple[Schema, Any]:
     """Return the schema and the value at a path."""
     for part in path_steps(at):
-        below = schema.items if isinstance(part, int) else schema.properties.get(part, schema.additional_properties)
+        if isinstance(part, int):
+            below = schema.items
+        else:
+            below = schema.properties.get(part, schema.additional_properties)
         schema = below or Schema({})
         value = _item(value, part)
     return schema, value

@@ -47,14 +47,18 @@ class StoredObject:
         """Return the new and the old value at a key or index, with their schema; None if one of them does not exist."""
         if isinstance(value, list) and isinstance(step, int) and step < len(value):
             was = self._item(schema, value[step], old)
-            return None if was is None else (value[step], was, schema.items)
+            if was is None:
+                return None
+            return value[step], was, schema.items
         if isinstance(value, dict) and isinstance(old, dict) and step in value and step in old:
             return value[step], old[step], schema.properties.get(str(step), schema.additional_properties)
         return None
 
     def _item(self, schema: Schema, item: Any, old: Any) -> Any:
         """Return the old item of a list-map with the same keys; None if not found, or if the keys cannot be read."""
-        key = schema.key(item) if schema.list_type == "map" and isinstance(old, list) else None
+        if schema.list_type != "map" or not isinstance(old, list):
+            return None
+        key = schema.key(item)
         if key is None:
             return None
         if id(old) not in self._keys:
@@ -71,11 +75,19 @@ class StoredObject:
 
     def _compared(self, schema: Schema | None, value: Any, old: Any) -> bool:
         if isinstance(value, dict) and isinstance(old, dict):
-            below = {name: schema and schema.properties.get(name, schema.additional_properties) for name in value}
-            return value.keys() == old.keys() and all(self._unchanged(below[n], value[n], old[n]) for n in value)
+            if value.keys() != old.keys():
+                return False
+            for name in value:
+                below = schema and schema.properties.get(name, schema.additional_properties)
+                if not self._unchanged(below, value[name], old[name]):
+                    return False
+            return True
         if type(value) is not type(old) or len(value) != len(old):
             return False
         if schema is None or schema.list_type != "map":
             return all(self._unchanged(None, *pair) for pair in zip(value, old, strict=True))
-        pairs = ((item, self._item(schema, item, old)) for item in value)
-        return all(was is not None and self._unchanged(schema.items, item, was) for item, was in pairs)
+        for item in value:
+            was = self._item(schema, item, old)
+            if was is None or not self._unchanged(schema.items, item, was):
+                return False
+        return True

@@ -18,7 +18,7 @@ from pulumi_trainer.provider.kube.schema.ratcheting import StoredObject
 from pulumi_trainer.provider.kube.schema.schema import Schema
 from pulumi_trainer.provider.kube.schema.validation_rules import broken_rules
 from pulumi_trainer.provider.kube.schema.verdict import NOT_CHECKED, Stage, Verdict
-from pulumi_trainer.provider.kube.values.accessors import Document, section
+from pulumi_trainer.provider.kube.values.accessors import Document, only, section, without
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,8 @@ def review(
     except Invalid as error:
         return rejected("mutating-webhook", error.problems, unknown)
     stored = _without_new_status(stored, old, kind)
-    if wrong := [*_schema_problems(stored, old, kind), *problems]:
+    wrong = [*_schema_problems(stored, old, kind), *problems]
+    if wrong:
         return rejected("schema", wrong, unknown)
     refusals, warnings = webhooks.validate(stored, old)
     if refusals:
@@ -66,10 +67,10 @@ def review(
 
 def _decoded(document: Document, kind: Kind, unknown: list[str]) -> Document:
     found = metadata.decode(document, kind, unknown)
-    if name := metadata.object_name(found):
+    name = metadata.object_name(found)
+    if name:
         found["name"] = name
-    rest = {name: value for name, value in document.items() if name != "metadata"}
-    pruned: Document = kind.schema.pruned(rest, None, unknown)
+    pruned: Document = kind.schema.pruned(without(document, "metadata"), None, unknown)
     return {**pruned, "metadata": found}
 
 
@@ -77,22 +78,24 @@ def _with_old(given: Document, old: Document | None) -> Document:
     """Return the document with the identity of the stored object."""
     if old is None:
         return given
-    was = {name: value for name, value in section(old, "metadata").items() if name in ("uid", "creationTimestamp")}
-    return {**given, "metadata": {**was, **given["metadata"]}}
+    identity = only(section(old, "metadata"), ("uid", "creationTimestamp"))
+    return {**given, "metadata": {**identity, **given["metadata"]}}
 
 
 def _without_new_status(stored: Document, old: Document | None, kind: Kind) -> Document:
     """Return the document with the stored status, if status is a subresource."""
     if not kind.status:
         return stored
-    rest = {name: value for name, value in stored.items() if name != "status"}
-    return {**rest, "status": old["status"]} if old is not None and "status" in old else rest
+    rest = without(stored, "status")
+    if old is None or "status" not in old:
+        return rest
+    return {**rest, "status": old["status"]}
 
 
 def _schema_problems(stored: Document, old: Document | None, kind: Kind) -> list[Problem]:
     schema = kind.schema
     was = None if old is None else section(old, "metadata")
-    rest = {name: value for name, value in stored.items() if name != "metadata"}
+    rest = without(stored, "metadata")
     found = [*metadata.faults(stored["metadata"], was), *_new(schema.faults(rest), stored, old, schema)]
     if any(fault.type in BLOCKING for fault in found):
         found.append(Fault(None, INVALID, detail=NOT_CHECKED))

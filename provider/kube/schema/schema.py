@@ -39,6 +39,7 @@ from pulumi_trainer.provider.kube.schema.go_json_values import (
 from pulumi_trainer.provider.kube.values import go_regexp
 from pulumi_trainer.provider.kube.values.names import quoted
 from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kube.values.wording import plural
 
 _NAMES: dict[type, str] = {
     str: "string",
@@ -140,9 +141,11 @@ class Schema:
         self._made = {} if made is None else made
         self.int_or_string: bool = given.get("x-kubernetes-int-or-string") is True
         kind = given.get("type")
-        self.types: tuple[str, ...] = (kind,) if kind else ()
+        self.types: tuple[str, ...] = ()
         if self.int_or_string:
             self.types = ("integer", "string")
+        elif kind:
+            self.types = (kind,)
         self.nullable: bool = given.get("nullable") is True
         self.default: Any = given.get("default")
         self.preserves_unknown_fields: bool = given.get("x-kubernetes-preserve-unknown-fields") is True
@@ -161,14 +164,19 @@ class Schema:
 
     @cached_property
     def items(self) -> Schema | None:
-        items = self.given.get("items")
-        return self._of(items) if isinstance(items, dict) else None
+        return self._nested("items")
 
     @cached_property
     def additional_properties(self) -> Schema | None:
         """The schema of properties that are not named in `properties`."""
-        others = self.given.get("additionalProperties")
-        return self._of(others) if isinstance(others, dict) else None
+        return self._nested("additionalProperties")
+
+    def _nested(self, keyword: str) -> Schema | None:
+        """Return the schema of a keyword; None if the schema has none there: the keyword is missing, or a boolean."""
+        given = self.given.get(keyword)
+        if not isinstance(given, dict):
+            return None
+        return self._of(given)
 
     def _of(self, given: dict[str, Any]) -> Schema:
         made = self._made.get(id(given))
@@ -184,9 +192,8 @@ class Schema:
     @cached_property
     def child_schemas(self) -> tuple[Schema, ...]:
         """The schemas of properties and items."""
-        return tuple(
-            each for each in (*self.properties.values(), self.items, self.additional_properties) if each is not None
-        )
+        schemas = (*self.properties.values(), self.items, self.additional_properties)
+        return tuple(each for each in schemas if each is not None)
 
     @cached_property
     def has_defaults(self) -> bool:
@@ -222,16 +229,23 @@ class Schema:
         if kind is dict or isinstance(value, dict):
             return self._pruned_object(value, at, unknown)
         if kind is list or isinstance(value, (list, tuple)):
-            if self.items is None:
-                if self.preserves_unknown_fields:
-                    return plain_data(value, at)
-                return [without_fields(v, (at, i), unknown) for i, v in enumerate(value)]
-            items = self.items
-            pruned = (items.pruned(v, (at, i), unknown) for i, v in enumerate(value))
-            if items.default is None or items.nullable:
-                return list(pruned)
-            return [copy.deepcopy(items.default) if v is None else v for v in pruned]
+            return self._pruned_list(value, at, unknown)
         return scalar(value, at)
+
+    def _pruned_list(self, value: list[Any] | tuple[Any, ...], at: At, unknown: list[str] | None) -> Any:
+        items = self.items
+        if items is None:
+            if self.preserves_unknown_fields:
+                return plain_data(value, at)
+            return [without_fields(v, (at, i), unknown) for i, v in enumerate(value)]
+        null_is_default = items.default is not None and not items.nullable
+        pruned = []
+        for place, given in enumerate(value):
+            item = items.pruned(given, (at, place), unknown)
+            if item is None and null_is_default:
+                item = copy.deepcopy(items.default)
+            pruned.append(item)
+        return pruned
 
     def _pruned_object(self, value: dict[Any, Any], at: At, unknown: list[str] | None) -> dict[str, Any]:
         properties, others = self.properties, self.additional_properties
@@ -269,7 +283,9 @@ class Schema:
         found: dict[str, Any] = {}
         for name, item in value.items():
             schema = properties.get(name, others)
-            found[name] = item if schema is None else schema.with_defaults(item)
+            found[name] = item
+            if schema is not None:
+                found[name] = schema.with_defaults(item)
         for name, schema in self.defaults:
             if found.get(name) is None and not (schema.nullable and name in found):
                 found[name] = schema.with_defaults(copy.deepcopy(schema.default))
@@ -285,7 +301,8 @@ class Schema:
         kind = type(value)
         if kind is Unknown:
             return
-        if (wrong := self._type_fault(value)) is not None:
+        wrong = self._type_fault(value)
+        if wrong is not None:
             yield Fault(at, TYPE_INVALID, after=f" in body must be of type {wrong}")
             if self.int_or_string and kind is not type(None):
                 yield from _not_int_or_string(value, at)
@@ -298,7 +315,7 @@ class Schema:
         elif kind is int or kind is float:
             yield from self._number_faults(value, at)
         if self.enum and not any(type(each) is kind and each == value for each in self.enum):
-            shown = (f'"{each}"' if isinstance(each, str) else json.dumps(each) for each in self.enum)
+            shown = (_alternative(each) for each in self.enum)
             yield Fault(at, NOT_SUPPORTED, detail=f"supported values: {', '.join(shown)}")
 
     def has_type(self, value: Any) -> bool:
@@ -365,25 +382,30 @@ class Schema:
                 return
         if len(value) > 1:
             for place in _repeated([*map(self.key, value)]):
-                same = " and ".join(
-                    f"{name} {_shown(value[place][name])}" for name in self.list_keys if name in (value[place] or ())
-                )
-                hint = f"another item has {same or 'no name'} too"
+                hint = f"another item has {self._shown_keys(value[place]) or 'no name'} too"
                 yield Fault((at, place), DUPLICATE, detail="", hint=hint, about="items")
+
+    def _shown_keys(self, item: dict[str, Any] | None) -> str:
+        """Return the keys of an item of a list-map as text; empty if it has none."""
+        given = item or {}
+        return " and ".join(f"{name} {_shown(given[name])}" for name in self.list_keys if name in given)
 
     def key(self, item: Any) -> Any:
         """Return the keys that identify an item of a list-map; None if they cannot be read."""
-        item = {} if item is None else item
+        if item is None:
+            item = {}
         if not isinstance(item, dict):
             return None
-        key = tuple(identity(item[name]) if name in item else "" for name in self.list_keys)
-        return None if None in key else key
+        key = tuple(_key(item, name) for name in self.list_keys)
+        if None in key:
+            return None
+        return key
 
     def _text_faults(self, value: str, at: At) -> Iterator[Fault]:
         bounds = self.bounds
         if len(value) > bounds.get("maxLength", len(value)):
             most = bounds["maxLength"]
-            yield Fault(at, TOO_LONG, detail=f"may not be more than {most} byte{'' if most == 1 else 's'}")
+            yield Fault(at, TOO_LONG, detail=f"may not be more than {plural(most, 'byte')}")
         elif len(value) < bounds.get("minLength", 0):
             yield Fault(at, INVALID, after=f" in body should be at least {bounds['minLength']} chars long")
         elif self.pattern and not go_regexp.matches(self.pattern, value):
@@ -393,7 +415,9 @@ class Schema:
 
     def _number_faults(self, value: int | float, at: At) -> Iterator[Fault]:
         if self.types == ("integer",) and not (type(value) is int and _fits(value, self.format or "int64")):
-            how = f"with format {self.format}" if self.format else "(default format)"
+            how = "(default format)"
+            if self.format:
+                how = f"with format {self.format}"
             yield Fault(at, INVALID, before=f"Checked value must be of type integer {how} in ", nowhere=True)
         least, most = self.bounds.get("minimum"), self.bounds.get("maximum")
         if most is not None and value > most:
@@ -408,17 +432,23 @@ _BOUNDS = ("minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems
 def _known_pattern(pattern: str) -> str:
     """Return the pattern; empty if it is not a valid one, and then not checked."""
     try:
-        return pattern if go_regexp.compiled(pattern) else ""
+        if not go_regexp.compiled(pattern):
+            return ""
     except ValueError:
         return ""
+    return pattern
 
 
 def _known_format(kind: str | None, given: str) -> str:
+    """Return the format; empty if the server does not check it for values of this kind."""
+    checked = False
     if kind == "integer":
-        return given if given in _NUMERIC_FORMATS else ""
-    if kind in (None, "string"):
-        return given if given.replace("-", "") in _TEXT_FORMATS else ""
-    return ""
+        checked = given in _NUMERIC_FORMATS
+    elif kind in (None, "string"):
+        checked = given.replace("-", "") in _TEXT_FORMATS
+    if not checked:
+        return ""
+    return given
 
 
 def _not_int_or_string(value: Any, at: At) -> Iterator[Fault]:
@@ -444,6 +474,20 @@ def _repeated(identities: list[Any]) -> Iterator[int]:
                 yield place
 
 
+def _key(item: dict[str, Any], name: str) -> Any:
+    """Return the identity of a key of an item; a missing key counts as an empty text."""
+    if name not in item:
+        return ""
+    return identity(item[name])
+
+
+def _alternative(value: Any) -> str:
+    """Return a value of an `enum` as text."""
+    if isinstance(value, str):
+        return f'"{value}"'
+    return json.dumps(value)
+
+
 def _shown(value: Any) -> str:
     if not isinstance(value, (str, int, float)):
         return "the same value"
@@ -451,7 +495,7 @@ def _shown(value: Any) -> str:
 
 
 def _at_most(most: int) -> str:
-    return f"must have at most {most} item{'' if most == 1 else 's'}"
+    return f"must have at most {plural(most, 'item')}"
 
 
 def by_key(schema: Schema, items: Any) -> dict[Any, Any]:
@@ -472,22 +516,38 @@ def equal(schema: Schema | None, one: Any, other: Any) -> bool:
     if type(one) is not type(other):
         return False
     if isinstance(one, dict) and schema is not None:
-        return len(one) == len(other) and all(
-            name in other and equal(schema.properties.get(name, schema.additional_properties), item, other[name])
-            for name, item in one.items()
-        )
+        return _equal_objects(schema, one, other)
     if isinstance(one, list) and schema is not None:
-        if len(one) != len(other):
-            return False
-        if schema.list_type == "set":
-            known = {*map(identity, one)}
-            return None in known or {*map(identity, other)} - {None} <= known
-        if schema.list_type == "map":
-            before = by_key(schema, one)
-            keyed = [(schema.key(item), item) for item in other]
-            return all(key is None or (key in before and equal(schema.items, before[key], item)) for key, item in keyed)
-        return all(equal(schema.items, *pair) for pair in zip(one, other, strict=True))
+        return _equal_lists(schema, one, other)
     return bool(one == other)
+
+
+def _equal_objects(schema: Schema, one: dict[str, Any], other: dict[str, Any]) -> bool:
+    if len(one) != len(other):
+        return False
+    for name, item in one.items():
+        if name not in other:
+            return False
+        below = schema.properties.get(name, schema.additional_properties)
+        if not equal(below, item, other[name]):
+            return False
+    return True
+
+
+def _equal_lists(schema: Schema, one: list[Any], other: list[Any]) -> bool:
+    if len(one) != len(other):
+        return False
+    if schema.list_type == "set":
+        identities = {*map(identity, one)}
+        return None in identities or {*map(identity, other)} - {None} <= identities
+    if schema.list_type == "map":
+        before = by_key(schema, one)
+        for item in other:
+            key = schema.key(item)
+            if key is not None and not (key in before and equal(schema.items, before[key], item)):
+                return False
+        return True
+    return all(equal(schema.items, *pair) for pair in zip(one, other, strict=True))
 
 
 def unchanged(value: Any, old: Any, schema: Schema) -> bool:

@@ -19,6 +19,19 @@ def section(document: Any, *path: str) -> Document:
     return document if isinstance(document, dict) else {}
 
 
+def section_if_given(document: Document | None, name: str) -> Document | None:
+    """Return the mapping at a field; None if not found or unknown, which differs from an empty one.
+
+    Args:
+        document: The object that has the field; None has no fields.
+        name: Name of the field.
+    """
+    found = (document or {}).get(name)
+    if not isinstance(found, dict):
+        return None
+    return found
+
+
 def only(document: Mapping[str, Any], names: Collection[str]) -> Document:
     """Return the fields of a document with these names.
 

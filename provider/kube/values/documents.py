@@ -55,7 +55,10 @@ class Document:
     item: int | None = None
 
     def __str__(self) -> str:
-        return f"{self.file}, document {self.number}" + ("" if self.item is None else f", items[{self.item}]")
+        text = f"{self.file}, document {self.number}"
+        if self.item is not None:
+            text += f", items[{self.item}]"
+        return text
 
     def line_of(self, path: str) -> int:
         """Return the line of a field, such as `spec.containers[0].env[1].name`, or of its innermost existing parent."""
@@ -66,8 +69,10 @@ class Document:
         return self._found(path)[1]
 
     def _found(self, path: str) -> tuple[int, str | None]:
-        prefix = [] if self.item is None else ["items", str(self.item)]
-        place = find_places(self.text).find([*prefix, *split_path(path)])
+        steps = [*split_path(path)]
+        if self.item is not None:
+            steps = ["items", str(self.item), *steps]
+        place = find_places(self.text).find(steps)
         return self.line + place.line, place.written
 
 
@@ -80,11 +85,12 @@ def control_character_problems(document: Any, where: str = "") -> Iterator[Probl
         document: The document, or a part of it; keys count too.
         where: Path of the part, which the paths of its problems start with; empty for a whole document.
     """
-    if isinstance(document, str) and (found := control_character(document)):
-        why = f"contains the control character {found}, which could hide a part of the plan on a terminal"
-        yield Problem(
-            where, why, "leave it out, or write it as an escape that the program in the container understands"
-        )
+    if isinstance(document, str):
+        found = control_character(document)
+        if found:
+            why = f"contains the control character {found}, which could hide a part of the plan on a terminal"
+            hint = "leave it out, or write it as an escape that the program in the container understands"
+            yield Problem(where, why, hint)
     elif isinstance(document, dict):
         for key, value in document.items():
             yield from control_character_problems(str(key), where)
@@ -108,7 +114,11 @@ def read_all(source: Path | str) -> list[dict[str, Any]]:
     Raises:
         Invalid: A document cannot be read.
     """
-    return [d.content for d in (documents(source) if isinstance(source, Path) else parse(source))]
+    if isinstance(source, Path):
+        found = documents(source)
+    else:
+        found = parse(source)
+    return [document.content for document in found]
 
 
 def documents(path: Path | str, stdin: IO[bytes] | None = None) -> Iterator[Document]:
@@ -129,7 +139,9 @@ def documents(path: Path | str, stdin: IO[bytes] | None = None) -> Iterator[Docu
         if not (S_ISREG(mode) or S_ISDIR(mode) or str(path).startswith(_OPEN)):
             raise Invalid(Problem(str(path), "is not a regular file", "- reads stdin"))
         with Path(path).open("rb") as file:
-            size = file.seek(0, io.SEEK_END) if file.seekable() else 0
+            size = 0
+            if file.seekable():
+                size = file.seek(0, io.SEEK_END)
             if size > MAX_FILE:
                 raise Invalid(Problem(str(path), f"is {_size(size)} long, more than {_size(MAX_FILE)}", _SPLIT))
             if size:
@@ -149,7 +161,9 @@ def parse(text: str | bytes, name: str = "text") -> Iterator[Document]:
     Raises:
         Invalid: The text is not valid YAML, or a document is not an object with a kind.
     """
-    yield from _stream(io.BytesIO(text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text), name)
+    if isinstance(text, str):
+        text = text.encode("utf-8", "surrogatepass")
+    yield from _stream(io.BytesIO(text), name)
 
 
 def _stream(file: IO[bytes], name: str) -> Iterator[Document]:
@@ -220,14 +234,18 @@ def _values(text: str, name: str, where: str, line: int) -> Iterator[Any]:
         raise Invalid(Problem(f"{where}, line {line + error.line}{error.path}", error.why, error.hint)) from None
     except yaml.reader.ReaderError as error:
         character: Any = error.character  # a number where libyaml reads
-        what = f"U+{ord(character) if isinstance(character, str) else character:04X}"
-        raise Invalid(Problem(where, f"not valid YAML: the character {what} is not allowed")) from None
+        if isinstance(character, str):
+            character = ord(character)
+        raise Invalid(Problem(where, f"not valid YAML: the character U+{character:04X} is not allowed")) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        at = f", line {line + mark.line}" if mark else ""
+        if mark:
+            where = f"{where}, line {line + mark.line}"
         reason = "; ".join(part for part in (error.context, error.problem) if part)
-        hint = "indent with blanks, not tabs" if _tab_at(text, mark) else ""
-        raise Invalid(Problem(f"{where}{at}", f"not valid YAML: {reason}", hint)) from None
+        hint = ""
+        if _tab_at(text, mark):
+            hint = "indent with blanks, not tabs"
+        raise Invalid(Problem(where, f"not valid YAML: {reason}", hint)) from None
     except yaml.YAMLError as error:
         raise Invalid(Problem(where, f"not valid YAML: {error}")) from None
 

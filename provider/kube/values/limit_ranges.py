@@ -124,8 +124,10 @@ def _out_of_ratio(about: str, most: Quantity, request: Quantity | None, limit: Q
         yield f"{about}, but no request is specified or request is 0"
     elif limit is None or not limit.amount:
         yield f"{about}, but no limit is specified or limit is 0"
-    elif (ratio := Fraction(limit.amount) / request.amount) > most.amount:
-        yield f"{about}, but provided ratio is {float(ratio):f}"
+    else:
+        ratio = Fraction(limit.amount) / request.amount
+        if ratio > most.amount:
+            yield f"{about}, but provided ratio is {float(ratio):f}"
 
 
 def _items(ranges: Iterable[Document], kind: str) -> Iterator[Document]:

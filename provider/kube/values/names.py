@@ -56,8 +56,10 @@ def qualified_name(name: str) -> list[str]:
         shape = f"a valid label key {why}, regex used for validation is '{_LABEL_KEY}')"
         return [f"{shape} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"]
     found = []
-    if slash:
-        wrong = _checked(prefix, 253, _SUBDOMAIN_1123, _SUBDOMAIN_WORDS, "bytes") if prefix else ["must be non-empty"]
+    if slash and not prefix:
+        found.append("prefix part must be non-empty")
+    elif slash:
+        wrong = _checked(prefix, 253, _SUBDOMAIN_1123, _SUBDOMAIN_WORDS, "bytes")
         found += [f"prefix part {each}" for each in wrong]
     if not rest:
         found.append("name part must be non-empty")
@@ -97,8 +99,8 @@ _ESCAPES = {"\a": "a", "\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t", "\
 
 def _escaped(character: str) -> str:
     code = ord(character)
-    if short := _ESCAPES.get(character):
-        return f"\\{short}"
+    if character in _ESCAPES:
+        return f"\\{_ESCAPES[character]}"
     if character.isprintable():
         return character
     if code < 0x20 or code == 0x7F:
@@ -117,7 +119,9 @@ def _checked(name: str, longest: int, pattern: str, why: str, unit: str = "chara
 
 def _too_long(name: str, longest: int, unit: str = "characters") -> list[str]:
     over = len(name) > longest or len(name.encode(errors="replace")) > longest
-    return [f"must be no more than {longest} {unit}"] if over else []
+    if not over:
+        return []
+    return [f"must be no more than {longest} {unit}"]
 
 
 @lru_cache(maxsize=64)

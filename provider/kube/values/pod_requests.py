@@ -7,10 +7,9 @@ https://github.com/kubernetes/component-helpers/blob/v0.36.3/resource/helpers.go
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from itertools import chain
 from typing import Any, TypeAlias
 
-from pulumi_trainer.provider.kube.values.accessors import items, section
+from pulumi_trainer.provider.kube.values.accessors import items, listed, mappings, section
 from pulumi_trainer.provider.kube.values.quantity import Quantity
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 
@@ -38,7 +37,9 @@ def pod_requests(pod_spec: dict[str, Any]) -> Amounts:
             _add(own, sidecars)
         _join(highest, own, _larger)
     _join(total, highest, _larger)
-    total.update({name: amount for name, amount in _requests(pod_spec).items() if _of_a_pod(name)})
+    for name, amount in _requests(pod_spec).items():
+        if _of_a_pod(name):
+            total[name] = amount
     _add(total, _amounts(pod_spec.get("overhead")))
     return total
 
@@ -54,9 +55,12 @@ def with_limits_as_requests(pod_spec: dict[str, Any]) -> dict[str, Any]:
 
 def _requesting(container: dict[str, Any]) -> dict[str, Any]:
     resources = section(container, "resources")
-    asked = {**section(resources, "limits"), **section(resources, "requests")}
-    texts = {name: str(amount) if isinstance(amount, int) else amount for name, amount in asked.items()}
-    return {**container, "resources": {**resources, "requests": texts}}
+    requests: dict[str, Any] = {}
+    for name, amount in {**section(resources, "limits"), **section(resources, "requests")}.items():
+        if isinstance(amount, int):
+            amount = str(amount)
+        requests[name] = amount
+    return {**container, "resources": {**resources, "requests": requests}}
 
 
 def requests_together(sets: Iterable[tuple[dict[str, Any], int | Unknown]]) -> Amounts | Unknown:
@@ -67,7 +71,8 @@ def requests_together(sets: Iterable[tuple[dict[str, Any], int | Unknown]]) -> A
     """
     total: Amounts = {}
     for pod_spec, count in sets:
-        if unseen := _unseen(pod_spec):
+        unseen = _unseen(pod_spec)
+        if unseen:
             return unseen
         _add(total, _times(pod_requests(pod_spec), count))
     return total
@@ -76,9 +81,9 @@ def requests_together(sets: Iterable[tuple[dict[str, Any], int | Unknown]]) -> A
 def _unseen(pod_spec: dict[str, Any]) -> Unknown | None:
     """Return an unknown part of the spec that may request any resource; None if all is known."""
     lists = [pod_spec.get("containers"), pod_spec.get("initContainers")]
-    holders = [pod_spec, *chain.from_iterable(each for each in lists if isinstance(each, list))]
-    resources = [holder.get("resources") for holder in holders if isinstance(holder, dict)]
-    requests = [each.get("requests") for each in resources if isinstance(each, dict)]
+    holders = [pod_spec, *listed(pod_spec.get("containers")), *listed(pod_spec.get("initContainers"))]
+    resources = [holder.get("resources") for holder in mappings(holders)]
+    requests = [each.get("requests") for each in mappings(resources)]
     parts = [*lists, *holders, *resources, *requests, pod_spec.get("overhead")]
     return next((part for part in parts if isinstance(part, Unknown)), None)
 
@@ -88,13 +93,23 @@ def _requests(holder: dict[str, Any]) -> Amounts:
 
 
 def _amounts(given: Any) -> Amounts:
-    return {name: q if isinstance(q, Unknown) else Quantity.parse(q) for name, q in (given or {}).items()}
+    amounts: Amounts = {}
+    for name, amount in (given or {}).items():
+        if not isinstance(amount, Unknown):
+            amount = Quantity.parse(amount)
+        amounts[name] = amount
+    return amounts
 
 
 def _times(amounts: Amounts, count: int | Unknown) -> Amounts:
     if isinstance(count, Unknown):
         return dict.fromkeys(amounts, count)
-    return {name: amount if isinstance(amount, Unknown) else amount * count for name, amount in amounts.items()}
+    together: Amounts = {}
+    for name, amount in amounts.items():
+        if not isinstance(amount, Unknown):
+            amount = amount * count
+        together[name] = amount
+    return together
 
 
 def _add(total: Amounts, more: Amounts) -> None:
@@ -102,7 +117,9 @@ def _add(total: Amounts, more: Amounts) -> None:
 
 
 def _larger(old: Quantity, new: Quantity) -> Quantity:
-    return new if new.amount > old.amount else old
+    if new.amount > old.amount:
+        return new
+    return old
 
 
 def _join(total: Amounts, more: Amounts, join: Callable[[Quantity, Quantity], Quantity]) -> None:

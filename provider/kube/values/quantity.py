@@ -78,7 +78,9 @@ class Quantity:
         number = _away_from_zero(self.amount)
         if -_MAX_INT64 - 1 <= number <= _MAX_INT64:
             return number
-        return 0 if self.digits <= 18 else (number + 2**63) % 2**64 - 2**63
+        if self.digits <= 18:
+            return 0
+        return (number + 2**63) % 2**64 - 2**63
 
     def __add__(self, other: Quantity) -> Quantity:
         """Return the sum, in the format of the first operand that is not zero."""
@@ -123,7 +125,10 @@ def _parse(text: str) -> Quantity:
         if 0 < size < 1:
             format_ = Format.DECIMAL
     amount = -size if match["sign"] == "-" else size
-    return Quantity(amount, format_, trimmed if written else _printed(amount, format_), len(whole + part))
+    printed = trimmed
+    if not written:
+        printed = _printed(amount, format_)
+    return Quantity(amount, format_, printed, len(whole + part))
 
 
 def _suffix(text: str, suffix: str) -> tuple[Format, int]:

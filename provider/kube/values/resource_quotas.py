@@ -68,7 +68,9 @@ def exceeded(pods: Sequence[Pods], quotas: Iterable[Document], *, used: bool = F
     """
     for quota in quotas:
         needed = _usage([each for each in pods if _is_in_scope(each.spec, quota)])
-        in_use = section(quota, "status", "used") if used else {}
+        in_use: Document = {}
+        if used:
+            in_use = section(quota, "status", "used")
         for resource, limit in section(quota, "spec", "hard").items():
             requested, hard = needed.get(resource), Quantity.parse(str(limit))
             taken = Quantity.parse(str(in_use.get(resource, "0")))
@@ -106,11 +108,16 @@ def _usage(pods: Iterable[Pods]) -> dict[str, Quantity]:
         used = dict(_named(requests, amounts_of_pod(each.spec, "limits")))
         counts = {"pods": each.count, "count/pods": each.count, "count/jobs.batch": each.jobs}
         for name, amount in used.items():
-            total[name] = total[name] + amount * each.count if name in total else amount * each.count
+            _add(total, name, amount * each.count)
         for name, count in counts.items():
-            more = Quantity.parse(str(count))
-            total[name] = total[name] + more if name in total else more
+            _add(total, name, Quantity.parse(str(count)))
     return total
+
+
+def _add(total: dict[str, Quantity], name: str, amount: Quantity) -> None:
+    if name in total:
+        amount = total[name] + amount
+    total[name] = amount
 
 
 def _named(requests: Mapping[str, Quantity], limits: Mapping[str, Quantity]) -> Iterator[tuple[str, Quantity]]:
@@ -138,15 +145,19 @@ def _matches_scope(spec: Document, scope: Document) -> bool:
     if name in _BEST_EFFORT:
         return (name == "BestEffort") is _is_best_effort(spec)
     if name == _PRIORITY:
+        labels: dict[str, str] = {}
         given = text(spec.get("priorityClassName"))
-        return matches({**scope, "key": _PRIORITY}, {_PRIORITY: given} if given else {})
+        if given:
+            labels[_PRIORITY] = given
+        return matches({**scope, "key": _PRIORITY}, labels)
     return False
 
 
 def _is_best_effort(spec: Document) -> bool:
     """Return whether no container has a request or limit of cpu or memory."""
     holders = [spec, *items(spec, "containers"), *items(spec, "initContainers")]
-    for resources in (section(holder, "resources") for holder in holders):
+    for holder in holders:
+        resources = section(holder, "resources")
         given = {**section(resources, "limits"), **section(resources, "requests")}
         if any(Quantity.parse(str(given[name])).amount for name in ("cpu", "memory") if name in given):
             return False

@@ -89,12 +89,14 @@ def _list(types: GoTypes, kind: str, name: str, original: list[Any], patch: list
     if not how.merge:
         return _ordered(original, patch, {item: item for item in [*original, *patch]})
     merged: dict[Any, Any] = {}
-    old, new = ([_key(item, how.merge, name) for item in items] for items in (original, patch))
+    old = [_key(item, how.merge, name) for item in original]
+    new = [_key(item, how.merge, name) for item in patch]
     for key, item in zip(old, original, strict=True):
         merged.setdefault(key, item)
     for key, item in zip(new, patch, strict=True):
-        both = isinstance(merged.get(key), dict) and isinstance(item, dict)
-        merged[key] = _map(types, how.kind[1:-1], merged[key], item) if both else item
+        if isinstance(merged.get(key), dict) and isinstance(item, dict):
+            item = _map(types, how.kind[1:-1], merged[key], item)
+        merged[key] = item
     return _ordered(old, new, merged)
 
 
@@ -106,8 +108,11 @@ def _ordered(original: list[Any], patch: list[Any], merged: dict[Any, Any]) -> l
     right = list(dict.fromkeys(patch))
     out = []
     while left and right:
-        first = right[0] in place and place[left[0]] < place[right[0]]
-        out.append(merged[(left if first else right).pop(0)])
+        if right[0] in place and place[left[0]] < place[right[0]]:
+            key = left.pop(0)
+        else:
+            key = right.pop(0)
+        out.append(merged[key])
     return out + [merged[key] for key in left or right]
 
 
@@ -120,7 +125,9 @@ def _key(item: Any, merge: str, name: str) -> Any:
 
 
 def _child(types: GoTypes, kind: str, name: str) -> str:
-    return kind if kind[0] == "{" else types.fields(kind)[name].kind
+    if kind[0] == "{":
+        return kind
+    return types.fields(kind)[name].kind
 
 
 def _take(merged: dict[str, Any], key: str, value: Any) -> None:
@@ -136,8 +143,12 @@ def _without_directives(value: Any) -> Any:
     if isinstance(value, dict):
         if _DIRECTIVE in value:
             return None
-        kept = ((key, _without_directives(v)) for key, v in value.items())
-        return {key: v for key, v in kept if v is not None}
+        kept: dict[str, Any] = {}
+        for key, item in value.items():
+            taken = _without_directives(item)
+            if taken is not None:
+                kept[key] = taken
+        return kept
     if isinstance(value, list):
         kept_items = map(_without_directives, value)
         return [v for v in kept_items if v is not None]

@@ -64,8 +64,10 @@ def dotted_path(at: Path) -> str:
     parts: list[str] = []
     while at is not None:
         at, key = at
-        plain = isinstance(key, str) and _PLAIN.fullmatch(key)
-        parts.append(f".{key}" if plain else f"[{key!r}]")
+        if isinstance(key, str) and _PLAIN.fullmatch(key):
+            parts.append(f".{key}")
+        else:
+            parts.append(f"[{key!r}]")
     return "".join(reversed(parts)).removeprefix(".")
 
 
@@ -122,8 +124,13 @@ class GoTypes:
             if given is None:
                 if not how.always:
                     continue
-                given = {} if how.struct else _ZERO.get(how.kind)
-            result = None if given is None else self._value(how.kind, given, (at, name), findings, applied)
+                if how.struct:
+                    given = {}
+                else:
+                    given = _ZERO.get(how.kind)
+            result = None
+            if given is not None:
+                result = self._value(how.kind, given, (at, name), findings, applied)
             if result is _BAD or (result is None and applied):
                 continue
             if not result and not how.struct:
@@ -132,8 +139,9 @@ class GoTypes:
                     continue
             out[name] = result
         if len(value) > len(known) or not value.keys() <= known.keys():
-            unknown = (name for name in value if name not in known)
-            findings.notes += (Problem(dotted_path((at, str(name))), "unknown field, ignored") for name in unknown)
+            for name in value:
+                if name not in known:
+                    findings.notes.append(Problem(dotted_path((at, str(name))), "unknown field, ignored"))
         return out
 
     def _value(self, kind: str, value: Any, at: Path, findings: Findings, applied: bool) -> Any:
@@ -149,22 +157,33 @@ class GoTypes:
         if kind[0] == "[":
             if not isinstance(value, list):
                 return _wrong("a list", value, at, findings)
-            item = kind[1:-1]
-            zero = _ZERO.get(item, {})  # what Go makes of a null in a list
-            items = (
-                self._value(item, zero if v is None else v, (at, i), findings, applied) for i, v in enumerate(value)
-            )
-            return [v for v in items if v is not _BAD]
+            return self._list(kind[1:-1], value, at, findings, applied)
         if kind[0] == "{":
             if not isinstance(value, dict):
                 return _wrong("a mapping", value, at, findings)
             if not all(isinstance(name, str) for name in value):
                 return _wrong("a mapping by strings", value, at, findings)
-            item = kind[1:-1]
-            names = sorted(name for name in value if value[name] is not None)
-            values = ((name, self._value(item, value[name], (at, name), findings, applied)) for name in names)
-            return {name: v for name, v in values if v is not _BAD}
+            return self._map(kind[1:-1], value, at, findings, applied)
         return self._struct(kind, value, at, findings, applied)
+
+    def _list(self, kind: str, value: list[Any], at: Path, findings: Findings, applied: bool) -> list[Any]:
+        zero = _ZERO.get(kind, {})  # what Go makes of a null in a list
+        items = []
+        for place, given in enumerate(value):
+            if given is None:
+                given = zero
+            item = self._value(kind, given, (at, place), findings, applied)
+            if item is not _BAD:
+                items.append(item)
+        return items
+
+    def _map(self, kind: str, value: dict[str, Any], at: Path, findings: Findings, applied: bool) -> dict[str, Any]:
+        items: dict[str, Any] = {}
+        for name in sorted(name for name in value if value[name] is not None):
+            item = self._value(kind, value[name], (at, name), findings, applied)
+            if item is not _BAD:
+                items[name] = item
+        return items
 
 
 _BAD: Any = object()
@@ -183,7 +202,9 @@ _NAMES = {
 def _wrong(expected: str, value: Any, at: Path, findings: Findings, why: str = "") -> Any:
     # The value itself is not shown: it may be a secret that slipped into the wrong place.
     got = _NAMES.get(type(value), type(value).__name__)
-    hint = "write it in quotes" if expected == "a string" and isinstance(value, (int, float)) else ""
+    hint = ""
+    if expected == "a string" and isinstance(value, (int, float)):
+        hint = "write it in quotes"
     findings.problems.append(Problem(dotted_path(at), why or f"must be {expected}, not {got}", hint))
     return _BAD
 
@@ -218,11 +239,15 @@ def _bounded(bits: int) -> Callable[[Any], int]:
 def _quantity(value: Any) -> str:
     if isinstance(value, float):
         value = repr(value)
-    return canonical(value if isinstance(value, str) else _whole(value))
+    elif not isinstance(value, str):
+        value = _whole(value)
+    return canonical(value)
 
 
 def _int_or_string(value: Any) -> str | int:
-    return value if isinstance(value, str) else _int32(value)
+    if isinstance(value, str):
+        return value
+    return _int32(value)
 
 
 def _time(value: Any) -> str:
@@ -231,8 +256,9 @@ def _time(value: Any) -> str:
     try:
         if match is None:
             raise ValueError
-        hours, minutes = (int(match[part] or 0) for part in ("hours", "minutes"))
-        ahead = timedelta(hours=hours, minutes=minutes) * (-1 if match["sign"] == "-" else 1)
+        ahead = timedelta(hours=int(match["hours"] or 0), minutes=int(match["minutes"] or 0))
+        if match["sign"] == "-":
+            ahead = -ahead
         day, clock = map(int, match["day"].split("-")), map(int, match["clock"].split(":"))
         return f"{(datetime(*day, *clock) - ahead).isoformat()}Z"  # type: ignore[arg-type]
     except (ValueError, OverflowError):

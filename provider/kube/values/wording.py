@@ -15,8 +15,11 @@ def join_names(names: list[str], most: int = 3) -> str:
         names: The names, in the order in which they are shown.
         most: Number of names to show; default: 3.
     """
+    text = ", ".join(names[:most])
     more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+    if more > 0:
+        text += f" and {more} more"
+    return text
 
 
 def plural(number: int, what: str) -> str:

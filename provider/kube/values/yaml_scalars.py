@@ -39,14 +39,27 @@ def plain_value(text: str) -> Any:
         return _WORDS[text]
     if text[0] not in _NUMERIC:
         return text
-    digits = text.replace("_", "") if text[0] != "." else _BETWEEN_DIGITS.sub("", text)
-    if len(digits) <= _LONGEST_INT and (found := _INT.fullmatch(digits)):
+    if text[0] == ".":
+        digits = _BETWEEN_DIGITS.sub("", text)
+    else:
+        digits = text.replace("_", "")
+    found = None
+    if len(digits) <= _LONGEST_INT:
+        found = _INT.fullmatch(digits)
+    if found:
         sign, *bases = found.groups()
         whole = next(int(digits, base) for digits, base in zip(bases, _BASES, strict=True) if digits)
-        return _in_64_bits(-whole if sign == "-" else whole)
-    if _FLOAT.fullmatch(digits) and math.isfinite(number := float(digits)):
-        return _in_64_bits(int(number)) if number.is_integer() else number
-    return text
+        if sign == "-":
+            whole = -whole
+        return _in_64_bits(whole)
+    if not _FLOAT.fullmatch(digits):
+        return text
+    number = float(digits)
+    if not math.isfinite(number):
+        return text
+    if number.is_integer():
+        return _in_64_bits(int(number))
+    return number
 
 
 def tagged_value(tag: str, text: str) -> Any:

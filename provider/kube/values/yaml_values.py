@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
 from typing import Any
 
 import yaml
@@ -100,7 +99,8 @@ class _Builder:
             yaml.SequenceEndEvent: self._end,
         }
         for event in yaml.parse(self.text, Loader=Loader):
-            if (method := handle.get(type(event))) is not None:
+            method = handle.get(type(event))
+            if method is not None:
                 try:
                     method(event)
                 except Unreadable as error:
@@ -114,13 +114,23 @@ class _Builder:
     def _scalar(self, event: Any) -> None:
         text = event.value
         self._grow(1, len(text))
-        if self.stack and (frame := self.stack[-1]).key is None and type(frame.value) is dict:
+        frame = self._mapping_before_key()
+        if frame is not None:
             frame.key = self._key(frame, event)
             return
         value = _value(event)
         if event.anchor is not None:
             self.anchors[event.anchor] = (value, 1, len(text))
         self._place(value)
+
+    def _mapping_before_key(self) -> _Frame | None:
+        """Return the innermost mapping if one of its keys comes next; else None."""
+        if not self.stack:
+            return None
+        frame = self.stack[-1]
+        if frame.key is None and type(frame.value) is dict:
+            return frame
+        return None
 
     def _key(self, frame: _Frame, event: Any) -> str:
         text: str = event.value
@@ -142,8 +152,10 @@ class _Builder:
         if event.tag is not None and not event.implicit and event.tag not in _PLAIN_TAGS:
             tag = event.tag.replace("tag:yaml.org,2002:", "!!")
             raise Unreadable(f"the tag {tag} is not plain data", "leave it out")
-        value: Any = {} if type(event) is yaml.MappingStartEvent else []
-        if self.stack and (frame := self.stack[-1]).key is None and type(frame.value) is dict:
+        value: Any = []
+        if type(event) is yaml.MappingStartEvent:
+            value = {}
+        if self._mapping_before_key() is not None:
             raise Unreadable("a key is a mapping or a list", "a key must be a word; quote what begins with { or [")
         if event.anchor is not None:
             self.anchors.pop(event.anchor, None)
@@ -152,7 +164,9 @@ class _Builder:
     def _end(self, _: Any) -> None:
         frame = self.stack.pop()
         for given in frame.merged:
-            for one in given if isinstance(given, list) else [given]:
+            if not isinstance(given, list):
+                given = [given]
+            for one in given:
                 if not isinstance(one, dict):
                     raise Unreadable("<< takes a mapping, or a list of them")
                 for key, value in one.items():
@@ -169,7 +183,8 @@ class _Builder:
             raise Unreadable(f"*{event.anchor} refers to an undefined anchor", "quote a text that begins with *")
         value, values, length = self.anchors[event.anchor]
         self._grow(values, length)
-        if self.stack and (frame := self.stack[-1]).key is None and type(frame.value) is dict:
+        frame = self._mapping_before_key()
+        if frame is not None:
             if not isinstance(value, str) or value in frame.value:
                 raise Unreadable(f"*{event.anchor} is not a key here: not a string, or there already")
             frame.key = value
@@ -225,11 +240,15 @@ def _shown(stack: list[_Frame]) -> str:
     for frame in stack:
         if type(frame.value) is list:
             path += f"[{len(frame.value)}]"
+        elif frame.key is not None and path:
+            path += f".{frame.key}"
         elif frame.key is not None:
-            path += f".{frame.key}" if path else frame.key
+            path = frame.key
+    if not path:
+        return ""
     if len(path) > _LONGEST_PATH:
         path = f"{path[: _LONGEST_PATH // 2]}...{path[-_LONGEST_PATH // 2 :]}"
-    return f": {path}" if path else ""
+    return f": {path}"
 
 
 _LONGEST_PATH = 300
@@ -238,8 +257,8 @@ _LONGEST_PATH = 300
 def from_json(text: str) -> Iterator[Any]:
     """Yield the objects of a JSON text, one after the other."""
     decoder = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
-    at = 0
-    while (at := _after_blanks(text, at)) < len(text):
+    at = _after_blanks(text, 0)
+    while at < len(text):
         begun = at
         try:
             value, at = decoder.raw_decode(text, at)
@@ -253,6 +272,7 @@ def from_json(text: str) -> Iterator[Any]:
         if _HALF.search(text, begun, at):
             _encoded(value)
         yield value
+        at = _after_blanks(text, at)
 
 
 _BLANKS = re.compile(f"[{BLANK}]*")
@@ -290,13 +310,19 @@ def _constant(text: str) -> Any:
 
 def _measured(value: Any) -> None:
     """Raise Unreadable for a value that is too deep or has too many values."""
-    level, values = [value], 0
+    level: list[Any] = [value]
+    values = 0
     for _ in range(MAX_DEPTH + 1):
         values += len(level)
         if values > MAX_VALUES:
             raise Unreadable(f"holds more than {MAX_VALUES} values")
-        lists = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, (dict, list))]
-        level = [*chain.from_iterable(lists)]
+        below: list[Any] = []
+        for one in level:
+            if isinstance(one, dict):
+                below += one.values()
+            elif isinstance(one, list):
+                below += one
+        level = below
         if not level:
             return
     raise Unreadable(f"is nested more than {MAX_DEPTH} levels deep")
@@ -348,9 +374,14 @@ def _fill(root: Place, text: str) -> None:
         elif not isinstance(event, yaml.NodeEvent):
             continue
         else:
-            place, state = root, waits[-1] if waits else root
+            state: Place | int | None = root
+            if waits:
+                state = waits[-1]
             if state is None or isinstance(state, int):
-                key = str(getattr(event, "value", "")) if state is None else str(state)
+                if state is None:
+                    key = str(getattr(event, "value", ""))
+                else:
+                    key = str(state)
                 place = Place(_line(event))
                 below = opened[-1].below
                 assert below is not None
@@ -363,7 +394,10 @@ def _fill(root: Place, text: str) -> None:
             if isinstance(event, yaml.CollectionStartEvent):
                 place.below = {}
                 opened.append(place)
-                waits.append(0 if isinstance(event, yaml.SequenceStartEvent) else None)
+                if isinstance(event, yaml.SequenceStartEvent):
+                    waits.append(0)
+                else:
+                    waits.append(None)
                 continue
             if isinstance(event, yaml.ScalarEvent) and event.implicit[0] and event.tag is None:
                 place.written = event.value

@@ -48,7 +48,9 @@ class Flux(EnforceMLPolicyPlugin, ComponentBuilderPlugin, CustomValidationPlugin
         if info.policy("flux") is None:
             return
         for pod_set in info.pod_sets:
-            for container in pod_set.init_containers if pod_set.name == NODE else ():
+            if pod_set.name != NODE:
+                continue
+            for container in pod_set.init_containers:
                 if container.name == INSTALLER:
                     yield Problem("spec.trainer.initContainers", f"InitContainer '{INSTALLER}' is reserved")
 
@@ -82,9 +84,11 @@ class Flux(EnforceMLPolicyPlugin, ComponentBuilderPlugin, CustomValidationPlugin
 
 def _trainer(train_job: TrainJob) -> dict[str, Any]:
     """Return nodes, processes and environment of the trainer; unknown if the trainer is."""
-    given = train_job.spec.get("trainer", {})
-    parts = ("numNodes", "numProcPerNode", "env", "command", "args", "resourcesPerNode")
-    return dict.fromkeys(parts, given) if isinstance(given, Unknown) else given
+    given: dict[str, Any] | Unknown = train_job.spec.get("trainer", {})
+    if isinstance(given, Unknown):
+        parts = ("numNodes", "numProcPerNode", "env", "command", "args", "resourcesPerNode")
+        return dict.fromkeys(parts, given)
+    return given
 
 
 def _equip(pod_set: PodSet, config: str, curve: str, image: Any) -> None:
@@ -115,20 +119,28 @@ def _equip(pod_set: PodSet, config: str, curve: str, image: Any) -> None:
 def _settings(info: Info, trainer: dict[str, Any]) -> dict[str, Any]:
     """Return the env of the trainer container, overridden by the TrainJob's."""
     container = info.trainer_container
-    own = container.env if container else []
+    own: Any = []
+    if container:
+        own = container.env
     for given in (own, trainer.get("env")):
         if isinstance(given, Unknown):
             return dict.fromkeys(_SETTINGS, given)
     valued = [env for env in items({"env": own}, "env") if "value" in env]
-    settings = [(env.get("name"), env.get("value", "")) for env in (*valued, *items(trainer, "env"))]
-    return {**_SETTINGS, **{name: value for name, value in settings if name in _SETTINGS}}
+    settings: dict[str, Any] = {**_SETTINGS}
+    for env in (*valued, *items(trainer, "env")):
+        name = env.get("name")
+        if name in _SETTINGS:
+            settings[name] = env.get("value", "")
+    return settings
 
 
 def _command(info: Info, trainer: dict[str, Any]) -> str | Unknown:
     """Return the command of the job without Flux, as one word."""
     container = info.trainer_container
-    command = trainer.get("command", container.command if container else [])
-    words = [command, trainer.get("args", [])]
+    default: Any = []
+    if container:
+        default = container.command
+    words = [trainer.get("command", default), trainer.get("args", [])]
     return first_unknown(words) or " ".join(chain.from_iterable(words)).strip()
 
 
@@ -137,16 +149,14 @@ def _entrypoint(policy: dict[str, Any], info: Info, train_job: TrainJob, trainer
     if tasks is None:
         tasks = defaulted_field(policy, "mlPolicy.flux.numProcPerNode")
     accelerators: Any = gpus(resources_per_node(info, train_job))
-    if unknown := first_unknown([nodes, tasks, accelerators]):
+    unknown = first_unknown([nodes, tasks, accelerators])
+    if unknown:
         return unknown
-    resources = [f"--cores={_range(tasks)}", *([f"--gpu={_range(accelerators)}"] if accelerators > 0 else [])]
-    flags = [
-        "-N",
-        str(nodes),
-        "-n",
-        str(int32(tasks * nodes)),
-        *(["-g", str(accelerators)] if accelerators > 0 else []),
-    ]
+    resources = [f"--cores={_range(tasks)}"]
+    flags = ["-N", str(nodes), "-n", str(int32(tasks * nodes))]
+    if accelerators > 0:
+        resources.append(f"--gpu={_range(accelerators)}")
+        flags += ["-g", str(accelerators)]
     head = f"head_node={shlex.quote(f'{train_job.name}-{NODE}-0-0')}"
     return _script("flux_entrypoint.sh", head, f"resources=({shlex.join(resources)})", f"flags=({shlex.join(flags)})")
 
@@ -154,9 +164,10 @@ def _entrypoint(policy: dict[str, Any], info: Info, train_job: TrainJob, trainer
 def _init(info: Info, train_job: TrainJob, trainer: dict[str, Any]) -> str | Unknown:
     settings = _settings(info, trainer)
     nodes = trainer["numNodes"]
-    if unknown := first_unknown(
+    unknown = first_unknown(
         [nodes, train_job.namespace, settings["FLUX_NETWORK_DEVICE"], settings["FLUX_QUEUE_POLICY"]]
-    ):
+    )
+    if unknown:
         return unknown
     hosts = f"{train_job.name}-{NODE}-0-[{_range(nodes)}]"
     broker = _broker(hosts, f"{train_job.name}.{train_job.namespace}.svc.cluster.local", settings)
@@ -182,7 +193,8 @@ def _broker(hosts: str, domain: str, settings: dict[str, Any]) -> str:
     for table, values in tables.items():
         # JSON's strings, numbers and booleans are TOML's.
         lines += [f"[{table}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
-        lines += [f"hosts = [{{ host = {json.dumps(hosts)} }}]"] if table == "bootstrap" else []
+        if table == "bootstrap":
+            lines.append(f"hosts = [{{ host = {json.dumps(hosts)} }}]")
     return "\n".join(lines)
 
 

@@ -77,7 +77,8 @@ class JobSet(PreComponentBuilderPlugin, ComponentBuilderPlugin, CustomValidation
             metadata["annotations"] = dict(sorted(info.annotations.items()))
         spec = dict(info.spec)
         spec.pop("suspend", None)
-        if (suspend := train_job.spec.get("suspend")) is not None:
+        suspend = train_job.spec.get("suspend")
+        if suspend is not None:
             spec["suspend"] = suspend
         yield {"apiVersion": API_VERSION, "kind": "JobSet", "metadata": metadata, "spec": spec}
 
@@ -104,7 +105,8 @@ def _write_back(pod_set: PodSet) -> None:
     added = [{"name": c.name} for c in pod_set.init_containers[len(documents) :]]
     for document, container in zip([*documents, *added], pod_set.init_containers, strict=True):
         _write_container(document, container)
-    if added and not isinstance(before := spec.get("initContainers", []), Unknown):
+    before = spec.get("initContainers", [])
+    if added and not isinstance(before, Unknown):
         spec["initContainers"] = [*before, *added]
 
 
@@ -130,13 +132,22 @@ def _initialize(pod_set: PodSet, train_job: TrainJob) -> None:
         return
     for container in items(pod_set.pod_spec, "containers"):
         if container.get("name") == pod_set.ancestor:
-            uri = source.get("storageUri")
-            first = [{"name": STORAGE_URI, "value": uri}] if uri is not None else []
-            env = upsert(container.get("env", []), first, "name")
-            _set(container, "env", upsert(env, env_vars(source.get("env")), "name"))
-            if (secret := source.get("secretRef")) is not None:
-                name = secret if isinstance(secret, Unknown) else secret.get("name", "")
-                container["envFrom"] = [*container.get("envFrom", []), {"secretRef": {"name": name}}]
+            _set_source(container, source)
+
+
+def _set_source(container: dict[str, Any], source: dict[str, Any]) -> None:
+    env = container.get("env", [])
+    uri = source.get("storageUri")
+    if uri is not None:
+        env = upsert(env, [{"name": STORAGE_URI, "value": uri}], "name")
+    _set(container, "env", upsert(env, env_vars(source.get("env")), "name"))
+    secret = source.get("secretRef")
+    if secret is None:
+        return
+    name = secret
+    if not isinstance(secret, Unknown):
+        name = secret.get("name", "")
+    container["envFrom"] = [*container.get("envFrom", []), {"secretRef": {"name": name}}]
 
 
 def _train(pod_set: PodSet, info: Info, train_job: TrainJob) -> None:
@@ -150,13 +161,18 @@ def _train(pod_set: PodSet, info: Info, train_job: TrainJob) -> None:
         return
     for container in items(pod_set.pod_spec, "containers"):
         if container.get("name") == NODE:
-            for field in ("image", "command", "args") if trains else ():
-                if trainer.get(field) is not None:
-                    container[field] = trainer[field]
-                if container.get(field) == []:
-                    del container[field]
+            if trains:
+                _set_command(container, trainer)
             env = upsert(container.get("env", []), env_vars(trainer.get("env")), "name")
             _set(container, "env", env)
+
+
+def _set_command(container: dict[str, Any], trainer: dict[str, Any]) -> None:
+    for field in ("image", "command", "args"):
+        if trainer.get(field) is not None:
+            container[field] = trainer[field]
+        if container.get(field) == []:
+            del container[field]
 
 
 def _mark_pods(pod_set: PodSet, info: Info) -> None:

@@ -68,7 +68,8 @@ class MPI(EnforceMLPolicyPlugin, ComponentBuilderPlugin, CustomValidationPlugin)
             why = "must have 1 when MPI trainingRuntime with enabled runLauncherAsNode does not have either launcher and node"
             yield Problem("spec.trainer.numNodes", why)
         names = {env.get("name") for env in items(trainer, "env")}
-        if reserved := sorted(RESERVED & names):
+        reserved = sorted(RESERVED & names)
+        if reserved:
             why = f"must not have reserved envs, invalid envs configured: [{' '.join(reserved)}]"
             yield Problem("spec.trainer.env", why)
 
@@ -102,7 +103,9 @@ class MPI(EnforceMLPolicyPlugin, ComponentBuilderPlugin, CustomValidationPlugin)
 
 def _equip(pod_set: PodSet, policy: dict[str, Any], train_job: TrainJob, slots: int | Unknown) -> None:
     launches = pod_set.name == LAUNCHER
-    volumes = [_ssh_volume(train_job), *([_hostfile_volume(train_job)] if launches else [])]
+    volumes = [_ssh_volume(train_job)]
+    if launches:
+        volumes.append(_hostfile_volume(train_job))
     pod_set.volumes = upsert(pod_set.volumes, volumes, "name")
     for container in pod_set.containers:
         if container.name != NODE:
@@ -144,10 +147,14 @@ def _slots(policy: dict[str, Any], info: Info, train_job: TrainJob) -> int | Unk
     if given is not None:
         return given
     own: int | Unknown = defaulted_field(policy, "mlPolicy.mpi.numProcPerNode")
-    accelerators = gpus(resources_per_node(info, train_job)) if own == 1 else 0
+    if own != 1:
+        return own
+    accelerators = gpus(resources_per_node(info, train_job))
     if isinstance(accelerators, Unknown):
         return accelerators
-    return int32(accelerators) if accelerators > 1 else own
+    if accelerators > 1:
+        return int32(accelerators)
+    return own
 
 
 def _is_open_mpi(policy: dict[str, Any]) -> bool:
@@ -166,7 +173,8 @@ def _hostfile(policy: dict[str, Any], info: Info, train_job: TrainJob) -> str | 
         if not _is_open_mpi(policy):
             continue
         network = section(info.spec, "network").get("subdomain")
-        if unknown := first_unknown([slots, pod_set.count, pod_set.job.get("replicas"), network]):
+        unknown = first_unknown([slots, pod_set.count, pod_set.job.get("replicas"), network])
+        if unknown:
             return unknown
         for endpoint in pod_set.endpoints():
             lines.append(f"{endpoint} slots={slots}\n")

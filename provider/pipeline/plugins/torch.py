@@ -40,7 +40,8 @@ class Torch(EnforceMLPolicyPlugin, CustomValidationPlugin):
             if info.find_container(job, container) is None and not _may_be_there(info, job, container):
                 yield Problem("spec.runtimeRef", _no_target(job, container))
         names = {env.get("name") for env in items(train_job.trainer, "env")}
-        if reserved := sorted(RESERVED & names):
+        reserved = sorted(RESERVED & names)
+        if reserved:
             why = f"must not have reserved envs, invalid envs configured: [{' '.join(reserved)}]"
             yield Problem("spec.trainer.env", why)
         if torchtune.is_torchtune(train_job):
@@ -55,7 +56,8 @@ class Torch(EnforceMLPolicyPlugin, CustomValidationPlugin):
         info.take_num_nodes(train_job)
         processes = _processes(info, train_job)
         group, master = _group(info, processes), _master(train_job)
-        if trainer is not None and (container := info.trainer_container):
+        container = info.trainer_container
+        if trainer is not None and container:
             container.env = upsert(container.env, env_vars(trainer.get("env")), "name")
             container.env = upsert(container.env, group, "name")
             if torchtune.is_torchtune(train_job):
@@ -64,14 +66,17 @@ class Torch(EnforceMLPolicyPlugin, CustomValidationPlugin):
                 container.env = upsert(container.env, master, "name")
             container.ports = upsert_ports(container.ports, [{"containerPort": TRAINER_PORT}])
         for job, name in _injection_targets(policy):
-            if target := info.find_container(job, name):
+            target = info.find_container(job, name)
+            if target:
                 target.env = upsert(target.env, [*group, *master], "name")
             elif not _may_be_there(info, job, name):
                 raise Invalid(Problem("spec.runtimeRef", _no_target(job, name)))
 
 
 def _group(info: Info, processes: int | str | Unknown) -> list[dict[str, Any]]:
-    count = info.trainer_pod_set.count if info.trainer_pod_set else 1
+    count: int | Unknown = 1
+    if info.trainer_pod_set:
+        count = info.trainer_pod_set.count
     return [
         {"name": NUM_NODES, "value": text(count)},
         {"name": NUM_PROC_PER_NODE, "value": text(processes)},
@@ -95,13 +100,17 @@ def _processes(info: Info, train_job: TrainJob) -> int | str | Unknown:
     if accelerators:
         return "auto"
     cores = cpus(resources)
-    return cores if isinstance(cores, Unknown) else int32(max(1, cores))
+    if isinstance(cores, Unknown):
+        return cores
+    return int32(max(1, cores))
 
 
 def _injection_targets(policy: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for target in items(policy.get("envInjection"), "targets"):
         names = target.get("containerNames", [])
-        for container in names if isinstance(names, list) else [names]:
+        if not isinstance(names, list):
+            names = [names]
+        for container in names:
             yield target.get("jobName", ""), container
 
 

@@ -7,7 +7,6 @@ https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/to
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
 from typing import Any
 
 from pulumi_trainer.provider.kube.errors import Problem
@@ -57,7 +56,9 @@ def validate(info: Info, train_job: TrainJob) -> Iterator[Problem]:
         yield Problem("spec.trainer.numNodes", f"must be 1 for {model} model")
     processes = trainer.get("numProcPerNode", "auto")
     found = _recipe(nodes, processes, gpus(resources_per_node(info, train_job)), _words(trainer.get("args")))
-    suffix = "" if isinstance(found, Unknown) else found[1]
+    suffix = ""
+    if not isinstance(found, Unknown):
+        suffix = found[1]
     if suffix.startswith("_qlora"):
         if model == QWEN:
             yield Problem("spec.runtimeRef.name", f"QLoRA is not supported for {model} model")
@@ -70,7 +71,8 @@ def validate(info: Info, train_job: TrainJob) -> Iterator[Problem]:
     if several and _tuning(args):
         yield Problem("spec.trainer.numNodes", "LoRA fine-tuning is not supported for multi-node training in TorchTune")
     for place, arg in enumerate(args):
-        if (key := arg.partition("=")[0]) in MANAGED:
+        key = arg.partition("=")[0]
+        if key in MANAGED:
             why = f"must not set immutable config {quoted(key)} in trainer args; it is managed by the runtime"
             yield Problem(f"spec.trainer.args[{place}]", why)
 
@@ -79,13 +81,17 @@ def rewrite(info: Info, train_job: TrainJob, processes: int | str | Unknown) -> 
     """Rewrite the job's command: rendezvous for several processes, recipe, config, and the runtime's overrides."""
     trainer = train_job.trainer
     assert trainer is not None
-    nodes: int | Unknown = info.trainer_pod_set.count if info.trainer_pod_set else 1
+    nodes: int | Unknown = 1
+    if info.trainer_pod_set:
+        nodes = info.trainer_pod_set.count
     accelerators = gpus(resources_per_node(info, train_job))
-    if unknown := first_unknown([nodes, processes, accelerators, trainer.get("args"), train_job.runtime_name]):
+    unknown = first_unknown([nodes, processes, accelerators, trainer.get("args"), train_job.runtime_name])
+    if unknown:
         trainer["command"] = [*COMMAND, unknown]
         return
-    rendezvous = nodes > 1 or (processes > 1 if isinstance(processes, int) else accelerators > 1)  # type: ignore[operator]
-    address = [f"--rdzv_endpoint={head_node(train_job)}:{TRAINER_PORT}"] if rendezvous else []
+    address = []
+    if _has_several_processes(nodes, processes, accelerators):
+        address.append(f"--rdzv_endpoint={head_node(train_job)}:{TRAINER_PORT}")
     found = _recipe(nodes, processes, accelerators, _words(trainer.get("args")))
     assert not isinstance(found, Unknown)
     recipe, suffix = found
@@ -93,9 +99,20 @@ def rewrite(info: Info, train_job: TrainJob, processes: int | str | Unknown) -> 
     trainer["command"] = [*COMMAND, *address, recipe, "--config", config, *_overrides(info)]
 
 
+def _has_several_processes(nodes: Any, processes: Any, accelerators: Any) -> bool:
+    """Return whether several processes train; without a number of processes, each GPU has one."""
+    if nodes > 1:
+        return True
+    if isinstance(processes, int):
+        return processes > 1
+    return bool(accelerators > 1)
+
+
 def _model(runtime: Any) -> str:
     """Return the model of a runtime: `torchtune-llama3.2-1b` becomes llama3_2/1B."""
-    parts = runtime.split("-") if isinstance(runtime, str) else []
+    if not isinstance(runtime, str):
+        return ""
+    parts = runtime.split("-")
     if len(parts) != 3:
         return ""
     return f"{parts[1].replace('.', '_')}/{parts[2].upper()}"
@@ -103,33 +120,47 @@ def _model(runtime: Any) -> str:
 
 def _recipe(nodes: Any, processes: Any, accelerators: Any, args: list[str]) -> tuple[str, str] | Unknown:
     """Return the recipe, and the suffix of its config's name."""
-    if unknown := first_unknown([nodes, processes, accelerators]):
+    unknown = first_unknown([nodes, processes, accelerators])
+    if unknown:
         return unknown
     tuning = _tuning(args)
+    if nodes == 1 and (processes == 1 or accelerators == 1):
+        return _SINGLE_DEVICE[tuning]
     if nodes == 1:
-        single = processes == 1 or accelerators == 1
-        return (_SINGLE_DEVICE if single else _ONE_NODE)[tuning]
-    return _SEVERAL_NODES if nodes > 1 else _ONE_NODE[""]
+        return _ONE_NODE[tuning]
+    if nodes > 1:
+        return _SEVERAL_NODES
+    return _ONE_NODE[""]
 
 
 def _tuning(args: list[str]) -> str:
     """Return qlora, lora or an empty text. DoRA is not quantized."""
     if _is_on(args, "model.quantize_base") and not _is_on(args, "model.use_dora"):
         return "qlora"
-    return "lora" if any("model.lora_attn_modules" in arg for arg in args) else ""
+    if any("model.lora_attn_modules" in arg for arg in args):
+        return "lora"
+    return ""
 
 
 def _is_on(args: list[str], config: str) -> bool:
-    pairs = (arg.partition("=") for arg in args)
-    return any(config in name and equals and value.strip().lower() == "true" for name, equals, value in pairs)
+    for arg in args:
+        name, equals, value = arg.partition("=")
+        if config in name and equals and value.strip().lower() == "true":
+            return True
+    return False
 
 
 def _overrides(info: Info) -> list[str]:
     """Return the file options in the commands of the runtime's trainers, which the job's command would lose."""
-    trainers = [pod_set for pod_set in info.pod_sets if pod_set.ancestor == TRAINER]
-    containers = chain.from_iterable(items(trainer.pod_spec, "containers") for trainer in trainers)
-    words = chain.from_iterable(_words(c.get("command")) for c in containers if c.get("name") == NODE)
-    return [word for word in words if word.split("=")[0] in MANAGED]
+    overrides: list[str] = []
+    for pod_set in info.pod_sets:
+        if pod_set.ancestor != TRAINER:
+            continue
+        for container in items(pod_set.pod_spec, "containers"):
+            if container.get("name") == NODE:
+                words = _words(container.get("command"))
+                overrides += [word for word in words if word.split("=")[0] in MANAGED]
+    return overrides
 
 
 def _words(value: Any) -> list[str]:
