@@ -29,7 +29,9 @@ Labels = Mapping[str, pulumi.Input[str]]
 
 def amount(value: Any) -> Any:
     """Return a fraction as text, because the API has no fractions."""
-    return str(value) if isinstance(value, float) else value
+    if isinstance(value, float):
+        return str(value)
+    return value
 
 
 def object_name(value: Any) -> Any:
@@ -51,7 +53,9 @@ def wrong_reference(field: str, kind: str, value: Any) -> list[Problem]:
 
 def items(value: Any) -> Sequence[Any]:
     """Return the items of a list; none if the value is not a list."""
-    return value if isinstance(value, (list, tuple)) else ()
+    if isinstance(value, (list, tuple)):
+        return value
+    return ()
 
 
 class QueueArgs(Args):
@@ -106,17 +110,17 @@ class FlavorQuotas(QueueArgs):
         return found
 
     def document(self) -> dict[str, Any]:
-        given = self.resources
-        quotas = given if isinstance(given, Unknown) else [*map(self.quota, given or {})]
+        quotas: Any = self.resources
+        if not isinstance(quotas, Unknown):
+            quotas = [*map(self.quota, quotas or {})]
         return {"name": object_name(self.flavor), "resources": quotas}
 
     def quota(self, name: str) -> dict[str, Any]:
         """Return the quota of one resource as the API has it."""
         given = (self.resources or {})[name]
-        return {
-            "name": name,
-            **(given.document() if isinstance(given, ResourceQuota) else {"nominalQuota": amount(given)}),
-        }
+        if isinstance(given, ResourceQuota):
+            return {"name": name, **given.document()}
+        return {"name": name, "nominalQuota": amount(given)}
 
 
 class ResourceGroup(QueueArgs):
@@ -139,12 +143,17 @@ class ResourceGroup(QueueArgs):
         return found
 
     def document(self) -> dict[str, Any]:
-        flavors = to_document(self.flavors if self.flavors is not None else [])
+        flavors: Any = []
+        if self.flavors is not None:
+            flavors = to_document(self.flavors)
         quotas = [f["resources"] for f in items(flavors) if isinstance(f, dict) and items(f["resources"])]
-        first: Any = [quota["name"] for quota in quotas[0]] if quotas else []
+        covered: Any = []
+        if quotas:
+            covered = [quota["name"] for quota in quotas[0]]
         if isinstance(flavors, Unknown) or (any_unknown(flavors) and not quotas):
-            first = Unknown("covered_resources")
-        covered = to_document(self.covered_resources) if self.covered_resources is not None else first
+            covered = Unknown("covered_resources")
+        if self.covered_resources is not None:
+            covered = to_document(self.covered_resources)
         for each in quotas:  # the API wants the same order everywhere
             place = {name: i for i, name in enumerate(items(covered)) if isinstance(name, str)}
             each.sort(key=lambda quota: place.get(quota["name"], len(place)))
@@ -238,8 +247,10 @@ class AdmissionCheckRule(QueueArgs):
         return found
 
     def document(self) -> dict[str, Any]:
-        only = {} if self.on_flavors is None else {"onFlavors": [*map(object_name, items(self.on_flavors))]}
-        return {"name": object_name(self.check_name), **only}
+        found = {"name": object_name(self.check_name)}
+        if self.on_flavors is not None:
+            found["onFlavors"] = [*map(object_name, items(self.on_flavors))]
+        return found
 
 
 class ConcurrentAdmissionPolicy(QueueArgs):
@@ -256,9 +267,13 @@ class ConcurrentAdmissionPolicy(QueueArgs):
     refers = {"last_acceptable_flavor": "ResourceFlavor"}
 
     def document(self) -> dict[str, Any]:
-        mode = {} if self.mode is None else {"mode": self.mode}
+        migration: dict[str, Any] = {}
+        if self.mode is not None:
+            migration["mode"] = self.mode
         last = object_name(self.last_acceptable_flavor)
-        return {"migration": {**mode, **({} if last is None else {"constraints": {"lastAcceptableFlavorName": last}})}}
+        if last is not None:
+            migration["constraints"] = {"lastAcceptableFlavorName": last}
+        return {"migration": migration}
 
 
 class CheckParameters(QueueArgs):
@@ -316,8 +331,11 @@ class Spec(QueueArgs, ComponentArgs):
             value = self.__dict__.get(field)
             if field in self.shipped or value is None:
                 continue
-            value = object_name(value) if field in self.refers else value
-            convert = to_document if isinstance(value, Unknown) else self.converters.get(field, to_document)
+            if field in self.refers:
+                value = object_name(value)
+            convert = self.converters.get(field, to_document)
+            if isinstance(value, Unknown):
+                convert = to_document
             plain = convert(value)
             path = self.wraps.get(field, camel(field)).split(".")
             holder = found

@@ -135,7 +135,9 @@ _CONTROLLERS = {
 def _parameters(given: Any) -> Any:
     if isinstance(given, QueueObject):
         return {"apiGroup": "kueue.x-k8s.io", "kind": given.kind, "name": given.name}
-    return given.document() if isinstance(given, CheckParameters) else given
+    if isinstance(given, CheckParameters):
+        return given.document()
+    return given
 
 
 class AdmissionCheckArgs(Spec):
@@ -153,7 +155,9 @@ class AdmissionCheckArgs(Spec):
         found = super().check()
         if self.controller_name is None:
             found.append(Problem("controller_name", "is required"))
-        return found + ([] if right else [Problem("parameters", f"{why}, not a {type(given).__name__}")])
+        if not right:
+            found.append(Problem("parameters", f"{why}, not a {type(given).__name__}"))
+        return found
 
 
 class AdmissionCheck(QueueObject):

@@ -99,11 +99,13 @@ class QueueObject(pulumi.ComponentResource):
         """Check the arguments, register the component, and create the object once its values are known."""
         self.misnamed += check_names(vars(args))
         resource_name, target, opts = args.resource_name, args.target, args.opts
-        above = opts.parent if opts is not None else None
-        self.above = above if isinstance(above, Composed) and above.making else None
+        self.above = _composing(opts)
         """The component of this package that creates this one, if any."""
         self.resource_name = resource_name
-        where = self.above.where if self.above else f'{self.kind}("{resource_name}") ({session.call_site()})'
+        if self.above:
+            where = self.above.where
+        else:
+            where = f'{self.kind}("{resource_name}") ({session.call_site()})'
         self.name: str = args.name or resource_name
         self.version = NEWEST
         self.connection: Any = None
@@ -114,7 +116,9 @@ class QueueObject(pulumi.ComponentResource):
         self._args: Spec = without_refused(args)
         self._where = where
         self._opts = opts or pulumi.ResourceOptions()
-        self._target = target if isinstance(target, Kubernetes) and not targets.problems(target) else None
+        self._target: Kubernetes | None = None
+        if isinstance(target, Kubernetes) and not targets.problems(target):
+            self._target = target
         super().__init__(f"trainer:index:{self.kind}", resource_name, None, opts)
         self._inherited = self.get_provider("kubernetes:x:x")
         self.cluster = targets.cluster_key(target, self._inherited)
@@ -145,7 +149,8 @@ class QueueObject(pulumi.ComponentResource):
         if namespace is not None:
             about["namespace"] = namespace
         for field_ in ("labels", "annotations"):
-            if value := getattr(self._args, field_):
+            value = getattr(self._args, field_)
+            if value:
                 about[field_] = to_document(value)
         made = {"apiVersion": f"{GROUP}/{NEWEST}", "kind": self.kind, "metadata": about}
         body = self._args.document()
@@ -191,8 +196,9 @@ class QueueObject(pulumi.ComponentResource):
             return None
         session.current().clusters.append(place.target)
         session.current().queue_targets[self.cluster] = place.target
-        if wrong := targets.plugin_problems():
-            self._refuse(wrong)
+        missing_plugin = targets.plugin_problems()
+        if missing_plugin:
+            self._refuse(missing_plugin)
             return None
         self.connection = place.target
         return place, resolved
@@ -204,10 +210,13 @@ class QueueObject(pulumi.ComponentResource):
             self._refuse(self._with_argument_paths(wrong))
             return None
         if self.kind == NAMESPACED:
-            if self.settled is None and (wrong := await self._set.name_conflicts(self, self.connection, self.version)):
-                self._refuse(wrong)
-                return None
-            if wrong := await self._namespace_problems([*place.needs, *resolved.depends_on]):
+            if self.settled is None:
+                wrong = await self._set.name_conflicts(self, self.connection, self.version)
+                if wrong:
+                    self._refuse(wrong)
+                    return None
+            wrong = await self._namespace_problems([*place.needs, *resolved.depends_on])
+            if wrong:
                 self._refuse(wrong)
                 return None
         at = GROUP, self.kind, text(self.document["metadata"].get("namespace")), self.name
@@ -231,7 +240,9 @@ class QueueObject(pulumi.ComponentResource):
 
     def _deletion_annotations(self) -> dict[str, str]:
         """Return annotations that define what happens when the object is removed from the program."""
-        return {ON_DELETE: "retain"} if self._opts.retain_on_delete else {}
+        if not self._opts.retain_on_delete:
+            return {}
+        return {ON_DELETE: "retain"}
 
     async def _namespace_problems(self, before: list[pulumi.Resource]) -> list[Problem]:
         """Return a problem if the namespace does not exist, unless a dependency of the object may create it.
@@ -303,7 +314,7 @@ class QueueObject(pulumi.ComponentResource):
 
         async def later() -> pulumi.Resource | None:
             made = await self.made
-            users = [await other.made for other in self._set.members if other.kind == kind and other.refers_to(self)]
+            users = [await other.made for other in self._referring(kind)]
             if made is None or self._set.wrong:
                 return None
             return make(made, [user for user in users if user is not None])
@@ -314,7 +325,7 @@ class QueueObject(pulumi.ComponentResource):
         """Return the objects that the engine deletes after a resource of `create_after_users`: the objects of that kind, and all
         objects that this object refers to.
         """
-        found = [other for other in self._set.members if other.kind == kind and other.refers_to(self)]
+        found = [*self._referring(kind)]
         needed: list[QueueObject] = [self]
         for each in needed:
             needed += [other for other in self._set.referenced_by(each) if other not in needed]
@@ -322,21 +333,31 @@ class QueueObject(pulumi.ComponentResource):
 
     def deleted_after(self, kind: str) -> list[dict[str, str]]:
         """Return kind, version, namespace and name of `members_deleted_after`, without objects in an unknown namespace."""
-        members = self.members_deleted_after(kind)
-        places = ((m.kind, m.version, m.document["metadata"].get("namespace", ""), m.name) for m in members)
-        known = sorted(place for place in places if isinstance(place[2], str))
-        return [dict(zip(("kind", "version", "namespace", "name"), place, strict=True)) for place in known]
+        places = []
+        for member in self.members_deleted_after(kind):
+            namespace = member.document["metadata"].get("namespace", "")
+            if isinstance(namespace, str):
+                places.append((member.kind, member.version, namespace, member.name))
+        return [dict(zip(("kind", "version", "namespace", "name"), place, strict=True)) for place in sorted(places)]
+
+    def _referring(self, kind: str) -> Iterator[QueueObject]:
+        """Yield the objects of a kind that refer to this one."""
+        for other in self._set.members:
+            if other.kind == kind and other.refers_to(self):
+                yield other
 
     def refers_to(self, other: QueueObject) -> bool:
         """Return whether the object refers to another one of its cluster."""
-        named = ((kind, name) for kind, name, _ in references(self.document))
-        return self.cluster == other.cluster and (other.kind, other.name) in named
+        return self.cluster == other.cluster and (other.kind, other.name) in _referenced(self.document)
 
     async def resources(self) -> list[pulumi.Resource]:
         """Return the resources that a job in this queue depends on: the object, and the guard of its queue."""
-        own = await self.made
+        found = [await self.made]
         guards = [getattr(other, "guard", None) for other in self._set.referenced_by(self)]
-        return [*filter(None, [own, *[await guard for guard in guards if guard]])]
+        for guard in guards:
+            if guard:
+                found.append(await guard)
+        return [*filter(None, found)]
 
 
 @dataclass
@@ -368,27 +389,33 @@ class _Set:
     async def _review_members(self, first: QueueObject) -> Any:
         """Return the API versions that the cluster serves. First report the problems of its members and removed objects."""
         served = await asyncio.to_thread(queries.queue_api_versions, first.connection)
-        members = [each for each in self.members if each.cluster == first.cluster]
-        for settled in [member.settled for member in members if member.settled is not None]:
-            await settled
+        members = self._members_of(first.cluster)
+        for member in members:
+            if member.settled is not None:
+                await member.settled
         for member in members:
             version = _version(member.kind, served)
-            if wrong := at_version(member.document, version)[1]:
-                member._refuse(member._with_argument_paths(wrong))
-            elif (member.kind != NAMESPACED or member.settled is not None) and (
-                wrong := await self.name_conflicts(member, first.connection, version)
-            ):
-                member._refuse(wrong)
-        if wrong := [
-            *await self._undeletable_queues(first, _version("ClusterQueue", served)),
-            *await self._transferred_objects(first, served),
-        ]:
+            missing_fields = at_version(member.document, version)[1]
+            if missing_fields:
+                member._refuse(member._with_argument_paths(missing_fields))
+                continue
+            if member.kind != NAMESPACED or member.settled is not None:
+                name_problems = await self.name_conflicts(member, first.connection, version)
+                if name_problems:
+                    member._refuse(name_problems)
+        wrong = await self._undeletable_queues(first, _version("ClusterQueue", served))
+        wrong += await self._transferred_objects(first, served)
+        if wrong:
             self.refuse(wrong)
         return served
 
+    def _members_of(self, cluster: str) -> list[QueueObject]:
+        """Return the members of a cluster."""
+        return [member for member in self.members if member.cluster == cluster]
+
     async def _undeletable_queues(self, first: QueueObject, version: str) -> list[Problem]:
         """Return a problem for each removed queue that cannot be deleted; an update would delete it last."""
-        named = {m.name for m in self.members if m.kind == "ClusterQueue" and m.cluster == first.cluster}
+        named = {member.name for member in self._members_of(first.cluster) if member.kind == "ClusterQueue"}
         owner = await session.current().object_owner()
         work = await asyncio.to_thread(queues_with_work, first.connection, version, owner, named)
         if not work:
@@ -412,15 +439,19 @@ class _Set:
         """Return a problem for each removed object that belongs to another stack now: an update would delete it."""
         recorded, named = await session.current().stack_resources(), self._places(first)
         owner = await session.current().object_owner()
-        versions = {kind: _version(kind, served) for kind in {m.kind for m in self.members} | recorded_kinds(recorded)}
+        kinds = {member.kind for member in self.members} | recorded_kinds(recorded)
+        versions = {kind: _version(kind, served) for kind in kinds}
         return await asyncio.to_thread(
             lambda: [*transferred_objects(first.connection, versions, recorded, owner, named)]
         )
 
     def _places(self, first: QueueObject) -> set[Place]:
         """Return kind, namespace and name of the members of a cluster."""
-        members = ((m.kind, m.document["metadata"]) for m in self.members if m.cluster == first.cluster)
-        return {(kind, metadata.get("namespace", ""), str(metadata["name"])) for kind, metadata in members}
+        places = set()
+        for member in self._members_of(first.cluster):
+            metadata = member.document["metadata"]
+            places.add((member.kind, metadata.get("namespace", ""), str(metadata["name"])))
+        return places
 
     async def _warn_of_removed_queues(self, first: QueueObject) -> None:
         """Warn of queues of this stack that were removed from the program, once all members are known."""
@@ -460,13 +491,14 @@ class _Set:
             return
         self.checked = len(self.members)
         for cluster in dict.fromkeys(member.cluster for member in self.members):
-            members = [member for member in self.members if member.cluster == cluster]
-            for at, problem in conflicts([member.document for member in members]):
+            members = self._members_of(cluster)
+            documents = [member.document for member in members]
+            for at, problem in conflicts(documents):
                 members[at]._refuse(members[at]._with_argument_paths([problem]))
 
     def referenced_by(self, member: QueueObject) -> Iterator[QueueObject]:
         """Yield the members that a member refers to."""
-        asked = {(kind, name) for kind, name, _ in references(member.document)}
+        asked = _referenced(member.document)
         for other in self.members:
             if (other.kind, other.name) in asked and other.cluster == member.cluster:
                 yield other
@@ -480,8 +512,22 @@ def current() -> _Set:
     return _sets.setdefault(asyncio.get_event_loop(), _Set())
 
 
+def _composing(opts: pulumi.ResourceOptions | None) -> Composed | None:
+    """Return the component of this package that creates the resource with these options, if any."""
+    if opts is not None and isinstance(opts.parent, Composed) and opts.parent.making:
+        return opts.parent
+    return None
+
+
+def _referenced(document: Mapping[str, Any]) -> set[tuple[str, str]]:
+    """Return kind and name of the objects that an object refers to."""
+    return {(kind, name) for kind, name, _ in references(document)}
+
+
 def _later(path: str, leaf: Any) -> Any:
-    return Unknown(path) if isinstance(leaf, pulumi.Output) else leaf
+    if isinstance(leaf, pulumi.Output):
+        return Unknown(path)
+    return leaf
 
 
 def _version(kind: str, served: Any) -> str:
@@ -506,14 +552,24 @@ class _Object(pulumi.CustomResource):
 
     def __init__(self, name: str, document: dict[str, Any], opts: pulumi.ResourceOptions) -> None:
         version, kind = document["apiVersion"], document["kind"]
-        others = [f"{GROUP}/{each}" for each in VERSIONS if f"{GROUP}/{each}" != version]
+        aliases = []
+        for each in VERSIONS:
+            other = f"{GROUP}/{each}"
+            if other != version:
+                aliases.append(pulumi.Alias(type_=f"kubernetes:{other}:{kind}"))
+        plugin_version = None
+        if not opts.provider:
+            plugin_version = targets.plugin_version()
         fixed = FIXED.get(kind)
         own = pulumi.ResourceOptions(
-            aliases=[pulumi.Alias(type_=f"kubernetes:{each}:{kind}") for each in others],
+            aliases=aliases,
             custom_timeouts=pulumi.CustomTimeouts(delete=DELETE_WITHIN),
             replace_on_changes=fixed,
             delete_before_replace=bool(fixed) or None,
-            version=None if opts.provider else targets.plugin_version(),
+            version=plugin_version,
         )
-        props = {key: known_output(value) if isinstance(value, dict) else value for key, value in document.items()}
+        props = dict(document)
+        for key, value in document.items():
+            if isinstance(value, dict):
+                props[key] = known_output(value)
         super().__init__(f"kubernetes:{version}:{kind}", name, props, pulumi.ResourceOptions.merge(own, opts))

@@ -15,7 +15,7 @@ from pulumi_trainer.program.constructors import ComponentArgs, constructor
 from pulumi_trainer.program.targets import Kubernetes
 from pulumi_trainer.provider.api.labels import RENAMED_TO
 from pulumi_trainer.provider.kube.errors import Problem, problems_below
-from pulumi_trainer.provider.kube.values.accessors import without
+from pulumi_trainer.provider.kube.values.accessors import text, without
 from pulumi_trainer.provider.kube.values.names import dns_1123_subdomain
 from pulumi_trainer.provider.kueue.objects import BOUNDLESS, quota_rows, quota_table
 from pulumi_trainer.provider.lifecycle.identity import short_digest
@@ -30,7 +30,7 @@ from pulumi_trainer.queues.objects import (
     WorkloadPriorityClass,
     release_problems,
 )
-from pulumi_trainer.queues.teams import Team, duplicate_problems, team_problems, without_invalid
+from pulumi_trainer.queues.teams import Team, as_team, duplicate_problems, team_problems, without_invalid
 
 GPU = "nvidia.com/gpu"
 PRIORITIES = ("low", "normal", "high")
@@ -46,9 +46,9 @@ class Queues(dict[str, LocalQueue]):
 
     def __missing__(self, team: str) -> LocalQueue:
         current().refuse([])
-        raise messages.failure(
-            "\n".join([f"{self._where} has no queue of {team!r}:", *(f"  {why}" for why in self._why)])
-        )
+        lines = [f"{self._where} has no queue of {team!r}:"]
+        lines += [f"  {why}" for why in self._why]
+        raise messages.failure("\n".join(lines))
 
 
 class GpuQueuesArgs(ComponentArgs):
@@ -109,31 +109,26 @@ class GpuQueues(Composed):
     def construct(self, args: GpuQueuesArgs) -> None:
         self.where = f'GpuQueues("{args.resource_name}") ({session.call_site()})'
         super().__init__("trainer:index:GpuQueues", args.resource_name, None, args.opts)
-        texts = {"name": args.name, "resource": args.resource}
-        unfit = [
-            Problem(f, f"must be text, not {shown_value(t)}")
-            for f, t in texts.items()
-            if not isinstance(t, (str, NoneType))
-        ]
-        name, resource = (text if isinstance(text, str) else "" for text in texts.values())
-        name, resource = name or args.resource_name, resource or GPU
+        name, resource = text(args.name) or args.resource_name, text(args.resource) or GPU
         judged = ("teams", "gpus", "cohort", "borrowing", "priorities", "topology", "others")
         given: dict[str, Any] = {field: getattr(args, field) for field in judged}
-        given["gpus"] = {name: None} if args.gpus is None else args.gpus
-        given["others"] = without(BOUNDLESS, resource) if args.others is None else args.others
+        if args.gpus is None:
+            given["gpus"] = {name: None}
+        if args.others is None:
+            given["others"] = without(BOUNDLESS, resource)
         found = [
-            *unfit,
+            *_text_problems({"name": args.name, "resource": args.resource}),
             *team_problems(given, resource, name),
             *duplicate_problems(given),
             *release_problems(args.on_delete, args.drain_seconds),
         ]
         found = merge_problems(self.misnamed, found)
         valid = without_invalid(given, found)
-        teams, kinds, cohort, borrowing = (valid[name_] for name_ in ("teams", "gpus", "cohort", "borrowing"))
+        teams, kinds, cohort, borrowing = valid["teams"], valid["gpus"], valid["cohort"], valid["borrowing"]
         priorities, topology, beside = valid["priorities"], valid["topology"], valid["others"]
         self._parts = (name, resource, teams, [resource, *beside])
         self.cohort: Cohort | None = None
-        self.topology = topology if isinstance(topology, Topology) else None
+        self.topology: Topology | None = None
         self.flavors: dict[str, ResourceFlavor] = {}
         self.cluster_queues: dict[str, ClusterQueue] = {}
         self.queues = Queues(self.where, [*map(str, found)] or [f"teams are {', '.join(teams)}"])
@@ -149,67 +144,75 @@ class GpuQueues(Composed):
         common: dict[str, Any] = {"target": args.target, "opts": own}
         self.making = True
         self.cohort = _cohort(cohort, name, common)
-        if topology is not None and not isinstance(topology, Topology):
-            levels: list[Any] = list(topology)
-            self.topology = Topology(name, levels=levels, name=_name_with_digest(name, levels), **common)
+        self.topology = _topology(topology, name, common)
         for kind, labels in kinds.items():
-            if isinstance(labels, ResourceFlavor):
-                self.flavors[kind] = labels
-            else:
-                fixed = (
-                    _name_with_digest(kind, [dict(labels or {}), self.topology.name])
-                    if self.topology is not None
-                    else kind
-                )
-                self.flavors[kind] = ResourceFlavor(
-                    kind, node_labels=labels, topology=self.topology, name=fixed, **common
-                )
-        for team, each in teams.items() if self.flavors else ():
-            share = each if isinstance(each, Team) else Team(gpus=each)
-            queue = f"{name}-{share.renamed_from or team}"
-            self.cluster_queues[team] = ClusterQueue(
-                queue,
-                resource_groups=[ResourceGroup(flavors=[*self._quotas(share, resource, beside, borrowing)])],
-                cohort=self.cohort,
-                namespace_selector={"match_labels": {"kubernetes.io/metadata.name": share.namespace or team}},
-                preemption=Preemption(
-                    reclaim_within_cohort="Any" if self.cohort is not None else None,
-                    within_cluster_queue="LowerPriority",
-                ),
-                fair_sharing=FairSharing(weight=share.weight) if share.weight is not None else None,
-                on_delete=args.on_delete,
-                drain_seconds=args.drain_seconds,
-                **common,
-            )
-            self.queues[team] = self._make_local_queues(team, share, common)
+            self.flavors[kind] = self._make_flavor(kind, labels, common)
+        if self.flavors:
+            release = {"on_delete": args.on_delete, "drain_seconds": args.drain_seconds}
+            for team, each in teams.items():
+                share = as_team(each)
+                quotas = [*self._quotas(share, resource, beside, borrowing)]
+                self.cluster_queues[team] = self._make_cluster_queue(team, share, quotas, {**release, **common})
+                self.queues[team] = self._make_local_queues(team, share, common)
         for priority, value in _values(self.where, priorities).items():
             self.priorities[priority] = WorkloadPriorityClass(priority, value=value, **common)
         self.making = False
-        self.quotas = quota_rows(
-            [queue.document for queue in self.cluster_queues.values()], list(self.queues), resource
-        )
+        documents = [queue.document for queue in self.cluster_queues.values()]
+        rows = quota_rows(documents, list(self.queues), resource)
         kinds_of = {flavor.name: kind for kind, flavor in self.flavors.items()}
-        self.quotas = [{**row, "flavor": kinds_of.get(row["flavor"], row["flavor"])} for row in self.quotas]
+        self.quotas = [{**row, "flavor": kinds_of.get(row["flavor"], row["flavor"])} for row in rows]
         self.table = quota_table(self.quotas)
         self.register_outputs({"quotas": self.quotas, "table": self.table})
+
+    def _make_flavor(self, kind: str, labels: Any, common: Mapping[str, Any]) -> ResourceFlavor:
+        """Return the flavor of a kind of GPU, from its argument."""
+        if isinstance(labels, ResourceFlavor):
+            return labels
+        name = kind
+        if self.topology is not None:
+            name = _name_with_digest(kind, [dict(labels or {}), self.topology.name])
+        return ResourceFlavor(kind, node_labels=labels, topology=self.topology, name=name, **common)
+
+    def _make_cluster_queue(
+        self, team: str, share: Team, quotas: Sequence[FlavorQuotas], common: Mapping[str, Any]
+    ) -> ClusterQueue:
+        """Return the ClusterQueue of a team; that of a renamed team keeps its name."""
+        reclaim: Literal["Any"] | None = None
+        if self.cohort is not None:
+            reclaim = "Any"
+        fair_sharing = None
+        if share.weight is not None:
+            fair_sharing = FairSharing(weight=share.weight)
+        return ClusterQueue(
+            f"{self._parts[0]}-{share.renamed_from or team}",
+            resource_groups=[ResourceGroup(flavors=quotas)],
+            cohort=self.cohort,
+            namespace_selector={"match_labels": {"kubernetes.io/metadata.name": share.namespace or team}},
+            preemption=Preemption(reclaim_within_cohort=reclaim, within_cluster_queue="LowerPriority"),
+            fair_sharing=fair_sharing,
+            **common,
+        )
 
     def _make_local_queues(self, team: str, share: Team, common: Mapping[str, Any]) -> LocalQueue:
         """Return the LocalQueue of a team, and create one of its earlier name too, which leads to the same ClusterQueue."""
         notes: dict[str, dict[str, str]] = {team: {}}
         if share.renamed_from:
             notes[share.renamed_from] = {RENAMED_TO: team}
-        made = [
-            LocalQueue(
+        stop_policy: Literal["Hold"] | None = None
+        if share.hold:
+            stop_policy = "Hold"
+        made = []
+        for name, own_annotations in notes.items():
+            queue = LocalQueue(
                 f"{self._parts[0]}-{name}",
                 name=name,
                 namespace=share.namespace or team,
                 cluster_queue=self.cluster_queues[team],
-                stop_policy="Hold" if share.hold else None,
-                annotations=annotations or None,
+                stop_policy=stop_policy,
+                annotations=own_annotations or None,
                 **common,
             )
-            for name, annotations in notes.items()
-        ]
+            made.append(queue)
         return made[0]
 
     def argument(self, kind: str, name: str, path: str) -> str:
@@ -240,7 +243,9 @@ class GpuQueues(Composed):
         """Return the argument that sets a name: `name` if the object has the component's name."""
         if name == self._parts[0]:
             return "name"
-        return argument if argument == "cohort" else f"{argument}[{name}]"
+        if argument == "cohort":
+            return argument
+        return f"{argument}[{name}]"
 
     def _current_name(self, team: str) -> str:
         """Return the name of a team that has or had this name."""
@@ -252,9 +257,13 @@ class GpuQueues(Composed):
     def _of_team(self, team: str, path: str) -> str:
         _, resource, teams, covered = self._parts
         share, at = teams[team], f"teams[{team}]"
-        own = share if isinstance(share, Team) else None
+        own: Team | None = None
+        if isinstance(share, Team):
+            own = share
         if path.startswith("namespace"):
-            return f"{at}.namespace" if own and own.namespace else at
+            if own and own.namespace:
+                return f"{at}.namespace"
+            return at
         if path == "cohort":
             return path
         if path.startswith("fair_sharing"):
@@ -262,27 +271,41 @@ class GpuQueues(Composed):
         if path == "stop_policy":
             return f"{at}.hold"
         if path == "name":
-            return "name" if not [*dns_1123_subdomain(team)] else at
-        if quota := _QUOTA.match(path):
+            if dns_1123_subdomain(team):
+                return at
+            return "name"
+        quota = _QUOTA.match(path)
+        if quota:
             if quota["resource"] != resource:
                 return f"others[{quota['resource']}]"
             field = quota["field"].replace("_limit", "")
+            if own and field == "nominal_quota":
+                return f"{at}.gpus"
             if field == "nominal_quota":
-                return f"{at}.gpus" if own else at
+                return at
             if own and getattr(own, field) is not None:
                 return f"{at}.{field}"
             return field
-        if quota := _COVERED.match(path):
-            if not int(quota["at"]):
+        position = _COVERED.match(path)
+        if position:
+            if not int(position["at"]):
                 return "resource"
-            return f"others[{covered[int(quota['at'])]}]"
-        return "gpus" if path.startswith("resource_groups") else at
+            return f"others[{covered[int(position['at'])]}]"
+        if path.startswith("resource_groups"):
+            return "gpus"
+        return at
 
     def _quotas(
         self, share: Team, resource: str, others: Mapping[str, Any], borrowing: bool | int
     ) -> Iterator[FlavorQuotas]:
-        given = share.gpus if isinstance(share.gpus, Mapping) else dict.fromkeys(self.flavors, share.gpus)
-        limit = borrowing if share.borrowing is None else share.borrowing
+        given: Mapping[str, int | None]
+        if isinstance(share.gpus, Mapping):
+            given = share.gpus
+        else:
+            given = dict.fromkeys(self.flavors, share.gpus)
+        limit = share.borrowing
+        if limit is None:
+            limit = borrowing
         for kind, flavor in self.flavors.items():
             amount = given.get(kind, 0)
             limits: dict[str, Any] = {}
@@ -294,18 +317,39 @@ class GpuQueues(Composed):
             yield FlavorQuotas(flavor=flavor, resources={resource: quota, **others})
 
 
+def _text_problems(given: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield the arguments that must be text, but are not."""
+    for argument, value in given.items():
+        if not isinstance(value, (str, NoneType)):
+            yield Problem(argument, f"must be text, not {shown_value(value)}")
+
+
 def _cohort(given: Any, name: str, common: Mapping[str, Any]) -> Cohort | None:
     if given is False:
         return None
     if isinstance(given, Cohort):
         return given
-    return Cohort(given if isinstance(given, str) else name, **common)
+    if isinstance(given, str):
+        name = given
+    return Cohort(name, **common)
+
+
+def _topology(given: Any, name: str, common: Mapping[str, Any]) -> Topology | None:
+    if given is None or isinstance(given, Topology):
+        return given
+    levels: list[Any] = list(given)
+    return Topology(name, levels=levels, name=_name_with_digest(name, levels), **common)
 
 
 def _name_with_digest(name: str, fixed: Any) -> str:
     """Return the name of an object with a digest of its immutable fields: other fields make another object."""
-    known = walk(fixed, lambda _, leaf: leaf if isinstance(leaf, str) else None)
-    return f"{name}-{short_digest(known, 6)}"
+    return f"{name}-{short_digest(walk(fixed, _text_or_none), 6)}"
+
+
+def _text_or_none(_: str, leaf: Any) -> str | None:
+    if isinstance(leaf, str):
+        return leaf
+    return None
 
 
 def _values(where: str, priorities: Any) -> dict[str, int]:
@@ -321,9 +365,14 @@ def _values(where: str, priorities: Any) -> dict[str, int]:
 def _warn_of_priority_zero(where: str, values: Mapping[str, int]) -> None:
     """Log that one of an even number of priorities equals that of jobs without one. The values stay, as jobs use them."""
     name = next(each for each, value in values.items() if value == 0)
-    shown = ", ".join(f"{each!r}: {value if value < 0 else value + STEP}" for each, value in values.items())
+    without_zero = []
+    for each, value in values.items():
+        if value >= 0:
+            value += STEP
+        without_zero.append(f"{each!r}: {value}")
     why = f"{name!r} has the value 0, like jobs without a priority class"
-    messages.warn(Problem(f"{where}.priorities", why, f"set the values yourself: priorities={{{shown}}}"))
+    hint = f"set the values yourself: priorities={{{', '.join(without_zero)}}}"
+    messages.warn(Problem(f"{where}.priorities", why, hint))
 
 
 _QUOTA = re.compile(r"resource_groups\[0\]\.flavors\[\d+\]\.resources\[(?P<resource>[^]]*)\]\.?(?P<field>\w*)")

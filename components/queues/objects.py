@@ -132,7 +132,12 @@ class Cohort(QueueObject):
 
 
 def _checks(given: Any) -> Any:
-    rules = [each.document() if isinstance(each, AdmissionCheckRule) else {"name": object_name(each)} for each in given]
+    rules = []
+    for each in given:
+        if isinstance(each, AdmissionCheckRule):
+            rules.append(each.document())
+        else:
+            rules.append({"name": object_name(each)})
     return {"admissionChecks": rules}
 
 
@@ -215,7 +220,10 @@ class ClusterQueue(QueueObject):
         self.guard = self.create_after_users("LocalQueue", self._guard)
 
     def _deletion_annotations(self) -> dict[str, str]:
-        return {**({ON_DELETE: "drain"} if self._release["drain"] else {}), **super()._deletion_annotations()}
+        annotations = {}
+        if self._release["drain"]:
+            annotations[ON_DELETE] = "drain"
+        return {**annotations, **super()._deletion_annotations()}
 
     def _guard(self, made: pulumi.Resource, users: list[pulumi.Resource]) -> dynamic.QueueGuard:
         """Return the guard, which allows the deletion of the queue only without work; it is created after the LocalQueues."""
@@ -227,7 +235,8 @@ class ClusterQueue(QueueObject):
             "beside": self.deleted_after("LocalQueue"),
         }
         marks = [member.mark for member in (self, *self.members_deleted_after("LocalQueue"))]
-        if random := [mark for mark in marks if isinstance(mark, pulumi.Output)]:
+        random = [mark for mark in marks if isinstance(mark, pulumi.Output)]
+        if random:
             props["mark"] = random[0]
         return dynamic.QueueGuard(self.pulumi_resource_name, props, self.child_options(depends_on=[made, *users]))
 

@@ -34,10 +34,14 @@ def queues_with_work(
         named: Names of the program's ClusterQueues.
     """
     places = {("ClusterQueue", "", name) for name in named}
-    left = [found for found in _left(target, "ClusterQueue", version, owner, places) if _how(found) != "drain"]
-    names = [str(found["metadata"]["name"]) for found in left]
-    work = {name: [*queries.list_queue_work(target, name, version)] for name in names}
-    return {name: workloads for name, workloads in work.items() if workloads}
+    left = [queue for queue in _left(target, "ClusterQueue", version, owner, places) if _how(queue) != "drain"]
+    found: dict[str, list[Work]] = {}
+    for queue in left:
+        name = str(queue["metadata"]["name"])
+        work = [*queries.list_queue_work(target, name, version)]
+        if work:
+            found[name] = work
+    return found
 
 
 def refusals(work: Mapping[str, list[Work]], stays: Callable[[Work], bool]) -> Iterator[Problem]:
@@ -49,7 +53,8 @@ def refusals(work: Mapping[str, list[Work]], stays: Callable[[Work], bool]) -> I
     """
     hint = 'end or move these jobs; or leave the queue in the program with on_delete="drain" for one `pulumi up`'
     for name, found in work.items():
-        if left := [each.text for each in found if stays(each)]:
+        left = [each.text for each in found if stays(each)]
+        if left:
             why = f"was removed from the program, but is not deleted while it has jobs: {several(left)}"
             yield Problem(f"ClusterQueue {name}", why, hint)
 
@@ -69,7 +74,9 @@ def removal_warnings(
     for found in _left(target, "ClusterQueue", version, owner, named):
         name = found["metadata"]["name"]
         gone.add(name)
-        work = [each.text for each in queries.list_queue_work(target, name, version)] if _how(found) == "drain" else []
+        if _how(found) != "drain":
+            continue
+        work = [each.text for each in queries.list_queue_work(target, name, version)]
         if work:
             why = f"was removed from the program, and is drained before its deletion: {several(work)}"
             yield Problem(
@@ -79,9 +86,11 @@ def removal_warnings(
             )
     for found in _left(target, "LocalQueue", version, owner, named):
         place, behind = _place("LocalQueue", found), (found.get("spec") or {}).get("clusterQueue")
+        if not behind or behind in gone:
+            continue
         queue = f"{place[1]}/{place[2]}"
-        there = queries.list_queue_work(target, behind, version) if behind and behind not in gone else []
-        if work := [each.text for each in there if each.queue == queue]:
+        work = [each.text for each in queries.list_queue_work(target, behind, version) if each.queue == queue]
+        if work:
             why = f"was removed from the program, and is deleted although it has jobs: {several(work)}"
             hint = (
                 "running jobs continue; jobs that wait, or are suspended later, wait until a LocalQueue with this"
@@ -111,10 +120,12 @@ def transferred_objects(
         owner: The stack.
         named: The program's objects.
     """
-    gone = {
-        (kind, metadata.get("namespace") if kind == NAMESPACED else "", metadata.get("name")): urn
-        for kind, (metadata, urn) in _recorded(recorded)
-    }
+    gone: dict[tuple[str, Any, Any], str] = {}
+    for kind, (metadata, urn) in _recorded(recorded):
+        namespace: Any = ""
+        if kind == NAMESPACED:
+            namespace = metadata.get("namespace")
+        gone[kind, namespace, metadata.get("name")] = urn
     for (kind, namespace, name), urn in gone.items():
         if (kind, namespace, name) in named:
             continue

@@ -39,6 +39,13 @@ class Team(Args):
     renamed_from: str | None = None
 
 
+def as_team(share: Any) -> Team:
+    """Return a team's share of the GPUs as a `Team`."""
+    if isinstance(share, Team):
+        return share
+    return Team(gpus=share)
+
+
 def team_problems(given: Mapping[str, Any], resource: str, own: str) -> Iterator[Problem]:
     """Yield the problems that the created objects could not report in terms of these arguments.
 
@@ -55,7 +62,8 @@ def team_problems(given: Mapping[str, Any], resource: str, own: str) -> Iterator
         yield Problem("teams", "must name at least one team and its GPUs", 'for example teams={"nlp": 16}')
     if not isinstance(kinds, Mapping) or not kinds:
         yield Problem("gpus", "must be a mapping from kinds of GPUs to labels of their nodes")
-    kinds = kinds if isinstance(kinds, Mapping) else {}
+    if not isinstance(kinds, Mapping):
+        kinds = {}
     for kind, labels in kinds.items():
         if not isinstance(labels, ResourceFlavor) and kind != own:
             yield from _name(f"gpus[{kind}]", kind)
@@ -73,9 +81,11 @@ def team_problems(given: Mapping[str, Any], resource: str, own: str) -> Iterator
         yield from _name("cohort", cohort)
     yield from _priorities(given["priorities"])
     yield from _others(given["others"], resource)
-    for team, share in teams.items() if isinstance(teams, Mapping) else ():
+    if not isinstance(teams, Mapping):
+        return
+    for team, each in teams.items():
         yield from _name(f"teams[{team}]", team)
-        share = share if isinstance(share, Team) else Team(gpus=share)
+        share = as_team(each)
         yield from problems_below(f"teams[{team}]", nested_problems(share))
         yield from problems_below(f"teams[{team}]", _share(share, list(kinds)))
         yield from problems_below(f"teams[{team}]", _renaming(team, share, teams))
@@ -101,15 +111,16 @@ def _others(given: Any, resource: str) -> Iterator[Problem]:
             yield Problem(
                 where, "is the resource that teams= distributes", "leave it out, or name other GPUs (resource=)"
             )
-        yield from (
-            Problem(where, f"{name!r} is not a valid resource name: {why}") for why in qualified_name(str(name))
-        )
+        for why in qualified_name(str(name)):
+            yield Problem(where, f"{name!r} is not a valid resource name: {why}")
         if isinstance(quota, (ResourceQuota, pulumi.Output)):
             continue
         if isinstance(quota, bool) or not isinstance(quota, (int, float, str)):
             yield Problem(where, f"must be a quantity, not {quota!r}")
-        elif unread := quantity_problems(str(quota)):
-            yield from problems_below(where, unread)
+            continue
+        malformed = quantity_problems(str(quota))
+        if malformed:
+            yield from problems_below(where, malformed)
         elif Quantity.parse(str(quota)).amount < 0:
             yield Problem(where, f"must be 0 or more, not {quota}")
 
@@ -118,8 +129,9 @@ def _name(where: str, given: Any) -> Iterator[Problem]:
     """Yield why a value is not a valid name of an object."""
     if not isinstance(given, str) or not given:
         yield Problem(where, f"must be a name, not {given!r}")
-    else:
-        yield from (Problem(where, f"{given!r} is not a valid name: {why}") for why in dns_1123_subdomain(given))
+        return
+    for why in dns_1123_subdomain(given):
+        yield Problem(where, f"{given!r} is not a valid name: {why}")
 
 
 def duplicate_problems(given: Mapping[str, Any]) -> Iterator[Problem]:
@@ -127,16 +139,18 @@ def duplicate_problems(given: Mapping[str, Any]) -> Iterator[Problem]:
     made = {(m.kind, m.resource_name): m.above.where for m in current().members if m.above is not None}
     priorities, kinds, cohort = given["priorities"], given["gpus"], given["cohort"]
     if isinstance(priorities, (list, tuple, Mapping)):
-        names = [p for p in priorities if isinstance(p, str)]
-        both = [(made["WorkloadPriorityClass", p], p) for p in names if ("WorkloadPriorityClass", p) in made]
-        for where in dict.fromkeys(where for where, _ in both):
-            again = ", ".join(p for w, p in both if w == where)
+        again: dict[str, list[str]] = {}
+        for name in priorities:
+            if isinstance(name, str) and ("WorkloadPriorityClass", name) in made:
+                again.setdefault(made["WorkloadPriorityClass", name], []).append(name)
+        for where, names in again.items():
             hint = "give the second one priorities=() or other names"
-            yield Problem("priorities", f"{where} creates {again} too", hint)
-    for kind, labels in kinds.items() if isinstance(kinds, Mapping) else ():
-        if not isinstance(labels, ResourceFlavor) and ("ResourceFlavor", kind) in made:
-            hint = "choose another name, or create one ResourceFlavor for both"
-            yield Problem(f"gpus[{kind}]", f"{made['ResourceFlavor', kind]} creates a flavor {kind} too", hint)
+            yield Problem("priorities", f"{where} creates {', '.join(names)} too", hint)
+    if isinstance(kinds, Mapping):
+        for kind, labels in kinds.items():
+            if not isinstance(labels, ResourceFlavor) and ("ResourceFlavor", kind) in made:
+                hint = "choose another name, or create one ResourceFlavor for both"
+                yield Problem(f"gpus[{kind}]", f"{made['ResourceFlavor', kind]} creates a flavor {kind} too", hint)
     if isinstance(cohort, str) and ("Cohort", cohort) in made:
         hint = "create one Cohort for both, or choose another name"
         yield Problem("cohort", f"{made['Cohort', cohort]} creates a cohort {cohort} too", hint)
@@ -152,12 +166,24 @@ def without_invalid(given: Mapping[str, Any], found: Sequence[Problem]) -> dict[
     for name, value in given.items():
         parts = isinstance(value, Mapping)
         unnamed = "name" in refused and name in ("teams", "gpus", "cohort", "topology")  # which are called like it
-        whole = unnamed or [w for w in refused if w == name or (not parts and w.startswith((f"{name}[", f"{name}.")))]
-        kept[name] = instead[name] if whole else value
-        if parts and not whole:
-            at = {key: f"{name}[{key}]" for key in value}
-            kept[name] = {k: v for k, v in value.items() if not any(w.startswith(at[k]) for w in refused)}
+        about_it = [w for w in refused if w == name or (not parts and w.startswith((f"{name}[", f"{name}.")))]
+        if unnamed or about_it:
+            kept[name] = instead[name]
+        elif parts:
+            kept[name] = _valid_parts(name, value, refused)
+        else:
+            kept[name] = value
     return kept
+
+
+def _valid_parts(name: str, parts: Mapping[Any, Any], refused: Sequence[str]) -> dict[Any, Any]:
+    """Return the entries of an argument that no problem is about."""
+    valid = {}
+    for key, value in parts.items():
+        at = f"{name}[{key}]"
+        if not any(where.startswith(at) for where in refused):
+            valid[key] = value
+    return valid
 
 
 def _share(share: Team, kinds: list[str]) -> Iterator[Problem]:
@@ -171,24 +197,31 @@ def _share(share: Team, kinds: list[str]) -> Iterator[Problem]:
             "must be a mapping from kinds of GPUs to numbers, since gpus= names several kinds",
             f"for example {{{kinds[0]!r}: {gpus!r}}}",
         )
-    for where, number in gpus.items() if isinstance(gpus, Mapping) else (("", gpus),):
-        at = f"gpus[{where}]" if where else "gpus"
+    numbers: Mapping[Any, Any] = {"": gpus}
+    if isinstance(gpus, Mapping):
+        numbers = gpus
+    for kind, number in numbers.items():
+        at = "gpus"
+        if kind:
+            at = f"gpus[{kind}]"
         if isinstance(number, bool) or not isinstance(number, int):
             yield Problem(at, f"must be a number of GPUs, not {number!r}")
         elif number < 0:
             yield Problem(at, f"must be 0 or more, not {number}")
-    if (borrowing := share.__dict__.get("borrowing")) is not None:
+    borrowing, lending = share.__dict__.get("borrowing"), share.__dict__.get("lending")
+    if borrowing is not None:
         yield from _limit("borrowing", borrowing)
-    if (lending := share.__dict__.get("lending")) is not None:
+    if lending is not None:
         if isinstance(lending, bool):
             yield Problem(
                 "lending", f"must be a number of GPUs, not {lending}", "0 lends none; leave it out to lend all"
             )
         else:
             yield from _limit("lending", lending)
-    if not isinstance(hold := share.__dict__.get("hold"), bool | None):
+    hold, weight = share.__dict__.get("hold"), share.__dict__.get("weight")
+    if not isinstance(hold, bool | None):
         yield Problem("hold", f"must be True or False, not {hold!r}")
-    if (weight := share.__dict__.get("weight")) is not None:
+    if weight is not None:
         yield from problems_below("weight", quantity_problems(str(weight)))
 
 

@@ -54,8 +54,12 @@ class Deprecation:
     successor: str
 
     def __str__(self) -> str:
-        when = f"deprecated, and no longer offered from {self.on} on" if self.on else "deprecated"
-        return f"{self.of} is {when}" + (f"; take {self.successor}" if self.successor else "")
+        shown = f"{self.of} is deprecated"
+        if self.on:
+            shown += f", and no longer offered from {self.on} on"
+        if self.successor:
+            shown += f"; take {self.successor}"
+        return shown
 
     def is_over(self) -> bool:
         """Return whether the date has passed, so that the release is no longer offered."""
@@ -66,7 +70,10 @@ class Deprecation:
         if not self.is_over():
             return Problem("runtime", str(self))
         why = f"{self.of} is deprecated and has not been offered since {self.on}"
-        return Problem("runtime", why, f"use {self.successor}" if self.successor else "use another release")
+        hint = "use another release"
+        if self.successor:
+            hint = f"use {self.successor}"
+        return Problem("runtime", why, hint)
 
 
 class RuntimeCatalog:
@@ -130,7 +137,9 @@ class RuntimeCatalog:
         """Return the folder of the catalogue."""
         found = self._locate()
         if not found.is_dir():
-            siblings = [f.name for f in found.parent.iterdir() if f.is_dir()] if found.parent.is_dir() else []
+            siblings = []
+            if found.parent.is_dir():
+                siblings = [f.name for f in found.parent.iterdir() if f.is_dir()]
             hint = f"{_suggestion(found.name, siblings)}a catalogue has one folder a runtime, one file a release, and {LOCK}"
             raise Invalid(Problem(self.source, "is not a folder", hint))
         return found
@@ -147,8 +156,12 @@ class RuntimeCatalog:
 
     def offered(self, name: str) -> list[str]:
         """Return the releases of a runtime, without deprecated ones whose date has passed."""
-        deprecations = {release: self.deprecation(name, release) for release in self.releases(name)}
-        return [release for release, found in deprecations.items() if found is None or not found.is_over()]
+        offered = []
+        for release in self.releases(name):
+            deprecation = self.deprecation(name, release)
+            if deprecation is None or not deprecation.is_over():
+                offered.append(release)
+        return offered
 
     def load(self, name: str, release: str | None = None) -> dict[str, Any]:
         """Return a copy of a release's ClusterTrainingRuntime document.
@@ -184,7 +197,9 @@ class RuntimeCatalog:
         """Return the entry of a runtime in `about.yaml`, such as its `purpose`; {} if not found."""
         self.releases(name)
         found = self._about.get(name)
-        return dict(found) if isinstance(found, dict) else {}
+        if not isinstance(found, dict):
+            return {}
+        return dict(found)
 
     def deprecation(self, name: str, release: str) -> Deprecation | None:
         """Return the deprecation of a release; None if it is not deprecated.
@@ -203,9 +218,12 @@ class RuntimeCatalog:
         if found is None:
             return None
         where = f"{self.source}/{ABOUT}: {name}.deprecated.{release}"
-        on, successor = (found.get("date", ""), found.get("successor", "")) if isinstance(found, dict) else (None, None)
+        malformed = Problem(where, "must be {date: DATE, successor: RELEASE}")
+        if not isinstance(found, dict):
+            raise Invalid(malformed)
+        on, successor = found.get("date", ""), found.get("successor", "")
         if not isinstance(on, str) or not isinstance(successor, str):
-            raise Invalid(Problem(where, "must be {date: DATE, successor: RELEASE}"))
+            raise Invalid(malformed)
         try:
             date.fromisoformat(on or "2000-01-01")
         except ValueError:
@@ -261,7 +279,10 @@ class RuntimeCatalog:
         for name, release in self._all():
             locked = _file(name, release) in self.lock
             try:
-                self.load(name, release) if locked else self.load_unlocked(name, release)
+                if locked:
+                    self.load(name, release)
+                else:
+                    self.load_unlocked(name, release)
                 self.deprecation(name, release)
             except Invalid as error:
                 found += error.problems
@@ -272,7 +293,9 @@ class RuntimeCatalog:
         for name, entry in self._about.items():
             where = f"{self.source}/{ABOUT}: {name}"
             about = entry or {}
-            deprecated = about.get("deprecated") or {} if isinstance(about, dict) else None
+            deprecated = None
+            if isinstance(about, dict):
+                deprecated = about.get("deprecated") or {}
             if name not in self._found:
                 yield self._unknown("runtime", str(name), self.names()).below(where)
             elif not isinstance(deprecated, dict):
@@ -292,7 +315,8 @@ class RuntimeCatalog:
     def _all(self) -> Iterator[tuple[str, str]]:
         """Yield name and release of all releases."""
         for name in self.names():
-            yield from ((name, release) for release in self.releases(name))
+            for release in self.releases(name):
+                yield name, release
 
     @cached_property
     def _found(self) -> dict[str, list[str]]:
@@ -320,7 +344,9 @@ class RuntimeCatalog:
             raise Invalid(Problem(where, f"not valid YAML: {error}")) from None
         if len(values) > 1 or not all(isinstance(value, (dict, type(None))) for value in values):
             raise Invalid(Problem(where, "must be one mapping, by names of runtimes"))
-        return values[0] or {} if values else {}
+        if not values:
+            return {}
+        return values[0] or {}
 
     def _locked(self, name: str, release: str) -> dict[str, Any]:
         file = _file(name, release)
@@ -361,7 +387,9 @@ class RuntimeCatalog:
             raise Invalid(Problem(f"{self.source}/{file}", "is not UTF-8")) from None
 
     def _unknown(self, what: str, given: str, known: Sequence[str]) -> Problem:
-        of = "the catalogue" if self is BUILT_IN else f"the catalogue {self.source}"
+        of = f"the catalogue {self.source}"
+        if self is BUILT_IN:
+            of = "the catalogue"
         return unknown_name(f"{what} of {of}", given, known)
 
 
@@ -373,7 +401,9 @@ def unknown_name(what: str, given: str, known: Sequence[str]) -> Problem:
         given: The name that was given.
         known: The names that exist; may be empty.
     """
-    available = f"available: {', '.join(known)}" if known else "none is available"
+    available = "none is available"
+    if known:
+        available = f"available: {', '.join(known)}"
     return Problem("", f"{str(given)!r} is not a {what}", f"{_suggestion(str(given), known)}{available}")
 
 
@@ -381,14 +411,17 @@ def invalid_name(name: str) -> Problem:
     """Return the problem that a name is not valid for a runtime, with a valid one."""
     why = f"{name!r} is not a valid runtime name (expected lower-case letters, digits, '-' and '.', with a letter or a digit at"
     better = re.sub(r"[^-.a-z0-9]+", "-", name.lower()).strip("-.")[:63].rstrip("-.")
-    return Problem(
-        "", f"{why} both ends, at most 63 characters (RFC 1123))", f"write {better}" if better else "such as torch-team"
-    )
+    hint = "such as torch-team"
+    if better:
+        hint = f"write {better}"
+    return Problem("", f"{why} both ends, at most 63 characters (RFC 1123))", hint)
 
 
 def _suggestion(given: str, known: Sequence[str]) -> str:
     near = difflib.get_close_matches(given, known, n=3, cutoff=0.55)
-    return f"did you mean {' or '.join(near)}? " if near else ""
+    if not near:
+        return ""
+    return f"did you mean {' or '.join(near)}? "
 
 
 def _file(name: str, release: str) -> str:
@@ -400,7 +433,8 @@ def _checked(where: str, data: bytes, name: str, release: str) -> dict[str, Any]
     found = [document.content for document in parse(data, where)]
     if len(found) != 1 or found[0]["kind"] != "ClusterTrainingRuntime":
         raise Invalid(Problem(where, "must hold one ClusterTrainingRuntime, and nothing else"))
-    if hidden := [*control_character_problems(found[0])]:
+    hidden = [*control_character_problems(found[0])]
+    if hidden:
         raise Invalid(*(replace(p, where=f"{where}: {p.where}") for p in hidden))
     metadata = section(found[0], "metadata")
     if metadata.get("name") != name:
@@ -414,7 +448,9 @@ def _checked(where: str, data: bytes, name: str, release: str) -> dict[str, Any]
 
 def _shown(location: str) -> str:
     """Return a location without the credentials of a URL, which belongs into `from_git`."""
-    return hide_credentials(location) if "://" in location else location
+    if "://" not in location:
+        return location
+    return hide_credentials(location)
 
 
 def _package(name: str) -> Path:

@@ -122,12 +122,17 @@ def _folder(url: str, ref: str, wanted: _Wanted) -> Path:
     where = f"{without_user(url)}@{ref}"
     if re.match(r"\.{0,2}/", url):
         url = str(Path(url).absolute())
-    locked = ref if _COMMIT.fullmatch(ref) else _locks(wanted.lock).get(where)
+    if _COMMIT.fullmatch(ref):
+        locked: str | None = ref
+    else:
+        locked = _locks(wanted.lock).get(where)
     with tempfile.TemporaryDirectory(prefix="pulumi-trainer-git-") as temporary:
         repository = Path(temporary) / "repository"
         _git(repository, where, "init", "-q", "--bare", "--template=", str(repository))
-        commit = locked if locked == ref else _current(repository, where, url, ref, locked, wanted.lock)
-        assert commit is not None
+        if locked == ref:
+            commit = ref
+        else:
+            commit = _current(repository, where, url, ref, locked, wanted.lock)
         of_repository = hashlib.sha256(url.encode()).hexdigest()[:16]
         kept = cached(wanted.folder) / of_repository / commit
         with suppress(OSError):
@@ -182,16 +187,18 @@ def _extract(repository: Path, where: str, commit: str, kept: Path, wanted: _Wan
     blobs: list[tuple[str, str, str]] = []
     total = 0
     too_large = Problem(where, f"is too large for a {wanted.what}")
-    listed = _listed_all if wanted is _PROJECT else _listed
+    listed, hint = _listed, ""
+    if wanted is _PROJECT:
+        listed, hint = _listed_all, _OF_A_CLONE
     for name, mode, blob, size in listed(repository, where, commit):
         if mode not in ("100644", "100755") and not (mode == _LINK and wanted is _PROJECT):
-            hint = _OF_A_CLONE if wanted is _PROJECT else ""
             raise Invalid(Problem(f"{where}/{name}", "must be a file, not a link or a submodule", hint))
         total += int(size)
         blobs.append((blob, name, mode))
         if total > MAX_REPOSITORY // 4 or len(blobs) > MAX_FILES:
             raise Invalid(too_large)
-    data = _git(repository, where, "cat-file", "--batch", stdin="".join(f"{blob}\n" for blob, _, _ in blobs).encode())
+    requests = "".join(f"{blob}\n" for blob, _, _ in blobs)
+    data = _git(repository, where, "cat-file", "--batch", stdin=requests.encode())
     files: dict[str, tuple[str, bytes]] = {}
     at = 0
     for _, name, mode in blobs:
@@ -243,9 +250,12 @@ def _listed(repository: Path, where: str, commit: str) -> Iterator[tuple[str, st
     Deeper folders are not listed: with folders that contain the same folder many times, 24 KiB become a listing of 700 MiB.
     """
     root = _git(repository, where, "ls-tree", "-z", "--full-tree", commit)
-    names = [entry.decode(errors="replace").partition("\t") for entry in root.split(b"\0") if entry]
-    trees = [name for about, _, name in names if about.split()[1:2] == ["tree"]]
-    folders = [name for name in trees if _FOLDER.fullmatch(name)]
+    folders = []
+    for entry in filter(None, root.split(b"\0")):
+        about, _, name = entry.decode(errors="replace").partition("\t")
+        is_folder = about.split()[1:2] == ["tree"]
+        if is_folder and _FOLDER.fullmatch(name):
+            folders.append(name)
     if len(folders) > MAX_FOLDERS:
         raise Invalid(Problem(where, f"is too large for a catalogue: it has more than {MAX_FOLDERS} folders"))
     wanted = ("catalogue.lock", "about.yaml", *(f"{folder}/" for folder in folders))
@@ -296,7 +306,9 @@ def _git(repository: Path, where: str, *arguments: str, stdin: bytes = b"") -> b
                     os.killpg(process.pid, 9)
         if why or process.returncode:
             lines = [line for line in errors.decode(errors="replace").splitlines() if line.strip()]
-            message = re.sub(r"://\S*@", "://", lines[0][:300] if lines else "git failed")
+            message = "git failed"
+            if lines:
+                message = re.sub(r"://\S*@", "://", lines[0][:300])
             raise Invalid(Problem(where, why or f"cannot be fetched: {message}"))
         return out
 

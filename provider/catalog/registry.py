@@ -42,7 +42,9 @@ def find_digest(image: Image) -> str:
     Raises:
         TargetFault: The registry cannot be asked, or has no such image.
     """
-    host = "registry-1.docker.io" if image.registry == "docker.io" else image.registry
+    host = image.registry
+    if host == "docker.io":
+        host = "registry-1.docker.io"
     address = f"{_scheme(host)}://{host}/v2/{image.repository}/manifests/{image.tag or 'latest'}"
     headers = {"Accept": _MANIFESTS}
     answer = _get(image, address, headers)
@@ -50,7 +52,9 @@ def find_digest(image: Image) -> str:
         headers["Authorization"] = _authorization(image, answer.headers.get("WWW-Authenticate", ""))
         answer = _get(image, address, headers)
     if answer.status != 200:
-        hint = f"`docker login {image.registry}` if it is private" if answer.status in (401, 403, 404) else ""
+        hint = ""
+        if answer.status in (401, 403, 404):
+            hint = f"`docker login {image.registry}` if it is private"
         raise TargetFault(Problem(image.text, f"{image.registry} answers {answer.status} for its manifest", hint))
     manifest = _body(image, answer)
     if not _is_manifest(manifest):
@@ -74,7 +78,9 @@ def _is_manifest(body: bytes) -> bool:
 def _scheme(host: str) -> str:
     """Return http for this machine, where Docker also asks without TLS."""
     name = host.partition(":")[0]
-    return "http" if name == "localhost" or name.startswith("127.") else "https"
+    if name == "localhost" or name.startswith("127."):
+        return "http"
+    return "https"
 
 
 def _get(image: Image, address: str, headers: dict[str, str]) -> urllib3.BaseHTTPResponse:
@@ -96,7 +102,9 @@ def _connections(address: str) -> urllib3.PoolManager:
     if not proxy or proxy_bypass(target.hostname or ""):
         return urllib3.PoolManager()
     user, _, _ = urlsplit(proxy).netloc.rpartition("@")
-    headers = urllib3.make_headers(proxy_basic_auth=unquote(user)) if user else None
+    headers = None
+    if user:
+        headers = urllib3.make_headers(proxy_basic_auth=unquote(user))
     return urllib3.ProxyManager(proxy, proxy_headers=headers)
 
 
@@ -127,8 +135,13 @@ def _authorization(image: Image, challenge: str) -> str:
         hint = f"`docker login {image.registry}`"
         raise TargetFault(Problem(image.text, f"{image.registry} asks for credentials", hint))
     query = urlencode({"service": asked.get("service", ""), "scope": f"repository:{image.repository}:pull"})
-    headers = {"Authorization": f"Basic {login}"} if login else {}
-    answer = _get(image, f"{realm.geturl()}{'&' if realm.query else '?'}{query}", headers)
+    headers = {}
+    if login:
+        headers["Authorization"] = f"Basic {login}"
+    separator = "?"
+    if realm.query:
+        separator = "&"
+    answer = _get(image, f"{realm.geturl()}{separator}{query}", headers)
     try:
         found: Any = json.loads(_body(image, answer))
         token = found.get("token") or found.get("access_token")
@@ -147,9 +160,9 @@ def _login(registry: str) -> str:
         config = json.loads(Path(folder, "config.json").expanduser().read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return ""
-    names = (
-        ("https://index.docker.io/v1/", "docker.io") if registry == "docker.io" else (registry, f"https://{registry}")
-    )
+    names = (registry, f"https://{registry}")
+    if registry == "docker.io":
+        names = ("https://index.docker.io/v1/", "docker.io")
     for name in names:
         auth = section(config, "auths", name).get("auth")
         if isinstance(auth, str) and re.fullmatch(r"[A-Za-z0-9+/=]+", auth):

@@ -8,7 +8,7 @@ from typing import Any
 from pulumi_trainer.provider.kube.schema.field_errors import NoSuchKey
 from pulumi_trainer.provider.kube.schema.go_json_values import identity
 from pulumi_trainer.provider.kube.schema.schema import Predicates
-from pulumi_trainer.provider.kube.values.accessors import equal_as_go, listed
+from pulumi_trainer.provider.kube.values.accessors import equal_as_go, listed, mappings
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.kueue.objects import NODE_LABEL_OF_HOSTS
 
@@ -20,9 +20,9 @@ def _limits_need_cohort(spec: Any, _: Any, __: Any) -> bool:
 
 
 def _quotas(spec: Any) -> Iterator[Any]:
-    for group in listed(spec.get("resourceGroups")):
-        for flavor in listed(group.get("flavors")) if isinstance(group, dict) else ():
-            yield from listed(flavor.get("resources")) if isinstance(flavor, dict) else ()
+    for group in mappings(spec.get("resourceGroups")):
+        for flavor in mappings(group.get("flavors")):
+            yield from listed(flavor.get("resources"))
 
 
 def _preference_needs_both(value: Any, _: Any, __: Any) -> bool:
@@ -38,7 +38,7 @@ def _borrowing_needs_reclaim(value: Any, _: Any, __: Any) -> bool:
 
 def _as_many_resources(group: Any, _: Any, __: Any) -> bool:
     covered = group["coveredResources"]
-    flavors = [flavor["resources"] for flavor in listed(group["flavors"]) if isinstance(flavor, dict)]
+    flavors = [flavor["resources"] for flavor in mappings(group["flavors"])]
     return not isinstance(covered, list) or all(len(f) == len(covered) for f in flavors if isinstance(f, list))
 
 
@@ -65,7 +65,11 @@ def _fixed(name: str) -> Callable[[Any, Any, Any], bool]:
 
 
 def _hosts_last(levels: Any, _: Any, __: Any) -> bool:
-    labels = [level.get("nodeLabel") if isinstance(level, dict) else level for level in levels]
+    labels = []
+    for level in levels:
+        if isinstance(level, dict):
+            level = level.get("nodeLabel")
+        labels.append(level)
     return NODE_LABEL_OF_HOSTS not in labels or _among(labels[-1], NODE_LABEL_OF_HOSTS)
 
 

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any, Literal
 
 from pulumi_trainer.provider.kube.schema.tolerations import Tolerations
-from pulumi_trainer.provider.kube.values.accessors import Document, listed, section, texts
+from pulumi_trainer.provider.kube.values.accessors import Document, listed, only, section, texts
 from pulumi_trainer.provider.kube.values.label_selectors import matches
 from pulumi_trainer.provider.kube.values.unknown import first_unknown
 from pulumi_trainer.provider.kueue.labels import (
@@ -88,25 +88,34 @@ def reason_pods_not_fitting(sets: list[PodSet], cluster_queue: Document, queues:
         queues: Known objects.
     """
     name = section(cluster_queue, "metadata").get("name")
-    node = queues.tree.queues.get(name) if isinstance(name, str) else None
+    if not isinstance(name, str):
+        return None
+    node = queues.tree.queues.get(name)
     if node is None or first_unknown(section(cluster_queue, "spec")) is not None or _has_unknown_cohorts(node, queues):
         return None
     search = _Search(cluster_queue, node, queues)
     groups = _grouped(sets, search)
-    return None if groups is None else search.refusal(groups)
+    if groups is None:
+        return None
+    return search.refusal(groups)
 
 
 def _has_unknown_cohorts(node: Node, queues: Queues) -> bool:
     """Return whether unknown members of its cohorts may lend it something."""
+    if node.parent is None:
+        return False
     whole = queues.has_all("ClusterQueue") and queues.has_all("Cohort")
-    return node.parent is not None and (not whole or bool({n.name for n in node.path} & queues.tree.in_cycles))
+    return not whole or any(n.name in queues.tree.in_cycles for n in node.path)
 
 
 def _grouped(sets: list[PodSet], search: _Search) -> list[_Group] | None:
     groups: dict[str, list[PodSet]] = {}
     for i, each in enumerate(sets):
-        name = each.annotations.get(TOGETHER) if isinstance(each.annotations, Mapping) else None
-        groups.setdefault(f"/{name}" if isinstance(name, str) else str(i), []).append(each)
+        key = str(i)
+        name = each.annotations_or_empty.get(TOGETHER)
+        if isinstance(name, str):
+            key = f"/{name}"
+        groups.setdefault(key, []).append(each)
     found = []
     for members in groups.values():
         total: dict[str, Fraction] = {}
@@ -130,7 +139,7 @@ class _Search:
     def __init__(self, cluster_queue: Document, node: Node, queues: Queues) -> None:
         self.node, self.queues = node, queues
         self.groups = [*map(section, listed(section(cluster_queue, "spec").get("resourceGroups")))]
-        self.counts_pods = any("pods" in texts(g.get("coveredResources")) for g in self.groups)
+        self.counts_pods = any("pods" in _covered(group) for group in self.groups)
         names = set(chain.from_iterable(map(_names, self.groups)))
         flavors = [section(queues.find("ResourceFlavor", name), "spec") for name in names]
         self.topology_only = bool(flavors) and all(flavor.get("topologyName") for flavor in flavors)
@@ -147,10 +156,13 @@ class _Search:
     def _refusal(self, groups: list[_Group]) -> NotFitting | None:
         states: list[Mapping[Slot, Fraction]] = [{}]
         for group in groups:
-            if (unplaced := self._unplaced(group)) is not None:
+            unplaced = self._unplaced(group)
+            if unplaced is not None:
                 words = f"failed to assign flavors to pod set {unplaced.name}: no TAS flavor assigned"
                 return NotFitting("flavor", unplaced, words)
-            tries = list(chain.from_iterable(self._tries(group, taken) for taken in states))
+            tries: list[_Try] = []
+            for taken in states:
+                tries += self._tries(group, taken)
             states = [each.slots for each in tries if each.cause is None]
             if not states:
                 first, pods = tries[0], group.members[0]
@@ -168,7 +180,8 @@ class _Search:
             found: list[Mapping[Slot, Fraction]] = []
             reasons, mismatched = list[str](), True
             for flavor in _names(resources.group):
-                if why := self._mismatch(flavor, group, resources.group):
+                why = self._mismatch(flavor, group, resources.group)
+                if why:
                     reasons.append(why)
                     continue
                 mismatched = False
@@ -181,13 +194,16 @@ class _Search:
                     if not short:
                         found.append(slots)
             if not found:
-                return [_Try(taken, "flavor" if mismatched else "capacity", tuple(reasons))]
+                cause: Cause = "capacity"
+                if mismatched:
+                    cause = "flavor"
+                return [_Try(taken, cause, tuple(reasons))]
             open_ = found
         return [*map(_Try, open_)]
 
     def _unplaced(self, group: _Group) -> PodSet | None:
         """Return pods that need a topology domain, if their group requests no resource for which it would get a flavor."""
-        if any(group.requests.keys() & set(texts(g.get("coveredResources"))) for g in self.groups):
+        if any(group.requests.keys() & set(_covered(each)) for each in self.groups):
             return None
         for pods in group.members:
             if pods.count and (self.topology_only or _requests_topology(pods)):
@@ -198,13 +214,20 @@ class _Search:
         """Yield what a group of pod sets requests of each resource group, or a resource that no group covers."""
         wanted: dict[int, dict[str, Fraction]] = {}
         for resource, amount in sorted(group.requests.items()):
-            at = next((i for i, g in enumerate(self.groups) if resource in texts(g.get("coveredResources"))), None)
+            at = self._group_covering(resource)
             if at is not None:
                 wanted.setdefault(at, {})[resource] = amount
             elif amount:
                 yield resource
         for at, requests in wanted.items():
             yield _Wanted(self.groups[at], requests)
+
+    def _group_covering(self, resource: str) -> int | None:
+        """Return the index of the resource group that covers a resource; None if not found."""
+        for at, group in enumerate(self.groups):
+            if resource in _covered(group):
+                return at
+        return None
 
     def _fill(
         self, flavor: str, requests: Mapping[str, Fraction], taken: Mapping[Slot, Fraction]
@@ -234,12 +257,12 @@ class _Search:
         if first_unknown(flavor) is not None:
             return ""
         for pods in group.members:
-            if why := self._off_topology(name, flavor, pods, resources) or _off_node(name, flavor, pods):
+            why = self._off_topology(name, flavor, pods, resources) or _off_node(name, flavor, pods)
+            if why:
                 return why
         return ""
 
     def _off_topology(self, name: str, flavor: Document, pods: PodSet, resources: Document) -> str:
-        annotations = pods.annotations if isinstance(pods.annotations, Mapping) else {}
         levels = self.queues.levels(flavor)
         if not _requests_topology(pods):
             only = bool(levels is None or levels) and not self.topology_only
@@ -249,26 +272,31 @@ class _Search:
         if levels is None:
             return ""
         if not levels:
-            overlap = set(pods.requests() or {}) & set(texts(resources.get("coveredResources")))
+            overlap = set(pods.requests() or {}) & set(_covered(resources))
             if not overlap:
                 return ""
             return f'Flavor "{name}" does not support TopologyAwareScheduling'
-        wanted = [annotations[key] for key in (REQUIRED, PREFERRED, SLICE_LEVEL) if key in annotations]
-        missing = [level for level in wanted if level not in levels]
-        if not missing:
-            return ""
-        return f'Flavor "{name}" does not contain the requested level'
+        annotations = pods.annotations_or_empty
+        for key in (REQUIRED, PREFERRED, SLICE_LEVEL):
+            if key in annotations and annotations[key] not in levels:
+                return f'Flavor "{name}" does not contain the requested level'
+        return ""
 
 
 def _requests_topology(pods: PodSet) -> bool:
     """Return whether pods request a place in a topology."""
-    return isinstance(pods.annotations, Mapping) and any(key in pods.annotations for key in _TOPOLOGY_REQUESTS)
+    annotations = pods.annotations_or_empty
+    return any(key in annotations for key in _TOPOLOGY_REQUESTS)
 
 
 @dataclass(frozen=True)
 class _Wanted:
     group: Document
     requests: Mapping[str, Fraction]
+
+
+def _covered(group: Document) -> list[str]:
+    return texts(group.get("coveredResources"))
 
 
 def _names(group: Document) -> list[str]:
@@ -285,7 +313,7 @@ def _off_node(name: str, flavor: Document, pods: PodSet) -> str:
             shown = " ".join(str(taint.get(k, "")) for k in ("key", "value", "effect"))
             return f"untolerated taint {{{shown} <nil>}} in flavor {name}"
     labels = section(spec, "nodeLabels")
-    selector = {k: v for k, v in section(pod, "nodeSelector").items() if k in labels}
+    selector = only(section(pod, "nodeSelector"), labels)
     if any(labels[k] != v for k, v in selector.items()) or not _affinity_matches(pod, labels):
         return f"flavor {name} doesn't match node affinity"
     return ""

@@ -15,7 +15,7 @@ from typing import Any
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.schema.field_errors import DUPLICATE, FORBIDDEN, INVALID
 from pulumi_trainer.provider.kube.schema.field_errors import REQUIRED as MISSING
-from pulumi_trainer.provider.kube.values.accessors import Document, section
+from pulumi_trainer.provider.kube.values.accessors import Document, only, section
 from pulumi_trainer.provider.kube.values.names import dns_1123_subdomain, qualified_name
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.kueue.labels import (
@@ -64,7 +64,8 @@ def _unreadable(pods: PodSet) -> Iterator[Problem]:
     value = notes.get(UNCONSTRAINED)
     if REQUIRED not in notes and PREFERRED not in notes and isinstance(value, str) and value not in _BOOLEANS:
         yield Problem(f"{at}[{UNCONSTRAINED}]", f'strconv.ParseBool: parsing "{value}": invalid syntax', type=INVALID)
-    if isinstance(text := notes.get(SLICES), str):
+    text, size = notes.get(SLICES), notes.get(SLICE_SIZE)
+    if isinstance(text, str):
         layers = _parse_layers(text)
         if layers is None:
             why = "failed to parse multi-layer topology constraints annotation: it is not a JSON array of objects"
@@ -72,7 +73,7 @@ def _unreadable(pods: PodSet) -> Iterator[Problem]:
         elif not 0 < len(layers) <= _LAYERS:
             why = f"topology constraints must contain between 1 and {_LAYERS} entries: got {len(layers)}"
             yield Problem(f"{at}[{SLICES}]", why, type=INVALID)
-    elif SLICE_LEVEL in notes and isinstance(size := notes.get(SLICE_SIZE), str):
+    elif SLICE_LEVEL in notes and isinstance(size, str):
         number = _integer(size, 32)
         if isinstance(number, str):
             yield Problem(f"{at}[{SLICE_SIZE}]", f'strconv.ParseInt: parsing "{size}": {number}', type=INVALID)
@@ -82,8 +83,10 @@ def _integer(text: str, bits: int) -> int | str:
     """Return a number as Go's strconv parses it, or its error. Python would parse no more than 4,300 digits."""
     if not re.fullmatch(r"[+-]?[0-9]+", text):
         return "invalid syntax"
-    digits, sign = text.lstrip("+-").lstrip("0"), -1 if text[0] == "-" else 1
-    number = sign * int(digits[:20] or 0)
+    digits = text.lstrip("+-").lstrip("0")
+    number = int(digits[:20] or 0)
+    if text[0] == "-":
+        number = -number
     if -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
         return number
     return "value out of range"
@@ -101,8 +104,10 @@ def _parse_layers(text: str) -> list[Document] | None:
 
 def _labels(labels: Mapping[str, Any]) -> Iterator[Problem]:
     queue, limit = labels.get(QUEUE), labels.get(MAX_EXECUTION)
-    if isinstance(queue, str) and (wrong := dns_1123_subdomain(queue)):
-        yield Problem(f"metadata.labels[{QUEUE}]", ",".join(wrong), type=INVALID)
+    if isinstance(queue, str):
+        wrong = dns_1123_subdomain(queue)
+        if wrong:
+            yield Problem(f"metadata.labels[{QUEUE}]", ",".join(wrong), type=INVALID)
     if isinstance(limit, str):
         at = f"metadata.labels[{MAX_EXECUTION}]"
         number = _integer(limit, 64)
@@ -122,11 +127,14 @@ def _request(pods: PodSet) -> Iterator[Problem]:
         all_of = ", ".join(f'"{key}"' for key in (REQUIRED, PREFERRED, UNCONSTRAINED))
         yield Problem(at, f"must not contain more than one topology annotation: [{all_of}]", type=INVALID)
     for key in (REQUIRED, PREFERRED, SLICE_LEVEL):
-        if isinstance(value := notes.get(key), str):
-            yield from (Problem(f"{at}[{key}]", why, type=INVALID) for why in qualified_name(value))
+        value = notes.get(key)
+        if isinstance(value, str):
+            for why in qualified_name(value):
+                yield Problem(f"{at}[{key}]", why, type=INVALID)
     yield from _group(notes, at)
     yield from _slices(pods, notes, at)
-    if isinstance(text := notes.get(SLICES), str):
+    text = notes.get(SLICES)
+    if isinstance(text, str):
         yield from _layers(pods, text, notes, f"{at}[{SLICES}]")
 
 
@@ -168,7 +176,8 @@ def _layers(pods: PodSet, text: str, notes: Mapping[str, Any], at: str) -> Itera
     sizes = [*map(_size, layers)]
     for i, (layer, size) in enumerate(zip(layers, sizes, strict=True)):
         level = str(layer.get("topology", ""))
-        yield from (Problem(f"{at}[{i}].topology", why, type=INVALID) for why in qualified_name(level))
+        for why in qualified_name(level):
+            yield Problem(f"{at}[{i}].topology", why, type=INVALID)
         if size < 1:
             yield Problem(f"{at}[{i}].size", "must be greater than or equal to 1", type=INVALID)
         if level in first:
@@ -183,7 +192,9 @@ def _layers(pods: PodSet, text: str, notes: Mapping[str, Any], at: str) -> Itera
 
 def _size(layer: Document) -> int:
     size = layer.get("size", 0)
-    return size if isinstance(size, int) else 0
+    if not isinstance(size, int):
+        return 0
+    return size
 
 
 def _groups(sets: list[PodSet]) -> Iterator[Problem]:
@@ -200,7 +211,8 @@ def _groups(sets: list[PodSet]) -> Iterator[Problem]:
         places = [f"{each.at}.metadata.annotations" for each in members]
         if len(members) != 2:
             why = f"can only define groups of exactly 2 pod sets, got: {len(members)} pod set(s)"
-            yield from (Problem(f"{at}[{TOGETHER}]", why, type=INVALID) for at in places)
+            for at in places:
+                yield Problem(f"{at}[{TOGETHER}]", why, type=INVALID)
             continue
         counts = [each.count for each in members]
         if None not in counts and 1 not in counts:
@@ -208,7 +220,8 @@ def _groups(sets: list[PodSet]) -> Iterator[Problem]:
                 "can only define groups where at least one pod set has only 1 replica, got:"
                 f" {counts[0]} replica(s) and {counts[1]} replica(s) in the group"
             )
-            yield from (Problem(f"{at}[{TOGETHER}]", why, type=INVALID) for at in places)
+            for at in places:
+                yield Problem(f"{at}[{TOGETHER}]", why, type=INVALID)
         levels = [*map(_wanted_levels, members)]
         if levels[0] != levels[1]:
             for at, other in zip(places, reversed(places), strict=True):
@@ -217,8 +230,7 @@ def _groups(sets: list[PodSet]) -> Iterator[Problem]:
 
 
 def _wanted_levels(pods: PodSet) -> Document:
-    annotations = pods.annotations if isinstance(pods.annotations, Mapping) else {}
-    return {key: annotations[key] for key in (REQUIRED, PREFERRED) if key in annotations}
+    return only(pods.annotations_or_empty, (REQUIRED, PREFERRED))
 
 
 def unmanaged_problems(answer: Mapping[str, Any]) -> list[Problem]:

@@ -29,14 +29,20 @@ def refusals(document: Mapping[str, Any]) -> list[Problem]:
     while True:
         verdict = review(dict(document))
         errors = [p for p in verdict.errors if p.where != NOWHERE] or list(verdict.errors)
-        found += unknown_fields(kinds()[document["kind"]].schema, verdict.unknown) if not found else ()
+        if not found:
+            found += unknown_fields(kinds()[document["kind"]].schema, verdict.unknown)
         new = [p for p in errors if p not in found]
         found += new
         wrong = [p.where for p in new if p.where != NOWHERE]
         if verdict.stage in (None, "validating-webhook") or not wrong:
             break
         document = functools.reduce(_without, wrong, document)
-    return [replace(p, where="") if p.where == NOWHERE else p for p in found]
+    reported = []
+    for problem in found:
+        if problem.where == NOWHERE:
+            problem = replace(problem, where="")
+        reported.append(problem)
+    return reported
 
 
 def _without(value: Any, where: str) -> Any:
@@ -48,7 +54,8 @@ def _without(value: Any, where: str) -> Any:
     if isinstance(value, dict):
         return {**value, name: _without(value.get(name), rest)}
     if isinstance(value, list) and name.isdecimal() and int(name) < len(value):
-        return [_without(each, rest) if i == int(name) else each for i, each in enumerate(value)]
+        at = int(name)
+        return [*value[:at], _without(value[at], rest), *value[at + 1 :]]
     return Unknown(where)
 
 
@@ -67,15 +74,21 @@ def immutable_changes(document: Mapping[str, Any], live: Mapping[str, Any]) -> I
     """
     kind, was = document["kind"], section(live, "spec")
     names = [name for name in FROZEN.get(kind, ()) if name in was or name in section(document, "spec")]
-    stored = (review(dict(document)).stored or document) if names else document
+    stored = document
+    if names:
+        stored = review(dict(document)).stored or document
     for name in names:
         now = section(stored, "spec").get(name)
         if (kind == "ResourceFlavor" and "topologyName" not in was) or equal_as_go(now, was.get(name)):
             continue
         if kind == "ClusterQueue" and name not in was and not str(live.get("apiVersion")).endswith(NEWEST):
             continue  # a version that does not have it
-        why = "is immutable while the flavor has a topology" if kind == "ResourceFlavor" else "is immutable"
-        value = f"is {_shown(was[name])}" if name in was else "is not set"
+        why = "is immutable"
+        if kind == "ResourceFlavor":
+            why = "is immutable while the flavor has a topology"
+        value = "is not set"
+        if name in was:
+            value = f"is {_shown(was[name])}"
         hint = _RENAME_KIND.get(kind, _RENAME).format(kind=kind)
         yield Problem(f"spec.{name}", f"{why}, and {value} in the cluster", hint)
 
@@ -101,7 +114,9 @@ def _shown(value: Any) -> str:
     """Return a value for a message; levels of a topology as their labels."""
     if isinstance(value, list) and all(isinstance(each, dict) and [*each] == ["nodeLabel"] for each in value):
         return ", ".join(str(each["nodeLabel"]) for each in value)
-    return json.dumps(value) if isinstance(value, (dict, list)) else str(value)
+    if isinstance(value, (dict, list)):
+        return json.dumps(value)
+    return str(value)
 
 
 def conflicts(documents: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Problem]]:
@@ -130,8 +145,10 @@ def _cycles(parents: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
     reported: set[str] = set()
     for start in sorted(parents):
         path = [start]
-        while (parent := parents.get(path[-1])) is not None and parent not in path:
+        parent = parents.get(start)
+        while parent is not None and parent not in path:
             path.append(parent)
+            parent = parents.get(parent)
         if parent is not None:
             cycle = path[path.index(parent) :]
             first = cycle.index(min(cycle))

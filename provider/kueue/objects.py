@@ -106,10 +106,12 @@ def with_canonical_quantities(value: Any, where: str = "", name: str = "") -> An
         except ValueError as error:
             raise Invalid(Problem(where, str(error))) from None
     if isinstance(value, dict):
-        return {
-            k: v if k in _WITHOUT_QUANTITIES else with_canonical_quantities(v, f"{where}.{k}", k)
-            for k, v in value.items()
-        }
+        fields = {}
+        for field, part in value.items():
+            if field not in _WITHOUT_QUANTITIES:
+                part = with_canonical_quantities(part, f"{where}.{field}", field)
+            fields[field] = part
+        return fields
     if not isinstance(value, list):
         return value
     return [with_canonical_quantities(v, f"{where}[{i}]") for i, v in enumerate(value)]
@@ -127,8 +129,10 @@ def unserved_version(document: Mapping[str, Any]) -> Iterator[Problem]:
     group, _, version = str(document.get("apiVersion")).rpartition("/")
     if group == GROUP and version in VERSIONS and version != NEWEST and document.get("kind") in KINDS:
         spec = section(document, "spec")
-        renamed = [f"{name} is {successor}" for name, successor in _RENAMED.items() if name in spec]
-        hint = f"write {GROUP}/{NEWEST}, which Kueue serves since 0.15" + "".join(f"; {each} there" for each in renamed)
+        hint = f"write {GROUP}/{NEWEST}, which Kueue serves since 0.15"
+        for name, successor in _RENAMED.items():
+            if name in spec:
+                hint += f"; {name} is {successor} there"
         yield Problem("apiVersion", f"Kueue 0.20 and newer do not serve {group}/{version}", hint)
 
 
@@ -146,7 +150,10 @@ def served_version(kind: str, served: Mapping[str, Iterable[str]]) -> str | None
         kind: A key of `KINDS`, for example `ClusterQueue`.
         served: Version -> the plurals of the kinds that the cluster serves in it, for example `clusterqueues`.
     """
-    return next((v for v in VERSIONS if KINDS[kind] in served.get(v, ())), None)
+    for version in VERSIONS:
+        if KINDS[kind] in served.get(version, ()):
+            return version
+    return None
 
 
 def at_version(document: Document, version: str) -> tuple[Document, list[Problem]]:
@@ -158,13 +165,16 @@ def at_version(document: Document, version: str) -> tuple[Document, list[Problem
     """
     if version == NEWEST:
         return document, []
-    spec, problems = dict(section(document, "spec")), list[Problem]()
-    if convert := _OLDER.get(document["kind"]):
-        convert(spec, problems, version)
-    problems = [Problem(p.where, f"has no equivalent in {GROUP}/{version}, the newest version that the cluster serves", _NEWER)
-                for p in problems]  # fmt: skip
+    spec, missing = dict(section(document, "spec")), list[Problem]()
+    convert = _OLDER.get(document["kind"])
+    if convert:
+        convert(spec, missing, version)
+    why = f"has no equivalent in {GROUP}/{version}, the newest version that the cluster serves"
+    problems = [Problem(p.where, why, _NEWER) for p in missing]
     converted = {**document, "apiVersion": f"{GROUP}/{version}"}
-    return ({**converted, "spec": spec} if "spec" in document else converted), problems
+    if "spec" in document:
+        converted["spec"] = spec
+    return converted, problems
 
 
 _NEWER = "upgrade Kueue there, or leave it out"
@@ -175,10 +185,11 @@ def _cluster_queue(spec: Document, problems: list[Problem], _: str) -> None:
         spec["cohort"] = spec.pop("cohortName")
     fungibility = section(spec, "flavorFungibility")
     if fungibility:
-        words = {"whenCanBorrow": "Borrow", "whenCanPreempt": "Preempt"}
-        spec["flavorFungibility"] = {
-            k: words[k] if k in words and v == "MayStopSearch" else v for k, v in fungibility.items()
-        }
+        converted = dict(fungibility)
+        for field, word in (("whenCanBorrow", "Borrow"), ("whenCanPreempt", "Preempt")):
+            if fungibility.get(field) == "MayStopSearch":
+                converted[field] = word
+        spec["flavorFungibility"] = converted
     _report_missing(spec, "concurrentAdmissionPolicy", problems)
 
 
@@ -190,7 +201,8 @@ def _cohort(spec: Document, _: list[Problem], version: str) -> None:
 def _cluster(spec: Document, problems: list[Problem], _: str) -> None:
     source = dict(section(spec.pop("clusterSource", None)))
     _report_missing(source, "clusterProfileRef", problems, "spec.clusterSource.")
-    if kubeconfig := section(source, "kubeConfig"):
+    kubeconfig = section(source, "kubeConfig")
+    if kubeconfig:
         spec["kubeConfig"] = {"locationType": "Secret", **kubeconfig}
 
 
@@ -230,10 +242,9 @@ def quota_rows(queues: Sequence[Mapping[str, Any]], teams: Sequence[str], resour
     found = []
     for team, queue, each in zip(teams, queues, quotas, strict=True):
         for flavor, quota in each.items():
-            limits = {k: quota[f"{k}Limit"] for k in ("borrowing", "lending") if f"{k}Limit" in quota}
             found.append({
                 "team": team, "cluster_queue": queue["metadata"]["name"], "flavor": flavor, "resource": resource,
-                "own": quota.get("nominalQuota"), "borrows": limits.get("borrowing"), "lends": limits.get("lending"),
+                "own": quota.get("nominalQuota"), "borrows": quota.get("borrowingLimit"), "lends": quota.get("lendingLimit"),
                 "of": int(lent[flavor] - _lendable(quota) + _amount(quota.get("nominalQuota"))),
             })  # fmt: skip
             if not section(queue, "spec").get("cohortName"):
@@ -245,9 +256,15 @@ def quota_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the rows as lines of columns; Pulumi would show one text with `\\n` in it."""
     heads = ("team", "flavor", "own", "borrows", "lends", "of")
     words = {None: "all"}
-    lines = [heads, *(tuple(str(words.get(row[h], row[h])) for h in heads) for row in rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(heads))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    lines: list[tuple[str, ...]] = [heads]
+    for row in rows:
+        lines.append(tuple(str(words.get(row[head], row[head])) for head in heads))
+    widths = [len(max(column, key=len)) for column in zip(*lines, strict=True)]
+    table = []
+    for line in lines:
+        cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
+        table.append("  ".join(cells).rstrip())
+    return table
 
 
 def _quotas(queue: Mapping[str, Any], resource: str) -> dict[str, Mapping[str, Any]]:
@@ -264,7 +281,9 @@ def _quotas(queue: Mapping[str, Any], resource: str) -> dict[str, Mapping[str, A
 def _lendable(quota: Mapping[str, Any]) -> Fraction:
     """Return what others may borrow of a quota."""
     nominal = _amount(quota.get("nominalQuota"))
-    return min(nominal, _amount(quota["lendingLimit"])) if quota.get("lendingLimit") is not None else nominal
+    if quota.get("lendingLimit") is None:
+        return nominal
+    return min(nominal, _amount(quota["lendingLimit"]))
 
 
 def _amount(value: Any) -> Fraction:

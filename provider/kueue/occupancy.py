@@ -66,8 +66,11 @@ class Share:
         amounts = {
             "nominal": self.nominal, "used": self.used, "borrowed": self.borrowed, "most": self.most, "lends": self.lends,
         }  # fmt: skip
-        printed = {name: amount_text(self.resource, value) for name, value in amounts.items() if value is not None}
-        return {"flavor": self.flavor, "resource": self.resource, **printed}
+        printed = {"flavor": self.flavor, "resource": self.resource}
+        for name, value in amounts.items():
+            if value is not None:
+                printed[name] = amount_text(self.resource, value)
+        return printed
 
 
 @dataclass(frozen=True)
@@ -135,12 +138,13 @@ class Queue:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the queue as JSON."""
-        place = (
-            {"namespace": self.namespace, "clusterQueue": self.behind} if self.namespace else {"cohort": self.behind}
-        )
+        if self.namespace:
+            place = {"namespace": self.namespace, "clusterQueue": self.behind}
+        else:
+            place = {"cohort": self.behind}
         return {
             "name": self.name, **place, "active": not self.inactive, "message": self.inactive, "admitted": self.admitted,
-            "pending": self.pending, "resources": [share.to_dict() for share in self.shares],
+            "pending": self.pending, "resources": _to_dicts(self.shares),
         }  # fmt: skip
 
 
@@ -160,7 +164,7 @@ class Cohort:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the cohort as JSON."""
-        return {"name": self.name, "parent": self.parent, "resources": [share.to_dict() for share in self.shares]}
+        return {"name": self.name, "parent": self.parent, "resources": _to_dicts(self.shares)}
 
 
 @dataclass(frozen=True)
@@ -184,21 +188,27 @@ class Occupancy:
     def cohorts_above(self, queue: Queue) -> list[str]:
         """Return the names of the cohorts of a ClusterQueue, from its own to the root."""
         parents = {cohort.name: cohort.parent for cohort in self.cohorts}
-        names = [queue.behind] if queue.behind else []
-        for name in names:
-            if parent := parents.get(name):
-                names.append(parent)
+        names: list[str] = []
+        name = queue.behind
+        while name:
+            names.append(name)
+            name = parents.get(name, "")
         return names
 
     def to_dict(self) -> dict[str, Any]:
         """Return the queues as JSON."""
         return {
-            "cohorts": [each.to_dict() for each in self.cohorts],
-            "clusterQueues": [each.to_dict() for each in self.cluster_queues],
-            "localQueues": [each.to_dict() for each in self.local_queues],
-            "jobs": [each.to_dict() for each in self.work],
+            "cohorts": _to_dicts(self.cohorts),
+            "clusterQueues": _to_dicts(self.cluster_queues),
+            "localQueues": _to_dicts(self.local_queues),
+            "jobs": _to_dicts(self.work),
             "unseen": list(self.unseen),
         }
+
+
+def _to_dicts(parts: Iterable[Share | Work | Queue | Cohort]) -> list[dict[str, Any]]:
+    """Return parts of the occupancy as JSON."""
+    return [part.to_dict() for part in parts]
 
 
 def occupancy(documents: Iterable[Document], unseen: Iterable[str]) -> Occupancy:
@@ -214,29 +224,47 @@ def occupancy(documents: Iterable[Document], unseen: Iterable[str]) -> Occupancy
     queues = sorted(_of_kind(all_, "ClusterQueue"), key=name_of)
     covered = {name_of(d): _slots(d) for d in queues}
     usage = _usage_by_queue(queues, holding)
-    known = tree(all_, {name: reserved for name, (_, reserved) in usage.items()})
-    nodes = known.queues
+    reserved_by_queue = {name: reserved for name, (_, reserved) in usage.items()}
+    known = tree(all_, reserved_by_queue)
+
+    cluster_queues = []
+    for document in queues:
+        name = name_of(document)
+        if name in known.queues:
+            reserving, _ = usage[name]
+            cluster_queues.append(_cluster_queue(document, known.queues[name], reserving))
+
     local = {(text(section(d, "metadata").get("namespace")), name_of(d)): d for d in _of_kind(all_, "LocalQueue")}
-    cluster_queues = {key: text(section(d, "spec").get("clusterQueue")) for key, d in local.items()}
-    local_usage = {
-        key: _usage(d, covered.get(cluster_queues[key], ()), [w for w in holding if local_queue_of(w) == key])
-        for key, d in local.items()
-    }
+    cluster_queue_names = {key: text(section(d, "spec").get("clusterQueue")) for key, d in local.items()}
+    local_queues = []
+    for key in sorted(local):
+        slots = covered.get(cluster_queue_names[key], ())
+        workloads_of_queue = [w for w in holding if local_queue_of(w) == key]
+        local_queues.append(_local_queue(key, local[key], _usage(local[key], slots, workloads_of_queue)))
+
     jobs = {text(section(d, "metadata").get("uid")): job_of(d) for d in workloads}
-    work = [_work(d, cluster_queues, jobs) for d in workloads if not true_condition(conditions(d), "Finished")]
+    work = [_work(d, cluster_queue_names, jobs) for d in workloads if not _is_finished(d)]
     return Occupancy(
-        [_cluster_queue(d, nodes[name_of(d)], usage[name_of(d)][0]) for d in queues if name_of(d) in nodes],
-        [_local_queue(key, local[key], local_usage[key]) for key in sorted(local)],
+        cluster_queues,
+        local_queues,
         sorted(work, key=lambda w: (not w.holds, -(w.priority or 0), w.since, w.namespace, w.name)),
         tuple(sorted(set(unseen))),
         [_cohort(node) for _, node in sorted(known.cohorts.items())],
     )
 
 
+def _is_finished(workload: Document) -> bool:
+    return bool(true_condition(conditions(workload), "Finished"))
+
+
 def _holding_quota(workloads: Iterable[Document]) -> list[Document]:
     """Return the unfinished Workloads that have their quota."""
-    found = [w for w in workloads if true_condition(conditions(w), "QuotaReserved")]
-    return [w for w in found if not true_condition(conditions(w), "Finished")]
+    holding = []
+    for workload in workloads:
+        has_quota = true_condition(conditions(workload), "QuotaReserved")
+        if has_quota and not _is_finished(workload):
+            holding.append(workload)
+    return holding
 
 
 def _slots(cluster_queue: Document) -> list[Slot]:
@@ -268,21 +296,28 @@ def _cluster_queue(document: Document, node: Node, reserving: int) -> Queue:
 def _share(node: Node, slot: Slot) -> Share:
     """Return the share of a ClusterQueue."""
     nominal = node.quota(slot).nominal
-    lends = None if node.parent is None else nominal - node.guaranteed(slot)
+    lends = None
+    if node.parent is not None:
+        lends = nominal - node.guaranteed(slot)
     return Share(*slot, node.usage(slot), nominal, node.borrowed(slot), node.potential(slot), lends)
 
 
 def _cohort(cohort: Node) -> Cohort:
     members = cohort.members
     queues = [member for member in members if member.queue]
-    slots = dict.fromkeys(chain.from_iterable((*member.quotas, *member.own) for member in members))
+    slots: dict[Slot, None] = {}
+    for member in members:
+        slots |= dict.fromkeys((*member.quotas, *member.own))
     shares = []
     for slot in slots:
         nominal = sum((member.quota(slot).nominal for member in members), ZERO)
         used = sum((queue.usage(slot) for queue in queues), ZERO)
         borrowed = sum((queue.borrowed(slot) for queue in queues), ZERO)
         shares.append(Share(*slot, used, nominal, borrowed))
-    return Cohort(cohort.name, cohort.parent.name if cohort.parent else "", shares)
+    parent = ""
+    if cohort.parent:
+        parent = cohort.parent.name
+    return Cohort(cohort.name, parent, shares)
 
 
 def _local_queue(key: tuple[str, str], document: Document, usage: tuple[int, Mapping[Slot, Fraction]]) -> Queue:
@@ -332,8 +367,9 @@ def _by_time(
     """
     present, before = dict[Slot, Fraction](), dict[Slot, Fraction]()
     for slot, used in usage:
-        sums = before if covered and slot not in covered else present
-        now = _slot_in_its_place(slot, covered) if sums is before else slot
+        sums, now = present, slot
+        if covered and slot not in covered:
+            sums, now = before, _slot_in_its_place(slot, covered)
         sums[now] = sums.get(now, ZERO) + used
     return present, before
 
@@ -343,7 +379,9 @@ def _slot_in_its_place(slot: Slot, covered: Collection[Slot]) -> Slot:
     flavor, resource = slot
     kind = without_digest(flavor)
     same = [each for each in covered if each[1] == resource and without_digest(each[0]) == kind]
-    return same[0] if len(same) == 1 else slot
+    if len(same) != 1:
+        return slot
+    return same[0]
 
 
 def _larger(one: Mapping[Slot, Fraction], other: Mapping[Slot, Fraction]) -> dict[Slot, Fraction]:
@@ -407,9 +445,14 @@ def _work(workload: Document, cluster_queues: Mapping[tuple[str, str], str], job
     reason, why = "", ""
     if not true_condition(found, "Admitted"):
         uid, _ = preemptor(workload) or ("", "")
-        waiting = why_queued(Waiting(queue, workload, preemptor=jobs.get(uid, "") if uid else ""))
+        preempting_job = ""
+        if uid:
+            preempting_job = jobs.get(uid, "")
+        waiting = why_queued(Waiting(queue, workload, preemptor=preempting_job))
         reason, why = waiting.reason, waiting.why
-    since = quota.get("lastTransitionTime") if quota else metadata.get("creationTimestamp")
+    since = metadata.get("creationTimestamp")
+    if quota:
+        since = quota.get("lastTransitionTime")
     return Work(
         namespace, name, kind, queue, bool(quota), _requests(workload), cluster_queue, _priority(spec.get("priority")),
         priority_class(workload), epoch_seconds(since), reason, why,
@@ -439,4 +482,6 @@ def _add(total: dict[str, Fraction], amounts: Mapping[str, Any]) -> None:
 
 
 def _priority(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value

@@ -44,6 +44,14 @@ class PodSet:
         return section(self.template, "metadata", "annotations")
 
     @property
+    def annotations_or_empty(self) -> Mapping[str, Any]:
+        """The annotations; empty if they are unknown."""
+        annotations = self.annotations
+        if isinstance(annotations, Unknown):
+            return {}
+        return annotations
+
+    @property
     def spec(self) -> Document:
         return section(self.template, "spec")
 
@@ -99,7 +107,9 @@ def workload_pod_sets(workload: Document) -> list[PodSet]:
 def _as_counted(template: Document, ranges: Sequence[Document], known: Queues) -> Document:
     """Return a pod template with what Kueue adds before it counts requests."""
     spec = with_overhead(section(template, "spec"), known)
-    return {**template, "spec": with_defaults(spec, ranges)} if spec else template
+    if not spec:
+        return template
+    return {**template, "spec": with_defaults(spec, ranges)}
 
 
 def with_overhead(pod_spec: Document, known: Queues) -> Document:
@@ -110,4 +120,6 @@ def with_overhead(pod_spec: Document, known: Queues) -> Document:
         known: Known objects, with the RuntimeClasses.
     """
     overhead = section(known.find("RuntimeClass", pod_spec.get("runtimeClassName")), "overhead", "podFixed")
-    return {**pod_spec, "overhead": overhead} if overhead and not pod_spec.get("overhead") else pod_spec
+    if not overhead or pod_spec.get("overhead"):
+        return pod_spec
+    return {**pod_spec, "overhead": overhead}

@@ -42,7 +42,9 @@ class Queues:
         """
         if not isinstance(name, str) or not isinstance(namespace, Hashable):
             return None
-        found = self._by_name.get((kind, namespace if kind in NAMESPACED else "", name))
+        if kind not in NAMESPACED:
+            namespace = ""
+        found = self._by_name.get((kind, namespace, name))
         if found is None and self.below is not None:
             return self.below.find(kind, name, namespace)
         return found
@@ -87,8 +89,12 @@ class Queues:
 
     @cached_property
     def _by_name(self) -> dict[tuple[str, Any, Any], Document]:
-        keys = [(_key(document), document) for document in self.documents]
-        return {key: document for key, document in keys if None not in key}
+        found = {}
+        for document in self.documents:
+            key = _key(document)
+            if None not in key:
+                found[key] = document
+        return found
 
     def levels(self, flavor: Document) -> list[str] | None:
         """Return the node labels of a flavor's topology, the widest first; [] for no topology, None if it is not known."""
@@ -123,7 +129,14 @@ def complete_queues(documents: Iterable[Document]) -> Queues:
 
 
 def _key(document: Document) -> tuple[str, Any, Any]:
+    """Return kind, namespace and name of an object; None in place of what is not valid."""
     metadata, kind = section(document, "metadata"), str(document.get("kind"))
-    namespace = (metadata.get("namespace") or "default") if kind in NAMESPACED else ""
+    namespace: Any = ""
+    if kind in NAMESPACED:
+        namespace = metadata.get("namespace") or "default"
+    if not isinstance(namespace, Hashable):
+        namespace = None
     name = metadata.get("name")
-    return kind, namespace if isinstance(namespace, Hashable) else None, name if isinstance(name, str) else None
+    if not isinstance(name, str):
+        name = None
+    return kind, namespace, name

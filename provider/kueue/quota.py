@@ -81,7 +81,9 @@ class Node:
     def guaranteed(self, slot: Slot) -> Fraction:
         """Return the quota that it never lends."""
         limit = self.quota(slot).lending
-        return ZERO if limit is None else max(ZERO, self.subtree(slot) - limit)
+        if limit is None:
+            return ZERO
+        return max(ZERO, self.subtree(slot) - limit)
 
     def usage(self, slot: Slot) -> Fraction:
         """Return the usage of its workloads."""
@@ -93,7 +95,8 @@ class Node:
         most = root.subtree(slot)
         for node in reversed(below):
             most, limit = node.guaranteed(slot) + most, node.quota(slot).borrowing
-            most = most if limit is None else min(most, node.subtree(slot) + limit)
+            if limit is not None:
+                most = min(most, node.subtree(slot) + limit)
         return most
 
     def borrowed(self, slot: Slot) -> Fraction:
@@ -163,7 +166,8 @@ def tree(documents: Iterable[Document], usage: Mapping[str, Mapping[Slot, Fracti
                 above.append((node, cohort))
         elif document.get("kind") == "Cohort":
             cohorts[name] = Node(name, False, quotas=dict(quotas(spec)))
-            if isinstance(parent := spec.get("parentName"), str) and parent:
+            parent = spec.get("parentName")
+            if isinstance(parent, str) and parent:
                 parents[name] = parent
     for name in {cohort for _, cohort in above} | set(parents.values()):
         cohorts.setdefault(name, Node(name, False))
@@ -207,7 +211,9 @@ def format_amount(resource: str, value: Fraction) -> str:
         return Quantity.parse(f"{math.ceil(value * 1000)}m").text
     whole = math.ceil(value)
     binary = resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-")
-    return Quantity.parse(f"{whole // 1024}Ki" if binary and whole % 1024 == 0 else str(whole)).text
+    if binary and whole % 1024 == 0:
+        return Quantity.parse(f"{whole // 1024}Ki").text
+    return Quantity.parse(str(whole)).text
 
 
 def _cycles(parents: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:

@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import chain
 from typing import Any
 
 from pulumi_trainer.provider.kube.values.accessors import Document, listed, section, texts
@@ -57,7 +56,9 @@ class TooSmall:
     @property
     def hint(self) -> str:
         """What to change in the job."""
-        return HINT if self.level else "request fewer nodes, or less per node"
+        if self.level:
+            return HINT
+        return "request fewer nodes, or less per node"
 
 
 HINT = "request a wider level, fewer nodes, or less per node"
@@ -74,7 +75,8 @@ def find_unfitting_podset(sets: Sequence[PodSet], cluster_queue: Document, queue
     if not queues.has_all("Node") or first_unknown(section(cluster_queue, "spec")) is not None:
         return None
     for pods in sets:
-        if (found := _unfitting(pods, cluster_queue, queues)) is not None:
+        found = _unfitting(pods, cluster_queue, queues)
+        if found is not None:
             return found
     return None
 
@@ -89,8 +91,10 @@ def _unfitting(pods: PodSet, cluster_queue: Document, queues: Queues) -> TooSmal
     for group in map(section, listed(section(cluster_queue, "spec").get("resourceGroups"))):
         if not requests.keys() & {*texts(group.get("coveredResources"))}:
             continue
-        flavors = [queues.find("ResourceFlavor", section(f).get("name")) for f in listed(group.get("flavors"))]
-        results = [_in_flavor(pods, annotations, requests, flavor, queues) for flavor in flavors]
+        results = []
+        for quotas in listed(group.get("flavors")):
+            flavor = queues.find("ResourceFlavor", section(quotas).get("name"))
+            results.append(_in_flavor(pods, annotations, requests, flavor, queues))
         failures = [result for result in results if result is not None]
         if failures and len(failures) == len(results):
             return max(failures, key=lambda failure: failure.most)
@@ -100,12 +104,14 @@ def _unfitting(pods: PodSet, cluster_queue: Document, queues: Queues) -> TooSmal
 def _is_implied(annotations: Mapping[str, Any], cluster_queue: Document, queues: Queues) -> bool:
     """Return whether Kueue places pods that request no topology in the topology of their flavor: it does if all flavors of the
     queue have one."""
-    groups = map(section, listed(section(cluster_queue, "spec").get("resourceGroups")))
-    quotas = chain.from_iterable(listed(group.get("flavors")) for group in groups)
-    flavors = [section(queues.find("ResourceFlavor", section(each).get("name")), "spec") for each in quotas]
-    if annotations.keys() & {SLICE_LEVEL, SLICE_SIZE} or not flavors:
+    specs = []
+    for group in map(section, listed(section(cluster_queue, "spec").get("resourceGroups"))):
+        for quotas in listed(group.get("flavors")):
+            flavor = queues.find("ResourceFlavor", section(quotas).get("name"))
+            specs.append(section(flavor, "spec"))
+    if annotations.keys() & {SLICE_LEVEL, SLICE_SIZE} or not specs:
         return False
-    return all(flavor.get("topologyName") for flavor in flavors)
+    return all(spec.get("topologyName") for spec in specs)
 
 
 def _in_flavor(
@@ -130,12 +136,18 @@ def _in_flavor(
     if slice_level:
         slices = _sum_to_level(room, levels.index(slice_level))
         room = {domain: n // int(size) * int(size) for domain, n in slices.items()}
-    by_domain: dict[Domain, int] = _sum_to_level(room, levels.index(level)) if level else {(): sum(room.values())}
+    if level:
+        by_domain = _sum_to_level(room, levels.index(level))
+    else:
+        by_domain = {(): sum(room.values())}
     best = max(by_domain, key=lambda domain: by_domain[domain])
     if by_domain[best] >= (pods.count or 0):
         return None
     name = str(section(flavor, "metadata").get("name"))
-    return TooSmall(pods, name, level, best[-1] if best else "", by_domain[best], len(nodes))
+    largest = ""
+    if best:
+        largest = best[-1]
+    return TooSmall(pods, name, level, largest, by_domain[best], len(nodes))
 
 
 def _capacity(nodes: Sequence[Document], levels: Sequence[str]) -> dict[Domain, dict[str, Fraction]]:
@@ -171,4 +183,6 @@ def _pod_requests(pods: PodSet) -> dict[str, Fraction] | None:
     if total is None or not pods.count:
         return None
     requests = {resource: request / pods.count for resource, request in total.items()}
-    return requests if any(request > 0 for request in requests.values()) else None
+    if not any(request > 0 for request in requests.values()):
+        return None
+    return requests

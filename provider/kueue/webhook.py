@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
-from itertools import chain
 from typing import Any
 
 from pulumi_trainer.provider.kube.errors import Problem
@@ -46,7 +45,10 @@ def validate(stored: Document, old: Document | None) -> Iterator[Problem]:
     spec = section(stored, "spec")
     match stored["kind"]:
         case "ClusterQueue":
-            yield from _cluster_queue(spec, None if old is None else section(old, "spec"))
+            old_spec = None
+            if old is not None:
+                old_spec = section(old, "spec")
+            yield from _cluster_queue(spec, old_spec)
         case "Cohort":
             yield from _fair_sharing(spec)
             yield from _groups(spec, parent="parentName" in spec and spec["parentName"] != "", cohort=True)
@@ -75,8 +77,9 @@ def _cluster_queue(spec: Mapping[str, Any], old: Mapping[str, Any] | None) -> It
 
 
 def _checks(spec: Mapping[str, Any], groups: list[Any]) -> Iterator[Problem]:
-    flavors = chain.from_iterable(listed(group.get("flavors")) for group in groups)
-    names: list[Any] = [section(flavor).get("name") for flavor in flavors]
+    names: list[Any] = []
+    for group in groups:
+        names += [section(flavor).get("name") for flavor in listed(group.get("flavors"))]
     if any(isinstance(name, (Unknown, type(None))) for name in names):
         return
     at = "spec.admissionChecksStrategy.admissionChecks"
@@ -95,13 +98,16 @@ def _groups(spec: Mapping[str, Any], *, parent: bool, cohort: bool) -> Iterator[
         covered = listed(section(group).get("coveredResources"))
         for j, name in enumerate(covered):
             if isinstance(name, str):
-                yield from (Problem(f"{at}.coveredResources[{j}]", why) for why in qualified_name(name))
-                yield from _once(name, resources, f"{at}.coveredResources[{j}]", "one resource group covers a resource")
+                here = f"{at}.coveredResources[{j}]"
+                for why in qualified_name(name):
+                    yield Problem(here, why)
+                yield from _once(name, resources, here, "one resource group covers a resource")
         for j, flavor in enumerate(listed(section(group).get("flavors"))):
             here = f"{at}.flavors[{j}]"
             for k, (quota, name) in enumerate(zip(listed(section(flavor).get("resources")), covered, strict=False)):
                 yield from _quota(section(quota), name, f"{here}.resources[{k}]", parent=parent, cohort=cohort)
-            if isinstance(name := section(flavor).get("name"), str):
+            name = section(flavor).get("name")
+            if isinstance(name, str):
                 yield from _once(name, flavors, f"{here}.name", "one resource group has a flavor")
 
 
@@ -124,7 +130,10 @@ def _quota(quota: Mapping[str, Any], covered: Any, at: str, *, parent: bool, coh
         elif amount is not None and amount < 0:
             yield Problem(f"{at}.{field}", "must be greater than or equal to 0")
         if field != "nominalQuota" and field in quota and not parent:
-            yield Problem(f"{at}.{field}", f"must be nil when {'parent' if cohort else 'cohort'} is empty")
+            above = "cohort"
+            if cohort:
+                above = "parent"
+            yield Problem(f"{at}.{field}", f"must be nil when {above} is empty")
     lending, nominal = amounts["lendingLimit"], amounts["nominalQuota"]
     if not cohort and isinstance(lending, Fraction) and isinstance(nominal, Fraction) and lending > nominal:
         yield Problem(f"{at}.lendingLimit", "must be less than or equal to the nominalQuota")
@@ -190,16 +199,21 @@ def _flavor(spec: Mapping[str, Any]) -> Iterator[Problem]:
 def _name(name: Any, where: str) -> Iterator[Problem]:
     """Yield what is wrong with the name of a label or taint; nothing for a value that is not a string."""
     if isinstance(name, str):
-        yield from (Problem(where, why) for why in qualified_name(name))
+        for why in qualified_name(name):
+            yield Problem(where, why)
 
 
 def _value(value: Any, where: str) -> Iterator[Problem]:
     """Yield what is wrong with the value of a label or taint; nothing for a value that is not a string."""
     if isinstance(value, str):
-        yield from (Problem(where, why) for why in label_value(value))
+        for why in label_value(value):
+            yield Problem(where, why)
 
 
 def _labels(labels: Mapping[str, Any], at: str) -> Iterator[Problem]:
     for key, value in labels.items():
-        wrong = [*qualified_name(key), *(label_value(value) if isinstance(value, str) else ())]
-        yield from (Problem(at, why, f"the label {key[:80]}") for why in wrong)
+        wrong = [*qualified_name(key)]
+        if isinstance(value, str):
+            wrong += label_value(value)
+        for why in wrong:
+            yield Problem(at, why, f"the label {key[:80]}")

@@ -98,7 +98,9 @@ def _shape(pattern: str, explanation: str, hint: str = "", *, never: bool = Fals
 
 def _over_capacity(match: re.Match[str]) -> str:
     resource, flavor, others, own, most = match.groups()
-    request = f"{own} of {resource}" + (f" besides {others} for its other pods" if others != "0" else "")
+    request = f"{own} of {resource}"
+    if others != "0":
+        request += f" besides {others} for its other pods"
     return f"it requests {request}, but its queue can never have more than {most} in flavor {flavor}"
 
 
@@ -243,9 +245,19 @@ def _never_fits(message: str) -> bool:
     flavors: dict[str, list[bool]] = {}
     for shape in SHAPES:
         for match in shape.pattern.finditer(message):
+            flavor = ""
             named = _FLAVOR.search(match[0])
-            flavors.setdefault(named[1] if named else "", []).append(shape.never)
-    return bool(flavors) and all(any(parts) if flavor else all(parts) for flavor, parts in flavors.items())
+            if named:
+                flavor = named[1]
+            flavors.setdefault(flavor, []).append(shape.never)
+    for flavor, parts in flavors.items():
+        if flavor:
+            never_fits = any(parts)
+        else:
+            never_fits = all(parts)
+        if not never_fits:
+            return False
+    return bool(flavors)
 
 
 _CROWDED = re.compile(r'topology "[^"]+" (?:allows to fit only|doesn\'t allow to fit any)')
@@ -267,8 +279,12 @@ def preemptor(workload: Document | None) -> tuple[str, str] | None:
     if not true_condition(found, "Evicted") or true_condition(found, "QuotaReserved"):
         return None
     match = _PREEMPTOR.search(text(true_condition(found, "Preempted").get("message")))
-    uids = dict(re.findall(r"(\w*UID): ([\w-]+)", match[1])) if match else {}
-    return (uids.get("UID", ""), uids.get("JobUID", "")) if uids else None
+    if not match:
+        return None
+    uids = dict(re.findall(r"(\w*UID): ([\w-]+)", match[1]))
+    if not uids:
+        return None
+    return uids.get("UID", ""), uids.get("JobUID", "")
 
 
 _INACTIVE = re.compile(r"(?:ClusterQueue|LocalQueue) \S+ is inactive")
@@ -283,7 +299,10 @@ def job_of(workload: Document) -> str:
     """Return the job of a Workload with its priority class, as in "team/llama (high)"."""
     about = section(workload, "metadata")
     owner, rank = owner_of(workload) or about, priority_class(workload)
-    return f"{text(about.get('namespace'))}/{text(owner.get('name'))}" + (f" ({rank})" if rank else "")
+    job = f"{text(about.get('namespace'))}/{text(owner.get('name'))}"
+    if rank:
+        job += f" ({rank})"
+    return job
 
 
 def owner_of(workload: Document) -> Document:
@@ -321,7 +340,9 @@ def explain_preemption(message: str, by: str = "") -> str:
     whose = _PREEMPTIONS.get(reason, f"due to {reason}")
     if by:
         return f"Kueue has stopped it for {by}, {whose}"
-    place = f" in {path}" if path else ""
+    place = ""
+    if path:
+        place = f" in {path}"
     return f"Kueue has stopped it for another job{place}, {whose}"
 
 
@@ -341,26 +362,32 @@ def why_queued(job: Waiting) -> Reason:
         return _without_workload(job, waits)
     found = conditions(work)
     quota, evicted = condition(found, "QuotaReserved"), true_condition(found, "Evicted")
-    if (admitted := true_condition(found, "Admitted")) and not evicted:
+    admitted = true_condition(found, "Admitted")
+    if admitted and not evicted:
         why = "Kueue has admitted it and is starting it"
         return Reason("Admitted", text(admitted.get("message")), why, admitted=True)
     if section(work, "spec").get("active") is False:
         return _deactivated(work, waits, text(evicted.get("message")) or "spec.active of its Workload is false")
     if quota.get("status") == "True" and not evicted:
         return _checking(work, found, quota)
-    message = text(quota.get("message")) if quota.get("status") != "True" else ""
-    explanation, hint, never = explain_message(message) if message else ("", "", False)
+    message, explanation, hint, never = "", "", "", False
+    if quota.get("status") != "True":
+        message = text(quota.get("message"))
+    if message:
+        explanation, hint, never = explain_message(message)
     if job.inactive:
         explanation = f"its ClusterQueue is inactive: {without_full_stop(job.inactive)}"
     if job.no_room:
         explanation, hint = str(job.no_room), job.no_room.hint
         waits = f"{waits} and does not fit the existing nodes"
     if evicted:
-        quota_message = f"{message}; {_NEVER}" if never else message
+        quota_message = message
         if never:
+            quota_message = f"{message}; {_NEVER}"
             explanation = f"{_NEVER}: {explanation}"
+            hint = hint or _CHANGE
         preempted = true_condition(found, "Preempted")
-        return _evicted(job, evicted, preempted, quota_message, explanation, hint or (_CHANGE if never else ""))
+        return _evicted(job, evicted, preempted, quota_message, explanation, hint)
     reason = text(quota.get("reason"))
     if not message:
         return _not_looked_at(job, reason)
@@ -433,7 +460,10 @@ def _checking(work: Document, found: list[Document], quota: Document) -> Reason:
 
 def _check_state(check: Document) -> str:
     message = text(check.get("message"))
-    return f"{check.get('name')} is {check.get('state')}" + (f" ({message})" if message else "")
+    state = f"{check.get('name')} is {check.get('state')}"
+    if message:
+        state += f" ({message})"
+    return state
 
 
 def _evicted(

@@ -138,7 +138,9 @@ class Cluster:
         self._refused_runtimes: set[Key] = set()
         self.severities = severities or Severities(lenient=not explain)
         self.mode: Mode = mode
-        self.now = time.time() if now is None else now
+        if now is None:
+            now = time.time()
+        self.now = now
         self._now = datetime.fromtimestamp(int(self.now), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         self.gates: dict[str, bool] = {}
         self._catalogue = catalogue
@@ -163,7 +165,9 @@ class Cluster:
             if self._explain:
                 result.later = list(self._ask_later_steps(key, document, result))
             return result
-        self._put(key, {**(self.get(key) or {}), **document} if kind == "JobSet" else document)
+        if kind == "JobSet":
+            document = {**(self.get(key) or {}), **document}
+        self._put(key, document)
         self._after_change(key)
         return None
 
@@ -176,11 +180,15 @@ class Cluster:
     def get(self, key: Key) -> Document | None:
         """Return a stored object, which the caller must not change."""
         stored = self._stored.get(key)
-        return json.loads(stored) if isinstance(stored, bytes) else stored
+        if isinstance(stored, bytes):
+            stored = json.loads(stored)
+        return stored
 
     def status(self, result: Result) -> Document:
         """Return the status of a TrainJob after the last reconciliation."""
-        stored = self.get(_of(result.kind, result.namespace, result.name)) if result.kind == "TrainJob" else None
+        if result.kind != "TrainJob":
+            return {}
+        stored = self.get(_of(result.kind, result.namespace, result.name))
         return dict((stored or {}).get("status") or {})
 
     def _admit(self, key: Key, document: Document) -> Result:
@@ -191,16 +199,16 @@ class Cluster:
         dropped = unknown_field_problems(document, verdict.unknown)
         if verdict.stored is None:
             if self._explain and self.mode == "jobset":
-                result.later += (("decode", problem) for problem in dropped)
+                for problem in dropped:
+                    result.later.append(("decode", problem))
             return self._refused(key, result, document)
-        refused = (
-            dropped if self.mode == "jobset" else [p for p in dropped if self._explain and is_removed(key[1], p.where)]
-        )
+        refused = self._refused_fields(key[1], dropped)
         if refused:
             result.refuse("decode", refused)
             return self._refused(key, result, document)
         self._refused_runtimes.discard(key)
-        result.notes += (Problem(p.where, f"{p.why}: the field is dropped", p.hint) for p in dropped)
+        for problem in dropped:
+            result.notes.append(Problem(problem.where, f"{problem.why}: the field is dropped", problem.hint))
         self._put(key, self._with_server_fields(verdict.stored, document, old))
         if key[1] == "TrainJob":
             result.objects, notes = self._reconcile(key)
@@ -219,6 +227,14 @@ class Cluster:
             if errors and result.admitted:
                 result.refuse("warning", errors)
         return result
+
+    def _refused_fields(self, kind: str, dropped: list[Problem]) -> list[Problem]:
+        """Return the dropped fields for which a document is rejected; others are only noted."""
+        if self.mode == "jobset":
+            return dropped
+        if not self._explain:
+            return []
+        return [problem for problem in dropped if is_removed(kind, problem.where)]
 
     def _ask_later_steps(self, key: Key, document: Document, result: Result) -> Iterator[tuple[str, Problem]]:
         """Yield what the steps after the one that rejects a document would reject, each with its step."""
@@ -295,7 +311,10 @@ class Cluster:
     def _queued(self, key: Key, objects: Iterable[Document]) -> list[Problem]:
         """Return why Kueue's webhooks refuse a job with a queue."""
         jobset = next((document for document in objects if document["kind"] == "JobSet"), None)
-        job = jobset if self.mode == "jobset" else self.get(key)
+        if self.mode == "jobset":
+            job = jobset
+        else:
+            job = self.get(key)
         if jobset is None or job is None:
             return []
         return problems_below(f"JobSet/{key[3]}", queued_problems(job, jobset))
@@ -317,15 +336,18 @@ class Cluster:
             "uid": earlier.get("uid") or given.get("uid") or UID,
             "creationTimestamp": earlier.get("creationTimestamp") or given.get("creationTimestamp") or self._now,
         }
-        kept = {"status": old["status"]} if old and "status" in old else {}
-        return {**without(stored, "status"), "metadata": metadata, **kept}
+        found = {**without(stored, "status"), "metadata": metadata}
+        if old and "status" in old:
+            found["status"] = old["status"]
+        return found
 
     def _lookup(self, kind: str, namespace: str, name: str) -> Document | None:
         key = _of(kind, namespace, name)
         found = self.get(key)
         if found is not None or kind != CLUSTER_WIDE or self._catalogue is None or self._lacks_refused(key):
             return found
-        if (document := self._catalogue(name)) is None:
+        document = self._catalogue(name)
+        if document is None:
             return None
         verdict = review(document)
         if verdict.stored is None:
@@ -369,7 +391,9 @@ class Cluster:
             rendered = render(runtime, train_job, mode=self.mode, status_server_ca=self._status_server_ca())
         except Invalid as error:
             return [], [Problem(p.where, f"nothing is built: {p.why}", p.hint, p.type) for p in error.problems]
-        objects = [d for d in rendered.objects.values() if self.mode == "jobset" or not self._left_alone(d, train_job)]
+        objects = list(rendered.objects.values())
+        if self.mode != "jobset":
+            objects = [document for document in objects if not self._left_alone(document, train_job)]
         return objects, list(rendered.notes)
 
     def _runtime(self, train_job: Document) -> Document:
@@ -379,7 +403,8 @@ class Cluster:
         if self.mode == "jobset" and live is not None:
             return live
         key = _of("ConfigMap", metadata["namespace"], metadata["name"] + SUFFIX)
-        if (snapshot := self._stored.get(key)) is not None:
+        snapshot = self._stored.get(key)
+        if snapshot is not None:
             if not isinstance(snapshot, bytes):
                 return snapshot
             return runtime_of_snapshot(self.get(key) or {}, train_job)
@@ -393,10 +418,12 @@ class Cluster:
         if not self.gates.get("trainJobStatus"):
             return None
         data = (self.get(("", "Secret", *_CERTIFICATE)) or {}).get("data")
+        certificate = ""
         try:
-            certificate = base64.b64decode(data["ca.crt"], validate=True).decode() if isinstance(data, dict) else ""
+            if isinstance(data, dict):
+                certificate = base64.b64decode(data["ca.crt"], validate=True).decode()
         except (KeyError, TypeError, ValueError):
-            certificate = ""
+            pass
         if not certificate:
             raise Invalid(Problem(f"Secret/{_CERTIFICATE[1]}", "has no ca.crt, which the gate TrainJobStatus needs"))
         return certificate
@@ -417,7 +444,9 @@ class Cluster:
         if document["kind"] != "JobSet":
             self._put(key, document)
             return []
-        old = self.get(key) if self.mode == "trainer" else None  # else `lifecycle` decides between update and new run
+        old = None
+        if self.mode == "trainer":  # else `lifecycle` decides between update and new run
+            old = self.get(key)
         verdict = review(document, lookup=self._lookup)
         if old is not None and verdict.stored is not None:
             # Applying leaves the defaults of the first time where they are.
@@ -425,7 +454,10 @@ class Cluster:
         if verdict.stored is None:
             where = f"JobSet/{document['metadata']['name']}"
             return problems_below(where, verdict.problems())
-        self._put(key, {**verdict.stored, **({"status": old["status"]} if old and "status" in old else {})})
+        stored = {**verdict.stored}
+        if old and "status" in old:
+            stored["status"] = old["status"]
+        self._put(key, stored)
         return []
 
     def _put(self, key: Key, document: Document) -> None:
@@ -434,7 +466,10 @@ class Cluster:
             self._subdomains.setdefault((key[2], subdomain(document)), {})[key] = None
         elif is_known_kind(document):
             self._nodes_and_queues[key], self._known = None, None
-        self._stored[key] = document if key[1] in RUNTIMES else json.dumps(document).encode()
+        if key[1] in RUNTIMES:
+            self._stored[key] = document
+        else:
+            self._stored[key] = json.dumps(document).encode()
 
 
 def is_referred(document: Document) -> bool:
@@ -464,17 +499,20 @@ def _key(document: Document) -> Key:
 
 def _unknown_to_trainer(document: Document) -> Result:
     metadata = section(document, "metadata")
-    namespace, name = (text(metadata.get(part)) for part in ("namespace", "name"))
+    namespace, name = text(metadata.get("namespace")), text(metadata.get("name"))
     problem = training_operator.successor(document)
     return Result(document["kind"], namespace or "default", name, training_operator.STAGE, (problem,), ())
 
 
 def _of(kind: str, namespace: str, name: str) -> Key:
     known = kinds().get(kind)
-    return known.group if known else _GROUPS.get(kind, ""), kind, _namespace(kind, namespace), name
+    group = _GROUPS.get(kind, "")
+    if known:
+        group = known.group
+    return group, kind, _namespace(kind, namespace), name
 
 
 def _namespace(kind: str, given: Any) -> str:
     if kind not in _NAMESPACED:
         return ""
-    return given if isinstance(given, str) and given else "default"
+    return text(given) or "default"

@@ -31,7 +31,8 @@ def without_rejected(document: Document, problems: Iterable[Problem]) -> Documen
     places = {split_path(problem.where): problem for problem in problems if problem.where}
     for place in sorted(places, key=_depth_and_order, reverse=True):
         parent = _find(kept, place[:-1])
-        if (at := _key_in(parent, place[-1])) is None:
+        at = _key_in(parent, place[-1])
+        if at is None:
             continue
         if place == _NAME:
             parent[at] = _VALID_NAME
@@ -39,7 +40,9 @@ def without_rejected(document: Document, problems: Iterable[Problem]) -> Documen
             parent[at] = str(parent[at])
         else:
             del parent[at]
-    return None if kept == document else kept
+    if kept == document:
+        return None
+    return kept
 
 
 def about_others(problems: Iterable[Problem], rejected: Iterable[Problem]) -> list[Problem]:
@@ -70,13 +73,17 @@ def _depth_and_order(place: Path) -> tuple[int, list[str]]:
 
 def _find(document: Any, place: Path) -> Any:
     for step in place:
-        if (at := _key_in(document, step)) is None:
+        at = _key_in(document, step)
+        if at is None:
             return None
         document = document[at]
     return document
 
 
 def _key_in(parent: Any, step: str) -> str | int | None:
-    if isinstance(parent, list):
-        return int(step) if step.isdecimal() and int(step) < len(parent) else None
-    return step if isinstance(parent, dict) and step in parent else None
+    """Return the key or index of a step in its parent; None if not found."""
+    if isinstance(parent, list) and step.isdecimal() and int(step) < len(parent):
+        return int(step)
+    if isinstance(parent, dict) and step in parent:
+        return step
+    return None

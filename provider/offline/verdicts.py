@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,13 +67,20 @@ def judge(documents: Iterable[Document], cluster: Cluster, verdicts: Verdicts) -
             verdicts.last = result
         yield document, result
     if verdicts.last is None:
-        why = f"found {', '.join(sorted(others))}, but" if others else "found"
-        judged = f"kinds that can be checked: {', '.join(sorted(JUDGED))}"
-        kind, first = next(iter(others.items()), ("", None))
-        hint = f"{did_you_mean(kind, JUDGED)} {judged}".strip() if len(others) == 1 else judged
-        where = "" if first is None else f"{first}, line {first.line_of('kind')}"
-        raise Invalid(Problem(where, f"{why} no TrainJob and no runtime to check", hint))
+        raise Invalid(_nothing_to_judge(others))
     verdicts.status = cluster.status(verdicts.last)
+
+
+def _nothing_to_judge(others: Mapping[str, Document]) -> Problem:
+    """Return the problem that no document is a runtime or a TrainJob. others: The first document of each other kind."""
+    hint = f"kinds that can be checked: {', '.join(sorted(JUDGED))}"
+    if not others:
+        return Problem("", "found no TrainJob and no runtime to check", hint)
+    kind, first = next(iter(others.items()))
+    if len(others) == 1:
+        hint = f"{did_you_mean(kind, JUDGED)} {hint}".strip()
+    why = f"found {', '.join(sorted(others))}, but no TrainJob and no runtime to check"
+    return Problem(f"{first}, line {first.line_of('kind')}", why, hint)
 
 
 def _in_order(documents: Iterable[Document]) -> Iterator[Document]:
@@ -81,9 +88,8 @@ def _in_order(documents: Iterable[Document]) -> Iterator[Document]:
     seen, waiting = set[tuple[str, ...]](), list[bytes]()
     for document in documents:
         metadata = section(document.content, "metadata")
-        place = tuple(
-            str(each) for each in (document.content.get("kind"), metadata.get("namespace"), metadata.get("name"))
-        )
+        parts = (document.content.get("kind"), metadata.get("namespace"), metadata.get("name"))
+        place = tuple(str(part) for part in parts)
         is_first = place not in seen
         seen.add(place)
         if (waiting or document.content.get("kind") == "TrainJob") and not (is_first and is_referred(document.content)):
@@ -104,10 +110,12 @@ def report(verdicts: Verdicts) -> dict[str, Any]:
         "jobset",
         "training-operator",
     )  # not those of a server
-    errors = [
-        {"field": p.where, "type": p.type, "detail": _detail(p) if own_words or isinstance(p, Warning) else p.why}
-        for p in result.errors
-    ]
+    errors = []
+    for problem in result.errors:
+        detail = problem.why
+        if own_words or isinstance(problem, Warning):
+            detail = _detail(problem)
+        errors.append({"field": problem.where, "type": problem.type, "detail": detail})
     return {
         "admitted": result.admitted,
         "stage": result.stage,
@@ -138,8 +146,10 @@ def unusable(error: Invalid) -> dict[str, Any]:
 
 
 def _detail(problem: Problem) -> str:
-    code = f"{problem.code}: " if isinstance(problem, Warning) else ""
-    return with_hint(f"{code}{problem.why}", problem.hint)
+    why = problem.why
+    if isinstance(problem, Warning):
+        why = f"{problem.code}: {why}"
+    return with_hint(why, problem.hint)
 
 
 def _placed(problem: Problem, document: Document) -> Problem:
@@ -149,4 +159,7 @@ def _placed(problem: Problem, document: Document) -> Problem:
 
 def _order(document: dict[str, Any]) -> tuple[int, str, str]:
     kind = document["kind"]
-    return _KINDS.index(kind) if kind in _KINDS else len(_KINDS), document["apiVersion"], document["metadata"]["name"]
+    position = len(_KINDS)
+    if kind in _KINDS:
+        position = _KINDS.index(kind)
+    return position, document["apiVersion"], document["metadata"]["name"]

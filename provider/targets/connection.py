@@ -6,7 +6,7 @@ import json
 import os
 import stat
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,7 +44,9 @@ class TargetInput(dict[str, Any]):
 def configure(config: Mapping[str, Any]) -> None:
     """Set the stack's configuration for all targets of this process; it overrides recorded settings."""
     _stack.clear()
-    _stack.update({k: str(config[k]) for k in CONFIGURED if config.get(k)})
+    for setting in CONFIGURED:
+        if config.get(setting):
+            _stack[setting] = str(config[setting])
 
 
 def warn_with(show: Callable[[Problem], None]) -> None:
@@ -69,22 +71,39 @@ def connect(target: Mapping[str, Any]) -> LocalTarget | KubernetesTarget:
         )
     names = (*CONNECTION, "cluster", "mode", "namespace")
     known: dict[str, Any] = {k: target[k] for k in names if isinstance(target.get(k), str)}
-    unknown = (k for k in CONNECTION if k in target and k not in (*known, WORKERS) and target[k] is not None)
-    known = {**known, "unknown": next(unknown, ""), **_worker_connections(target)}
+    known = {**known, "unknown": _first_unknown(target, known), **_worker_connections(target)}
     with _lock:  # lru_cache alone would let concurrent calls open a client each
         return _kubernetes(json.dumps(known, sort_keys=True), json.dumps(_stack, sort_keys=True))
+
+
+def _first_unknown(target: Mapping[str, Any], texts: Collection[str]) -> str:
+    """Return the first setting of the connection whose value is not a text yet; empty if not found.
+
+    Args:
+        target: The `target` input.
+        texts: Names of the settings whose values are texts.
+    """
+    for setting in CONNECTION:
+        if setting in target and setting not in (*texts, WORKERS) and target[setting] is not None:
+            return setting
+    return ""
 
 
 def _worker_connections(target: Mapping[str, Any]) -> dict[str, Any]:
     """Return the connections to the worker clusters of MultiKueue; empty if the target has none."""
     found = {name: only(section(given), CONFIGURED) for name, given in section(target.get(WORKERS)).items()}
-    return {WORKERS: found} if found else {}
+    if not found:
+        return {}
+    return {WORKERS: found}
 
 
 @lru_cache(maxsize=16)
 def _local(root: str, python: str, log_bytes: Any, isolation: str) -> LocalTarget:
     _check_root(Path(root))
-    made = LocalTarget(Path(root), python=python) if python else LocalTarget(Path(root))
+    if python:
+        made = LocalTarget(Path(root), python=python)
+    else:
+        made = LocalTarget(Path(root))
     if isinstance(log_bytes, (int, float)):  # the engine has no integers
         made.tuning = made.tuning.with_log_bytes(int(log_bytes))
     made.isolation = isolation
@@ -105,7 +124,9 @@ def _check_root(root: Path) -> None:
     if not stat.S_ISDIR(found.st_mode):
         raise Refused(Problem(f"root {root}", "is not a folder", "name another one in Local(root=...)"))
     if found.st_uid != os.geteuid() or found.st_mode & stat.S_IWOTH:
-        who = "belongs to another user" if found.st_uid != os.geteuid() else "can be changed by every user"
+        who = "can be changed by every user"
+        if found.st_uid != os.geteuid():
+            who = "belongs to another user"
         raise Refused(Problem(f"root {root}", f"{who} of this machine", "name a folder of your own in Local(root=...)"))
 
 
@@ -117,10 +138,13 @@ def _kubernetes(target: str, overrides: str) -> KubernetesTarget:
     from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
     known = json.loads(target)
-    warn = _warn[0] if _warn else None
+    warn = None
+    if _warn:
+        warn = _warn[0]
     client = open_client(known, overrides=json.loads(overrides), warn=warn)
     workers = {name: open_client(each, warn=warn) for name, each in known.get(WORKERS, {}).items()}
-    client = client.with_workers(workers) if workers else client
+    if workers:
+        client = client.with_workers(workers)
     return KubernetesTarget(
         client,
         cluster=lambda: cluster_id(client),
@@ -146,7 +170,12 @@ def local(
         log_bytes: Bytes of the log that is kept of each container; None: the default.
         isolation: `bwrap`; None: processes see the whole machine.
     """
-    python = str(Path(python).expanduser().absolute()) if os.sep in python else python
-    found = {"kind": "local", "host": host_id(), "root": str(Path(root).expanduser().absolute()), "python": python}
+    if os.sep in python:
+        python = str(Path(python).expanduser().absolute())
+    root = str(Path(root).expanduser().absolute())
+    target: dict[str, Any] = {"kind": "local", "host": host_id(), "root": root, "python": python}
     settings = {MAX_PARALLEL: max_parallel, LOG_BYTES: log_bytes, ISOLATION: isolation}
-    return {**found, **{name: value for name, value in settings.items() if value is not None}}
+    for name, value in settings.items():
+        if value is not None:
+            target[name] = value
+    return target

@@ -78,7 +78,9 @@ def log_lines(target: Mapping[str, Any], namespace: str, name: str, step: str, l
     found, pod = connect(target), f"{name}-{step}-0-0"
     if isinstance(found, LocalTarget):
         of_pods = found.tail(namespace, name, step, lines=lines, follow=True)
-        yield from (text for each, _, text in of_pods if each == pod)
+        for each, _, text in of_pods:
+            if each == pod:
+                yield text
         return
     from pulumi_trainer.provider.targets.kubernetes.logs.pod_logs import LogSelection
     from pulumi_trainer.provider.targets.kubernetes.logs.tail import tail
@@ -117,7 +119,10 @@ class _LocalSource:
         status = self.status(name)
         if status is None:
             return f"{self._namespace}/{name} is not known here."
-        return f"{self._namespace}/{name} is {describe(status)}" + (f": {status.message}." if status.message else ".")
+        state = f"{self._namespace}/{name} is {describe(status)}"
+        if status.message:
+            return f"{state}: {status.message}."
+        return f"{state}."
 
     def conclude(self, name: str) -> JobStatus | None:
         return self.status(name)
