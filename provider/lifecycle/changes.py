@@ -68,14 +68,17 @@ def compare(old: Objects, new: Objects) -> list[Change]:
     """
     changes: list[Change] = []
     suspended = _suspended(old) or (_suspended(new) and main_key(new).startswith("JobSet/"))
-    while_suspended: Effect = "waiting" if queue_of(old) and queue_of(new) else "replace"
+    while_suspended: Effect = "replace"
+    if queue_of(old) and queue_of(new):
+        while_suspended = "waiting"
     if suspended:
         while_suspended = "update"
     for key in sorted(old.keys() | new.keys()):
         before, after = old.get(key), new.get(key)
-        if before is None or after is None:
-            word = "removed" if after is None else "added"
-            changes.append(Change(key, "replace", f"{word}: the objects of a run are fixed"))
+        if after is None:
+            changes.append(Change(key, "replace", "removed: the objects of a run are fixed"))
+        elif before is None:
+            changes.append(Change(key, "replace", "added: the objects of a run are fixed"))
         elif key.startswith(("JobSet/", "TrainJob/")):
             changes += _queue_changes(key, before, after, while_suspended)
             changes += _jobset_or_train_job_changes(key, before, after, while_suspended)
@@ -87,11 +90,12 @@ def compare(old: Objects, new: Objects) -> list[Change]:
 
 def _jobset_or_train_job_changes(key: str, before: Any, after: Any, while_suspended: Effect) -> Iterator[Change]:
     """Yield the changes of what Kueue does not read."""
-    is_train_job = key.startswith("TrainJob/")
-    rule = _train_job_change if is_train_job else _jobset_change
+    rule = _jobset_change
     paths = [*differences(_unqueued(before), _unqueued(after))]
-    if is_train_job:
-        paths = sorted([*(p for p in paths if not _below(p, (_PATCHES,))), *_patch_differences(before, after)])
+    if key.startswith("TrainJob/"):
+        rule = _train_job_change
+        outside_patches = [path for path in paths if not _below(path, (_PATCHES,))]
+        paths = sorted([*outside_patches, *_patch_differences(before, after)])
     for path in paths:
         name = path.removeprefix("spec.")
         if name in _WHERE_SET and (name in before["spec"]) != (name in after["spec"]):
@@ -126,13 +130,16 @@ def _may_change_in_jobset(path: str) -> bool:
 
 def _patch_differences(before: Any, after: Any) -> list[str]:
     """Return the paths of all single values in which the runtimePatches differ; a patch is that of its manager."""
-    old, new = (
-        dict(_values(_unqueued(section(each, "spec").get("runtimePatches") or None), _PATCHES))
-        for each in (before, after)
-    )
+    old, new = _patch_values(before), _patch_values(after)
     unknown = tuple(path for path, value in new.items() if isinstance(value, Unknown))
     either = sorted(old.keys() | new.keys())
     return [path for path in either if not _below(path, unknown) and old.get(path) != new.get(path)]
+
+
+def _patch_values(job: Any) -> dict[str, Any]:
+    """Return the single values in the runtimePatches of a TrainJob, by path."""
+    patches = section(job, "spec").get("runtimePatches") or None
+    return dict(_values(_unqueued(patches), _PATCHES))
 
 
 def _values(value: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -143,7 +150,7 @@ def _values(value: Any, path: str) -> Iterator[tuple[str, Any]]:
                 yield from _values(each, f"{path}.{name}")
     elif isinstance(value, list) and value:
         for i, each in enumerate(value):
-            names = each if isinstance(each, dict) else {}
+            names = section(each)
             place = f"{path}[{names.get('manager') or names.get('name', i)}]"
             if "manager" in names:
                 yield place, True  # one that changes nothing is there as well
@@ -169,11 +176,9 @@ def _queue_changes(key: str, before: Any, after: Any, while_suspended: Effect) -
         if was == now or isinstance(now, Unknown):
             continue
         if label == QUEUE and not (was and now):
-            why = (
-                "a job that joins a queue has to be suspended from the start"
-                if now
-                else "without its queue nothing would resume the job"
-            )
+            why = "without its queue nothing would resume the job"
+            if now:
+                why = "a job that joins a queue has to be suspended from the start"
             yield Change(where, "replace", why)
         elif label == PRIORITY and was and now:
             yield Change(where, "update", "may change at any time")
@@ -187,14 +192,16 @@ def _placing(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield path and value of the topology annotations; Kueue copies them into the Workload when it creates it."""
     if isinstance(value, list):
         for i, each in enumerate(value):
-            name = each.get("name", i) if isinstance(each, dict) else i
+            name = section(each).get("name", i)
             yield from _placing(each, f"{path}[{name}]")
     elif isinstance(value, dict):
         for name, each in value.items():
             if str(name).startswith(_PLACING):
                 yield f"{path}[{name}]", each
+            elif path:
+                yield from _placing(each, f"{path}.{name}")
             else:
-                yield from _placing(each, f"{path}.{name}" if path else str(name))
+                yield from _placing(each, str(name))
 
 
 _PLACING = "kueue.x-k8s.io/podset-"

@@ -15,6 +15,7 @@ from pulumi_trainer.provider.api.submission import Consumer
 from pulumi_trainer.provider.kube.errors import Problem, Refused, TrainerError
 from pulumi_trainer.provider.kube.values.accessors import only
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
+from pulumi_trainer.provider.kube.values.wording import join_names
 from pulumi_trainer.provider.lifecycle.crud import LOCATION, Checked, Diff, connection_of, with_current_connection
 from pulumi_trainer.provider.lifecycle.identity import program_of
 from pulumi_trainer.provider.lifecycle.releases import Effect, compare, follow_refusal, level_of
@@ -45,7 +46,8 @@ def check(olds: Props, news: Props, connect: Connect) -> Checked:
     """
     if not olds or any(isinstance(news.get(k), Unknown) for k in ("release", "document", "runtime")):
         return Checked(news)
-    if formerly := {*olds.get("formerly", ()), program_of(str(olds.get("component")))} - {_program(news), ""}:
+    formerly = {*olds.get("formerly", ()), program_of(str(olds.get("component")))} - {_program(news), ""}
+    if formerly:
         news = {**news, "formerly": sorted(formerly)}
     where = f"channel {news['channel']}"
     if olds["runtime"] != news["runtime"]:
@@ -59,7 +61,9 @@ def check(olds: Props, news: Props, connect: Connect) -> Checked:
         found, note = connect(news["target"]).consumers(news["runtime"])
     except TrainerError as fault:
         found, note = [], f"could not list the jobs that use it: {fault}"
-    lines = _move_notes(olds, news, found) if moved else []
+    lines: list[str] = []
+    if moved:
+        lines = _move_notes(olds, news, found)
     if note:
         lines.append(note)
     notes = tuple(f"{where}: {line}" for line in lines)
@@ -123,7 +127,8 @@ def delete(outputs: Props, connect: Connect) -> list[str]:
     Raises:
         Refused: A job takes its releases from the channel, which has no `force`.
     """
-    if refused := removal_refusals(outputs, connect, lambda _: True):
+    refused = removal_refusals(outputs, connect, lambda _: True)
+    if refused:
         raise Refused(*refused)
     return []
 
@@ -181,9 +186,7 @@ def _effects(found: Sequence[Effect]) -> list[str]:
 
 def name_list(jobs: Iterable[str]) -> str:
     """Return the first jobs, and the number of the others."""
-    found = sorted(jobs)
-    more = f" and {len(found) - NAMES} more" if len(found) > NAMES else ""
-    return ", ".join(found[:NAMES]) + more
+    return join_names(sorted(jobs), NAMES)
 
 
 def _move_notes(olds: Props, news: Props, found: Sequence[Consumer]) -> list[str]:
@@ -191,8 +194,14 @@ def _move_notes(olds: Props, news: Props, found: Sequence[Consumer]) -> list[str
     effects = compare(olds["document"], news["document"])
     lines = [f"{news['runtime']} {before} => {after}: {level_of(effects)} for jobs"]
     lines += _effects(effects)
+    followers: list[Consumer] = []
+    others: list[str] = []
     names = _names(news)
-    followers = [c for c in found if _follows(c, news["channel"], names)]
+    for job in found:
+        if _follows(job, news["channel"], names):
+            followers.append(job)
+        else:
+            others.append(_label(job, news))
     groups: dict[str, list[str]] = {}
     for job in followers:
         if job.release == after:
@@ -205,7 +214,6 @@ def _move_notes(olds: Props, news: Props, found: Sequence[Consumer]) -> list[str
     lines.append(f"jobs at this target that follow the channel: {len(followers)}")
     for outcome, jobs in sorted(groups.items()):
         lines.append(f"  {len(jobs)} {outcome}: {name_list(jobs)}")
-    others = [_label(c, news) for c in found if not _follows(c, news["channel"], names)]
     if others:
         lines.append(f"jobs that use {news['runtime']} without the channel, and keep their release: {len(others)}")
         lines.append(f"  {name_list(others)}")
@@ -234,10 +242,11 @@ def _label(job: Consumer, news: Props) -> str:
 
 def _usage(users: Sequence[Consumer]) -> str:
     running = sum(not c.ended for c in users)
-    count = "1 job uses it" if len(users) == 1 else f"{len(users)} jobs use it"
-    return (
-        f"{count}, {running or 'none'} of which may still run: {name_list(f'{c.where} ({c.release})' for c in users)}"
-    )
+    count = f"{len(users)} jobs use it"
+    if len(users) == 1:
+        count = "1 job uses it"
+    names = name_list(f"{c.where} ({c.release})" for c in users)
+    return f"{count}, {running or 'none'} of which may still run: {names}"
 
 
 def _stored(props: Props) -> Props:

@@ -64,9 +64,9 @@ from pulumi_trainer.provider.api.status import (
 )
 from pulumi_trainer.provider.api.submission import WORKERS, Submission, from_state, main_key, secret_name
 from pulumi_trainer.provider.kube.errors import Conflict, Problem, Refused, TrainerError, Unreadable
-from pulumi_trainer.provider.kube.values.accessors import items, number, only, section, text, without
+from pulumi_trainer.provider.kube.values.accessors import items, number, only, section, text, texts, without
 from pulumi_trainer.provider.kube.values.unknown import Unknown, any_unknown
-from pulumi_trainer.provider.kube.views import jobs_of
+from pulumi_trainer.provider.kube.views import ReplicatedJob, jobs_of
 from pulumi_trainer.provider.lifecycle.changes import compare, queue_of
 from pulumi_trainer.provider.lifecycle.data import data_changes, data_notes, next_run, with_mounted_versions
 from pulumi_trainer.provider.lifecycle.identity import owner_id, program_of
@@ -188,9 +188,7 @@ def check(olds: Props, news: Props, connect: Connect, labels: Collection[str] = 
         checked = replace(checked, inputs={**checked.inputs, "again": f"{_NOT_STARTED}{_next_number(olds)}"})
     if "fills" in news and checked.inputs["generation"] == olds["generation"] and "again" not in checked.inputs:
         checked = _check_fetch(olds, news, checked, changed, connect)
-    revisions = _revisions(olds)
-    revisions = {**revisions, **{key: revisions.get(key, 0) + 1 for key in changed}}
-    secrets = {k: v for k, v in {"secrets": news.get("secrets"), REVISIONS: revisions}.items() if v}
+    secrets = _secret_inputs(olds, news, changed)
     notes = (*checked.notes, *source_notes(olds, news))
     if same_run and presence is not None and presence.note:
         notes = (*notes, f"{_where(olds)} was {presence.note}")
@@ -211,6 +209,19 @@ def check(olds: Props, news: Props, connect: Connect, labels: Collection[str] = 
     if inputs["generation"] == olds["generation"]:
         inputs = _with_label(olds, news, inputs, presence)
     return Checked(inputs, failures, notes)
+
+
+def _secret_inputs(olds: Props, news: Props, changed: Collection[str]) -> Props:
+    """Return the current secrets, and the revisions of those that have changed in place."""
+    inputs: Props = {}
+    if news.get("secrets"):
+        inputs["secrets"] = news["secrets"]
+    revisions = {**_revisions(olds)}
+    for key in changed:
+        revisions[key] = revisions.get(key, 0) + 1
+    if revisions:
+        inputs[REVISIONS] = revisions
+    return inputs
 
 
 def _with_recorded_label(olds: Props, news: Props, presence: Presence | None) -> Props:
@@ -251,8 +262,7 @@ def with_current_label(olds: Props, news: Props, inputs: Props) -> Props:
 
 def label_of(props: Props) -> str:
     """Return the label of the stack's target in inputs or outputs; empty if it has none or is not known yet."""
-    label = props["target"].get("sweep")
-    return label if isinstance(label, str) else ""
+    return text(props["target"].get("sweep"))
 
 
 def has_other_label(outputs: Props, inputs: Props) -> bool:
@@ -304,7 +314,9 @@ def with_known_digest(olds: Props, news: Props) -> Props:
     """Return the new inputs with the stored digest, if an earlier version computed another one for the same content."""
     known = without(news, "formerDigest")
     same = bool(olds) and olds.get("digest") == news.get("formerDigest")
-    return {**known, "digest": olds["digest"]} if same else known
+    if not same:
+        return known
+    return {**known, "digest": olds["digest"]}
 
 
 def _check_new(inputs: Props, connect: Connect, labels: Collection[str]) -> Checked:
@@ -325,7 +337,9 @@ def _check_new(inputs: Props, connect: Connect, labels: Collection[str]) -> Chec
             return Checked(_with_earlier_runs(inputs, there))
         if inputs.get("adopt"):
             taken = there.check_adoption(submission_of({**inputs, "target": target}))
-            return Checked(inputs, notes=(f"{_where(inputs)}: {taken}",) if taken else ())
+            if not taken:
+                return Checked(inputs)
+            return Checked(inputs, notes=(f"{_where(inputs)}: {taken}",))
     except Conflict as refused:
         return Checked(inputs, (str(refused),))
     except TrainerError:
@@ -352,8 +366,12 @@ def _with_earlier_runs(inputs: Props, target: Target) -> Props:
     found = target.runs(inputs["namespace"], inputs["name"])
     if not found or not any(run.inputs for run in found):
         return inputs
-    earlier = [run if run.phase in _ENDS else replace(run, phase="Interrupted") for run in found]
-    return {**inputs, "earlierRuns": [run.to_dict() for run in earlier]}
+    earlier = []
+    for run in found:
+        if run.phase not in _ENDS:
+            run = replace(run, phase="Interrupted")
+        earlier.append(run.to_dict())
+    return {**inputs, "earlierRuns": earlier}
 
 
 _OTHER_NAME = "give the TrainJob another name, or take the job over with adopt=True"
@@ -387,12 +405,16 @@ def _check_existing(olds: Props, news: Props, presence: Presence | None, connect
     refills = olds.get("fills", news.get("fills")) != news.get("fills")
     code_note = _kept_code_note(olds, news)
     same = (olds["digest"] == news["digest"] or bool(code_note)) and not refills
-    changed_data = data_changes(olds, news) if same else []
+    changed_data: list[str] = []
+    if same:
+        changed_data = data_changes(olds, news)
     stale_data = data_notes(olds, changed_data)
     stale = (*stale_data, *code_note)
     if presence is not None and presence.another:
         return Checked(_same_run(olds, news), failures=(str(another_job(_where(olds))),))
-    again = _recreate_mark(olds, presence) if presence is not None else ""
+    again = ""
+    if presence is not None:
+        again = _recreate_mark(olds, presence)
     may_run = again.startswith((_MISSING, _TAKEN))
     if again and presence is not None and (same or not may_run):
         if same and not stale_data:
@@ -412,10 +434,11 @@ def _check_existing(olds: Props, news: Props, presence: Presence | None, connect
         )
         return Checked(new_run, failures=(f"{why}. {_WAIT}",))
     rerun_on = news.get("rerunOn", ())
-    changes = [
-        *(changed_data if "data" in rerun_on else []),
-        *(_runtime_changes(olds, news) if same and "runtime" in rerun_on else []),
-    ]
+    changes: list[str] = []
+    if "data" in rerun_on:
+        changes += changed_data
+    if same and "runtime" in rerun_on:
+        changes += _runtime_changes(olds, news)
     if changes:
         return _rerun(olds, news, changes, connect)
     if same and _release(olds) != _release(news) and "channel" in news.get("runtime", {}):
@@ -426,7 +449,8 @@ def _check_existing(olds: Props, news: Props, presence: Presence | None, connect
     if same:
         stale = (*_runtime_note(olds, news), *stale)
         return Checked(with_current_connection(olds, news), notes=stale)
-    if why := _unavailable_release(olds, news):
+    why = _unavailable_release(olds, news)
+    if why:
         return Checked(_same_run(olds, news), failures=(why,))
     reasons = _replacement_reasons(olds, news, connect)
     if not reasons:
@@ -495,9 +519,13 @@ def _check_fetch(olds: Props, news: Props, checked: Checked, changed: Collection
     if not new_image and not changed:
         return checked
     status = _status_if_reachable(olds, connect)
-    phase = status.phase if status is not None else "out of reach"
+    phase = "out of reach"
+    if status is not None:
+        phase = status.phase
     if phase == Phase.FAILED or (new_image and phase in (Phase.PENDING, Phase.STARTING)):
-        change = "its image has changed" if new_image else f"new secret value in Secret {', '.join(changed)}"
+        change = f"new secret value in Secret {', '.join(changed)}"
+        if new_image:
+            change = "its image has changed"
         return Checked(_new_run(olds, news), notes=(f"{_where(olds)} is {phase}, and {change}: it runs again",))
     if not new_image or any(key.startswith("ConfigMap/") for key in olds["objects"]):  # the image of some job
         return checked
@@ -525,15 +553,21 @@ def _images(props: Props) -> set[str | None]:
         if not key.startswith("JobSet/"):
             continue
         for job in jobs_of(document):
-            images = [container.document.get("image") for container in job.pod.containers]
-            found |= {image if isinstance(image, str) else None for image in images}
+            for container in job.pod.containers:
+                image = container.document.get("image")
+                if isinstance(image, str):
+                    found.add(image)
+                else:
+                    found.add(None)
     return found
 
 
 def _with_data(olds: Props, inputs: Props) -> Props:
     """Return the inputs of a job that goes on with the data that it was started with."""
     others = without(inputs, "data")
-    return {**others, "data": olds["data"]} if "data" in olds else others
+    if "data" not in olds:
+        return others
+    return {**others, "data": olds["data"]}
 
 
 def diff(olds: Props, news: Props) -> Diff:
@@ -585,8 +619,9 @@ def _why_again(outputs: Props, again: str) -> str:
     lost = "for example because its namespace was deleted"
     if outputs["target"].get("kind") == "local":
         lost = "for example because its folder was removed"
-    text = _ENDED_WITHOUT_RECORD if phase in _ENDS else _LOST_WITH_RECORD
-    return text.format(phase=phase or Phase.PENDING, lost=lost)
+    if phase in _ENDS:
+        return _ENDED_WITHOUT_RECORD.format(phase=phase, lost=lost)
+    return _LOST_WITH_RECORD.format(phase=phase or Phase.PENDING, lost=lost)
 
 
 _ENDS = (Phase.SUCCEEDED, Phase.FAILED)
@@ -639,7 +674,9 @@ def _recreate_mark(olds: Props, presence: Presence) -> str:
 
 def _next_number(olds: Props) -> int:
     count = str(olds.get("again", "")).partition(" ")[0].rpartition("-")[2]
-    return int(count) + 1 if count.isdecimal() else 1
+    if not count.isdecimal():
+        return 1
+    return int(count) + 1
 
 
 def _where(props: Props) -> str:
@@ -653,9 +690,7 @@ def _owner(props: Props) -> Owner:
 
 def connection_of(props: Props) -> Props:
     """Return the connection settings of the target."""
-    target = props.get("target")
-    if not isinstance(target, dict):
-        return {}
+    target = section(props, "target")
     return {k: target[k] for k in CONNECTION if target.get(k) is not None}
 
 
@@ -708,8 +743,8 @@ _LOCAL_SETTINGS = ("python", MAX_PARALLEL, LOG_BYTES, ISOLATION)
 
 
 def _local_settings(props: Props) -> Props:
-    target = props.get("target")
-    return {k: target[k] for k in _LOCAL_SETTINGS if target.get(k)} if isinstance(target, dict) else {}
+    target = section(props, "target")
+    return {k: target[k] for k in _LOCAL_SETTINGS if target.get(k)}
 
 
 def create(inputs: Props, connect: Connect) -> tuple[str, Props]:
@@ -767,7 +802,7 @@ def workers_of(props: Props) -> Props:
 
 def _move_copies(outputs: Props, inputs: Props, connect: Connect) -> None:
     """Copy what a job needs to its current worker clusters, and delete the copies in those that the program no longer has."""
-    gone = {name: each for name, each in workers_of(outputs).items() if name not in workers_of(inputs)}
+    gone = without(workers_of(outputs), *workers_of(inputs))
     before: Any = connect({**outputs["target"], WORKERS: gone})
     now: Any = connect(inputs["target"])
     before.abandon_copies(outputs["namespace"], outputs["name"], _owner(outputs))
@@ -795,15 +830,21 @@ def read(outputs: Props, connect: Connect) -> tuple[Props | None, list[str]]:
             f"{_where(outputs)} {status.whose.adopted_from(_owner(outputs))}. It is left alone and {_FORGOTTEN}"
         ]
     gone = status is None or (status.phase == Phase.DELETED and status.reason != OUTCOME_UNKNOWN)
-    if gone and (moved := moved_root_note(outputs)):
-        return outputs, [f"{_where(outputs)} {moved}"]
+    if gone:
+        moved = moved_root_note(outputs)
+        if moved:
+            return outputs, [f"{_where(outputs)} {moved}"]
     if status is None or gone:
         return None, [
             f"{_where(outputs)} is gone and {_FORGOTTEN}: while the program has it, `pulumi up` creates it again"
         ]
-    known = without(outputs, "drift")
-    drift = {} if status.terminal else target.drift(namespace, name)
-    return {**known, "uid": status.uid, "phase": status.phase, **({"drift": drift} if drift else {})}, []
+    current = {**without(outputs, "drift"), "uid": status.uid, "phase": status.phase}
+    if status.terminal:
+        return current, []
+    drift = target.drift(namespace, name)
+    if not drift:
+        return current, []
+    return {**current, "drift": drift}, []
 
 
 _FORGOTTEN = "no longer in the state of this stack"
@@ -825,7 +866,9 @@ def delete(outputs: Props, connect: Connect) -> list[str]:
     left = connect(outputs["target"]).delete(outputs["namespace"], outputs["name"], uid=uid, owner=owner)
     if isinstance(left, Owner):
         return [f"{_where(outputs)} {left.adopted_from(owner)}. It is left alone"]
-    return [left] if left else []
+    if not left:
+        return []
+    return [left]
 
 
 def submission_of(inputs: Props) -> Submission:
@@ -849,8 +892,9 @@ def submission_of(inputs: Props) -> Submission:
 
 def _outputs(inputs: Props, status: JobStatus, identity: Props) -> Props:
     where = {**only(inputs["target"], LOCATION), **identity}
+    frozen = {k: inputs[k] for k in FROZEN}
     kept = {k: inputs[k] for k in ("again", "retain", REVISIONS) if k in inputs}
-    return {**{k: inputs[k] for k in FROZEN}, **kept, "target": where, "uid": status.uid, "phase": status.phase}
+    return {**frozen, **kept, "target": where, "uid": status.uid, "phase": status.phase}
 
 
 def _replacement_reasons(olds: Props, news: Props, connect: Connect) -> list[str]:
@@ -860,28 +904,33 @@ def _replacement_reasons(olds: Props, news: Props, connect: Connect) -> list[str
         reasons = []
     if olds["run"] != news["run"]:
         reasons.insert(0, f"run {olds['run']!r} => {news['run']!r}")
-    if changed := _changed_arguments(olds, news):
+    changed = _changed_arguments(olds, news)
+    if changed:
         reasons.append(f"func_args: {', '.join(changed)}")
     if olds.get("fills", news.get("fills")) != news.get("fills"):
         reasons.append("its volume is created again")
     if (olds["namespace"], olds["name"]) != (news["namespace"], news["name"]):
-        kept = f' (name="{olds["name"]}" keeps it)' if olds["namespace"] == news["namespace"] else ""
+        kept = ""
+        if olds["namespace"] == news["namespace"]:
+            kept = f' (name="{olds["name"]}" keeps it)'
         reasons.insert(0, f"name {olds['namespace']}/{olds['name']} => {news['namespace']}/{news['name']}{kept}")
     return reasons
 
 
 def _changed_arguments(olds: Props, news: Props) -> list[str]:
     """Return the names of the function arguments that have changed, except secret ones. The objects do not show them."""
-    texts = [text for text in (olds.get("arguments"), news.get("arguments")) if isinstance(text, str)]
-    if len(texts) < 2:
+    arguments = texts([olds.get("arguments"), news.get("arguments")])
+    if len(arguments) < 2:
         return []
-    before, after = map(json.loads, texts)
+    before, after = map(json.loads, arguments)
     return [name for name in {**before, **after} if _as_json(before, name) != _as_json(after, name)]
 
 
 def _as_json(arguments: Props, name: str) -> str:
     """Return an argument as JSON, which distinguishes 1, 1.0 and true; empty if it is not given."""
-    return json.dumps(arguments[name], sort_keys=True) if name in arguments else ""
+    if name not in arguments:
+        return ""
+    return json.dumps(arguments[name], sort_keys=True)
 
 
 def _revisions(props: Props) -> Props:
@@ -904,8 +953,10 @@ def _changed_secrets(olds: Props, news: Props) -> list[str]:
     before, after = _secrets(olds, olds["name"]), _secrets(news, olds["name"])
     changed = []
     for name in filter(before.__contains__, after):
-        known = [key for key, value in after[name].items() if key in before[name] and not isinstance(value, Unknown)]
-        changed += [f"{name}/{key}" for key in known if before[name][key] != after[name][key]]
+        for key, value in after[name].items():
+            is_comparable = key in before[name] and not isinstance(value, Unknown)
+            if is_comparable and before[name][key] != value:
+                changed.append(f"{name}/{key}")
     return changed
 
 
@@ -919,8 +970,10 @@ def _secret_note(olds: Props, changed: list[str], connect: Connect) -> str:
     status = _own_status(olds, connect)
     reads = "a job reads it when its Pods start"
     if status is not None:
-        waiting = status.phase in (Phase.PENDING, Phase.QUEUED, Phase.SUSPENDED)
-        reads = f"the job is {status.phase}: applies {'when it starts' if waiting else 'at the next run'}"
+        when = "at the next run"
+        if status.phase in (Phase.PENDING, Phase.QUEUED, Phase.SUSPENDED):
+            when = "when it starts"
+        reads = f"the job is {status.phase}: applies {when}"
     return f"{olds['namespace']}/{olds['name']}: new secret value in Secret {', '.join(changed)}; {reads}"
 
 
@@ -940,7 +993,7 @@ def _unknown_note(olds: Props, news: Props, connect: Connect) -> str:
 
 def _moved_queue_note(olds: Props, news: Props) -> tuple[str, ...]:
     """Return a note if a waiting job moves to another queue, as Kueue may admit it in its present queue before the update."""
-    before, after = (queue_of(from_state(props["objects"])) for props in (olds, news))
+    before, after = queue_of(from_state(olds["objects"])), queue_of(from_state(news["objects"]))
     if not before or before == after or isinstance(after, Unknown):
         return ()
     return (
@@ -958,7 +1011,9 @@ def _is_queued(olds: Props, connect: Connect) -> bool:
 def _own_status(olds: Props, connect: Connect) -> JobStatus | None:
     """Return the status of the job; None if it is gone, belongs to another stack, or is not readable."""
     status = _status_if_reachable(olds, connect)
-    return status if status is not None and _owner(olds).owns(status.whose) else None
+    if status is None or not _owner(olds).owns(status.whose):
+        return None
+    return status
 
 
 def interruptions(outputs: Props, connect: Connect) -> tuple[str, ...]:
@@ -1021,12 +1076,10 @@ def _interruption(olds: Props, news: Props, reasons: list[str], connect: Connect
     shown = "; ".join(reasons[:5])
     if len(reasons) > 5:
         shown += f"; and {len(reasons) - 5} more"
-    return _Interruption(
-        (
-            f"{_where(olds)} is {_unfinished(status)}, but this change would end it and start a new run: {shown}."
-            f"{f' It {loss}.' if loss else ''} {_wait_hint(status, olds, news)}",
-        )
-    )
+    why = f"{_where(olds)} is {_unfinished(status)}, but this change would end it and start a new run: {shown}."
+    if loss:
+        why += f" It {loss}."
+    return _Interruption((f"{why} {_wait_hint(status, olds, news)}",))
 
 
 def _may_interrupt(olds: Props, news: Props) -> bool:
@@ -1055,7 +1108,9 @@ def _checkpoint_note(olds: Props, news: Props, status: JobStatus, loss: str) -> 
         after = "The new run continues from it if it has the same output volume"
     if any(has_variable(from_state(each["objects"]), RUN_ENV) for each in (olds, news)):
         after = "The new run does not use it: with resume=False each run has its own folder"
-    failed = f"; if that fails, it {loss}" if loss else ""
+    failed = ""
+    if loss:
+        failed = f"; if that fails, it {loss}"
     return (
         f"{_where(olds)} is {_unfinished(status)}, and this change ends it: its Pods get SIGTERM, and up to {grace} s to save a"
         f" checkpoint{failed}. {after}",
@@ -1081,8 +1136,12 @@ DEFAULT_GRACE = 30
 
 def _grace(document: Props) -> int:
     """Return the longest grace period that the Pods of a JobSet or the patches of a TrainJob declare in seconds; 0 for none."""
-    patches = items(section(document, "spec"), "runtimePatches") if document.get("kind") == "TrainJob" else []
-    jobs = jobs_of(document) if document.get("kind") == "JobSet" else chain.from_iterable(map(patched_jobs, patches))
+    jobs: list[ReplicatedJob] = []
+    if document.get("kind") == "JobSet":
+        jobs = jobs_of(document)
+    elif document.get("kind") == "TrainJob":
+        for patch in items(section(document, "spec"), "runtimePatches"):
+            jobs += patched_jobs(patch)
     return max((number(job.pod.spec.get("terminationGracePeriodSeconds")) for job in jobs), default=0)
 
 
@@ -1107,8 +1166,7 @@ def _wait_hint(status: JobStatus, olds: Props, news: Props) -> str:
 
 def _release(props: Props) -> str:
     """Return the release of the runtime that a job was rendered from; empty if it has none."""
-    runtime = props.get("runtime")
-    return str(runtime.get("release", "")) if isinstance(runtime, dict) else ""
+    return str(section(props, "runtime").get("release", ""))
 
 
 def _check_channel_move(olds: Props, news: Props, connect: Connect) -> Checked:
@@ -1116,14 +1174,18 @@ def _check_channel_move(olds: Props, news: Props, connect: Connect) -> Checked:
     running and interrupt="allow" is set."""
     before, after, runtime = _release(olds), _release(news), news["runtime"]
     found = effects(from_state(olds["objects"]), from_state(news["objects"]))
-    shown = f": {found[0]}" if found else ""
+    shown = ""
+    if found:
+        shown = f": {found[0]}"
     if len(found) > 1:
         shown += f" and {len(found) - 1} more"
     summary = f"{_where(olds)}: {runtime['channel']} has {runtime['name']} {after}"
     summary += f", but this job has {before or 'none of its releases'} ({level_of(found)}{shown})"
     kept = with_current_connection(olds, news)
-    if before and (why := follow_refusal(runtime["follow"], before, after, level_of(found))):
-        return Checked(kept, notes=(f"{summary}. No change: {why}",))
+    if before:
+        why = follow_refusal(runtime["follow"], before, after, level_of(found))
+        if why:
+            return Checked(kept, notes=(f"{summary}. No change: {why}",))
     how = news.get("interrupt")
     if how == "checkpoint" and not saves_checkpoints(from_state(olds["objects"])):
         why = 'it has no checkpoint policy, which interrupt="checkpoint" needs'
@@ -1135,7 +1197,9 @@ def _check_channel_move(olds: Props, news: Props, connect: Connect) -> Checked:
     except TrainerError as fault:
         return Checked(kept, notes=(f"{summary}. On its next run: it is unknown whether it runs now: {fault}",))
     if status is None or status.terminal or not _owner(olds).owns(status.whose):
-        phase = status.phase if status is not None else "gone"
+        phase = "gone"
+        if status is not None:
+            phase = status.phase
         return Checked(
             kept, notes=(f"{summary}. On its next run: it is {phase}, and a finished job does not run again by itself",)
         )

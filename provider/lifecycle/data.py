@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pulumi_trainer.provider.api.submission import from_state
+from pulumi_trainer.provider.kube.values.accessors import section
 
 SHOWN = 5
 """Characters of a version that a note shows."""
@@ -70,9 +71,9 @@ def _mounted(value: Any, kinds: Mapping[str, Any]) -> Iterator[tuple[str, dict[s
         for each in value:
             yield from _mounted(each, kinds)
     elif isinstance(value, dict):
-        claim = value.get("persistentVolumeClaim")
+        name = section(value, "persistentVolumeClaim").get("claimName")
         kind = str(value.get("name")).removeprefix("trainer-")
-        if isinstance(claim, dict) and kind in kinds and isinstance(name := claim.get("claimName"), str):
+        if isinstance(name, str) and kind in kinds:
             yield kind, {"version": name.rpartition("-")[2]}
         for each in value.values():
             yield from _mounted(each, kinds)

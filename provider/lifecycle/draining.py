@@ -50,21 +50,22 @@ def create(inputs: Props, connect: Connect) -> tuple[str, Props]:
     target = connect(inputs["target"])
     target.reopen_queue(inputs["name"], inputs["version"])
     where = {**only(inputs["target"], LOCATION), **target.identity()}
-    return inputs["name"], {**{k: inputs[k] for k in SETTINGS}, **_ownership(inputs), "target": where}
+    return inputs["name"], {**_stored(inputs), "target": where}
 
 
 def diff(olds: Props, news: Props) -> Diff:
     """Return whether the guard changes. olds: Outputs."""
     if olds["name"] != news["name"]:
         return Diff(True, ("name",))
-    ownership = any(k in olds and olds[k] != news.get(k) for k in OWNERSHIP) or olds.get(MARK) != news.get(MARK)
+    ownership = any(k in olds and olds[k] != news.get(k) for k in OWNERSHIP)
+    ownership = ownership or olds.get(MARK) != news.get(MARK)
     settings = any(olds[k] != news[k] for k in SETTINGS)
     return Diff(ownership or settings or connection_of(olds) != connection_of(news))
 
 
 def update(outputs: Props, inputs: Props, _connect: Connect) -> Props:
     """Store the settings for the deletion."""
-    return {**with_current_connection(outputs, inputs), **{k: inputs[k] for k in SETTINGS}, **_ownership(inputs)}
+    return {**with_current_connection(outputs, inputs), **_stored(inputs)}
 
 
 def read(outputs: Props, _connect: Connect) -> tuple[Props | None, list[str]]:
@@ -91,5 +92,7 @@ OWNERSHIP = ("stack", "beside")
 MARK = "mark"
 
 
-def _ownership(inputs: Props) -> Props:
-    return {k: inputs[k] for k in (*OWNERSHIP, MARK) if k in inputs}
+def _stored(inputs: Props) -> Props:
+    settings = {k: inputs[k] for k in SETTINGS}
+    ownership = {k: inputs[k] for k in (*OWNERSHIP, MARK) if k in inputs}
+    return {**settings, **ownership}

@@ -22,7 +22,8 @@ def job_name(logical: str, project: str, stack: str) -> str:
         stack: Name of the stack, without organization and project.
     """
     stem = re.sub(r"[^a-z0-9]+", "-", logical.lower()).strip("-")
-    stem = stem if stem[:1].isalpha() else f"j-{stem}".strip("-")
+    if not stem[:1].isalpha():
+        stem = f"j-{stem}".strip("-")
     return f"{stem}-{short_digest([project, stack], SUFFIX)}"
 
 
@@ -55,4 +56,6 @@ def program_of(urn: str) -> str:
     """Return "project/stack" of a URN, or "" if it is not one."""
     parts = urn.split("::")
     stack = parts[0].removeprefix("urn:pulumi:")
-    return f"{parts[1]}/{stack}" if len(parts) > 2 and stack != parts[0] else ""
+    if len(parts) <= 2 or stack == parts[0]:
+        return ""
+    return f"{parts[1]}/{stack}"

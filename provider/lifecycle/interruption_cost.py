@@ -27,7 +27,8 @@ class InterruptionCost:
     @property
     def short(self) -> str:
         """Steps and time."""
-        return f"{self.steps:,} step{'' if self.steps == 1 else 's'} ({duration(self.seconds)})"
+        noun = "step" if self.steps == 1 else "steps"
+        return f"{self.steps:,} {noun} ({duration(self.seconds)})"
 
     def __str__(self) -> str:
         if self.checkpoint is None:
@@ -49,7 +50,9 @@ def interruption_cost(status: JobStatus | None, now: float) -> InterruptionCost 
     if status is None or status.phase != Phase.RUNNING or not status.progress:
         return None
     step, saved = status.progress.get("step"), section(status.progress, "checkpoint")
-    begun = status.attempts[-1].started if status.attempts else status.started
+    begun = status.started
+    if status.attempts:
+        begun = status.attempts[-1].started
     if not isinstance(step, int) or 0 < epoch_seconds(status.progress.get("lastUpdatedTime")) < int(begun):
         return None  # the newest report is of an earlier attempt
     at, before = saved.get("step"), epoch_seconds(saved.get("time"))
@@ -57,4 +60,6 @@ def interruption_cost(status: JobStatus | None, now: float) -> InterruptionCost 
         return InterruptionCost(max(0, step - at), max(0.0, now - max(before, begun)), at)
     if not status.checkpoints:
         return None
-    return InterruptionCost(step, max(0.0, now - begun) if begun else 0.0, None)
+    if not begun:
+        return InterruptionCost(step, 0.0, None)
+    return InterruptionCost(step, max(0.0, now - begun), None)

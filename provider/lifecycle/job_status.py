@@ -58,10 +58,12 @@ def derive_phase(jobset: Document | None, train_job: Document | None = None) -> 
                 return _from_condition(phase, condition)
     queued = any(QUEUE in accessors.section(d, "metadata", "labels") for d in (jobset, train_job))
     if any(accessors.section(d, "spec").get("suspend") is True for d in (jobset, train_job)):
-        return _from_condition(
-            Phase.QUEUED if queued else Phase.SUSPENDED, accessors.true_condition(conditions, "Suspended")
-        )
-    if restarting := accessors.true_condition(accessors.conditions(jobset), "RestartingJobSet"):
+        phase = Phase.SUSPENDED
+        if queued:
+            phase = Phase.QUEUED
+        return _from_condition(phase, accessors.true_condition(conditions, "Suspended"))
+    restarting = accessors.true_condition(accessors.conditions(jobset), "RestartingJobSet")
+    if restarting:
         return _from_condition(Phase.RESTARTING, restarting)
     replicated_jobs = _replicated_job_statuses(jobset)
     if any(step.get("ready") for step in replicated_jobs):
@@ -69,7 +71,9 @@ def derive_phase(jobset: Document | None, train_job: Document | None = None) -> 
     starting = accessors.true_condition(accessors.conditions(jobset), "StartupPolicyInProgress")
     if starting or any(step.get("active") or step.get("succeeded") for step in replicated_jobs):
         return _from_condition(Phase.STARTING, starting)
-    return Observed(Phase.ADMITTED if queued and jobset is not None else Phase.PENDING)
+    if queued and jobset is not None:
+        return Observed(Phase.ADMITTED)
+    return Observed(Phase.PENDING)
 
 
 def is_finished(train_job: Document) -> bool:
@@ -99,19 +103,23 @@ def train_job_status(train_job: Document, jobset: Document | None, *, created: f
     if jobset is not None:
         _copy_outcome(conditions, jobset, now)
         status.pop("jobsStatus", None)
-        if replicated_jobs := _replicated_job_statuses(jobset):
+        replicated_jobs = _replicated_job_statuses(jobset)
+        if replicated_jobs:
             status["jobsStatus"] = [*map(_counts, replicated_jobs)]
     deadline = accessors.section(train_job, "spec").get("activeDeadlineSeconds") or 0
     if deadline and not suspended and not is_finished({"status": {"conditions": conditions}}):
         resumed = accessors.condition(conditions, "Suspended")
-        begun = epoch_seconds(resumed.get("lastTransitionTime"), created) if resumed else created
+        begun = epoch_seconds(resumed.get("lastTransitionTime"), created)
         if now > begun + deadline:
             _set(conditions, "Failed", "True", DEADLINE_EXCEEDED, "TrainJob exceeded its active deadline", now)
-    return {"conditions": conditions, **status} if conditions else status
+    if not conditions:
+        return status
+    return {"conditions": conditions, **status}
 
 
 def _counts(step: dict[str, Any]) -> dict[str, Any]:
-    return {"name": step.get("name", ""), **{count: step.get(count, 0) for count in _COUNTS}}
+    counts = {count: step.get(count, 0) for count in _COUNTS}
+    return {"name": step.get("name", ""), **counts}
 
 
 def exceeded_deadline(train_job: Document) -> bool:
@@ -123,9 +131,12 @@ def exceeded_deadline(train_job: Document) -> bool:
 def _copy_outcome(conditions: list[dict[str, Any]], jobset: Document, now: float) -> None:
     """Copy the JobSet's outcome to the TrainJob; an exceeded deadline stays the reason."""
     ended = accessors.true_condition(conditions, "Failed")
-    kept = dict(ended) if ended and ended.get("reason") == DEADLINE_EXCEEDED else None
+    kept: dict[str, Any] = {}
+    if ended.get("reason") == DEADLINE_EXCEEDED:
+        kept = dict(ended)
     for jobset_type, train_job_type in (("Completed", "Complete"), ("Failed", "Failed")):
-        if found := accessors.true_condition(accessors.conditions(jobset), jobset_type):
+        found = accessors.true_condition(accessors.conditions(jobset), jobset_type)
+        if found:
             time = epoch_seconds(found.get("lastTransitionTime"), now)
             _set(conditions, train_job_type, "True", found.get("reason", ""), found.get("message", ""), time)
     if kept:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from pulumi_trainer.provider.kube.values.accessors import only
+from pulumi_trainer.provider.kube.values.accessors import only, without
 from pulumi_trainer.provider.lifecycle.crud import LOCATION, Checked, Diff, connection_of, with_current_connection
 
 Props = dict[str, Any]
@@ -45,7 +45,7 @@ def diff(olds: Props, news: Props) -> Diff:
 def update(outputs: Props, inputs: Props, connect: Connect) -> Props:
     """Return the outputs with the current objects. Raises Refused if one that is left out belongs to another stack."""
     _check_owner(outputs, [each for each in outputs["objects"] if each not in inputs["objects"]], connect)
-    kept = {k: v for k, v in with_current_connection(outputs, inputs).items() if k not in SETTINGS}
+    kept = without(with_current_connection(outputs, inputs), *SETTINGS)
     return {**kept, **only(inputs, SETTINGS)}
 
 

@@ -135,7 +135,9 @@ class Runtimes:
         Raises:
             TrainerError: The target cannot be reached, or refuses.
         """
-        return [] if outputs.get("uid") in self._uids else runtime_crud.delete(outputs, connect)
+        if outputs.get("uid") in self._uids:
+            return []
+        return runtime_crud.delete(outputs, connect)
 
 
 class Targets:
@@ -151,7 +153,9 @@ class Targets:
             olds: Previous inputs; empty for a new target.
             news: Current inputs; leaves may be unknown.
         """
-        return Checked(crud.with_current_connection(olds, news) if olds else news)
+        if not olds:
+            return Checked(news)
+        return Checked(crud.with_current_connection(olds, news))
 
     def diff(self, olds: Props, news: Props) -> Diff:
         """Return whether the connection changes.

@@ -16,6 +16,7 @@ from pulumi_trainer.provider.api.labels import FRAMEWORK
 from pulumi_trainer.provider.api.submission import Objects
 from pulumi_trainer.provider.api.versions import LEVELS, VERSION, Level, by_version, larger, version_step
 from pulumi_trainer.provider.kube.errors import Invalid
+from pulumi_trainer.provider.kube.values.accessors import only
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.pipeline import render
 
@@ -64,8 +65,10 @@ def effects(before: Objects, after: Objects) -> list[Effect]:
     found = []
     for key in sorted(before.keys() | after.keys()):
         old, new = before.get(key, _MISSING), after.get(key, _MISSING)
-        if old is _MISSING or new is _MISSING:
-            found.append(Effect("major", key, "added" if old is _MISSING else "removed"))
+        if old is _MISSING:
+            found.append(Effect("major", key, "added"))
+        elif new is _MISSING:
+            found.append(Effect("major", key, "removed"))
         else:
             found += [*_compare(old, new, (key,), after)]
     return sorted(found, key=lambda e: (-LEVELS.index(e.level), e.path))
@@ -101,7 +104,9 @@ def follow_refusal(follow: str, before: str, after: str, effect: Level = "none")
     numbered = version_step(before, after)
     level = larger(numbered, effect)
     if level == "major" or (level == "minor" and follow == "patch"):
-        beyond = "" if level == numbered else f", although its version number only announces {numbered}"
+        beyond = ""
+        if level != numbered:
+            beyond = f", although its version number only announces {numbered}"
         return f'the change is {level} for this job{beyond}, but it has follow="{follow}"'
     return ""
 
@@ -120,16 +125,17 @@ PROBES: tuple[Document, ...] = (
 def _compared(before: str, after: str) -> tuple[Effect, ...]:
     old, new = json.loads(before), json.loads(after)
     found: dict[Effect, None] = {}
-    labels = [(d.get("metadata") or {}).get("labels") or {} for d in (old, new)]
-    if labels[0].get(FRAMEWORK) != labels[1].get(FRAMEWORK):
-        what = f"{labels[0].get(FRAMEWORK)} => {labels[1].get(FRAMEWORK)}: another launcher starts user code"
+    framework, new_framework = _framework(old), _framework(new)
+    if framework != new_framework:
+        what = f"{framework} => {new_framework}: another launcher starts user code"
         found[Effect("major", f"metadata.labels[{FRAMEWORK}]", what)] = None
     old, new = default_runtime(old), default_runtime(new)
     needs_nodes = "flux" in (new["spec"].get("mlPolicy") or {})  # Flux refuses jobs that do not say on how many nodes
     for probe in PROBES:
-        trainer = {**({"numNodes": 1} if needs_nodes else {}), **probe.get("trainer", {})}
-        spec = {**probe, "trainer": trainer} if trainer else probe
-        one, other = (_rendered(document, spec) for document in (old, new))
+        spec = probe
+        if needs_nodes:
+            spec = {**probe, "trainer": {"numNodes": 1, **probe.get("trainer", {})}}
+        one, other = _rendered(old, spec), _rendered(new, spec)
         if isinstance(one, dict) and isinstance(other, dict):
             found.update(dict.fromkeys(effects(one, other)))
         elif isinstance(other, str) and isinstance(one, dict):
@@ -139,6 +145,12 @@ def _compared(before: str, after: str) -> tuple[Effect, ...]:
         elif one != other or old.get("spec") != new.get("spec"):  # such as one with a plugin that only programs have
             found[Effect("major", "spec", f"changes, and cannot be rendered here: {other}")] = None
     return tuple(sorted(found, key=lambda e: (-LEVELS.index(e.level), e.path)))
+
+
+def _framework(runtime: Document) -> Any:
+    """Return the framework of a runtime; None if no label names it."""
+    labels = (runtime.get("metadata") or {}).get("labels") or {}
+    return labels.get(FRAMEWORK)
 
 
 def _rendered(runtime: Document, spec: Document) -> Objects | str:
@@ -157,15 +169,18 @@ def _compare(old: Any, new: Any, path: tuple[str, ...], objects: Objects) -> Ite
         return
     field = path[-1]
     if _is_mapping(field, old) and _is_mapping(field, new):
-        old, new = ({} if v is _MISSING else v for v in (old, new))
+        if old is _MISSING:
+            old = {}
+        if new is _MISSING:
+            new = {}
         for key in sorted({*old, *new}, key=str):
             yield from _compare(old.get(key, _MISSING), new.get(key, _MISSING), (*path, str(key)), objects)
-    elif (field in KEYS or field in ADDITIONS) and all(v is _MISSING or isinstance(v, list) for v in (old, new)):
+    elif _is_keyed_list(field, old) and _is_keyed_list(field, new):
         olds, news = _by_key(field, old), _by_key(field, new)
         for key in dict.fromkeys([*olds, *news]):
             item = (*path[:-1], f"{field}[{key}]")
             yield from _compare(olds.get(key, _MISSING), news.get(key, _MISSING), item, objects)
-        if _order_counts(field, new) and [k for k in olds if k in news] != [k for k in news if k in olds]:
+        if _order_counts(field, new) and [*only(olds, news)] != [*only(news, olds)]:
             yield Effect("major", _shown(path), "has another order")
     else:
         yield _judged(old, new, path, objects)
@@ -181,8 +196,14 @@ def _is_mapping(field: str, value: Any) -> bool:
     return isinstance(value, Mapping) or (value is _MISSING and field in ("labels", "annotations"))
 
 
+def _is_keyed_list(field: str, value: Any) -> bool:
+    return (field in KEYS or field in ADDITIONS) and (value is _MISSING or isinstance(value, list))
+
+
 def _by_key(field: str, items: Any) -> dict[str, Any]:
-    return {} if items is _MISSING else {_key(field, item): item for item in items}
+    if items is _MISSING:
+        return {}
+    return {_key(field, item): item for item in items}
 
 
 def _judged(old: Any, new: Any, path: tuple[str, ...], objects: Objects) -> Effect:
@@ -190,10 +211,13 @@ def _judged(old: Any, new: Any, path: tuple[str, ...], objects: Objects) -> Effe
     what = _words(old, new)
     parent = path[-2] if len(path) > 1 else ""
     if parent == "labels":
-        return Effect("major" if _is_for_controllers(field) else "patch", where, what)
+        if _is_for_controllers(field):
+            return Effect("major", where, what)
+        return Effect("patch", where, what)
     if parent == "annotations":
-        harmless = old is _MISSING and not _is_for_controllers(field)
-        return Effect("minor" if harmless else "major", where, what)
+        if old is _MISSING and not _is_for_controllers(field):
+            return Effect("minor", where, what)
+        return Effect("major", where, what)
     if field == "image" and isinstance(old, str) and isinstance(new, str):
         if _has_same_tag(old, new):
             return Effect("patch", where, f"another digest: {what}")
@@ -250,8 +274,13 @@ def _words(old: Any, new: Any) -> str:
 
 
 def _short(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, default=str)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    if isinstance(value, str):
+        text = value
+    else:
+        text = json.dumps(value, default=str)
+    if len(text) > 80:
+        return f"{text[:77]}..."
+    return text
 
 
 def _shown(path: tuple[str, ...]) -> str:

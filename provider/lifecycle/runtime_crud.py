@@ -56,18 +56,22 @@ def check(olds: Props, news: Props, connect: Connect) -> Checked:
         news: Current inputs; leaves may be unknown.
         connect: Returns the target of an input `target`.
     """
-    component = news["component"]
-    new = component if isinstance(component, Unknown) else digest([component])[:20]
-    inputs = {**news, "owner": olds.get("owner", new)}
+    owner = news["component"]
+    if not isinstance(owner, Unknown):
+        owner = digest([owner])[:20]
+    inputs = {**news, "owner": olds.get("owner", owner)}
     if first_unknown(news["document"]) is not None:
         return Checked(inputs)
     if not olds or _identity(olds["document"]) != _identity(news["document"]):
         why = _conflict(inputs, connect)
-        return Checked(inputs, (why,) if why else ())
+        if not why:
+            return Checked(inputs)
+        return Checked(inputs, (why,))
     inputs["target"] = with_current_connection(olds, news)["target"]
     if "again" in olds:
         inputs["again"] = olds["again"]
-    if (target := known_target(inputs)) is None:
+    target = known_target(inputs)
+    if target is None:
         return Checked(inputs)
     about = inputs["document"], olds["document"], inputs["owner"], str(target.get("sweep") or "")
     try:
@@ -82,7 +86,8 @@ def check(olds: Props, news: Props, connect: Connect) -> Checked:
     what = "somebody has deleted it; it is created again"
     if edited is not None:
         shown = ", ".join(edited[:5])
-        shown += f" and {len(edited) - 5} more" if len(edited) > 5 else ""
+        if len(edited) > 5:
+            shown += f" and {len(edited) - 5} more"
         what = f"somebody has changed {shown}; this update restores the values of the program"
     return Checked({**inputs, "again": olds.get("again", 0) + 1}, notes=(f"{kind} {name}: {what}",))
 
@@ -171,7 +176,9 @@ def delete(outputs: Props, connect: Connect) -> list[str]:
     """
     target, force = connect(outputs["target"]), bool(outputs.get("force"))
     new_owner = target.delete_runtime(outputs["document"], outputs["uid"], _owner(outputs), force=force)
-    return [_left_alone(outputs, new_owner)] if new_owner else []
+    if not new_owner:
+        return []
+    return [_left_alone(outputs, new_owner)]
 
 
 def _owner(outputs: Props) -> Owner:

@@ -73,7 +73,9 @@ def _changes(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> list[st
 def _kind_of_change(path: str, before: Mapping[str, bytes], after: Mapping[str, bytes]) -> str:
     if path not in before:
         return "added"
-    return "changed" if path in after else "removed"
+    if path not in after:
+        return "removed"
+    return "changed"
 
 
 def _line_diff(before: bytes, after: bytes) -> list[str]:

@@ -136,12 +136,12 @@ def _keys(teams: Mapping[tuple[str, str], str]) -> dict[By, Callable[[Ran], str]
     def team(ran: Ran) -> str:
         queue = ran.demand.queue
         if not queue:
-            return UNKNOWN if queue is None else NONE
+            return _absent(queue)
         return teams.get((ran.namespace, queue), queue)  # `GpuQueues` names LocalQueues like their teams
 
     def queue(ran: Ran) -> str:
         if not ran.demand.queue:
-            return UNKNOWN if ran.demand.queue is None else NONE
+            return _absent(ran.demand.queue)
         return f"{ran.namespace}/{ran.demand.queue}"
 
     return {
@@ -150,6 +150,13 @@ def _keys(teams: Mapping[tuple[str, str], str]) -> dict[By, Callable[[Ran], str]
         "user": lambda ran: ran.demand.user or UNKNOWN,
         "job": lambda ran: f"{ran.namespace}/{ran.name}",
     }
+
+
+def _absent(queue: str | None) -> str:
+    """Return the key of a job without a queue. queue: None if it was not recorded, otherwise empty."""
+    if queue is None:
+        return UNKNOWN
+    return NONE
 
 
 def team_of(local_queue: str, cluster_queue: str) -> str:
@@ -162,7 +169,9 @@ def team_of(local_queue: str, cluster_queue: str) -> str:
         cluster_queue: Name of its ClusterQueue; empty if unknown, so that the LocalQueue counts as the team.
     """
     named_like_team = cluster_queue.endswith(f"-{local_queue}")
-    return local_queue if named_like_team or not cluster_queue else cluster_queue
+    if named_like_team or not cluster_queue:
+        return local_queue
+    return cluster_queue
 
 
 def earlier_runs(namespace: str, name: str, runs: Sequence[Run], created: float) -> Iterator[Ran]:
@@ -178,8 +187,12 @@ def earlier_runs(namespace: str, name: str, runs: Sequence[Run], created: float)
     for run, next_ in zip(runs, later, strict=True):
         begin = run.demand.since or run.started
         never_began = not begin and run.demand != NOTHING_KNOWN
-        if not never_began:
-            yield Ran(namespace, name, run.demand, begin, (run.finished or next_) if begin else 0.0, run.created)
+        if never_began:
+            continue
+        end = 0.0
+        if begin:
+            end = run.finished or next_
+        yield Ran(namespace, name, run.demand, begin, end, run.created)
 
 
 def recorded_run(namespace: str, name: str, demand: Demand, started: float, finished: float) -> Iterator[Ran]:
@@ -192,7 +205,8 @@ def recorded_run(namespace: str, name: str, demand: Demand, started: float, fini
         started: When it began to run, in seconds since the epoch; 0 if it has not.
         finished: When it ended, in seconds since the epoch; 0 if it still runs.
     """
-    if begin := demand.since or started:
+    begin = demand.since or started
+    if begin:
         yield Ran(namespace, name, demand, begin, finished)
 
 
@@ -229,7 +243,9 @@ def began_at(jobset: Document) -> float:
     if suspended is not None and suspended.get("status") == "True":
         return 0.0
     created = epoch_seconds(section(jobset, "metadata").get("creationTimestamp"))
-    return created if suspended is None else epoch_seconds(suspended.get("lastTransitionTime"), created)
+    if suspended is None:
+        return created
+    return epoch_seconds(suspended.get("lastTransitionTime"), created)
 
 
 def other_workload(workload: Document, namespace: str, name: str, demand: Demand) -> Iterator[Ran]:

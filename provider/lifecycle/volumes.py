@@ -107,14 +107,18 @@ def _with_retention(olds: Props, news: Props, known: Props) -> Props:
     before, after = is_retained(olds), bool(news.get("retain"))
     if before == after:
         return known
-    changed = {**known, "retain": after}
-    return changed if "claim" in news else {**changed, RETAINED: after}
+    if "claim" in news:
+        return {**known, "retain": after}
+    return {**known, "retain": after, RETAINED: after}
 
 
 def _retention_notes(olds: Props, news: Props, connect: Connect) -> tuple[str, ...]:
     """Return what a change of `retain` means for what is in the volume."""
     before, after = is_retained(olds), bool(news.get("retain"))
-    if before == after or not (content := _content(olds, connect)):
+    if before == after:
+        return ()
+    content = _content(olds, connect)
+    if not content:
         return ()
     if after:
         return (f"{_where(olds)} will be kept when its job is deleted: {content}{_place(olds)}",)
@@ -167,7 +171,9 @@ def _generation(known: Props, connect: Connect) -> Props:
         found = connect(known["target"]).volume(known["namespace"], known["name"])
     except TrainerError:
         return {}
-    return {"generation": found[0]["generation"]} if found is not None else {}
+    if found is None:
+        return {}
+    return {"generation": found[0]["generation"]}
 
 
 def _check_loss(olds: Props, news: Props, connect: Connect) -> tuple[Props, tuple[str, ...], tuple[str, ...]]:
@@ -263,10 +269,11 @@ def create(inputs: Props, connect: Connect) -> tuple[str, Props]:
     """
     namespace, name, target = inputs["namespace"], inputs["name"], inputs["target"]
     claim = inputs.get("claim")
-    kept = claim is None and inputs.get("retain")  # any later stack may use a retained folder
-    made = connect(target).create_volume(
-        namespace, name, inputs["component"], "" if kept else target["sweep"], claim=claim
-    )
+    is_retained_folder = claim is None and inputs.get("retain")
+    label = ""  # any later stack may use a retained folder
+    if not is_retained_folder:
+        label = target["sweep"]
+    made = connect(target).create_volume(namespace, name, inputs["component"], label, claim=claim)
     return f"{namespace}/{name}", {**_stored(inputs), **made, "owner": inputs["component"]}
 
 
@@ -299,8 +306,12 @@ def update(outputs: Props, inputs: Props, connect: Connect) -> Props:
             target.update_volume(known["namespace"], known["name"], known["generation"], {"retain": inputs[RETAINED]})
             known = {**known, RETAINED: inputs[RETAINED]}
         target.identity()  # a connection to another cluster must not be stored
-        current = target.volume(known["namespace"], known["name"]) if root(outputs) != root(known) else None
-        return {**known, **current[0]} if current is not None else known
+        if root(outputs) == root(known):
+            return known
+        current = target.volume(known["namespace"], known["name"])
+        if current is None:
+            return known
+        return {**known, **current[0]}
     place = outputs["namespace"], outputs["name"]
     connect(known["target"]).update_volume(*place, outputs["generation"], inputs["claim"])
     return {**known, "claim": inputs["claim"]}
@@ -320,9 +331,10 @@ def read(outputs: Props, connect: Connect) -> tuple[Props | None, list[str]]:
         current = connect(outputs["target"]).volume(outputs["namespace"], outputs["name"])
     except Unreadable as fault:
         return outputs, [f"{_where(outputs)} stays as it was in the state of this stack: {fault}"]
-    if current is None and (moved := moved_root_note(outputs)):
-        return outputs, [f"{_where(outputs)} {moved}"]
     if current is None:
+        moved = moved_root_note(outputs)
+        if moved:
+            return outputs, [f"{_where(outputs)} {moved}"]
         lost = f"{_where(outputs)}: {_LOST[_is_written(outputs)]}"
         return None, [f"{lost}; it is no longer in the state of this stack, and `pulumi up` creates it again, empty"]
     found, whose = current
@@ -348,7 +360,9 @@ def delete(outputs: Props, connect: Connect) -> list[str]:
     place = outputs["namespace"], outputs["name"]
     remaining = connect(outputs["target"]).delete_volume(*place, outputs["generation"])
     if isinstance(remaining, str):
-        return [remaining] if remaining else [*lost]
+        if not remaining:
+            return [*lost]
+        return [remaining]
     if _is_ours(outputs, remaining):  # this stack was created again
         return []
     return [f"{_where(outputs)} {remaining.adopted_from(_owner(outputs, remaining))}. It is left alone"]
@@ -385,7 +399,9 @@ def losses(props: Props, connect: Connect, becomes: str) -> tuple[str, ...]:
     if not _is_written(props) or is_retained(props):
         return ()
     content = _content(props, connect)
-    return (f"{_where(props)} {becomes} with the output in it: {content}{_KEEP}",) if content else ()
+    if not content:
+        return ()
+    return (f"{_where(props)} {becomes} with the output in it: {content}{_KEEP}",)
 
 
 def remains(props: Props, connect: Connect, stays: str) -> tuple[str, ...]:
@@ -402,7 +418,9 @@ def _content(props: Props, connect: Connect) -> str:
 
 
 def _place(props: Props) -> str:
-    return f", in {props['path']}" if props.get("path") else ""
+    if not props.get("path"):
+        return ""
+    return f", in {props['path']}"
 
 
 def _is_written(props: Props) -> bool:
@@ -415,9 +433,8 @@ OUTPUTS = ("", "claim")
 _KEEP = ". To keep it, apply OutputVolume(retain=True) with `pulumi up` first"
 
 
+_STORED = ("namespace", "name", "target", "digest", "claim", "retain", RETAINED, AGAIN)
+
+
 def _stored(inputs: Props) -> Props:
-    return {
-        k: inputs[k]
-        for k in ("namespace", "name", "target", "digest", "claim", "retain", RETAINED, AGAIN)
-        if k in inputs
-    }
+    return {k: inputs[k] for k in _STORED if k in inputs}

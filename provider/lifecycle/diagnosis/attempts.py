@@ -31,7 +31,7 @@ from pulumi_trainer.provider.kube.values.accessors import (
 from pulumi_trainer.provider.kube.values.wording import without_full_stop
 from pulumi_trainer.provider.kueue.workload_reasons import explain_preemption
 from pulumi_trainer.provider.lifecycle.diagnosis.containers import describe_pod, exit_text
-from pulumi_trainer.provider.lifecycle.diagnosis.job_view import ATTEMPT, STEP, JobView
+from pulumi_trainer.provider.lifecycle.diagnosis.job_view import ATTEMPT, STEP, JobView, start_times
 from pulumi_trainer.provider.lifecycle.diagnosis.outcome import culprit
 from pulumi_trainer.provider.pipeline.disruptions import TERMINATED
 
@@ -62,21 +62,29 @@ def observed_attempts(view: JobView, before: Sequence[Attempt], phase: Phase, fi
     if view.jobset is None:
         return [*before]
     known = {each.number: each for each in before if each.count == 1 or not each.cause}  # a gap has a cause
-    suspended = 0 if view.queue else sum(each.cause == attempts.SUSPENDED for each in known.values())
+    suspended = 0
+    if not view.queue:
+        suspended = sum(each.cause == attempts.SUSPENDED for each in known.values())
     if phase == Phase.SUSPENDED and before and not before[-1].ended and not view.queue:
         known[before[-1].number] = _suspended(view, before[-1])
         suspended += 1
     over = _causes(view)
     count = sum(over.values()) + suspended
-    newest = _newest_end(view, known[count - 1].finished if count - 1 in known else 0.0)
-    if newest is not None and count and (count in known or not _is_stopped(known.get(count - 1), over)):
+    previous = known.get(count - 1)
+    previous_end = 0.0
+    if previous is not None:
+        previous_end = previous.finished
+    newest = _newest_end(view, previous_end)
+    if newest is not None and count and (count in known or not _is_stopped(previous, over)):
         known[count] = _merged(known.get(count, Attempt(count)), newest)
-    for each in [a for a in known.values() if a.number <= count and not a.ended]:
-        known[each.number] = replace(each, cause=_only_cause(over) or attempts.NOT_OBSERVED)
+    for each in [*known.values()]:
+        if each.number <= count and not each.ended:
+            known[each.number] = replace(each, cause=_only_cause(over) or attempts.NOT_OBSERVED)
     found = [*_with_gaps(known, count, over)]
     if phase not in _IDLE or phase.terminal:
         current = _current(view, known.get(count + 1, Attempt(count + 1)), phase, finished)
-        found += [current] if current.started or current.ended else []
+        if current.started or current.ended:
+            found.append(current)
     return bounded([*_with_steps(view, found)])
 
 
@@ -105,7 +113,8 @@ def _causes(view: JobView) -> Counter[str]:
     evictions = mappings(section(work, "schedulingStats").get("evictions"))
     for each in evictions:
         found[_EVICTIONS.get(text(each.get("reason")), attempts.EVICTED)] += number(each.get("count"))
-    if not evictions and (evicted := true_condition(conditions(view.workload), "Evicted")):
+    evicted = true_condition(conditions(view.workload), "Evicted")
+    if evicted and not evictions:
         found[_EVICTIONS.get(text(evicted.get("reason")), attempts.EVICTED)] += 1
     return +found
 
@@ -125,7 +134,9 @@ def _is_stopped(attempt: Attempt | None, over: Counter[str]) -> bool:
 
 
 def _only_cause(over: Counter[str]) -> str:
-    return next(iter(over)) if len(over) == 1 else ""
+    if len(over) != 1:
+        return ""
+    return next(iter(over))
 
 
 def _newest_end(view: JobView, after: float) -> Attempt | None:
@@ -148,30 +159,28 @@ def _newest_end(view: JobView, after: float) -> Attempt | None:
     at = max(at, failed)  # a condition that was True before keeps its time
     disrupted = text(restarting.get("reason")).endswith(f"_{INTERRUPTED_RULE}")
     if not cause:
-        message = without_full_stop(text(restarting.get("message")))
-        cause, detail = attempts.DISRUPTED if disrupted else attempts.PROGRAM_ERROR, message
+        detail = without_full_stop(text(restarting.get("message")))
+        cause = attempts.PROGRAM_ERROR
+        if disrupted:
+            cause = attempts.DISRUPTED
     return Attempt(1, _start(own, after), at, cause, detail)
 
 
 def _start(own: JobView, after: float) -> float:
     """Return when the first Pod of an attempt that trains started; 0 if its Pods are gone."""
     pods = [pod for pod in (*own.pods, *own.gone) if labels_of(pod).get(STEP) == own.trainer_step]
-    return min((at for at in _starts(pods) if at > after), default=0.0)
-
-
-def _starts(documents: Sequence[Document]) -> list[float]:
-    """Return when Pods or Jobs started, as far as they have."""
-    starts = [epoch_seconds(section(each, "status").get("startTime")) for each in documents]
-    return [at for at in starts if at]
+    return min((at for at in start_times(pods) if at > after), default=0.0)
 
 
 def _of_attempt(view: JobView, restart: int) -> JobView:
     """Return the documents of a job with the Pods of one attempt. restart: Restarts before it."""
 
-    def of_attempt(pods: Sequence[Document]) -> list[Document]:
-        return [pod for pod in pods if text(labels_of(pod).get(ATTEMPT)) in ("", str(restart))]
+    return replace(view, pods=_only_of_attempt(view.pods, restart), gone=_only_of_attempt(view.gone, restart))
 
-    return replace(view, pods=of_attempt(view.pods), gone=of_attempt(view.gone))
+
+def _only_of_attempt(documents: Sequence[Document], restart: int) -> list[Document]:
+    """Return the Pods or Jobs of one attempt, and those that name none. restart: Restarts before it."""
+    return [each for each in documents if text(labels_of(each).get(ATTEMPT)) in ("", str(restart))]
 
 
 def _eviction(view: JobView, evicted: Document) -> Attempt:
@@ -195,7 +204,8 @@ def _suspended(view: JobView, running: Attempt) -> Attempt:
 def _failure(own: JobView) -> tuple[str, str, float]:
     """Return why an attempt has failed and since when, from its Pods; empty if they are gone."""
     for pod in (*own.pods, *own.gone):
-        if disrupted := true_condition(conditions(pod), "DisruptionTarget"):
+        disrupted = true_condition(conditions(pod), "DisruptionTarget")
+        if disrupted:
             reason, message = text(disrupted.get("reason")), without_full_stop(text(disrupted.get("message")))
             at = epoch_seconds(disrupted.get("lastTransitionTime"))
             return _DISRUPTIONS.get(reason, attempts.DISRUPTED), f"{describe_pod(pod)}: {message}", at
@@ -206,8 +216,9 @@ def _failure(own: JobView) -> tuple[str, str, float]:
     at = epoch_seconds(guilty.failure.get("finishedAt"))
     if text(guilty.failure.get("reason")) == attempts.OUT_OF_MEMORY:
         return attempts.OUT_OF_MEMORY, detail, at
-    stopped = guilty.failure.get("exitCode") == TERMINATED
-    return attempts.TERMINATED if stopped else attempts.PROGRAM_ERROR, detail, at
+    if guilty.failure.get("exitCode") == TERMINATED:
+        return attempts.TERMINATED, detail, at
+    return attempts.PROGRAM_ERROR, detail, at
 
 
 def _merged(known: Attempt, seen: Attempt) -> Attempt:
@@ -225,26 +236,42 @@ def _with_gaps(known: dict[int, Attempt], count: int, over: Counter[str]) -> Ite
     seen = sorted(each for each in known if each <= count)
     missing = count - sum(known[each].count for each in seen)
     left = over - Counter(_counted(known[each].cause, over) for each in seen if known[each].count == 1)
-    exact = sum(left.values()) == missing
     start = 1
-    for at in (*seen, count + 1):
-        entry = known.get(at, Attempt(at)) if at <= count else Attempt(at)
+    for at in seen:
         start += start < at and _is_stopped(known.get(start - 1), over)
-        if (gap := at - start if entry.count == 1 else 0) > 0:  # several are the oldest ones
-            cause = (_only_cause(left) if exact else "") or attempts.NOT_OBSERVED
-            mixed = exact and len(left) > 1 and gap == missing
-            parts = ", ".join(f"{n} {name}" for name, n in left.items()) if mixed else ""
-            yield Attempt(at - 1, cause=cause, detail=parts, count=gap)
-        if at <= count:
-            yield entry
+        if start < at and known[at].count == 1:  # several are the oldest ones
+            yield _gap(at - 1, at - start, left, missing)
+        yield known[at]
         start = at + 1
+    start += start <= count and _is_stopped(known.get(start - 1), over)
+    if start <= count:
+        yield _gap(count, count + 1 - start, left, missing)
+
+
+def _gap(last: int, count: int, left: Counter[str], missing: int) -> Attempt:
+    """Return an entry for attempts in a row that nobody has observed.
+
+    Args:
+        last: Number of the last of them.
+        count: How many there are.
+        left: By which causes attempts have ended that nobody has observed, as far as they are counted.
+        missing: How many attempts nobody has observed in all.
+    """
+    if sum(left.values()) != missing:
+        return Attempt(last, cause=attempts.NOT_OBSERVED, count=count)
+    detail = ""
+    if len(left) > 1 and count == missing:
+        detail = ", ".join(f"{n} {name}" for name, n in left.items())
+    return Attempt(last, cause=_only_cause(left) or attempts.NOT_OBSERVED, detail=detail, count=count)
 
 
 def _counted(cause: str, over: Counter[str]) -> str:
     """Return as what JobSet or Kueue has counted a cause that was observed."""
     if cause in (attempts.OUT_OF_MEMORY, attempts.KILLED):
         return attempts.PROGRAM_ERROR
-    return cause if cause in over or cause == attempts.SUSPENDED else attempts.DISRUPTED
+    if cause in over or cause == attempts.SUSPENDED:
+        return cause
+    return attempts.DISRUPTED
 
 
 def _is_over(document: Document) -> bool:
@@ -255,18 +282,15 @@ def _is_over(document: Document) -> bool:
 
 def _current(view: JobView, known: Attempt, phase: Phase, finished: float) -> Attempt:
     """Return the newest attempt, which runs or has ended the job."""
-    restarts = str(number(section(view.jobset, "status").get("restarts")))
-    step = view.trainer_step
-    pods, jobs = (
-        [each for each in found if text(labels_of(each).get(ATTEMPT)) in ("", restarts)]
-        for found in ([pod for pod in view.pods if labels_of(pod).get(STEP) == step], view.jobs_of(step))
-    )
+    restarts = number(section(view.jobset, "status").get("restarts"))
+    pods = _only_of_attempt(view.pods_of(view.trainer_step), restarts)
+    jobs = _only_of_attempt(view.jobs_of(view.trainer_step), restarts)
     own = [each for each in pods or jobs if phase.terminal or not _is_over(each)]
-    began = replace(known, started=known.started or min(_starts(own), default=0.0))
+    began = replace(known, started=known.started or min(start_times(own), default=0.0))
     if phase == Phase.SUCCEEDED:
         return replace(began, finished=finished, cause=attempts.SUCCEEDED, detail="")
     if phase == Phase.FAILED:
-        cause, detail, _ = _failure(_of_attempt(view, int(restarts)))
+        cause, detail, _ = _failure(_of_attempt(view, restarts))
         if not cause:
             failed = true_condition(conditions(view.main), "Failed") or true_condition(
                 conditions(view.jobset), "Failed"

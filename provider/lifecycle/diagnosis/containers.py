@@ -69,8 +69,7 @@ class Container:
         """How it has last ended, if not with exit code 0; empty otherwise."""
         ends = [section(self.status, state, "terminated") for state in ("state", "lastState")]
         failures = [e for e in ends if number(e.get("exitCode")) or number(e.get("signal"))]
-        failures.sort(key=is_secondary)
-        return failures[0] if failures else {}
+        return min(failures, key=is_secondary, default={})
 
     def crashing(self, now: float) -> bool:
         """Return whether the container is in a crash loop."""
@@ -99,7 +98,9 @@ def is_secondary(end: Document) -> bool:
 def describe_pod(pod: Document) -> str:
     """Return for example "pod train-node-0-1-abcde on node gpu-3"."""
     node = node_of(pod)
-    return f"pod {pod_name(pod)}" + (f" on node {node}" if node else "")
+    if not node:
+        return f"pod {pod_name(pod)}"
+    return f"pod {pod_name(pod)} on node {node}"
 
 
 def exit_text(failure: Document) -> str:
@@ -107,9 +108,19 @@ def exit_text(failure: Document) -> str:
     code = number(failure.get("exitCode"))
     name = text(failure.get("reason"))
     if name in ("", "Error", "Completed"):
-        name = _signal(code - 128) if code > 128 else ""
+        name = _signal(code)
+    ending = f"exit code {code}{in_parentheses(name)}"
     message = without_full_stop(text(failure.get("message")))
-    return f"exit code {code}" + (f" ({name})" if name else "") + (f": {message}" if message else "")
+    if not message:
+        return ending
+    return f"{ending}: {message}"
+
+
+def in_parentheses(detail: str) -> str:
+    """Return a space and a detail in parentheses; empty for an empty detail."""
+    if not detail:
+        return ""
+    return f" ({detail})"
 
 
 def exit_hint(failure: Document) -> str:
@@ -117,8 +128,11 @@ def exit_hint(failure: Document) -> str:
     return _HINTS.get(text(failure.get("reason"))) or _SIGNALS.get(number(failure.get("exitCode")), "")
 
 
-def _signal(value: int) -> str:
+def _signal(code: int) -> str:
+    """Return the signal that an exit code stands for; empty if it stands for none."""
+    if code <= 128:
+        return ""
     try:
-        return signal.Signals(value).name
+        return signal.Signals(code - 128).name
     except ValueError:
         return ""

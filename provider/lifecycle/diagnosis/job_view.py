@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
 from typing import Any
 
 from pulumi_trainer.provider.api.attempts import Attempt
@@ -131,7 +130,9 @@ class JobView:
     @cached_property
     def trainer_step(self) -> str:
         """The step that trains; empty without a JobSet."""
-        return trainer_step(self.jobset or {}) if self.steps else ""
+        if not self.steps:
+            return ""
+        return trainer_step(self.jobset or {})
 
     @cached_property
     def live(self) -> list[Document]:
@@ -142,6 +143,10 @@ class JobView:
         """Return the Jobs of a step."""
         return [j for j in self.jobs if labels_of(j).get(STEP) == step]
 
+    def pods_of(self, step: str) -> list[Document]:
+        """Return the pods of a step."""
+        return [p for p in self.pods if labels_of(p).get(STEP) == step]
+
     def warnings(self, kind: str, *reasons: str) -> list[Document]:
         """Return the events about objects of a kind, the newest first; of all reasons if none is given."""
         found = [e for e in self.events if section(e, "involvedObject").get("kind") == kind]
@@ -151,7 +156,9 @@ class JobView:
 
     def age(self, now: float) -> float:
         """Return the seconds since the job was created."""
-        return now - self.created if self.created else 0.0
+        if not self.created:
+            return 0.0
+        return now - self.created
 
 
 def created_at(document: Document | None) -> float:
@@ -175,10 +182,17 @@ def subject(event: Document) -> str:
 def expected_pods(job: Document) -> int:
     """Return how many pods a Job should have now: none while it is suspended and once it has ended."""
     spec, status = section(job, "spec"), section(job, "status")
-    if spec.get("suspend") is True or any(true_condition(conditions(job), type_) for type_ in ("Complete", "Failed")):
+    has_ended = any(true_condition(conditions(job), type_) for type_ in ("Complete", "Failed"))
+    if spec.get("suspend") is True or has_ended:
         return 0
     parallelism = number(spec.get("parallelism"), 1)
     return max(min(parallelism, (completions(spec) or 0) - number(status.get("succeeded"))), 0)
+
+
+def start_times(documents: Sequence[Document]) -> list[float]:
+    """Return when Pods or Jobs started, as far as they have."""
+    starts = [epoch_seconds(section(each, "status").get("startTime")) for each in documents]
+    return [at for at in starts if at]
 
 
 def lacks_pods(job: Document) -> bool:
@@ -197,14 +211,20 @@ def pod_name(pod: Document) -> str:
 
 def pod_group_of(pod: Document) -> str:
     """Return the PodGroup that a pod belongs to; empty if it has none."""
-    named = (text(labels_of(pod).get(label)) for label in POD_GROUP_LABELS)
-    return next(filter(None, named), "") or text(section(pod, "metadata", "annotations").get(POD_GROUP_ANNOTATION))
+    for label in POD_GROUP_LABELS:
+        name = text(labels_of(pod).get(label))
+        if name:
+            return name
+    return text(section(pod, "metadata", "annotations").get(POD_GROUP_ANNOTATION))
 
 
 def waiting_pod_group(pods: Iterable[Document]) -> str:
     """Return the PodGroup of the first pod that has one and no node; empty if not found."""
-    groups = (pod_group_of(pod) for pod in pods if not node_of(pod))
-    return next(filter(None, groups), "")
+    for pod in pods:
+        group = pod_group_of(pod)
+        if group and not node_of(pod):
+            return group
+    return ""
 
 
 def is_coscheduled(pod: Document) -> bool:
@@ -313,10 +333,12 @@ def keep(kind: str, document: Document) -> dict[str, Any]:
     if kind == "Event":
         kept["message"] = text(kept.get("message"))[:LONGEST]
     if kind == "JobSet":
-        for container in chain.from_iterable(job.pod.containers for job in jobs_of(kept)):
-            if "env" in container.document:
-                container.document["env"] = [each for each in container.env if each.get("name") == CHECKPOINT_DIR]
-    if kind == "Pod" and (status := kept.get("status")) and "conditions" in status:
+        for job in jobs_of(kept):
+            for container in job.pod.containers:
+                if "env" in container.document:
+                    container.document["env"] = [each for each in container.env if each.get("name") == CHECKPOINT_DIR]
+    status = section(kept, "status")
+    if kind == "Pod" and "conditions" in status:
         status["conditions"] = [c for c in status["conditions"] if c.get("type") not in _IRRELEVANT]
     return kept
 

@@ -23,6 +23,7 @@ from pulumi_trainer.provider.lifecycle.diagnosis.containers import (
     describe_pod,
     exit_hint,
     exit_text,
+    in_parentheses,
     is_secondary,
     list_containers,
 )
@@ -87,12 +88,10 @@ def _failed_pods(view: JobView) -> Iterator[str]:
         status = section(pod, "status")
         if status.get("phase") == "Failed":
             reason, reported = text(status.get("reason")), text(status.get("message"))
-            yield (
-                f"{describe_pod(pod)} failed"
-                + (f" ({reason})" if reason else "")
-                + (f": {reported}" if reported else "")
-                + _disrupted(pod)
-            )
+            failed = f"{describe_pod(pod)} failed{in_parentheses(reason)}"
+            if reported:
+                failed += f": {reported}"
+            yield failed + _disrupted(pod)
 
 
 def _job_message(view: JobView, message: str) -> str:
@@ -101,9 +100,12 @@ def _job_message(view: JobView, message: str) -> str:
         found = true_condition(conditions(job), "Failed")
         if found and (not first or name_of(job) == first[1]):
             where = f"Job {name_of(job)}: {without_full_stop(text(found.get('message')))} ({text(found.get('reason'))})"
-            events = sorted(view.warnings("Pod", "Failed", "BackOff", "Evicted", "Killing"), key=last_observed)
-            words = next((text(e.get("message")) for e in events), "")
-            return where + (f"; output of a pod: {without_full_stop(words)}" if words else "")
+            events = view.warnings("Pod", "Failed", "BackOff", "Evicted", "Killing")
+            oldest = min(events, key=last_observed, default={})
+            output = text(oldest.get("message"))
+            if not output:
+                return where
+            return f"{where}; output of a pod: {without_full_stop(output)}"
     return ""
 
 
@@ -130,13 +132,10 @@ def gone_finding(view: JobView) -> Finding:
         )
     if known.reason == STOPPED:
         return Finding(Phase(known.phase), known.reason, known.message, known.message)
-    return Finding(
-        Phase(known.phase),
-        known.reason,
-        known.message,
-        f"it no longer exists ({without_full_stop(known.message)})" if known.message else "it no longer exists",
-        _again(view, known),
-    )
+    why = "it no longer exists"
+    if known.message:
+        why = f"it no longer exists ({without_full_stop(known.message)})"
+    return Finding(Phase(known.phase), known.reason, known.message, why, _again(view, known))
 
 
 def _again(view: JobView, known: JobStatus) -> str:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
+from pulumi_trainer.provider.api.attempts import Attempt
 from pulumi_trainer.provider.api.checkpoints import saves_checkpoints
 from pulumi_trainer.provider.api.manual import SUSPENDED
 from pulumi_trainer.provider.api.status import JobStatus, Phase, Step
 from pulumi_trainer.provider.kube.terminal import lines, plain
 from pulumi_trainer.provider.kube.values.accessors import (
+    Document,
     condition,
     conditions,
     epoch_seconds,
-    labels_of,
+    listed,
     mappings,
     number,
     section,
@@ -24,9 +28,9 @@ from pulumi_trainer.provider.kube.views import ReplicatedJob
 from pulumi_trainer.provider.kueue.workload_reasons import DEACTIVATED, Waiting, why_queued
 from pulumi_trainer.provider.lifecycle.diagnosis import outcome, pod_faults, stages
 from pulumi_trainer.provider.lifecycle.diagnosis.attempts import observed_attempts
-from pulumi_trainer.provider.lifecycle.diagnosis.containers import list_containers
+from pulumi_trainer.provider.lifecycle.diagnosis.containers import in_parentheses, list_containers
 from pulumi_trainer.provider.lifecycle.diagnosis.finding import Finding
-from pulumi_trainer.provider.lifecycle.diagnosis.job_view import STEP, JobView
+from pulumi_trainer.provider.lifecycle.diagnosis.job_view import JobView, start_times
 from pulumi_trainer.provider.lifecycle.job_status import Observed, derive_phase
 
 
@@ -37,16 +41,18 @@ def best_finding(view: JobView, now: float) -> Finding:
         view: The documents of the job.
         now: Seconds since the epoch.
     """
+    if view.main is None and view.awaited:
+        return Finding(Phase.PENDING, why="its record was just created, and the job itself follows")
     if view.main is None:
-        why = "its record was just created, and the job itself follows"
-        return Finding(Phase.PENDING, why=why) if view.awaited else outcome.gone_finding(view)
+        return outcome.gone_finding(view)
     state = derive_phase(view.jobset, view.train_job)
     if state.phase == Phase.SUCCEEDED:
         return outcome.succeeded_finding(state)
     if state.phase == Phase.FAILED:
         return outcome.failed_finding(view, state)
-    if found := outcome.deleting_finding(view):
-        return found
+    deleting = outcome.deleting_finding(view)
+    if deleting:
+        return deleting
     if state.phase == Phase.QUEUED:
         return _queued(view, now, state.message)
     if state.phase == Phase.SUSPENDED and view.override:
@@ -59,14 +65,17 @@ def best_finding(view: JobView, now: float) -> Finding:
     if view.cluster and view.worker_fault is not None:
         return _unseen(view, state)
     trouble = stages.missing_objects(view, now) or pod_faults.find_fault(view, now)
-    if again := stages.restart(view):
-        return _with_trouble(again, trouble)
-    if ending := outcome.ending_finding(view):
+    restart = stages.restart(view)
+    if restart:
+        return _with_trouble(restart, trouble)
+    ending = outcome.ending_finding(view)
+    if ending:
         return ending
     if trouble:
         return trouble
-    if waits := stages.pending_dependency(view):
-        return replace(waits, phase=state.phase)
+    dependency = stages.pending_dependency(view)
+    if dependency:
+        return replace(dependency, phase=state.phase)
     whys = {
         Phase.RUNNING: "its pods run",
         Phase.ADMITTED: "Kueue has admitted it, and its pods are being created",
@@ -85,10 +94,13 @@ def _unseen(view: JobView, state: Observed) -> Finding:
 
 
 def _queued(view: JobView, now: float, message: str) -> Finding:
+    kind = "trainer.kubeflow.org/trainjob"
+    if view.train_job is None:
+        kind = "jobset.x-k8s.io/jobset"
     job = Waiting(
         view.queue,
         view.workload,
-        kind="jobset.x-k8s.io/jobset" if view.train_job is None else "trainer.kubeflow.org/trainjob",
+        kind=kind,
         age=view.age(now),
         message=message,
         readable="workloads" not in view.unreadable,
@@ -104,9 +116,10 @@ def _queued(view: JobView, now: float, message: str) -> Finding:
         )
     if view.override and found.reason == DEACTIVATED:
         return Finding(Phase.QUEUED, found.reason, view.override, view.override)
-    return Finding(
-        Phase.ADMITTED if found.admitted else Phase.QUEUED, found.reason, found.message, found.why, found.hint
-    )
+    phase = Phase.QUEUED
+    if found.admitted:
+        phase = Phase.ADMITTED
+    return Finding(phase, found.reason, found.message, found.why, found.hint)
 
 
 def diagnose(view: JobView, now: float) -> JobStatus:
@@ -127,7 +140,10 @@ def _diagnosed(view: JobView, now: float) -> JobStatus:
     recorded = view.recorded
     if view.main is None and recorded is not None and not view.awaited:
         return recorded
-    status = JobStatus(view.name, view.namespace) if recorded is None else replace(recorded)
+    if recorded is None:
+        status = JobStatus(view.name, view.namespace)
+    else:
+        status = replace(recorded)
     status.phase, status.reason, status.message = found.phase.value, plain(found.reason), lines(found.message)
     status.cluster = view.cluster
     status.uid = status.uid or text(section(view.main, "metadata").get("uid"))
@@ -135,11 +151,15 @@ def _diagnosed(view: JobView, now: float) -> JobStatus:
     status.restarts = number(section(view.jobset, "status").get("restarts"))
     status.created = status.created or view.created
     status.started = min((s.started for s in status.steps if s.started), default=0.0)
-    status.finished = _finished(view) if found.phase in (Phase.SUCCEEDED, Phase.FAILED) else 0.0
-    before = status.attempts if view.attempts is None else view.attempts
+    status.finished = 0.0
+    if found.phase in (Phase.SUCCEEDED, Phase.FAILED):
+        status.finished = _finished(view)
+    before: Sequence[Attempt] = status.attempts
+    if view.attempts is not None:
+        before = view.attempts
     status.attempts = observed_attempts(view, before, found.phase, status.finished)
     status.checkpoints = saves_checkpoints(view.jobset)
-    status.progress = dict(view.progress) if view.progress else _reported(view) or status.progress
+    status.progress = _newest_progress(view) or status.progress
     return status
 
 
@@ -158,9 +178,11 @@ def explain(view: JobView, status: JobStatus, now: float) -> str:
         ago = f" {duration(since)} ago"
     elif since >= 1 and not found.phase.terminal:
         ago = f" for {duration(since)}"
-    reason = f" ({found.reason})" if found.reason else ""
+    reason = in_parentheses(found.reason)
     detail = without_full_stop(found.why or found.message)
-    place = f" on {view.cluster}" if view.cluster else ""
+    place = ""
+    if view.cluster:
+        place = f" on {view.cluster}"
     summary = f"{view.namespace}/{view.name} is {found.phase}{reason}{ago}{place}: {detail}"
     if "\n" in detail:  # it ends with lines of a log
         return "\n".join(filter(None, (summary, *map(_sentence, view.losses), _sentence(found.hint))))
@@ -168,7 +190,10 @@ def explain(view: JobView, status: JobStatus, now: float) -> str:
 
 
 def _sentence(text_: str) -> str:
-    return f"{text_[:1].upper()}{text_[1:]}" + ("" if text_[-1:] in (".", "?", "!", "") else ".")
+    sentence = f"{text_[:1].upper()}{text_[1:]}"
+    if text_[-1:] in (".", "?", "!", ""):
+        return sentence
+    return f"{sentence}."
 
 
 def _with_trouble(again: Finding, trouble: Finding | None) -> Finding:
@@ -186,7 +211,9 @@ def _with_trouble(again: Finding, trouble: Finding | None) -> Finding:
 def _suspended_since(view: JobView) -> str:
     """Return when the job was suspended."""
     at = text(true_condition(conditions(view.main), "Suspended").get("lastTransitionTime"))
-    return f" (since {at})" if at else ""
+    if not at:
+        return ""
+    return in_parentheses(f"since {at}")
 
 
 def _since(view: JobView, phase: Phase, started: float) -> float:
@@ -207,15 +234,17 @@ def _since(view: JobView, phase: Phase, started: float) -> float:
 def _finished(view: JobView) -> float:
     for document, types in ((view.jobset, ("Completed", "Failed")), (view.train_job, ("Complete", "Failed"))):
         for type_ in types:
-            if found := true_condition(conditions(document), type_):
+            found = true_condition(conditions(document), type_)
+            if found:
                 return epoch_seconds(found.get("lastTransitionTime"))
     return 0.0
 
 
-def _reported(view: JobView) -> dict[str, object] | None:
-    """Return what the training has reported to Trainer's status server."""
-    found = section(view.train_job, "status", "trainerStatus")
-    return dict(found) if found else None
+def _newest_progress(view: JobView) -> dict[str, Any]:
+    """Return the newest trainerStatus, otherwise what the training has reported to Trainer's status server; empty if nothing."""
+    if view.progress:
+        return dict(view.progress)
+    return dict(section(view.train_job, "status", "trainerStatus"))
 
 
 def _step(view: JobView, step: ReplicatedJob, phase: Phase) -> Step:
@@ -223,22 +252,18 @@ def _step(view: JobView, step: ReplicatedJob, phase: Phase) -> Step:
     jobs = view.jobs_of(name)
     replicated_jobs = mappings(section(view.jobset, "status").get("replicatedJobsStatus"))
     counts = next((r for r in replicated_jobs if r.get("name") == name), {})
-    states = [section(j, "status") for j in jobs]
-    pods = [p for p in view.pods if labels_of(p).get(STEP) == name]
-    again = counts.get("jobRestarts")
-    restarts = sum(map(number, again)) if isinstance(again, list) else 0
-    for pod in pods:
+    restarts = sum(map(number, listed(counts.get("jobRestarts"))))
+    for pod in view.pods_of(name):
         restarts += sum(c.restarts for c in list_containers(pod))
-    starts = [epoch_seconds(s.get("startTime")) for s in states if s.get("startTime")]
     found = Step(
         name,
         count=step.pods or 0,
-        active=sum(number(s.get("active")) for s in states),
-        ready=sum(number(s.get("ready")) for s in states),
-        succeeded=sum(number(s.get("succeeded")) for s in states),
-        failed=sum(number(s.get("failed")) for s in states),
+        active=_sum_of(jobs, "active"),
+        ready=_sum_of(jobs, "ready"),
+        succeeded=_sum_of(jobs, "succeeded"),
+        failed=_sum_of(jobs, "failed"),
         restarts=restarts,
-        started=min(filter(None, starts), default=0.0),
+        started=min(start_times(jobs), default=0.0),
     )
     if number(counts.get("failed")):
         found.phase = Phase.FAILED.value
@@ -246,13 +271,23 @@ def _step(view: JobView, step: ReplicatedJob, phase: Phase) -> Step:
         found.phase = Phase.SUCCEEDED.value
     elif number(counts.get("suspended")) and phase in (Phase.SUSPENDED, Phase.QUEUED):
         found.phase = Phase.SUSPENDED.value
+    elif found.active and found.ready:
+        found.phase = Phase.RUNNING.value
     elif found.active:
-        found.phase = (Phase.RUNNING if found.ready else Phase.STARTING).value
+        found.phase = Phase.STARTING.value
     if found.phase in (Phase.FAILED, Phase.SUCCEEDED):
-        ends = [
-            epoch_seconds(s.get("completionTime"))
-            or epoch_seconds(true_condition(conditions(j), "Failed").get("lastTransitionTime"))
-            for j, s in zip(jobs, states, strict=True)
-        ]
-        found.finished = max(ends, default=0.0)
+        found.finished = max((_end_of(job) for job in jobs), default=0.0)
     return found
+
+
+def _sum_of(jobs: Sequence[Document], count: str) -> int:
+    """Return the sum of a count in the status of Jobs, such as `active`."""
+    return sum(number(section(job, "status").get(count)) for job in jobs)
+
+
+def _end_of(job: Document) -> float:
+    """Return when a Job completed or failed; 0 if it has not ended."""
+    failed = true_condition(conditions(job), "Failed")
+    return epoch_seconds(section(job, "status").get("completionTime")) or epoch_seconds(
+        failed.get("lastTransitionTime")
+    )

@@ -17,6 +17,7 @@ from pulumi_trainer.provider.lifecycle.diagnosis.containers import (
     describe_pod,
     exit_hint,
     exit_text,
+    in_parentheses,
     list_containers,
 )
 from pulumi_trainer.provider.lifecycle.diagnosis.finding import Finding
@@ -57,10 +58,13 @@ def _container_fault(view: JobView, pods: Sequence[Document], now: float) -> Fin
     for pod in pods:
         found += list_containers(pod)
     for reasons, hint in ((IMAGES, _PULL), (SETUPS, _CONFIG)):
-        if at_fault := [c for c in found if c.waiting in reasons]:
+        at_fault = [c for c in found if c.waiting in reasons]
+        if at_fault:
             return _cannot_start(view, at_fault, hint)
     crashing = [c for c in found if c.crashing(now)]
-    return _crash_loop(view, crashing) if crashing else None
+    if not crashing:
+        return None
+    return _crash_loop(view, crashing)
 
 
 def _cannot_start(view: JobView, found: list[Container], hint: str) -> Finding:
@@ -69,31 +73,41 @@ def _cannot_start(view: JobView, found: list[Container], hint: str) -> Finding:
     if first.waiting == "ImagePullBackOff":
         message = _pull_error(view, first) or message
     image = text(first.status.get("image"))
-    what = f"its image {image} cannot be pulled" if first.waiting in IMAGES else "its container cannot be created"
+    what = "its container cannot be created"
+    if first.waiting in IMAGES:
+        what = f"its image {image} cannot be pulled"
     others = _others(found)
     return Finding(
         Phase.STARTING,
         first.waiting,
         f"{first.place()}{others}: {message or image}",
-        f"{first.place()} does not start{others}: {what}" + (f" ({message})" if message else ""),
+        f"{first.place()} does not start{others}: {what}{in_parentheses(message)}",
         hint,
     )
 
 
 def _pull_error(view: JobView, container: Container) -> str:
     """Return the error of an image pull from the events: the back-off hides it."""
-    events = [e for e in view.warnings("Pod", "Failed") if subject(e) == pod_name(container.pod)]
-    message = [text(e.get("message")) for e in events]
-    messages = [m for m in message if "pull" in m.lower() and m != "Error: ErrImagePull"]
+    messages: list[str] = []
+    for event in view.warnings("Pod", "Failed"):
+        message = text(event.get("message"))
+        is_of_pull = "pull" in message.lower() and message != "Error: ErrImagePull"
+        if is_of_pull and subject(event) == pod_name(container.pod):
+            messages.append(message)
     return without_full_stop(max(messages, key=len, default=""))
 
 
 def _crash_loop(view: JobView, found: list[Container]) -> Finding:
     first = max(found, key=lambda c: c.restarts)
-    how = exit_text(first.failure) if first.failure else without_full_stop(first.message)
+    if first.failure:
+        how = exit_text(first.failure)
+    else:
+        how = without_full_stop(first.message)
     lines = last_lines(view, first.pod)
     others = _others(found)
-    times = f", restarted {plural(first.restarts, 'time')}" if first.restarts else ""
+    times = ""
+    if first.restarts:
+        times = f", restarted {plural(first.restarts, 'time')}"
     return Finding(
         Phase.STARTING,
         CRASH,
@@ -104,14 +118,18 @@ def _crash_loop(view: JobView, found: list[Container]) -> Finding:
 
 
 def _others(found: list[Container]) -> str:
-    pods = len({pod_name(c.pod) for c in found})
-    return f" (and {pods - 1} more)" if pods > 1 else ""
+    pods = {pod_name(c.pod) for c in found}
+    if len(pods) <= 1:
+        return ""
+    return in_parentheses(f"and {len(pods) - 1} more")
 
 
 def last_lines(view: JobView, pod: Document) -> str:
     """Return the end of a pod's log, indented; empty if it was not fetched."""
     lines = view.lines.get(pod_name(pod), ())
-    return "\n" + "\n".join(f"  {line}" for line in lines) if lines else ""
+    if not lines:
+        return ""
+    return "\n" + "\n".join(f"  {line}" for line in lines)
 
 
 # --- pods without a node ----------------------------------------------------------------------------------------------------
@@ -119,30 +137,47 @@ def last_lines(view: JobView, pod: Document) -> str:
 
 def _unscheduled(view: JobView, pods: Sequence[Document], now: float) -> Finding | None:
     waiting = [p for p in pods if not node_of(p)]
-    if not waiting:
-        return None
-    scheduled = [(p, condition(conditions(p), "PodScheduled")) for p in waiting]
-    silent = [p for p, c in scheduled if not c]
-    if len(silent) == len(waiting):
-        return _no_scheduler(view, silent, now)
-    refused = [(p, c) for p, c in scheduled if c.get("status") == "False"]
-    if not refused:
-        return None
-    gated = [p for p, c in refused if c.get("reason") == "SchedulingGated"]
-    if len(gated) == len(refused):
-        return _gated(gated, text(refused[0][1].get("message")))
-    refused = [(p, c) for p, c in refused if c.get("reason") != "SchedulingGated"]
-    message = re.sub(r"\s*\n\s*", " ", _best_message(view, [text(c.get("message")) for _, c in refused]))
-    if any(pod_group_of(p) for p, _ in refused) and _has_gang_scheduler(refused[0][0]):
+    untried: list[Document] = []
+    gated: list[Document] = []
+    refused: list[Document] = []
+    for pod in waiting:
+        scheduled = _scheduled(pod)
+        if not scheduled:
+            untried.append(pod)
+        elif scheduled.get("status") == "False" and scheduled.get("reason") == "SchedulingGated":
+            gated.append(pod)
+        elif scheduled.get("status") == "False":
+            refused.append(pod)
+    if waiting and len(untried) == len(waiting):
+        return _no_scheduler(view, untried, now)
+    if refused:
+        return _refused(view, pods, refused)
+    if gated:
+        return _gated(gated, text(_scheduled(gated[0]).get("message")))
+    return None
+
+
+def _scheduled(pod: Document) -> Document:
+    """Return what the scheduler reports of a pod; empty if no scheduler has tried to place it."""
+    return condition(conditions(pod), "PodScheduled")
+
+
+def _refused(view: JobView, pods: Sequence[Document], refused: list[Document]) -> Finding:
+    """Return why the scheduler finds no node for some of the pods."""
+    pod = refused[0]
+    messages = [text(_scheduled(p).get("message")) for p in refused]
+    message = re.sub(r"\s*\n\s*", " ", _best_message(view, messages))
+    if any(pod_group_of(p) for p in refused) and _has_gang_scheduler(pod):
         return _gang(view, pods, message)
-    pod = refused[0][0]
-    hint = _NO_NODE_HINT if view.no_node else f"free or {_NO_NODE_HINT}; the scheduler tries again by itself"
+    hint = f"free or {_NO_NODE_HINT}; the scheduler tries again by itself"
+    if view.no_node:
+        hint = _NO_NODE_HINT
     if text(section(pod, "spec").get("schedulerName")) == KAI_SCHEDULER:
         hint = "its pods start together or not at all: free or add nodes for all of them, use fewer nodes, or look at its queue"
         hint = f"{hint} in KAI; the scheduler tries again by itself"
     return Finding(
         Phase.STARTING,
-        text(refused[0][1].get("reason")) or "Unschedulable",
+        text(_scheduled(pod).get("reason")) or "Unschedulable",
         f"{plural(len(refused), 'pod')} without a node, such as {pod_name(pod)}: {message}",
         f"{_without_node(len(refused), len(view.live), pod_name(pod))}: {_unfit(view) or without_full_stop(message)}",
         hint,
@@ -156,9 +191,9 @@ def _unfit(view: JobView) -> str:
     """Return why even empty nodes do not take the pods; empty if they do, or if it was not looked up."""
     if view.no_node is None:
         return ""
-    return view.no_node.why + (
-        ", unless an autoscaler adds one" if view.no_node.on_demand else ", even when nothing runs"
-    )
+    if view.no_node.on_demand:
+        return f"{view.no_node.why}, unless an autoscaler adds one"
+    return f"{view.no_node.why}, even when nothing runs"
 
 
 def _without_node(refused: int, pods: int, name: str) -> str:
@@ -179,7 +214,8 @@ def _no_scheduler(view: JobView, pods: list[Document], now: float) -> Finding | 
     scheduler = text(section(pods[0], "spec").get("schedulerName")) or DEFAULT_SCHEDULER
     since = duration(now - oldest)
     hint = "is kube-scheduler running?"
-    if queue := text(section(view.pod_group, "spec").get("queue")):
+    queue = text(section(view.pod_group, "spec").get("queue"))
+    if queue:
         hint = f"is {scheduler} running, and does the queue {queue} exist: kubectl get queues.scheduling.volcano.sh {queue}?"
     elif scheduler != DEFAULT_SCHEDULER:
         hint = f"is the scheduler {scheduler} installed and running? Otherwise correct schedulerName, or leave it out"
@@ -210,13 +246,11 @@ def _best_message(view: JobView, messages: list[str]) -> str:
     clear = [m for m in messages if m and not is_vague(m)]
     if clear:
         return max(clear, key=len)
-    events = [*view.warnings("Pod", "FailedScheduling"), *view.warnings("PodGroup", "Unschedulable")]
-    clear = [m for m in map(_message, events) if not is_vague(m)]
-    return next(iter([*clear, *messages]), "")
-
-
-def _message(event: Document) -> str:
-    return text(event.get("message"))
+    for event in [*view.warnings("Pod", "FailedScheduling"), *view.warnings("PodGroup", "Unschedulable")]:
+        message = text(event.get("message"))
+        if not is_vague(message):
+            return message
+    return next(iter(messages), "")
 
 
 def is_vague(message: str) -> bool:
@@ -230,7 +264,7 @@ def _gang(view: JobView, pods: Sequence[Document], message: str) -> Finding:
     least = number(section(group, "spec").get("minMember")) or len(members)
     with_node = sum(bool(node_of(p)) for p in members)
     phase = text(section(group, "status").get("phase"))
-    state = f" ({phase})" if phase else ""
+    state = in_parentheses(phase)
     if group is None and "podgroups" not in view.unreadable:
         return Finding(
             Phase.STARTING,
@@ -259,9 +293,12 @@ def _gang(view: JobView, pods: Sequence[Document], message: str) -> Finding:
 def _readable(message: str) -> str:
     """Return the missing resources of a message of the coscheduling plugin, which prints them as a Go value."""
     found = _GAP.search(message)
-    amounts = _AMOUNT.findall(found[1]) if found else []
-    lacks = ", ".join(f"{int(value) * 10 ** int(scale):.12g} {name}" for name, value, scale in amounts)
-    return f"the cluster lacks {lacks} for all of them together" if lacks else message
+    if found is None:
+        return message
+    missing = [f"{int(value) * 10 ** int(scale):.12g} {name}" for name, value, scale in _AMOUNT.findall(found[1])]
+    if not missing:
+        return message
+    return f"the cluster lacks {', '.join(missing)} for all of them together"
 
 
 _GAP = re.compile(r"resource gap: map\[([^\]]*)\]")
@@ -272,7 +309,7 @@ _AMOUNT = re.compile(r"(\S+?):\{\{(\d{1,18}) (-?\d)\}")
 
 
 def _unmounted(view: JobView, pods: Sequence[Document]) -> Finding | None:
-    names = {pod_name(p): p for p in pods if node_of(p) and _is_creating(p)}
+    creating = {pod_name(p): p for p in pods if node_of(p) and _is_creating(p)}
     for reasons, what, hint in (
         (
             _MOUNTS,
@@ -281,18 +318,21 @@ def _unmounted(view: JobView, pods: Sequence[Document]) -> Finding | None:
         ),
         (_SANDBOX, "its node cannot create its sandbox", "check the network plugin and the runtime class of the node"),
     ):
-        events = [e for e in view.warnings("Pod", *reasons) if subject(e) in names]
-        if events:
-            message, pod = without_full_stop(text(events[0].get("message"))), names[subject(events[0])]
-            others = sorted({*map(subject, events)} - {pod_name(pod)})
-            more = f" (and {join_names(others)})" if others else ""
-            return Finding(
-                Phase.STARTING,
-                text(events[0].get("reason")),
-                f"{describe_pod(pod)}{more}: {message}",
-                f"{describe_pod(pod)} does not start{more}: {what} ({message})",
-                hint,
-            )
+        events = [e for e in view.warnings("Pod", *reasons) if subject(e) in creating]
+        if not events:
+            continue
+        message, pod = without_full_stop(text(events[0].get("message"))), creating[subject(events[0])]
+        others = sorted({*map(subject, events)} - {pod_name(pod)})
+        more = ""
+        if others:
+            more = in_parentheses(f"and {join_names(others)}")
+        return Finding(
+            Phase.STARTING,
+            text(events[0].get("reason")),
+            f"{describe_pod(pod)}{more}: {message}",
+            f"{describe_pod(pod)} does not start{more}: {what} ({message})",
+            hint,
+        )
     return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Mapping
 from fractions import Fraction
 
 from pulumi_trainer.provider.api.attempts import INTERRUPTED_RULE
@@ -91,7 +92,9 @@ def _no_controller(view: JobView, now: float) -> Finding | None:
 
 def _managed(view: JobView) -> str:
     manager = text(section(view.main, "spec").get("managedBy"))
-    return f" Its managedBy names {manager}" if manager else ""
+    if not manager:
+        return ""
+    return f" Its managedBy names {manager}"
 
 
 def _refused_jobs(view: JobView) -> Finding | None:
@@ -100,13 +103,16 @@ def _refused_jobs(view: JobView) -> Finding | None:
     if not events or (view.jobs and not lacks_jobs(view)):
         return None
     message = text(events[0].get("message"))
-    match = _WEBHOOK.search(message)
+    hint = "correct the job; JobSet's controller tries again by itself"
+    webhook = _WEBHOOK.search(message)
+    if webhook:
+        hint = _webhook_hint(webhook[1])
     return Finding(
         Phase.PENDING,
         text(events[0].get("reason")),
         message,
         f"the cluster rejects what JobSet's controller creates for it: {without_full_stop(message)}",
-        _webhook_hint(match[1]) if match else "correct the job; JobSet's controller tries again by itself",
+        hint,
     )
 
 
@@ -117,15 +123,16 @@ def _harmless(message: str) -> bool:
 def _refused_pods(view: JobView) -> Finding | None:
     """Return that the API server rejects pods, with the newest event of a Job that lacks pods."""
     short = {name_of(job): job for job in view.jobs if lacks_pods(job)}
-    events = [e for e in view.warnings("Job", "FailedCreate") if subject(e) in short]
-    events = [e for e in events if last_observed(e) >= _last_created(view, short[subject(e)]) - 1]
-    if not events:
+    event = _newest_refusal(view, short)
+    if event is None:
         return None
-    message = text(events[0].get("message"))
+    message = text(event.get("message"))
     wanted = sum(map(expected_pods, view.jobs))
     lacking = sum(expected_pods(job) - number(section(job, "status").get("active")) for job in short.values())
-    which = f"{lacking} of its {plural(wanted, 'pod')}" if lacking < wanted else "its pods"
-    some = f"{lacking} of {plural(wanted, 'pod')} cannot be created: " if lacking < wanted else ""
+    which, some = "its pods", ""
+    if lacking < wanted:
+        which = f"{lacking} of its {plural(wanted, 'pod')}"
+        some = f"{lacking} of {plural(wanted, 'pod')} cannot be created: "
     return Finding(
         Phase.STARTING,
         "FailedCreate",
@@ -135,6 +142,15 @@ def _refused_pods(view: JobView) -> Finding | None:
     )
 
 
+def _newest_refusal(view: JobView, jobs: Mapping[str, Document]) -> Document | None:
+    """Return the newest event of a Job that cannot create its pods; None if all such events are outdated. jobs: By name."""
+    for event in view.warnings("Job", "FailedCreate"):
+        job = jobs.get(subject(event))
+        if job is not None and last_observed(event) >= _last_created(view, job) - 1:
+            return event
+    return None
+
+
 _QUOTA = re.compile(r"exceeded quota: ([^\s,]+), requested: (\S+), used: (\S+), limited: (\S+)")
 _LIMITS = re.compile(r"(?:minimum|maximum) \S+ usage per |max limit to request ratio per ")
 _WEBHOOK = re.compile(r'failed calling webhook "([^"]+)"')
@@ -142,9 +158,10 @@ _WEBHOOK = re.compile(r'failed calling webhook "([^"]+)"')
 
 def _refusal_hint(view: JobView, message: str) -> str:
     """Return what to do about a refusal of Pods, and whether waiting helps."""
-    if match := _QUOTA.search(message):
-        show = f"kubectl describe resourcequota -n {view.namespace} {match[1]}"
-        if _exceeds_alone(match[2], match[4]):
+    quota = _QUOTA.search(message)
+    if quota:
+        show = f"kubectl describe resourcequota -n {view.namespace} {quota[1]}"
+        if _exceeds_alone(quota[2], quota[4]):
             return (
                 f"one Pod requests more than the ResourceQuota allows: request less, or have the quota raised; {show}"
             )
@@ -153,8 +170,9 @@ def _refusal_hint(view: JobView, message: str) -> str:
         return f"request what the LimitRange allows: kubectl describe limitrange -n {view.namespace}"
     if "must specify " in message:
         return "set these in resources_per_node, or give the namespace a LimitRange with defaults"
-    if match := _WEBHOOK.search(message):
-        return _webhook_hint(match[1])
+    webhook = _WEBHOOK.search(message)
+    if webhook:
+        return _webhook_hint(webhook[1])
     return (
         "correct what the message names (quota of the namespace, service account, security policy); the controller"
         " tries again"
@@ -162,9 +180,9 @@ def _refusal_hint(view: JobView, message: str) -> str:
 
 
 def _webhook_hint(webhook: str) -> str:
-    controller = "Kueue" if webhook.endswith("kb.io") else "the controller of this webhook"
-    where = "kubectl get pods -n kueue-system" if controller == "Kueue" else "kubectl get pods -A"
-    return f"does {controller} run? {where}; the request is repeated"
+    if webhook.endswith("kb.io"):
+        return "does Kueue run? kubectl get pods -n kueue-system; the request is repeated"
+    return "does the controller of this webhook run? kubectl get pods -A; the request is repeated"
 
 
 def _exceeds_alone(requested: str, limited: str) -> bool:
@@ -217,10 +235,11 @@ def pending_dependency(view: JobView) -> Finding | None:
         for dependency in step.depends_on:
             name, wanted = text(dependency.get("name")), text(dependency.get("status"))
             found = counts.get(name, {})
-            done = number(found.get("succeeded"))
-            done += 0 if wanted == "Complete" else number(found.get("ready")) + number(found.get("failed"))
+            verb, done = "completed", number(found.get("succeeded"))
+            if wanted != "Complete":
+                verb = "ready"
+                done += number(found.get("ready")) + number(found.get("failed"))
             if done < sizes.get(name, 1):
-                verb = "completed" if wanted == "Complete" else "ready"
                 waits.append(f"{text(step.name)} waits for {name} to be {verb}")
     if not waits:
         return None
@@ -241,7 +260,9 @@ def restart(view: JobView) -> Finding | None:
     if "AndIgnoreMaxRestarts" in message:
         count = f"restart {all_}, which does not count towards the maximum of {most}"
     rule = reason.removeprefix("FailurePolicy_")
-    by = "because no rule of its failure policy matches" if rule == reason else f"by rule {rule} of its failure policy"
+    by = f"by rule {rule} of its failure policy"
+    if rule == reason:
+        by = "because no rule of its failure policy matches"
     if rule == INTERRUPTED_RULE:
         by += f", since a Pod was disrupted or its program was asked to stop (exit code {TERMINATED})"
     return Finding(
