@@ -54,15 +54,11 @@ if TYPE_CHECKING:  # `as`: type checkers take only such names for exported
         XGBoostPolicy as XGBoostPolicy,
     )
     from .queues.arguments import (
-        AdmissionCheckRule as AdmissionCheckRule,
         BorrowWithinCohort as BorrowWithinCohort,
         CheckParameters as CheckParameters,
-        ConcurrentAdmissionPolicy as ConcurrentAdmissionPolicy,
         FairSharing as FairSharing,
         FlavorFungibility as FlavorFungibility,
-        FlavorQuotas as FlavorQuotas,
         Preemption as Preemption,
-        ResourceGroup as ResourceGroup,
         ResourceQuota as ResourceQuota,
         RetryStrategy as RetryStrategy,
     )
@@ -74,12 +70,17 @@ if TYPE_CHECKING:  # `as`: type checkers take only such names for exported
         MultiKueueConfig as MultiKueueConfig,
         ProvisioningRequestConfig as ProvisioningRequestConfig,
     )
+    from .queues.flavors import ResourceFlavor as ResourceFlavor, Topology as Topology
+    from .queues.quotas import (
+        AdmissionCheckRule as AdmissionCheckRule,
+        ConcurrentAdmissionPolicy as ConcurrentAdmissionPolicy,
+        FlavorQuotas as FlavorQuotas,
+        ResourceGroup as ResourceGroup,
+    )
     from .queues.objects import (
         ClusterQueue as ClusterQueue,
         Cohort as Cohort,
         LocalQueue as LocalQueue,
-        ResourceFlavor as ResourceFlavor,
-        Topology as Topology,
         WorkloadPriorityClass as WorkloadPriorityClass,
     )
     from .runtime import ClusterTrainingRuntime as ClusterTrainingRuntime, TrainingRuntime as TrainingRuntime
@@ -149,22 +150,20 @@ _MODULES = {
         "XGBoostPolicy",
     ),
     "queues.arguments": (
-        "AdmissionCheckRule",
         "BorrowWithinCohort",
         "CheckParameters",
-        "ConcurrentAdmissionPolicy",
         "FairSharing",
         "FlavorFungibility",
-        "FlavorQuotas",
         "Preemption",
-        "ResourceGroup",
         "ResourceQuota",
         "RetryStrategy",
     ),
+    "queues.flavors": ("ResourceFlavor", "Topology"),
+    "queues.quotas": ("AdmissionCheckRule", "ConcurrentAdmissionPolicy", "FlavorQuotas", "ResourceGroup"),
     "queues.gpus": ("GpuQueues",),
     "queues.teams": ("Team",),
     "queues.checks": ("AdmissionCheck", "MultiKueueCluster", "MultiKueueConfig", "ProvisioningRequestConfig"),
-    "queues.objects": ("ClusterQueue", "Cohort", "LocalQueue", "ResourceFlavor", "Topology", "WorkloadPriorityClass"),
+    "queues.objects": ("ClusterQueue", "Cohort", "LocalQueue", "WorkloadPriorityClass"),
     "runtime": ("ClusterTrainingRuntime", "TrainingRuntime"),
     "provider.catalog.catalog": ("RuntimeCatalog",),
     "args.project": ("Source",),

@@ -51,7 +51,18 @@ PAGES = {
     ),
     "data": ("Datasets and models", ("datasets", "args.sources")),
     "runtimes": ("Runtimes", ("runtime", "channel", "provider.catalog.catalog", "args.policies", "args.template")),
-    "queues": ("Queues", ("queues.gpus", "queues.teams", "queues.objects", "queues.checks", "queues.arguments")),
+    "queues": (
+        "Queues",
+        (
+            "queues.gpus",
+            "queues.teams",
+            "queues.objects",
+            "queues.flavors",
+            "queues.checks",
+            "queues.quotas",
+            "queues.arguments",
+        ),
+    ),
     "pods": ("PodGroups and network", ("podgroups", "network_policy")),
     "targets": ("Targets", ("program.targets",)),
 }

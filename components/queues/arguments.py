@@ -1,4 +1,4 @@
-"""The typed arguments of Kueue's objects.
+"""The typed arguments of Kueue's objects; `quotas` has those that refer to other objects.
 
 Fields and defaults are those of https://github.com/kubernetes-sigs/kueue/tree/v0.19.2/apis/kueue/v1beta2; a reference to an
 object is the component or its name.
@@ -6,21 +6,16 @@ object is the component or its name.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import pulumi
-from pulumi_trainer.args.arguments import Args, python_path, to_document
+from pulumi_trainer.args.arguments import Args, to_document
 from pulumi_trainer.args.naming import camel
 from pulumi_trainer.program.constructors import ComponentArgs
 from pulumi_trainer.program.targets import Kubernetes
 from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.values.unknown import Unknown, any_unknown
-
-if TYPE_CHECKING:
-    from pulumi_trainer.queues.checks import AdmissionCheck
-    from pulumi_trainer.queues.objects import ResourceFlavor
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 Amount = pulumi.Input[int] | pulumi.Input[float] | pulumi.Input[str]
 """A quantity of Kubernetes: 16, "128Gi"."""
@@ -91,85 +86,6 @@ class ResourceQuota(QueueArgs):
     converters = dict.fromkeys(("nominal_quota", "borrowing_limit", "lending_limit"), amount)
 
 
-class FlavorQuotas(QueueArgs):
-    """Quotas of one flavor (`resourceGroups[].flavors[]`).
-
-    Args:
-        flavor: A `ResourceFlavor` or its name; required (`name`).
-        resources: Resource -> nominal quota, or a `ResourceQuota`; required (`resources`).
-    """
-
-    flavor: ResourceFlavor | pulumi.Input[str] | None = None
-    resources: Mapping[str, Amount | ResourceQuota] | None = None
-
-    refers = {"flavor": "ResourceFlavor"}
-
-    def check(self) -> list[Problem]:
-        found = super().check()
-        found += [Problem(field, "is required") for field in self.fields if self.__dict__.get(field) is None]
-        return found
-
-    def document(self) -> dict[str, Any]:
-        quotas: Any = self.resources
-        if not isinstance(quotas, Unknown):
-            quotas = [*map(self.quota, quotas or {})]
-        return {"name": object_name(self.flavor), "resources": quotas}
-
-    def quota(self, name: str) -> dict[str, Any]:
-        """Return the quota of one resource as the API has it."""
-        given = (self.resources or {})[name]
-        if isinstance(given, ResourceQuota):
-            return {"name": name, **given.document()}
-        return {"name": name, "nominalQuota": amount(given)}
-
-
-class ResourceGroup(QueueArgs):
-    """Resources that a job takes from the same flavor (`resourceGroups[]`).
-
-    Args:
-        flavors: Flavors in the order in which they are tried, at most 64 (`flavors`).
-        covered_resources: Resources for which each flavor has a quota; default: those of the first flavor
-            (`coveredResources`).
-    """
-
-    flavors: Sequence[FlavorQuotas] | None = None
-    covered_resources: Sequence[str] | None = None
-
-    def check(self) -> list[Problem]:
-        found = super().check()
-        for i, flavor in enumerate(items(self.flavors)):
-            if not isinstance(flavor, (FlavorQuotas, Unknown)):
-                found.append(Problem(f"flavors[{i}]", f"must be a FlavorQuotas, not {type(flavor).__name__}"))
-        return found
-
-    def document(self) -> dict[str, Any]:
-        flavors: Any = []
-        if self.flavors is not None:
-            flavors = to_document(self.flavors)
-        quotas = [f["resources"] for f in items(flavors) if isinstance(f, dict) and items(f["resources"])]
-        covered: Any = []
-        if quotas:
-            covered = [quota["name"] for quota in quotas[0]]
-        if isinstance(flavors, Unknown) or (any_unknown(flavors) and not quotas):
-            covered = Unknown("covered_resources")
-        if self.covered_resources is not None:
-            covered = to_document(self.covered_resources)
-        for each in quotas:  # the API wants the same order everywhere
-            place = {name: i for i, name in enumerate(items(covered)) if isinstance(name, str)}
-            each.sort(key=lambda quota: place.get(quota["name"], len(place)))
-        return {"coveredResources": covered, "flavors": flavors}
-
-    def place(self, where: str) -> str:
-        match = _QUOTA.match(where)
-        if match is None:
-            return python_path(where)
-        quotas = self.document()["flavors"][int(match["flavor"])]["resources"]
-        return f"flavors[{match['flavor']}].resources[{quotas[int(match['at'])]['name']}]{python_path(match['rest'])}"
-
-
-_QUOTA = re.compile(r"flavors\[(?P<flavor>\d+)\]\.resources\[(?P<at>\d+)\](?P<rest>.*)")
-
-
 class BorrowWithinCohort(QueueArgs):
     """Whether a job that borrows may preempt others (`preemption.borrowWithinCohort`).
 
@@ -223,57 +139,6 @@ class FairSharing(QueueArgs):
     weight: Amount | None = None
 
     converters = {"weight": amount}
-
-
-class AdmissionCheckRule(QueueArgs):
-    """A check that jobs must pass (`admissionChecksStrategy.admissionChecks[]`).
-
-    Args:
-        check_name: An `AdmissionCheck` or its name; required (`name`).
-        on_flavors: Only jobs with one of these flavors, `ResourceFlavor`s or names; default: all (`onFlavors`).
-    """
-
-    check_name: AdmissionCheck | pulumi.Input[str] | None = None
-    on_flavors: Sequence[ResourceFlavor | pulumi.Input[str]] | None = None
-
-    refers = {"check_name": "AdmissionCheck"}
-
-    def check(self) -> list[Problem]:
-        found = super().check()
-        if self.check_name is None:
-            found.append(Problem("check_name", "is required"))
-        for i, flavor in enumerate(items(self.on_flavors)):
-            found += wrong_reference(f"on_flavors[{i}]", "ResourceFlavor", flavor)
-        return found
-
-    def document(self) -> dict[str, Any]:
-        found = {"name": object_name(self.check_name)}
-        if self.on_flavors is not None:
-            found["onFlavors"] = [*map(object_name, items(self.on_flavors))]
-        return found
-
-
-class ConcurrentAdmissionPolicy(QueueArgs):
-    """Whether a job may move to a better flavor (`concurrentAdmissionPolicy`; alpha in Kueue). It is immutable.
-
-    Args:
-        mode: `TryPreferredFlavors` or `RetainFirstAdmission` (`migration.mode`).
-        last_acceptable_flavor: Worst flavor that a job may start on (`migration.constraints.lastAcceptableFlavorName`).
-    """
-
-    mode: pulumi.Input[Literal["TryPreferredFlavors", "RetainFirstAdmission"]] | None = None
-    last_acceptable_flavor: ResourceFlavor | pulumi.Input[str] | None = None
-
-    refers = {"last_acceptable_flavor": "ResourceFlavor"}
-
-    def document(self) -> dict[str, Any]:
-        migration: dict[str, Any] = {}
-        if self.mode is not None:
-            migration["mode"] = self.mode
-        last = object_name(self.last_acceptable_flavor)
-        if last is not None:
-            migration["constraints"] = {"lastAcceptableFlavorName": last}
-        return {"migration": migration}
 
 
 class CheckParameters(QueueArgs):

@@ -19,17 +19,11 @@ from pulumi_trainer.provider.kube.values.accessors import text, without
 from pulumi_trainer.provider.kube.values.names import dns_1123_subdomain
 from pulumi_trainer.provider.kueue.objects import BOUNDLESS, quota_rows, quota_table
 from pulumi_trainer.provider.lifecycle.identity import short_digest
-from pulumi_trainer.queues.arguments import FairSharing, FlavorQuotas, Preemption, ResourceGroup, ResourceQuota
+from pulumi_trainer.queues.arguments import FairSharing, Preemption, ResourceQuota
 from pulumi_trainer.queues.component import Composed, current
-from pulumi_trainer.queues.objects import (
-    ClusterQueue,
-    Cohort,
-    LocalQueue,
-    ResourceFlavor,
-    Topology,
-    WorkloadPriorityClass,
-    release_problems,
-)
+from pulumi_trainer.queues.flavors import ResourceFlavor, Topology
+from pulumi_trainer.queues.objects import ClusterQueue, Cohort, LocalQueue, WorkloadPriorityClass, release_problems
+from pulumi_trainer.queues.quotas import FlavorQuotas, ResourceGroup
 from pulumi_trainer.queues.teams import Team, as_team, duplicate_problems, team_problems, without_invalid
 
 GPU = "nvidia.com/gpu"

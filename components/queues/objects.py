@@ -1,4 +1,4 @@
-"""The components of Kueue's kinds, except admission checks; `component` has their common parts."""
+"""The components of queues, cohorts and priorities; `component` has the common parts of all of Kueue's kinds."""
 
 from __future__ import annotations
 
@@ -11,91 +11,13 @@ from pulumi_trainer.program.object_owner import stack_name
 from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.api.labels import ON_DELETE
 from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.queues.arguments import (
-    AdmissionCheckRule,
-    ConcurrentAdmissionPolicy,
-    FairSharing,
-    FlavorFungibility,
-    Preemption,
-    ResourceGroup,
-    Spec,
-    items,
-    object_name,
-)
+from pulumi_trainer.queues.arguments import FairSharing, FlavorFungibility, Preemption, Spec, items, object_name
 from pulumi_trainer.queues.checks import AdmissionCheck
 from pulumi_trainer.queues.component import QueueObject
+from pulumi_trainer.queues.quotas import AdmissionCheckRule, ConcurrentAdmissionPolicy, ResourceGroup
 
 if TYPE_CHECKING:
     from pulumi_kubernetes.meta.v1 import LabelSelectorArgs
-
-
-class TopologyArgs(Spec):
-    """The arguments of `Topology`."""
-
-    levels: Sequence[pulumi.Input[str]]
-
-    converters = {"levels": lambda labels: [{"nodeLabel": label} for label in labels]}
-    elsewhere = {
-        "required": 'TrainJob(topology=trainer.Required("LABEL"))',
-        "preferred": 'TrainJob(topology=trainer.Preferred("LABEL"))',
-        "unconstrained": "TrainJob(topology=trainer.Unconstrained())",
-    }
-
-
-class Topology(QueueObject):
-    """How far nodes are from each other (Topology). It is immutable: other levels need another name.
-
-    Args:
-        resource_name: Name of the Pulumi resource.
-        levels: Node labels, the widest first, such as a block, a rack and `kubernetes.io/hostname`, which can only be
-            the last (`levels`).
-        name: Name of the object; default: the resource's name.
-        labels: Labels of the object.
-        annotations: Annotations of the object.
-        target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
-        opts: Resource options.
-    """
-
-    kind = "Topology"
-
-    @constructor(TopologyArgs)
-    def __init__(self) -> None: ...
-
-
-class ResourceFlavorArgs(Spec):
-    """The arguments of `ResourceFlavor`."""
-
-    node_labels: Mapping[str, pulumi.Input[str]] | None = None
-    node_taints: Sequence[Any] | None = None
-    tolerations: Sequence[Any] | None = None
-    topology: Topology | pulumi.Input[str] | None = None
-
-    refers = {"topology": "Topology"}
-    wraps = {"topology": "topologyName"}
-
-
-class ResourceFlavor(QueueObject):
-    """One kind of nodes (ResourceFlavor).
-
-    Args:
-        resource_name: Name of the Pulumi resource.
-        node_labels: Labels of these nodes, at most 8; pods of jobs that get the flavor go there (`nodeLabels`).
-        node_taints: Taints of these nodes, at most 8 mappings or `TaintArgs` of pulumi-kubernetes; only jobs that
-            tolerate them get the flavor (`nodeTaints`).
-        tolerations: Tolerations that jobs get with the flavor, at most 8 mappings or `TolerationArgs` (`tolerations`).
-        topology: A `Topology` or its name. It needs `node_labels`, and makes labels and tolerations immutable
-            (`topologyName`).
-        name: Name of the object; default: the resource's name.
-        labels: Labels of the object.
-        annotations: Annotations of the object.
-        target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
-        opts: Resource options.
-    """
-
-    kind = "ResourceFlavor"
-
-    @constructor(ResourceFlavorArgs)
-    def __init__(self) -> None: ...
 
 
 class CohortArgs(Spec):

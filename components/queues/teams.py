@@ -12,7 +12,8 @@ from pulumi_trainer.provider.kube.values.names import dns_1123_subdomain, qualif
 from pulumi_trainer.provider.kube.values.quantity import Quantity, quantity_problems
 from pulumi_trainer.queues.arguments import ResourceQuota
 from pulumi_trainer.queues.component import current
-from pulumi_trainer.queues.objects import Cohort, ResourceFlavor, Topology
+from pulumi_trainer.queues.flavors import ResourceFlavor, Topology
+from pulumi_trainer.queues.objects import Cohort
 
 
 class Team(Args):

@@ -136,6 +136,7 @@ def _in_flavor(
     if slice_level:
         slices = _sum_to_level(room, levels.index(slice_level))
         room = {domain: n // int(size) * int(size) for domain, n in slices.items()}
+    by_domain: dict[Domain, int]
     if level:
         by_domain = _sum_to_level(room, levels.index(level))
     else:
