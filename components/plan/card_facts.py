@@ -9,10 +9,11 @@ from typing import Any
 
 from pulumi_trainer.args import sources
 from pulumi_trainer.args.fine_tuning import ToolTrainer, table
+from pulumi_trainer.plan.run_inputs import named_release
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.plan.written_job import WrittenJob
 from pulumi_trainer.provider.api.code import CARD_FILE
-from pulumi_trainer.provider.kube.values.accessors import section
+from pulumi_trainer.provider.kube.values.accessors import section, text
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 
@@ -29,9 +30,10 @@ def with_card_facts(written: WrittenJob, args: TrainJobArgs, job: str, runtime: 
         return written
     code, uris = written.fields["code"], dict[str, str]()
     for kind, source in sources.parts(args.initializer).items():
-        if isinstance(uri := getattr(source, "storage_uri", None), str):
+        uri = getattr(source, "storage_uri", None)
+        if isinstance(uri, str):
             uris[kind] = uri
-    job_rows = {"Runtime": _named(runtime), "Job": job, "Run": args.run}
+    job_rows = {"Runtime": named_release(runtime), "Job": job, "Run": args.run}
     facts = card_facts(args.trainer, written.func_args.visible, uris, job_rows)
     modules = {**(code.get("modules") or {}), CARD_FILE: json.dumps(facts, sort_keys=True)}
     return replace(written, fields={**written.fields, "code": {**code, "modules": modules}})
@@ -55,8 +57,8 @@ def card_facts(
         "title": trainer.title,
         "package": trainer.tool,
         "tags": [trainer.tool, trainer.method_name()],
-        "model": model if isinstance(model, str) else "",
-        "dataset": dataset if isinstance(dataset, str) else "",
+        "model": text(model),
+        "dataset": text(dataset),
         "fields": fields,
         "rows": {
             "Tool": f"{trainer.title} {table(trainer.tool)['release']}",
@@ -66,11 +68,6 @@ def card_facts(
             **job_rows,
         },
     }
-
-
-def _named(runtime: Mapping[str, Any]) -> str:
-    release = f"@{runtime['release']}" if runtime.get("release") else ""
-    return f"{runtime.get('name', '')}{release}"
 
 
 def _without_unknown(value: Any) -> Any:

@@ -10,7 +10,7 @@ from pulumi_trainer.args.project import s3_problems
 from pulumi_trainer.plan.volume_claims import OutputVolume
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.api.checkpoints import CHECKPOINT_DIR, RUN_ENV
-from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.errors import Problem, problems_below
 from pulumi_trainer.provider.kube.values.wording import parse_duration
 
 LONGEST = 7 * 24 * 3600
@@ -48,11 +48,10 @@ class CheckpointPolicy(Args):
 
     def check(self) -> list[Problem]:
         found = [*super().check(), *type_problems(self)]
-        found += [
-            Problem(name, f"must be a number, not {getattr(self, name)}")
-            for name in ("every", "steps", "keep", "grace", "max_restarts")
-            if isinstance(getattr(self, name), bool)
-        ]
+        for name in ("every", "steps", "keep", "grace", "max_restarts"):
+            value = getattr(self, name)
+            if isinstance(value, bool):
+                found.append(Problem(name, f"must be a number, not {value}"))
         wrong = {problem.where for problem in found}
         for name, least in (("steps", 1), ("keep", 1), ("grace", 0), ("max_restarts", 0)):
             value = getattr(self, name)
@@ -63,7 +62,7 @@ class CheckpointPolicy(Args):
         if "every" not in wrong:
             found += self._interval_problems()
         if isinstance(self.to, str):
-            found += [problem.below("to") for problem in s3_problems(self.to)]
+            found += problems_below("to", s3_problems(self.to))
         return found
 
     def _interval_problems(self) -> list[Problem]:
@@ -76,12 +75,17 @@ class CheckpointPolicy(Args):
         return []
 
     def _seconds(self) -> int | None:
-        return parse_duration(self.every) if isinstance(self.every, str) else self.every
+        if isinstance(self.every, str):
+            return parse_duration(self.every)
+        return self.every
 
     def variables(self, framework: Any) -> list[dict[str, Any]]:
         """Return the environment variables of the nodes. framework: Framework of the runtime."""
+        folder = code.CHECKPOINT_PATH
+        if self.in_s3:
+            folder = code.SCRATCH_PATH
         found = {
-            CHECKPOINT_DIR: code.SCRATCH_PATH if self.in_s3 else code.CHECKPOINT_PATH,
+            CHECKPOINT_DIR: folder,
             "TRAINER_CHECKPOINT_EVERY": self._seconds(),
             "TRAINER_CHECKPOINT_STEPS": self.steps,
             "TRAINER_CHECKPOINT_KEEP": self.keep,
@@ -113,7 +117,10 @@ def output_of(output: OutputVolume | bool, policy: CheckpointPolicy | None) -> O
         return output
     if policy is not None and isinstance(policy.to, OutputVolume):
         return policy.to
-    return OutputVolume() if output or (policy is not None and not policy.in_s3) else None
+    saves_in_volume = policy is not None and not policy.in_s3
+    if output or saves_in_volume:
+        return OutputVolume()
+    return None
 
 
 def checkpoint_place(job: str, namespace: Any, *, fresh: bool) -> Any:
@@ -126,5 +133,7 @@ def checkpoint_place(job: str, namespace: Any, *, fresh: bool) -> Any:
     """
     if not isinstance(namespace, str):
         return namespace
-    parts = [pulumi.get_project(), pulumi.get_stack(), namespace, job, *([f"$({RUN_ENV})"] if fresh else [])]
+    parts = [pulumi.get_project(), pulumi.get_stack(), namespace, job]
+    if fresh:
+        parts.append(f"$({RUN_ENV})")
     return "/".join(parts)

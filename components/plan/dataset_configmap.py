@@ -42,14 +42,15 @@ class Packed:
             name: Name of the ConfigMap.
             namespace: Its namespace; may be unknown.
         """
+        files = {}
+        for i, path in enumerate(self.digests):
+            files[f"file-{i}"] = base64.b64encode(self.contents[path]).decode()
         return {
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": {"name": name, "namespace": namespace},
             "data": {SCRIPT: _script(), LIST: json.dumps(self.digests)},
-            "binaryData": {
-                f"file-{i}": base64.b64encode(self.contents[p]).decode() for i, p in enumerate(self.digests)
-            },
+            "binaryData": files,
         }
 
     def volume(self, name: str) -> dict[str, Any]:
@@ -69,7 +70,8 @@ def pack(uri: str, ignore: Sequence[str]) -> Packed:
     try:
         files = local_files(uri, ignore)
     except TargetFault as fault:
-        return Packed(problems=[Problem("storage_uri", f"{p.where}: {p.why}", p.hint) for p in fault.problems])
+        problems = [Problem("storage_uri", f"{p.where}: {p.why}", p.hint) for p in fault.problems]
+        return Packed(problems=problems)
     if sum(size for _, size in files.values()) > LIMIT:
         why = (
             f"is larger than {LIMIT} bytes, the most that can travel with a job; a cluster cannot read a path of"

@@ -18,7 +18,7 @@ from pulumi_trainer.plan.written_job import WrittenJob
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.api.labels import ANCESTOR
 from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.values.accessors import listed, section
+from pulumi_trainer.provider.kube.values.accessors import listed, section, without
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 PORT = 8000
@@ -42,9 +42,10 @@ def with_server(written: WrittenJob, job_name: str) -> WrittenJob:
     runtime = copy.deepcopy(written.runtime)
     spec = section(runtime, "spec", "template", "spec")
     jobs, step = listed(spec.get("replicatedJobs")), mounts.steps_of(runtime)[0]
-    at = next((place for place, job in enumerate(jobs) if section(job).get("name") == step), None)
-    if at is None or any(section(job).get("name") == code.SERVER_ROLE for job in jobs):
+    names = [section(job).get("name") for job in jobs]
+    if step not in names or code.SERVER_ROLE in names:
         return written
+    at = names.index(step)
     host = f"{job_name}-{code.SERVER_ROLE}-0-0.{job_name}"
     made = _server_job(jobs[at], server, written)
     for container in listed(section(jobs[at], "template", "spec", "template", "spec").get("containers")):
@@ -96,9 +97,10 @@ def mount_in_server(mounted: MountedCode, written: WrittenJob) -> MountedCode:
     jobs = section(own, "trainingRuntimeSpec", "template", "spec")["replicatedJobs"]
     pod = jobs[0]["template"]["spec"]["template"]["spec"]
     volumes = [volume for volume in pod["volumes"] if volume["name"] in _SHARED]
-    volume_mounts = [
-        {**each, "readOnly": True} for each in pod["containers"][0]["volumeMounts"] if each["name"] in _SHARED
-    ]
+    volume_mounts = []
+    for each in pod["containers"][0]["volumeMounts"]:
+        if each["name"] in _SHARED:
+            volume_mounts.append({**each, "readOnly": True})
     own_pod = {"volumes": volumes, "containers": [{"name": code.SERVER_ROLE, "volumeMounts": volume_mounts}]}
     jobs.append({"name": code.SERVER_ROLE, "template": {"spec": {"template": {"spec": own_pod}}}})
     return replace(mounted, train_job={**mounted.train_job, "spec": {**spec, "runtimePatches": patches}})
@@ -111,36 +113,40 @@ def _server_job(node: Mapping[str, Any], server: Mapping[str, Any], written: Wri
     used: Mapping[str, Any] = next((c for c in listed(pod.get("containers")) if section(c).get("name") == "node"), {})
     given = written.fields["trainer"]
     image = server.get("image", given.get("image", used.get("image")))
-    kind = {"name": mounts.FOLDERS["model"][0], "value": mounts.FOLDERS["model"][1]}
-    has_model = "model" in written.mounts or "model" in written.fields["initializer"]
-    env = [
-        *listed(used.get("env")),
-        *([kind] if has_model else []),
+    env = [*listed(used.get("env"))]
+    if "model" in written.mounts or "model" in written.fields["initializer"]:
+        name, path = mounts.FOLDERS["model"]
+        env.append({"name": name, "value": path})
+    env += [
         *listed(given.get("env")),
         *listed(server.get("env")),
         {"name": "TRAINER_ROLE", "value": code.SERVER_ROLE},
         {"name": "TRAINER_GENERATION_HOST", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
         {"name": "TRAINER_GENERATION_PORT", "value": str(PORT)},
     ]
-    kept = {
-        name: used[name] for name in ("imagePullPolicy", "securityContext", "volumeMounts", "envFrom") if name in used
-    }
-    container = {
-        "name": code.SERVER_ROLE, "image": image, "command": written.fields["trainer"]["command"], **kept,
-        "env": [*{_variable(each): each for each in env}.values()],
-        "ports": [{"containerPort": PORT}],
-        **({"resources": server["resourcesPerNode"]} if "resourcesPerNode" in server else {}),
-    }  # fmt: skip
+    container = {"name": code.SERVER_ROLE, "image": image, "command": written.fields["trainer"]["command"]}
+    for name in ("imagePullPolicy", "securityContext", "volumeMounts", "envFrom"):
+        if name in used:
+            container[name] = used[name]
+    last_by_name = {_variable(each): each for each in env}
+    container["env"] = [*last_by_name.values()]
+    container["ports"] = [{"containerPort": PORT}]
+    if "resourcesPerNode" in server:
+        container["resources"] = server["resourcesPerNode"]
     template["spec"] = {**pod, "containers": [container]}
-    labels = {k: v for k, v in section(node, "template", "metadata", "labels").items() if k != ANCESTOR}
+    labels = without(section(node, "template", "metadata", "labels"), ANCESTOR)
     made: dict[str, Any] = {
         "name": code.SERVER_ROLE, "template": {"spec": {"parallelism": 1, "completions": 1, "template": template}}
     }  # fmt: skip
     if labels:
         made["template"]["metadata"] = {"labels": labels}
-    return {**made, **({"dependsOn": node["dependsOn"]} if "dependsOn" in node else {})}
+    if "dependsOn" in node:
+        made["dependsOn"] = node["dependsOn"]
+    return made
 
 
 def _variable(variable: Any) -> Any:
     """Return the name of an environment variable; an unknown one stands for itself."""
-    return id(variable) if isinstance(variable, Unknown) else section(variable).get("name")
+    if isinstance(variable, Unknown):
+        return id(variable)
+    return section(variable).get("name")

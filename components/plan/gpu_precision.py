@@ -32,8 +32,12 @@ def precision_problems(config: Any, jobsets: Iterable[Document], queues: Queues)
         jobsets: The rendered JobSets.
         queues: Known objects of Kueue.
     """
-    asked = [name for name in _FIELDS if isinstance(config, Mapping) and config.get(name) is True]
-    kind = next(filter(None, (_kind_of_nodes(jobset, queues) for jobset in jobsets if asked)), "")
+    if not isinstance(config, Mapping):
+        return []
+    asked = [name for name in _FIELDS if config.get(name) is True]
+    if not asked:
+        return []
+    kind = _kind_of_jobs(jobsets, queues)
     if not kind:
         return []
     why = (
@@ -44,17 +48,28 @@ def precision_problems(config: Any, jobsets: Iterable[Document], queues: Queues)
     return [Problem(f"trainer.config[{quoted(name)}]", why, hint) for name in asked]
 
 
+def _kind_of_jobs(jobsets: Iterable[Document], queues: Queues) -> str:
+    """Return the first of the labels that `_kind_of_nodes` finds."""
+    for jobset in jobsets:
+        kind = _kind_of_nodes(jobset, queues)
+        if kind:
+            return kind
+    return ""
+
+
 def _kind_of_nodes(jobset: Document, queues: Queues) -> str:
     """Return the label of the nodes of a job, if all nodes that it may get have old GPUs; else an empty text."""
     for job in jobs_of(jobset):
-        limits = [section(container.document, "resources", "limits") for container in job.pod.containers]
-        if any("gpu" in " ".join(map(str, each)) for each in limits):
-            return _of_pod(job.pod.spec) or _of_flavors(_flavors(jobset, queues))
+        for container in job.pod.containers:
+            limits = section(container.document, "resources", "limits")
+            if "gpu" in " ".join(map(str, limits)):
+                return _of_pod(job.pod.spec) or _of_flavors(_flavors(jobset, queues))
     return ""
 
 
 def _of_pod(spec: Document) -> str:
-    if found := _of_labels(section(spec, "nodeSelector").items()):
+    found = _of_labels(section(spec, "nodeSelector").items())
+    if found:
         return found
     required = section(spec, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
     return _of_all(_of_term(term) for term in mappings(required.get("nodeSelectorTerms")))
@@ -63,9 +78,11 @@ def _of_pod(spec: Document) -> str:
 def _of_term(term: Document) -> str:
     """Return the old kind that a term of a node affinity asks for."""
     for each in mappings(term.get("matchExpressions")):
-        if each.get("operator") == "In" and (
-            found := _of_all(_of_labels([(each.get("key"), value)]) for value in listed(each.get("values")))
-        ):
+        if each.get("operator") != "In":
+            continue
+        key = each.get("key")
+        found = _of_all(_of_labels([(key, value)]) for value in listed(each.get("values")))
+        if found:
             return found
     return ""
 
@@ -102,4 +119,6 @@ def _is_old(key: str, value: str) -> bool:
 def _of_all(found: Iterator[str]) -> str:
     """Return the first of several texts if none is empty."""
     texts = [*found]
-    return texts[0] if texts and all(texts) else ""
+    if not texts or not all(texts):
+        return ""
+    return texts[0]

@@ -29,10 +29,14 @@ def missing_imports(
         line: The line of `file` that `source` begins with.
         travelling: Top-level modules that travel with the job.
     """
-    return tuple(
-        Problem(where, f"{file.name}:{line + at - 1} {what}, which does not travel with the job", _HINT)
-        for at, what in _found(source, file.parent.absolute() if where == "script" else None, travelling)
-    )
+    beside = None
+    if where == "script":
+        beside = file.parent.absolute()
+    found = []
+    for at, what in _found(source, beside, travelling):
+        why = f"{file.name}:{line + at - 1} {what}, which does not travel with the job"
+        found.append(Problem(where, why, _HINT))
+    return tuple(found)
 
 
 @lru_cache(maxsize=256)
@@ -46,7 +50,10 @@ def _found(source: str, beside: Path | None, travelling: frozenset[str]) -> tupl
             continue
         for module in _modules(node):
             top = module.partition(".")[0]
-            if top not in travelling and module != _TRAINING and (path := _file_of_program(top, beside)):
+            if top in travelling or module == _TRAINING:
+                continue
+            path = _file_of_program(top, beside)
+            if path:
                 found.append((node.lineno, f"imports {module} from {path}"))
     return tuple(found)
 
@@ -54,15 +61,20 @@ def _found(source: str, beside: Path | None, travelling: frozenset[str]) -> tupl
 def imports_training(source: str | bytes) -> bool:
     """Return whether code imports `pulumi_trainer.training`, which then travels with it."""
     package, module = _TRAINING.split(".")
-    text = source if isinstance(source, bytes) else source.encode(errors="replace")
-    if package.encode() not in text or module.encode() not in text:
+    content = source
+    if not isinstance(content, bytes):
+        content = content.encode(errors="replace")
+    if package.encode() not in content or module.encode() not in content:
         return False
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return False
-    imported = (node for node in _evaluated(tree) if isinstance(node, ast.Import) or not node.level)
-    return any(_TRAINING in _modules(node) for node in imported)
+    for node in _evaluated(tree):
+        is_absolute = isinstance(node, ast.Import) or not node.level
+        if is_absolute and _TRAINING in _modules(node):
+            return True
+    return False
 
 
 def _modules(node: ast.Import | ast.ImportFrom) -> list[str]:
@@ -70,10 +82,12 @@ def _modules(node: ast.Import | ast.ImportFrom) -> list[str]:
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     package, module = _TRAINING.split(".")
-    if node.module == package:
-        others = [package] if any(alias.name != module for alias in node.names) else []
-        return [*(_TRAINING for alias in node.names if alias.name == module), *others]
-    return [str(node.module)]
+    if node.module != package:
+        return [str(node.module)]
+    found = [_TRAINING for alias in node.names if alias.name == module]
+    if any(alias.name != module for alias in node.names):
+        found.append(package)
+    return found
 
 
 def _evaluated(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
@@ -91,13 +105,17 @@ def _evaluated(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
 @lru_cache(maxsize=1024)
 def _file_of_program(name: str, beside: Path | None) -> str:
     """Return the file or folder that a top-level module is imported from; empty: it is installed, built in or unknown."""
-    path = _beside(name, beside) if beside else None
+    path = None
+    if beside is not None:
+        path = _beside(name, beside)
     if path is None:
         path = _imported_from(name)
         if path is None or _is_installed(path) or name in packages_distributions():
             return ""
     here = Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+    if path.is_relative_to(here):
+        path = path.relative_to(here)
+    return str(path)
 
 
 def _beside(name: str, folder: Path) -> Path | None:
@@ -117,8 +135,12 @@ def _imported_from(name: str) -> Path | None:
         return None
     if spec is None:
         return None
-    origin = spec.origin if spec.has_location else next(iter(spec.submodule_search_locations or ()), None)
-    return Path(origin) if origin else None
+    origin = spec.origin
+    if not spec.has_location:
+        origin = next(iter(spec.submodule_search_locations or ()), None)
+    if not origin:
+        return None
+    return Path(origin)
 
 
 def _is_installed(path: Path) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -15,7 +15,7 @@ from pulumi_trainer.program import targets
 from pulumi_trainer.program.targets import Destination, Place
 from pulumi_trainer.provider.admission import review_jobset
 from pulumi_trainer.provider.api.submission import ANYTHING, MAIN, WORKERS, Dispatch, Draft, Objects, secret_name
-from pulumi_trainer.provider.kube.errors import Problem, TrainerError
+from pulumi_trainer.provider.kube.errors import Problem, TrainerError, problems_below
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.lifecycle.identity import digest
 from pulumi_trainer.provider.pipeline import Rendered
@@ -94,9 +94,11 @@ def render_job(
         made = renderer().objects
     except TrainerError as error:
         problems += [replace(p, where=place(p.where)) for p in error.problems]
-    rendered = RenderedJob(made=made, objects=made if submitted is None else submitted)
+    if submitted is None:
+        submitted = made
+    rendered = RenderedJob(made=made, objects=submitted)
     for key, document in rendered.jobsets.items():
-        problems += [p.below(key) for p in review_jobset(document)]
+        problems += problems_below(key, review_jobset(document))
     return replace(rendered, problems=problems)
 
 
@@ -175,13 +177,23 @@ class Plan(StepResult):
         """Return the plan with what the user wrote, without the name of the job's own Secret: a rename of the job or the stack
         changes this name.
         """
-        nameless = walk(content, lambda _, leaf: "" if leaf == self.secret_name else leaf)
-        return replace(self, content=nameless, former=content if nameless != content else None)
+
+        def without_name(_: str, leaf: Any) -> Any:
+            if leaf == self.secret_name:
+                return ""
+            return leaf
+
+        nameless, former = walk(content, without_name), None
+        if nameless != content:
+            former = content
+        return replace(self, content=nameless, former=former)
 
     @property
     def former_digest(self) -> str:
         """Return the digest of earlier versions; empty if it is `content_digest`."""
-        return "" if self.former is None or first_unknown(self.former) else digest(self.former)[:32]
+        if self.former is None or first_unknown(self.former):
+            return ""
+        return digest(self.former)[:32]
 
     def with_workers(self, copies: Sequence[str]) -> dict[str, Any]:
         """Return the target with the worker clusters that MultiKueue may send the job to.
@@ -189,15 +201,18 @@ class Plan(StepResult):
         Args:
             copies: "Kind/name" of what is copied to them.
         """
-        workers = self.target.get(WORKERS, {})
-        names = [] if self.dispatch is None else (self.dispatch.clusters or workers)
+        names: Iterable[str] = ()
+        if self.dispatch is not None:
+            names = self.dispatch.clusters or self.target.get(WORKERS, {})
         return targets.with_workers(self.target, dict.fromkeys(names, copies))
 
     @property
     def copied_objects(self) -> list[str]:
         """Return "Kind/name" of what the Pods of the job need beside the job itself."""
-        secrets = [f"Secret/{self.secret_name}"] if self.resolved.secrets else []
-        return sorted({*(key for key in self.objects if key.partition("/")[0] not in MAIN), *secrets})
+        found = {key for key in self.objects if key.partition("/")[0] not in MAIN}
+        if self.resolved.secrets:
+            found.add(f"Secret/{self.secret_name}")
+        return sorted(found)
 
     def review(
         self, promised: frozenset[str] = frozenset(), awaited: frozenset[str] = frozenset(), urn: str = ""
@@ -211,28 +226,32 @@ class Plan(StepResult):
         """
 
         def with_claim_name(_: str, leaf: Any) -> Any:
-            claim = self.claims.get(leaf.token) if isinstance(leaf, Unknown) else None
-            return claim.name if claim else leaf
+            if isinstance(leaf, Unknown) and leaf.token in self.claims:
+                return self.claims[leaf.token].name
+            return leaf
 
+        claims = [claim.key for claim in self.claims.values()]
+        secrets = {}
+        if self.resolved.secrets:
+            secrets[self.secret_name] = set(self.resolved.secrets)
         draft = Draft(
             namespace=self.namespace,
             name=self.name,
             digest=self.content_digest,
             objects=walk(self.objects, with_claim_name),
             made=walk(self.made, with_claim_name),
-            secrets={self.secret_name: set(self.resolved.secrets)} if self.resolved.secrets else {},
-            promised=promised | {claim.key for claim in self.claims.values()},
+            secrets=secrets,
+            promised=promised | {*claims},
             awaited=awaited,
             adopt=self.adopt,
             interrupts=self.interrupt != "refuse",
-            claims=[claim.key for claim in self.claims.values()],
+            claims=claims,
             dispatch=self.dispatch,
         )
         target = self.with_workers([])
         reviews = [queries.review_job(target, draft)]
         if not any(made == ANYTHING or made.startswith("StorageClass/") for made in awaited):
-            reviews += [
-                claim.review(target, self.namespace, self.name, urn, adopt=self.adopt) for claim in self.claims.values()
-            ]
+            for claim in self.claims.values():
+                reviews.append(claim.review(target, self.namespace, self.name, urn, adopt=self.adopt))
         refused, warnings = zip(*reviews, strict=True)
         return [*chain.from_iterable(refused)], [*chain.from_iterable(warnings)]

@@ -25,7 +25,8 @@ def is_folder(uri: Any) -> bool:
 async def version_of(uri: str, source: Mapping[str, Any]) -> str:
     """Return the fingerprint of the files at a `file://` URI, computed once in a program; empty if they cannot be read."""
     found, ignore = session.current().fingerprints, read_ignore_patterns(source)
-    if (key := (uri, *ignore)) not in found:
+    key = (uri, *ignore)
+    if key not in found:
         found[key] = asyncio.ensure_future(asyncio.to_thread(fingerprint, sources.absolute(uri), ignore))
     try:
         return (await found[key])[:VERSION]
@@ -42,4 +43,6 @@ def read_ignore_patterns(source: Mapping[str, Any]) -> list[str]:
     """Return the patterns of IGNORE_PATTERNS."""
     env = listed(source.get("env"))
     given = next((e.get("value") for e in env if e.get("name") == "IGNORE_PATTERNS"), None)
-    return [p.strip() for p in given.split(",") if p.strip()] if isinstance(given, str) else []
+    if not isinstance(given, str):
+        return []
+    return [pattern.strip() for pattern in given.split(",") if pattern.strip()]

@@ -24,10 +24,10 @@ from pulumi_trainer.provider.api import code as paths
 from pulumi_trainer.provider.api.checkpoints import CHECKPOINT_TO
 from pulumi_trainer.provider.api.labels import ancestor_of, patched_jobs
 from pulumi_trainer.provider.api.submission import secret_name
-from pulumi_trainer.provider.kube.errors import Problem, TrainerError
+from pulumi_trainer.provider.kube.errors import Problem, TrainerError, problems_below
 from pulumi_trainer.provider.kube.terminal import plain
 from pulumi_trainer.provider.kube.values.accessors import listed, section
-from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
+from pulumi_trainer.provider.kube.values.unknown import Unknown, any_unknown, first_unknown
 from pulumi_trainer.provider.kube.views import ReplicatedJob, replicated_jobs
 from pulumi_trainer.provider.pipeline.hardening import MANAGER as HARDENING
 
@@ -101,8 +101,7 @@ def mount_volumes(
     fields, runtime, compiled = written.shipped, written.runtime, written.compiled
     spec, about = {**train_job["spec"]}, train_job["metadata"]
     user_env = spec["trainer"].get("env")
-    given = [user_env] if isinstance(user_env, Unknown) else listed(user_env)
-    named = {section(e).get("name") for e in given}
+    given = _items(user_env)
     own_env = [
         *_variables(folders, fields["initializer"]),
         *_checkpoint_variables(
@@ -112,7 +111,8 @@ def mount_volumes(
             user_code.framework(runtime),
         ),
     ]
-    env = [*(e for e in own_env if e["name"] not in named), *given]
+    named = _names(given)
+    env = [*(variable for variable in own_env if variable["name"] not in named), *given]
     if len(env) > len(given) and not isinstance(user_env, Unknown):
         spec["trainer"] = {**spec["trainer"], "env": env}
     volumes, volume_mounts = _mount_folders(folders)
@@ -121,7 +121,9 @@ def mount_volumes(
         name = paths.code_name(about["name"])
         code = {**fields["code"], "checkpoints": folders.checkpoint is not None, "s3": folders.s3_folder is not None}
         shipped = _ship(name, about["namespace"], code, compiled, env, cluster=cluster)
-        secret = secret_name(about["name"]) if paths.ARGS_FILE in written.resolved.secrets else ""
+        secret = ""
+        if paths.ARGS_FILE in written.resolved.secrets:
+            secret = secret_name(about["name"])
         volumes = [_code_volume(name, secret), *volumes]
         volume_mounts = [mount(paths.CODE_VOLUME, paths.CODE_PATH, read_only=True), *volume_mounts]
     if compiled.tree is not None:
@@ -133,18 +135,20 @@ def mount_volumes(
     steps = steps_of(runtime)
     problems = [*shipped.problems, *_output_problems(folders, runtime, steps), *_s3_problems(folders, fields, runtime)]
     warnings = _replaced_variables(own_env, given)
-    warnings += [] if cluster else _credentials_warnings(folders, env, runtime, steps)
+    if not cluster:
+        warnings += _credentials_warnings(folders, env, runtime, steps)
     launched = _mpi(runtime) is not None and len(steps) == 2
     placements = topology.annotations_by_step(fields.get("topology"), steps, launched=launched)
-    grace = folders.checkpoint.pod_grace if folders.checkpoint is not None and keeps_grace else None
-    jobs = [
-        _job(step, "node", volumes, volume_mounts, placements.get(step), grace)
-        for step in steps
-        if volumes or step in placements
-    ]
+    grace = None
+    if folders.checkpoint is not None and keeps_grace:
+        grace = folders.checkpoint.pod_grace
+    jobs = []
+    for step in steps:
+        if volumes or step in placements:
+            jobs.append(_job(step, "node", volumes, volume_mounts, placements.get(step), grace))
     jobs += _workspace_jobs(fields["initializer"], runtime)
     if jobs:
-        own = _patches(spec)
+        own = _items(spec.get("runtimePatches"))
         spec["runtimePatches"] = [_patch(jobs), *own]
         problems += [*patch_count_problems(spec["runtimePatches"]), *_patch_problems(own, keeps_grace=keeps_grace)]
     return MountedCode(
@@ -161,14 +165,20 @@ def with_workspace(
     if not jobs:
         return train_job
     spec = train_job["spec"]
-    patches = [*_patches(spec), _patch(jobs)]
+    patches = [*_items(spec.get("runtimePatches")), _patch(jobs)]
     return {**train_job, "spec": {**spec, "runtimePatches": patches}}
 
 
-def _patches(spec: Mapping[str, Any]) -> list[Any]:
-    """Return the patches of a TrainJob; one that is unknown for all of them, if they are."""
-    given = spec.get("runtimePatches")
-    return [given] if isinstance(given, Unknown) else listed(given)
+def _items(given: Any) -> list[Any]:
+    """Return the items of a list; one that is unknown for all of them, if they are."""
+    if isinstance(given, Unknown):
+        return [given]
+    return listed(given)
+
+
+def _names(variables: list[Any]) -> set[Any]:
+    """Return the names of environment variables; None for one without a name."""
+    return {section(variable).get("name") for variable in variables}
 
 
 def _workspace_jobs(initializer: Mapping[str, Any], runtime: dict[str, Any]) -> list[dict[str, Any]]:
@@ -183,9 +193,17 @@ def _patch(jobs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _variables(folders: Folders, initializer: Mapping[str, Any]) -> list[dict[str, Any]]:
-    inline = [kind for kind, source in initializer.items() if not is_cached(source)]
-    found = [{"name": FOLDERS[k][0], "value": FOLDERS[k][1]} for k in dict.fromkeys([*folders.claims, *inline])]
-    return [run_env(), *found] if folders.named_by_run else found
+    kinds = [*folders.claims]
+    for kind, source in initializer.items():
+        if not is_cached(source):
+            kinds.append(kind)
+    found = []
+    if folders.named_by_run:
+        found.append(run_env())
+    for kind in dict.fromkeys(kinds):
+        name, path = FOLDERS[kind]
+        found.append({"name": name, "value": path})
+    return found
 
 
 def _replaced_variables(own: list[dict[str, Any]], given: list[Any]) -> list[Problem]:
@@ -203,7 +221,9 @@ def _replaced_variables(own: list[dict[str, Any]], given: list[Any]) -> list[Pro
 def num_nodes(train_job: Mapping[str, Any], runtime: Mapping[str, Any]) -> Any:
     """Return `numNodes` of a TrainJob, else that of its runtime."""
     given = section(train_job, "spec", "trainer").get("numNodes")
-    return section(runtime, "spec", "mlPolicy").get("numNodes", 1) if given is None else given
+    if given is not None:
+        return given
+    return section(runtime, "spec", "mlPolicy").get("numNodes", 1)
 
 
 def _checkpoint_variables(folders: Folders, nodes: Any, address: Any, framework: Any) -> list[dict[str, Any]]:
@@ -217,7 +237,9 @@ def _checkpoint_variables(folders: Folders, nodes: Any, address: Any, framework:
     """
     if folders.checkpoint is None:
         return []
-    values = {"TRAINER_NUM_NODES": str(nodes) if isinstance(nodes, int) else nodes}
+    if isinstance(nodes, int):
+        nodes = str(nodes)
+    values = {"TRAINER_NUM_NODES": nodes}
     if folders.s3_folder is not None:
         values |= {CHECKPOINT_TO: address, "TRAINER_CHECKPOINT_FOLDER": folders.s3_folder}
     own = [{"name": name, "value": value} for name, value in values.items()]
@@ -230,7 +252,9 @@ def _s3_problems(folders: Folders, fields: Mapping[str, Any], runtime: Mapping[s
         return []
     where, instead = "checkpoint.to", "leave to= out: an output volume then holds the checkpoints"
     address, steps = fields["checkpoint"]["to"], steps_of(runtime)
-    found = [problem.below(where) for problem in s3_problems(address)] if isinstance(address, str) else []
+    found = list[Problem]()
+    if isinstance(address, str):
+        found += problems_below(where, s3_problems(address))
     if not fields["code"]:
         why = "requires func, script or source: with an image's own command nothing uploads checkpoints"
         found.append(Problem(where, why, instead))
@@ -247,18 +271,20 @@ def _credentials_warnings(
     folders: Folders, env: list[Any], runtime: Mapping[str, Any], steps: Collection[str]
 ) -> list[Problem]:
     """Return a warning if containers of this machine, which inherit no credentials, are given none for S3."""
-    if folders.s3_folder is None or any(isinstance(each, Unknown) for each in env):
+    if folders.s3_folder is None or any_unknown(env):
         return []
-    given = {section(each).get("name") for each in env}
+    given = _names(env)
     for step in steps:
         for container in containers_of(runtime, step).values():
-            given |= {section(each).get("name") for each in listed(container.get("env"))}
-            given |= {*_KEYS} if container.get("envFrom") else set()
+            given |= _names(listed(container.get("env")))
+            if container.get("envFrom"):
+                given |= {*_KEYS}
     if given & {*_ROLES} or given >= {*_KEYS}:
         return []
     why = "the job has no credentials for S3: jobs on this machine do not inherit yours"
-    if lacks := {*_KEYS} - given if given & {*_KEYS} else set():
-        why = f"the job has no credentials for S3: its environment lacks {lacks.pop()}"
+    if given & {*_KEYS}:
+        missing = {*_KEYS} - given
+        why = f"the job has no credentials for S3: its environment lacks {missing.pop()}"
     hint = 'give env={"AWS_ACCESS_KEY_ID": config.require_secret("keyId"), "AWS_SECRET_ACCESS_KEY": ..., "AWS_REGION": ...}'
     return [Problem("checkpoint.to", why, hint)]
 
@@ -287,7 +313,9 @@ def _output_problems(folders: Folders, runtime: Mapping[str, Any], steps: Collec
 
 def is_cached(source: Any) -> bool:
     """Return whether the initializer fetches into the data cache instead of a folder."""
-    uri = source.get("storageUri") if isinstance(source, Mapping) else None
+    if not isinstance(source, Mapping):
+        return False
+    uri = source.get("storageUri")
     return isinstance(uri, str) and uri.startswith(CACHE)
 
 
@@ -334,12 +362,17 @@ def _jobs(runtime: Mapping[str, Any]) -> list[ReplicatedJob]:
 
 def _replicated_job(runtime: Mapping[str, Any], step: str) -> ReplicatedJob:
     """Return the replicated job of a step; empty if not found."""
-    return next((job for job in _jobs(runtime) if job.name == step), ReplicatedJob({}))
+    for job in _jobs(runtime):
+        if job.name == step:
+            return job
+    return ReplicatedJob({})
 
 
 def _mpi(runtime: Mapping[str, Any]) -> Mapping[str, Any] | None:
     policy = (runtime.get("spec", {}).get("mlPolicy") or {}).get("mpi")
-    return policy if isinstance(policy, Mapping) else None
+    if isinstance(policy, Mapping):
+        return policy
+    return None
 
 
 def _job(
@@ -350,7 +383,9 @@ def _job(
     annotations: Mapping[str, Any] | None = None,
     grace: int | None = None,
 ) -> dict[str, Any]:
-    pod: dict[str, Any] = {"metadata": {"annotations": dict(annotations)}} if annotations else {}
+    pod: dict[str, Any] = {}
+    if annotations:
+        pod["metadata"] = {"annotations": dict(annotations)}
     if volumes:
         pod["spec"] = {"volumes": volumes, "containers": [{"name": container, "volumeMounts": volume_mounts}]}
     if grace is not None:
@@ -370,7 +405,7 @@ def _ship(
         try:
             source_archives.store(tree.digest, lambda: tree.archive)
         except TrainerError as error:
-            problems += [p.below("trainer.source") for p in error.problems]
+            problems += problems_below("trainer.source", error.problems)
         annotations[paths.SOURCE_DIGEST] = tree.digest
         notes = _notes_of_files(tree)
         capacity = user_code.LIMIT - _size(content)
@@ -413,15 +448,21 @@ def _notes_of_files(tree: SourceTree) -> list[str]:
         "files that a .gitignore names": tree.ignored,
         "submodules that are not checked out": tree.absent,
     }
-    notes = [f"{what} do not travel with the job: {_listed_files(paths)}" for what, paths in left_out.items() if paths]
+    notes = []
+    for what, files in left_out.items():
+        if files:
+            notes.append(f"{what} do not travel with the job: {_listed_files(files)}")
     if tree.unmatched:  # links to folders are not followed
         notes.append(f"no file of the project matches these patterns of include: {_listed_files(tree.unmatched)}")
     return notes
 
 
 def _listed_files(names: Sequence[str]) -> str:
+    first = plain(", ".join(names[:_MOST_NAMED]))
     more = len(names) - _MOST_NAMED
-    return plain(", ".join(names[:_MOST_NAMED])) + (f" and {more:,} more" if more > 0 else "")
+    if more > 0:
+        return f"{first} and {more:,} more"
+    return first
 
 
 def _too_large(tree: SourceTree, capacity: int) -> Problem:
@@ -450,9 +491,10 @@ def _lacks_workspace(runtime: Mapping[str, Any]) -> bool:
     data cache has none, because its initializer writes no files.
     """
     container = containers_of(runtime, INITIALIZER).get(INITIALIZER)
-    pod = pod_of(runtime, INITIALIZER)
-    has = {v.get("name") for v in (*listed(pod.get("volumes")), *listed((container or {}).get("volumeMounts")))}
-    return container is not None and "initializer" not in has
+    if container is None:
+        return False
+    volumes = [*listed(pod_of(runtime, INITIALIZER).get("volumes")), *listed(container.get("volumeMounts"))]
+    return all(volume.get("name") != "initializer" for volume in volumes)
 
 
 def patch_count_problems(patches: list[Any]) -> list[Problem]:

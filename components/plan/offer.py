@@ -13,7 +13,7 @@ from typing import Any
 from pulumi_trainer.plan.review import refusals
 from pulumi_trainer.provider.api.versions import VERSION
 from pulumi_trainer.provider.catalog.catalog import MAX_FILE, NAME
-from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.errors import Invalid, Problem, problems_below
 from pulumi_trainer.provider.kube.values.documents import control_character_problems
 
 CARRIED = 10
@@ -63,19 +63,18 @@ class Offer:
         parts = ("channel", "runtime", "release", "documents", "deprecated")
         if not isinstance(given, Mapping) or set(given) != set(parts):
             raise Invalid(Problem("", "not a valid offer of a RuntimeChannel", hint))
-        texts, documents, deprecated = [given[p] for p in parts[:3]], _unpacked(given["documents"]), given["deprecated"]
-        words = [*texts, *deprecated.values()] if isinstance(deprecated, Mapping) else [None]
-        fine = all(isinstance(text, str) and 0 < len(text) < 300 and text.isprintable() for text in words)
+        texts = [given[part] for part in parts[:3]]
+        documents, deprecated = _unpacked(given["documents"]), given["deprecated"]
+        fine = isinstance(deprecated, Mapping) and all(_is_short_text(text) for text in [*texts, *deprecated.values()])
         fine = fine and NAME.fullmatch(given["runtime"]) is not None
         if not fine or not isinstance(documents, Mapping) or given["release"] not in documents:
             raise Invalid(Problem("", "not a complete offer of a RuntimeChannel", hint))
         for number, document in documents.items():
-            whole = isinstance(document, dict) and document.get("kind") == "ClusterTrainingRuntime"
-            about = document.get("metadata") if whole else None
-            if not VERSION.fullmatch(number) or not isinstance(about, dict) or about.get("name") != given["runtime"]:
+            if not VERSION.fullmatch(number) or not _is_runtime(document, given["runtime"]):
                 raise Invalid(Problem(f"documents[{number}]", f"not a valid release of {given['runtime']}", hint))
-            if problems := [*control_character_problems(document), *refusals(document)]:
-                raise Invalid(*(p.below(f"documents[{number}]") for p in problems))
+            problems = [*control_character_problems(document), *refusals(document)]
+            if problems:
+                raise Invalid(*problems_below(f"documents[{number}]", problems))
         return cls(texts[0], texts[1], texts[2], documents, {str(k): str(v) for k, v in deprecated.items()})
 
     @property
@@ -85,6 +84,18 @@ class Offer:
         """
         parts = {"channel": self.channel, "runtime": self.runtime, "release": self.release}
         return {**parts, "documents": _packed(self.documents), "deprecated": dict(self.deprecated)}
+
+
+def _is_short_text(given: Any) -> bool:
+    return isinstance(given, str) and 0 < len(given) < 300 and given.isprintable()
+
+
+def _is_runtime(document: Any, name: str) -> bool:
+    """Return whether a document is a ClusterTrainingRuntime of this name."""
+    if not isinstance(document, dict) or document.get("kind") != "ClusterTrainingRuntime":
+        return False
+    about = document.get("metadata")
+    return isinstance(about, dict) and about.get("name") == name
 
 
 @lru_cache(maxsize=32)
@@ -102,6 +113,8 @@ def _unpacked(given: Any) -> Any:
     try:
         unpacking = zlib.decompressobj()
         text = unpacking.decompress(base64.b64decode(given, validate=True), (CARRIED + 1) * MAX_FILE)
-        return json.loads(text) if unpacking.eof else None
+        if not unpacking.eof:
+            return None
+        return json.loads(text)
     except (TypeError, ValueError, RecursionError, zlib.error):
         return None

@@ -19,6 +19,7 @@ from pulumi_trainer.args.json_values import in_brackets, json_value, to_whole_nu
 from pulumi_trainer.program.absent_outputs import absent_output
 from pulumi_trainer.provider import pulumi_compat
 from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.values.accessors import without
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
 
 SECRET_MARK = {"pulumi-trainer.dev/secret": True}
@@ -66,12 +67,15 @@ async def resolve(document: Any, secret_name: str, result: Resolved | None = Non
     """
     result = result or Resolved(document)
     result.document = document
-    if values := await _values(document, "", result):
-        found = {
-            path: v if isinstance(v, (_Secret, Unknown)) else to_document(to_whole_number(v))
-            for path, v in values.items()
-        }
-        result.document = _with_secret_refs(walk(document, found.get), secret_name, result)
+    values = await _values(document, "", result)
+    if not values:
+        return result
+    found = {}
+    for path, value in values.items():
+        found[path] = value
+        if not isinstance(value, (_Secret, Unknown)):
+            found[path] = to_document(to_whole_number(value))
+    result.document = _with_secret_refs(walk(document, found.get), secret_name, result)
     return result
 
 
@@ -97,21 +101,27 @@ async def resolve_json(given: Any, path: str, key: str, result: Resolved) -> Fre
     if given is None:
         return FreeForm(None, None, None)
     values = await _values(given, path, result, in_brackets)
-    secrets = {where: value for where, value in values.items() if isinstance(value, _Secret)}
-    opened = {**values, **{where: secret.value for where, secret in secrets.items()}}
+    opened, closed, secrets = dict(values), dict(values), dict[str, _Secret]()
+    for where, value in values.items():
+        if isinstance(value, _Secret):
+            secrets[where] = value
+            opened[where], closed[where] = value.value, Unknown(where)
     document, found = json_value(walk(given, opened.get, path, in_brackets), path)
     result.problems += found
-    content = walk(given, lambda where, leaf: _digested(values[where]) if where in values else leaf, path, in_brackets)
+    digested = {where: _digested(value) for where, value in values.items()}
+    content = walk(given, digested.get, path, in_brackets)
     if not secrets:
         return FreeForm(document, document, content)
     if not isinstance(document, (dict, Unknown)) and not found:
         result.problems.append(Problem(path, f"must be a mapping, not {type(document).__name__}"))
-    text = "" if first_unknown(document) else json.dumps(document)
+    text = ""
+    if not first_unknown(document):
+        text = json.dumps(document)
     outputs = [secret.output for secret in secrets.values()]
     outputs += [result.unknown[value.token] for value in values.values() if isinstance(value, Unknown)]
-    sent = [] if result.problems else outputs  # `Output.all` would end the program at a key that is not a string
-    result.secrets[key] = pulumi.Output.all(*sent).apply(lambda _: text)
-    closed = {**values, **{where: Unknown(where) for where in secrets}}
+    if result.problems:  # `Output.all` would end the program at a key that is not a string
+        outputs = []
+    result.secrets[key] = pulumi.Output.all(*outputs).apply(lambda _: text)
     marked = walk(given, secrets.get, path, in_brackets)
     return FreeForm(None, walk(given, closed.get, path, in_brackets), content, [*_secret_paths(marked)])
 
@@ -121,15 +131,20 @@ def _secret_paths(value: Any) -> Iterator[list[str | int]]:
     if isinstance(value, _Secret):
         yield []
     inner: Iterable[tuple[Any, Any]] = ()
-    if isinstance(value, (dict, list)):
-        inner = value.items() if isinstance(value, dict) else enumerate(value)
+    if isinstance(value, dict):
+        inner = value.items()
+    elif isinstance(value, list):
+        inner = enumerate(value)
     for step, item in inner:
-        yield from ([step, *rest] for rest in _secret_paths(item))
+        for rest in _secret_paths(item):
+            yield [step, *rest]
 
 
 def _digested(value: Any) -> Any:
     """Return the value of an Output for the digest, as earlier versions had it: integral floats as ints."""
-    return SECRET_MARK if isinstance(value, _Secret) else to_whole_number(json_value(value, "")[0])
+    if isinstance(value, _Secret):
+        return SECRET_MARK
+    return to_whole_number(json_value(value, "")[0])
 
 
 async def _values(
@@ -158,21 +173,27 @@ async def _value(path: str, output: pulumi.Output[Any], result: Resolved) -> Any
         return Unknown(path)
     resources = await output.resources()
     result.depends_on |= resources
-    if missing := await absent_output(output):
+    missing = await absent_output(output)
+    if missing:
         result.problems.append(missing.below(path))
         result.unknown[path] = output  # no further problems of it
         return Unknown(path)
     known = await output.is_known() and not pulumi_compat.contains_unknowns(value)
     if resources and all(isinstance(resource, pulumi.StackReference) for resource in resources):
         value = to_whole_number(value)
+    if not known:
+        value = Unknown(path)
     if await output.is_secret():
-        return _Secret(output, value if known else Unknown(path))
+        return _Secret(output, value)
     if not known:
         result.unknown[path] = output
-        return Unknown(path)
-    if value is None:
-        result.warnings += [_too_early(job).below(path) for job in resources if not getattr(job, "to_the_end", True)]
-    return value
+        return value
+    if value is not None:
+        return value
+    for job in resources:
+        if not getattr(job, "to_the_end", True):
+            result.warnings.append(_too_early(job).below(path))
+    return None
 
 
 def _too_early(job: Any) -> Problem:
@@ -187,7 +208,9 @@ def _uncomputed(error: Exception) -> Problem:
     if _is_of_mapping_keys(error):
         return Problem("", "the Output is a mapping with a key that is not a string", "pass str(key)")
     own = [f for f in frames if "site-packages" not in f.filename and Path(f.filename).name == "__main__.py"]
-    place = f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
+    place = ""
+    if own:
+        place = f" ({Path(own[-1].filename).name}:{own[-1].lineno})"
     return Problem("", f"the Output cannot be computed: {type(error).__name__}{place}", "see its traceback")
 
 
@@ -211,12 +234,11 @@ def _with_secret_refs(value: Any, secret_name: str, result: Resolved, path: str 
     found = {}
     for key, item in value.items():
         where = child_path(path, key)
-        variables = _variables(item, where, result) if key == "env" else item
-        if key == "env" and isinstance(variables, list):
-            variables = [
-                _variable(each, f"{where}[{i}]", path, secret_name, result) for i, each in enumerate(variables)
-            ]
-        found[key] = _with_secret_refs(variables, secret_name, result, where)
+        if key == "env":
+            item = _variables(item, where, result)
+            if isinstance(item, list):
+                item = [_variable(each, f"{where}[{i}]", path, secret_name, result) for i, each in enumerate(item)]
+        found[key] = _with_secret_refs(item, secret_name, result, where)
     return found
 
 
@@ -232,13 +254,19 @@ def _variables(env: Any, path: str, result: Resolved) -> Any:
         why = "is secret, so it must be a mapping of strings: a Secret holds no other variables"
         result.problems.append(Problem(path, why))
         return Unknown(path)
-    return [{**each, "value": _Secret(pulumi.Output.secret(each["value"]), each["value"])} for each in env.value]
+    variables = []
+    for each in env.value:
+        value = each["value"]
+        variables.append({**each, "value": _Secret(pulumi.Output.secret(value), value)})
+    return variables
 
 
 def _variable(variable: Any, path: str, holder: str, secret_name: str, result: Resolved) -> Any:
     """Return a variable with a secret value as a reference to the Secret."""
-    secret = variable.get("value") if isinstance(variable, dict) else None
-    if not isinstance(secret, _Secret) or not isinstance(name := variable.get("name"), str):
+    if not isinstance(variable, dict):
+        return variable
+    secret, name = variable.get("value"), variable.get("name")
+    if not isinstance(secret, _Secret) or not isinstance(name, str):
         return variable
     if not isinstance(secret.value, (str, Unknown)):
         result.problems.append(Problem(f"{path}.value", f"must be a string, not {type(secret.value).__name__}"))
@@ -247,11 +275,12 @@ def _variable(variable: Any, path: str, holder: str, secret_name: str, result: R
     key = former
     if not _KEY.fullmatch(former) or former in result.secrets:
         key = re.sub(r"[^\w.-]+", "-", f"{holder}.{name}", flags=re.ASCII)[-_LONGEST:]
-        key = key if key not in result.secrets else f"{key[-_LONGEST + 4 :]}.{len(result.secrets)}"
+        if key in result.secrets:
+            key = f"{key[-_LONGEST + 4 :]}.{len(result.secrets)}"
         result.former_keys[key] = former
     result.secrets[key] = secret.output
-    rest = {k: v for k, v in variable.items() if k != "value"}
-    return {**rest, "valueFrom": {"secretKeyRef": {"name": secret_name, "key": key}}}
+    reference = {"secretKeyRef": {"name": secret_name, "key": key}}
+    return {**without(variable, "value"), "valueFrom": reference}
 
 
 _LONGEST = 253
@@ -268,7 +297,13 @@ def restore_outputs(document: Any, unknown: dict[str, pulumi.Output[Any]]) -> An
     """
     if not unknown:
         return document
-    return walk(document, lambda _, leaf: unknown[leaf.token] if isinstance(leaf, Unknown) else leaf)
+
+    def restore(_: str, leaf: Any) -> Any:
+        if isinstance(leaf, Unknown):
+            return unknown[leaf.token]
+        return leaf
+
+    return walk(document, restore)
 
 
 def has_unknown(document: Any) -> bool:

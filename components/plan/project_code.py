@@ -102,7 +102,9 @@ def read_project(source: Source | str | Path) -> Project:
     Raises:
         Invalid: It cannot be read.
     """
-    given = source if isinstance(source, Source) else Source(source)
+    given = source
+    if not isinstance(given, Source):
+        given = Source(given)
     include, exclude = tuple(given.include or ()), tuple(given.exclude or ())
     key = (str(Path(given.path).absolute()), given.git, given.revision, given.storage, include, exclude)
     known = session.current().projects
@@ -114,7 +116,8 @@ def read_project(source: Source | str | Path) -> Project:
             known[key] = Project(root.resolve(), tree)
         except Invalid as error:
             known[key] = error
-    if isinstance(found := known[key], Invalid):
+    found = known[key]
+    if isinstance(found, Invalid):
         raise found
     project: Project = found
     return project
@@ -157,7 +160,9 @@ def imported_function(func: Callable[..., Any], project: Project) -> ImportedFun
         return None
     in_project = path.relative_to(project.root)
     relative = in_project.with_suffix("")
-    parts = relative.parent.parts if relative.name == "__init__" else relative.parts
+    parts = relative.parts
+    if relative.name == "__init__":
+        parts = relative.parent.parts
     module = func.__module__.split(".")
     if list(parts[-len(module) :]) != module:
         return None
@@ -217,7 +222,7 @@ def read_requirements(given: str | Path, project: Project | None) -> str:
     Raises:
         Invalid: It cannot be read.
     """
-    file = (project.root if project else Path()) / given
+    file = _requirements_file(given, project)
     if file.name == "uv.lock":
         return _exported(file)
     if file.name == "pyproject.toml":
@@ -228,12 +233,22 @@ def read_requirements(given: str | Path, project: Project | None) -> str:
     lines = []
     size = 0
     for line in _lines(file, ()):
-        lines.append(f"{line}\n" if line.strip() else "")
+        written = ""
+        if line.strip():
+            written = f"{line}\n"
+        lines.append(written)
         size += len(line) + 1
         if size > _MOST_REQUIREMENTS or len(lines) > _MOST_LINES:
             why = f"{given} has more than {_MOST_REQUIREMENTS:,} bytes or {_MOST_LINES:,} lines"
             raise Invalid(Problem("requirements", why))
     return "".join(lines)
+
+
+def _requirements_file(given: str | Path, project: Project | None) -> Path:
+    """Return the path of a file of requirements: relative to the project, else to the program's current folder."""
+    if project is None:
+        return Path(given)
+    return project.root / given
 
 
 def _lines(file: Path, above: tuple[Path, ...]) -> Iterator[str]:
@@ -245,9 +260,9 @@ def _lines(file: Path, above: tuple[Path, ...]) -> Iterator[str]:
     continued = False
     for number, line in enumerate(_text(file).splitlines(), 1):
         goes_on = line.endswith("\\")
-        if not continued and not goes_on and (wrong := _unreadable(line)):
-            why = f"{file.name}:{number}: {line.strip()!r} is not a valid requirement: {wrong}"
-            raise Invalid(Problem("requirements", why, 'one requirement a line, such as "torch>=2.6,<3"'))
+        is_single_line = not continued and not goes_on
+        if is_single_line:
+            _check_line(line, f"{file.name}:{number}")
         continued = goes_on
         other = _OTHER_FILE.match(line.strip())
         if other is None:
@@ -260,10 +275,20 @@ def _lines(file: Path, above: tuple[Path, ...]) -> Iterator[str]:
             raise Invalid(Problem("requirements", why, "write the versions into the requirements: `uv pip compile`"))
 
 
+def _check_line(line: str, place: str) -> None:
+    """Raise Invalid if a line of a file of requirements is not valid. place: Name of the file, and number of the line."""
+    wrong = _unreadable(line)
+    if wrong:
+        why = f"{place}: {line.strip()!r} is not a valid requirement: {wrong}"
+        raise Invalid(Problem("requirements", why, 'one requirement a line, such as "torch>=2.6,<3"'))
+
+
 def _unreadable(line: str) -> str:
     """Return why a line of a file of requirements is none; empty for a comment, an option, a path, a URL and a requirement."""
     text = re.split(r"(?:^|\s)(?:#|--)", line.lstrip("\ufeff"))[0].strip()
-    return "" if not text or text.startswith("-") or "${" in text else invalid_requirement(text)
+    if not text or text.startswith("-") or "${" in text:
+        return ""
+    return invalid_requirement(text)
 
 
 def invalid_requirement(text: str) -> str:
@@ -299,7 +324,7 @@ def source_warnings(given: str | Path, project: Project | None) -> tuple[Problem
         given: Path of a file of requirements, which `read_requirements` has read.
         project: As there.
     """
-    file = (project.root if project else Path()) / given
+    file = _requirements_file(given, project)
     if file.name != "pyproject.toml":
         return ()
     sources = {canonicalize_name(name) for name in section(_toml(file), "tool", "uv", "sources")}
@@ -319,8 +344,7 @@ def _toml(file: Path) -> dict[str, Any]:
 
 
 def _dependencies(file: Path) -> str:
-    project = _toml(file).get("project")
-    found = project.get("dependencies") if isinstance(project, dict) else None
+    found = section(_toml(file), "project").get("dependencies")
     if not isinstance(found, list) or not all(isinstance(each, str) and "\n" not in each for each in found):
         raise Invalid(Problem("requirements", f"{file} has no list project.dependencies"))
     return "".join(f"{each}\n" for each in found)
@@ -333,11 +357,15 @@ def _exported(file: Path) -> str:
     locked = mappings(_toml(file).get("package"))
     found = _export(file, "--no-hashes")
     default = _default_index(file)
-    elsewhere = {text(each.get("name")) for each in locked if _index_of(each, default) != default}
+    elsewhere = set()
+    for package in locked:
+        if _index_of(package, default) != default:
+            elsewhere.add(text(package.get("name")))
     if elsewhere.isdisjoint(_LOCKED.findall(found)):
         return found
     found = _export(file, "--emit-index-url")
-    if unhashed := _UNHASHED.findall(found):
+    unhashed = _UNHASHED.findall(found)
+    if unhashed:
         why = f"{file} has no hashes of {join_names(unhashed)}: with several indexes, pip could install another package"
         hint = "take them from an index that has hashes, or give a file of requirements"
         raise Invalid(Problem("requirements", why, hint))
@@ -349,7 +377,9 @@ def _default_index(file: Path) -> str:
     """Return the index that uv takes packages from if neither the project nor the user has set one."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith("UV_")}
     found = _INDEX.search(_export(file, "--no-hashes", "--no-config", "--emit-index-url", env=plain))
-    return found[1].rstrip("/") if found else ""
+    if found is None:
+        return ""
+    return found[1].rstrip("/")
 
 
 def _index_of(package: Mapping[str, Any], default: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from itertools import chain
 from typing import Any
 
 from pulumi_trainer.provider.api.runs import LONGEST
@@ -31,9 +30,11 @@ def describe_inputs(
         data: Kind -> name and version of the data.
         objects: The rendered objects.
     """
+    if code.get("func_args") is None:
+        arguments = trainer.get("args")
     found = {
         "code": _describe_code(code, trainer),
-        "arguments": arguments if code.get("func_args") is not None else trainer.get("args"),
+        "arguments": arguments,
         "packages": _describe_packages(code),
         "image": _describe_images(objects),
         "runtime": _describe_runtime(runtime),
@@ -58,21 +59,33 @@ def _describe_packages(code: Mapping[str, Any]) -> Any:
     listed = code.get("packages") or []
     if first_unknown(listed) is not None:
         return ""
-    file = f"requirements {short_digest(code['requirements'], _DIGITS)}" if code.get("requirements") else ""
+    file = ""
+    if code.get("requirements"):
+        file = f"requirements {short_digest(code['requirements'], _DIGITS)}"
     return " ".join(filter(None, [file, *listed]))
 
 
 def _describe_runtime(runtime: Mapping[str, Any]) -> str:
     if first_unknown(runtime) is not None:
         return ""
-    release = f"@{runtime['release']}" if runtime.get("release") else ""
-    return f"{runtime.get('name', '')}{release} {runtime.get('digest', '')}"
+    return f"{named_release(runtime)} {runtime.get('digest', '')}"
+
+
+def named_release(runtime: Mapping[str, Any]) -> str:
+    """Return name and release of a runtime: `name@release`, or the name alone if it has no release."""
+    name = runtime.get("name", "")
+    if runtime.get("release"):
+        return f"{name}@{runtime['release']}"
+    return str(name)
 
 
 def _describe_images(objects: Mapping[str, Any]) -> str:
     """Return the images of all steps; one that all of them have is named once."""
-    jobsets = [document for key, document in objects.items() if key.startswith("JobSet/")]
-    images = dict.fromkeys(each for each in chain.from_iterable(map(images_of, jobsets)) if isinstance(each[1], str))
+    found = []
+    for key, document in objects.items():
+        if key.startswith("JobSet/"):
+            found += [each for each in images_of(document) if isinstance(each[1], str)]
+    images = dict.fromkeys(found)
     distinct = {str(image) for _, image in images}
     if len(distinct) == 1:
         return distinct.pop()
@@ -90,7 +103,9 @@ def images_of(jobset: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _text(value: Any) -> str:
     """Return a value as text; of a long one the beginning and a digest."""
-    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+    text = value
+    if not isinstance(text, str):
+        text = json.dumps(text, sort_keys=True)
     if len(text) <= LONGEST:
         return text
     return f"{text[: LONGEST - 20]}... {short_digest(value, _DIGITS)}"

@@ -13,7 +13,8 @@ from pulumi_trainer.plan.offer import FOLLOW, Offer
 from pulumi_trainer.program.absent_outputs import absent_output
 from pulumi_trainer.provider.api.labels import RELEASE
 from pulumi_trainer.provider.api.versions import VERSION
-from pulumi_trainer.provider.kube.errors import Invalid, Problem, TrainerError
+from pulumi_trainer.provider.kube.errors import Invalid, Problem, TrainerError, problems_below
+from pulumi_trainer.provider.kube.values.accessors import without
 from pulumi_trainer.provider.kube.values.documents import control_character_problems
 from pulumi_trainer.provider.kube.values.unknown import first_unknown
 from pulumi_trainer.provider.lifecycle import releases
@@ -82,7 +83,9 @@ def problems(given: Any, follow: Any) -> list[Problem]:
 
 def catalogue_problems(given: Any) -> list[Problem]:
     """Return the problems of the name of a runtime in the catalogue."""
-    return [p.below("runtime") for p in from_catalogue(given)[1]] if isinstance(given, str) else []
+    if not isinstance(given, str):
+        return []
+    return problems_below("runtime", from_catalogue(given)[1])
 
 
 def summary(runtime: dict[str, Any]) -> dict[str, Any]:
@@ -90,7 +93,9 @@ def summary(runtime: dict[str, Any]) -> dict[str, Any]:
     about = runtime["metadata"]
     release = (about.get("labels") or {}).get(RELEASE)
     known = {"name": about["name"], "digest": first_unknown(runtime) or short_digest(runtime, 12)}
-    return {**known, "release": release} if isinstance(release, str) else known
+    if isinstance(release, str):
+        known["release"] = release
+    return known
 
 
 async def load_runtime(given: Any, follow: str | None, job: PlacedJob) -> LoadedRuntime:
@@ -103,18 +108,18 @@ async def load_runtime(given: Any, follow: str | None, job: PlacedJob) -> Loaded
         loaded: LoadedRuntime = await given.made_from(follow or "pin", job)
         return loaded
     except TrainerError as error:
-        return LoadedRuntime(problems=_of_runtime(error))
-
-
-def _of_runtime(error: TrainerError) -> list[Problem]:
-    return [p.below("runtime") for p in error.problems]
+        return LoadedRuntime(problems=problems_below("runtime", error.problems))
 
 
 def _of_name(given: str, job: PlacedJob) -> LoadedRuntime:
+    found = list[Problem]()
     try:
-        document, found = _runtime_by_name(given, job) if job.mode == "trainer" else (_catalogued(given), [])
+        if job.mode == "trainer":
+            document, found = _runtime_by_name(given, job)
+        else:
+            document = _catalogued(given)
     except Invalid as error:
-        return LoadedRuntime(problems=_of_runtime(error))
+        return LoadedRuntime(problems=problems_below("runtime", error.problems))
     return LoadedRuntime(document=document, warnings=[*found, *deprecation_warnings(_built_in_deprecation(document))])
 
 
@@ -126,7 +131,8 @@ async def _offered(given: pulumi.Output[Any]) -> Offer:
     """
     if not await given.is_known():
         raise Invalid(Problem("", "is not known yet", "bring up the stack that exports the channel first"))
-    if missing := await absent_output(given):
+    missing = await absent_output(given)
+    if missing:
         raise Invalid(missing)
     return Offer.read(await given.future())
 
@@ -143,7 +149,7 @@ def runtime_from_offer(offer: Offer, whose: Mapping[str, str], follow: str, job:
     try:
         loaded = _of_channel(offer, follow, job)
     except TrainerError as error:
-        loaded = LoadedRuntime(problems=_of_runtime(error))
+        loaded = LoadedRuntime(problems=problems_below("runtime", error.problems))
     return replace(loaded, channel={"channel": offer.channel, "follow": follow, **whose})
 
 
@@ -171,14 +177,17 @@ def deprecation_warnings(message: object) -> list[Problem]:
     """Return the warning that the runtime is deprecated; empty if it is not."""
     if isinstance(message, Deprecation):
         return [message.warning()]
-    return [Problem("runtime", str(message))] if message else []
+    if message:
+        return [Problem("runtime", str(message))]
+    return []
 
 
 def _built_in_deprecation(document: dict[str, Any]) -> Deprecation | None:
     about = document["metadata"]
     release = (about.get("labels") or {}).get(RELEASE)
-    known = about["name"] in BUILT_IN.names() and release in BUILT_IN.releases(about["name"])
-    return BUILT_IN.deprecation(about["name"], str(release)) if known else None
+    if about["name"] not in BUILT_IN.names() or release not in BUILT_IN.releases(about["name"]):
+        return None
+    return BUILT_IN.deprecation(about["name"], str(release))
 
 
 def _catalogued(reference: str) -> dict[str, Any]:
@@ -216,7 +225,8 @@ def _runtime_by_name(
             " cluster"
         )
         warnings.append(Problem("runtime", why, f"give runtime={name!r}, or declare a runtime with that release"))
-    document = {k: v for k, v in live.items() if k != "status"}
-    if found := [*control_character_problems(document)]:
+    document = without(live, "status")
+    found = [*control_character_problems(document)]
+    if found:
         raise Invalid(*found)
     return document, warnings

@@ -109,7 +109,9 @@ class SourceTree:
         with tarfile.open(fileobj=written, mode="w", format=tarfile.PAX_FORMAT) as tar:
             for path, file in self.files.items():
                 entry = tarfile.TarInfo(path)
-                entry.size, entry.mode = len(file.content), 0o755 if file.executable else 0o644
+                entry.size, entry.mode = len(file.content), 0o644
+                if file.executable:
+                    entry.mode = 0o755
                 tar.addfile(entry, io.BytesIO(file.content))
         return gzip.compress(written.getvalue(), compresslevel=6, mtime=0)
 
@@ -136,13 +138,13 @@ def read_tree(
     files = dict(sorted(walk.files()))
     if not files:
         raise Invalid(Problem("", f"{root} has no files, or none that .gitignore, include and exclude leave"))
-    if wrong := [*_plain_secrets(files)]:
+    wrong = [*_plain_secrets(files)]
+    if wrong:
         raise Invalid(*wrong)
+    absent = sorted(walk.absent_submodules())
     found = [*files, *walk.withheld, *walk.ignored]
-    return SourceTree(
-        files, sorted(walk.withheld), sorted(walk.ignored), sorted(walk.absent_submodules()),
-        [pattern for pattern in include if not _matches_any(pattern, found)],
-    )  # fmt: skip
+    unmatched = [pattern for pattern in include if not _matches_any(pattern, found)]
+    return SourceTree(files, sorted(walk.withheld), sorted(walk.ignored), absent, unmatched)
 
 
 def _matches_any(pattern: str, paths: Iterable[str]) -> bool:
@@ -184,13 +186,18 @@ class _Walk:
         self._count = self._bytes = 0
 
     def files(self) -> Iterator[tuple[str, SourceFile]]:
-        yield from self._folder("", () if self._committed else _ignored_above(self._root))
+        ignored: Sequence[_IgnoreFile] = ()
+        if not self._committed:
+            ignored = _ignored_above(self._root)
+        yield from self._folder("", ignored)
 
     def absent_submodules(self) -> Iterator[str]:
         """Yield the submodules that are not checked out; git leaves an empty folder in the place of each."""
         for repository, folders in self._empty.items():
             submodules = git.submodules(self._root / repository)
-            yield from (each for each in folders if each.removeprefix(repository).rstrip("/") in submodules)
+            for folder in folders:
+                if folder.removeprefix(repository).rstrip("/") in submodules:
+                    yield folder
 
     def _folder(
         self, below: str, ignored: Sequence[_IgnoreFile], repository: str = ""
@@ -213,21 +220,25 @@ class _Walk:
             repository = below
         if not entries and self._is_included(below):
             self._empty.setdefault(repository, []).append(below)
-        own = next((each for each in entries if each.name == ".gitignore" and Path(each.path).is_file()), None)
+        own = _ignore_file(entries)
         if own is not None and not self._committed:
-            ignored = [*ignored, _IgnoreFile(_read_ignore_file(Path(own.path)), below=below)]
+            ignored = [*ignored, _IgnoreFile(_read_ignore_file(own), below=below)]
         for entry in entries:
             path = below + entry.name
             is_folder = entry.is_dir(follow_symlinks=False)
             text = path.encode(errors="replace").decode()  # a name that is not UTF-8 has surrogates
-            pattern_path = f"{text}/" if is_folder else text
+            pattern_path = text
+            if is_folder:
+                pattern_path = f"{text}/"
             if self._exclude.match_file(pattern_path):
                 continue
             included = self._is_included(pattern_path)
             if self._is_ignored(pattern_path, ignored):
-                self.ignored += [pattern_path] if included else []
+                if included:
+                    self.ignored.append(pattern_path)
             elif self._secrets.match_file(pattern_path) or (entry.is_symlink() and self._leads_to_secret(path)):
-                self.withheld += [pattern_path] if included else []
+                if included:
+                    self.withheld.append(pattern_path)
             elif is_folder:
                 yield from self._folder(pattern_path, ignored, repository)
             elif included:
@@ -244,8 +255,11 @@ class _Walk:
 
     def _is_ignored(self, path: str, ignored: Sequence[_IgnoreFile]) -> bool:
         """Return whether git ignores a path: the nearest `.gitignore` with a pattern for it does, and git does not track it."""
-        decisions = (file.decision(path) for file in reversed(ignored))
-        return next((each for each in decisions if each is not None), False) and path not in self._tracked
+        for file in reversed(ignored):
+            decision = file.decision(path)
+            if decision is not None:
+                return decision and path not in self._tracked
+        return False
 
     @cached_property
     def _tracked(self) -> frozenset[str]:
@@ -274,7 +288,9 @@ class _Walk:
         except RuntimeError:  # of Python before 3.13
             raise Invalid(Problem("", f"{path} is a link that leads to itself", "exclude it")) from None
         except OSError as error:
-            hint = "exclude it" if file.is_symlink() else ""
+            hint = ""
+            if file.is_symlink():
+                hint = "exclude it"
             raise Invalid(Problem("", f"cannot read {path}: {error.strerror}", hint)) from None
 
 
@@ -282,6 +298,14 @@ def _is_control(character: str) -> bool:
     """Return whether a character ends a line, controls a terminal or turns the direction of text, or is no character at all."""
     kind = unicodedata.category(character)
     return kind in ("Cc", "Cs", "Zl", "Zp") or (kind == "Cf" and unicodedata.bidirectional(character) != "BN")
+
+
+def _ignore_file(entries: Iterable[os.DirEntry[str]]) -> Path | None:
+    """Return the `.gitignore` file among the entries of a folder; None if it has none."""
+    for entry in entries:
+        if entry.name == ".gitignore" and Path(entry.path).is_file():
+            return Path(entry.path)
+    return None
 
 
 def _ignored_above(root: Path) -> list[_IgnoreFile]:
@@ -316,7 +340,9 @@ def _plain_secrets(files: Mapping[str, SourceFile]) -> Iterator[Problem]:
         if len(file.content) > _LONGEST_TEXT or b"\0" in file.content:
             continue
         text = file.content.decode(errors="replace")
-        for number, line in enumerate(text.splitlines() if plaintext_secrets.holds_token(text) else (), 1):
+        if not plaintext_secrets.holds_token(text):
+            continue
+        for number, line in enumerate(text.splitlines(), 1):
             if plaintext_secrets.is_token(line):
                 why = f"{path}:{number} holds a plain-text secret, which would travel with the job"
                 yield Problem("", why, f'read it from a variable of env, or leave the file out: exclude=["{path}"]')

@@ -53,7 +53,7 @@ def summarize(jobset: Mapping[str, Any], nodes: Any, runtime: Mapping[str, Any])
     found = {
         "nodes": nodes,
         "gpus": _count_gpus(jobset),
-        "images": first_unknown(images := [image for _, image in images_of(jobset)]) or sorted(set(images)),
+        "images": _images(jobset),
         "containers": container_table(jobset),
         "runtime": runtime.get("name", ""),
         "release": runtime.get("release"),
@@ -61,6 +61,12 @@ def summarize(jobset: Mapping[str, Any], nodes: Any, runtime: Mapping[str, Any])
         "priority": labels.get(PRIORITY),
     }
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _images(jobset: Mapping[str, Any]) -> Any:
+    """Return the images of all containers, sorted; unknown if any is unknown."""
+    images = [image for _, image in images_of(jobset)]
+    return first_unknown(images) or sorted(set(images))
 
 
 def _count_gpus(jobset: Mapping[str, Any]) -> Any:

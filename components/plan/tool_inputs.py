@@ -21,11 +21,15 @@ _MOUNTED = {"model": code.MODEL_PATH, "dataset": code.DATASET_PATH}
 
 def input_problems(trainer: ToolTrainer, initializer: Any) -> list[Problem]:
     """Return what a tool could not use of files of this machine that the initializer of its job names."""
-    config = {} if trainer.config is None else trainer.config
+    config = trainer.config
+    if config is None:
+        config = {}
     if not isinstance(config, Mapping):
         return []
     given = sources.parts(initializer)
-    found = {kind: _path(given.get(kind), config.get(getattr(trainer, kind)), _MOUNTED[kind]) for kind in _MOUNTED}
+    found = {}
+    for kind, mounted in _MOUNTED.items():
+        found[kind] = _path(given.get(kind), config.get(getattr(trainer, kind)), mounted)
     faults = [*_model_faults(trainer, config, found["model"]), *_dataset_faults(trainer, config, found["dataset"])]
     return [Problem(place, *fault) for place, fault in faults if fault is not None]
 
@@ -43,7 +47,9 @@ def _path(source: Any, field: Any, mounted: str) -> str:
         return ""
     below = str(field or "").removeprefix(mounted).strip("/")
     path = Path(str(uri).removeprefix("file://"), below)
-    return str(path) if os.path.exists(path) or below else ""  # noqa: PTH110 - the initializer reports a missing one
+    if os.path.exists(path) or below:  # noqa: PTH110 - the initializer reports a missing one
+        return str(path)
+    return ""
 
 
 def _model_faults(
@@ -66,5 +72,7 @@ def _dataset_faults(
     elif path:
         yield "initializer.dataset", check_data.dataset_fault(path, trainer.method_name(), config)
         columns = check_data.known_columns(path, config)
-        for function in filter(inspect.isfunction, trainer.functions() if columns is not None else ()):
-            yield "trainer.reward", check_data.reward_fault(function.__name__, reward_columns(function), columns or ())
+        if columns is None:
+            return
+        for function in filter(inspect.isfunction, trainer.functions()):
+            yield "trainer.reward", check_data.reward_fault(function.__name__, reward_columns(function), columns)

@@ -46,25 +46,38 @@ def batch_problems(config: Any, defaults: Mapping[str, int], jobsets: Iterable[D
     """
     if not defaults or not isinstance(config, Mapping):
         return []
-    given = {**defaults, **{name: value for name, value in config.items() if value is not None}}
-    group, whole, steps = (given.get(n) for n in ("num_generations", "generation_batch_size", "steps_per_generation"))
+    given: dict[str, Any] = {**defaults}
+    for name, value in config.items():
+        if value is not None:
+            given[name] = value
+    group, steps = given.get("num_generations"), given.get("steps_per_generation")
+    whole = given.get("generation_batch_size")
     if whole is not None and steps is not None:
         why = "is set, and so is steps_per_generation, which determines it"
         return [Problem('config["generation_batch_size"]', why, "leave one of the two out")]
-    if type(group) is not int or group < 2:
+    if type(group) is not int:
+        return []
+    if group < 2:
         why = f"must be at least 2, not {group}: scores are compared within the generations of a prompt"
-        return [Problem('config["num_generations"]', why)] if type(group) is int else []
+        return [Problem('config["num_generations"]', why)]
     processes = next(filter(None, map(_processes, jobsets)), 0)
     factors = [given["per_device_train_batch_size"], processes, steps or given["gradient_accumulation_steps"]]
     if not all(type(each) is int and each > 0 for each in factors):
-        return _indivisible(whole, group, f"generation_batch_size ({whole})") if type(whole) is int else []
+        return _indivisible_batch(whole, group)
     batch, made = factors[0] * processes, f"{factors[0]} per device * {plural(processes, 'rank')}"
     if type(whole) is int and whole % batch:
         why = f"is {whole}, and the global batch size ({made}) does not divide it"
         return [Problem('config["generation_batch_size"]', why, "change one of the three")]
     if whole is not None:
-        return _indivisible(whole, group, f"generation_batch_size ({whole})") if type(whole) is int else []
+        return _indivisible_batch(whole, group)
     return _indivisible(math.prod(factors), group, f"the generation batch ({made} * {plural(factors[2], 'step')})")
+
+
+def _indivisible_batch(size: Any, group: int) -> list[Problem]:
+    """Return that the field `generation_batch_size` is not divisible by a group; empty if its type is another one."""
+    if type(size) is not int:
+        return []
+    return _indivisible(size, group, f"generation_batch_size ({size})")
 
 
 def _indivisible(size: int, group: int, shown: str) -> list[Problem]:
@@ -117,9 +130,14 @@ def _is_here(path: str) -> bool:
 def _mount_paths(jobsets: Iterable[Document]) -> Iterator[str]:
     for jobset in jobsets:
         for node in _nodes(jobset):
-            yield from filter(None, (text(each.get("mountPath")) for each in node.mounts))
+            for volume_mount in node.mounts:
+                path = text(volume_mount.get("mountPath"))
+                if path:
+                    yield path
 
 
 def _nodes(jobset: Document) -> Iterator[Container]:
     for job in jobs_of(jobset):
-        yield from (each for each in job.pod.containers if each.name == NODE)
+        for container in job.pod.containers:
+            if container.name == NODE:
+                yield container

@@ -36,6 +36,11 @@ RERUN_ON = ("code", "data", "runtime")
 """What may start a new run of a job when it changes."""
 
 
+def _places_of_labels(path: str) -> dict[str, str]:
+    """Return path -> argument for the labels that arguments set. path: Path of a label, with `LABEL` in place of its name."""
+    return {path.replace("LABEL", label): name for name, label in queue_labels.ARGUMENTS.items()}
+
+
 class TrainJobArgs(ComponentArgs):
     """The arguments of `TrainJob`."""
 
@@ -75,9 +80,9 @@ class TrainJobArgs(ComponentArgs):
     }
     documents = frozenset({"runtime"})
     places = {
-        **{f"metadata.labels[{label}]": name for name, label in queue_labels.ARGUMENTS.items()},
-        **{f'{WRITTEN}.metadata.labels["{label}"]': name for name, label in queue_labels.ARGUMENTS.items()},
-        **{f"metadata.labels['{label}']": name for name, label in queue_labels.ARGUMENTS.items()},
+        **_places_of_labels("metadata.labels[LABEL]"),
+        **_places_of_labels(f'{WRITTEN}.metadata.labels["LABEL"]'),
+        **_places_of_labels("metadata.labels['LABEL']"),
         f"{WRITTEN}.code.packages": "trainer.packages_to_install", f"{WRITTEN}.code.index_urls": "trainer.pip_index_urls",
         f"{WRITTEN}.code.": "trainer.", "mounts.": "initializer.", f"{WRITTEN}.spec.": "", f"{WRITTEN}.metadata.": "",
         f"{WRITTEN}.": "",
@@ -92,12 +97,13 @@ class TrainJobArgs(ComponentArgs):
 
         def __init__(self, *unnamed: Any, **named: Any) -> None:
             super().__init__(*unnamed, **named)
-            missing = Problem("runtime", "is required")
-            self.misnamed = [replace(p, hint=_REQUIRED) if p == missing else p for p in self.misnamed]
+            self.misnamed = [_with_required_hint(problem) for problem in self.misnamed]
 
     def check(self) -> list[Problem]:
         found = super().check()
-        found += [replace(p, hint=p.hint or _hint(p.where, getattr(self, p.where))) for p in type_problems(self)]
+        for problem in type_problems(self):
+            hint = problem.hint or _hint(problem.where, getattr(self, problem.where))
+            found.append(replace(problem, hint=hint))
         found += runtime_ref.problems(self.runtime, self.follow)
         if isinstance(self.output, OutputVolume) and isinstance(getattr(self.checkpoint, "to", None), OutputVolume):
             found.append(
@@ -121,7 +127,9 @@ class TrainJobArgs(ComponentArgs):
         Args:
             made: The trainer, as it is written or with a known `config`.
         """
-        policy = self.checkpoint if isinstance(self.checkpoint, CheckpointPolicy) else None
+        policy = None
+        if isinstance(self.checkpoint, CheckpointPolicy):
+            policy = self.checkpoint
         fetched = [kind for kind, source in sources.parts(self.initializer).items() if source is not None]
         return made.job_problems(fetched, policy, output=output_of(self.output, policy) is not None)
 
@@ -142,6 +150,13 @@ class TrainJobArgs(ComponentArgs):
 _REQUIRED = 'name one that `pulumi-trainer runtime list` shows, such as runtime="torch-distributed"'
 
 
+def _with_required_hint(problem: Problem) -> Problem:
+    """Return the problem of a missing runtime with a hint; any other one stays."""
+    if problem == Problem("runtime", "is required"):
+        return replace(problem, hint=_REQUIRED)
+    return problem
+
+
 def _hint(field: str, value: Any) -> str:
     """Return the hint for a value of another type, if the value shows what was meant."""
     if isinstance(value, pulumi.StackReference):
@@ -152,19 +167,25 @@ def _hint(field: str, value: Any) -> str:
         return f'give run="{value}"'
     if field == "checkpoint":
         return "give CheckpointPolicy(...)"
+    if field == "initializer" and "Model" in type(value).__name__:
+        return "give Initializer(model=...)"
     if field == "initializer":
-        return f"give Initializer({'model' if 'Model' in type(value).__name__ else 'dataset'}=...)"
+        return "give Initializer(dataset=...)"
     return ""
 
 
 def note_queue(args: TrainJobArgs) -> None:
     """Remember the queue of a job of the program, before any resource of the program is created."""
-    written = args.labels.get(QUEUE) if isinstance(args.labels, Mapping) else None
-    queue = queue_labels.queue_name(args.queue) if args.queue is not None else written
+    queue = None
+    if args.queue is not None:
+        queue = queue_labels.queue_name(args.queue)
+    elif isinstance(args.labels, Mapping):
+        queue = args.labels.get(QUEUE)
     session.current().queue_of[name_of(args)] = queue
 
 
 def name_of(args: TrainJobArgs) -> str:
     """Return the name of the job in its target: the argument `name`, else a name from resource, project and stack."""
-    given = args.name if isinstance(args.name, str) else ""
-    return given or job_name(args.resource_name, pulumi.get_project(), pulumi.get_stack())
+    if isinstance(args.name, str) and args.name:
+        return args.name
+    return job_name(args.resource_name, pulumi.get_project(), pulumi.get_stack())

@@ -22,7 +22,7 @@ from pulumi_trainer.plan.gpu_precision import precision_problems
 from pulumi_trainer.plan.job_plan import PlacedJob, Plan, RenderedJob, StepResult, render_job
 from pulumi_trainer.plan.local_files import is_folder, packages_version, version_of
 from pulumi_trainer.plan.mounts import Folders, MountedCode
-from pulumi_trainer.plan.outputs import resolve
+from pulumi_trainer.plan.outputs import FreeForm, resolve
 from pulumi_trainer.plan.review import classified_warnings, none_problems, queue_refusals, train_job_verdict
 from pulumi_trainer.plan.run_inputs import describe_inputs
 from pulumi_trainer.plan.runtime_ref import API_VERSION
@@ -92,12 +92,13 @@ async def plan(args: TrainJobArgs) -> Plan:
     result = result.with_content(_content(args, job, written)).add(
         checked,
         resolved=replace(written.resolved, unknown={**written.resolved.unknown, **place.unknown}),
-        arguments=written.func_args.content if written.func_args.document is None else None,
+        arguments=_secret_arguments(written.func_args),
         runtime={**loaded.channel, **summary},
         data=await _data(args, written.fields, cluster=job.cluster),
     )
     result = replace(result, problems=[*result.problems, *server_problems])
-    result = result if result.problems else replace(result, problems=_by_arguments(verdict.problems(), args))
+    if not result.problems:
+        result = replace(result, problems=_by_arguments(verdict.problems(), args))
     if result.problems:
         return result
 
@@ -117,7 +118,9 @@ async def plan(args: TrainJobArgs) -> Plan:
 
     # The verdict has defaults as well, but of the document as the user wrote it, without the patch that mounts the code.
     complete = default_train_job(mounted.train_job)
-    submitted = {f"TrainJob/{job.name}": _as_stored(mounted.train_job)} if job.mode == "trainer" else None
+    submitted = None
+    if job.mode == "trainer":
+        submitted = {f"TrainJob/{job.name}": _as_stored(mounted.train_job)}
     disruptions = _disruptions(args)
     rendered = render_job(
         lambda: render(runtime, complete, mode=job.mode, restricted=restricted, disruptions=disruptions),
@@ -128,25 +131,54 @@ async def plan(args: TrainJobArgs) -> Plan:
     claimed = await _claim_volumes(args, job, rendered, folders)
     jobsets = [*rendered.jobsets.values()]
     result = result.add(rendered).add(warned).add(claimed).add(_judge_tool(written, job, jobsets, queues))
-    return replace(
+    result = replace(
         result,
-        made=rendered.made,
         dispatch=find_dispatch(complete, queues),
         inputs=_describe_inputs(result, written, mounted.train_job, rendered.made, restricted=restricted),
-        rerun_on=None if args.rerun_on is None else [*args.rerun_on],
         without_code=_digest_without_code(args.rerun_on, result.content),
-        log_step=trainer_step(jobsets[0]) if args.logs and jobsets else "",
-        summary=summarize(jobsets[0], mounts.num_nodes(complete, runtime), result.runtime) if jobsets else {},
     )
+    return _with_rendered(result, args, rendered, complete, runtime)
+
+
+def _with_rendered(
+    result: Plan, args: TrainJobArgs, rendered: RenderedJob, train_job: dict[str, Any], runtime: dict[str, Any]
+) -> Plan:
+    """Return the plan with the rendered objects, and what `up` and policy packs show of them.
+
+    Args:
+        result: The plan.
+        args: The arguments of the job.
+        rendered: The rendered objects.
+        train_job: The TrainJob with defaults.
+        runtime: The runtime with defaults.
+    """
+    result = replace(result, made=rendered.made)
+    if args.rerun_on is not None:
+        result = replace(result, rerun_on=[*args.rerun_on])
+    jobset = next(iter(rendered.jobsets.values()), None)
+    if jobset is None:
+        return result
+    if args.logs:
+        result = replace(result, log_step=trainer_step(jobset))
+    return replace(result, summary=summarize(jobset, mounts.num_nodes(train_job, runtime), result.runtime))
+
+
+def _secret_arguments(func_args: FreeForm) -> Any:
+    """Return the arguments for the digest if the job's Secret contains them; else None."""
+    if func_args.document is not None:
+        return None
+    return func_args.content
 
 
 def _disruptions(args: TrainJobArgs) -> Disruptions | None:
     """Return how the job goes on after disruptions; None for one without a checkpoint policy. A job with a generation server
     starts again as a whole in any case: a server that starts again alone has lost the weights.
     """
-    if args.checkpoint is None:
-        return Disruptions() if getattr(args.trainer, "generation", None) is not None else None
-    return Disruptions(args.checkpoint.max_restarts)
+    if args.checkpoint is not None:
+        return Disruptions(args.checkpoint.max_restarts)
+    if getattr(args.trainer, "generation", None) is not None:
+        return Disruptions()
+    return None
 
 
 async def _check_job(
@@ -155,17 +187,16 @@ async def _check_job(
     """Return what is known of a job before it is rendered."""
     needed, queue_refused = await queue_labels.required_resources({n: getattr(args, n) for n in queue_labels.ARGUMENTS})
     source_problems, source_warnings = _judge_sources(job, written.fields["initializer"], written.runtime)
+    problems = list[Problem]()
+    if job.cluster:
+        problems += queue_refused
+    problems += [*_by_arguments(written.resolved.problems, args), *written.problems()]
+    if job.cluster:
+        problems += written.cluster_problems()
+    problems += [*source_problems, *_document_problems(args, train_job, verdict), *_plain_secrets(args, written)]
     return StepResult(
         needs=needed,
-        problems=[
-            *(queue_refused if job.cluster else []),
-            *_by_arguments(written.resolved.problems, args),
-            *written.problems(),
-            *(written.cluster_problems() if job.cluster else []),
-            *source_problems,
-            *_document_problems(args, train_job, verdict),
-            *_plain_secrets(args, written),
-        ],
+        problems=problems,
         warnings=[
             *_by_arguments(written.resolved.warnings, args),
             *written.code_warnings(),
@@ -177,7 +208,9 @@ async def _check_job(
 
 def _given_twice(args: TrainJobArgs) -> list[Problem]:
     """Return the settings that the arguments give twice, with other values, and an empty key of a run."""
-    found = problems_below("trainer", args.trainer.given_twice()) if isinstance(args.trainer, Trainer) else []
+    found = list[Problem]()
+    if isinstance(args.trainer, Trainer):
+        found += problems_below("trainer", args.trainer.given_twice())
     for kind, source in sources.parts(args.initializer).items():
         if isinstance(source, sources.DataSource):
             found += problems_below(f"initializer.{kind}", source.given_twice())
@@ -190,10 +223,11 @@ def _given_twice(args: TrainJobArgs) -> list[Problem]:
 def _folders(args: TrainJobArgs, written: WrittenJob, job: PlacedJob) -> Folders:
     """Return the volumes that a job mounts."""
     has_output = args.output_volume is not None
-    saved = None
+    claims, saved = written.mounts, None
     if args.checkpoint is not None and args.checkpoint.in_s3:
         saved = checkpoint_place(job.name, job.place.namespace, fresh=not args.resume)
-    claims = {**written.mounts, "output": Unknown("output")} if has_output else written.mounts
+    if has_output:
+        claims = {**written.mounts, "output": Unknown("output")}
     writable = {"output", *writable_data(args)}
     return Folders(claims, writable, not args.resume, args.checkpoint, saved)
 
@@ -215,10 +249,14 @@ def _describe_inputs(
     result: Plan, written: WrittenJob, train_job: dict[str, Any], made: Mapping[str, Any], *, restricted: bool
 ) -> dict[str, str]:
     """Return what identifies the inputs of the run: name -> text."""
-    arguments = written.func_args.document if result.arguments is None else result.arguments
+    arguments = result.arguments
+    if arguments is None:
+        arguments = written.func_args.document
     data = {**_named_data(section(train_job, "spec", "initializer")), **result.data}
     found = describe_inputs(written.fields["code"], train_job["spec"]["trainer"], arguments, result.runtime, data, made)
-    return {**found, "hardening": "restricted"} if restricted else found
+    if restricted:
+        found["hardening"] = "restricted"
+    return found
 
 
 async def _other_problems(args: TrainJobArgs, found: Sequence[Problem]) -> list[Problem]:
@@ -256,8 +294,12 @@ def _document_problems(args: TrainJobArgs, train_job: dict[str, Any], verdict: V
 
 def _plain_secrets(args: TrainJobArgs, written: WrittenJob) -> list[Problem]:
     """Return the plain-text secrets, by the paths of the arguments."""
-    found = [*plain_secrets(written), *plaintext_secrets.problems(args.run, "run")]
-    return [replace(p, where=args.place(p.where)) if p.where.startswith("initializer.") else p for p in found]
+    found = []
+    for problem in (*plain_secrets(written), *plaintext_secrets.problems(args.run, "run")):
+        if problem.where.startswith("initializer."):
+            problem = replace(problem, where=args.place(problem.where))
+        found.append(problem)
+    return found
 
 
 def _as_stored(train_job: dict[str, Any]) -> dict[str, Any]:
@@ -271,9 +313,19 @@ def _as_stored(train_job: dict[str, Any]) -> dict[str, Any]:
         return train_job
     written = dict(resources)
     for part in ("limits", "requests"):
-        if isinstance(given := resources.get(part), dict):
-            written[part] = {k: canonical(q) if isinstance(q, (str, int)) else q for k, q in given.items()}
+        given = resources.get(part)
+        if isinstance(given, dict):
+            written[part] = _canonical(given)
     return {**train_job, "spec": {**spec, "trainer": {**spec["trainer"], "resourcesPerNode": written}}}
+
+
+def _canonical(quantities: Mapping[str, Any]) -> dict[str, Any]:
+    """Return quantities in their canonical form; a value of another type stays."""
+    found = dict(quantities)
+    for name, quantity in quantities.items():
+        if isinstance(quantity, (str, int)):
+            found[name] = canonical(quantity)
+    return found
 
 
 def _find_warnings(
@@ -286,13 +338,13 @@ def _find_warnings(
         runtime, train_job, rendered.made, siblings, cluster=job.cluster, queues=queues, mode=job.mode
     )
     problems = _by_arguments(refused, args)
-    for key, document in rendered.jobsets.items() if job.cluster else ():
-        problems += [p.below(key) for p in queue_refusals(train_job, document)]
+    if job.cluster:
+        for key, document in rendered.jobsets.items():
+            problems += problems_below(key, queue_refusals(train_job, document))
     placed = _by_arguments(warned, args)
     notes = [each for each in placed if isinstance(each, Warning) and each.is_note]
-    return StepResult(
-        problems=problems, warnings=[each for each in placed if each not in notes], notes=[*map(str, notes)]
-    )
+    remaining = [each for each in placed if each not in notes]
+    return StepResult(problems=problems, warnings=remaining, notes=[*map(str, notes)])
 
 
 def _judge_tool(written: WrittenJob, job: PlacedJob, jobsets: list[dict[str, Any]], queues: Queues) -> StepResult:
@@ -300,17 +352,20 @@ def _judge_tool(written: WrittenJob, job: PlacedJob, jobsets: list[dict[str, Any
     trainer, arguments = written.tool, written.func_args.visible
     if trainer is None:
         return StepResult()
-    config = arguments.get("config") if isinstance(arguments, Mapping) else None
+    config = None
+    if isinstance(arguments, Mapping):
+        config = arguments.get("config")
     batch = table(trainer.tool).get("batches", {}).get(trainer.method_name(), {})
     needs = trainer.gpu_problems(on_gpu=nodes_have_gpus(jobsets))
-    return StepResult(
-        problems=[
-            *problems_below("trainer", needs),
-            *precision_problems(config, jobsets, queues),
-            *problems_below("trainer", batch_problems(config, batch, jobsets)),
-        ],
-        warnings=path_warnings((trainer.model, trainer.dataset), config, jobsets) if job.cluster else [],
-    )
+    problems = [
+        *problems_below("trainer", needs),
+        *precision_problems(config, jobsets, queues),
+        *problems_below("trainer", batch_problems(config, batch, jobsets)),
+    ]
+    if not job.cluster:
+        return StepResult(problems=problems)
+    warnings = path_warnings((trainer.model, trainer.dataset), config, jobsets)
+    return StepResult(problems=problems, warnings=warnings)
 
 
 def _share_subdomains(jobsets: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -326,8 +381,7 @@ def _share_subdomains(jobsets: Iterable[dict[str, Any]]) -> list[dict[str, Any]]
 
 
 def _queue(train_job: dict[str, Any]) -> Any:
-    labels = train_job["metadata"].get("labels")
-    return labels.get(QUEUE) if isinstance(labels, dict) else None
+    return section(train_job["metadata"], "labels").get(QUEUE)
 
 
 async def _claim_volumes(args: TrainJobArgs, job: PlacedJob, rendered: RenderedJob, folders: Folders) -> StepResult:
@@ -336,7 +390,8 @@ async def _claim_volumes(args: TrainJobArgs, job: PlacedJob, rendered: RenderedJ
     if jobset is None:
         return StepResult()
     claims, problems, needs = dict[str, Claim](), list[Problem](), list[pulumi.Resource]()
-    if (wanted := args.output_volume) is not None:
+    wanted = args.output_volume
+    if wanted is not None:
         claim = Claim(f"{args.resource_name}-output", f"{job.name}-output", retain=bool(wanted.retain))
         if job.cluster:  # another digest than on this machine: a stack that moves has another volume
             spec = wanted.claim(several=count_mounting_pods(jobset, folders.claims["output"]) > 1)
@@ -374,8 +429,10 @@ def _unfetchable(kind: str, source: dict[str, Any], runtime: dict[str, Any]) -> 
     if isinstance(uri, str) and uri.startswith("file://"):
         hint = f"use {kind.capitalize()}Initializer, whose files travel, or s3:// or hf:// here"
         return [Problem(f"{where}.storage_uri", "is a path of this machine, which a cluster cannot read", hint)]
-    ours = isinstance(image, str) and image.startswith(sources.UPSTREAM)
-    return [p.below(where) for p in sources.upstream_problems(uri)] if ours else []
+    is_of_trainer = isinstance(image, str) and image.startswith(sources.UPSTREAM)
+    if not is_of_trainer:
+        return []
+    return problems_below(where, sources.upstream_problems(uri))
 
 
 def _judge_sources(
@@ -383,8 +440,9 @@ def _judge_sources(
 ) -> tuple[list[Problem], list[Problem]]:
     """Return problems and warnings of the sources that are fetched inside the job."""
     problems: list[Problem] = []
-    for kind, source in initializer.items() if job.cluster else ():
-        problems += _unfetchable(kind, source, runtime)
+    if job.cluster:
+        for kind, source in initializer.items():
+            problems += _unfetchable(kind, source, runtime)
     if not mounts.is_cached(initializer.get("dataset")):
         return problems, []
     if not job.cluster:
@@ -404,11 +462,14 @@ async def _data(args: TrainJobArgs, fields: Mapping[str, Any], *, cluster: bool)
             found[kind] = {"name": source.label, "version": source.claim.digest}
             if source.claim.former:
                 found[kind]["former"] = source.claim.former
-        elif not cluster and is_folder(uri := inline.get(kind, {}).get("storageUri")):
-            found[kind] = {"name": uri, "version": await version_of(uri, inline[kind])}
+        elif not cluster:
+            uri = inline.get(kind, {}).get("storageUri")
+            if is_folder(uri):
+                found[kind] = {"name": uri, "version": await version_of(uri, inline[kind])}
     packages = (fields["code"] or {}).get("packages") or []
-    known = isinstance(packages, list) and all(isinstance(word, str) for word in packages)
-    version = await packages_version(packages) if known and not cluster else ""
+    if cluster or not isinstance(packages, list) or not all(isinstance(word, str) for word in packages):
+        return found
+    version = await packages_version(packages)
     if version:
         found["packages"] = {"name": "of this machine", "version": version}
     return found
@@ -416,8 +477,12 @@ async def _data(args: TrainJobArgs, fields: Mapping[str, Any], *, cluster: bool)
 
 def _named_data(initializer: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """Return kind -> name of the data that is fetched inside the job, whose version the plan does not know."""
-    uris = {kind: section(source).get("storageUri") for kind, source in initializer.items()}
-    return {kind: {"name": uri, "version": ""} for kind, uri in uris.items() if isinstance(uri, str)}
+    found = {}
+    for kind, source in initializer.items():
+        uri = section(source).get("storageUri")
+        if isinstance(uri, str):
+            found[kind] = {"name": uri, "version": ""}
+    return found
 
 
 def _digest_without_code(rerun_on: Sequence[str] | None, content: Mapping[str, Any]) -> Any:
@@ -432,8 +497,14 @@ def _content(args: TrainJobArgs, job: PlacedJob, written: WrittenJob) -> dict[st
     """Return what the user wrote, without parts that depend on names of stack and resource or on the content of the runtime:
     the job keeps the runtime it was created with. The name of the job's own Secret is in it as earlier versions had it."""
     fields, former = written.fields, written.resolved.former_keys
+
+    def with_former_key(_: str, leaf: Any) -> Any:
+        if isinstance(leaf, str):
+            return former.get(leaf, leaf)
+        return leaf
+
     if former:
-        fields = walk(fields, lambda _, leaf: former.get(leaf, leaf) if isinstance(leaf, str) else leaf)
+        fields = walk(fields, with_former_key)
     content: dict[str, Any] = {
         WRITTEN: fields,
         "runtime": [written.runtime.get("kind"), written.runtime["metadata"]["name"]],
@@ -446,7 +517,8 @@ def _content(args: TrainJobArgs, job: PlacedJob, written: WrittenJob) -> dict[st
     }
     if job.mode != "jobset":  # digests of stacks from before there were two modes stay
         content["target"].append(job.mode)
-    if writable := writable_data(args):
+    writable = writable_data(args)
+    if writable:
         content["writable"] = writable
     if args.checkpoint is not None:
         content["checkpoint"] = {name: getattr(args.checkpoint, name) for name in CHECKPOINT_FIELDS}
@@ -514,12 +586,12 @@ def _cache_warnings(job: PlacedJob, source: dict[str, Any], runtime: dict[str, A
 
 def _by_arguments(problems: Sequence[Problem], args: TrainJobArgs) -> list[Problem]:
     """Return problems of documents by the paths of the arguments. Those of a queue keep theirs."""
-    return [
-        p
-        if p.where.startswith(queue_lints.ABOUT_QUEUES)
-        else replace(p, where=args.place(p.where), hint=_python_hint(p))
-        for p in problems
-    ]
+    found = []
+    for problem in problems:
+        if not problem.where.startswith(queue_lints.ABOUT_QUEUES):
+            problem = replace(problem, where=args.place(problem.where), hint=_python_hint(problem))
+        found.append(problem)
+    return found
 
 
 def _python_hint(problem: Problem) -> str:

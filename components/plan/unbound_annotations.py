@@ -39,8 +39,11 @@ class _Scope:
 
     def annotate(self, annotation: ast.expr | None) -> None:
         """Add the names of an annotation."""
-        nodes = ast.walk(annotation) if annotation is not None else ()
-        self.annotated += [(node.id, _start(node)) for node in nodes if isinstance(node, ast.Name)]
+        if annotation is None:
+            return
+        for node in ast.walk(annotation):
+            if isinstance(node, ast.Name):
+                self.annotated.append((node.id, _start(node)))
 
 
 def has_unbound(function: ast.stmt) -> bool:
@@ -65,9 +68,10 @@ def _read(node: ast.AST, scope: _Scope, scopes: list[_Scope], shared: set[str], 
     inside = scope
     match node:
         case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-            scope.bind(node.name, _end(node) if runs else None)
             if not runs:
+                scope.bind(node.name, None)
                 return
+            scope.bind(node.name, _end(node))
             inside = _Scope(scope, isinstance(node, ast.ClassDef))
             scopes.append(inside)
             if not isinstance(node, ast.ClassDef):
@@ -88,9 +92,9 @@ def _read(node: ast.AST, scope: _Scope, scopes: list[_Scope], shared: set[str], 
                 _read(statement, scope, scopes, shared, runs=runs)
             return
         case ast.Name(ctx=ast.Store()):
-            scope.bind(node.id, _start(node) if runs else None)
+            scope.bind(node.id, _start_if(node, runs=runs))
         case ast.alias():
-            scope.bind(node.asname or node.name.partition(".")[0], _start(node) if runs else None)
+            scope.bind(node.asname or node.name.partition(".")[0], _start_if(node, runs=runs))
         case ast.ExceptHandler() | ast.MatchAs() | ast.MatchStar():
             scope.bind(node.name, _start(node))
         case ast.MatchMapping():
@@ -118,7 +122,8 @@ def _is_unbound(name: str, place: _Place, scope: _Scope) -> bool:
         return scope.bound.get(name, _NEVER) > place and not (scope.is_class and hasattr(builtins, name))
     at = place
     while scope.outer is not None:
-        at = at if scope.is_class else _END
+        if not scope.is_class:
+            at = _END
         scope = scope.outer
         if name in scope.local and not scope.is_class:
             return scope.bound.get(name, _NEVER) > at
@@ -130,6 +135,13 @@ _END, _NEVER = (1 << 32, 0), (1 << 32, 1)
 
 def _start(node: ast.expr | ast.alias | ast.ExceptHandler | ast.pattern) -> _Place:
     return node.lineno, node.col_offset
+
+
+def _start_if(node: ast.expr | ast.alias, *, runs: bool) -> _Place | None:
+    """Return the place of a name that a statement binds; None if the statement does not run in the job."""
+    if not runs:
+        return None
+    return _start(node)
 
 
 def _end(node: ast.stmt) -> _Place:

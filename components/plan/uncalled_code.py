@@ -25,9 +25,12 @@ def uncalled_code(where: str, name: str, body: Sequence[ast.stmt]) -> tuple[Prob
     """
     defined = [each.name for each in body if isinstance(each, _DEFINES)]
     executed = [*_executed(body)]
-    names = [node for node in _nodes(executed) if isinstance(node, ast.Name)]
-    objects = {node.id for node in names if isinstance(node.ctx, ast.Store)}
-    used = {node.id for node in names if isinstance(node.ctx, ast.Load)}
+    objects, used = set[str](), set[str]()
+    for node in _nodes(executed):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            objects.add(node.id)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            used.add(node.id)
     if not defined or used & {*defined} or any(_may_train(each, objects) for each in executed):
         return ()
     why = f"{name} defines {join_names(defined)}, but calls nothing: the job would succeed without training"
@@ -62,14 +65,24 @@ def _may_train(statement: ast.stmt, objects: Collection[str]) -> bool:
         return isinstance(call, (ast.Call, ast.Await, ast.Yield)) and _root(call) not in _SETTINGS
     if not isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
         return True
-    methods = [node.func for node in ast.walk(statement) if isinstance(node, ast.Call)]
-    of_calls = (isinstance(each, ast.Attribute) and isinstance(each.value, ast.Call) for each in methods)
-    return any(of_calls) or any(isinstance(each, ast.Attribute) and _root(each) in objects for each in methods)
+    calls = (node for node in ast.walk(statement) if isinstance(node, ast.Call))
+    return any(_is_method_of(call.func, objects) for call in calls)
+
+
+def _is_method_of(function: ast.expr, objects: Collection[str]) -> bool:
+    """Return whether a called function is a method of one of the objects, or of what a call returns."""
+    if not isinstance(function, ast.Attribute):
+        return False
+    return isinstance(function.value, ast.Call) or _root(function) in objects
 
 
 def _root(call: ast.AST) -> str:
     """Return the first name of a called function: `torch` of `torch.manual_seed(0)`."""
-    found: ast.AST = call.func if isinstance(call, ast.Call) else call
+    found = call
+    if isinstance(call, ast.Call):
+        found = call.func
     while isinstance(found, ast.Attribute):
         found = found.value
-    return found.id if isinstance(found, ast.Name) else ""
+    if isinstance(found, ast.Name):
+        return found.id
+    return ""

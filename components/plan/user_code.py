@@ -55,7 +55,8 @@ from pulumi_trainer.plan.uncalled_code import uncalled_code
 from pulumi_trainer.program.targets import project_folder
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.api.labels import FRAMEWORK
-from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.errors import Invalid, Problem, problems_below
+from pulumi_trainer.provider.kube.values.accessors import listed, without
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.pipeline import registry
 
@@ -146,27 +147,48 @@ def compile_trainer(trainer: Trainer | BuiltinTrainer, runtime: Mapping[str, Any
         func_args = {}
     problems: list[Problem] = [*wrong]
     project, requirements = _read_files(trainer, problems)
-    doubts = source_warnings(trainer.requirements, project) if trainer.requirements and requirements is not None else ()
-    shipped = _shipped(trainer, project) if (project is None) == (trainer.source is None) else Shipped("")
+    doubts: tuple[Problem, ...] = ()
+    if trainer.requirements and requirements is not None:
+        doubts = source_warnings(trainer.requirements, project)
+    shipped = Shipped("")
+    source_is_refused = project is None and trainer.source is not None
+    if not source_is_refused:
+        shipped = _shipped(trainer, project)
     packages, urls = to_document(trainer.packages_to_install), to_document(trainer.pip_index_urls)
     document = {**compiled.document, "command": command()}
     if trainer.command is not None:  # in args, where Kubernetes replaces $(VARIABLE)
         document["args"] = [*to_document(trainer.command), *(to_document(trainer.args) or [])]
-    return Compiled(
+    compiled = Compiled(
         document,
         Code(
-            shipped.script, func_args, packages, urls, framework(runtime), project.tree.digest if project else None,
-            shipped.entry, shipped.path if project else None, requirements,
+            shipped.script, func_args, packages, urls, framework(runtime), entry=shipped.entry, requirements=requirements
         ),
         (*shipped.problems, *problems),
         (*shipped.warnings, *doubts),
-        None if shipped.problems else trainer.func,
-        shipped.exact,
-        project.tree if project else None,
-        shipped.line,
-        shipped.file,
-        shipped.training if project is None else project.ships_training(shipped.training),
+        exact=shipped.exact,
+        line=shipped.line,
+        file=shipped.file,
+        training=shipped.training,
     )  # fmt: skip
+    if not shipped.problems:
+        compiled = replace(compiled, func=trainer.func)
+    if project is not None:
+        compiled = _with_project(compiled, project, shipped.path)
+    return compiled
+
+
+def _with_project(compiled: Compiled, project: Project, path: tuple[str, ...]) -> Compiled:
+    """Return a trainer whose code travels with the files of a project.
+
+    Args:
+        compiled: The trainer with the code that starts.
+        project: The project.
+        path: Folders of the project that modules are imported from.
+    """
+    assert compiled.code is not None
+    code_of_project = replace(compiled.code, source=project.tree.digest, path=path)
+    training = project.ships_training(compiled.training)
+    return replace(compiled, code=code_of_project, tree=project.tree, training=training)
 
 
 def _compile_tool(trainer: ToolTrainer, compiled: Compiled, runtime: Mapping[str, Any]) -> Compiled:
@@ -176,15 +198,18 @@ def _compile_tool(trainer: ToolTrainer, compiled: Compiled, runtime: Mapping[str
         why = f"{trainer.title} is started by torchrun, and the framework of this runtime is {started or 'unknown'}"
         problems.append(Problem("", why, f'runtime="{table(trainer.tool)["runtime"]}"'))
     arguments, wrong = json_value(trainer.arguments(), "")
-    places = {'["generation"]["config"]': "generation.config", '["config"]': "config"}
     for found in wrong:
-        start = next((place for place in places if found.where.startswith(place)), "")
-        problems.append(replace(found, where=places.get(start, "") + found.where.removeprefix(start)))
-    shipped, warnings = [from_function(function) for function in trainer.functions()], list[Problem]()
-    for each in shipped:
-        problems += [replace(p, where="reward") for p in each.problems]
-        warnings += [replace(p, where="reward") for p in each.warnings]
-    modules = {f"reward_{at}.py": each.script for at, each in enumerate(shipped)}
+        problems.append(replace(found, where=_field_of_tool(found.where)))
+    modules, rewards, warnings = dict[str, str](), list[dict[str, Any]](), list[Problem]()
+    for at, function in enumerate(trainer.functions()):
+        reward = from_function(function)
+        problems += _of_reward(reward.problems)
+        warnings += _of_reward(reward.warnings)
+        modules[f"reward_{at}.py"] = reward.script
+        rewards.append(_place(reward.script, reward.file, reward.line))
+    prints = ""
+    if trainer.prints_fields:
+        prints = trainer.title
     packages, urls = to_document(trainer.packages_to_install), to_document(trainer.pip_index_urls)
     problems += _other_releases(trainer, packages)
     return Compiled(
@@ -198,9 +223,22 @@ def _compile_tool(trainer: ToolTrainer, compiled: Compiled, runtime: Mapping[str
         check=trainer.argument_problems,
         training=True,
         server=trainer.server(),
-        prints=trainer.title if trainer.prints_fields else "",
-        rewards=tuple(_place(each.script, each.file, each.line) for each in shipped),
+        prints=prints,
+        rewards=tuple(rewards),
     )  # fmt: skip
+
+
+def _field_of_tool(path: str) -> str:
+    """Return the path of a value in the arguments of a tool, by the fields of its trainer."""
+    for start, field in {'["generation"]["config"]': "generation.config", '["config"]': "config"}.items():
+        if path.startswith(start):
+            return field + path.removeprefix(start)
+    return path
+
+
+def _of_reward(problems: Sequence[Problem]) -> list[Problem]:
+    """Return the problems of a function that a tool calls, by the path of the argument."""
+    return [replace(problem, where="reward") for problem in problems]
 
 
 def _read_files(trainer: CustomTrainer, problems: list[Problem]) -> tuple[Project | None, str | None]:
@@ -215,7 +253,7 @@ def _read_files(trainer: CustomTrainer, problems: list[Problem]) -> tuple[Projec
         if trainer.source is not None:
             project = read_project(trainer.source)
     except Invalid as error:
-        problems += [p.below("source") for p in error.problems]
+        problems += problems_below("source", error.problems)
         return None, None
     try:
         if trainer.requirements is not None and "requirements" not in refused:
@@ -229,16 +267,17 @@ def _other_releases(trainer: ToolTrainer, packages: Any) -> Iterator[Problem]:
     """Yield the requirements that pip could not install together with the packages of the tool."""
     pinned: dict[str, list[str]] = {}
     for each in map(Requirement, _tool_packages(trainer.tool, [], trainer.backend() or None)):
-        pinned.setdefault(canonicalize_name(each.name), []).extend(
-            s.version for s in each.specifier if s.operator == "=="
-        )
-    for i, word in enumerate(packages if isinstance(packages, list) else ()):
+        versions = pinned.setdefault(canonicalize_name(each.name), [])
+        for specifier in each.specifier:
+            if specifier.operator == "==":
+                versions.append(specifier.version)
+    for i, word in enumerate(listed(packages)):
         try:
             given = Requirement(word)
         except (InvalidRequirement, TypeError):  # an Output, an option, a path, or reported elsewhere
             continue
         releases = pinned.get(canonicalize_name(given.name))
-        if releases and (given.url or not any(given.specifier.contains(each, prereleases=True) for each in releases)):
+        if releases and not _allows_one_of(given, releases):
             why = (
                 f"{word!r} is another release than {given.name} {releases[-1]}, with which {trainer.title} is installed"
             )
@@ -246,40 +285,56 @@ def _other_releases(trainer: ToolTrainer, packages: Any) -> Iterator[Problem]:
             yield Problem(f"packages_to_install[{i}]", why, hint)
 
 
+def _allows_one_of(requirement: Requirement, releases: Sequence[str]) -> bool:
+    """Return whether one of the releases of a package index meets a requirement."""
+    if requirement.url:
+        return False
+    return any(requirement.specifier.contains(release, prereleases=True) for release in releases)
+
+
 def _shipped(trainer: CustomTrainer, project: Project | None) -> Shipped:
     """Return the code that starts on the nodes: a file of its own, or one of the project."""
     if project is None:
-        return from_function(trainer.func) if trainer.func is not None else from_script(str(trainer.script))
+        if trainer.func is None:
+            return from_script(str(trainer.script))
+        return from_function(trainer.func)
     if trainer.command is not None:
         return Shipped("", entry=())
     if trainer.script is not None:
+        script = str(trainer.script)
         refused = tuple(script_problems(project, trainer.script))
-        idle = () if refused else uncalled_file("script", project, str(PurePosixPath(trainer.script)))
-        return Shipped("", refused, idle, entry=(str(trainer.script),))
+        if refused:
+            return Shipped("", refused, entry=(script,))
+        idle = uncalled_file("script", project, str(PurePosixPath(trainer.script)))
+        return Shipped("", warnings=idle, entry=(script,))
     if trainer.module is not None:
         try:
             folder, path = project.module_file(trainer.module)
         except Invalid as error:
             return Shipped("", error.problems)
+        shipped = Shipped("", entry=("-m", trainer.module), path=(folder,))
         refused = tuple(syntax_problems("module", project, path))
-        idle = () if refused else uncalled_file("module", project, path)
-        return Shipped("", refused, idle, entry=("-m", trainer.module), path=(folder,))
+        if refused:
+            return replace(shipped, problems=refused)
+        return replace(shipped, warnings=uncalled_file("module", project, path))
     assert trainer.func is not None
-    imported = imported_function(trainer.func, project) if inspect.isfunction(trainer.func) else None
+    imported = None
+    if inspect.isfunction(trainer.func):
+        imported = imported_function(trainer.func, project)
     if imported is None:
         return from_function(trainer.func, project.modules)
     content = project.tree.files[imported.path].content
     if not _is_compiled_from(trainer.func, content):
         return _changed(trainer.func, PurePosixPath(imported.path).name)
-    never = [
-        Problem("func", f"{trainer.func.__name__} {what}", hint) for what, hint in _never_runs_as_imported(trainer.func)
-    ]
-    return Shipped(imported.script, tuple(never), path=tuple(dict.fromkeys((imported.folder, "."))))
+    refused = tuple(_never_runs_as_imported(trainer.func))
+    return Shipped(imported.script, refused, path=tuple(dict.fromkeys((imported.folder, "."))))
 
 
-def _never_runs_as_imported(func: Callable[..., Any]) -> list[tuple[str, str]]:
+def _never_runs_as_imported(func: Callable[..., Any]) -> Iterator[Problem]:
+    """Yield why a call of an imported function would return immediately without running its body."""
     module = ast.parse(textwrap.dedent(inspect.getsource(func))).body[0]
-    return [(what, hint) for _, what, hint in _never_runs(func, module)]
+    for _, what, hint in _never_runs(func, module):
+        yield Problem("func", f"{func.__name__} {what}", hint)
 
 
 def from_function(func: Callable[..., Any], travelling: frozenset[str] = frozenset()) -> Shipped:
@@ -316,19 +371,14 @@ def from_function(func: Callable[..., Any], travelling: frozenset[str] = frozens
         return _refused("func", f"{func.__name__} is not a def ({file.name}:{first})", _AS_DEF)
     postponed = bool(func.__code__.co_flags & __future__.annotations.compiler_flag)
     needs_future, lost = _lost(source, function, _implicit(func) | _made(source, func), postponed)
-    found = [
-        Problem("func", f"{func.__name__} {what} ({file.name}:{first + line - 1})", hint)
-        for line, what, hint in [
-            *_never_runs(func, function), *_decorators(function), *lost, *_private_names(func, function),
-        ]
-    ]  # fmt: skip
-    found = found or [Problem("func", f"{func.__name__} {what}", _AS_WRITTEN) for what in _changes(func, function)]
-    # The imports of the footer must not take the function's own name.
-    json_, path = (f"{alias}_" if alias == function.name else alias for alias in ("_json", "_pathlib"))
-    footer = _FOOTER.format(name=function.name, args=code.ARGS_FILE, json=json_, path=path)
-    script = (_POSTPONED if needs_future else "") + source + ("" if source.endswith("\n") else "\n") + footer
+    found: list[Problem] = []
+    in_source = chain(_never_runs(func, function), _decorators(function), lost, _private_names(func, function))
+    for line, what, hint in in_source:
+        found.append(Problem("func", f"{func.__name__} {what} ({file.name}:{first + line - 1})", hint))
+    if not found:
+        found = [Problem("func", f"{func.__name__} {what}", _AS_WRITTEN) for what in _changes(func, function)]
     return Shipped(
-        script,
+        _with_call(source, function.name, needs_future=needs_future),
         tuple(found or _callable_problems(func)),
         (
             *imports.missing_imports("func", source, file, first, travelling),
@@ -340,10 +390,36 @@ def from_function(func: Callable[..., Any], travelling: frozenset[str] = frozens
     )
 
 
+def _with_call(source: str, function: str, *, needs_future: bool) -> str:
+    """Return the source of a function as a script that calls it.
+
+    Args:
+        source: The source.
+        function: Name of the function.
+        needs_future: Whether annotations must stay unevaluated.
+    """
+    script = source
+    if needs_future:
+        script = _POSTPONED + script
+    if not source.endswith("\n"):
+        script += "\n"
+    json_, path = _footer_alias("_json", function), _footer_alias("_pathlib", function)
+    return script + _FOOTER.format(name=function, args=code.ARGS_FILE, json=json_, path=path)
+
+
+def _footer_alias(name: str, function: str) -> str:
+    """Return the name of an import of the footer, which must not take the function's own name."""
+    if name == function:
+        return f"{name}_"
+    return name
+
+
 def file_name(file: Path) -> str:
     """Return the name of a file in tracebacks of a job: its path in the project, else its name without any folder."""
     path, project = file.resolve(), project_folder()
-    return path.relative_to(project).as_posix() if project in path.parents else path.name
+    if project in path.parents:
+        return path.relative_to(project).as_posix()
+    return path.name
 
 
 _AS_WRITTEN = "what is shipped is its def: write there what the job is to do"
@@ -357,7 +433,9 @@ def _changes(func: Callable[..., Any], function: ast.FunctionDef | ast.AsyncFunc
     arguments, none = function.args, inspect.Parameter.empty
     given: list[Any] = [*(func.__defaults__ or ())]
     written: list[ast.expr | None] = [*arguments.defaults]
-    given += [(func.__kwdefaults__ or {}).get(each.arg, none) for each in arguments.kwonlyargs]
+    by_keyword = func.__kwdefaults__ or {}
+    for argument in arguments.kwonlyargs:
+        given.append(by_keyword.get(argument.arg, none))
     written += arguments.kw_defaults
     computed = [each for each in written if each is not None and not _is_pure(each)]
     line = func.__code__.co_firstlineno - function.lineno
@@ -376,11 +454,19 @@ def _is_pure(expression: ast.expr) -> bool:
     """Return whether a default has the same value in every process, as far as it only uses builtins."""
     if isinstance(expression, ast.Lambda):
         return True
-    inner = [*ast.walk(expression)]
-    called = [node.func for node in inner if isinstance(node, ast.Call)]
-    functions = [each.id for each in called if isinstance(each, ast.Name)]
-    named = all(isinstance(each, (ast.Name, ast.Attribute)) for each in called)
-    return named and _PURE.issuperset(functions) and not any(isinstance(node, ast.Lambda) for node in inner)
+    for node in ast.walk(expression):
+        if isinstance(node, ast.Lambda):
+            return False
+        if isinstance(node, ast.Call) and not _is_pure_function(node.func):
+            return False
+    return True
+
+
+def _is_pure_function(function: ast.expr) -> bool:
+    """Return whether a call in a default is one of a method or of a builtin of `_PURE`."""
+    if isinstance(function, ast.Name):
+        return function.id in _PURE
+    return isinstance(function, ast.Attribute)
 
 
 def _is_written(value: Any, expression: ast.expr | None, line: int) -> bool:
@@ -448,16 +534,21 @@ def _all_codes(code: CodeType) -> Iterator[CodeType]:
 
 def _without_columns(code: CodeType) -> CodeType:
     """Return compiled code without the table of lines and columns, which bytecode of another process may lack."""
-    consts = tuple(_without_columns(each) if isinstance(each, CodeType) else each for each in code.co_consts)
-    return code.replace(co_linetable=b"", co_consts=consts)
+    consts = [*code.co_consts]
+    for at, constant in enumerate(consts):
+        if isinstance(constant, CodeType):
+            consts[at] = _without_columns(constant)
+    return code.replace(co_linetable=b"", co_consts=tuple(consts))
 
 
 def _private_names(func: Callable[..., Any], function: ast.stmt) -> Iterator[tuple[int, str, str]]:
     """Yield the private names of a class (`job.__rank`) that a method uses: outside of the class they name something else."""
-    known = {*chain.from_iterable(code.co_names for code in _all_codes(func.__code__))}
+    names = set[str]()
+    for compiled in _all_codes(func.__code__):
+        names.update(compiled.co_names)
     classes = [part.lstrip("_") for part in func.__qualname__.split(".")[:-1]]
     for node in ast.walk(function):
-        if isinstance(node, ast.Attribute) and any(f"_{each}{node.attr}" in known for each in classes):
+        if isinstance(node, ast.Attribute) and any(f"_{each}{node.attr}" in names for each in classes):
             what = f"uses {node.attr}, which only has this meaning in its class"
             yield node.lineno, what, "rename it, or move the def out of the class"
 
@@ -476,19 +567,25 @@ _INDENTED = "if True:\n"
 def _as_module(source: str) -> str:
     """Return the source of a function as a statement of a module, without its indentation unless that changes a string."""
     dedented = textwrap.dedent(source)
-    exact = _INDENTED + source if source[:1].isspace() else source
+    exact = source
+    if source[:1].isspace():
+        exact = _INDENTED + source
     if dedented == source:
         return exact
     try:
-        return dedented if _meaning(dedented) == _meaning(exact) else exact
+        if _meaning(dedented) == _meaning(exact):
+            return dedented
     except SyntaxError:  # text or a comment further to the left than the def
         return exact
+    return exact
 
 
 def _meaning(source: str) -> str:
     """Return the syntax tree of a function as text; whitespace in docstrings counts if code may read them."""
     function = _statement(ast.parse(source))
-    for node in ast.walk(function) if "__doc__" not in source else ():
+    if "__doc__" in source:
+        return ast.dump(function)
+    for node in ast.walk(function):
         match node:
             case ast.Expr(value=ast.Constant(value=str(text)) as constant):
                 constant.value = inspect.cleandoc(text)
@@ -498,7 +595,9 @@ def _meaning(source: str) -> str:
 def _statement(tree: ast.Module) -> ast.stmt:
     """Return the def, which may be below `_INDENTED`."""
     top = tree.body[0]
-    return top.body[0] if isinstance(top, ast.If) else top
+    if isinstance(top, ast.If):
+        return top.body[0]
+    return top
 
 
 def _never_runs(func: Callable[..., Any], function: ast.stmt) -> Iterator[tuple[int, str, str]]:
@@ -530,8 +629,11 @@ def _decorators(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tu
 def _implicit(func: Callable[..., Any]) -> frozenset[str]:
     """Return the names with the same meaning in the job: builtins that the function's module does not replace."""
     given = func.__globals__
-    python = {name: value for name, value in vars(builtins).items() if _is_of_python(value)}
-    return (_OF_MODULE | {name for name, value in python.items() if given.get(name, value) is value}) - _OF_FILE
+    names = set(_OF_MODULE)
+    for name, value in vars(builtins).items():
+        if _is_of_python(value) and given.get(name, value) is value:
+            names.add(name)
+    return frozenset(names - _OF_FILE)
 
 
 def _is_of_python(value: Any) -> bool:
@@ -553,8 +655,11 @@ def _lost(
     evaluated = _names(source) - implicit - {function.name}
     unevaluated = _names(_POSTPONED + source) - implicit - {function.name}
     needs_future = postponed and (evaluated != unevaluated or has_unbound(function))
+    names = evaluated
+    if needs_future:
+        names = unevaluated
     found = []
-    for lost in sorted(unevaluated if needs_future else evaluated):
+    for lost in sorted(names):
         uses = [n.lineno for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == lost]
         what = f"uses {lost}, which is defined outside of it and would be lost"
         hint = "define or import it inside the body, pass it in func_args, or use script="
@@ -617,19 +722,20 @@ def argument_problems(func: Callable[..., Any], func_args: Any) -> list[Problem]
         return [Problem("func_args", f"must be a mapping, not {type(func_args).__name__}")]
     signature = inspect.signature(func)
     parameters = signature.parameters.values()
-    named = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    known = tuple(p.name for p in named)
-    found = [] if any(p.kind is p.VAR_KEYWORD for p in parameters) else unknown_fields(func_args, known)
-    problems = [
-        Problem(f'func_args["{p.where}"]', f"{func.__name__}{signature} has no such argument", p.hint) for p in found
-    ]
+    named = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    problems: list[Problem] = []
+    takes_any_name = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    if not takes_any_name:
+        for unknown in unknown_fields(func_args, tuple(named)):
+            why = f"{func.__name__}{signature} has no such argument"
+            problems.append(Problem(f'func_args["{unknown.where}"]', why, unknown.hint))
     required = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    if missing := [name for name in required if name not in known or name not in func_args]:
-        why = f"{func.__name__}{signature} requires {', '.join(missing)}"
-        positional = [name for name in missing if name not in known]
-        hint = (
-            f"arguments are passed by name: {', '.join(positional)} must not be positional-only" if positional else ""
-        )
+    positional = [name for name in required if name not in named]
+    missing = [name for name in required if name in positional or name not in func_args]
+    if missing:
+        why, hint = f"{func.__name__}{signature} requires {', '.join(missing)}", ""
+        if positional:
+            hint = f"arguments are passed by name: {', '.join(positional)} must not be positional-only"
         problems.append(Problem("func_args", why, hint))
     return problems
 
@@ -637,10 +743,15 @@ def argument_problems(func: Callable[..., Any], func_args: Any) -> list[Problem]
 def argument_warnings(func: Callable[..., Any], func_args: Any) -> list[Problem]:
     """Return the arguments that do not match the function's annotations, which Python does not check."""
     parameters = inspect.signature(func).parameters
+    if not isinstance(func_args, Mapping):
+        return []
     found = []
-    for name, value in func_args.items() if isinstance(func_args, Mapping) else ():
-        annotation = parameters[name].annotation if name in parameters else None
-        wanted = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    for name, value in func_args.items():
+        if name not in parameters:
+            continue
+        wanted = parameters[name].annotation
+        if not isinstance(wanted, str):
+            wanted = getattr(wanted, "__name__", "")
         types = _ANNOTATED.get(wanted)
         whole = wanted == "int" and isinstance(value, float) and value.is_integer()
         if types is None or value is None or isinstance(value, (Unknown, *types)) or whole:
@@ -701,8 +812,12 @@ def framework(runtime: Mapping[str, Any]) -> Any:
     """Return the framework that selects the launcher: the runtime's label, or the runtime's policy if the label is unknown."""
     label = runtime.get("metadata", {}).get("labels", {}).get(FRAMEWORK, "")
     policy = runtime.get("spec", {}).get("mlPolicy")
-    names = [label, *policy] if isinstance(policy, Mapping) and isinstance(label, str) else []
-    return next((name for name in names if name in ACROSS or _launcher(name)), label)
+    if not isinstance(policy, Mapping) or not isinstance(label, str):
+        return label
+    for name in (label, *policy):
+        if name in ACROSS or _launcher(name):
+            return name
+    return label
 
 
 def _launcher(name: str) -> tuple[str, ...] | None:
@@ -716,7 +831,7 @@ def package_problems(code: Mapping[str, Any]) -> list[Problem]:
         given = code.get(name)
         if given is not None and not isinstance(given, (list, Unknown)):
             found.append(Problem(field, f"must be a list of strings, not {type(given).__name__}"))
-        for i, each in enumerate(given if isinstance(given, list) else ()):
+        for i, each in enumerate(listed(given)):
             if not isinstance(each, (str, Unknown)):
                 found.append(Problem(f"{field}[{i}]", f"must be a string, not {type(each).__name__}"))
     return [*found, *_unreadable(code), *_unhashed(code)]
@@ -734,18 +849,22 @@ def _unreadable(code: Mapping[str, Any]) -> Iterator[Problem]:
     for where, before, word in _words(code):
         if not isinstance(word, str) or plaintext_secrets.problems(word, ""):
             continue
-        if option := _OPTION_WITH_VALUE.match(word):
+        option = _OPTION_WITH_VALUE.match(word)
+        if option is not None:
             why = f"{option[1]} and its value are one word, which pip does not read"
             yield Problem(where, why, f'write them as two items: "{option[1]}", "{option[2]}"')
-        elif not _is_option(before) and not _is_option(word) and (wrong := invalid_requirement(word)):
+            continue
+        if _is_option(before) or _is_option(word):
+            continue
+        wrong = invalid_requirement(word)
+        if wrong:
             hint = 'one requirement each, such as "torch>=2.6,<3", a path, a URL or an option of pip'
             yield Problem(where, f"{word!r} is not a valid requirement: {wrong}", hint)
 
 
 def _words(code: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     """Yield each item of `packages_to_install` with its path and the item before it, of which it may be the value."""
-    packages = code.get("packages")
-    words = packages if isinstance(packages, list) else []
+    words = listed(code.get("packages"))
     for i, (before, word) in enumerate(zip(["", *words], words, strict=False)):
         yield f"packages_to_install[{i}]", before, word
 
@@ -759,11 +878,15 @@ def unshipped_packages(code: Mapping[str, Any]) -> Iterator[Problem]:
     if code.get("source") is not None:
         return
     for where, before, word in _words(code):
-        path = word.partition(";")[0].partition("[")[0].strip() if isinstance(word, str) else ""
+        path = ""
+        if isinstance(word, str):
+            path = word.partition(";")[0].partition("[")[0].strip()
         is_file = before in _FILE_OPTIONS or path.startswith(".") or "/" in path
         if is_file and "://" not in path and not path.startswith(("/", "-")) and Path(path).exists():
             why = f"{word} is a path of this machine, and no file travels with packages_to_install"
-            hint = "use requirements=" if before in _FILE_OPTIONS[:4] else "give the address of a package, or source="
+            hint = "give the address of a package, or source="
+            if before in _FILE_OPTIONS[:4]:
+                hint = "use requirements="
             yield Problem(where, why, hint)
 
 
@@ -806,20 +929,13 @@ def files(
     """
     if tool is not None:
         script, packages = _script_text(f"run_{tool}.py"), _tool_packages(tool, packages, server)
-    urls = index_urls or []
-    if unknown := first_unknown([packages, urls]):
-        install: Any = unknown
-    else:
-        flags = chain(["--index-url"], repeat("--extra-index-url"))
-        index = chain.from_iterable(zip(flags, urls, strict=False))
-        listed = ["-r", f"{code.CODE_PATH}/{code.REQUIREMENTS_FILE}"] if requirements else []
-        install = [*listed, *(packages or []), *index] if packages or listed else []
+    install = _install_arguments(requirements, packages, index_urls or [])
     launch: dict[str, Any] = {"install": install, "launcher": list(_launcher(framework) or (PYTHON,))}
     if framework in ACROSS:
-        launch["across"] = [*ACROSS[framework], *chain.from_iterable(("-x", name) for name in env), PYTHON]
+        launch["across"] = [*_command_across(framework, env), PYTHON]
     data: dict[str, Any] = dict(modules or {})
     if tool is not None:
-        data |= {name: _script_text(name) for name in code.TOOL_FILES}
+        data |= _script_texts(*code.TOOL_FILES)
     if server is not None:
         data[code.SERVER_FILE] = _script_text(code.SERVER_FILE)
         started = {"launcher": [PYTHON], "entry": [f"{code.CODE_PATH}/{code.SERVER_FILE}"]}
@@ -829,25 +945,32 @@ def files(
         data[code.UNPACK_FILE] = _script_text(code.UNPACK_FILE)
     if stored:
         launch |= stored
-        data |= {name: _script_text(name) for name in (code.FETCH_FILE, code.S3_FILE)}
+        data |= _script_texts(code.FETCH_FILE, code.S3_FILE)
     if entry is None:
         data[code.MAIN_FILE] = script
         launch |= _place(script, file, line)
     else:
-        launch |= {"entry": list(entry), **({} if entry else {"launcher": []})}
+        launch["entry"] = list(entry)
+        if not entry:
+            launch["launcher"] = []
     if requirements:
         data[code.REQUIREMENTS_FILE] = requirements
     if checkpoints:
         launch["checkpoints"] = True
         data[code.RUN_WITH_CHECKPOINTS_FILE] = _script_text(code.RUN_WITH_CHECKPOINTS_FILE)
     if s3:
-        data |= {name: _script_text(name) for name in (code.SYNC_FILE, code.S3_FILE)}
+        data |= _script_texts(code.SYNC_FILE, code.S3_FILE)
     if training:
-        launch["modules"] = code.MODULES if tool is None else code.TOOL_MODULES
-        data |= {name: _script_text(name) for name in (code.PACKAGE_FILE, code.TRAINING_FILE)}
+        launch["modules"] = code.MODULES
+        if tool is not None:
+            launch["modules"] = code.TOOL_MODULES
+        data |= _script_texts(code.PACKAGE_FILE, code.TRAINING_FILE)
     if checkpoints or training:
         data[code.CHECKPOINT_FILE] = _script_text(code.CHECKPOINT_FILE)
-    launch |= {name: value for name, value in (("secrets", secrets), ("rewards", rewards)) if value}
+    if secrets:
+        launch["secrets"] = secrets
+    if rewards:
+        launch["rewards"] = rewards
     data |= {
         code.LAUNCH_FILE: _json(launch),
         code.BOOTSTRAP_FILE: bootstrap(),
@@ -858,15 +981,47 @@ def files(
     return data
 
 
+def _command_across(framework: str, env: Sequence[str]) -> list[str]:
+    """Return the command that starts a launcher in each slot of each node, with the trainer's variables."""
+    command_line = [*ACROSS[framework]]
+    for name in env:
+        command_line += ["-x", name]
+    return command_line
+
+
+def _install_arguments(requirements: str | None, packages: Any, urls: Any) -> Any:
+    """Return the arguments of `pip install`; empty if nothing is to be installed, unknown if any part is unknown.
+
+    Args:
+        requirements: Text of the file of requirements.
+        packages: Requirements of pip.
+        urls: Package indexes.
+    """
+    unknown = first_unknown([packages, urls])
+    if unknown:
+        return unknown
+    flags = chain(["--index-url"], repeat("--extra-index-url"))
+    index = chain.from_iterable(zip(flags, urls, strict=False))
+    if not requirements and not packages:
+        return []
+    file: list[str] = []
+    if requirements:
+        file = ["-r", f"{code.CODE_PATH}/{code.REQUIREMENTS_FILE}"]
+    return [*file, *(packages or []), *index]
+
+
 def _tool_packages(tool: str, packages: Any, server: str | None) -> Any:
     """Return the packages of a tool, and those of the user; an image that has them installs nothing. With vLLM, its packages
     replace those of the same name.
     """
     if isinstance(packages, Unknown):
         return packages
-    others = table(tool)["vllm"] if server == "vllm" else []
-    names = tuple(each.partition("==")[0] + "==" for each in others)
-    return [*(each for each in table(tool)["packages"] if not each.startswith(names)), *others, *(packages or [])]
+    own, others = table(tool)["packages"], []
+    if server == "vllm":
+        others = table(tool)["vllm"]
+        names = tuple(each.partition("==")[0] + "==" for each in others)
+        own = [each for each in own if not each.startswith(names)]
+    return [*own, *others, *(packages or [])]
 
 
 def _place(script: str, file: str, line: int) -> dict[str, Any]:
@@ -881,7 +1036,9 @@ def _place(script: str, file: str, line: int) -> dict[str, Any]:
     missing = line - 1 - place
     if missing > 0:
         return {"file": file or code.MAIN_FILE, "lines": [place, missing]}
-    return {"file": file} if file else {}
+    if file:
+        return {"file": file}
+    return {}
 
 
 def with_exact_script(data: dict[str, Any], script: bytes) -> dict[str, Any]:
@@ -890,18 +1047,27 @@ def with_exact_script(data: dict[str, Any], script: bytes) -> dict[str, Any]:
         return {"data": {**data, code.MAIN_FILE: script.decode()}}
     except UnicodeDecodeError:
         encoded = {code.MAIN_FILE: base64.b64encode(script).decode()}
-        return {"data": {name: text for name, text in data.items() if name != code.MAIN_FILE}, "binaryData": encoded}
+        return {"data": without(data, code.MAIN_FILE), "binaryData": encoded}
 
 
 def _json(value: Any, *, sort_keys: bool = True) -> Any:
     """Return a value as JSON text; unknown if any part is unknown."""
-    return unknown if (unknown := first_unknown(value)) else json.dumps(value, sort_keys=sort_keys)
+    unknown = first_unknown(value)
+    if unknown:
+        return unknown
+    return json.dumps(value, sort_keys=sort_keys)
 
 
 @lru_cache(maxsize=16)
 def _script_text(name: str) -> str:
-    here = Path(__file__).with_name(name)
-    return (here if name != code.TRAINING_FILE else here.parents[1] / name).read_text(encoding="utf-8")
+    file = Path(__file__).with_name(name)
+    if name == code.TRAINING_FILE:
+        file = file.parents[1] / name
+    return file.read_text(encoding="utf-8")
+
+
+def _script_texts(*names: str) -> dict[str, str]:
+    return {name: _script_text(name) for name in names}
 
 
 def bootstrap() -> str:

@@ -12,7 +12,7 @@ from pulumi_trainer.args.arguments import Args, shown_value
 from pulumi_trainer.plan.outputs import restore_outputs
 from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.api.checkpoints import RUN_ENV
-from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.errors import Problem, problems_below
 from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.kube.values.quantity import quantity_problems
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
@@ -42,7 +42,7 @@ class VolumeArgs(Args):
 
     def check(self) -> list[Problem]:
         found = super().check()
-        found += [p.below("size") for p in quantity_problems(self.size)]
+        found += problems_below("size", quantity_problems(self.size))
         for name in ("size", "storage_class"):
             value = self.__dict__.get(name)
             if value is not None and not isinstance(value, (str, int, float, pulumi.Output)):
@@ -55,10 +55,13 @@ class VolumeArgs(Args):
     def output_problems(self, claim: Mapping[str, Any]) -> list[Problem]:
         """Return the problems of the fields that are Outputs, as far as their values are known. claim: `claim`, resolved."""
         names = {"size": "size", "storage_class": "storageClass", "access_mode": "accessMode"}
-        given = {field: claim.get(name) for field, name in names.items()}
-        outputs = {field for field in names if isinstance(self.__dict__.get(field), pulumi.Output)}
-        known = {field: each for field, each in given.items() if field in outputs and not isinstance(each, Unknown)}
-        return VolumeArgs(**known).check()
+        resolved = {}
+        for argument, name in names.items():
+            value = claim.get(name)
+            is_output = isinstance(self.__dict__.get(argument), pulumi.Output)
+            if is_output and not isinstance(value, Unknown):
+                resolved[argument] = value
+        return VolumeArgs(**resolved).check()
 
     def claim(self, *, several: bool) -> dict[str, Any]:
         """Return the spec of the claim.
@@ -70,7 +73,9 @@ class VolumeArgs(Args):
         found = {k: v for k, v in given.items() if v is not None}
         if "accessMode" in found:
             return {**found, "chosen": True}
-        return {**found, "accessMode": MANY if several else ONE}
+        if several:
+            return {**found, "accessMode": MANY}
+        return {**found, "accessMode": ONE}
 
 
 class OutputVolume(VolumeArgs):
@@ -162,9 +167,10 @@ class Claim:
         if adopt:
             props["adopt"] = True
         if self.spec:
-            props["claim"] = restore_outputs(
-                {**self.spec, **({"retain": True} if self.retain else {})}, dict(self.unknown)
-            )
+            spec = {**self.spec}
+            if self.retain:
+                spec["retain"] = True
+            props["claim"] = restore_outputs(spec, dict(self.unknown))
         return dynamic.Volume(self.resource_name, {**props, "component": urn}, options)
 
 
@@ -194,7 +200,10 @@ def pod_volume(name: str, claim: Any, read_only: bool = False) -> dict[str, Any]
         claim: Name of the PersistentVolumeClaim; may be unknown.
         read_only: Whether containers may only read it; default: they may write.
     """
-    return {"name": name, "persistentVolumeClaim": {"claimName": claim, **({"readOnly": True} if read_only else {})}}
+    source = {"claimName": claim}
+    if read_only:
+        source["readOnly"] = True
+    return {"name": name, "persistentVolumeClaim": source}
 
 
 def mount(name: str, path: str, *, read_only: bool = False, run_folder: bool = False) -> dict[str, Any]:
@@ -206,10 +215,12 @@ def mount(name: str, path: str, *, read_only: bool = False, run_folder: bool = F
         read_only: Whether the mount is read-only.
         run_folder: Whether each run gets its own folder, named by the JobSet's uid.
     """
-    extra: dict[str, Any] = {"readOnly": True} if read_only else {}
+    found: dict[str, Any] = {"name": name, "mountPath": path}
+    if read_only:
+        found["readOnly"] = True
     if run_folder:
-        extra["subPathExpr"] = f"$({RUN_ENV})"
-    return {"name": name, "mountPath": path, **extra}
+        found["subPathExpr"] = f"$({RUN_ENV})"
+    return found
 
 
 def run_env() -> dict[str, Any]:
@@ -222,6 +233,10 @@ def count_mounting_pods(jobset: Mapping[str, Any], claim: Any) -> int:
     found = 0
     for job in jobs_of(jobset):
         mounted = [section(volume, "persistentVolumeClaim").get("claimName") for volume in job.pod.volumes]
-        if claim in mounted:
-            found += 1 if job.pods is None else job.pods
+        if claim not in mounted:
+            continue
+        pods = job.pods
+        if pods is None:
+            pods = 1
+        found += pods
     return found

@@ -21,8 +21,8 @@ from pulumi_trainer.plan.outputs import FreeForm, Resolved, resolve, resolve_jso
 from pulumi_trainer.plan.trainjob_args import WRITTEN, TrainJobArgs
 from pulumi_trainer.plan.volume_claims import FetchedData
 from pulumi_trainer.provider.api.code import ARGS_FILE
-from pulumi_trainer.provider.kube.errors import Problem, TrainerError
-from pulumi_trainer.provider.kube.values.accessors import listed, section
+from pulumi_trainer.provider.kube.errors import Problem, TrainerError, problems_below
+from pulumi_trainer.provider.kube.values.accessors import listed, mappings, section
 
 
 @dataclass(frozen=True)
@@ -52,15 +52,20 @@ class WrittenJob:
     def shipped(self) -> dict[str, Any]:
         """Return the fields with the function's arguments as they travel with the code: None if they are secret, with the paths
         of what is secret in them."""
-        code, arguments = self.fields["code"], self.func_args
-        secrets = {"secrets": arguments.secrets} if arguments.secrets else {}
-        return {**self.fields, "code": {**code, "func_args": arguments.document, **secrets} if code else {}}
+        if not self.fields["code"]:
+            return {**self.fields, "code": {}}
+        code = {**self.fields["code"], "func_args": self.func_args.document}
+        if self.func_args.secrets:
+            code["secrets"] = self.func_args.secrets
+        return {**self.fields, "code": code}
 
     def problems(self) -> list[Problem]:
         """Return the problems of values of Outputs, of the code and of mounted data, by the paths of the arguments."""
-        missing = [kind for kind, claim in self.mounts.items() if claim is None]
-        refused = [Problem(f"initializer.{kind}", "was rejected: fix it first") for kind in missing]
-        return [*self.code_problems(), *refused]
+        found = self.code_problems()
+        for kind, claim in self.mounts.items():
+            if claim is None:
+                found.append(Problem(f"initializer.{kind}", "was rejected: fix it first"))
+        return found
 
     def code_problems(self) -> list[Problem]:
         """Return the problems of the code, and of the arguments of its function."""
@@ -77,20 +82,20 @@ class WrittenJob:
                 where = "generation.config" + "".join(f"[{quoted(key)}]" for key in path[2:])
                 why = "is secret, but would be an argument of a command, which log and process list show"
                 found.append(Problem(where, why, "give it in env, such as HF_TOKEN or VLLM_API_KEY"))
-        return [p.below("trainer") for p in found]
+        return problems_below("trainer", found)
 
     def cluster_problems(self) -> list[Problem]:
         """Return the packages of this machine, which nodes of a cluster do not have unless the job's own image does."""
         if self.fields["trainer"].get("image") is not None:
             return []
-        return [p.below("trainer") for p in user_code.unshipped_packages(self.fields["code"])]
+        return problems_below("trainer", user_code.unshipped_packages(self.fields["code"]))
 
     def code_warnings(self) -> list[Problem]:
         """Return the warnings about the code."""
         found = [*self.compiled.warnings]
         if self.compiled.func is not None:
             found += user_code.argument_warnings(self.compiled.func, self.func_args.visible)
-        return [p.below("trainer") for p in found]
+        return problems_below("trainer", found)
 
 
 async def read_written(args: TrainJobArgs, runtime: dict[str, Any], secret_name: str) -> WrittenJob:
@@ -102,8 +107,11 @@ async def read_written(args: TrainJobArgs, runtime: dict[str, Any], secret_name:
         secret_name: Name of the Secret for the values of secret Outputs.
     """
     labels = queue_labels.labels(args.labels, queue_arguments(args))
-    given = {"labels": labels, "annotations": args.annotations}
-    fields = {"metadata": {name: to_document(value) for name, value in given.items() if value is not None}}
+    metadata = {}
+    for name, value in (("labels", labels), ("annotations", args.annotations)):
+        if value is not None:
+            metadata[name] = to_document(value)
+    fields = {"metadata": metadata}
     if args.topology is not None:
         fields["topology"] = args.topology.annotations()
     volumes = {kind: source.volume for kind, source in fetched_data(args).items()}
@@ -131,11 +139,15 @@ async def _resolved(
     secret_name: str,
 ) -> WrittenJob:
     resolved = Resolved(None)
-    code = compiled.code.document() if compiled.code else {}
+    code: dict[str, Any] = {}
+    if compiled.code:
+        code = compiled.code.document()
     func_args = await resolve_json(code.get("func_args"), f"{WRITTEN}.code.func_args", ARGS_FILE, resolved)
+    if code:
+        code = {**code, "func_args": func_args.content}
     written = {
         "trainer": compiled.document,
-        "code": {**code, "func_args": func_args.content} if code else {},
+        "code": code,
         "initializer": _inline_sources(args.initializer),
         "spec": _own_fields(args),
         **fields,
@@ -171,8 +183,8 @@ def plain_secrets(written: WrittenJob) -> list[Problem]:
     """Return the plain-text secrets in all parts of a job that a plan and a cluster show."""
     fields, code = written.fields, written.fields["code"]
     trainer = fields["trainer"]
-    shown = {f"trainer.{name}": trainer.get(name) for name in ("args", "command")}
-    shown["trainer.env"] = [each for each in listed(trainer.get("env")) if isinstance(each, dict)]
+    shown = {"trainer.args": trainer.get("args"), "trainer.command": trainer.get("command")}
+    shown["trainer.env"] = mappings(trainer.get("env"))
     arguments = written.func_args.visible
     if code.get("tool") and isinstance(arguments, dict):
         shown["trainer.config"] = arguments.get("config")
@@ -183,7 +195,8 @@ def plain_secrets(written: WrittenJob) -> list[Problem]:
     shown["trainer.packages_to_install"] = code.get("packages")
     shown["trainer.requirements"] = (code.get("requirements") or "").splitlines()
     shown["trainer.pip_index_urls"] = code.get("index_urls")
-    shown |= {f"initializer.{kind}": source for kind, source in fields["initializer"].items()}
+    for kind, source in fields["initializer"].items():
+        shown[f"initializer.{kind}"] = source
     for part in ("annotations", "labels"):
         shown[part] = fields["metadata"].get(part)
     shown["runtime_patches"] = fields["spec"].get("runtimePatches")
@@ -210,18 +223,23 @@ async def queue_problems(args: TrainJobArgs, refused: Sequence[Problem]) -> list
         refused: The problems of other arguments.
     """
     fields = {re.split(r"[.[]", p.where)[0] for p in refused}
-    placing = {name: None if name in fields else value for name, value in queue_arguments(args).items()}
-    labelled = isinstance(args.labels, (Mapping, pulumi.Output)) and "labels" not in fields
-    labels = args.labels if labelled else None
-    place = args.topology if isinstance(args.topology, Topology) else None
-    if labels is None and place is None and not any(value is not None for value in placing.values()):
+    placing = queue_arguments(args)
+    for name in fields & placing.keys():
+        placing[name] = None
+    labels = None
+    if isinstance(args.labels, (Mapping, pulumi.Output)) and "labels" not in fields:
+        labels = args.labels
+    has_topology = isinstance(args.topology, Topology)
+    if labels is None and not has_topology and not any(value is not None for value in placing.values()):
         return []
     given = {
         "written": to_document(labels),
         "merged": to_document(queue_labels.labels(labels, placing)),
         "suspend": args.suspend,
-        "topology": place.annotations() if place else {},
+        "topology": {},
     }
+    if isinstance(args.topology, Topology):
+        given["topology"] = args.topology.annotations()
     known = (await resolve(given, "")).document
     found = queue_labels.problems(placing, known.get("written"), known.get("merged"), known.get("suspend"))
     return [*found, *topology.problems(known.get("topology"))]
