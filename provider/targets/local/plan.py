@@ -183,11 +183,7 @@ def plan_pod(
     memory = volumes.memory_folder(site.uid) / name
     pod_volumes = volumes.pod_volumes(jobset, spec)
     places = {v["name"]: volumes.location(v, folder / "volumes", memory, claims) for v in pod_volumes}
-    configs = {
-        key.partition("/")[2]: {k: str(v) for k, v in (o.get("data") or {}).items()}
-        for key, o in objects.items()
-        if key.startswith("ConfigMap/")
-    }
+    configs = _config_texts(objects)
     planned, folders = [], [folder / "scratch"]
     if site.isolation is not None:
         folders.append(site.environments)
@@ -227,6 +223,16 @@ def plan_pod(
     )
 
 
+def _config_texts(objects: Objects) -> dict[str, dict[str, str]]:
+    """Return the texts of the ConfigMaps of a job: name -> key -> text."""
+    found: dict[str, dict[str, str]] = {}
+    for key, document in objects.items():
+        if key.startswith("ConfigMap/"):
+            data = document.get("data") or {}
+            found[key.partition("/")[2]] = {k: str(v) for k, v in data.items()}
+    return found
+
+
 def _isolated(
     plan: ContainerPlan, container: Mapping[str, Any], pod_volumes: list[dict[str, Any]], own: list[Path], site: Site
 ) -> ContainerPlan:
@@ -238,7 +244,9 @@ def _isolated(
 
 def _source_of(plan: ContainerPlan) -> Iterator[str]:
     """Yield the options with which an initializer sees the data of this machine that it fetches."""
-    uri = plan.env.get("STORAGE_URI", "") if plan.name in _INITIALIZERS else ""
+    if plan.name not in _INITIALIZERS:
+        return
+    uri = plan.env.get("STORAGE_URI", "")
     path = uri.removeprefix("file://")
     if uri.startswith("file://") and os.path.exists(path):  # noqa: PTH110 - a path that is not valid is none
         real = os.path.realpath(path)
@@ -279,7 +287,9 @@ def _package(requirement: str) -> str:
         return name
     if requirement.startswith("-"):
         return ""
-    return "a package from an address" if "://" in requirement else requirement
+    if "://" in requirement:
+        return "a package from an address"
+    return requirement
 
 
 def launch_file(
@@ -302,7 +312,9 @@ def launch_file(
     used = [volume for volume in pod_volumes if volume.get("name") in mounted]
     for source in chain.from_iterable(map(_sources, used)):
         config = source.get("configMap")
-        data = objects.get(f"ConfigMap/{config.get('name')}", {}).get("data") if isinstance(config, dict) else None
+        if not isinstance(config, dict):
+            continue
+        data = objects.get(f"ConfigMap/{config.get('name')}", {}).get("data")
         text = section(data).get(code.LAUNCH_FILE)
         if isinstance(text, str):
             lines = str((data or {}).get(code.REQUIREMENTS_FILE, "")).splitlines()
@@ -323,8 +335,10 @@ def _reachable(plan: ContainerPlan, facts: PodFacts, site: Site) -> ContainerPla
     """Return the plan of a container with `remote` in place of ssh and sshd."""
     folder = str(volumes.memory_folder(site.uid))
     env = {**remote.mpi_variables(folder, facts.address, os.getuid() == 0), **plan.env}
-    sshd = bool(plan.argv) and PurePosixPath(plan.argv[0]).name == "sshd"
-    return replace(plan, env=env, argv=[sys.executable, remote.__file__, "serve"] if sshd else plan.argv)
+    argv = plan.argv
+    if argv and PurePosixPath(argv[0]).name == "sshd":
+        argv = [sys.executable, remote.__file__, "serve"]
+    return replace(plan, env=env, argv=argv)
 
 
 def output_folder(jobset: dict[str, Any], objects: Objects, site: Site) -> str:
@@ -365,7 +379,8 @@ def _facts(jobset: Mapping[str, Any], step: ReplicatedJob, pod: PodId, name: str
     steps = jobs_of(jobset)
     job = job_name(jobset, pod.step, pod.job_index)
     group = [each for each in steps if each.group == step.group]
-    before, before_in_group = (_replicas(s for s in among if s.place < step.place) for among in (steps, group))
+    before = _replicas(s for s in steps if s.place < step.place)
+    before_in_group = _replicas(s for s in group if s.place < step.place)
     both = {
         f"{JOBSET}/jobset-name": metadata["name"],
         f"{JOBSET}/jobset-uid": site.uid,
@@ -380,7 +395,8 @@ def _facts(jobset: Mapping[str, Any], step: ReplicatedJob, pod: PodId, name: str
         f"{JOBSET}/group-replicas": str(_replicas(group)),
         f"{JOBSET}/job-group-index": str(before_in_group + pod.job_index),
     }
-    if coordinator := jobset["spec"].get("coordinator"):
+    coordinator = jobset["spec"].get("coordinator")
+    if coordinator:
         parts = (coordinator["replicatedJob"], coordinator.get("jobIndex", 0), coordinator.get("podIndex", 0))
         both[f"{JOBSET}/coordinator"] = f"{metadata['name']}-{parts[0]}-{parts[1]}-{parts[2]}.{subdomain(jobset)}"
     own = section(step.template, "metadata")
@@ -418,24 +434,29 @@ def _mounts(container: Mapping[str, Any], places: Mapping[str, Path], values: Ma
     for mount in container.get("volumeMounts") or []:
         below = mount.get("subPath") or environment.expand(mount.get("subPathExpr") or "", values)
         place, parts = places[mount["name"]], PurePosixPath(below).parts
-        mounts[mount["mountPath"]] = str(inside(place, *parts) if parts else place)
+        if parts:
+            place = inside(place, *parts)
+        mounts[mount["mountPath"]] = str(place)
     return mounts
 
 
 def _below(container: Mapping[str, Any], pod_volumes: list[dict[str, Any]], mounts: Mapping[str, str]) -> list[Path]:
     """Return the sub-paths of writable volumes, which Kubernetes creates if they are missing."""
     writable = {v["name"] for v in pod_volumes if v.get("emptyDir") is not None or v.get("persistentVolumeClaim")}
-    return [
-        Path(mounts[m["mountPath"]])
-        for m in container.get("volumeMounts") or []
-        if m["name"] in writable and (m.get("subPath") or m.get("subPathExpr"))
-    ]
+    folders: list[Path] = []
+    for mount in container.get("volumeMounts") or []:
+        has_sub_path = mount.get("subPath") or mount.get("subPathExpr")
+        if mount["name"] in writable and has_sub_path:
+            folders.append(Path(mounts[mount["mountPath"]]))
+    return folders
 
 
 def _threads(container: Mapping[str, Any]) -> dict[str, str]:
     """Return OMP_NUM_THREADS for a CPU limit: processes of this machine have no limit, and nodes would compete for CPUs."""
     limit = quantity(((container.get("resources") or {}).get("limits") or {}).get("cpu"))
-    return {"OMP_NUM_THREADS": str(max(1, math.ceil(limit)))} if limit else {}
+    if not limit:
+        return {}
+    return {"OMP_NUM_THREADS": str(max(1, math.ceil(limit)))}
 
 
 def _rewriter(jobset: Mapping[str, Any], facts: PodFacts, mounts: Mapping[str, str], site: Site) -> Rewriter:
@@ -458,22 +479,35 @@ def _container(
     argv = rewriter.argv([environment.expand(str(word), given.values) for word in words])
     if argv and argv[0] in ("python", "python3"):
         argv[0] = site.python
-    init = "sidecar" if view.is_sidecar else "init"
-    cwd = container.get("workingDir")
+    kind = "main"
+    if view.is_init and view.is_sidecar:
+        kind = "sidecar"
+    elif view.is_init:
+        kind = "init"
+    image_variables = images.variables(str(container.get("image", "")))
+    values: dict[str, str] = {}
+    for name, value in given.values.items():
+        if name in given.literal:
+            values[name] = rewriter.value(name, value)
+        else:
+            values[name] = value
+    cwd = scratch
+    if container.get("workingDir"):
+        cwd = Path(rewriter.path(container["workingDir"]))
     return ContainerPlan(
         name=container["name"],
-        kind=init if view.is_init else "main",
+        kind=kind,
         argv=argv,
         env={
             **environment.base_environment(site.user_environment, site.python),
             **_defaults(facts, site),
             **_threads(container),
-            **{k: rewriter.value(k, v) for k, v in images.variables(str(container.get("image", ""))).items()},
-            **{k: rewriter.value(k, v) if k in given.literal else v for k, v in given.values.items()},
+            **{k: rewriter.value(k, v) for k, v in image_variables.items()},
+            **values,
             VISIBLE_GPUS: ",".join(map(str, gpus)),
             MARK: f"{site.uid}/{facts.name}/{container['name']}",
         },
-        cwd=Path(rewriter.path(cwd)) if cwd else scratch,
+        cwd=cwd,
         mounts=mounts,
     )
 

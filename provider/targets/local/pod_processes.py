@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -128,15 +128,22 @@ class Container:
     def installing(self) -> Sequence[str]:
         """Return the packages that are being installed; none after user code has started, with MPI on any node."""
         if not self._installed:
-            nodes = self._context.errors.glob("*.installed") if self.plan.across else ()
-            self._installed = self._installed_file.exists() or any(True for _ in nodes)
-        return self.plan.packages if self.running and not self._installed else ()
+            self._installed = self._installed_file.exists() or self._is_installed_on_a_node()
+        if not self.running or self._installed:
+            return ()
+        return self.plan.packages
+
+    def _is_installed_on_a_node(self) -> bool:
+        """Return whether a node has installed the packages, for a container that starts user code with MPI."""
+        return self.plan.across and any(True for _ in self._context.errors.glob("*.installed"))
 
     @property
     def install_progress(self) -> str:
         """Return what the installation does at the moment, with MPI on any node; empty if unknown."""
-        own = self._installed_file.with_suffix(code.INSTALLING)
-        for file in self._context.errors.glob(f"*{code.INSTALLING}") if self.plan.across else [own]:
+        files: Iterable[Path] = [self._installed_file.with_suffix(code.INSTALLING)]
+        if self.plan.across:
+            files = self._context.errors.glob(f"*{code.INSTALLING}")
+        for file in files:
             with suppress(OSError):
                 return read_beginning(file, 200).decode(errors="replace")
         return ""
@@ -160,9 +167,11 @@ class Container:
             return
         process.record_process(self._context.processes, self._process.pid)
         assert self._process.stdout and self._process.stderr
-        rank0 = self._context.on_line if self.plan.kind == "main" else None
+        on_line: Callable[[bytes], None] | None = None
+        if self.plan.kind == "main":
+            on_line = self._context.on_line
         self._pipes = [
-            Pipe(self._process.stdout.fileno(), self._log, rank0),
+            Pipe(self._process.stdout.fileno(), self._log, on_line),
             Pipe(self._process.stderr.fileno(), self._log),
         ]
         for pipe in self._pipes:
@@ -173,7 +182,10 @@ class Container:
         if isinstance(error, OSError):
             start_error = f"{error.filename or self.plan.argv[0]}: {error.strerror or error}"
         self._log.write_note(f"pulumi-trainer: cannot start {start_error}\n".encode())
-        self._record_end(127 if isinstance(error, FileNotFoundError) else 126, now, f"cannot start {start_error}")
+        exit_code = 126
+        if isinstance(error, FileNotFoundError):
+            exit_code = 127
+        self._record_end(exit_code, now, f"cannot start {start_error}")
 
     def poll(self, now: float, wait_for_group: bool) -> None:
         """Detect the end of the process, then kill the processes that it has left.
@@ -385,9 +397,12 @@ class PodRunner:
         if not first and grace is None:
             return
         self._outcome = self._outcome or outcome
-        self._kill_at = min(self._kill_at, now + (self.plan.grace if grace is None else grace))
-        for container in self.containers if first else []:
-            container.signal(signal.SIGTERM)
+        if grace is None:
+            grace = self.plan.grace
+        self._kill_at = min(self._kill_at, now + grace)
+        if first:
+            for container in self.containers:
+                container.signal(signal.SIGTERM)
 
     def _complete(self, now: float) -> None:
         if now >= self._kill_at:

@@ -100,7 +100,7 @@ class Record:
             owner=submission.owner,
             digest=submission.digest,
             run=submission.run,
-            sweep="" if submission.retain else submission.sweep,
+            sweep=sweep_label(submission),
             objects=submission.objects,
             root=str(site.root),
             python=site.python,
@@ -142,7 +142,8 @@ class Record:
             return None
         known = {f.name: data[f.name] for f in fields(cls) if f.name in data}
         needed = [f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING]
-        if missing := [name for name in needed if name not in known]:
+        missing = [name for name in needed if name not in known]
+        if missing:
             raise unreadable(folder.record, f"is not a valid record of a job: it has no {', '.join(missing)}")
         try:
             record = cls(**{**known, "tuning": Tuning(**known["tuning"])})
@@ -180,30 +181,39 @@ class Record:
     def suspended(self) -> bool:
         """Return whether the job is suspended: by the program, or by a user instead."""
         override = Override.from_dict(self.override)
-        return bool(self.jobset["spec"].get("suspend")) if override is None else override.suspend
+        if override is None:
+            return bool(self.jobset["spec"].get("suspend"))
+        return override.suspend
 
     @property
     def override_note(self) -> str:
         """Return who has suspended or resumed the job; empty if nobody has."""
         override = Override.from_dict(self.override)
-        return "" if override is None else override.note
+        if override is None:
+            return ""
+        return override.note
 
     @property
     def suspended_by(self) -> str:
         """Return who has suspended the job."""
         override = Override.from_dict(self.override)
-        return f"by {override.by} with `pulumi-trainer suspend`" if override is not None else "by its program"
+        if override is None:
+            return "by its program"
+        return f"by {override.by} with `pulumi-trainer suspend`"
 
     def with_override(self, override: Override | None) -> Record:
         """Return the record with an override, unless the program has the same value."""
-        differs = override is not None and override.differs(self.jobset["spec"].get("suspend"))
-        return replace(self, override=override.to_dict() if override is not None and differs else {})
+        if override is None or not override.differs(self.jobset["spec"].get("suspend")):
+            return replace(self, override={})
+        return replace(self, override=override.to_dict())
 
     @property
     def ttl(self) -> float | None:
         """Return after how many seconds logs and scratch of a finished job are removed; None if never."""
         given = self.jobset["spec"].get("ttlSecondsAfterFinished")
-        return None if given is None else float(given)
+        if given is None:
+            return None
+        return float(given)
 
     @property
     def grace(self) -> float:
@@ -267,7 +277,9 @@ class Record:
         counts: dict[str, int] = {}
         for job in jobs.jobs:
             counts[job.step] = counts.get(job.step, 0) + job.parallelism
-        state = Phase.SUSPENDED if phase == Phase.SUSPENDED else Phase.PENDING
+        state = Phase.PENDING
+        if phase == Phase.SUSPENDED:
+            state = Phase.SUSPENDED
         folder = Path(self.root) / "jobs" / self.namespace / self.name
         return JobStatus(
             name=self.name,
@@ -294,3 +306,10 @@ class Record:
         inputs, demand = read_inputs(self.inputs), self.demand
         current = Run(self.run, status.phase, self.created, status.finished, inputs, status.started, demand)
         return read_runs([*self.earlier, current.to_dict()])
+
+
+def sweep_label(submission: Submission) -> str:
+    """Return the label by which a sweep deletes the job; empty for a job that is retained."""
+    if submission.retain:
+        return ""
+    return submission.sweep

@@ -48,11 +48,15 @@ class Rewriter:
         self._domains = frozenset(domains)
         self._ports = {str(a): str(b) for a, b in (ports or {}).items() if a != b}
         longest = sorted(self._mounts, key=len, reverse=True)
-        self._path = re.compile(f"{_BEFORE}({'|'.join(map(re.escape, longest))}){_AFTER}") if longest else None
+        self._path: re.Pattern[str] | None = None
+        if longest:
+            self._path = re.compile(f"{_BEFORE}({'|'.join(map(re.escape, longest))}){_AFTER}")
         start = _common(list(hosts))
         self._host = re.compile(rf"{_HOST}({re.escape(start)}[a-z0-9-]*)((?:\.[a-z0-9-]+)*)\.?(?![\w-])")
         ours = "|".join([r"localhost|127\.0\.0\.1|0\.0\.0\.0", *map(re.escape, hosts.values())])
-        self._port = re.compile(rf"{_HOST}((?:{ours}):)({'|'.join(self._ports)})(?![\w.-])") if self._ports else None
+        self._port: re.Pattern[str] | None = None
+        if self._ports:
+            self._port = re.compile(rf"{_HOST}((?:{ours}):)({'|'.join(self._ports)})(?![\w.-])")
 
     def path(self, text: str) -> str:
         """Rewrite only paths, for working directories and func_args."""
@@ -62,7 +66,9 @@ class Rewriter:
 
     def hosts(self, text: str) -> str:
         """Rewrite only host names, for hostfiles."""
-        return self._host.sub(self._address, text) if self._hosts else text
+        if not self._hosts:
+            return text
+        return self._host.sub(self._address, text)
 
     def value(self, name: str, text: str) -> str:
         """Rewrite the value of an environment variable."""
@@ -95,7 +101,9 @@ class Rewriter:
             return {k: self.document(v) for k, v in data.items()}
         if isinstance(data, list):
             return [*map(self.document, data)]
-        return self.path(data) if isinstance(data, str) else data
+        if not isinstance(data, str):
+            return data
+        return self.path(data)
 
     def _address(self, match: re.Match[str]) -> str:
         domain = match[2].lstrip(".")
@@ -122,5 +130,7 @@ def _common(names: list[str]) -> str:
     if not names:
         return ""
     low, high = min(names), max(names)
-    same = next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))
-    return low[:same]
+    for index, (a, b) in enumerate(zip(low, high, strict=False)):
+        if a != b:
+            return low[:index]
+    return low  # the smaller one is a prefix of the larger one

@@ -9,7 +9,7 @@ import math
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
@@ -18,7 +18,7 @@ from typing import Any
 
 from pulumi_trainer.provider import source_archives
 from pulumi_trainer.provider.api import attempts, code
-from pulumi_trainer.provider.api.attempts import Attempts
+from pulumi_trainer.provider.api.attempts import Attempt, Attempts
 from pulumi_trainer.provider.api.labels import trainer_step
 from pulumi_trainer.provider.api.progress import progress, with_kept
 from pulumi_trainer.provider.api.status import JobStatus, Phase, Step
@@ -79,9 +79,11 @@ class Run:
         self.record = record
         self.jobset = JobSet(record.jobset, state)
         self.status = record.status(Phase.STARTING)
+        earlier: Sequence[Attempt] = ()
         if before is not None:
             self.status.started, self.status.progress = before.started, before.progress
-        self.attempts = Attempts(before.attempts if before is not None else ())
+            earlier = before.attempts
+        self.attempts = Attempts(earlier)
         self._trainer_step = trainer_step(record.jobset)
         self._folder, self._secrets, self._pumps, self._umask = folder, secrets, pumps, umask
         self._pods: dict[tuple[str, int], PodRunner] = {}
@@ -90,7 +92,9 @@ class Run:
         self._temporary: dict[tuple[str, int], Path] = {}
         self._failures: dict[tuple[str, str], failure.Failure] = {}
         self._leases: Leases | None = None
-        since = record.created if before is None else time.time()
+        since = record.created
+        if before is not None:
+            since = time.time()
         self._place = Place(Path(record.root), record.name, record.uid, since)
         self._queued = False
         self._site: Site | None = None
@@ -128,15 +132,18 @@ class Run:
 
         Kubernetes would retry until `backoffLimit`, which takes a minute or more. A job with own rules for retries is not failed.
         """
-        if self._failed_verdict is None and not any(j.has_retry_rules for j in self.jobset.jobs if j.name == job):
-            found = [c.failure for c in pod.containers if c.failure and c.plan.kind != "sidecar"]
-            again = next((f for f in found if self._repeats.is_repeated(f, self._progressed)), None)
-            if again and not self.jobset.restarts_without_limit:
-                soon = "" if again.not_installed else " within seconds"
-                why = f"{again.pod} has failed twice in the same way{soon}"
-                self._failed_verdict = Verdict(
-                    "Failed", "SameFailureTwice", f"{why}, so it is not tried again on this machine"
-                )
+        if self._failed_verdict is not None:
+            return
+        if any(j.has_retry_rules for j in self.jobset.jobs if j.name == job):
+            return
+        found = [c.failure for c in pod.containers if c.failure and c.plan.kind != "sidecar"]
+        again = next((f for f in found if self._repeats.is_repeated(f, self._progressed)), None)
+        if again is None or self.jobset.restarts_without_limit:
+            return
+        why = f"{again.pod} has failed twice in the same way"
+        if not again.not_installed:
+            why += " within seconds"
+        self._failed_verdict = Verdict("Failed", "SameFailureTwice", f"{why}, so it is not tried again on this machine")
 
     def stop(self, now: float, grace: float | None = None, only: str = "") -> None:
         """Terminate pods.
@@ -171,7 +178,9 @@ class Run:
             if job.phase == "Active":
                 job.check(now)
         verdict = self.jobset.verdict()
-        self._verdict = verdict if verdict and verdict.action != "Restart" else self._failed_verdict or verdict
+        if verdict is None or verdict.action == "Restart":
+            verdict = self._failed_verdict or verdict
+        self._verdict = verdict
         if self._verdict is not None:
             self._settled_at = now + self.record.tuning.settle
             return
@@ -199,9 +208,13 @@ class Run:
         """Take a place among the jobs of the root, and return whether the job has one."""
         waits = self._place.take()
         self._queued = waits is not None
-        if waits is not None:
-            self._wait(now, "MaxParallel", str(waits), RETRY if waits.earlier else NEXT_RETRY)
-        return waits is None
+        if waits is None:
+            return True
+        seconds = NEXT_RETRY
+        if waits.earlier:
+            seconds = RETRY
+        self._wait(now, "MaxParallel", str(waits), seconds)
+        return False
 
     def _take_leases(self, now: float) -> bool:
         document = self.record.jobset
@@ -222,7 +235,9 @@ class Run:
         names: list[str] = []
         for job in self.jobset.jobs:
             names += [pod_name(document, PodId(job.step, job.index, i)) for i in range(job.completions)]
-        declared = [port["containerPort"] for port in chain.from_iterable(job.pod.ports for job in jobs_of(document))]
+        declared: list[int] = []
+        for step in jobs_of(document):
+            declared += [port["containerPort"] for port in step.pod.ports]
         addresses, ports = self._leases.addresses(names, self.record.uid), self._leases.ports(declared)
         self._site = self.record.site(self._folder, os.environ, addresses, ports)
         return True
@@ -235,7 +250,10 @@ class Run:
         own = self._free_gpus[: gpus_of(job.spec["template"]["spec"])]
         if len(own) < gpus_of(job.spec["template"]["spec"]):
             return
-        rank0 = who.step == self._trainer_step and (job.index, index) == (0, 0)
+        is_rank_0 = who.step == self._trainer_step and (job.index, index) == (0, 0)
+        on_line: Callable[[bytes], None] | None = None
+        if is_rank_0:
+            on_line = self._on_line
         context = PodContext(
             logs=self._folder.logs,
             errors=self._folder.errors,
@@ -244,7 +262,7 @@ class Run:
             tuning=self.record.tuning,
             umask=self._umask,
             mask=self._mask,
-            on_line=self._on_line if rank0 else None,
+            on_line=on_line,
         )
         key = (job.name, index)
         try:
@@ -271,13 +289,16 @@ class Run:
         runner.poll(now)
 
     def _remove_temporary(self, pod: tuple[str, int]) -> None:
-        if folder := self._temporary.pop(pod, None):
+        folder = self._temporary.pop(pod, None)
+        if folder:
             remove_tree(folder)
 
     def _make_folders(self, plan: PodPlan) -> None:
         root = Path(self.record.root)
         for volume, place, rewriter in plan.volumes:
-            top = volumes.memory_folder(self.record.uid) if volumes.in_memory(volume) else root
+            top = root
+            if volumes.in_memory(volume):
+                top = volumes.memory_folder(self.record.uid)
             volumes.prepare(volume, place, top, self._objects(), self._secrets, plan.facts, rewriter)
         for folder in (*plan.folders, self._folder.errors):
             make_folder(folder, root)
@@ -286,7 +307,8 @@ class Run:
         """Return the objects of the job, with the archive of its project."""
         found = dict(self.record.objects)
         for key, document in found.items():
-            if digest := source_archives.digest_of(document):
+            digest = source_archives.digest_of(document)
+            if digest:
                 found[key] = source_archives.with_archive(document, self._folder.source(digest).read_bytes())
         return found
 
@@ -324,9 +346,11 @@ class Run:
                 job.pod_succeeded(index, now)
                 self._repeats.clear()
             else:
-                self._failures.update({(f.pod, f.container): f for f in pod.failures})
+                for each in pod.failures:
+                    self._failures[each.pod, each.container] = each
                 job.pod_failed(index, pod.done.exits, now, f"{self.record.namespace}/{pod.plan.name}")
-        if not any(jobs[name].step == self._trainer_step for name, _ in self._pods):
+        trains = any(jobs[name].step == self._trainer_step for name, _ in self._pods)
+        if not trains:
             self.attempts.end(now, *self._cause())
 
     def _cause(self, verdict: Verdict | None = None) -> tuple[str, str]:
@@ -335,12 +359,16 @@ class Run:
             return attempts.SUCCEEDED, ""
         cause = failure.first_cause(self._all_failures())
         if cause is None:
-            return (attempts.SUCCEEDED, "") if verdict is None else (verdict.reason, "")
+            if verdict is None:
+                return attempts.SUCCEEDED, ""
+            return verdict.reason, ""
         detail = failure.cause_summary(self._all_failures())
         if verdict is not None and verdict.rule == attempts.INTERRUPTED_RULE:
             return attempts.TERMINATED, f"{cause.failure.pod} received a SIGTERM from outside"
         killed = cause.signal == signal.SIGKILL or cause.code == 128 + signal.SIGKILL
-        return attempts.KILLED if killed and not cause.failure.verdict else attempts.PROGRAM_ERROR, detail
+        if killed and not cause.failure.verdict:
+            return attempts.KILLED, detail
+        return attempts.PROGRAM_ERROR, detail
 
     def _apply_verdict(self, verdict: Verdict, now: float) -> bool:
         """Terminate the pods, then end or restart the JobSet; return whether the job has ended.
@@ -362,7 +390,9 @@ class Run:
         if verdict.action == "Restart":
             self._restart(verdict)
             return False
-        phase = Phase.SUCCEEDED if verdict.action == "Succeeded" else Phase.FAILED
+        phase = Phase.FAILED
+        if verdict.action == "Succeeded":
+            phase = Phase.SUCCEEDED
         self.status.phase, self.status.reason = phase.value, verdict.reason
         if self._lost_bytes:
             lost = f"{self._lost_bytes} bytes of output are missing from its logs: no space on the disk"
@@ -373,7 +403,9 @@ class Run:
         if verdict.action == "Succeeded":
             return verdict.message
         late = any(j.name == verdict.job and j.reason == "DeadlineExceeded" for j in self.jobset.jobs)
-        return failure.report(verdict.message, [] if late else self._all_failures())
+        if late:
+            return failure.report(verdict.message, [])
+        return failure.report(verdict.message, self._all_failures())
 
     def _all_failures(self) -> list[failure.Failure]:
         return [*self._failures.values(), *chain.from_iterable(p.failures for p in self._pods.values())]
@@ -396,10 +428,11 @@ class Run:
         count = f"{self.jobset.counted} of {most}"
         if not verdict.counts:
             count = f"{self.jobset.restarts}, which does not count towards the maximum of {most}"
-        why = f"by rule {verdict.rule} of its failure policy" if verdict.rule else ""
+        self._restarting = count
         if verdict.rule == attempts.INTERRUPTED_RULE:
-            why = "since its program was asked to stop"
-        self._restarting = f"{count}, {why}" if why else count
+            self._restarting = f"{count}, since its program was asked to stop"
+        elif verdict.rule:
+            self._restarting = f"{count}, by rule {verdict.rule} of its failure policy"
         self._verdict, self._settled_at, self._ran = None, math.inf, False
         self._failures.clear()
         self.status.finished = 0.0
@@ -443,13 +476,14 @@ class Run:
         status.attempts = self.attempts.all
         if status.terminal:
             return
-        if self._ran:
-            self._restarting = "" if all_ready(self.jobset.jobs) else self._restarting
+        if self._ran and all_ready(self.jobset.jobs):
+            self._restarting = ""
         if ending or self.verdict_due:
             status.reason = "Ending"
         elif now >= self._retry_at:
             status.reason, message = self._reason()
-            status.message = message or (status.message if self._restarting else "")
+            if message or not self._restarting:
+                status.message = message
         if self._restarting:
             status.phase = Phase.RESTARTING.value
         elif self._ran and not self._installing():
@@ -465,7 +499,8 @@ class Run:
         """Return the status of the suspended job, whose pods have ended."""
         steps = self._steps()
         for step in steps:
-            step.phase = step.phase if Phase(step.phase).terminal else Phase.SUSPENDED.value
+            if not Phase(step.phase).terminal:
+                step.phase = Phase.SUSPENDED.value
         return replace(
             self.status,
             phase=Phase.SUSPENDED.value,
@@ -482,14 +517,22 @@ class Run:
         waiting += [j.name for j in self.jobset.jobs if j.in_backoff]
         if waiting:
             why = failure.cause_summary(self._all_failures())
-            detail = f": {why}" if why else ""
-            return "BackOff", f"{', '.join(waiting[:3])} failed and will be started again{detail}"
-        if not self._pods and (waits_for := self.jobset.waits_for()):
-            return "DependsOn", waits_for
-        if packages := self._installing():
-            doing = sorted({c.install_progress for c in self._containers()} - {""})
-            return "", f"installing {join_names(packages, _MOST_NAMED)}" + (f" ({doing[0]})" if doing else "")
-        return "", ""
+            message = f"{', '.join(waiting[:3])} failed and will be started again"
+            if why:
+                message += f": {why}"
+            return "BackOff", message
+        if not self._pods:
+            waits_for = self.jobset.waits_for()
+            if waits_for:
+                return "DependsOn", waits_for
+        packages = self._installing()
+        if not packages:
+            return "", ""
+        message = f"installing {join_names(packages, _MOST_NAMED)}"
+        install_progress = sorted({c.install_progress for c in self._containers()} - {""})
+        if install_progress:
+            message += f" ({install_progress[0]})"
+        return "", message
 
     def _installing(self) -> list[str]:
         """Return the packages that are being installed; none if user code runs. With MPI, nodes are ready earlier."""
@@ -509,7 +552,9 @@ class Run:
     def _step_status(self, name: str) -> Step:
         jobs = self.jobset.jobs_of_step(name)
         pods = [p for (job, _), p in self._pods.items() if any(j.name == job for j in jobs)]
-        over = all(j.phase in ("Complete", "Failed") for j in jobs)
+        finished = 0.0
+        if all(j.phase in ("Complete", "Failed") for j in jobs):
+            finished = max((j.finished for j in jobs), default=0.0)
         step = Step(
             name,
             count=sum(j.parallelism for j in jobs),
@@ -519,25 +564,31 @@ class Run:
             failed=sum(j.replaced for j in jobs),
             restarts=sum(j.replaced + j.restarted for j in jobs) + sum(p.restarted for p in pods),
             started=min((j.started for j in jobs if j.started), default=0.0),
-            finished=max((j.finished for j in jobs), default=0.0) if over else 0.0,
+            finished=finished,
         )
         if any(j.phase == "Failed" for j in jobs):
             step.phase = Phase.FAILED.value
         elif jobs and all(j.phase == "Complete" for j in jobs):
             step.phase = Phase.SUCCEEDED.value
+        elif step.ready:
+            step.phase = Phase.RUNNING.value
         elif pods:
-            step.phase = (Phase.RUNNING if step.ready else Phase.STARTING).value
+            step.phase = Phase.STARTING.value
         return step
 
 
 def _error_text(error: Exception) -> str:
     if not isinstance(error, OSError):
         return str(error)
-    hint = ". Hint: free some space there, then run it again" if is_disk_full(error) else ""
+    hint = ""
+    if is_disk_full(error):
+        hint = ". Hint: free some space there, then run it again"
     if error.filename:
         return f"{error.filename}: {error.strerror}{hint}"
     return f"{error}{hint}"
 
 
 def _reason_of(error: Exception, otherwise: str) -> str:
-    return "DiskFull" if is_disk_full(error) else otherwise
+    if is_disk_full(error):
+        return "DiskFull"
+    return otherwise

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Any
 
 import psutil
 from pulumi_trainer.provider import source_archives
+from pulumi_trainer.provider.api.attempts import Attempt
 from pulumi_trainer.provider.api.manual import STOPPED, SUSPENDED, Override, not_ended_problem
 from pulumi_trainer.provider.api.output_facts import Output
 from pulumi_trainer.provider.api.runs import Run, read_runs
@@ -54,7 +55,7 @@ from pulumi_trainer.provider.targets.local.paths import (
 )
 from pulumi_trainer.provider.targets.local.plan import Site, fetched_revisions
 from pulumi_trainer.provider.targets.local.pod_processes import Tuning
-from pulumi_trainer.provider.targets.local.record import Record
+from pulumi_trainer.provider.targets.local.record import Record, sweep_label
 from pulumi_trainer.provider.targets.local.store import (
     VOLUME,
     JobFolder,
@@ -111,7 +112,9 @@ class LocalTarget:
         lacking = local_limits.missing_interpreter(objects, self.python) or missing
         lacking += [*root_problems(self.root), *local_limits.invalid_arguments(objects)]
         lacking += [*local_limits.too_few_gpus(objects), *local_limits.too_many_files(objects)]
-        lacking += [*local_limits.missing_packages(objects), *(isolation.problems() if self.isolation else ())]
+        lacking += local_limits.missing_packages(objects)
+        if self.isolation:
+            lacking += isolation.problems()
         if (lacking or unsure) and exists():
             lacking, unsure = [], []
         return [*refused, *lacking, *self._claimed_elsewhere(objects)], warnings + unsure
@@ -148,9 +151,7 @@ class LocalTarget:
             why = f"failed with the interpreter {record.python}, but target.python is {self.python} now"
             yield Problem(where, why, 'run="2" runs it again with the new one')
         if record.isolation != self.isolation:
-            was, now = (
-                f"isolation={name!r}" if name else "no isolation" for name in (record.isolation, self.isolation)
-            )
+            was, now = _shown_isolation(record.isolation), _shown_isolation(self.isolation)
             yield Problem(
                 where, f"was created with {was}, but the program has {now}", 'run="2" runs it again with the new value'
             )
@@ -378,8 +379,7 @@ class LocalTarget:
             if not was.owns(record.whose) and not me.owns(record.whose):
                 where, why = f"{submission.namespace}/{submission.name}", f"belongs to {record.whose.called_by(me)}"
                 raise Conflict(Problem(where, why, "give the TrainJob another name"))
-            label = "" if submission.retain else submission.sweep
-            replace(record, sweep=label, program=submission.program).write(folder)
+            replace(record, sweep=sweep_label(submission), program=submission.program).write(folder)
 
     def status(self, namespace: str, name: str) -> JobStatus | None:
         """Return the current status of a job; None if not found. Ends the processes of a job whose supervisor has died.
@@ -439,7 +439,9 @@ class LocalTarget:
         status = None
         with suppress(Unreadable):
             status = self._current_status(folder, record)  # a preview writes nothing, not even that a job is lost
-        note = "" if status is None or status.terminal else record.override_note
+        note = ""
+        if status is not None and not status.terminal:
+            note = record.override_note
         if status is not None and status.reason == STOPPED:
             note = status.message
         return Presence(record.whose, not_started=status is not None and status.reason == NOT_STARTED, note=note)
@@ -503,7 +505,9 @@ class LocalTarget:
             name: Name of the job.
         """
         found = Record.find(JobFolder.of(self.root, namespace, name))
-        return found.whose if found is not None else None
+        if found is None:
+            return None
+        return found.whose
 
     def delete(
         self, namespace: str, name: str, *, uid: str = "", owner: Owner | None = None, grace: float | None = None
@@ -540,10 +544,14 @@ class LocalTarget:
                         users = self._users(namespace, claim, beside=name)
                         notes.append(Claim(self.root, namespace, claim).delete_with_job(f"{namespace}/{name}", users))
             discard(folder.path, self.root)
-        mounted = volumes.claims(record.jobset) if record is not None else set()
-        for file in volumes.claim_folder(self.root, namespace, "").glob(f"*/{VOLUME}") if mounted else ():
-            if (claim := file.parent.name) in mounted:
-                Claim(self.root, namespace, claim).remove_left(self._users(namespace, claim))
+        mounted: set[str] = set()
+        if record is not None:
+            mounted = volumes.claims(record.jobset)
+        if mounted:
+            for file in volumes.claim_folder(self.root, namespace, "").glob(f"*/{VOLUME}"):
+                claim = file.parent.name
+                if claim in mounted:
+                    Claim(self.root, namespace, claim).remove_left(self._users(namespace, claim))
         return "; ".join(filter(None, notes)) or None
 
     def jobs(self) -> list[JobStatus]:
@@ -566,8 +574,10 @@ class LocalTarget:
 
     def runtime_of_job(self, namespace: str, name: str) -> tuple[str, str]:
         """Return name and release of the runtime that a job was created from; empty strings if unknown."""
-        runtime = record.runtime if (record := Record.find(JobFolder.of(self.root, namespace, name))) else {}
-        return str(runtime.get("name", "")), str(runtime.get("release", ""))
+        record = Record.find(JobFolder.of(self.root, namespace, name))
+        if record is None:
+            return "", ""
+        return str(record.runtime.get("name", "")), str(record.runtime.get("release", ""))
 
     def sweep(self, label: str, report: Callable[[str], None] = lambda _: None) -> list[str]:
         """Delete all jobs with a label, and the volumes with that label that are empty or were left to a job.
@@ -589,7 +599,8 @@ class LocalTarget:
         for file in sorted((self.root / "volumes").glob(f"*/*/{VOLUME}")):
             claim, content = Claim(self.root, file.parent.parent.name, file.parent.name), None
             with suppress(Unreadable):
-                content = claim.sweep(label) if label else None
+                if label:
+                    content = claim.sweep(label)
             if content is not None:
                 swept.append(f"{file.parent.parent.name}/{file.parent.name}")
                 if content:
@@ -642,7 +653,10 @@ class LocalTarget:
                 return True
             return status.phase == Phase.SUSPENDED or status.reason == NOT_STARTED
 
-        return logs.show(lambda: self.log_files(namespace, name, step), lines, over if follow else None)
+        until: Callable[[], bool] | None = None
+        if follow:
+            until = over
+        return logs.show(lambda: self.log_files(namespace, name, step), lines, until)
 
     def create_volume(
         self,
@@ -697,7 +711,9 @@ class LocalTarget:
             name: Name of the claim.
             owner: Ignored: only whether the folder exists counts.
         """
-        return Loss.NONE if self.volume(namespace, name) is not None else Loss.GONE
+        if self.volume(namespace, name) is None:
+            return Loss.GONE
+        return Loss.NONE
 
     def owned_volumes(self) -> list[tuple[str, str, str, str]]:
         """Return namespace, name, label of the stack, and generation of each volume that a program has created."""
@@ -775,7 +791,8 @@ class LocalTarget:
             except Unreadable as fault:
                 report(_unreadable_status(file.parent.parent.name, file.parent.name, Owner(""), fault))
             else:
-                found += [record] if record is not None else []
+                if record is not None:
+                    found.append(record)
         return found
 
     def _create_claims(self, record: Record) -> None:
@@ -825,7 +842,7 @@ class LocalTarget:
             owner=submission.owner,
             digest=submission.digest,
             run=submission.run,
-            sweep="" if submission.retain else submission.sweep,
+            sweep=sweep_label(submission),
             program=submission.program,
         )
         record.write(folder)
@@ -878,21 +895,31 @@ class LocalTarget:
             status.run, status.inputs = record.run, dict(record.inputs)
             if status.terminal:
                 if record.ttl is not None and time.time() >= status.finished + record.ttl:
-                    folder.expire() if locked else _expire(folder, record)
+                    if locked:
+                        folder.expire()
+                    else:
+                        _expire(folder, record)
                 return status
         if status is None or status.phase == Phase.SUSPENDED:
             if record.suspended:
                 suspended = status or record.status(Phase.SUSPENDED, "SuspendedJobs")
-                reason = SUSPENDED if record.override_note else "SuspendedJobs"
+                reason = "SuspendedJobs"
+                if record.override_note:
+                    reason = SUSPENDED
                 return replace(suspended, reason=reason, message=record.override_note)
-            attempts = status.attempts if status is not None else []
+            attempts: list[Attempt] = []
+            started = 0.0
+            if status is not None:
+                attempts, started = status.attempts, status.started
             if supervised:
                 return replace(record.status(Phase.STARTING), attempts=attempts)
             if status is None and folder.has_begun():
                 raise unreadable(folder.status, "is gone, so it is unknown how the job has ended")
             pending = record.status(Phase.PENDING, NOT_STARTED, self._why_not_started(folder))
-            return replace(pending, attempts=attempts, started=status.started if status is not None else 0.0)
-        return status if supervised else None
+            return replace(pending, attempts=attempts, started=started)
+        if not supervised:
+            return None
+        return status
 
     def _why_not_started(self, folder: JobFolder) -> str:
         lines = logs.last_lines(folder.supervisor_log, 5)
@@ -901,15 +928,20 @@ class LocalTarget:
     def _fail_lost_job(self, folder: JobFolder, record: Record) -> JobStatus:
         """End the processes of a dead supervisor, and write and return the Failed status. The caller has the lock."""
         known = read_json(folder.supervisor)
-        who = f"pid {known.get('pid')}" if known else "ended by a signal"
+        who = "ended by a signal"
+        if known:
+            who = f"pid {known.get('pid')}"
         self._end_processes(folder, record, LOST_GRACE)
         status = folder.read_status() or record.status(Phase.FAILED)
-        why = "the machine has been restarted" if record.created < psutil.boot_time() else "something has ended it"
+        why = "something has ended it"
+        if record.created < psutil.boot_time():
+            why = "the machine has been restarted"
         message = (
             f"the supervisor of this job ({who}) is gone: {why}. Its processes have been ended; log:"
             f" {folder.supervisor_log}"
         )
-        if lines := logs.last_lines(folder.supervisor_log, 1):
+        lines = logs.last_lines(folder.supervisor_log, 1)
+        if lines:
             message += f", which ends with: {lines[0]}"
         status.fail("SupervisorLost", message, time.time())
         folder.write_last(status)
@@ -917,10 +949,13 @@ class LocalTarget:
 
     def _end(self, folder: JobFolder, record: Record, grace: float | None) -> None:
         """End a job, through its living supervisor so that processes can write to their pipes. The caller has the lock."""
-        if grace is not None:
+        if grace is None:
+            seconds = record.grace
+        else:
+            seconds = grace
             with suppress(TargetFault):
                 write_json(folder.stop, {"grace": grace})
-        deadline = time.monotonic() + (record.grace if grace is None else grace) + STUCK_SECONDS
+        deadline = time.monotonic() + seconds + STUCK_SECONDS
         supervisor: psutil.Process | None = None
         while folder.supervised():
             known = read_json(folder.supervisor) or {"pid": -1, "started": 0.0}
@@ -930,13 +965,21 @@ class LocalTarget:
                     found.send_signal(signal.SIGTERM)
                 supervisor = found
             if time.monotonic() > deadline:
-                for left in [found] if found else process.processes_with_mark(record.uid):
+                remaining: Iterable[psutil.Process]
+                if found:
+                    remaining = [found]
+                else:
+                    remaining = process.processes_with_mark(record.uid)
+                for left in remaining:
                     with suppress(psutil.Error):
                         left.kill()
                 break
             time.sleep(0.01)
-        if folder.supervisor.exists():
-            self._end_processes(folder, record, LOST_GRACE if grace is None else grace)
+        if not folder.supervisor.exists():
+            return
+        if grace is None:
+            grace = LOST_GRACE
+        self._end_processes(folder, record, grace)
 
     def _end_processes(self, folder: JobFolder, record: Record, grace: float) -> None:
         found = {
@@ -1007,6 +1050,13 @@ def _store_source(folder: JobFolder, submission: Submission) -> None:
     for digest in filter(None, map(source_archives.digest_of, submission.objects.values())):
         if not folder.source(digest).is_file():
             write_file(folder.source(digest), source_archives.read(digest))
+
+
+def _shown_isolation(name: str) -> str:
+    """Return an isolation as it is written in a program."""
+    if not name:
+        return "no isolation"
+    return f"isolation={name!r}"
 
 
 def _secrets(submission: Submission) -> dict[str, dict[str, str]]:

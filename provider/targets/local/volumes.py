@@ -49,7 +49,8 @@ def claim_templates(jobset: Spec) -> list[tuple[str, bool]]:
     found = []
     for policy in jobset["spec"].get("volumeClaimPolicies") or []:
         deleted = (policy.get("retentionPolicy") or {}).get("whenDeleted", "Delete") == "Delete"
-        found += [(template["metadata"]["name"], deleted) for template in policy.get("templates") or []]
+        for template in policy.get("templates") or []:
+            found.append((template["metadata"]["name"], deleted))
     return found
 
 
@@ -67,7 +68,8 @@ def claims(jobset: Spec) -> set[str]:
     found = set()
     for job in jobs_of(jobset):
         for volume in pod_volumes(jobset, job.pod.spec):
-            if claim := volume.get("persistentVolumeClaim"):
+            claim = volume.get("persistentVolumeClaim")
+            if claim:
                 found.add(claim["claimName"])
     return found
 
@@ -104,11 +106,15 @@ def location(volume: Spec, folder: Path, memory: Path, claims_folder: Path) -> P
     Raises:
         Refused: The name leads out of its folder.
     """
-    if claim := volume.get("persistentVolumeClaim"):
+    claim = volume.get("persistentVolumeClaim")
+    if claim:
         return inside(claims_folder, str(claim["claimName"]), "data")
-    if host := volume.get("hostPath"):
+    host = volume.get("hostPath")
+    if host:
         return Path(host["path"])
-    return inside(memory if in_memory(volume) else folder, str(volume["name"]))
+    if in_memory(volume):
+        return inside(memory, str(volume["name"]))
+    return inside(folder, str(volume["name"]))
 
 
 def prepare(
@@ -131,7 +137,8 @@ def prepare(
     """
     if volume.get("hostPath"):
         return
-    if claim := volume.get("persistentVolumeClaim"):
+    claim = volume.get("persistentVolumeClaim")
+    if claim:
         make_folder(place, root)
         if code.manifest_of(place).exists():
             set_writable(place, not claim.get("readOnly"))
@@ -157,9 +164,13 @@ def set_writable(data: Path, writable: bool) -> None:
         return
     for folder, _, files in os.walk(data, topdown=False):
         for path in (*(Path(folder, name) for name in files), Path(folder)):
-            if not path.is_symlink():
-                mode = S_IMODE(path.stat().st_mode)
-                path.chmod(mode | S_IWUSR if writable else mode & ~(S_IWUSR | S_IWGRP | S_IWOTH))
+            if path.is_symlink():
+                continue
+            mode = S_IMODE(path.stat().st_mode)
+            if writable:
+                path.chmod(mode | S_IWUSR)
+            else:
+                path.chmod(mode & ~(S_IWUSR | S_IWGRP | S_IWOTH))
 
 
 def _rewritten(name: str, content: bytes, rewriter: Rewriter) -> bytes:
@@ -172,8 +183,10 @@ def _rewritten(name: str, content: bytes, rewriter: Rewriter) -> bytes:
         document = json.loads(content)
     except ValueError:
         return content
-    done = rewriter.document(document)
-    return content if done == document else json.dumps(done).encode()
+    rewritten = rewriter.document(document)
+    if rewritten == document:
+        return content
+    return json.dumps(rewritten).encode()
 
 
 def files(volume: Spec, objects: Objects, secrets: Texts, facts: PodFacts) -> Iterator[tuple[str, bytes, int]]:
@@ -181,7 +194,8 @@ def files(volume: Spec, objects: Objects, secrets: Texts, facts: PodFacts) -> It
     projected = volume.get("projected") or {}
     for source in projected.get("sources") or [volume]:
         for kind in ("configMap", "secret", "downwardAPI"):
-            if given := source.get(kind):
+            given = source.get(kind)
+            if given:
                 default = given.get("defaultMode") or projected.get("defaultMode") or 0o644
                 yield from _files(kind, given, default, objects, secrets, facts)
 
@@ -191,7 +205,8 @@ def _files(
 ) -> Iterator[tuple[str, bytes, int]]:
     if kind == "downwardAPI":
         for item in given.get("items") or []:
-            if ref := item.get("fieldRef"):
+            ref = item.get("fieldRef")
+            if ref:
                 yield item["path"], facts.field(ref["fieldPath"]).encode(), item.get("mode") or default
         return
     name = given.get("secretName") or given.get("name", "")
@@ -208,6 +223,10 @@ def _files(
 def config_files(objects: Objects, name: str) -> dict[str, bytes]:
     """Return key -> content of a ConfigMap; {} if it is not an object of the job."""
     config = objects.get(f"ConfigMap/{name}") or {}
-    texts = {k: str(v).encode() for k, v in (config.get("data") or {}).items()}
-    binary = config.get("binaryData") or {}
-    return {**texts, **{k: v if isinstance(v, bytes) else base64.b64decode(v) for k, v in binary.items()}}
+    contents = {k: str(v).encode() for k, v in (config.get("data") or {}).items()}
+    for key, value in (config.get("binaryData") or {}).items():
+        if isinstance(value, bytes):
+            contents[key] = value
+        else:
+            contents[key] = base64.b64decode(value)
+    return contents
