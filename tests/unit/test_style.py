@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 import style
 
+BLANK = 100
+"""Lines below the code of a test, which make few expressions few in relation to the lines."""
+
 
 def check(tmp_path: Path, capsys: pytest.CaptureFixture[str], code: str) -> tuple[int, str, str]:
     """Return the exit status of the tool for a folder with this code, and what it prints on stdout and stderr."""
-    (tmp_path / "module.py").write_text(code)
+    (tmp_path / "module.py").write_text(code + "\n" * BLANK)
     status = style.main([str(tmp_path)])
     return status, *capsys.readouterr()
 
@@ -111,7 +114,13 @@ def test_words_of_marked_lines_are_kept(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_dense_expressions_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = "a = 1 if b else 2\nc = [d for d in e]\nif f := g:\n    pass\n"
-    assert check(tmp_path, capsys, code) == (0, "", "0 found; 750 dense expressions per 1,000 lines of 4\n")
+    shown = "0 found; 29 dense expressions per 1,000 lines of 104, of at most 35\n"
+    assert check(tmp_path, capsys, code) == (0, "", shown)
+
+
+def test_too_many_dense_expressions_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, counted = check(tmp_path, capsys, "c = [d for d in e]\n" * 4)
+    assert (status, out, counted) == (1, "", "0 found; 38 dense expressions per 1,000 lines of 104, of at most 35\n")
 
 
 DESCRIBED = '''"""A module."""
