@@ -71,7 +71,7 @@ dist: ## sdist, wheel, SBOM (CycloneDX), licences and checksums in dist/
 picture: setup ## draw docs/quickstart.svg and docs/flow.svg, the pictures of the README, from real runs
 	@$(RUN) exec python tools/picture.py
 
-bench-interruptions: ## interrupt a job 100 times on real nodes (Linux, root) and on this machine, and each framework 20 times: two hours
+bench-interruptions: ## interrupt a job 100 times on real nodes (Linux, root) and on this machine, and each framework 20 times: 45 minutes
 	@$(SETUP) --dev
 	@.venv/bin/python -m tools.cluster build --nodes
 	@$(RUN) exec env INTERRUPTIONS=100 python -m pytest -s tests/nodes/test_interruptions.py -k random
