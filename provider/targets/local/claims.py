@@ -110,7 +110,9 @@ class Claim:
         stays = self.delete(known["generation"], users)
         if isinstance(stays, str) and stays:
             return stays
-        return f"{self._where} is deleted with job {job}: {content}" if content else ""
+        if not content:
+            return ""
+        return f"{self._where} is deleted with job {job}: {content}"
 
     def _write(self, owner: str, sweep: str, **more: str) -> str:
         generation = secrets.token_hex(8)
@@ -154,10 +156,11 @@ class Claim:
         with suppress(TrainerError):
             known = self._read_record()
         files, size, written = measure(folder)
-        created = (known or {}).get("created")
-        return Output(
-            str(folder), size, files, created if isinstance(created, float) else 0.0, written, _is_retained(known or {})
-        )
+        record = known or {}
+        created = record.get("created")
+        if not isinstance(created, float):
+            created = 0.0
+        return Output(str(folder), size, files, created, written, _is_retained(record))
 
     def retain(self, generation: str, *, retain: bool) -> None:
         """Record whether a generation of the volume is retained."""
@@ -221,10 +224,14 @@ class Claim:
         discard(self.folder, self._root)
 
     def _read_record(self) -> dict[str, Any] | None:
-        known = read_json(file := self.folder / VOLUME)
-        if known is not None and (missing := [key for key in _WRITTEN if key not in known]):
+        file = self.folder / VOLUME
+        known = read_json(file)
+        if known is None:
+            return None
+        missing = [key for key in _WRITTEN if key not in known]
+        if missing:
             raise unreadable(file, f"is not a valid record of a volume: it has no {', '.join(missing)}")
-        if known is not None and known.get("host") != host_id():
+        if known.get("host") != host_id():
             raise Refused(
                 Problem(self._where, f"was made on another host (id {known.get('host')})", "use it from there")
             )
@@ -233,9 +240,11 @@ class Claim:
 
 def measure(folder: Path) -> tuple[int, int, float]:
     """Return the number of files in a folder, their bytes and their last change, without following links."""
+    if folder.is_symlink():
+        return 0, 0, 0.0
     sizes, newest = [], 0.0
     deepest = len(folder.parts) + _DEEPEST
-    for place, below, files in os.walk(folder) if not folder.is_symlink() else ():
+    for place, below, files in os.walk(folder):
         if len(Path(place).parts) > deepest:
             below.clear()  # deeper files are not counted: Python cannot follow any depth
         for file in files:

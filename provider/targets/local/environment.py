@@ -81,8 +81,11 @@ class PodFacts:
 
     def field(self, path: str) -> str:
         """Return the value at a fieldPath; empty if it is not set, as in Kubernetes."""
-        if match := re.fullmatch(r"metadata\.(labels|annotations)\['(.*)'\]", path):
-            return str((self.labels if match[1] == "labels" else self.annotations).get(match[2], ""))
+        match = re.fullmatch(r"metadata\.(labels|annotations)\['(.*)'\]", path)
+        if match and match[1] == "labels":
+            return str(self.labels.get(match[2], ""))
+        if match:
+            return str(self.annotations.get(match[2], ""))
         return {
             "metadata.name": self.name,
             "metadata.namespace": self.namespace,
@@ -122,7 +125,10 @@ class Variables:
         """Add a variable, which replaces an earlier one of the same name."""
         self.values[name] = value
         for chosen, names in ((literal, self.literal), (secret, self.secret)):
-            names.add(name) if chosen else names.discard(name)
+            if chosen:
+                names.add(name)
+            else:
+                names.discard(name)
 
 
 def variables(
@@ -145,21 +151,28 @@ def variables(
                 done.put(prefix + key, text, literal=texts is configs, secret=texts is secrets)
     for variable in container.get("env") or []:
         name, source = variable["name"], variable.get("valueFrom") or {}
-        if ref := source.get("fieldRef"):
-            done.put(name, facts.field(ref["fieldPath"]))
-        elif ref := source.get("resourceFieldRef"):
-            done.put(name, str(resource_value(pod, container, ref)))
-        elif ref := source.get("configMapKeyRef"):
-            if (found := configs.get(ref["name"], {}).get(ref["key"])) is not None:
+        if source.get("fieldRef"):
+            done.put(name, facts.field(source["fieldRef"]["fieldPath"]))
+        elif source.get("resourceFieldRef"):
+            done.put(name, str(resource_value(pod, container, source["resourceFieldRef"])))
+        elif source.get("configMapKeyRef"):
+            found = _text_of_key(source["configMapKeyRef"], configs)
+            if found is not None:
                 done.put(name, found, literal=True)
-        elif ref := source.get("secretKeyRef"):
-            if (found := secrets.get(ref["name"], {}).get(ref["key"])) is not None:
+        elif source.get("secretKeyRef"):
+            found = _text_of_key(source["secretKeyRef"], secrets)
+            if found is not None:
                 done.put(name, found, secret=True)
         else:
             text = str(variable.get("value") or "")
             holds_secret = bool(references(text) & done.secret)
             done.put(name, expand(text, done.values), literal=True, secret=holds_secret)
     return done
+
+
+def _text_of_key(ref: Mapping[str, Any], objects: Texts) -> str | None:
+    """Return the text of the key that a configMapKeyRef or secretKeyRef names; None if not found."""
+    return objects.get(ref["name"], {}).get(ref["key"])
 
 
 def resource_value(pod: Mapping[str, Any], container: Mapping[str, Any], ref: Mapping[str, Any]) -> int:

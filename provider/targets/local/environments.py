@@ -53,8 +53,10 @@ def folder() -> Path:
 def list_environments(at: Path) -> list[Environment]:
     """Return the environments in a folder, by name. Links are left out."""
     jobs = _jobs_by_environment()
-    found = []
-    for path in sorted(at.iterdir()) if at.is_dir() and not at.is_symlink() else ():
+    found: list[Environment] = []
+    if not at.is_dir() or at.is_symlink():
+        return found
+    for path in sorted(at.iterdir()):
         if path.is_dir() and not path.is_symlink():
             found.append(_read(path, jobs))
     return found
@@ -64,7 +66,9 @@ def in_use(environment: Environment) -> str:
     """Return why an environment must stay; empty if nothing uses it."""
     if environment.jobs:
         return f"used by {', '.join(environment.jobs)}"
-    return RECENTLY if environment.complete and environment.used > time.time() - RECENT else ""
+    if environment.complete and environment.used > time.time() - RECENT:
+        return RECENTLY
+    return ""
 
 
 RECENTLY = "used in the last ten minutes"
@@ -80,7 +84,8 @@ def remove_environment(path: Path) -> str:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return "it is being installed"
-        if why := in_use(_read(path, _jobs_by_environment())):
+        why = in_use(_read(path, _jobs_by_environment()))
+        if why:
             return why
         removed = path.with_name(f"{REMOVED}{secrets.token_hex(4)}")
         with suppress(FileNotFoundError):
@@ -102,9 +107,12 @@ def forget_runs(at: Path) -> None:
 def _read(path: Path, jobs: Mapping[str, list[str]]) -> Environment:
     record: Mapping[str, Any] = read_record(path) or {}
     mark = path / RECORD
+    last_used = path
+    if mark.exists():
+        last_used = mark
     return Environment(
         path,
-        used=(mark if mark.exists() else path).stat().st_mtime,
+        used=last_used.stat().st_mtime,
         python=str(record.get("python", "")),
         requirements=[str(each) for each in record.get("requirements", [])],
         jobs=jobs.get(os.path.realpath(path), []),
@@ -126,7 +134,10 @@ def _jobs_by_environment() -> dict[str, list[str]]:
         else:
             for each in _environments_on_path(variables):
                 found.setdefault(os.path.realpath(each), set()).add(uid)
-    return {path: sorted(names.get(uid, uid) for uid in uids) for path, uids in found.items()}
+    jobs: dict[str, list[str]] = {}
+    for path, uids in found.items():
+        jobs[path] = sorted(names.get(uid, uid) for uid in uids)
+    return jobs
 
 
 def _environments_on_path(variables: Mapping[str, str]) -> Iterator[Path]:

@@ -145,7 +145,9 @@ class Repeats:
             or failure.refused
             or (failure.ran < QUICK and not killed and not cause.is_consequence)
         )
-        same = (failure.code, _VARYING.sub("", _reason_text(cause))) if counts else None
+        same = None
+        if counts:
+            same = (failure.code, _VARYING.sub("", _reason_text(cause)))
         self._newest[who] = failure.at, same
         return same is not None and same == before and progressed < failure.at - failure.ran
 
@@ -173,9 +175,11 @@ _SILENT = "it printed nothing"
 def _reason_text(cause: Cause) -> str:
     """Return the reason in the output of a failed container: a traceback, or the last line."""
     failure = cause.failure
-    if failure.not_installed and (errors := _ERROR_OF_PIP.findall(failure.tail)):
-        reasons = errors[-1].strip(), _broken_connection(failure.tail)
-        return "; ".join(filter(None, reasons))
+    if failure.not_installed:
+        errors = _ERROR_OF_PIP.findall(failure.tail)
+        if errors:
+            reasons = errors[-1].strip(), _broken_connection(failure.tail)
+            return "; ".join(filter(None, reasons))
     lines = _LAUNCHER.sub("", failure.tail).rstrip().rpartition("\n")
     return failure.start_error or cause.traceback or lines[2]
 
@@ -198,7 +202,9 @@ def report(verdict: str, failures: Iterable[Failure]) -> str:
         failures: The failed containers.
     """
     cause = first_cause(failures)
-    text = verdict if cause is None else _report_cause(verdict, cause)
+    text = verdict
+    if cause is not None:
+        text = _report_cause(verdict, cause)
     if len(text) <= LIMIT:
         return text
     return f"{text[: LIMIT - 2000]}\n[...]\n{text[-1900:]}"
@@ -217,13 +223,17 @@ def _cause(failure: Failure) -> Cause:
     rank, code, ended_by, at = None, failure.code, failure.signal, failure.at
     traceback = ""
     if ended:  # untrusted: the job may print anything here
-        if match := re.search(r"^ +rank +: (\d{1,9})\b", summary, re.MULTILINE):
+        match = re.search(r"^ +rank +: (\d{1,9})\b", summary, re.MULTILINE)
+        if match:
             rank = int(match[1])
-        if match := re.search(r"^ +exitcode +: (-?\d{1,9})\b", summary, re.MULTILINE):
-            number = int(match[1])
-            code = 128 - number if number < 0 else number
-            ended_by = max(0, -number)
-        if match := re.search(r"^ +time +: (\d{4}-\d\d-\d\d_\d\d:\d\d:\d\d)", summary, re.MULTILINE):
+        match = re.search(r"^ +exitcode +: (-?\d{1,9})\b", summary, re.MULTILINE)
+        if match:
+            code = int(match[1])
+            ended_by = max(0, -code)
+            if code < 0:
+                code = 128 - code
+        match = re.search(r"^ +time +: (\d{4}-\d\d-\d\d_\d\d:\d\d:\d\d)", summary, re.MULTILINE)
+        if match:
             with suppress(ValueError, OverflowError):
                 at = _earlier(at, time.mktime(time.strptime(match[1], "%Y-%m-%d_%H:%M:%S")))
     if failure.traceback:
@@ -236,7 +246,9 @@ def _cause(failure: Failure) -> Cause:
 
 def _earlier(observed: float, logged: float) -> float:
     """Return the earlier time. torchrun logs whole seconds, so `logged` counts only if it is clearly earlier than `observed`."""
-    return logged + 1.0 if 0 < logged + 1.0 < observed else observed
+    if 0 < logged + 1.0 < observed:
+        return logged + 1.0
+    return observed
 
 
 def read_error_file(path: Path) -> tuple[str, float]:
@@ -259,12 +271,14 @@ def _own_traceback(tail: str) -> str:
 
 def _report_cause(verdict: str, cause: Cause) -> str:
     failure = cause.failure
-    rank = f"rank {cause.rank}" if cause.rank is not None else f"index {failure.index}"
-    lines = [f"step {failure.step}, pod {failure.pod}, {rank}: {failure.verdict or _exit_text(cause)}"]
     if cause.rank is not None:
-        lines[0] += f" (container {failure.container}: {_exit_text(failure)})"
+        process = f"rank {cause.rank}"
+        container = f"container {failure.container}: {_exit_text(failure)}"
     else:
-        lines[0] += f" (container {failure.container})"
+        process = f"index {failure.index}"
+        container = f"container {failure.container}"
+    ended = failure.verdict or _exit_text(cause)
+    lines = [f"step {failure.step}, pod {failure.pod}, {process}: {ended} ({container})"]
     if failure.start_error:
         lines.append(failure.start_error)
     if cause.traceback:
@@ -273,7 +287,8 @@ def _report_cause(verdict: str, cause: Cause) -> str:
     if not (shown or failure.start_error or cause.traceback):
         lines.append(_SILENT)
     elif not _is_within(shown, cause.traceback):
-        lines += [f"last {len(shown)} lines:", *(f"  {_clip(line, 160)}" for line in shown)]
+        lines.append(f"last {len(shown)} lines:")
+        lines += [f"  {_clip(line, 160)}" for line in shown]
     return "\n".join([*lines, f"log: {failure.log}", verdict])
 
 
@@ -291,4 +306,6 @@ def _exit_text(ended: Failure | Cause) -> str:
 
 def _clip(text: str, limit: int) -> str:
     """Return the end of a text, which is more informative than its beginning."""
-    return text if len(text) <= limit else f"[...]{text[-limit:]}"
+    if len(text) <= limit:
+        return text
+    return f"[...]{text[-limit:]}"

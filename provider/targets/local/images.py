@@ -20,13 +20,17 @@ def entrypoint(image: str) -> list[str]:
     Initializers run with the interpreter of this package, not with the one that replaces the training images.
     """
     kind = _INITIALIZERS.get(_repository(image))
-    return [sys.executable, "-m", _MODULE, kind[0]] if kind else []
+    if kind is None:
+        return []
+    return [sys.executable, "-m", _MODULE, kind[0]]
 
 
 def variables(image: str) -> dict[str, str]:
     """Return the environment of an image; its paths are those of a container."""
     kind = _INITIALIZERS.get(_repository(image))
-    return {"OUTPUT_DIR": kind[1]} if kind else {}
+    if kind is None:
+        return {}
+    return {"OUTPUT_DIR": kind[1]}
 
 
 def _repository(image: str) -> str:

@@ -21,7 +21,7 @@ from stat import S_IROTH
 from typing import Any
 
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
-from pulumi_trainer.provider.kube.values.accessors import mappings
+from pulumi_trainer.provider.kube.values.accessors import mappings, without
 from pulumi_trainer.provider.targets.local.environment import base_environment
 
 BWRAP = "bwrap"
@@ -53,7 +53,7 @@ _FILES_OF_VARIABLES = (
 """Variables of the user whose files a container sees, because it has these variables."""
 _PRIVATE = ("XDG_CACHE_HOME", "UV_CACHE_DIR")
 """Variables of the user that name folders of the home folder."""
-_CONTENT = ("configMap", "secret", "downwardAPI", "projected")
+_CONTENT = frozenset({"configMap", "secret", "downwardAPI", "projected"})
 _ASK = "import json, sys; print(json.dumps([sys.prefix, sys.base_prefix, *filter(None, sys.path)]))"
 _SIGNALS = "TERM"
 """The signal that ends a container gracefully: bubblewrap must not end by it before the container has."""
@@ -91,16 +91,20 @@ class Isolation:
         """
         binds = dict.fromkeys((*_SYSTEM, *self.readable), "--ro-bind-try")
         binds |= dict.fromkeys(self.hidden, "--tmpfs")
-        binds |= {str(path): "--bind" for path in (*own, self.environments)}
-        fixed = {volume["name"] for volume in volumes if any(kind in volume for kind in _CONTENT)}
+        for path in (*own, self.environments):
+            binds[str(path)] = "--bind"
+        fixed = {volume["name"] for volume in volumes if _CONTENT & volume.keys()}
         for mount in mappings(container.get("volumeMounts")):
             writable = not mount.get("readOnly") and mount["name"] not in fixed
-            binds[mounts[mount["mountPath"]]] = "--bind" if writable else "--ro-bind"
+            option = "--ro-bind"
+            if writable:
+                option = "--bind"
+            binds[mounts[mount["mountPath"]]] = option
         return (*_options(), *_in_order(binds), *_masks())
 
     def environment(self, env: Mapping[str, str]) -> dict[str, str]:
         """Return the environment of a container without variables that name folders of the home folder."""
-        return {name: value for name, value in env.items() if name not in _PRIVATE}
+        return without(env, *_PRIVATE)
 
 
 def _options() -> Iterator[str]:
@@ -114,7 +118,9 @@ def _options() -> Iterator[str]:
 
 def _masks() -> Iterator[str]:
     """Yield the options that hide what only root may read: in a container as well, the user may be root."""
-    private = _private_paths(Path("/etc")) if os.geteuid() == 0 else ()
+    private: Iterable[str] = ()
+    if os.geteuid() == 0:
+        private = _private_paths(Path("/etc"))
     for path in map(Path, (*_MASKED, *private)):
         if path.is_dir():
             yield from ("--tmpfs", str(path))
@@ -135,7 +141,10 @@ def _private_paths(top: Path) -> Iterator[str]:
 def _in_order(binds: Mapping[str, str]) -> Iterator[str]:
     """Yield the options of mounts, a folder before those within it."""
     for path in sorted(binds, key=lambda path: len(Path(path).parts)):
-        yield from (binds[path], path) if binds[path] == "--tmpfs" else (binds[path], path, path)
+        if binds[path] == "--tmpfs":
+            yield from ("--tmpfs", path)
+        else:
+            yield from (binds[path], path, path)
 
 
 def find_isolation(
@@ -158,8 +167,10 @@ def find_isolation(
     readable += [str(Path(each).resolve().parent) for each in _own_modules()]
     for python in dict.fromkeys(pythons):
         readable += _folders_of(python, user_environment)
-    project = [root.parent] if root.name == ".pulumi-trainer" else []
-    hidden = [str(each.absolute()) for each in (Path(home), root, *project) if each.absolute() != Path("/")]
+    private = [Path(home), root]
+    if root.name == ".pulumi-trainer":
+        private.append(root.parent)
+    hidden = [str(each.absolute()) for each in private if each.absolute() != Path("/")]
     visible = dict.fromkeys(each for each in readable if each and not _contains_any(each, hidden))
     return Isolation(tuple(visible), tuple(hidden), environments)
 
@@ -171,7 +182,8 @@ def _contains_any(folder: str, hidden: Iterable[str]) -> bool:
 def _own_modules() -> Iterator[str]:
     """Yield the files of this package, which an editable installation only links to."""
     for name in ("pulumi_trainer", "pulumi_trainer.provider.cli", "pulumi_trainer.provider"):
-        if file := getattr(sys.modules.get(name), "__file__", None):
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file:
             yield file
 
 

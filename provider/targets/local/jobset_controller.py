@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any, Literal
 
 from pulumi_trainer.provider.kube.values import go_regexp
@@ -104,7 +103,9 @@ class Job:
     def per_index(self) -> int | None:
         """Return backoffLimitPerIndex; None if not set."""
         given = self.spec.get("backoffLimitPerIndex")
-        return None if given is None else int(given)
+        if given is None:
+            return None
+        return int(given)
 
     @property
     def backoff_limit(self) -> float:
@@ -112,7 +113,9 @@ class Job:
         given = self.spec.get("backoffLimit")
         if given is not None:
             return int(given)
-        return 6 if self.per_index is None else math.inf
+        if self.per_index is not None:
+            return math.inf
+        return 6
 
     @property
     def ready(self) -> bool:
@@ -135,14 +138,17 @@ class Job:
         """Return the indexes whose pods should start now, the lowest first. backoff: seconds after a first failure."""
         if self.phase != "Active":
             return []
-        open_ = [i for i in range(self.completions) if i not in self._settled and i not in self.pods]
-        due = [i for i in open_ if now >= self._not_before(i, backoff)]
+        due = [i for i in range(self.completions) if self._is_open(i) and now >= self._not_before(i, backoff)]
         return due[: max(0, self.parallelism - len(self.pods))]
 
     @property
     def in_backoff(self) -> bool:
         """Return whether a failed pod waits for the end of its back-off."""
-        return self.phase == "Active" and any(i not in self._settled and i not in self.pods for i in self.last_failure)
+        return self.phase == "Active" and any(self._is_open(i) for i in self.last_failure)
+
+    def _is_open(self, index: int) -> bool:
+        """Return whether an index has neither ended nor an active pod."""
+        return index not in self._settled and index not in self.pods
 
     @property
     def _settled(self) -> set[int]:
@@ -153,16 +159,22 @@ class Job:
         """Return whether the completed indexes meet a rule of the Job's successPolicy: all that it names, or a number of them."""
         for rule in (self.spec.get("successPolicy") or {}).get("rules") or []:
             named = rule.get("succeededIndexes")
-            wanted = set(range(self.completions)) if named is None else _indexes(str(named))
+            if named is None:
+                wanted = set(range(self.completions))
+            else:
+                wanted = _indexes(str(named))
             if len(wanted & self.succeeded) >= int(rule.get("succeededCount") or len(wanted)):
                 return True
         return False
 
     def _not_before(self, index: int, backoff: float) -> float:
         """Return when the back-off of an index ends: the Job's, or the index's own with backoffLimitPerIndex."""
-        own = self.per_index is not None
-        failures = self.failures.get(index, 0) if own else self.streak
-        last = self.last_failure.get(index, 0.0) if own else max(self.last_failure.values(), default=0.0)
+        if self.per_index is not None:
+            failures = self.failures.get(index, 0)
+            last = self.last_failure.get(index, 0.0)
+        else:
+            failures = self.streak
+            last = max(self.last_failure.values(), default=0.0)
         if not failures:
             return 0.0
         return last + backoff * min(2.0 ** (failures - 1), JOB_BACKOFF_MAX)
@@ -187,13 +199,14 @@ class Job:
         self.replaced += 1
         self.streak += 1
         self.last_failure[index] = now
+        action = "Count"
         rule = _matching_rule(self.spec.get("podFailurePolicy") or {}, exits)
-        action = rule[1] if rule else "Count"
-        if action == "FailJob" and rule:
-            at, _, hit = rule
-            what = f"Container {hit.container} for pod {pod} failed with exit code {hit.code} matching FailJob rule"
-            self.fail("PodFailurePolicy", f"{what} at index {at}", now)
-            return
+        if rule is not None:
+            at, action, hit = rule
+            if action == "FailJob":
+                what = f"Container {hit.container} for pod {pod} failed with exit code {hit.code} matching FailJob rule"
+                self.fail("PodFailurePolicy", f"{what} at index {at}", now)
+                return
         if action != "Ignore":
             self.counted += 1
             self.failures[index] = self.failures.get(index, 0) + 1
@@ -231,8 +244,11 @@ class Job:
 
 def _indexes(text: str) -> set[int]:
     """Return the indexes in a text such as `0,2-4`."""
-    ranges = [part.partition("-") for part in text.split(",")]
-    return set(chain.from_iterable(range(int(first), int(last or first) + 1) for first, _, last in ranges))
+    found: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        found.update(range(int(first), int(last or first) + 1))
+    return found
 
 
 def _matching_rule(policy: Spec, exits: Sequence[Exit]) -> tuple[int, str, Exit] | None:
@@ -295,17 +311,7 @@ class JobSet:
 
     def state(self) -> dict[str, Any]:
         """Return the state that survives a suspension: finished Jobs and completed indexes; active ones start again."""
-        jobs = {
-            j.name: {
-                "phase": j.phase if j.phase == "Complete" else "",
-                "started": j.started if j.phase == "Complete" else 0.0,
-                "finished": j.finished,
-                "succeeded": sorted(j.succeeded),
-                "counted": j.counted,
-            }
-            for j in self.jobs
-            if j.succeeded or j.counted
-        }
+        jobs = {j.name: _lasting_state(j) for j in self.jobs if j.succeeded or j.counted}
         return {"restarts": self.restarts, "counted": self.counted, "jobs": jobs}
 
     @property
@@ -350,10 +356,14 @@ class JobSet:
         if failed:
             return self._failure(failed)
         policy = self.spec.get("successPolicy") or {}
-        targets = policy.get("targetReplicatedJobs") or [r["name"] for r in self.spec["replicatedJobs"]]
-        counting = [j for j in self.jobs if j.step in targets]
+        counting = self.jobs
+        targets = policy.get("targetReplicatedJobs")
+        if targets:
+            counting = [j for j in self.jobs if j.step in targets]
         complete = sum(j.phase == "Complete" for j in counting)
-        expected = 1 if policy.get("operator") == "Any" else len(counting)
+        expected = len(counting)
+        if policy.get("operator") == "Any":
+            expected = 1
         if complete and complete >= expected:
             return Verdict("Succeeded", "AllJobsCompleted", "jobset completed successfully")
         return None
@@ -373,7 +383,9 @@ class JobSet:
         counts = action == "RestartJobSet"
         if counts and self.counted >= int(policy.get("maxRestarts", 0)):
             return _failed("ReachedMaxRestarts", "jobset failed due to reaching max number of restarts", job)
-        rule_reason = f"FailurePolicy_{name}" if name else "DefaultFailurePolicy"
+        rule_reason = "DefaultFailurePolicy"
+        if name:
+            rule_reason = f"FailurePolicy_{name}"
         return Verdict("Restart", rule_reason, rule=name, counts=counts, job=job.name)
 
     def restart(self, verdict: Verdict) -> None:
@@ -381,6 +393,20 @@ class JobSet:
         self.restarts += 1
         self.counted += verdict.counts
         self.jobs = self._jobs()
+
+
+def _lasting_state(job: Job) -> dict[str, Any]:
+    """Return the part of a Job's state that survives a suspension."""
+    phase, started = "", 0.0
+    if job.phase == "Complete":
+        phase, started = job.phase, job.started
+    return {
+        "phase": phase,
+        "started": started,
+        "finished": job.finished,
+        "succeeded": sorted(job.succeeded),
+        "counted": job.counted,
+    }
 
 
 def _failed(reason: str, message: str, job: Job) -> Verdict:
@@ -425,7 +451,9 @@ def peak(jobset: Spec, amount: Mapping[str, Any]) -> Any:
         first, rest = steps[0], steps[1:]
         beside = [s for s in rest if s not in after[first] and first not in after[s]]
         both = amount[first] + most(beside)
-        return both if beside == rest else max(both, most(rest))
+        if beside == rest:
+            return both
+        return max(both, most(rest))
 
     return most(list(after))
 

@@ -84,17 +84,19 @@ def layer(requirements: list[str], folder: Path, run: str = "") -> dict[str, str
     folder.mkdir(parents=True, exist_ok=True)
     _check_owner(folder)
     python = [sys.base_prefix, sys.version, sysconfig.get_platform(), _takes_cpu_builds(requirements), _indexes()]
-    python += (
-        ["indexes in order"] if _names_several_indexes(requirements) else []
-    )  # others have been made without an order
+    if _names_several_indexes(requirements):
+        python.append("indexes in order")  # others have been made without an order
     key = _name([*python, _without_files(requirements)], requirements, folder, run)
     with _locked(folder / f"{key}.lock"):
         home = _find_fitting(folder, key, interpreter) or _build(_unused(folder, key), requirements, interpreter)
         (home / RECORD).touch()
+    python_path = [_packages(home)]
     path = os.environ.get("PYTHONPATH")
+    if path:
+        python_path.append(path)
     return {
         "PATH": os.pathsep.join([str(home / "bin"), os.environ.get("PATH", "")]),
-        "PYTHONPATH": os.pathsep.join([_packages(home), *([path] if path else [])]),
+        "PYTHONPATH": os.pathsep.join(python_path),
         BELOW_ENV: below,
     }
 
@@ -127,7 +129,8 @@ def _installed(folders: Iterable[str]) -> dict[str, metadata.Distribution]:
     """Return the packages in folders; of those with one name the first, as Python imports it."""
     found: dict[str, metadata.Distribution] = {}
     for package in metadata.distributions(path=[*folders]):
-        if name := package.metadata["Name"]:
+        name = package.metadata["Name"]
+        if name:
             found.setdefault(_canonical(name), package)
     return found
 
@@ -168,7 +171,9 @@ class Interpreter:
         """Return which packages of the interpreter require other versions than those of an environment."""
         found = []
         for name, package in sorted(self.packages.items()):
-            for needed in _requirements_of(package) if name not in versions else ():
+            if name in versions:
+                continue
+            for needed in _requirements_of(package):
                 version = versions.get(_canonical(needed.name))
                 if version and not needed.specifier.contains(version, prereleases=True):
                     found.append(f"{name} {package.version} requires {needed.name}{needed.specifier}, not {version}")
@@ -199,7 +204,9 @@ class Interpreter:
 
 def _requirements_of(package: metadata.Distribution, extras: Iterable[str] = ()) -> Iterator[Any]:
     """Yield what a package with extras requires on this machine."""
-    for needed in _parsed(package.requires or []) if _PACKAGING is not None else ():
+    if _PACKAGING is None:
+        return
+    for needed in _parsed(package.requires or []):
         if needed.marker is None or any(needed.marker.evaluate({"extra": extra}) for extra in ("", *extras)):
             yield needed
 
@@ -240,7 +247,9 @@ def read_record(home: Path) -> dict[str, Any] | None:
         record = json.loads((home / RECORD).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return record if isinstance(record, dict) and record.keys() >= _RECORDED else None
+    if not isinstance(record, dict) or not record.keys() >= _RECORDED:
+        return None
+    return record
 
 
 _RECORDED = frozenset({"python", "requirements", "packages", "relies", "conflicts", "interpreters"})
@@ -262,21 +271,33 @@ def _with_lines_of_files(requirements: list[str]) -> Iterator[str]:
     requirements have the same environment, wherever they are written."""
     words = iter(requirements)
     for word in words:
-        file = next(words, "") if word == "-r" else ""
-        lines = _plain_lines(Path(file)) if file else None
-        if lines is not None:
-            yield from lines
+        file = ""
+        if word == "-r":
+            file = next(words, "")
+        if not file:
+            yield word
+            continue
+        lines = _plain_lines(Path(file))
+        if lines is None:
+            yield from (word, file)
         else:
-            yield from (word, file) if file else (word,)
+            yield from lines
 
 
 def _plain_lines(file: Path) -> list[str] | None:
+    """Return the requirements in a file; None if it cannot be read, or a line is more than a requirement."""
     try:
-        lines = [_COMMENT.sub("", line).strip() for line in file.read_text(encoding="utf-8").splitlines()]
+        text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return None
-    found = [line for line in lines if line]
-    return None if any(re.search(r"(^|\s)-|\\$|\$\{", line) for line in found) else found
+    found = []
+    for line in text.splitlines():
+        requirement = _COMMENT.sub("", line).strip()
+        if re.search(r"(^|\s)-|\\$|\$\{", requirement):
+            return None
+        if requirement:
+            found.append(requirement)
+    return found
 
 
 def _without_files(requirements: list[str]) -> list[str]:
@@ -300,7 +321,10 @@ def _name(key: list[object], requirements: list[str], folder: Path, run: str) ->
         recorded.seek(0)
         name = recorded.read()
         if not name:
-            name = _digest([*key, content.digest, "" if content.fixed else run])
+            only_run = ""
+            if not content.fixed:
+                only_run = run
+            name = _digest([*key, content.digest, only_run])
             recorded.write(name)
             recorded.flush()
     return name
@@ -330,7 +354,9 @@ class Content:
     @property
     def digest(self) -> str:
         """Return the digest of the named files and folders of this machine; empty without any."""
-        return self._hash.hexdigest() if self._added else ""
+        if not self._added:
+            return ""
+        return self._hash.hexdigest()
 
     def _take(self, option: str, value: str, beside: Path) -> None:
         """Add one requirement. beside: folder of its file; pip resolves most paths there, others in the current folder."""
@@ -389,7 +415,8 @@ class Content:
 
     def _add_file(self, file: Path, name: str) -> None:
         self._files += 1
-        self._bytes += file.stat().st_size if file.is_file() else 0
+        if file.is_file():
+            self._bytes += file.stat().st_size
         self._hash.update(repr(name).encode())
         if not file.is_file() or self._bytes > MOST_BYTES:
             return
@@ -440,8 +467,10 @@ def _arguments(words: list[str]) -> Iterator[tuple[str, str]]:
 
 def _words(line: str) -> list[str]:
     """Return the words of a line of a requirements file: an option with its value, or one requirement."""
+    if not line:
+        return []
     if not line.startswith("-"):
-        return [re.split(r"\s--?\w", line)[0]] if line else []
+        return [re.split(r"\s--?\w", line)[0]]
     try:
         return shlex.split(line)
     except ValueError:
@@ -507,12 +536,16 @@ def _installers(home: Path, requirements: list[str], content: Content) -> Iterat
     if uv is not None:
         settings = _pip_settings()
         options = ["--python", python, "--index-strategy", "first-index"]
-        options += ["--torch-backend", "cpu"] if cpu else []
+        if cpu:
+            options += ["--torch-backend", "cpu"]
         # Without it, uv takes its last build of a folder that a file names, unless pyproject.toml has changed since.
-        options += ["--refresh"] if content.digest or not content.fixed else []
-        options += ["--no-index"] if settings.pop("no-index", "") not in ("", "0", "false") else []
+        if content.digest or not content.fixed:
+            options.append("--refresh")
+        if settings.pop("no-index", "") not in ("", "0", "false"):
+            options.append("--no-index")
         variables = {_UV_SETTINGS[key]: value for key, value in settings.items() if key in _UV_SETTINGS}
-        if links := variables.get("UV_FIND_LINKS"):
+        links = variables.get("UV_FIND_LINKS")
+        if links:
             variables["UV_FIND_LINKS"] = ",".join(links.split())
         yield [uv, "pip", "install", *options, *_with_indexes_in_order(requirements)], variables
         if _names_several_indexes(requirements) or "UV_EXTRA_INDEX_URL" in variables:
@@ -527,9 +560,11 @@ def _with_indexes_in_order(words: list[str]) -> list[str]:
     named, others, option = list[str](), list[str](), ""
     for word in words:
         name, _, value = word.partition("=")
-        if option or (name in ("--index-url", _EXTRA) and value):
-            named.append(word if option else value)
+        if option:
+            named.append(word)
             option = ""
+        elif name in ("--index-url", _EXTRA) and value:
+            named.append(value)
         elif word in ("--index-url", _EXTRA):
             option = word
         else:
@@ -552,11 +587,14 @@ def _pip_settings() -> dict[str, str]:
     argv = [sys.executable, "-m", "pip", "config", "list"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     found = {}
-    for line in done.stdout.splitlines() if not done.returncode else ():
-        key, _, value = line.partition("=")
-        found[key.rpartition(".")[2]] = " ".join(str(ast.literal_eval(value)).split())
-    own = {key[4:].lower().replace("_", "-"): value for key, value in os.environ.items() if key.startswith("PIP_")}
-    return {**found, **own}
+    if not done.returncode:
+        for line in done.stdout.splitlines():
+            key, _, value = line.partition("=")
+            found[key.rpartition(".")[2]] = " ".join(str(ast.literal_eval(value)).split())
+    for name, value in os.environ.items():
+        if name.startswith("PIP_"):
+            found[name[4:].lower().replace("_", "-")] = value
+    return found
 
 
 _UV_SETTINGS = {
@@ -578,8 +616,11 @@ def _install(
 ) -> tuple[int, dict[str, metadata.Distribution]]:
     """Run an installer in a new environment, and return its exit code and the packages that it has installed."""
     shutil.rmtree(home, ignore_errors=True)
-    without_pip = ["--without-pip"] if argv[0] != str(home / "bin" / "python3") else []
-    if code := _run([sys.executable, "-m", "venv", *without_pip, str(home)], {}):
+    command = [sys.executable, "-m", "venv"]
+    if argv[0] != str(home / "bin" / "python3"):
+        command.append("--without-pip")
+    code = _run([*command, str(home)], {})
+    if code:
         return code, {}
     Path(_packages(home), "interpreter-in-use.pth").write_text(_LINK)
     before = _versions(_installed([_packages(home)]))
@@ -698,13 +739,13 @@ class Downloads:
 
     def read(self, line: str) -> bool:
         """Read a line of the installer's log, and return whether it is about a download."""
-        if begun := _BEGUN.match(line):
-            file, size, unit = begun.groups()
-            if file.endswith(_ARCHIVES):  # pip
+        begun = _BEGUN.match(line)
+        if begun:
+            name, size, unit = begun.groups()
+            if name.endswith(_ARCHIVES):  # pip
                 self._done.update(self._sizes)
-            self._sizes[file.partition("-")[0] if file.endswith(_ARCHIVES) else file] = (
-                float(size) * _UNITS[unit[0].upper()]
-            )
+                name = name.partition("-")[0]
+            self._sizes[name] = float(size) * _UNITS[unit[0].upper()]
         ended = _ENDED.match(line)
         if ended:
             self._done.add(ended[1])
@@ -728,12 +769,15 @@ _UNITS = {"K": 1e3, "M": 1e6, "G": 1e9}
 
 
 def _shown_size(size: float) -> str:
-    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
+    if size >= 1e9:
+        return f"{size / 1e9:.1f} GB"
+    return f"{size / 1e6:.0f} MB"
 
 
 def _report(text: str) -> None:
     """Write what the installation does at the moment beside the file that reports its end."""
-    if installed := os.environ.get(INSTALLED_ENV):
+    installed = os.environ.get(INSTALLED_ENV)
+    if installed:
         try:
             _write(Path(installed).with_suffix(PROGRESS), text)
         except OSError:
@@ -749,6 +793,7 @@ if __name__ == "__main__":
     environments = os.environ.get("PULUMI_TRAINER_ENVIRONMENTS") or "~/.cache/pulumi-trainer/environments"
     run = os.environ.get("PULUMI_TRAINER_JOB", "").partition("/")[0]
     variables = layer(sys.argv[1:], Path(environments).expanduser(), run)
-    if installed := os.environ.get(INSTALLED_ENV):
+    installed = os.environ.get(INSTALLED_ENV)
+    if installed:
         Path(installed).touch()
     print(json.dumps(variables))

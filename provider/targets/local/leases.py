@@ -62,7 +62,13 @@ class Leases:
 
     def ports(self, declared: Iterable[int]) -> dict[int, int]:
         """Lease each declared port, or another one if it is in use; return declared port -> port in use."""
-        return {port: port if self._take_port(port) else self._other_port() for port in sorted(set(declared))}
+        in_use: dict[int, int] = {}
+        for port in sorted(set(declared)):
+            if self._take_port(port):
+                in_use[port] = port
+            else:
+                in_use[port] = self._other_port()
+        return in_use
 
     def _other_port(self) -> int:
         """Return a free port, leased if one of a hundred attempts succeeds."""
@@ -93,11 +99,17 @@ class Leases:
         try:
             fcntl.flock(all_, fcntl.LOCK_EX)
             taken = [i for i in usable if self._take_file(f"gpu-{i}")]
-            for i in taken[count:] if len(taken) >= count else taken:
+            enough = len(taken) >= count
+            surplus = taken
+            if enough:
+                surplus = taken[count:]
+            for i in surplus:
                 self._leases.pop(f"gpu-{i}")()
         finally:
             os.close(all_)
-        return taken[:count] if len(taken) >= count else None
+        if not enough:
+            return None
+        return taken[:count]
 
     def _take_name(self, name: str) -> bool:
         """Take a lease that all jobs of the network respect, and return whether it was free."""

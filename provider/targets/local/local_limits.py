@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 from collections.abc import Collection, Iterator, Mapping
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +48,10 @@ def refusals(objects: Objects, secrets: Keys | None = None) -> list[Problem]:
         secrets: The Secrets whose values are submitted with the jobs; None if not known yet.
     """
     if secrets is not None:
-        made = {key.partition("/")[2]: section(o, "data") for key, o in objects.items() if key.startswith("Secret/")}
+        made: dict[str, Collection[str]] = {}
+        for key, document in objects.items():
+            if key.startswith("Secret/"):
+                made[key.partition("/")[2]] = section(document, "data")
         secrets = {**made, **secrets}
     found: list[Problem] = []
     for where, jobset in _jobsets(objects):
@@ -59,8 +61,11 @@ def refusals(objects: Objects, secrets: Keys | None = None) -> list[Problem]:
 
 def invalid_names(objects: Objects) -> list[Problem]:
     """Return the invalid names among those that become parts of paths. The plan has reviewed them, but a state may be edited."""
-    pods = chain.from_iterable(_pods(where, jobset) for where, jobset in _jobsets(objects))
-    return list(chain.from_iterable(pod_name_problems(pod.spec, pod.at) for pod in pods))
+    found: list[Problem] = []
+    for where, jobset in _jobsets(objects):
+        for pod in _pods(where, jobset):
+            found += pod_name_problems(pod.spec, pod.at)
+    return found
 
 
 def warnings(objects: Objects) -> list[Problem]:
@@ -73,13 +78,14 @@ def warnings(objects: Objects) -> list[Problem]:
 
 def too_many_pods(objects: Objects) -> list[Problem]:
     """Return the jobs with more pods than any machine can start; their supervisors would run out of memory."""
-    peaks = [(where, _peak(jobset, lambda _: 1)) for where, jobset in _jobsets(objects)]
+    found = []
     hint = "ask for fewer (num_nodes), or use the Kubernetes target"
-    return [
-        Problem(where, f"needs {pods} Pods at one time, but the Local target starts at most {MOST_PODS}", hint)
-        for where, pods in peaks
-        if pods > MOST_PODS
-    ]
+    for where, jobset in _jobsets(objects):
+        pods = _peak(jobset, lambda _: 1)
+        if pods > MOST_PODS:
+            why = f"needs {pods} Pods at one time, but the Local target starts at most {MOST_PODS}"
+            found.append(Problem(where, why, hint))
+    return found
 
 
 def too_many_files(objects: Objects) -> list[Problem]:
@@ -89,7 +95,8 @@ def too_many_files(objects: Objects) -> list[Problem]:
         if _peak(jobset, lambda _: 1) > MOST_PODS:
             continue  # `too_many_pods` reports it
         needed = _OTHER_FILES + _CONTAINER_FILES * _peak(jobset, _containers_of)
-        if needed > (most := open_files()):
+        most = open_files()
+        if needed > most:
             why = (
                 f"needs {needed} open files for its Pods at one time, but a process may have {most} here (`ulimit -Hn`)"
             )
@@ -111,10 +118,15 @@ def too_few_gpus(objects: Objects) -> list[Problem]:
     """Return the jobs that need more GPUs than this machine has; GPUs are only counted if a job requests them."""
     found = []
     visible = os.environ.get(VISIBLE_GPUS)
-    shown = "" if visible is None else f" ({VISIBLE_GPUS}={visible})"
+    shown = ""
+    if visible is not None:
+        shown = f" ({VISIBLE_GPUS}={visible})"
     for where, jobset in _jobsets(objects):
         needed = _peak(jobset, gpus_of)
-        if needed and needed > (total := len(visible_gpus(visible))):
+        if not needed:
+            continue
+        total = len(visible_gpus(visible))
+        if needed > total:
             why = f"needs {needed} GPUs at one time, but this machine has {total}{shown}"
             hint = "ask for fewer (num_nodes, resources_per_node), or use the Kubernetes target"
             found.append(Problem(f"{where}: {GPU}", why, hint))
@@ -148,11 +160,14 @@ def missing_programs(objects: Objects, python: str) -> tuple[list[Problem], list
                 if package in brought:
                     continue
                 why = f"{program} is not on PATH, and {package} is not in packages_to_install"
-                hint = (
-                    f'add packages_to_install=["{package}"], or give Local(python=) an interpreter that has {program}'
-                )
-                found = Problem(_at(pod, container), why, hint if launch else f"install {program} on this machine")
-                (warned if brought else refused).append(found)
+                hint = f"install {program} on this machine"
+                if launch:
+                    hint = f'add packages_to_install=["{package}"], or give Local(python=) an interpreter that has {program}'
+                problem = Problem(_at(pod, container), why, hint)
+                if brought:
+                    warned.append(problem)
+                else:
+                    refused.append(problem)
     return refused, warned
 
 
@@ -166,18 +181,23 @@ def _names_of(requirements: Collection[str]) -> set[str]:
 
 def _program(container: Document, launch: Document) -> str:
     """Return the program that a container starts, if PATH determines its path; empty otherwise."""
-    of_user = "args" if launch.get("launcher") == [] else "command"
+    of_user = "command"
+    if launch.get("launcher") == []:
+        of_user = "args"
     command = launch.get("launcher") or container.get(of_user)
-    first = text(command[0]) if isinstance(command, list) and command else ""
+    if not isinstance(command, list) or not command:
+        return ""
+    first = text(command[0])
     if re.fullmatch(r"[\w.+-]+", first) and first not in ("python", "python3"):
         return first
     return ""
 
 
 def _on_path(program: str, container: Container, python: str) -> bool:
-    given = [variable for variable in container.env if variable.get("name") == "PATH"]
+    if any(variable.get("name") == "PATH" for variable in container.env):
+        return True
     path = environment.base_environment(os.environ, python)["PATH"]
-    return bool(given) or shutil.which(program, path=path) is not None
+    return shutil.which(program, path=path) is not None
 
 
 def invalid_arguments(objects: Objects) -> list[Problem]:
@@ -207,23 +227,31 @@ def _argument_problems(where: str, container: Mapping[str, Any]) -> Iterator[Pro
 
 def missing_interpreter(objects: Objects, python: str) -> list[Problem]:
     """Return a problem if the interpreter that replaces images cannot be started, and a container needs it."""
-    commands = (container.document.get("command") for _, container in _containers(objects))
-    wanted = any(isinstance(words, list) and words[:1] in (["python"], ["python3"]) for words in commands)
-    if not wanted or shutil.which(python):
+    needed = any(_starts_python(container) for _, container in _containers(objects))
+    if not needed or shutil.which(python):
         return []
     hint = "give the path of a Python interpreter, or leave python out: it is the one that runs the program"
     return [Problem("target.python", f"{python} is not a program that can be started", hint)]
+
+
+def _starts_python(container: Container) -> bool:
+    words = container.document.get("command")
+    return isinstance(words, list) and words[:1] in (["python"], ["python3"])
 
 
 def missing_packages(objects: Objects) -> list[Problem]:
     """Return the packages that initializers need and this interpreter, which runs them, lacks."""
     found = []
     for _, container in _containers(objects):
-        if images.entrypoint(text(container.document.get("image"))):
-            for each in container.env:
-                uri = text(each.get("value")) if each.get("name") == "STORAGE_URI" else ""
-                if module := _FETCHING.get(uri.partition("://")[0].lower()):
-                    found += missing(module, uri)
+        if not images.entrypoint(text(container.document.get("image"))):
+            continue
+        for variable in container.env:
+            if variable.get("name") != "STORAGE_URI":
+                continue
+            uri = text(variable.get("value"))
+            module = _FETCHING.get(uri.partition("://")[0].lower())
+            if module is not None:
+                found += missing(module, uri)
     return found
 
 
@@ -247,11 +275,15 @@ def _containers(objects: Objects) -> Iterator[tuple[str, Container]]:
     """Yield the containers of all pods, with the names of steps and containers in their paths."""
     for where, jobset in _jobsets(objects):
         for pod in _pods(where, jobset):
-            yield from ((_at(pod, container), container) for container in pod.all_containers)
+            for container in pod.all_containers:
+                yield _at(pod, container), container
 
 
 def _at(pod: Pod, container: Container) -> str:
-    return f"{pod.at}.{'initContainers' if container.is_init else 'containers'}[{container.name}]"
+    field = "containers"
+    if container.is_init:
+        field = "initContainers"
+    return f"{pod.at}.{field}[{container.name}]"
 
 
 def _refused(where: str, jobset: Document, objects: Objects, secrets: Keys | None) -> Iterator[Problem]:
@@ -302,9 +334,8 @@ def _volumes(jobset: Document, pod: Document) -> list[Document]:
 
 
 def _volume(where: str, volume: Document, objects: Objects, secrets: Keys | None) -> Iterator[Problem]:
-    kinds = [k for k in volume if k != "name"]
-    for kind in kinds:
-        if kind not in volumes.KINDS:
+    for kind in volume:
+        if kind != "name" and kind not in volumes.KINDS:
             yield Problem(
                 f"{where}.{kind}",
                 "the Local target does not support this kind of volume",
@@ -352,7 +383,9 @@ def _missing_reference(
     else:
         config = objects.get(f"ConfigMap/{name}")
         word, hint = "ConfigMap", "use plain values, or make it optional"
-        have = None if config is None else {**section(config, "data"), **section(config, "binaryData")}
+        have = None
+        if config is not None:
+            have = {**section(config, "data"), **section(config, "binaryData")}
     if have is None:
         yield Problem(
             where, f"{word} {name} is not part of the job, and the Local target has no cluster to read it from", hint
@@ -387,7 +420,8 @@ def _container(
         if isinstance(mount.get("name"), str) and mount["name"] not in known:
             yield Problem(f"{at}.name", f"the pod has no volume {mount['name']}", "declare it in volumes")
     cwd = text(container.get("workingDir"))
-    if cwd and not Path(cwd).is_dir() and not any(m and (cwd == m or cwd.startswith(f"{m}/")) for m in mounts):
+    mounted = any(m and (cwd == m or cwd.startswith(f"{m}/")) for m in mounts)
+    if cwd and not Path(cwd).is_dir() and not mounted:
         why = f"{cwd} is neither a folder of this machine nor below a mounted volume"
         yield Problem(f"{where}.workingDir", why, "leave it out: each pod has a folder of its own")
     yield from _environment(where, view, objects, secrets)
@@ -402,7 +436,9 @@ def _environment(where: str, view: Container, objects: Objects, secrets: Keys | 
             if ref and not ref.get("optional"):
                 yield from _missing_reference(f"{where}.envFrom[{i}].{kind}", kind, ref, objects, secrets)
         ref = section(source, "secretRef")
-        secret_names |= {f"{source.get('prefix') or ''}{key}" for key in (secrets or {}).get(text(ref.get("name")), ())}
+        prefix = source.get("prefix") or ""
+        for key in (secrets or {}).get(text(ref.get("name")), ()):
+            secret_names.add(f"{prefix}{key}")
     for variable in view.env:
         at, source = f"{where}.env[{variable.get('name')}].valueFrom", section(variable, "valueFrom")
         for kind, ref in source.items():

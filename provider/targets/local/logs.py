@@ -106,7 +106,9 @@ class Log:
         self._written = os.fstat(self._file).st_size
 
     def _numbered(self, i: int) -> Path:
-        return self.path.with_name(f"{self.path.name}.{i}") if i else self.path
+        if i == 0:
+            return self.path
+        return self.path.with_name(f"{self.path.name}.{i}")
 
 
 class Pipe:
@@ -142,11 +144,16 @@ class Pipe:
 
     def _take(self, data: bytes, last: bool = False) -> None:
         data = self._rest + data
-        cut = len(data) if last or len(data) > LONGEST_LINE else data.rfind(b"\n") + 1
+        if last or len(data) > LONGEST_LINE:
+            cut = len(data)
+        else:
+            cut = data.rfind(b"\n") + 1
         whole, self._rest = data[:cut], data[cut:]
         if not whole:
             return
-        self._log.write(whole if whole.endswith(b"\n") or not last else whole + b"\n")
+        if last and not whole.endswith(b"\n"):
+            whole += b"\n"
+        self._log.write(whole)
         if self._on_line and b'"trainerStatus"' in whole:
             for line in whole.splitlines():
                 self._on_line(line)
@@ -160,9 +167,23 @@ def files(folder: Path, jobset: str, step: str | None = None) -> list[tuple[str,
         jobset: Name of the JobSet.
         step: Default: all steps.
     """
-    of_step = re.compile(rf"{re.escape(jobset)}-{re.escape(step)}-[0-9]+-[0-9]+" if step else ".*")
-    found = [(p.parent.name, p.stem, p) for p in folder.glob("*/*.log") if of_step.fullmatch(p.parent.name)]
-    return sorted(found, key=lambda f: ([int(w) if w.isdecimal() else 0 for w in f[0].split("-")], f[:2]))
+    pattern = ".*"
+    if step:
+        pattern = rf"{re.escape(jobset)}-{re.escape(step)}-[0-9]+-[0-9]+"
+    pods = re.compile(pattern)
+    found = [(p.parent.name, p.stem, p) for p in folder.glob("*/*.log") if pods.fullmatch(p.parent.name)]
+    return sorted(found, key=lambda f: (_numbers_in(f[0]), f[:2]))
+
+
+def _numbers_in(pod: str) -> list[int]:
+    """Return the numbers in the name of a pod, with 0 for every other word, so that 2 precedes 10."""
+    numbers = []
+    for word in pod.split("-"):
+        number = 0
+        if word.isdecimal():
+            number = int(word)
+        numbers.append(number)
+    return numbers
 
 
 def dropped_bytes(path: Path) -> int:
@@ -203,7 +224,8 @@ def _last_of(file: Path, wanted: int, end: int | None) -> list[str]:
     """Return at least the newest `wanted` lines of a file before byte `end`, or all that it has."""
     size = 512 * wanted + CHUNK
     with file.open("rb") as data:
-        end = os.fstat(data.fileno()).st_size if end is None else end
+        if end is None:
+            end = os.fstat(data.fileno()).st_size
         while True:
             start = data.seek(max(0, end - size))
             lines = _lines(data.read(end - start))

@@ -104,7 +104,9 @@ def memory() -> int:
 def open_files() -> float:
     """Return how many files one process may open."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    return math.inf if hard == resource.RLIM_INFINITY else hard
+    if hard == resource.RLIM_INFINITY:
+        return math.inf
+    return hard
 
 
 def quantity(value: object) -> Fraction:

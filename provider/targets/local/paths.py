@@ -111,7 +111,8 @@ def _check_unshared(root: Path) -> None:
 
 
 def _check_owner(folder: Path, owners: set[int]) -> None:
-    if others := owners - {os.getuid()}:
+    others = owners - {os.getuid()}
+    if others:
         why = f"belongs to another user (uid {others.pop()}; this is uid {os.getuid()}), who could read and change it"
         raise Refused(Problem(str(folder), why, "run as that user, remove the folder, or use another one (root=)"))
 
@@ -208,5 +209,7 @@ def translate_os_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         where = str(error.filename or path)
-        hint = "free some space there and run it again" if is_disk_full(error) else "check its owner and permissions"
+        hint = "check its owner and permissions"
+        if is_disk_full(error):
+            hint = "free some space there and run it again"
         raise TargetFault(Problem(where, f"cannot be written: {error.strerror or error}", hint)) from error

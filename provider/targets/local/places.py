@@ -73,8 +73,12 @@ class Wait:
     earlier: list[str]
 
     def __str__(self) -> str:
-        places = f"one of {self.limit} places" if self.limit > 1 else "the only place"
-        limit = f"max_parallel={self.limit}{', the default' if self.default else ''}"
+        places = "the only place"
+        if self.limit > 1:
+            places = f"one of {self.limit} places"
+        limit = f"max_parallel={self.limit}"
+        if self.default:
+            limit += ", the default"
         return f"waits for {places} ({limit}): behind {join_names([*self.running, *self.earlier])}"
 
 
@@ -132,7 +136,9 @@ class Place:
             found = int(read_beginning(self._folder / "limit", 20))
         except (OSError, ValueError):
             return None
-        return found if found > 0 else None
+        if found <= 0:
+            return None
+        return found
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

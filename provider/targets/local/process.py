@@ -110,7 +110,8 @@ def _executable(name: str, env: Mapping[str, str], cwd: Path) -> str:
     if "/" in name:
         return str(cwd / name)
     for folder in env.get("PATH", os.defpath).split(os.pathsep):
-        if folder and os.access(found := Path(folder) / name, os.X_OK) and found.is_file():
+        found = Path(folder) / name
+        if folder and os.access(found, os.X_OK) and found.is_file():
             return str(found)
     raise FileNotFoundError(2, "not found on PATH", name)
 
@@ -133,7 +134,9 @@ def group_lives(leader: int) -> bool:
 
 def exit_code(returncode: int) -> int:
     """Return the exit code of a container runtime: 128 + n for signal n."""
-    return 128 - returncode if returncode < 0 else returncode
+    if returncode < 0:
+        return 128 - returncode
+    return returncode
 
 
 def ended_by(returncode: int, *, isolated: bool) -> int:
@@ -161,7 +164,8 @@ def recorded_processes(file: Path) -> list[psutil.Process]:
         return []
     for line in lines:
         with suppress(ValueError, KeyError, TypeError):
-            if process := find_process(json.loads(line)):
+            process = find_process(json.loads(line))
+            if process:
                 found.append(process)
     return found
 
