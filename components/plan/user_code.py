@@ -878,11 +878,11 @@ def unshipped_packages(code: Mapping[str, Any]) -> Iterator[Problem]:
     if code.get("source") is not None:
         return
     for where, before, word in _words(code):
-        path = ""
-        if isinstance(word, str):
-            path = word.partition(";")[0].partition("[")[0].strip()
+        if not isinstance(word, str):
+            continue
+        path = word.partition(";")[0].partition("[")[0].strip()
         is_file = before in _FILE_OPTIONS or path.startswith(".") or "/" in path
-        if is_file and "://" not in path and not path.startswith(("/", "-")) and Path(path).exists():
+        if is_file and path and "://" not in path and not path.startswith(("/", "-")) and Path(path).exists():
             why = f"{word} is a path of this machine, and no file travels with packages_to_install"
             hint = "give the address of a package, or source="
             if before in _FILE_OPTIONS[:4]:

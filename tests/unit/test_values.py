@@ -285,6 +285,20 @@ def test_a_package_of_this_machine_does_not_travel_to_a_cluster(
     assert problems() == [] or words == ["-e", "."], "nothing here has that name"
 
 
+@pytest.mark.parametrize("file", [Output.from_input(Unknown("later")), "", " ", "[dev]"])
+def test_a_file_whose_name_is_not_known_yet_is_not_a_package_of_this_machine(file: Any) -> None:
+    packages = ["-r", file]
+    made = planned(lambda: {"trainer": trainer.CustomTrainer(func=work, packages_to_install=packages)})
+    assert not [problem for problem in made.problems if "of this machine" in problem.why]
+
+
+@pytest.mark.parametrize("amount", [[], [1], {}, 1.5, True, 10**30])
+def test_an_amount_of_another_type_is_a_problem(amount: Any) -> None:
+    resources = {"nvidia.com/gpu": amount}
+    found = planned(lambda: {"trainer": trainer.CustomTrainer(func=work, resources_per_node=resources)}).problems
+    assert found and all("must be a quantity such as 3" in problem.why for problem in found), found
+
+
 @pytest.mark.parametrize(
     ("make", "plain", "other"),
     [*((make, int, Numpy) for make in NUMBERS.values()), *((make, str, Text) for make in TEXTS.values())],

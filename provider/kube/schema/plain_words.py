@@ -101,6 +101,8 @@ def _words(fault: Fault, schema: Schema, value: Any, shown_value: str) -> str:
         return fault.detail
     if isinstance(value, str):
         return _text_words(schema, value, shown_value)
+    if schema.int_or_string and not isinstance(value, int):
+        return f"must be {_expected(schema)}, not {shown_value}"
     if isinstance(value, (list, dict)):
         return f"must have at least {plural(bounds[_size('min', value)], 'item')}"
     return f"must be {_range(schema, value)}, not {shown_value}"
