@@ -662,7 +662,10 @@ def _lost(
     for lost in sorted(names):
         uses = [n.lineno for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == lost]
         what = f"uses {lost}, which is defined outside of it and would be lost"
-        hint = "define or import it inside the body, pass it in func_args, or use script="
+        hint = (
+            "define or import it inside the body, pass it in func_args, or move both to a module that the program imports, "
+            'and give source="."'
+        )
         if lost in _OF_FILE:
             what = f"uses {lost}, which has another value in the job: the function is in a file of its own there"
             hint = "pass the value in func_args, or use source="

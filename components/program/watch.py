@@ -242,11 +242,15 @@ class Watch:
 
 
 def _show(wait: _Wait, status: JobStatus) -> None:
-    """Log a job's line if it has changed: at once for another phase or a new explanation, but at most one line a second."""
+    """Log a job's line if it has changed: at once for another phase or a new explanation, but at most one line a second.
+
+    The line that ends the wait is always logged, and so is a failure, since the next attempt begins soon.
+    """
     text, now = _line(status), time.monotonic()
     phase = (status.phase, status.reason, bool(status.message))
-    failed = status.reason == BACK_OFF and phase != wait.shown_phase  # shown for a second: the next attempt begins soon
-    if text == wait.shown or (now - wait.shown_at < AT_MOST_EVERY and not failed):
+    failed = status.reason == BACK_OFF and phase != wait.shown_phase
+    is_due = now - wait.shown_at >= AT_MOST_EVERY or failed or wait.job.is_over(status)
+    if text == wait.shown or not is_due:
         return
     terminal = os.environ.get("PULUMI_TRAINER_PROGRESS") == "tty"
     pause = LINE_EVERY

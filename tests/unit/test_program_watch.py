@@ -106,6 +106,13 @@ class TestLines:
         assert lines[0].startswith("waiting for team/job to be complete. Ctrl-C ends only the waiting")
         assert lines[1:] == ["job: Queued (Pending): 16 more needed", "job: Running", "job: Succeeded"]
 
+    def test_the_end_of_a_job_of_less_than_a_second_is_shown(
+        self, wait: Wait, lines: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(watch, "AT_MOST_EVERY", 3600.0)
+        wait(News(status("Starting"), status("Starting"), status("Running"), status("Succeeded")))
+        assert lines[1:] == ["job: Starting", "job: Succeeded"]
+
     def test_a_long_message_is_cut(self, wait: Wait, lines: list[str]) -> None:
         wait(News(status("Starting", "Unschedulable", "x" * 1000), status("Starting"), status("Succeeded")))
         assert len(lines[1]) < 300 and lines[1].endswith("...")
