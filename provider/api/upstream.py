@@ -34,7 +34,10 @@ UPSTREAM = {
     product.name: product
     for product in (
         Upstream("Kubernetes", "a cluster", "1.36.3", "1.36.3", "", ("1.37: not compared",)),
-        Upstream("JobSet", "each job in a cluster", "0.12.0", "0.12.0", "0.8"),
+        Upstream(
+            "JobSet", "each job in a cluster", "0.12.0", "0.12.0", "0.9",
+            ("0.9: without onJobFailureMessagePatterns, which `checkpoint=` needs",),
+        ),
         Upstream(
             "Kubeflow Trainer", '`mode="trainer"`', "master of 2026-08-21 (commit 8c0f5059b, 58 commits after 2.3.0)",
             "2.3.0", "2.2",

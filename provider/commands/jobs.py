@@ -18,7 +18,7 @@ from pulumi_trainer.provider.commands.reach import PATIENCE, Job, Where, in_proj
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault
 from pulumi_trainer.provider.kube.terminal import plain, print_line
 from pulumi_trainer.provider.kube.values.accessors import epoch_seconds
-from pulumi_trainer.provider.kube.values.wording import duration, join_names
+from pulumi_trainer.provider.kube.values.wording import duration, join_names, plural
 from pulumi_trainer.provider.lifecycle.interruption_cost import interruption_cost
 
 if TYPE_CHECKING:
@@ -364,7 +364,7 @@ def why(job: Job) -> Explanation:
         if local is None:
             local = JobStatus(job.name, job.namespace, phase=Phase.DELETED.value)
         detail = local.message or text.partition(": ")[2]
-        text = _with_loss(_with_progress(text, local), local)
+        text = _with_loss(_with_ended_nodes(_with_progress(text, local), local), local)
         return _explanation(job, local, detail, "", _with_owner(text, job, local))
     from pulumi_trainer.provider.lifecycle.diagnosis import best_finding, diagnose
     from pulumi_trainer.provider.lifecycle.diagnosis import explain as paragraph
@@ -376,7 +376,8 @@ def why(job: Job) -> Explanation:
         from pulumi_trainer.provider.targets.kubernetes.observe.training_progress import progress_of
 
         status.progress = progress_of(job.client, view)
-    text = _with_loss(_with_progress(paragraph(view, status, now), status), status)
+    text = _with_progress(paragraph(view, status, now), status)
+    text = _with_loss(_with_ended_nodes(text, status), status)
     text = _with_owner(text, job, status)
     return _explanation(job, status, found.why or found.message, found.hint, text)
 
@@ -408,6 +409,22 @@ def _with_progress(text: str, status: JobStatus) -> str:
     if now:
         text += f": {now}"
     return f"{text}."
+
+
+def _with_ended_nodes(text: str, status: JobStatus) -> str:
+    """Return a paragraph with the Pods that have ended while others of their step run: after SIGTERM, a program that ends with 0
+    would leave its peers waiting for it forever.
+    """
+    if status.phase != Phase.RUNNING:
+        return text
+    for step in status.steps:
+        if step.active and step.succeeded:
+            ended = f"{step.succeeded} of {plural(step.count, 'Pod')} of {step.name}"
+            text += (
+                f" {ended} ended with exit code 0 and counts as complete, while others run. If SIGTERM has stopped the program"
+                " there, it is not started again: let it end with 143 after SIGTERM (PT135)."
+            )
+    return text
 
 
 def _with_loss(text: str, status: JobStatus) -> str:

@@ -592,7 +592,7 @@ class TestChangedClusters:
         root.delete(DEFINITION, "", "jobsets.jobset.x-k8s.io")
         until(lambda: JOBSET.group not in [group["name"] for group in root.read("/apis")["groups"]])
         why = "JobSet/a: the cluster has no JobSet (jobset.x-k8s.io/v1alpha2). "
-        why += "Hint: install JobSet 0.8 or newer (order of stages)"
+        why += "Hint: install JobSet 0.9 or newer (groups of replicated jobs)"
         assert ask(jobset("a")) == ([f"{why} before the job"], [])
         target = opened(Path(shutil.copy(changed.kubeconfig, tmp_path / "all-rights")))
         with pytest.raises(Invalid) as error:

@@ -144,7 +144,7 @@ def test_versions() -> None:
     served = {"jobset.x-k8s.io": ["v1alpha2"], "kueue.x-k8s.io": ["v1beta1", "v1beta2"]}
     assert versions.absent_products(queued, served) == versions.outdated_products(queued, served) == []
     assert [str(p) for p in versions.absent_products(queued, {})] == [
-        "JobSet/digits: the cluster has no JobSet (jobset.x-k8s.io/v1alpha2). Hint: install JobSet 0.8 or newer (order of stages)"
+        "JobSet/digits: the cluster has no JobSet (jobset.x-k8s.io/v1alpha2). Hint: install JobSet 0.9 or newer (groups of replicated jobs)"
         " before the job",
         "queue team: the cluster has no Kueue (kueue.x-k8s.io/v1beta2). "
         "Hint: install Kueue 0.15 or newer (its API v1beta2) before"
@@ -198,6 +198,12 @@ def test_a_clusters_own_schema() -> None:
     assert versions.upgrade_hint(JOBSET, "spec.replicatedJobs[1].dependsOn") == (
         "JobSet 0.8 introduced it: upgrade JobSet in the cluster"
     )
+    for field, release in (
+        ("replicatedJobs[0].groupName", "0.9"),
+        ("failurePolicy.rules[0].onJobFailureMessagePatterns", "0.10"),
+    ):
+        hint = f"JobSet {release} introduced it: upgrade JobSet in the cluster"
+        assert versions.upgrade_hint(JOBSET, f"spec.{field}") == hint
 
 
 def test_a_clusters_own_rules() -> None:

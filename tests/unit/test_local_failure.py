@@ -281,3 +281,15 @@ def test_hostile_output_does_not_hold_us_up(piece: str) -> None:
 def test_hostile_output_of_an_installation_does_not_either(piece: str) -> None:
     tail = f"error: x\nWARNING: {piece * (500_000 // len(piece))}\npulumi-trainer: the packages could not be installed"
     assert "exit code 1" in cause_summary([failed(tail=tail)])
+
+
+@pytest.mark.parametrize(
+    ("tail", "reason"),
+    [
+        ('loss 0.5\n{"trainerStatus": {"step": 4}}\n[rank0]: {"trainerStatus": {"step": 5}}\n', "loss 0.5"),
+        ('{"trainerStatus": {"step": 4}}\n', "it printed nothing"),
+        ('{"trainerStatus": {"step": 4}}\nCUDA error\n\n', "CUDA error"),
+    ],
+)
+def test_a_line_of_progress_is_not_the_cause(tail: str, reason: str) -> None:
+    assert cause_summary([failed(tail=tail)]) == f"exit code 1: {reason}"

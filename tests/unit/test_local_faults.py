@@ -145,7 +145,7 @@ class TestSupervisorLost:
         status = local.status(NAMESPACE, "job")
         assert status is not None
         assert (status.phase, status.reason) == ("Failed", "SupervisorLost")
-        assert f"pid {supervisor.pid}" in status.message
+        assert f"pid {supervisor.pid}" in status.message and "`pulumi-trainer rerun` starts it again" in status.message
         assert status.finished > 0
         assert [(s.phase, s.active, s.ready) for s in status.steps] == [("Failed", 0, 0)]
         assert not living(home)

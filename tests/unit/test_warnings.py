@@ -1013,7 +1013,7 @@ def test_a_program_that_can_report_success_when_it_is_interrupted() -> None:
     assert told(["python3", "train.py"], env=[]) == []
     [warning] = found(tolerant(), job({"env": CHECKPOINT}))
     assert "the command of the image has to end with exit code 143" in warning.why
-    assert codes(tolerant(), job({"env": CHECKPOINT}), cluster=False) == []
+    assert codes(tolerant(), job({"env": CHECKPOINT}), cluster=False) == ["PT135"]
 
 
 def test_how_long_torchrun_waits_for_its_workers() -> None:

@@ -56,7 +56,7 @@ RULES = (
     Rule(
         "PT134", "checkpoints, but disruptions that count as failures", interruptions.counted_disruptions, cluster=True
     ),
-    Rule("PT135", "an interruption that counts as success", interruptions.unfinished_success, cluster=True),
+    Rule("PT135", "an interruption that counts as success", interruptions.unfinished_success),
     Rule("PT136", "torchrun kills its workers before the Pod ends", interruptions.torchrun_kills),
     Rule("PT137", "a grace period shorter than the program expects", interruptions.short_grace),
     Rule("PT138", "a TTL that starts a failed job again", interruptions.repeated_failure, cluster=True),

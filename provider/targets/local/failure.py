@@ -170,6 +170,8 @@ def cause_summary(failures: Iterable[Failure]) -> str:
 
 
 _SILENT = "it printed nothing"
+_PROGRESS = '{"trainerStatus"'
+"""In a line that reports progress, which is not a reason."""
 
 
 def _reason_text(cause: Cause) -> str:
@@ -180,8 +182,10 @@ def _reason_text(cause: Cause) -> str:
         if errors:
             reasons = errors[-1].strip(), _broken_connection(failure.tail)
             return "; ".join(filter(None, reasons))
-    lines = _LAUNCHER.sub("", failure.tail).rstrip().rpartition("\n")
-    return failure.start_error or cause.traceback or lines[2]
+    lines = _LAUNCHER.sub("", failure.tail).rstrip().splitlines()
+    while lines and _PROGRESS in lines[-1]:
+        lines.pop()
+    return failure.start_error or cause.traceback or "".join(lines[-1:])
 
 
 def _broken_connection(tail: str) -> str:

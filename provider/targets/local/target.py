@@ -937,8 +937,8 @@ class LocalTarget:
         if record.created < psutil.boot_time():
             why = "the machine has been restarted"
         message = (
-            f"the supervisor of this job ({who}) is gone: {why}. Its processes have been ended; log:"
-            f" {folder.supervisor_log}"
+            f"the supervisor of this job ({who}) is gone: {why}. Its processes have been ended; `pulumi-trainer rerun` starts it"
+            f" again, from its newest checkpoint if it has any; log: {folder.supervisor_log}"
         )
         lines = logs.last_lines(folder.supervisor_log, 1)
         if lines:

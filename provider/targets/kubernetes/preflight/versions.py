@@ -41,7 +41,11 @@ class Product:
 
 
 PRODUCTS = {
-    JOBSET.group: Product("JobSet", "order of stages", {"dependsOn": "0.8", "volumeClaimPolicies": "0.11"}),
+    JOBSET.group: Product(
+        "JobSet",
+        "groups of replicated jobs",
+        {"dependsOn": "0.8", "groupName": "0.9", "onJobFailureMessagePatterns": "0.10", "volumeClaimPolicies": "0.11"},
+    ),
     TRAIN_JOB.group: Product(
         "Kubeflow Trainer",
         "runtimePatches, by which code and volumes are mounted",
