@@ -144,8 +144,8 @@ def test_versions() -> None:
     served = {"jobset.x-k8s.io": ["v1alpha2"], "kueue.x-k8s.io": ["v1beta1", "v1beta2"]}
     assert versions.absent_products(queued, served) == versions.outdated_products(queued, served) == []
     assert [str(p) for p in versions.absent_products(queued, {})] == [
-        "JobSet/digits: the cluster has no JobSet (jobset.x-k8s.io/v1alpha2). Hint: install JobSet 0.9 or newer (groups of replicated jobs)"
-        " before the job",
+        "JobSet/digits: the cluster has no JobSet (jobset.x-k8s.io/v1alpha2). Hint: install JobSet 0.9 or newer"
+        " (groups of replicated jobs) before the job",
         "queue team: the cluster has no Kueue (kueue.x-k8s.io/v1beta2). "
         "Hint: install Kueue 0.15 or newer (its API v1beta2) before"
         " the job",
