@@ -23,7 +23,7 @@ from pulumi_trainer.provider.api.submission import Submission
 from pulumi_trainer.provider.commands.runs import _times
 from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, Kind
 from pulumi_trainer.provider.kube.client.client import ApiError
-from pulumi_trainer.provider.kube.errors import Conflict, Problem, Refused, TargetFault
+from pulumi_trainer.provider.kube.errors import Conflict, Invalid, Problem, Refused, TargetFault
 from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView
 from pulumi_trainer.provider.targets.kubernetes import operations, owner_labels
@@ -296,6 +296,21 @@ def test_rerun(server: Server, how: str) -> None:
     assert len(target(server).runs("team", "job")) == 2
     status = target(server).status("team", "job")
     assert status is not None and status.phase == "Suspended" and status.uid == uids[0]
+
+
+def test_a_rerun_without_something_that_its_pods_need_changes_nothing(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A changed dataset is another volume, and `up` deletes the old one once no job runs on it."""
+    target(server).create(submission())
+    end(server, "Completed")
+    target(server).status("team", "job")
+    before = copy.deepcopy(server.objects)
+    absent = Problem("PersistentVolumeClaim/data-1", "does not exist in the namespace team")
+    monkeypatch.setattr(server_review, "missing", lambda *_: [absent])
+    with pytest.raises(Invalid, match="PersistentVolumeClaim/data-1: does not exist"):
+        rerun(server)
+    assert server.objects == before
 
 
 def test_a_rerun_says_when_it_began(server: Server) -> None:

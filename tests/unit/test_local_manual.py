@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from pulumi_trainer.provider.initializers.manifest import FetchedFile, Manifest
 from pulumi_trainer.provider.initializers.source import Patterns
 from pulumi_trainer.provider.kube.errors import Conflict, Refused, TargetFault
 from pulumi_trainer.provider.targets.local import LocalTarget
+from pulumi_trainer.provider.targets.local.claims import Claim
 
 OWNER = Owner("owner-1", "stack-1")
 SUSPEND, RESUME = Override(True, "ann", 1.0), Override(False, "ann", 2.0)
@@ -117,6 +119,26 @@ def test_a_rerun_keeps_the_revisions_that_the_run_before_has_fetched(local: Loca
     local.rerun(submission(document, inputs={"dataset": "hf://org/digits"}))
     wait(local)
     assert [each.inputs for each in local.runs(NAMESPACE, "job")] == [{"dataset": "hf://org/digits 5d72ab01"}] * 2
+
+
+def test_a_rerun_never_gets_an_empty_volume_in_place_of_one_that_was_deleted(local: LocalTarget) -> None:
+    """A changed dataset is another volume, and `up` deletes the old one once no job runs on it."""
+    claim = Claim(local.root, NAMESPACE, "data-1")
+    claim.create("urn", "")
+    (claim.data / "a.txt").write_text("1")
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data-1"}}]
+    mounts = {"volumeMounts": [{"name": "data", "mountPath": "/data"}]}
+    document = jobset(step(pod={"volumes": volumes}, container_fields=mounts))
+    run(local, document)
+    local.rerun(submission(document))
+    assert wait(local).phase == "Succeeded"
+    shutil.rmtree(claim.folder)
+    with pytest.raises(
+        Refused, match=r"default/job: volume data-1 was deleted or replaced .* Hint: set another run= key"
+    ):
+        local.rerun(submission(document))
+    status = local.status(NAMESPACE, "job")
+    assert status is not None and status.phase == "Succeeded" and not claim.folder.exists()
 
 
 def test_rerun_of_a_stopped_job(local: LocalTarget) -> None:

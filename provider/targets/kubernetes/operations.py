@@ -19,7 +19,7 @@ from pulumi_trainer.provider.api.status import JobStatus, Owner
 from pulumi_trainer.provider.api.submission import Submission
 from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, Kind
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
-from pulumi_trainer.provider.kube.errors import Conflict, Problem, Refused, TargetFault
+from pulumi_trainer.provider.kube.errors import Conflict, Invalid, Problem, Refused, TargetFault
 from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView, diagnose
@@ -28,6 +28,7 @@ from pulumi_trainer.provider.targets.kubernetes.jobs import apply, record, worke
 from pulumi_trainer.provider.targets.kubernetes.jobs.deletion import delete_job
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import OLDER_WORKLOAD, snapshot
+from pulumi_trainer.provider.targets.kubernetes.preflight import server_review
 
 
 def set_suspend(client: Client, namespace: str, name: str, override: Override, owner: Owner | None) -> JobStatus:
@@ -137,6 +138,7 @@ def rerun(client: Client, submission: Submission) -> JobStatus:
 
     Raises:
         Refused: The job has not ended.
+        Invalid: Something that its Pods need does not exist, such as a volume that was replaced.
         Conflict: The job belongs to another owner.
         TargetFault: The job does not exist, the archive of its project is gone, or something blocks the deletion of its last
             run.
@@ -147,6 +149,10 @@ def rerun(client: Client, submission: Submission) -> JobStatus:
     _, status = _diagnosed(client, submission.namespace, submission.name, found)
     if not status.terminal:
         raise Refused(not_ended_problem(status))
+    promised = [f"Secret/{name}" for name in submission.secrets]
+    absent = server_review.missing(client, submission.objects, submission.namespace, promised)
+    if absent:
+        raise Invalid(*absent)
     submission = apply.with_archives(client, submission)  # without it, the job that has ended stays
     delete_job(client, found)
     fresh: dict[str, Any] = {

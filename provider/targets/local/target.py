@@ -308,7 +308,7 @@ class LocalTarget:
             submission: The job as its stack has it, with the values of its Secrets.
 
         Raises:
-            Refused: The job has not ended.
+            Refused: The job has not ended, or a volume that it mounts is gone.
             TargetFault: The job does not exist.
             Conflict: The job belongs to another owner.
         """
@@ -317,6 +317,9 @@ class LocalTarget:
             status = self._known_status(folder, record)
             if not status.terminal:
                 raise Refused(not_ended_problem(status))
+            lost = self._lost_claims(record)
+            if lost:
+                raise Refused(*lost)
             _is_unsupervised(folder, STUCK_SECONDS)
             again = Record.of(submission, self._site(folder), record.tuning, self.isolation)
             earlier = [run.to_dict() for run in _runs(folder, record, status)]
@@ -800,6 +803,19 @@ class LocalTarget:
             Claim(self.root, record.namespace, claim).create_for_job(
                 f"{record.namespace}/{record.name}", deleted_with_job=deleted
             )
+
+    def _lost_claims(self, record: Record) -> list[Problem]:
+        """Return the volumes of the last run that do not exist, of which another run would get empty ones."""
+        own = {claim for claim, _ in volumes.template_claims(record.jobset, record.name)}
+        found = []
+        for claim in sorted(volumes.claims(record.jobset) - own):
+            if not Claim(self.root, record.namespace, claim).data.is_dir():
+                why = f"volume {claim} was deleted or replaced after the last run, and the job would get an empty one"
+                hint = (
+                    "set another run= key, and run `pulumi up`: the new run mounts the volumes that the program has now"
+                )
+                found.append(Problem(f"{record.namespace}/{record.name}", why, hint))
+        return found
 
     def _claimed_elsewhere(self, objects: Objects) -> list[Problem]:
         """Return which claims of volumeClaimPolicies belong to others."""
