@@ -209,12 +209,16 @@ class TestNewestCheckpoint:
         assert find_checkpoint.newest(str(tmp_path)) == str(tmp_path / "model-10.pt")
 
 
+ADOPTS = "import ctypes, os, sys; ctypes.CDLL(None).prctl(36, 1, 0, 0, 0); os.execv(sys.argv[1], sys.argv[1:])"
+"""Program that becomes another one, which gets the orphans of its children (PR_SET_CHILD_SUBREAPER)."""
+
+
 class Container:
     """The first process of a container, with the code that a policy ships."""
 
     def __init__(
         self, folder: Path, program: str, launcher: list[str] | None = None, checkpoints: bool = True,
-        install: list[str] | None = None,
+        install: list[str] | None = None, first: str = "",
     ) -> None:  # fmt: skip
         self.checkpoints = folder / "checkpoints"
         place = folder / "code"
@@ -225,13 +229,10 @@ class Container:
         for name, content in files.items():
             (place / name).write_text(content)
         env = {**os.environ, "TRAINER_CHECKPOINT_DIR": str(self.checkpoints), "TRAINER_CHECKPOINT_GRACE": "3"}
-        self.process = subprocess.Popen(
-            [sys.executable, place / "bootstrap.py"],
-            env=env,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
+        command = [sys.executable, place / "bootstrap.py"]
+        if first:
+            command = [sys.executable, "-c", first, *command]
+        self.process = subprocess.Popen(command, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
     def end(self) -> tuple[int, str]:
         out, _ = self.process.communicate(timeout=60)
@@ -500,6 +501,23 @@ class TestFirstProcess:
         begun = time.monotonic()
         assert Container(tmp_path, leaves + STOPS, checkpoints=checkpoints).terminate() == (143, "")
         assert time.monotonic() - begun < 18
+
+    @pytest.mark.skipif(
+        sys.platform != "linux", reason="only Linux gives orphans to a process other than the first one"
+    )
+    @pytest.mark.parametrize("checkpoints", [True, False])
+    def test_orphans_of_the_program_are_reaped(self, tmp_path: Path, checkpoints: bool) -> None:
+        """As in a container, whose first process inherits them."""
+        program = """
+            import os, subprocess, sys, time
+            orphan = "import os; os.fork() and os._exit(0); print(os.getpid(), flush=True)"
+            pid = subprocess.run([sys.executable, "-c", orphan], capture_output=True, text=True, check=True).stdout.strip()
+            deadline = time.monotonic() + 20
+            while os.path.exists("/proc/" + pid) and time.monotonic() < deadline:
+                time.sleep(0.05)
+            print("reaped" if not os.path.exists("/proc/" + pid) else open("/proc/" + pid + "/stat").read(), flush=True)
+        """
+        assert Container(tmp_path, program, checkpoints=checkpoints, first=ADOPTS).end() == (0, "reaped\n")
 
     def test_other_signals_are_passed_on(self, tmp_path: Path) -> None:
         waits = """
