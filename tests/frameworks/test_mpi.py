@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -63,6 +66,46 @@ def test_a_cancelled_job_leaves_no_process_on_any_node(mpi: Project) -> None:
     assert mpi.run("cancel", "--yes").code == 0
     mpi.target.delete(job.namespace, job.name)
     assert not marked(job.uid)
+
+
+STEPS = 200
+SAVES = (
+    "import json",
+    "folder, rank = os.environ['TRAINER_CHECKPOINT_DIR'], os.environ['OMPI_COMM_WORLD_RANK']",
+    "newest = os.environ.get('TRAINER_RESUME_FROM')",
+    "step = json.load(open(newest))['step'] if newest else 0",
+    "print('rank', rank, 'starts at step', step, flush=True)",
+    f"while step < {STEPS} and not os.path.exists(folder + '/stop'):",
+    "    step += 1",
+    "    time.sleep(0.05)",
+    "    stops = rank == '0' and os.path.exists(os.environ['TRAINER_STOP_FILE'])",
+    "    if rank == '0' and (step % 20 == 0 or stops):",
+    "        json.dump({'step': step}, open(folder + '/.part', 'w'))",
+    "        os.replace(folder + '/.part', f'{folder}/step-{step}.json')",
+    "    if stops:",
+    "        open(folder + '/stop', 'w').close()",  # in place of an MPI broadcast, which needs a package
+    "rank == '1' and os.path.exists(folder + '/stop') and os.remove(folder + '/stop')",
+    "print('rank', rank, 'ends at step', step, flush=True)",
+)
+
+
+def test_an_interrupted_launcher_goes_on_from_its_checkpoint(mpi: Project) -> None:
+    training(mpi, *SAVES)
+    program = mpi.folder / "__main__.py"
+    policy = 'checkpoint=trainer.CheckpointPolicy(every="10s", grace=20)'
+    program.write_text(program.read_text().replace("runtime=runtime,", f"runtime=runtime, {policy},"))
+    up = mpi.start("up", "--yes", "--skip-preview")
+    job = eventually(lambda: mpi.job("mpi"), seconds=120)
+    eventually(lambda: [*mpi.folder.rglob("checkpoints/step-20.json")], seconds=120)
+    launchers = [p for p in mpi.processes("bootstrap.py") if "-launcher-0-0" in p.environ().get(MARK, "")]
+    os.kill(min(launchers, key=lambda p: p.pid).pid, signal.SIGTERM)
+    out, _ = up.communicate(timeout=120)
+    assert up.returncode == 0, out
+    log = mpi.logs("mpi")
+    first, stopped, again, last = re.findall(r"rank 0 (?:starts|ends) at step (\d+)", log)
+    assert (first, last) == ("0", str(STEPS)) and stopped == again != "0", log
+    status = mpi.job("mpi")
+    assert (status.phase, status.restarts) == ("Succeeded", 1) and not marked(job.uid), status
 
 
 def test_a_rank_that_fails_fails_the_job(mpi: Project) -> None:
