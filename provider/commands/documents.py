@@ -44,9 +44,15 @@ _BY = {
 
 
 def are_files(names: Iterable[str]) -> bool:
-    """Return whether arguments are files and not the name of a job: `-`, an existing file, or a name with the suffix of a
-    file."""
-    return any(name == "-" or name.endswith(SUFFIXES) or Path(name).is_file() for name in names)
+    """Return whether arguments are files and not the name of a job: `-`, an existing file, a path that begins as no name does,
+    or a name with the suffix of a file.
+    """
+    return any(
+        name == "-" or name.startswith(_PATHS) or name.endswith(SUFFIXES) or Path(name).is_file() for name in names
+    )
+
+
+_PATHS = ("/", "./", "../", "~")
 
 
 def parse_severities(ignore: Iterable[str], error: Iterable[str]) -> Severities:

@@ -322,6 +322,7 @@ def test_wrong_arguments(run: Ran) -> None:
         assert run(*args) == 2 and f"Hint: `pulumi-trainer {args[0]} -h`" in run.err
     assert run("validate", "none.yaml") == 2 and "none.yaml: cannot be read: No such file" in run.err
     assert run("render", "none.json") == 2 and "none.json: cannot be read" in run.err
+    assert run("render", "./none") == 2 and "./none: cannot be read" in run.err, "no job has a name with a slash"
     assert run("validate", "--batch", "none") == 2 and "--batch none: is not a folder" in run.err
     assert run() == 2 and "Usage" in run.out
     assert run("none") == 2 and "no such command" in run.err
