@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pulumi_trainer.plan import source_tree
+import psutil
+from pulumi_trainer.plan import source_tree, user_code
 
 from . import queues, releases, rendering
 
@@ -217,6 +218,30 @@ def imports() -> None:
         print(f"| {name} | {statistics.median(seconds) - base:.3f} |", flush=True)
 
 
+def first_process() -> None:
+    """A container's first process beside the same program without it, in turns, and the memory that it takes of its own."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        for name, text in user_code.files("import time; time.sleep(WAITS)", None, None, None, "").items():
+            (folder / name).write_text(text.replace("WAITS", "0"))
+        runs: dict[str, list[float]] = {"main.py": [], "bootstrap.py": []}
+        for _ in range(25):
+            for name, seconds in runs.items():
+                begun = time.monotonic()
+                subprocess.run([sys.executable, folder / name], check=True)
+                seconds.append(time.monotonic() - begun)
+        (folder / "main.py").write_text("import time; print(flush=True); time.sleep(60)")
+        process = subprocess.Popen([sys.executable, folder / "bootstrap.py"], stdout=subprocess.PIPE)
+        assert process.stdout and process.stdout.readline()
+        own = psutil.Process(process.pid).memory_full_info().uss / 1e6
+        process.terminate()
+        process.communicate()
+    alone, both = (statistics.median(seconds) for seconds in runs.values())
+    print(f"| the program alone | {alone:.3f} s |")
+    print(f"| with the first process | {both:.3f} s, {both - alone:.3f} more |")
+    print(f"| memory of the first process | {own:.1f} MB |", flush=True)
+
+
 FIRST_STEP = """
 import pulumi_trainer as trainer
 
@@ -285,13 +310,16 @@ def step_at(text: str) -> float:
 
 def main() -> None:
     """All tables, or those named."""
-    chosen = sys.argv[1:] or ["imports", "render", "first-step", "project", "releases", "100", "300"]
+    chosen = sys.argv[1:] or ["imports", "render", "first-process", "first-step", "project", "releases", "100", "300"]
     if "imports" in chosen:
         print("\n| import | seconds |\n| --- | --- |")
         imports()
     if "render" in chosen:
         rendering.main()
         queues.offline()
+    if "first-process" in chosen:
+        print("\n| start and end of a program that does nothing | |\n| --- | --- |")
+        first_process()
     if "first-step" in chosen:
         print("\n| from the command to the first step | seconds |\n| --- | --- |")
         first_step()
