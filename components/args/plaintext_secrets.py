@@ -85,6 +85,12 @@ _PREFIXES = re.compile(
 _JWT_BODY = re.compile(r"eyJ[\w-]{10,}")
 _NOT_JWT = re.compile(r"[^\w-]")
 _BASIC = re.compile(r"\b(?:Bearer|Basic|Token)\s+(?!\$)[A-Za-z0-9._~+/=-]{16,}", re.IGNORECASE)
+_KEY_OF_A_SERVICE = re.compile(
+    r"(?:aws_secret_(?:access_)?key|wandb_api_key)(?:[\"']\]?)? {0,4}[:=] {0,4}[\"']?"
+    r"(?=[A-Za-z/+]*[0-9])(?![A-Za-z0-9/+]*EXAMPLE)[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+])",
+    re.IGNORECASE,
+)
+"""A value without a shape of its own behind a telling name. The keys in the services' own documentation contain EXAMPLE."""
 _PLUGINS = {
     "aws": "AWSKeyDetector", "azure_storage_key": "AzureStorageKeyDetector", "discord": "DiscordBotTokenDetector",
     "github_token": "GitHubTokenDetector", "gitlab_token": "GitLabTokenDetector", "pypi_token": "PypiTokenDetector",
@@ -319,7 +325,7 @@ def is_token(text: str) -> bool:
 
 def holds_token(text: str) -> bool:
     """Return whether a text holds a token; unlike `is_token`, this is not cached, for the text of a file."""
-    if _BASIC.search(text) or _PRIVATE_KEY.search(text):
+    if _BASIC.search(text) or _PRIVATE_KEY.search(text) or _KEY_OF_A_SERVICE.search(text):
         return True
     return any(_is_token(run[0][:_LONGEST_RUN]) for run in _RUN.finditer(text) if _DIGIT.search(run[0]))
 

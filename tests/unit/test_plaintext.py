@@ -231,6 +231,25 @@ def test_source() -> None:
     assert SHAPES["hugging face"] not in str(problem)
 
 
+KEY = "wJalrXUtnFEMI/K7MDENG/bPxRfiCY0123456789"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"AWS_SECRET_ACCESS_KEY = '{KEY}'",
+        f"aws_secret_access_key={KEY}",
+        f'os.environ["AWS_SECRET_ACCESS_KEY"] = "{KEY}"',
+        f'{{"aws_secret_key": "{KEY}"}}',
+        f"WANDB_API_KEY: {'0123456789abcdef0123' * 2}",
+    ],
+)
+def test_keys_of_services_are_found_behind_their_names(line: str) -> None:
+    assert plaintext_secrets.problems_of_source(f"import os\n{line}\n", "trainer.func")
+    example = line.replace("bPxRfiCY", "bEXAMPLE").replace("0123456789abcdef0123" * 2, "os.environ['KEY']")
+    assert not plaintext_secrets.problems_of_source(f"import os\n{example}\n", "trainer.func")
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_no_message_shows_a_value(shape: str) -> None:
     value = SHAPES[shape]
@@ -254,7 +273,7 @@ def test_a_long_text_is_judged_in_proportion_to_its_length() -> None:
     """Each character once, whatever it is: 2 MiB that begin like tokens all the time."""
     parts = (
         "eyJ", "a" * 19 + " ", "://:@", "hf_", "--token=", "Bearer ", "-----BEGIN ", "1", "a", "-eyJ9" * 800 + " ", "sk-1" * 1000 + " ",
-        "//1a" * 1000 + " ", ".eyJ1234567890" * 300 + ". ", "SG.", "://a:b", "?a=b", '"a":', "a;b=", "a: ",
+        "//1a" * 1000 + " ", "wandb_api_key=", "aws_secret_key=" + "1a" * 19 + " ", ".eyJ1234567890" * 300 + ". ", "SG.", "://a:b", "?a=b", '"a":', "a;b=", "a: ",
     )  # fmt: skip
     for part in parts:
         found([part * (2**20 // len(part)) + " @://"])
