@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -36,7 +37,7 @@ def bind(
     by_position = [name for name in known if name not in by_name]
     given = dict(zip(by_position, unnamed, strict=False))
     surplus = unnamed[len(given) :]
-    placed = {_meant(name, value, known): value for name, value in zip(by_name, surplus, strict=False)}
+    placed = {_meant(name, value, signature): value for name, value in zip(by_name, surplus, strict=False)}
     found = [Problem(name, "must be passed by name", f"write {name}=...") for name in placed]
     if len(surplus) > len(by_name):
         found.append(Problem("", f"takes {len(known)} arguments, but {len(unnamed)} were given"))
@@ -51,9 +52,17 @@ def bind(
     return given, found
 
 
-def _meant(name: str, value: Any, known: Sequence[str]) -> str:
-    """Return the argument that a value without a name is for: a function is `func`, others come in the declared order."""
-    return "func" if callable(value) and "func" in known else name
+def _meant(name: str, value: Any, signature: inspect.Signature) -> str:
+    """Return the argument that a value without a name is for: a function is `func`, an object is the argument of its class,
+    others come in the declared order.
+    """
+    if callable(value) and "func" in signature.parameters:
+        return "func"
+    classes = {each.__name__ for each in type(value).__mro__ if each.__module__.startswith("pulumi_trainer.")}
+    for parameter in signature.parameters.values():
+        if classes.intersection(re.findall(r"\w+", str(parameter.annotation))):
+            return parameter.name
+    return name
 
 
 def unknown_fields(

@@ -82,6 +82,13 @@ def test_a_call_is_held_against_the_signature() -> None:
     ]  # fmt: skip
 
 
+def test_an_object_without_a_name_is_the_argument_of_its_class() -> None:
+    made = trainer.CustomTrainer(script="train.py"), trainer.CheckpointPolicy()
+    given, found = bind(inspect.signature(trainer.TrainJob), ["a", "torch-distributed", *made], {})
+    assert [p.where for p in found] == ["runtime", "trainer", "checkpoint"]
+    assert (given["runtime"], given["trainer"], given["checkpoint"]) == ("torch-distributed", *made)
+
+
 @pytest.mark.parametrize("cls", ARGUMENTS)
 def test_arguments_that_do_not_fit_are_problems(cls: Any) -> None:
     declared = inspect.signature(cls).parameters
