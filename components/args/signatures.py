@@ -58,7 +58,7 @@ def _meant(name: str, value: Any, signature: inspect.Signature) -> str:
     """
     if callable(value) and "func" in signature.parameters:
         return "func"
-    classes = {each.__name__ for each in type(value).__mro__ if each.__module__.startswith("pulumi_trainer.")}
+    classes = {each.__name__ for each in inspect.getmro(type(value)) if each.__module__.startswith("pulumi_trainer.")}
     for parameter in signature.parameters.values():
         if classes.intersection(re.findall(r"\w+", str(parameter.annotation))):
             return parameter.name
