@@ -10,11 +10,11 @@ from moto.server import ThreadedMotoServer
 
 
 @contextmanager
-def moto_server() -> Iterator[str]:
-    """Yield the URL of a server. Its buckets are in this process; the end removes them."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+def moto_server(address: str = "127.0.0.1") -> Iterator[str]:
+    """Yield the URL of a server at an address of this machine. Its buckets are in this process; the end removes them."""
+    server = ThreadedMotoServer(ip_address=address, port=0, verbose=False)
     server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    urllib.request.urlopen(urllib.request.Request(f"http://{host}:{port}/moto-api/reset", method="POST")).close()
+    url = f"http://{address}:{server.get_host_and_port()[1]}"
+    yield url
+    urllib.request.urlopen(urllib.request.Request(f"{url}/moto-api/reset", method="POST")).close()
     server.stop()

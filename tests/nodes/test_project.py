@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import boto3
 import pytest
+
+from tests.moto_server import moto_server
+from tools.cluster import Cluster, nodes
 
 from .examples import PATIENCE, Example, plain
 
@@ -45,3 +50,33 @@ def test_it_trains_in_pods_on_two_nodes(project: Example, tmp_path: Path) -> Non
     assert [each["phase"] for each in (first, second)] == ["Succeeded", "Succeeded"]
     assert {name for name, text in first["inputs"].items() if second["inputs"][name] != text} == {"code"}
     project.destroy()
+
+
+def test_a_large_project_travels_by_a_bucket(
+    project: Example, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`up` writes the archive there, and each Pod fetches it with the credentials of the job."""
+    (project.folder / "nano" / "data" / "large.bin").write_bytes(os.urandom(2 * 2**20))
+    with moto_server(nodes.address(cluster.place.ports)) as url:
+        access = {
+            "AWS_ENDPOINT_URL": url,
+            "AWS_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": "one",
+            "AWS_SECRET_ACCESS_KEY": "two",
+        }
+        project.env.update(access)
+        for name, value in access.items():
+            monkeypatch.setenv(name, value)
+        s3 = boto3.client("s3", region_name="us-east-1")
+        s3.create_bucket(Bucket="code")
+        project.edit('source="nano"', 'source=trainer.Source("nano", storage="s3://code/projects"), env=access')
+        secret = {**access, "AWS_SECRET_ACCESS_KEY": ""}
+        project.edit(
+            "\njob = ", f'\naccess = {{**{secret!r}, "AWS_SECRET_ACCESS_KEY": pulumi.Output.secret("two")}}\njob = '
+        )
+        project.up()
+        assert rates(project, tmp_path / "log") == {"0": "0.003", "1": "0.003"}
+        stored = s3.list_objects_v2(Bucket="code")["Contents"]
+        assert [each["Size"] > 2 * 2**20 for each in stored] == [True]
+        assert "unchanged" in project.up().out
+        project.destroy()
