@@ -185,6 +185,8 @@ def _transformers() -> dict[str, dict[str, str]]:
 def _llamafactory() -> dict[str, dict[str, str]]:
     fields = fields_of(*importlib.import_module("llamafactory.hparams.parser")._TRAIN_ARGS)
     stages = re.findall(r'"(\w+)"', fields.pop("stage"))
+    templates = importlib.import_module("llamafactory.data.template").TEMPLATES
+    fields["template"] = " | ".join([*map(json.dumps, sorted(templates)), "None"])
     return dict.fromkeys((stage for stage in stages if stage != "ppo"), fields)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -50,6 +51,9 @@ _WORDS = {
     "dict": "a mapping",
     "list": "a list",
 }
+
+_MOST_LISTED = 60
+"""Words that a message lists."""
 
 LORA_NAMES = {name: name for name in ("lora_rank", "lora_alpha", "lora_dropout", "use_dora")}
 MODULES = {"output_proj": "o_proj"}
@@ -112,9 +116,6 @@ class ToolTrainer(Trainer):
 
     def check(self) -> list[Problem]:
         found = merge_problems(self.misnamed, [*super().check(), *type_problems(self)])
-        if self.quantizer and self.quantizes() and self.image is None and not self._installs(self.quantizer):
-            why = f"quantization of {self.title} needs {self.quantizer}, which is not installed"
-            found.append(Problem("packages_to_install", why, f'packages_to_install=["{self.quantizer}"]'))
         if self.merge_adapter is True and isinstance(self.config, (Mapping, type(None))):
             found += problems_below("merge_adapter", self.adapter_problems(self.config or {}))
         return found
@@ -303,6 +304,20 @@ def _policy_problems(config: Mapping[str, Any], policy: Any) -> Iterator[Problem
         yield Problem('config["push_to_hub"]', why, hint)
 
 
+def has_value(given: Any, pattern: str = ".*") -> bool:
+    """Return whether a field is set.
+
+    Args:
+        given: The value of the field.
+        pattern: Pattern of the value, or of one in a list; default: any value but False and empty ones.
+    """
+    values = [given]
+    if isinstance(given, (list, tuple)):
+        values = [*given]
+    known = (each for each in values if each and not isinstance(each, Unknown))
+    return any(re.fullmatch(pattern, str(each), re.DOTALL) for each in known)
+
+
 def field_problems(where: str, value: Any, types: str) -> list[Problem]:
     """Return a problem if a value is known and not of one of the types, as the table names them."""
     if isinstance(value, Unknown):
@@ -317,7 +332,9 @@ def _type_problems(value: Any, types: str) -> list[Problem]:
         return []
     words = [json.loads(name) for name in names if name[0] == '"']
     expected = [_wanted(name) for name in names if name != "None" and name[0] != '"']
-    if words:
+    if len(words) > _MOST_LISTED:
+        expected.append(f"one of the {len(words)} names that the tool has")
+    elif words:
         expected.append("one of " + ", ".join(map(str, words)))
     hint = ""
     if isinstance(value, str):
@@ -623,6 +640,13 @@ class LlamaFactoryTrainer(ToolTrainer):
         found = super().check()
         if self.stage is None:
             found.append(Problem("stage", f"is required: one of {', '.join(table(self.tool)['methods'])}"))
+        if str(self.stage) == "ppo":
+            why = (
+                f"ppo is not offered: that of LLaMA-Factory {table(self.tool)['release']} requires TRL 0.9.6 or older, and"
+                " everything else in it a newer one"
+            )
+            found = [problem for problem in found if problem.where != "stage"]
+            found.append(Problem("stage", why, 'use dpo, or TRLTrainer(method="grpo") or "rloo"'))
         return found
 
     def lora_fields(self, lora: LoraConfig) -> dict[str, Any]:

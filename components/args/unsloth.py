@@ -8,7 +8,7 @@ from typing import Any
 import pulumi
 from pulumi_trainer.args.arguments import to_document
 from pulumi_trainer.args.builtin import LoraConfig
-from pulumi_trainer.args.fine_tuning import LORA_NAMES, ToolTrainer, target_modules
+from pulumi_trainer.args.fine_tuning import LORA_NAMES, ToolTrainer, has_value, target_modules
 from pulumi_trainer.args.trainers import NO_GPU, ONE_GPU
 from pulumi_trainer.provider.kube.errors import Problem
 
@@ -46,9 +46,6 @@ class UnslothTrainer(ToolTrainer):
             return []
         return [Problem("resources_per_node", f"Unsloth {NO_GPU}", ONE_GPU)]
 
-    def _installs(self, package: str) -> bool:
-        return package == "bitsandbytes" or super()._installs(package)
-
     def method_name(self) -> str:
         return "sft"
 
@@ -71,6 +68,10 @@ class UnslothTrainer(ToolTrainer):
         return given
 
     def missing(self, config: Mapping[str, Any]) -> list[Problem]:
+        for name in ("fsdp", "deepspeed"):
+            if has_value(config.get(name)):
+                why = "is not supported: with Unsloth, each process has the whole model on its GPU (DDP)"
+                return [Problem(f'config["{name}"]', why, "leave it out, or use TRLTrainer")]
         whole, hint = config.get("full_finetuning"), "lora=LoraConfig(...), or leave it out"
         if self.lora is None and whole is False:
             return [

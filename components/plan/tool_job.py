@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from pulumi_trainer.args.arguments import quoted
+from pulumi_trainer.args.arguments import as_mapping, quoted
 from pulumi_trainer.args.torchtune import flat, nested
 from pulumi_trainer.args.trainers import asks_for_gpu
 from pulumi_trainer.provider.api.code import WORKSPACE
@@ -31,8 +31,7 @@ _MODELS = (
 
 def nodes_have_gpus(jobsets: Iterable[Document]) -> bool:
     """Return whether the nodes get GPUs, from the job or its runtime; true if this is not known."""
-    nodes = chain.from_iterable(map(_nodes, jobsets))
-    resources = [node.document.get("resources") for node in nodes]
+    resources = [node.document.get("resources") for node in tool_nodes(jobsets)]
     return not resources or any(first_unknown(each) is not None or asks_for_gpu(each) for each in resources)
 
 
@@ -89,7 +88,7 @@ def _indivisible(size: int, group: int, shown: str) -> list[Problem]:
 
 def _processes(jobset: Document) -> int:
     """Return the number of processes that torchrun starts; 0 if it is not known."""
-    for node in _nodes(jobset):
+    for node in tool_nodes([jobset]):
         env = {text(each.get("name")): each.get("value") for each in node.env}
         count = env.get("PET_NPROC_PER_NODE")
         if count in ("auto", "gpu"):
@@ -97,6 +96,21 @@ def _processes(jobset: Document) -> int:
         if str(count).isdecimal() and str(env.get("PET_NNODES")).isdecimal():
             return int(str(count)) * int(str(env["PET_NNODES"]))
     return 0
+
+
+def parallel_problems(config: Any, jobsets: Iterable[Document]) -> list[Problem]:
+    """Return why torchtune cannot split its model between the processes of the job.
+
+    Args:
+        config: Fields of torchtune that are known.
+        jobsets: The rendered JobSets.
+    """
+    size = as_mapping(config).get("tensor_parallel_dim")
+    processes = next(filter(None, map(_processes, jobsets)), 0)
+    if type(size) is not int or size < 1 or processes % size == 0:
+        return []
+    why = f"is {size}, which does not divide the number of processes, {processes}"
+    return [Problem('config["tensor_parallel_dim"]', why, "change it, num_nodes or num_proc_per_node")]
 
 
 def path_warnings(fields: Iterable[str], config: Any, jobsets: Iterable[Document]) -> list[Problem]:
@@ -128,16 +142,16 @@ def _is_here(path: str) -> bool:
 
 
 def _mount_paths(jobsets: Iterable[Document]) -> Iterator[str]:
-    for jobset in jobsets:
-        for node in _nodes(jobset):
-            for volume_mount in node.mounts:
-                path = text(volume_mount.get("mountPath"))
-                if path:
-                    yield path
+    for node in tool_nodes(jobsets):
+        for volume_mount in node.mounts:
+            path = text(volume_mount.get("mountPath"))
+            if path:
+                yield path
 
 
-def _nodes(jobset: Document) -> Iterator[Container]:
-    for job in jobs_of(jobset):
+def tool_nodes(jobsets: Iterable[Document]) -> Iterator[Container]:
+    """Yield the containers in which the tool runs."""
+    for job in chain.from_iterable(map(jobs_of, jobsets)):
         for container in job.pod.containers:
             if container.name == NODE:
                 yield container

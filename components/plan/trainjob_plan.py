@@ -27,7 +27,8 @@ from pulumi_trainer.plan.review import classified_warnings, none_problems, queue
 from pulumi_trainer.plan.run_inputs import describe_inputs
 from pulumi_trainer.plan.runtime_ref import API_VERSION
 from pulumi_trainer.plan.summary import summarize
-from pulumi_trainer.plan.tool_job import batch_problems, nodes_have_gpus, path_warnings
+from pulumi_trainer.plan.tool_job import batch_problems, nodes_have_gpus, parallel_problems, path_warnings
+from pulumi_trainer.plan.tool_needs import Needs
 from pulumi_trainer.plan.trainjob_args import WRITTEN, TrainJobArgs, name_of
 from pulumi_trainer.plan.volume_claims import MANY, Claim, FetchedData, OutputVolume, count_mounting_pods
 from pulumi_trainer.plan.written_job import (
@@ -356,15 +357,17 @@ def _judge_tool(written: WrittenJob, job: PlacedJob, jobsets: list[dict[str, Any
     if isinstance(arguments, Mapping):
         config = arguments.get("config")
     batch = table(trainer.tool).get("batches", {}).get(trainer.method_name(), {})
-    needs = trainer.gpu_problems(on_gpu=nodes_have_gpus(jobsets))
-    problems = [
-        *problems_below("trainer", needs),
-        *precision_problems(config, jobsets, queues),
-        *problems_below("trainer", batch_problems(config, batch, jobsets)),
+    needs = Needs(trainer, config, jobsets, cluster=job.cluster)
+    found = [
+        *trainer.gpu_problems(on_gpu=nodes_have_gpus(jobsets)),
+        *needs.problems(),
+        *batch_problems(config, batch, jobsets),
+        *parallel_problems(config, jobsets),
     ]
-    if not job.cluster:
-        return StepResult(problems=problems)
-    warnings = path_warnings((trainer.model, trainer.dataset), config, jobsets)
+    problems = [*problems_below("trainer", found), *precision_problems(config, jobsets, queues)]
+    warnings = problems_below("trainer", needs.warnings())
+    if job.cluster:
+        warnings += path_warnings((trainer.model, trainer.dataset), config, jobsets)
     return StepResult(problems=problems, warnings=warnings)
 
 

@@ -27,7 +27,7 @@ from pulumi_trainer import runtimes
 from pulumi_trainer.args.arguments import nested_problems
 from pulumi_trainer.args.fine_tuning import ToolTrainer, table, target_modules
 from pulumi_trainer.args.trainers import asks_for_gpu
-from pulumi_trainer.plan import finish_tool, run_tool, trainjob_plan, user_code
+from pulumi_trainer.plan import finish_tool, run_tool, tool_needs, trainjob_plan, user_code
 from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.provider.api.code import with_project_paths
@@ -87,6 +87,25 @@ def problems(plan: Plan) -> list[str]:
 
 def sft(**config: Any) -> trainer.TRLTrainer:
     return trainer.TRLTrainer(method="sft", config={**MODEL, **config})
+
+
+def trl(config: Any, **arguments: Any) -> trainer.TRLTrainer:
+    return trainer.TRLTrainer(method="sft", config={**MODEL, **config}, **arguments)
+
+
+def language(config: Any, **arguments: Any) -> trainer.TransformersTrainer:
+    return trainer.TransformersTrainer(config={**MODEL, **config}, **arguments)
+
+
+def factory(config: Any, **arguments: Any) -> trainer.LlamaFactoryTrainer:
+    named = {"model_name_or_path": "org/model", "dataset": "x", **config}
+    return trainer.LlamaFactoryTrainer(stage="sft", config=named, **arguments)
+
+
+def tune(config: Any, **arguments: Any) -> trainer.TorchTuneTrainer:
+    named = {"checkpointer.checkpoint_dir": "/models/llama", **config}
+    base = {"recipe": "full_finetune_distributed", "base": "llama3_2/1B_full"}
+    return trainer.TorchTuneTrainer(**base, config=named, **arguments)
 
 
 def found(made: ToolTrainer) -> list[str]:
@@ -286,11 +305,12 @@ class TestLora:
         for made_by in (str, pulumi.Output.from_input):
             assert asyncio.run(known(made_by)) == ["q_proj", "q_proj"]
 
-    def test_quantization_needs_a_package(self) -> None:
+    def test_quantization_needs_a_package(self, planned: Any) -> None:
         given: dict[str, Any] = {"lora": trainer.LoraConfig(quantize_base=True), "resources_per_node": {"gpu": 1}}
-        (said,) = found(trainer.TRLTrainer(method="sft", config=MODEL, **given))
+        (said,) = problems(planned(trainer.TRLTrainer(method="sft", config=MODEL, **given)))
         assert "packages_to_install: quantization of TRL needs bitsandbytes, which is not installed" in said
-        assert found(trainer.TRLTrainer(method="sft", config=MODEL, image="own", **given)) == []
+        for own in (BITS, {"image": "own"}):
+            assert problems(planned(trainer.TRLTrainer(method="sft", config=MODEL, **own, **given))) == []
 
     @pytest.mark.parametrize("cpu", [{"cpu": 4}, None])
     def test_quantization_needs_a_gpu(self, cpu: Any) -> None:
@@ -307,6 +327,132 @@ class TestLora:
             stage="sft", config={"dataset": "x"}, lora=quantized, resources_per_node={"gpu": 1}, **BITS
         )
         assert found(made) == [] and made.arguments()["config"]["quantization_bit"] == 4
+
+
+GPU: Any = {"resources_per_node": {"gpu": 2}}
+NEEDS = [
+    (trl, {"deepspeed": {"zero_optimization": {"stage": 2}}}, "deepspeed"),
+    (trl, {"report_to": ["none", "wandb"]}, "wandb"),
+    (trl, {"optim": "paged_adamw_8bit"}, "bitsandbytes"),
+    (trl, {"optim": "galore_adamw"}, "galore-torch"),
+    (trl, {"use_liger_kernel": True}, "liger-kernel"),
+    (trl, {"attn_implementation": "flash_attention_2"}, "kernels"),
+    (language, {"deepspeed": "zero.json"}, "deepspeed"),
+    (language, {"report_to": "tensorboard"}, "tensorboard"),
+    (factory, {"use_unsloth": True}, "unsloth"),
+    (factory, {"enable_liger_kernel": True}, "liger-kernel"),
+    (factory, {"report_to": "wandb"}, "wandb"),
+    (tune, {"metric_logger": {"_component_": "torchtune.training.metric_logging.WandBLogger"}}, "wandb"),
+    (tune, {"optimizer._component_": "bitsandbytes.optim.PagedAdamW8bit"}, "bitsandbytes"),
+]
+
+
+class TestNeeds:
+    """Packages and GPUs that fields need."""
+
+    @pytest.mark.parametrize(("made", "config", "package"), NEEDS)
+    def test_a_package_that_the_runtime_lacks(self, planned: Any, made: Any, config: Any, package: str) -> None:
+        (said,) = problems(planned(made(config, **GPU)))
+        assert said.startswith("trainer.config[") and f"needs {package}" in said and "which is not installed" in said
+        assert f'packages_to_install=["{package}"]' in said
+        for own in ([f"{package.replace('-', '_')}>=0"], ["org-training"], ["./wheels/x.whl"], ["kernels[all]"]):
+            assert problems(planned(made(config, packages_to_install=own, **GPU))) == []
+        assert problems(planned(made(config, image="org/own:1", **GPU))) == []
+        assert problems(planned(made(config, env={"PYTHONPATH": "/workspace/more"}, **GPU))) == []
+        assert problems(planned(made(config, **GPU), runtime="unsloth")) == [], "an image of another runtime"
+
+    def test_another_package_does_not_bring_it(self, planned: Any) -> None:
+        made = trl({"report_to": "wandb"}, packages_to_install=["deepspeed"], **GPU)
+        assert "needs wandb" in problems(planned(made))[0]
+
+    @pytest.mark.parametrize(
+        "config",
+        [
+            {"report_to": "none"}, {"report_to": "all"}, {"report_to": []}, {"deepspeed": None}, {"optim": "rmsprop"},
+            {"optim": "adamw_torch_fused"}, {"use_liger_kernel": False}, {"attn_implementation": "sdpa"},
+        ],
+    )  # fmt: skip
+    def test_what_needs_no_other_package(self, planned: Any, config: dict[str, Any]) -> None:
+        assert problems(planned(trl(config, **GPU))) == []
+
+    def test_unsloth_brings_bitsandbytes(self, planned: Any) -> None:
+        made = trainer.UnslothTrainer(config={**UNSLOTH, "optim": "adamw_8bit"}, **GPU)
+        assert problems(planned(made)) == []
+
+    def test_on_this_machine_its_own_packages_count(self, planned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        made = trl({"report_to": "wandb"})
+        (said,) = problems(planned(made, target=trainer.Local()))
+        assert "needs wandb" in said
+        monkeypatch.setattr(tool_needs.metadata, "distribution", lambda name: name)
+        assert problems(planned(made, target=trainer.Local())) == []
+        assert len(problems(planned(made))) == 1
+
+    @pytest.mark.parametrize(
+        ("made", "config", "packages"),
+        [
+            (trl, {"tf32": True}, []),
+            (trl, {"use_liger_kernel": True}, ["liger-kernel"]),
+            (trl, {"attn_implementation": "flash_attention_2"}, ["flash-attn"]),
+            (factory, {"use_unsloth": True}, ["unsloth"]),
+        ],
+    )
+    def test_a_gpu(self, planned: Any, made: Any, config: dict[str, Any], packages: list[str]) -> None:
+        (said,) = problems(planned(made(config, packages_to_install=packages)))
+        (field,) = config
+        assert said.startswith(f'trainer.config["{field}"]: needs a GPU, but the nodes request none. Hint: ')
+        for nodes in ({"gpu": 1}, {"mig-1g.5gb": 1}, {"huawei.com/Ascend910": 1}):
+            assert problems(planned(made(config, packages_to_install=packages, resources_per_node=nodes))) == []
+
+    def test_kernels_may_have_flash_attention_for_cpus(self, planned: Any) -> None:
+        config = {"attn_implementation": "flash_attention_2"}
+        assert problems(planned(trl(config, packages_to_install=["kernels"]))) == []
+        assert problems(planned(trl(config, image="org/own:1"))) == []
+
+    @pytest.mark.parametrize(
+        ("made", "config"), [(trl, {"fp16": True}), (language, {"fsdp": "full_shard"}), (tune, {"device": "cuda"})]
+    )
+    def test_what_is_ignored_without_a_gpu(self, planned: Any, made: Any, config: dict[str, Any]) -> None:
+        plan = planned(made(config))
+        (field,) = config
+        (said,) = [str(each) for each in plan.warnings if field in str(each)]
+        assert problems(plan) == []
+        assert said.startswith(f'trainer.config["{field}"]: is for GPUs, but the nodes request none')
+        assert [str(each) for each in planned(made(config, **GPU)).warnings if field in str(each)] == []
+
+    @pytest.mark.parametrize(("system", "expected"), [("linux", 1), ("darwin", 0)])
+    def test_a_mac_has_an_accelerator_of_its_own(
+        self, planned: Any, monkeypatch: pytest.MonkeyPatch, system: str, expected: int
+    ) -> None:
+        monkeypatch.setattr(tool_needs.sys, "platform", system)
+        assert len(problems(planned(trl({"tf32": True}), target=trainer.Local()))) == expected
+
+
+class TestDistribution:
+    @pytest.mark.parametrize(("size", "expected"), [(3, 1), (2, 0), (1, 0), (4, 1)])
+    def test_a_model_is_split_between_processes_of_one_size(self, planned: Any, size: int, expected: int) -> None:
+        found = problems(planned(tune({"tensor_parallel_dim": size}, **GPU)))
+        assert len(found) == expected
+        for said in found:
+            assert f'trainer.config["tensor_parallel_dim"]: is {size}, which does not divide' in said
+            assert "the number of processes, 2" in said
+
+    @pytest.mark.parametrize("name", ["fsdp", "deepspeed"])
+    def test_unsloth_is_ddp(self, name: str) -> None:
+        (said,) = found(trainer.UnslothTrainer(config={**UNSLOTH, name: "full_shard"}, **GPU))
+        assert f'config["{name}"]: is not supported' in said and "(DDP)" in said
+        assert found(trainer.UnslothTrainer(config={**UNSLOTH, name: None}, **GPU)) == []
+
+
+class TestLlamaFactory:
+    def test_an_unknown_template_has_the_nearest_name(self) -> None:
+        (said,) = found(factory({"template": "qwn"}))
+        assert "config[\"template\"]: must be one of the 121 names that the tool has, not 'qwn'" in said
+        assert "did you mean qwen?" in said
+        assert found(factory({"template": "qwen3_nothink"})) == [] == found(factory({"template": None}))
+
+    def test_ppo_is_the_tools_and_not_this_packages(self) -> None:
+        (said,) = found(trainer.LlamaFactoryTrainer(stage="ppo", config={"dataset": "x"}))  # type: ignore[arg-type]
+        assert "stage: ppo is not offered: that of LLaMA-Factory 0.9.5 requires TRL 0.9.6 or older" in said
 
 
 class TestMerging:
@@ -423,8 +569,8 @@ class TestMethods:
         (said, *_) = found(trainer.TRLTrainer(method="sftt", config={}))  # type: ignore[arg-type]
         assert "method: must be one of sft, dpo, kto, reward, grpo, rloo, distillation, not 'sftt'" in said
         assert "did you mean sft?" in said
-        (said, *_) = found(trainer.LlamaFactoryTrainer(stage="ppo", config={}))  # type: ignore[arg-type]
-        assert "stage: must be one of sft, pt, dpo, kto, rm, not 'ppo'" in said
+        (said, *_) = found(trainer.LlamaFactoryTrainer(stage="dp", config={}))  # type: ignore[arg-type]
+        assert "stage: must be one of sft, pt, dpo, kto, rm, not 'dp'" in said
         assert any("method: is required" in each for each in found(trainer.TRLTrainer(config={})))
         assert any("stage: is required" in each for each in found(trainer.LlamaFactoryTrainer(config={})))
 
@@ -659,8 +805,9 @@ class TestJob:
         assert 'trainer.config["save_steps"]: cannot be combined with checkpoint=' in said
         (said,) = problems(planned(made(**MODEL, lora_r=4)))
         assert 'trainer.config["lora_r"]: cannot be combined with lora, which sets it' in said
-        (said,) = problems(planned(made(**MODEL, load_in_8bit=True)))
-        assert "trainer.packages_to_install: quantization of TRL needs bitsandbytes" in said
+        needs = problems(planned(made(**MODEL, load_in_8bit=True)))
+        assert "trainer.config: quantization of TRL needs a GPU" in needs[0]
+        assert "trainer.packages_to_install: quantization of TRL needs bitsandbytes" in needs[1]
         secret = planned(lambda: trainer.TRLTrainer(method="sft", config=pulumi.Output.secret({**MODEL, "seed": 4711})))
         assert problems(secret) == [] and "4711" not in as_json(secret.objects)
 
