@@ -6,8 +6,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pulumi_trainer.args.fine_tuning import table
+from pulumi_trainer.plan.user_code import tool_packages
 from pulumi_trainer.provider.api.runs import LONGEST
-from pulumi_trainer.provider.kube.values.accessors import section
+from pulumi_trainer.provider.kube.values.accessors import listed, section, text
 from pulumi_trainer.provider.kube.values.unknown import first_unknown
 from pulumi_trainer.provider.kube.views import jobs_of
 from pulumi_trainer.provider.lifecycle.identity import short_digest
@@ -49,20 +51,38 @@ def _describe_code(code: Mapping[str, Any], trainer: Mapping[str, Any]) -> Any:
         return trainer.get("command")
     if first_unknown(code) is not None:
         return ""
-    if code.get("source") is None:
-        return short_digest(code.get("script"), _DIGITS)
-    start = code.get("entry") or [short_digest(code.get("script"), _DIGITS)]
-    return f"{' '.join(start)} of project {code['source'][:_DIGITS]}"
+    if code.get("tool"):
+        return _describe_tool(code)
+    start = [*(code.get("entry") or [])]
+    if code["script"]:
+        start = [short_digest(code["script"], _DIGITS)]
+    if code.get("source"):
+        if start:
+            start.append("of")
+        start += ["project", code["source"][:_DIGITS]]
+    return " ".join(start)
+
+
+def _describe_tool(code: Mapping[str, Any]) -> str:
+    """Return the tool, its method, and the functions that it calls with a digest of each."""
+    arguments = section(code, "func_args")
+    found = [f"{code['tool']} {text(arguments.get('method'))}"]
+    for at, name in enumerate(listed(arguments.get("rewards"))):
+        found.append(f"{name} {short_digest(code['modules'][f'reward_{at}.py'], _DIGITS)}")
+    return ", ".join(found)
 
 
 def _describe_packages(code: Mapping[str, Any]) -> Any:
-    listed = code.get("packages") or []
-    if first_unknown(listed) is not None:
+    packages = code.get("packages") or []
+    if first_unknown(packages) is not None:
         return ""
-    file = ""
-    if code.get("requirements"):
-        file = f"requirements {short_digest(code['requirements'], _DIGITS)}"
-    return " ".join(filter(None, [file, *listed]))
+    before = ""
+    if code.get("tool"):
+        pinned = tool_packages(code["tool"], [], code.get("server"))
+        before = f"{code['tool']}@{table(code['tool'])['release']} {short_digest(pinned, _DIGITS)}"
+    elif code.get("requirements"):
+        before = f"requirements {short_digest(code['requirements'], _DIGITS)}"
+    return " ".join(filter(None, [before, *packages]))
 
 
 def _describe_runtime(runtime: Mapping[str, Any]) -> str:
@@ -102,10 +122,20 @@ def images_of(jobset: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _text(value: Any) -> str:
-    """Return a value as text; of a long one the beginning and a digest."""
-    text = value
-    if not isinstance(text, str):
-        text = json.dumps(text, sort_keys=True)
-    if len(text) <= LONGEST:
-        return text
-    return f"{text[: LONGEST - 20]}... {short_digest(value, _DIGITS)}"
+    """Return a value as text; of a long one the beginning, with short fields first, and a digest."""
+    whole = value
+    if not isinstance(value, str):
+        whole = json.dumps(value, sort_keys=True)
+    if len(whole) <= LONGEST:
+        return str(whole)
+    if not isinstance(value, str):
+        whole = json.dumps(_short_first(value))
+    return f"{whole[: LONGEST - 20]}... {short_digest(value, _DIGITS)}"
+
+
+def _short_first(value: Any) -> Any:
+    """Return a value whose fields are in the order of their length."""
+    if not isinstance(value, Mapping):
+        return value
+    fields = {name: _short_first(each) for name, each in sorted(value.items())}
+    return dict(sorted(fields.items(), key=lambda field: len(json.dumps(field))))

@@ -266,7 +266,7 @@ def _read_files(trainer: CustomTrainer, problems: list[Problem]) -> tuple[Projec
 def _other_releases(trainer: ToolTrainer, packages: Any) -> Iterator[Problem]:
     """Yield the requirements that pip could not install together with the packages of the tool."""
     pinned: dict[str, list[str]] = {}
-    for each in map(Requirement, _tool_packages(trainer.tool, [], trainer.backend() or None)):
+    for each in map(Requirement, tool_packages(trainer.tool, [], trainer.backend() or None)):
         versions = pinned.setdefault(canonicalize_name(each.name), [])
         for specifier in each.specifier:
             if specifier.operator == "==":
@@ -931,7 +931,7 @@ def files(
         rewards: For each function that the tool calls, what `_place` returns of it.
     """
     if tool is not None:
-        script, packages = _script_text(f"run_{tool}.py"), _tool_packages(tool, packages, server)
+        script, packages = _script_text(f"run_{tool}.py"), tool_packages(tool, packages, server)
     install = _install_arguments(requirements, packages, index_urls or [])
     launch: dict[str, Any] = {"install": install, "launcher": list(_launcher(framework) or (PYTHON,))}
     if framework in ACROSS:
@@ -1013,7 +1013,7 @@ def _install_arguments(requirements: str | None, packages: Any, urls: Any) -> An
     return [*file, *(packages or []), *index]
 
 
-def _tool_packages(tool: str, packages: Any, server: str | None) -> Any:
+def tool_packages(tool: str, packages: Any, server: str | None) -> Any:
     """Return the packages of a tool, and those of the user; an image that has them installs nothing. With vLLM, its packages
     replace those of the same name.
     """

@@ -12,7 +12,7 @@ from pulumi_trainer.provider.kube.values.accessors import mappings, only, plausi
 
 MOST_RUNS = 20
 """Runs that a job's record keeps."""
-LONGEST = 300
+LONGEST = 1000
 """Characters of one input."""
 
 
@@ -71,20 +71,6 @@ def read_inputs(given: Any) -> dict[str, str]:
 def read_runs(given: Any) -> list[Run]:
     """Return runs from JSON that anybody may have written, the newest last."""
     return [*map(Run.from_dict, mappings(given))][-MOST_RUNS:]
-
-
-def changed_inputs(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
-    """Return name -> "BEFORE -> AFTER" of the inputs in which two runs differ.
-
-    Args:
-        before: Inputs of the earlier run: name -> digest, version or short text (`Run.inputs`).
-        after: Inputs of the later run.
-    """
-    return {
-        name: f"{before.get(name) or 'none'} -> {after.get(name) or 'none'}"
-        for name in dict.fromkeys([*before, *after])
-        if before.get(name) != after.get(name)
-    }
 
 
 def _place(name: str) -> tuple[int, str]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import Any
 
-from pulumi_trainer.provider.api.runs import Run, changed_inputs
+from pulumi_trainer.provider.api.runs import Run
 from pulumi_trainer.provider.commands.formats import print_data
 from pulumi_trainer.provider.commands.jobs import check_single, chosen_jobs, read_states, report_no_jobs
 from pulumi_trainer.provider.commands.reach import Job, Where
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 from pulumi_trainer.provider.kube.terminal import plain, print_lines
 from pulumi_trainer.provider.kube.values.wording import duration
+from pulumi_trainer.provider.lifecycle.run_changes import changed_inputs
 
 _UNNAMED = ("", "1")
 """Keys of runs to which the program gives none: of an edited record, and the default."""

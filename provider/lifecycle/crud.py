@@ -51,7 +51,7 @@ from typing import Any, Protocol
 from pulumi_trainer.provider.api.checkpoints import RUN_ENV, has_variable, saves_checkpoints
 from pulumi_trainer.provider.api.labels import patched_jobs
 from pulumi_trainer.provider.api.manual import SUSPENDED
-from pulumi_trainer.provider.api.runs import Run, changed_inputs, read_inputs, read_runs
+from pulumi_trainer.provider.api.runs import Run, read_inputs, read_runs
 from pulumi_trainer.provider.api.status import (
     NOT_STARTED,
     OUTCOME_UNKNOWN,
@@ -72,6 +72,7 @@ from pulumi_trainer.provider.lifecycle.data import data_changes, data_notes, nex
 from pulumi_trainer.provider.lifecycle.identity import owner_id, program_of
 from pulumi_trainer.provider.lifecycle.interruption_cost import interruption_cost
 from pulumi_trainer.provider.lifecycle.releases import effects, follow_refusal, level_of
+from pulumi_trainer.provider.lifecycle.run_changes import changed_inputs
 from pulumi_trainer.provider.lifecycle.source_changes import source_notes
 
 Props = dict[str, Any]

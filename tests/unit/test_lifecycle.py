@@ -181,6 +181,14 @@ def first(target: Target, **given: Any) -> tuple[dict[str, Any], dict[str, Any]]
     return made, crud.create(made, lambda _: target)[1]
 
 
+def test_another_record_of_the_same_inputs_is_no_change() -> None:
+    target = Target()
+    made, outputs = first(target, runInputs={"code": "12ae32cb1ec0", "arguments": "{}"})
+    again = checked(made, inputs(runInputs={"code": "trl sft", "arguments": "{}", "packages": "trl@1.16.0"}), target)
+    assert (again.inputs, again.failures, again.notes) == (made, (), ())
+    assert crud.diff(outputs, again.inputs) == crud.Diff(False)
+
+
 @pytest.mark.parametrize(
     ("phase", "kept"), [("Running", "Interrupted"), ("Failed", "Failed"), ("Suspended", "Interrupted")]
 )

@@ -1,0 +1,73 @@
+"""Compares what two runs of a job were made from, by their records."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pulumi_trainer.provider.api.runs import read_inputs
+from pulumi_trainer.provider.lifecycle.identity import short_digest
+
+_NO_SCRIPT = "12ae32cb1ec0"
+"""Digest of an empty script: earlier versions recorded it as the code of a tool, and with the project of a command."""
+_CUT = re.compile(r"\.\.\. ([0-9a-f]{12})\Z")
+"""End of a text that was too long for the record."""
+
+
+def changed_inputs(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
+    """Return name -> "BEFORE -> AFTER" of the inputs in which two runs differ; of arguments with names, only those that differ.
+
+    Args:
+        before: Inputs of the earlier run: name -> digest, version or short text (`Run.inputs`).
+        after: Inputs of the later run.
+    """
+    empty = f"{_NO_SCRIPT} of "
+    earlier, later = ({name: text.removeprefix(empty) for name, text in each.items()} for each in (before, after))
+    if earlier.get("code") == _NO_SCRIPT != later.get("code"):
+        earlier.update(code="not recorded", packages="not recorded")
+    found = {}
+    for name in read_inputs({**earlier, **later}):
+        was, now = earlier.get(name) or "none", later.get(name) or "none"
+        if _digest(was) != _digest(now):
+            found[name] = " -> ".join(_differing(was, now))
+    return found
+
+
+def _digest(text: str) -> str:
+    """Return the digest of a text, or of the whole text if only its beginning was recorded."""
+    cut = _CUT.search(text)
+    if cut:
+        return cut[1]
+    return short_digest(_parsed(text), 12)
+
+
+def _parsed(text: str) -> Any:
+    """Return the value of a text that is an object or a list in JSON; else the text."""
+    if not text.startswith(("{", "[")):
+        return text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _differing(before: str, after: str) -> list[str]:
+    """Return two texts; of two JSON objects only the fields that differ."""
+    was, now = _parsed(before), _parsed(after)
+    if not isinstance(was, dict) or not isinstance(now, dict):
+        return [before, after]
+    return [json.dumps(_without_equal(one, other), sort_keys=True) for one, other in ((was, now), (now, was))]
+
+
+def _without_equal(fields: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that others do not have, or have with another value."""
+    found: dict[str, Any] = {}
+    for name, value in fields.items():
+        if name in others and short_digest(value, 64) == short_digest(others[name], 64):
+            continue
+        found[name] = value
+        if isinstance(value, dict) and isinstance(others.get(name), dict):
+            found[name] = _without_equal(value, others[name])
+    return found

@@ -1,0 +1,182 @@
+"""What identifies the inputs of a run: what a plan records, and what `runs` shows of two records."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any, cast
+
+import pulumi
+import pulumi_trainer as trainer
+import pytest
+from pulumi_trainer.args.fine_tuning import table
+from pulumi_trainer.plan import trainjob_plan
+from pulumi_trainer.plan.run_inputs import describe_inputs
+from pulumi_trainer.plan.trainjob_args import TrainJobArgs
+from pulumi_trainer.provider.api.runs import Run
+from pulumi_trainer.provider.commands.runs import _lines
+from pulumi_trainer.provider.lifecycle.identity import short_digest
+from pulumi_trainer.provider.lifecycle.run_changes import changed_inputs
+
+MODEL = {"model_name_or_path": "org/model", "dataset_name": "org/data"}
+LONG = {"lora_target_modules": [f"layers.{i}.self_attn.q_proj" for i in range(60)], "learning_rate": 1e-5}
+WITHOUT_SCRIPT = "12ae32cb1ec0"
+"""Code of a tool in records of earlier versions."""
+
+
+def score(completions: Any, **columns: Any) -> list[float]:
+    return [float(len(each)) for each in completions]
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Returns the inputs of a run as a plan for a cluster records them."""
+    settings = pulumi.runtime.Settings(project="project", stack="stack")
+    monkeypatch.setattr(pulumi.runtime.settings, "SETTINGS", settings)
+
+    def plan(made: Any, runtime: str = "") -> dict[str, str]:
+        async def planning() -> Any:
+            named = runtime or table(made.tool)["runtime"]
+            target = trainer.Kubernetes(context="none", namespace="ml")
+            args = TrainJobArgs("job", runtime=named, target=target, output=True, trainer=made)
+            return await trainjob_plan.plan(args)
+
+        found = asyncio.run(planning())
+        assert found.problems == []
+        return dict(found.inputs)
+
+    return plan
+
+
+def grpo(reward: Any, **config: Any) -> trainer.TRLTrainer:
+    return trainer.TRLTrainer(method="grpo", reward=reward, config={**MODEL, **config})
+
+
+def shown(*inputs: dict[str, str]) -> list[str]:
+    """Return what `runs` prints of the last of some runs."""
+    runs = [Run("1", "Succeeded", inputs=each) for each in inputs]
+    lines = _lines(cast(Any, type("Job", (), {"label": "job"})), runs)
+    last = max(at for at, line in enumerate(lines) if line.startswith("job"))
+    return lines[last + 1 :]
+
+
+def test_a_reward_function_is_code(planned: Any) -> None:
+    before = planned(grpo([score]))
+
+    def changed() -> Any:
+        def score(completions: Any, **columns: Any) -> list[float]:
+            return [-float(len(each)) for each in completions]
+
+        return score
+
+    after = planned(grpo(changed()))
+    assert re.fullmatch(r"trl grpo, score \w{12}", before["code"])
+    assert {name for name in before if before[name] != after[name]} == {"code"}
+    assert shown(before, after) == [f"  code  {before['code']} -> {after['code']}"]
+    assert shown(before, before) == ["  the same inputs"]
+
+
+@pytest.mark.parametrize(
+    ("made", "code"),
+    [
+        (trainer.TRLTrainer(method="sft", config=MODEL), "trl sft"),
+        (trainer.TransformersTrainer(config=MODEL), "transformers language-modeling"),
+        (
+            trainer.LlamaFactoryTrainer(
+                stage="sft", config={"model_name_or_path": "m", "dataset": "d", "template": "llama3"}
+            ),
+            "llamafactory sft",
+        ),
+        (
+            trainer.TorchTuneTrainer(
+                recipe="lora_finetune_distributed",
+                base="llama3_2/1B_lora",
+                config={"checkpointer.checkpoint_dir": "/m", "tokenizer.path": "/m/original/tokenizer.model"},
+            ),
+            "torchtune lora_finetune_distributed",
+        ),
+        (trainer.UnslothTrainer(config={"model_name": "org/model", "dataset_name": "org/data"}), "unsloth sft"),
+    ],
+)
+def test_a_tool_is_named_with_its_method_and_its_packages(planned: Any, made: Any, code: str) -> None:
+    made.packages_to_install = ["wandb==0.20"]
+    made.resources_per_node = {"gpu": 1}
+    found = planned(made)
+    release = table(made.tool)["release"]
+    assert found["code"] == code
+    assert re.fullmatch(rf"{made.tool}@{release} \w{{12}} wandb==0.20", found["packages"])
+
+
+def test_a_command_of_a_project_is_in_the_arguments(planned: Any, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print(1)\n")
+    command = ["torchrun", "train.py"]
+    found = planned(trainer.CustomTrainer(source=str(tmp_path), command=command), runtime="torch-distributed")
+    assert re.fullmatch(r"project \w{12}", found["code"])
+    assert found["arguments"] == '["torchrun", "train.py"]'
+    image = planned(trainer.CustomTrainer(command=command), runtime="torch-distributed")
+    assert image["code"] == '["torchrun", "train.py"]' and "arguments" not in image
+
+
+def test_runs_names_the_fields_that_have_changed(planned: Any) -> None:
+    given = {"output_dir": "/workspace/output/of/this/run", "num_generations": 8, "max_completion_length": 256}
+    given |= {"logging_steps": 10, "report_to": "none", "run_name": "x" * 200}
+    before, after = planned(grpo(score, **given)), planned(grpo(score, **given, learning_rate=1e-5, beta=0.1))
+    given["num_generations"] = 4
+    last = planned(grpo(score, **given, learning_rate=2e-5))
+    assert len(before["arguments"]) > 300
+    assert shown(before, after) == ['  arguments  {"config": {}} -> {"config": {"beta": 0.1, "learning_rate": 1e-05}}']
+    assert shown(before, after, last) == [
+        '  arguments  {"config": {"beta": 0.1, "learning_rate": 1e-05, "num_generations": 8}}'
+        ' -> {"config": {"learning_rate": 2e-05, "num_generations": 4}}'
+    ]
+
+
+def described(arguments: Any) -> str:
+    return describe_inputs({"script": "x", "func_args": {}}, {}, arguments, {}, {}, {})["arguments"]
+
+
+def test_arguments_that_are_too_long_begin_with_the_short_ones() -> None:
+    long = described({"config": LONG, "method": "sft"})
+    assert long.startswith('{"method": "sft", "config": {"learning_rate": 1e-05, "lora_target_modules": ["layers.0.')
+    assert len(long) <= 1000 and re.search(r"\.\.\. \w{12}$", long)
+    assert described({"b": 1, "a": "longer"}) == '{"a": "longer", "b": 1}', "as earlier versions recorded it"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "change"),
+    [
+        ('{"a": 1}', '{"a": 1.0}', '{"a": 1} -> {"a": 1.0}'),
+        ('{"a": {"b": 1, "c": 2}}', '{"a": {"c": 3}}', '{"a": {"b": 1, "c": 2}} -> {"a": {"c": 3}}'),
+        ('{"a": {"b": 1}}', '{"a": 1}', '{"a": {"b": 1}} -> {"a": 1}'),
+        ('["a", "b"]', '["a"]', '["a", "b"] -> ["a"]'),
+        ('{"a": 1', '{"a": 2}', '{"a": 1 -> {"a": 2}'),
+        ("", '{"a": 2}', 'none -> {"a": 2}'),
+        ("[" * 1000, "{}", f"{'[' * 1000} -> {{}}"),
+    ],
+)
+def test_a_change_of_arguments(before: str, after: str, change: str) -> None:
+    assert changed_inputs({"arguments": before}, {"arguments": after}) == {"arguments": change}
+
+
+class TestRecordsOfEarlierVersions:
+    def test_what_a_tool_ran_is_not_known(self) -> None:
+        before = {"code": WITHOUT_SCRIPT, "arguments": "{}"}
+        after = {"code": "trl sft", "arguments": "{}", "packages": "trl@1.16.0 1a2b3c4d5e6f"}
+        assert shown(before, after) == [
+            "  code      not recorded -> trl sft",
+            "  packages  not recorded -> trl@1.16.0 1a2b3c4d5e6f",
+        ]
+        assert shown(before, {**before, "packages": "wandb"}) == ["  packages  none -> wandb"]
+
+    def test_the_same_project_is_the_same(self) -> None:
+        before = {"code": f"{WITHOUT_SCRIPT} of project 0123456789ab"}
+        assert shown(before, {"code": "project 0123456789ab"}) == ["  the same inputs"]
+        assert shown(before, before) == ["  the same inputs"]
+
+    def test_the_same_arguments_are_the_same(self) -> None:
+        for arguments in ({"a": "x" * 400, "b": 1}, LONG):
+            cut, now = f'{{"a": "xxx... {short_digest(arguments, 12)}', described(arguments)
+            assert changed_inputs({"arguments": cut}, {"arguments": now}) == {}
+            other = f"{cut[:-12]}{'0' * 12}"
+            assert changed_inputs({"arguments": other}, {"arguments": now}) == {"arguments": f"{other} -> {now}"}
