@@ -63,6 +63,9 @@ TUNE = {{
 }}
 """
 
+FIRST_STEP = 4
+"""The step of the first checkpoint of a job that saves in steps."""
+
 
 @dataclass(frozen=True)
 class Method:
@@ -75,6 +78,7 @@ class Method:
         first: Whether it is one of those that `make test-frameworks` trains.
         adapter: Whether the output is an adapter of LoRA.
         rises: Metric that the training raises; empty if it lowers the loss.
+        resumes: Whether the tool can resume it: the plan refuses a checkpoint policy otherwise.
         pods: Whether tests/nodes/test_fine_tuning.py trains it in Pods as well.
     """
 
@@ -84,12 +88,24 @@ class Method:
     first: bool = False
     adapter: bool = False
     rises: str = ""
+    resumes: bool = True
     pods: bool = False
 
     @property
     def served(self) -> bool:
         """Whether a generation server makes the completions: tests/fine_tuning/test_generation.py trains it."""
         return self.method.endswith("+server")
+
+    @property
+    def killed(self) -> bool:
+        """Whether test_methods.py kills it; that of a server is killed with its server, in a training of its own."""
+        return self.resumes and not self.served
+
+    @property
+    def saving(self) -> str:
+        """The job with a checkpoint policy; torchtune saves after each of its two epochs but the last."""
+        policy = "" if self.tool == "torchtune" else f"steps={FIRST_STEP}"
+        return f"{self.program.removesuffix(')')}, checkpoint=trainer.CheckpointPolicy({policy}))"
 
     @property
     def name(self) -> str:
@@ -161,7 +177,7 @@ METHODS = (
     _llamafactory("pt", "text", '"finetuning_type": "full"'),
     _llamafactory("dpo+lora", "alpaca-preference", "", "lora=LORA,", adapter=True),
     _llamafactory("kto+lora", "alpaca-kto", "", "lora=LORA,", adapter=True),
-    _llamafactory("rm+lora", "alpaca-preference", SCORES, "lora=LORA,", adapter=True),
+    _llamafactory("rm+lora", "alpaca-preference", SCORES, "lora=LORA,", adapter=True, resumes=False),
     _torchtune("full_finetune_distributed", "llama2/7B_full", "", first=True),
     _torchtune("lora_finetune_distributed", "llama2/7B_lora", WARM, "lora=LORA,", first=True, adapter=True),
     _torchtune("qat_distributed", "llama2/7B_qat_full", '"quantizer.groupsize": 32'),
@@ -195,8 +211,9 @@ def table() -> str:
     for method in METHODS:
         name = method.method.replace("+lora", " with LoRA").replace("+server", " with a generation server")
         target = "`make test-frameworks`" if method.first else "`make test-fine-tuning`"
-        pods = "; in Pods on two nodes of a test cluster: `make test-fine-tuning`" if method.pods else ""
-        lines.append(f"| {method.tool} | {name} | trains on this machine: {target}{pods} |")
+        does = "trains and resumes" if method.resumes else "trains"
+        pods = "; trains in Pods on two nodes of a test cluster: `make test-fine-tuning`" if method.pods else ""
+        lines.append(f"| {method.tool} | {name} | {does} on this machine: {target}{pods} |")
     lines += [f"| {tool} | {name} | rendered only |" for tool, names in RENDERED.items() for name in names]
     return "\n".join([*lines, "", ""])
 

@@ -1,4 +1,4 @@
-"""Every tool and method trains a tiny random model on two nodes, their ranks together."""
+"""Every tool and method trains a tiny random model on two nodes, their ranks together, and resumes after a rank was killed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import yaml
 from tests.engine.conftest import Project
 
 from .conftest import SECONDS, run_with
-from .methods import METHODS, Method
+from .methods import FIRST_STEP, METHODS, Method
 
 pytestmark = pytest.mark.timeout(2 * SECONDS)
 
@@ -33,6 +33,22 @@ for folder, base in json.loads(sys.argv[1]):
         changed = sum(p.numel() for p in model.parameters())
     print("loaded", folder, changed)
 """
+
+KILL = """
+import os
+if os.environ.get("RANK") == "1" and "TRAINER_CHECKPOINT_DIR" in os.environ and not os.environ.get("TRAINER_RESUME_FROM"):
+    import pathlib, signal
+    from torch.optim.optimizer import register_optimizer_step_pre_hook
+    folder = pathlib.Path(os.environ["TRAINER_CHECKPOINT_DIR"])
+
+    def kill(*_):
+        if [*folder.glob("checkpoint-*/trainer_state.json"), *folder.glob("step-*/.complete")]:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    register_optimizer_step_pre_hook(kill)
+"""
+"""Kills rank 1 in the step after the first checkpoint. It is a `sitecustomize` of the ranks: a test that watches the folder
+would have to be faster than the training."""
 
 
 def logged(logs: str, name: str) -> list[float]:
@@ -58,6 +74,15 @@ def has_trained(method: Method, job: Any, logs: str) -> None:
     before, after = sum(values[:4]) / 4, sum(values[-4:]) / 4
     assert after > before + 0.1 if method.rises else after < 0.98 * before, values
     assert metric in {name for step in steps(logs) for name in step}
+
+
+def has_resumed(method: Method, job: Any, logs: str) -> None:
+    """It went on from its first checkpoint, after which a rank was killed, to its last step."""
+    starts = [(int(step), int(last)) for step, last in re.findall(r"world size 2, from step (\d+) to (\d+)", logs)]
+    last = job.progress["step"]
+    saved = last // 2 if method.tool == "torchtune" else FIRST_STEP
+    assert starts == [(0, last), (saved, last)] and job.restarts == 1, (starts, job, logs[-3000:])
+    assert re.search(rf"resumes from \S+-0*{saved}\n", logs), logs[-3000:]
 
 
 def outputs_load(tool: str, project: Project, tiny: Path, names: Sequence[tuple[str, bool]]) -> None:
@@ -102,10 +127,16 @@ TOOLS = {"TRL": "trl", "Transformers": "transformers", "LLaMA-Factory": "llamafa
 
 
 def check_all(methods: Sequence[Method], train: Callable[..., Project], tiny: Path) -> None:
-    project = train(*(method.program for method in methods))
+    killer = tiny / "killer"
+    killer.mkdir(exist_ok=True)
+    (killer / "sitecustomize.py").write_text(KILL)
+    jobs = [method.saving if method.killed else method.program for method in methods]
+    project = train(f'NODES["env"] = {{"PYTHONPATH": "{killer}"}}', *jobs)
     for method in methods:
         name = name_of(method)
         has_trained(method, project.job(f"{name}-"), project.logs(f"{name}-"))
+        if method.killed:
+            has_resumed(method, project.job(f"{name}-"), project.logs(f"{name}-"))
         has_card(method, project, tiny)
     for tool in dict.fromkeys(method.tool for method in methods):
         names = [(name_of(method), method.adapter) for method in methods if method.tool == tool]

@@ -1055,6 +1055,7 @@ def test_what_the_guide_calls_tested_is_tested() -> None:
     assert {method.tool for method in methods.METHODS} == set(test_methods.TOOLS)
     assert not [method for method in methods.METHODS if method.served and method.first]
     assert len({test_methods.name_of(method) for method in methods.METHODS}) == len(methods.METHODS)
+    assert [method.name for method in methods.METHODS if not method.resumes] == ["llama-factory-rm-lora"]
     rendered = {name for names in methods.RENDERED.values() for name in names.values()}
     assert rendered <= {*CASES, *BUILT_IN}
 
