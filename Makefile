@@ -125,7 +125,7 @@ test-frameworks: ## train with every framework's real packages, MPI's mpirun too
 	@$(RUN) exec python tools/debian.py
 	@$(PYTEST) $(RERUN) tests/frameworks tests/fine_tuning -m 'not whole'
 
-test-fine-tuning: ## train with all methods of TRL, Transformers, LLaMA-Factory and torchtune: about ten minutes on 2 cores; some on real nodes (Linux, root)
+test-fine-tuning: ## train with all methods of TRL, Transformers, LLaMA-Factory and torchtune: about 13 minutes on 2 cores; some on real nodes (Linux, root)
 	@$(SETUP) --dev
 	@$(PYTEST) $(RERUN) tests/fine_tuning
 	@.venv/bin/python -m tools.cluster build --nodes

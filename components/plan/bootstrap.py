@@ -30,6 +30,8 @@ layer = os.environ.get("PULUMI_TRAINER_LAYER")
 if "across" in launch and not slot:
     argv = [*launch["across"], __file__]
 else:
+    if "data" in launch and not layer and not slot:
+        __import__("report_data").report()
     if "source" in launch:
         __import__("unpack_source")
     if launch["install"]:

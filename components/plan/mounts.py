@@ -119,7 +119,12 @@ def mount_volumes(
     shipped = StepResult()
     if fields["code"]:
         name = paths.code_name(about["name"])
-        code = {**fields["code"], "checkpoints": folders.checkpoint is not None, "s3": folders.s3_folder is not None}
+        code = {
+            **fields["code"],
+            "checkpoints": folders.checkpoint is not None,
+            "s3": folders.s3_folder is not None,
+            "reads_data": not _names(own_env).isdisjoint(FOLDERS[kind][0] for kind in ("dataset", "model")),
+        }
         shipped = _ship(name, about["namespace"], code, compiled, env, cluster=cluster)
         secret = ""
         if paths.ARGS_FILE in written.resolved.secrets:

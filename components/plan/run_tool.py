@@ -69,6 +69,7 @@ def refuse(why, hint):
     if "PULUMI_TRAINER_LAYER" not in os.environ:
         with contextlib.suppress(OSError), open("/dev/termination-log", "r+", encoding="utf-8") as file:
             file.write(text[:2000])
+            file.truncate()
     sys.exit(text)
 
 

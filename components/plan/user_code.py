@@ -901,7 +901,7 @@ def files(
     script: str, func_args: Any, packages: Any, index_urls: Any, framework: str, source: str | None = None,
     entry: Sequence[str] | None = None, path: Sequence[str] | None = None, requirements: str | None = None,
     env: Sequence[str] = (), stored: Mapping[str, Any] | None = None, line: int = 1, file: str = "",
-    checkpoints: bool = False, s3: bool = False, training: bool = False, tool: str | None = None,
+    checkpoints: bool = False, s3: bool = False, reads_data: bool = False, training: bool = False, tool: str | None = None,
     modules: Mapping[str, str] | None = None, server: str | None = None,
     secrets: Sequence[Sequence[str | int]] = (), rewards: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:  # fmt: skip
@@ -923,6 +923,7 @@ def files(
         file: Name of the script in tracebacks.
         checkpoints: Whether the job has a checkpoint policy.
         s3: Whether its checkpoints go to S3.
+        reads_data: Whether it mounts a dataset or a model.
         training: Whether the code imports `pulumi_trainer.training`.
         tool: Name of the tool whose program is started instead of the script.
         modules: Name of a file beside the script -> its text.
@@ -963,6 +964,9 @@ def files(
         data[code.RUN_WITH_CHECKPOINTS_FILE] = _script_text(code.RUN_WITH_CHECKPOINTS_FILE)
     if s3:
         data |= _script_texts(code.SYNC_FILE, code.S3_FILE)
+    if reads_data:
+        launch |= {"data": True}
+        data |= _script_texts(code.DATA_FILE)
     if training:
         launch["modules"] = code.MODULES
         if tool is not None:
@@ -970,10 +974,7 @@ def files(
         data |= _script_texts(code.PACKAGE_FILE, code.TRAINING_FILE)
     if checkpoints or training:
         data[code.CHECKPOINT_FILE] = _script_text(code.CHECKPOINT_FILE)
-    if secrets:
-        launch["secrets"] = secrets
-    if rewards:
-        launch["rewards"] = rewards
+    launch |= {name: given for name, given in (("secrets", secrets), ("rewards", rewards)) if given}
     data |= {
         code.LAUNCH_FILE: _json(launch),
         code.BOOTSTRAP_FILE: bootstrap(),

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Any
 
 from pulumi_trainer.provider.api.attempts import Attempt, ended, read_attempts
+from pulumi_trainer.provider.api.runs import read_inputs
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.terminal import lines
 from pulumi_trainer.provider.kube.values.accessors import only
@@ -232,6 +233,7 @@ class JobStatus:
         known["message"] = lines(str(known.get("message", "")))  # a job's own words
         known["steps"] = [Step(**only(s, Step.__dataclass_fields__)) for s in data.get("steps", [])]
         known["attempts"] = read_attempts(data.get("attempts"))
+        known["inputs"] = read_inputs(data.get("inputs"))
         return cls(**known)
 
 

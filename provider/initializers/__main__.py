@@ -17,7 +17,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from pulumi_trainer.provider.api import code
+from pulumi_trainer.provider.api.fetched_data import TERMINATION_LOG, Revision, message_of
 from pulumi_trainer.provider.initializers import contract, fetch
+from pulumi_trainer.provider.initializers.manifest import Manifest
 from pulumi_trainer.provider.initializers.progress import Progress
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TrainerError
 
@@ -53,8 +56,16 @@ def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
     except Exception as error:
         _print_line(contract.secret_mask(env)(f"{kind} initializer: {uri}: unexpected {type(error).__name__}: {error}"))
         return 1
+    if code.LAYER_ENV not in env:  # the machine's own file is not that of a container
+        _report(kind, fetched)
     _print_line(f"{fetched.uri} at {fetched.revision} is complete in {output}: {len(fetched.files)} files")
     return 0
+
+
+def _report(kind: contract.Kind, fetched: Manifest) -> None:
+    """Write what was fetched into the termination message of the container, from which the record of the run has it."""
+    with suppress(OSError), open(TERMINATION_LOG, "r+", encoding="utf-8") as file:  # noqa: PTH123 - no new file
+        file.write(message_of(kind, Revision(fetched.revision, fetched.uri)))
 
 
 def _print_line(text: str) -> None:

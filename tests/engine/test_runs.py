@@ -59,6 +59,9 @@ def test_runs_tells_what_differed(project: Project, data: Any) -> None:
     assert inputs["arguments"] == '{"lr": 0.1}' and inputs["image"] == "python:3.12"
     (manifest,) = project.root.glob("volumes/*/*/.*.run.json")
     assert json.loads(manifest.read_text())["inputs"] == inputs
+    (fetched,) = project.root.glob("volumes/*/*/.*.pulumi-trainer.json")
+    about = json.loads(fetched.read_text())
+    assert inputs["dataset"] == f"{about['uri']} {about['revision']}", "what was fetched, and not what the plan knew"
     project.program(program("0.2"))
     project.up()
     shown = cli(project, "runs", "digits")
@@ -73,7 +76,9 @@ def test_runs_tells_what_differed(project: Project, data: Any) -> None:
     first, second, third = json.loads(cli(project, "runs", "digits", "--json"))
     assert (first["run"], second["run"], third["run"]) == ("1", "1", "2")
     assert first["inputs"]["arguments"] != second["inputs"]["arguments"] == third["inputs"]["arguments"]
-    assert second["inputs"]["dataset"] != third["inputs"]["dataset"], "the revision that was fetched"
+    assert [each["inputs"]["dataset"] for each in (first, second)] == [inputs["dataset"]] * 2, "its volume is gone"
+    assert third["inputs"]["dataset"].partition(" ")[0] == inputs["dataset"].partition(" ")[0]
+    assert third["inputs"]["dataset"] != inputs["dataset"], "the revision that was fetched"
     assert "python" not in project.preview("--expect-no-changes").out
     project.destroy()
     assert not [*project.root.glob("jobs/*/*")]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from local_support import NAMESPACE, eventually, jobset, log, python, run, step, submission, supervisor_of, wait
 from pulumi_trainer.provider.targets.local import LocalTarget, machine
+from pulumi_trainer.provider.targets.local import leases as leases_module
 from pulumi_trainer.provider.targets.local.leases import Leases
 from pulumi_trainer.provider.targets.local.machine import GPU, LINUX
 
@@ -103,6 +104,19 @@ class TestPorts:
         assert second.ports([port])[port] not in (port, used)
         first.release()
         second.release()
+
+    @pytest.mark.parametrize(("outgoing", "expected"), [("32768 60999", range(20000, 32768)), ("1024 65535", None)])
+    def test_no_outgoing_connection_takes_it_before_the_job_does(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outgoing: str, expected: range | None
+    ) -> None:
+        (tmp_path / "range").write_text(outgoing)
+        monkeypatch.setattr(leases_module, "OUTGOING_PORTS", tmp_path / "range")
+        leases = Leases(tmp_path)
+        with socket.create_server(("", 0)) as server:
+            used = server.getsockname()[1]
+            other = leases.ports([used])[used]
+        leases.release()
+        assert other != used and (expected is None or other in expected)
 
     def test_two_jobs_with_one_port(self, local: LocalTarget) -> None:
         """Both listen on all addresses, as PyTorch's store does."""

@@ -334,11 +334,12 @@ def test_the_end_of_a_job_ends_its_attempt() -> None:
 def test_the_record_keeps_attempts() -> None:
     known = [Attempt(1, 2.0, 3.0, "Preempted", "by x"), Attempt(2, 4.0, 5.0, "Succeeded")]
     status = JobStatus("j", "team", phase="Succeeded", attempts=known)
-    data = end_of(status)
+    empty = Record.of({"metadata": {"name": "j"}})
+    data = end_of(empty, status, None)
     assert data["attempts"] == attempts_as_data(known)["attempts"]
     labels = {"pulumi-trainer.dev/record": "true"}
     found = Record.of({"metadata": {"name": "j", "labels": labels}, "data": data})
     assert found.last_status().attempts == known
     assert Record.of({"metadata": {"name": "j"}, "data": {"attempts": "[3, {"}}).attempts == []
-    assert "attempts" not in end_of(replace(status, attempts=[]))
+    assert "attempts" not in end_of(empty, replace(status, attempts=[]), None)
     assert epoch_seconds(timestamp(T)) == T

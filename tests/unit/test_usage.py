@@ -12,7 +12,7 @@ import pytest
 from kubernetes_support import Handler, answer, refusal, server
 from pulumi_trainer.provider import cli
 from pulumi_trainer.provider.api.runs import Run
-from pulumi_trainer.provider.api.status import JobStatus
+from pulumi_trainer.provider.api.status import JobStatus, Phase
 from pulumi_trainer.provider.api.usage import NOTHING_KNOWN, Demand, demand_of
 from pulumi_trainer.provider.commands import usage as command
 from pulumi_trainer.provider.commands.reach import Where
@@ -183,7 +183,7 @@ def test_a_restarted_job_counts_from_its_first_attempt() -> None:
     """The record of a job that has ended has when its JobSet began, and its Jobs only when the last attempt did."""
     restarted = owned(live("digits", ("Suspended", "False", 8), ("Completed", "True", 1)))
     old = Record.of(configmap())
-    written = record.usage_at_end(old, restarted)["usage"]
+    written = record.end_of(old, old.status(Phase.SUCCEEDED), restarted)["usage"]
     assert Demand.from_text(written) == Demand("", "red", 16, 1, NOW - 8 * HOUR)
     runs, _ = read(configmaps=[configmap(usage=written, **ended(2, 1))])
     assert gpu_hours(runs) == pytest.approx(16 * 7)

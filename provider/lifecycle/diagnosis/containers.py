@@ -6,12 +6,14 @@ Reasons: https://github.com/kubernetes/kubernetes/tree/v1.36.3/pkg/kubelet (imag
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
+from pulumi_trainer.provider.api.fetched_data import Revision, split_message
 from pulumi_trainer.provider.kube.values.accessors import Document, epoch_seconds, mappings, number, section, text
 from pulumi_trainer.provider.kube.values.wording import without_full_stop
-from pulumi_trainer.provider.lifecycle.diagnosis.job_view import node_of, pod_name
+from pulumi_trainer.provider.lifecycle.diagnosis.job_view import created_at, node_of, pod_name
 from pulumi_trainer.provider.pipeline.disruptions import TERMINATED
 
 IMAGES = (
@@ -90,6 +92,18 @@ def list_containers(pod: Document) -> Iterator[Container]:
         yield Container(pod, found)
 
 
+def fetched_data(pods: Sequence[Document]) -> dict[str, Revision]:
+    """Return kind -> revision of the data that containers of these pods have read, as far as they have ended."""
+    found: dict[str, Revision] = {}
+    for container in chain.from_iterable(map(list_containers, sorted(pods, key=created_at))):
+        for state in ("lastState", "state"):
+            message = text(section(container.status, state, "terminated").get("message"))
+            for kind, each in split_message(message)[0].items():
+                if not each.by_size or found.get(kind, each).by_size:
+                    found[kind] = each
+    return found
+
+
 def is_secondary(end: Document) -> bool:
     """Return whether a container has probably ended only because another one had."""
     return end.get("exitCode") == TERMINATED or end.get("reason") == "ContainerStatusUnknown"
@@ -110,7 +124,8 @@ def exit_text(failure: Document) -> str:
     if name in ("", "Error", "Completed"):
         name = _signal(code)
     ending = f"exit code {code}{in_parentheses(name)}"
-    message = without_full_stop(text(failure.get("message")))
+    _, message = split_message(text(failure.get("message")))
+    message = without_full_stop(message)
     if not message:
         return ending
     return f"{ending}: {message}"

@@ -120,7 +120,7 @@ def stop(client: Client, namespace: str, name: str, owner: Owner | None, message
         return status
     if not found.terminal:
         status.fail(STOPPED, message, time.time())
-        data = {**record.end_of(status), **record.usage_at_end(found, view.jobset)}
+        data = record.end_of(found, status, view.jobset)
         found = _patch_record(client, found, {"data": data})
     delete_job(client, found)
     return found.last_status()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import random
 import socket
 import zlib
 from collections.abc import Callable, Iterable, Sequence
@@ -25,6 +26,10 @@ from pulumi_trainer.provider.targets.local.paths import FILE_MODE, make_folder, 
 FIRST, LAST = 64, 191
 """Range of the second byte of leased addresses: 127.64.0.0 to 127.191.255.255, in blocks of 254."""
 BLOCK = 254
+FIRST_PORT = 20_000
+"""First port that replaces a declared one: below are the usual ports of services."""
+OUTGOING_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+"""First and last port that Linux gives to outgoing connections."""
 
 
 class Leases:
@@ -71,7 +76,14 @@ class Leases:
         return in_use
 
     def _other_port(self) -> int:
-        """Return a free port, leased if one of a hundred attempts succeeds."""
+        """Return a free port, leased if one of a hundred attempts succeeds.
+
+        A port of outgoing connections comes last: before the job binds it, the kernel may give it to a connection of any program.
+        """
+        own = range(FIRST_PORT, _first_outgoing_port())
+        for port in random.sample(own, min(100, len(own))):
+            if self._take_port(port):
+                return port
         port = 0
         for _ in range(100):
             with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
@@ -141,6 +153,14 @@ class Leases:
         for give_back in self._leases.values():
             give_back()
         self._leases.clear()
+
+
+def _first_outgoing_port() -> int:
+    """Return the first port of outgoing connections; where it is not known, Linux's default, which is below that of others."""
+    try:
+        return int(OUTGOING_PORTS.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return 32_768
 
 
 def _free(port: int) -> bool:

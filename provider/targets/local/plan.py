@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -17,6 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pulumi_trainer.provider.api import code
+from pulumi_trainer.provider.api.fetched_data import Revision
 from pulumi_trainer.provider.api.labels import trainer_step
 from pulumi_trainer.provider.api.submission import Objects
 from pulumi_trainer.provider.initializers import manifest
@@ -350,22 +352,18 @@ def output_folder(jobset: dict[str, Any], objects: Objects, site: Site) -> str:
     return next((c.mounts[code.OUTPUT_PATH] for c in plan.containers if code.OUTPUT_PATH in c.mounts), "")
 
 
-def fetched_revisions(jobset: dict[str, Any], objects: Objects, site: Site) -> dict[str, str]:
-    """Return kind -> URI and revision of the dataset and the model that rank 0 reads, as far as they have been fetched."""
-    step = replicated_job(jobset, trainer_step(jobset))
+def fetched_data(pod: PodPlan) -> dict[str, Revision]:
+    """Return kind -> revision of the dataset and the model that a pod reads, as far as they have been fetched."""
     paths = {code.DATASET_PATH: "dataset", code.MODEL_PATH: "model"}
-    if not any(mount.get("mountPath") in (*paths, code.WORKSPACE) for mount in step.pod.mounts):
-        return {}
     found = {}
-    for container in plan_pod(objects, jobset, PodId(step.name, 0, 0), site, [], {}).containers:
+    for container, (name, kind) in itertools.product(pod.containers, paths.items()):
         for path, folder in container.mounts.items():
-            for name, kind in paths.items():
-                inside = PurePosixPath(name)
-                if not inside.is_relative_to(path):
-                    continue
-                fetched = manifest.read(Path(folder, inside.relative_to(path)))
-                if fetched is not None:
-                    found[kind] = f"{fetched.uri} {fetched.revision}"
+            inside = PurePosixPath(name)
+            if not inside.is_relative_to(path):
+                continue
+            fetched = manifest.read(Path(folder, inside.relative_to(path)))
+            if fetched is not None:
+                found[kind] = Revision(fetched.revision, fetched.uri)
     return found
 
 

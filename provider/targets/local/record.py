@@ -24,6 +24,7 @@ from pulumi_trainer.provider.kube.views import jobs_of
 from pulumi_trainer.provider.targets.local.isolation import find_isolation
 from pulumi_trainer.provider.targets.local.jobset_controller import JobSet
 from pulumi_trainer.provider.targets.local.machine import VISIBLE_GPUS, host_id
+from pulumi_trainer.provider.targets.local.paths import make_folder, translate_os_errors
 from pulumi_trainer.provider.targets.local.plan import Site, output_folder
 from pulumi_trainer.provider.targets.local.pod_processes import Tuning
 from pulumi_trainer.provider.targets.local.store import JobFolder, read_json, unreadable, write_json
@@ -257,6 +258,23 @@ class Record:
             isolation=isolation,
         )
 
+    def write_run_manifest(self, inputs: Mapping[str, str]) -> None:
+        """Write what identifies the run beside its output folder, so that a copy of the output names its run.
+
+        Args:
+            inputs: What identifies the inputs of the run, as far as it is known.
+
+        Raises:
+            TargetFault: The folder cannot be written.
+        """
+        output = Path(self.output)
+        if not inputs or Path(self.root, "volumes") not in output.parents:
+            return
+        about = {"job": f"{self.namespace}/{self.name}", "run": self.run, "created": self.created}
+        with translate_os_errors(output.parent):
+            make_folder(output.parent, Path(self.root))  # of a claim that only a Pod mounts there is none yet
+        write_json(output.with_name(f".{output.name}.run.json"), {**about, "inputs": dict(inputs)})
+
     def consumer(self, status: JobStatus | None) -> Consumer:
         """Return the job as a consumer of its runtime."""
         about = {part: str(self.runtime.get(part, "")) for part in ("release", "channel", "follow")}
@@ -303,7 +321,7 @@ class Record:
 
     def runs(self, status: JobStatus) -> list[Run]:
         """Return the runs of the job, the newest last. status: Status of the current one."""
-        inputs, demand = read_inputs(self.inputs), self.demand
+        inputs, demand = read_inputs(status.inputs or self.inputs), self.demand
         current = Run(self.run, status.phase, self.created, status.finished, inputs, status.started, demand)
         return read_runs([*self.earlier, current.to_dict()])
 

@@ -19,6 +19,7 @@ from typing import Any
 from pulumi_trainer.provider import source_archives
 from pulumi_trainer.provider.api import attempts, code
 from pulumi_trainer.provider.api.attempts import Attempt, Attempts
+from pulumi_trainer.provider.api.fetched_data import with_revisions
 from pulumi_trainer.provider.api.labels import trainer_step
 from pulumi_trainer.provider.api.progress import progress, with_kept
 from pulumi_trainer.provider.api.status import JobStatus, Phase, Step
@@ -35,7 +36,7 @@ from pulumi_trainer.provider.targets.local.leases import Leases
 from pulumi_trainer.provider.targets.local.machine import visible_gpus
 from pulumi_trainer.provider.targets.local.paths import inside, is_disk_full, make_folder, make_temporary, remove_tree
 from pulumi_trainer.provider.targets.local.places import Place
-from pulumi_trainer.provider.targets.local.plan import PodId, PodPlan, Site, gpus_of, plan_pod, pod_name
+from pulumi_trainer.provider.targets.local.plan import PodId, PodPlan, Site, fetched_data, gpus_of, plan_pod, pod_name
 from pulumi_trainer.provider.targets.local.pod_processes import Container, PodContext, PodRunner, Pumps
 from pulumi_trainer.provider.targets.local.record import Record
 from pulumi_trainer.provider.targets.local.store import JobFolder
@@ -273,6 +274,8 @@ class Run:
             )
             plan = plan_pod(objects, document, who, site, own, self._secrets)
             self._make_folders(plan)
+            if is_rank_0:
+                self._record_data(plan)
             runner = PodRunner(plan, context, now)
         except (OSError, ValueError, TrainerError) as error:
             self._remove_temporary(key)
@@ -287,6 +290,13 @@ class Run:
         if who.step == self._trainer_step:
             self.attempts.begin(now)
         runner.poll(now)
+
+    def _record_data(self, pod: PodPlan) -> None:
+        """Add the revisions of the data that rank 0 reads to what identifies the run."""
+        inputs = with_revisions(self.record.inputs, fetched_data(pod))
+        if inputs != self.status.inputs:
+            self.record.write_run_manifest(inputs)
+            self.status.inputs = inputs
 
     def _remove_temporary(self, pod: tuple[str, int]) -> None:
         folder = self._temporary.pop(pod, None)

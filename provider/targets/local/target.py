@@ -23,6 +23,7 @@ from typing import Any
 import psutil
 from pulumi_trainer.provider import source_archives
 from pulumi_trainer.provider.api.attempts import Attempt
+from pulumi_trainer.provider.api.fetched_data import KINDS
 from pulumi_trainer.provider.api.manual import STOPPED, SUSPENDED, Override, not_ended_problem
 from pulumi_trainer.provider.api.output_facts import Output
 from pulumi_trainer.provider.api.runs import Run, read_runs
@@ -39,6 +40,7 @@ from pulumi_trainer.provider.kube.errors import (
     Unreadable,
     several,
 )
+from pulumi_trainer.provider.kube.values.accessors import only
 from pulumi_trainer.provider.lifecycle.usage_report import Ran, earlier_runs, recorded_run
 from pulumi_trainer.provider.targets import generated_secrets
 from pulumi_trainer.provider.targets.local import isolation, local_limits, logs, places, process, volumes
@@ -47,13 +49,12 @@ from pulumi_trainer.provider.targets.local.environment import inherited
 from pulumi_trainer.provider.targets.local.machine import host_id
 from pulumi_trainer.provider.targets.local.paths import (
     FILE_MODE,
-    make_folder,
     remove_temporaries,
     remove_tree,
     root_problems,
     translate_os_errors,
 )
-from pulumi_trainer.provider.targets.local.plan import Site, fetched_revisions
+from pulumi_trainer.provider.targets.local.plan import Site
 from pulumi_trainer.provider.targets.local.pod_processes import Tuning
 from pulumi_trainer.provider.targets.local.record import Record, sweep_label
 from pulumi_trainer.provider.targets.local.store import (
@@ -186,7 +187,7 @@ class LocalTarget:
                 self._create_claims(record)
                 _store_source(folder, submission)
                 record.write(folder)
-                _write_run_manifest(record)
+                record.write_run_manifest(record.inputs)
             else:
                 record = self._take_over(folder, record, submission, adopt)
             self._start_if_due(folder, record, submission)
@@ -322,12 +323,12 @@ class LocalTarget:
                 raise Refused(*lost)
             _is_unsupervised(folder, STUCK_SECONDS)
             again = Record.of(submission, self._site(folder), record.tuning, self.isolation)
-            earlier = [run.to_dict() for run in _runs(folder, record, status)]
+            earlier = [run.to_dict() for run in record.runs(status)]
             again = replace(again, first_uid=record.resource_uid, earlier=earlier)
             self._create_claims(again)
             _store_source(folder, submission)
             again.write(folder)
-            _write_run_manifest(again)
+            again.write_run_manifest(again.inputs)
             folder.forget_run()
             self._start_if_due(folder, again, submission)
             return self._known_status(folder, again)
@@ -478,7 +479,7 @@ class LocalTarget:
         if record is None:
             return []
         status = self._current_status(folder, record) or record.status(Phase.FAILED)
-        return _runs(folder, record, status)
+        return record.runs(status)
 
     def job_usage(self, namespace: str, name: str) -> list[Ran]:
         """Return the times for which the job of that name has run; empty if not found.
@@ -908,7 +909,7 @@ class LocalTarget:
         if status is not None:
             status.owner, status.digest = record.owner, record.digest
             status.stack, status.program = record.sweep, record.program
-            status.run, status.inputs = record.run, dict(record.inputs)
+            status.run, status.inputs = record.run, {**record.inputs, **only(status.inputs, KINDS)}
             if status.terminal:
                 if record.ttl is not None and time.time() >= status.finished + record.ttl:
                     if locked:
@@ -1019,23 +1020,6 @@ def _unreadable_status(namespace: str, name: str, owner: Owner, fault: Unreadabl
         stack=owner.stack,
         program=owner.program,
     )
-
-
-def _runs(folder: JobFolder, record: Record, status: JobStatus) -> list[Run]:
-    """Return the runs of a job, the newest last, with the revisions of the data that it has fetched."""
-    data = fetched_revisions(record.jobset, record.objects, record.site(folder, {}, {}, {}))
-    return replace(record, inputs={**record.inputs, **data}).runs(status)
-
-
-def _write_run_manifest(record: Record) -> None:
-    """Write what identifies the run beside its output folder, so that a copy of the output names its run."""
-    output = Path(record.output)
-    if not record.inputs or Path(record.root, "volumes") not in output.parents:
-        return
-    about = {"job": f"{record.namespace}/{record.name}", "run": record.run, "created": record.created}
-    with translate_os_errors(output.parent):
-        make_folder(output.parent, Path(record.root))  # of a claim that only a Pod mounts there is none yet
-    write_json(output.with_name(f".{output.name}.run.json"), {**about, "inputs": dict(record.inputs)})
 
 
 def _expire(folder: JobFolder, record: Record) -> None:

@@ -57,6 +57,8 @@ _TRIES = 5
 ENDS = (Phase.SUCCEEDED.value, Phase.FAILED.value)
 ATTEMPTS = "attempts"
 """Key of the attempts of the run, as they were known when the record was written last."""
+FETCHED = "fetched"
+"""Key of those inputs of the run that its end adds: the revisions of its data. `inputs` are what the plan knew."""
 _ENDED = ("phase", "reason", "message", "started", "finished", "progress")
 
 
@@ -168,7 +170,7 @@ class Record:
             channel_of=str(annotations.get(owner_labels.CHANNEL_OF, "")),
             follow=str(annotations.get(owner_labels.FOLLOW, "")),
             program=str(annotations.get(MADE_BY, "")),
-            inputs=read_inputs(_parsed(data.get("inputs"))),
+            inputs=read_inputs({**_object(data.get("inputs")), **_object(data.get(FETCHED))}),
             earlier=read_runs(_parsed(data.get(EARLIER))),
             override=Override.from_text(str(annotations.get(owner_labels.OVERRIDE, ""))),
             demand=Demand.from_text(data.get(USAGE)),
@@ -226,7 +228,8 @@ class Record:
 
     def runs(self, status: JobStatus) -> list[Run]:
         """Return the runs of the job, the newest last. status: Status of the current one."""
-        current = Run(self.run, status.phase, self.created, status.finished, self.inputs, status.started, self.demand)
+        inputs = status.inputs or self.inputs
+        current = Run(self.run, status.phase, self.created, status.finished, inputs, status.started, self.demand)
         return [*self.earlier, current][-MOST_RUNS:]
 
     def last_status(self) -> JobStatus:
@@ -379,8 +382,14 @@ def runs_as_text(runs: Sequence[Run]) -> str:
     return json.dumps([run.to_dict() for run in runs])
 
 
-def end_of(status: JobStatus) -> dict[str, str]:
-    """Return the end of a job as its record has it."""
+def end_of(record: Record, status: JobStatus, jobset: Document | None) -> dict[str, str]:
+    """Return the end of a job as its record has it.
+
+    Args:
+        record: The record, before it has the end.
+        status: The status of the job.
+        jobset: The JobSet of the job; None if it is gone.
+    """
     end = {
         "phase": status.phase,
         "reason": status.reason,
@@ -390,7 +399,10 @@ def end_of(status: JobStatus) -> dict[str, str]:
     }
     if status.progress:
         end["progress"] = json.dumps(status.progress)
-    return {**end, **attempts_as_data(status.attempts)}
+    fetched = {name: value for name, value in status.inputs.items() if record.inputs.get(name) != value}
+    if fetched:
+        end[FETCHED] = json.dumps(fetched)
+    return {**end, **attempts_as_data(status.attempts), **_usage_at_end(record, jobset)}
 
 
 def attempts_as_data(attempts: Sequence[Attempt]) -> dict[str, str]:
@@ -403,10 +415,10 @@ def attempts_as_data(attempts: Sequence[Attempt]) -> dict[str, str]:
 
 def no_end() -> dict[str, None]:
     """Return the merge patch that removes the end of a job from its record's data."""
-    return dict.fromkeys((*_ENDED, ATTEMPTS))
+    return dict.fromkeys((*_ENDED, ATTEMPTS, FETCHED))
 
 
-def usage_at_end(record: Record, jobset: Document | None) -> dict[str, str]:
+def _usage_at_end(record: Record, jobset: Document | None) -> dict[str, str]:
     """Return what a run has requested and when it began, as far as its JobSet shows that before it is deleted."""
     if jobset is None:
         return {}
@@ -433,7 +445,7 @@ def write_end(client: Client, record: Record, status: JobStatus, jobset: Documen
     if status.phase not in ENDS:
         return
     with suppress(ApiError, Unreachable):
-        _patch_end(client.within(5.0), record, {**end_of(status), **usage_at_end(record, jobset)})
+        _patch_end(client.within(5.0), record, end_of(record, status, jobset))
 
 
 def _patch_end(client: Client, record: Record, data: Mapping[str, str]) -> None:
