@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pulumi_trainer.provider.kube.terminal import plain
+from pulumi_trainer.provider.kube.terminal import plain_field
 from pulumi_trainer.provider.kube.values.accessors import mappings, plausible_seconds
 from pulumi_trainer.provider.kube.values.wording import duration, plural
 
@@ -94,8 +94,8 @@ class Attempt:
             number=_step(given.get("number")) or 1,
             started=plausible_seconds(given.get("started")),
             finished=plausible_seconds(given.get("finished")),
-            cause=_text(given.get("cause")),
-            detail=_text(given.get("detail")),
+            cause=plain_field(given.get("cause"), LONGEST),
+            detail=plain_field(given.get("detail"), LONGEST),
             first=_step(given.get("first")),
             last=_step(given.get("last")),
             redone=_step(given.get("redone")),
@@ -314,7 +314,3 @@ def _step(value: Any) -> int | None:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
         return None
     return value
-
-
-def _text(value: Any) -> str:
-    return plain(str(value or ""))[:LONGEST]

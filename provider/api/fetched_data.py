@@ -11,9 +11,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from pulumi_trainer.provider.api.runs import read_inputs
-from pulumi_trainer.provider.kube.terminal import plain
-from pulumi_trainer.provider.kube.values.accessors import section, text
+from pulumi_trainer.provider.api.runs import LONGEST, read_inputs
+from pulumi_trainer.provider.kube.terminal import plain_field
+from pulumi_trainer.provider.kube.values.accessors import section
 
 KINDS = ("dataset", "model")
 TERMINATION_LOG = "/dev/termination-log"
@@ -70,9 +70,9 @@ def split_message(message: str) -> tuple[dict[str, Revision], str]:
     found = {}
     for kind in KINDS:
         about = section(given, kind)
-        revision = plain(text(about.get("revision")))[:_LONGEST_REVISION]
+        revision = plain_field(about.get("revision"), _LONGEST_REVISION)
         if revision:
-            found[kind] = Revision(revision, plain(text(about.get("uri"))))
+            found[kind] = Revision(revision, plain_field(about.get("uri"), LONGEST))
     return found, rest
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pulumi_trainer.provider.api.usage import NOTHING_KNOWN, Demand
-from pulumi_trainer.provider.kube.terminal import plain
+from pulumi_trainer.provider.kube.terminal import plain_field
 from pulumi_trainer.provider.kube.values.accessors import mappings, only, plausible_seconds, section, without
 
 MOST_RUNS = 20
@@ -52,8 +52,8 @@ class Run:
         """Return a run from JSON that anybody may have written."""
         known = only(section(given), cls.__dataclass_fields__)
         return cls(
-            run=_text(known.get("run")),
-            phase=_text(known.get("phase")),
+            run=plain_field(known.get("run"), LONGEST),
+            phase=plain_field(known.get("phase"), LONGEST),
             created=plausible_seconds(known.get("created")),
             finished=plausible_seconds(known.get("finished")),
             inputs=read_inputs(known.get("inputs")),
@@ -64,7 +64,7 @@ class Run:
 
 def read_inputs(given: Any) -> dict[str, str]:
     """Return the inputs of a run from JSON that anybody may have written."""
-    found = {_text(name): _text(value) for name, value in section(given).items()}
+    found = {plain_field(name, LONGEST): plain_field(value, LONGEST) for name, value in section(given).items()}
     return {name: found[name] for name in sorted(found, key=_place)}
 
 
@@ -81,9 +81,3 @@ def _place(name: str) -> tuple[int, str]:
 
 
 _FIRST = ("code", "arguments", "packages", "image", "runtime")
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, (str, int)):
-        return ""
-    return plain(str(value))[:LONGEST]

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
-from pulumi_trainer.provider.kube.terminal import plain
+from pulumi_trainer.provider.kube.terminal import plain, plain_field
 from pulumi_trainer.provider.kube.values.accessors import labels_of, plausible_seconds, section
 from pulumi_trainer.provider.kube.values.quantity import Quantity
 from pulumi_trainer.provider.kueue.labels import QUEUE
@@ -52,8 +52,8 @@ class Demand:
         known = section(given)
         queue = known.get("queue")
         return cls(
-            user=_text(known.get("user")),
-            queue=_text(queue) if isinstance(queue, str) else None,
+            user=plain_field(known.get("user"), _LONGEST),
+            queue=plain_field(queue, _LONGEST) if isinstance(queue, str) else None,
             gpus=_amount(known.get("gpus")),
             cpus=_amount(known.get("cpus")),
             since=plausible_seconds(known.get("since")),
@@ -135,10 +135,6 @@ def _of_train_job(train_job: Mapping[str, Any]) -> dict[str, Fraction] | None:
         return {name: Quantity.parse(str(amount)).amount * nodes for name, amount in each.items()}
     except ValueError:
         return None
-
-
-def _text(value: Any) -> str:
-    return plain(value)[:_LONGEST] if isinstance(value, str) else ""
 
 
 def _amount(value: Any) -> float | None:

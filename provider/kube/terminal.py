@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from typing import Any
 
 RESET = "\x1b[0m"
 PALETTE = (36, 32, 33, 35, 34, 96, 92, 93, 95, 94)
@@ -46,6 +47,18 @@ def plain(text: str) -> str:
     if text.isprintable():
         return text
     return _COLOUR.sub("", safe_line(_BREAKS.sub(" ", text).replace("\n", " ")))
+
+
+def plain_field(value: Any, longest: int) -> str:
+    """Return a field of JSON that anybody may have written, as `plain` does; empty if it is neither text nor a whole number.
+
+    Args:
+        value: The value of the field.
+        longest: Number of characters that are kept.
+    """
+    if not isinstance(value, (str, int)) or isinstance(value, bool):
+        return ""
+    return plain(str(value))[:longest]
 
 
 def lines(text: str) -> str:
