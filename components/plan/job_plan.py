@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from types import MappingProxyType
 from typing import Any
 
 import pulumi
@@ -173,9 +174,13 @@ class Plan(StepResult):
         """Return the digest of what the user wrote; unknown if any part is unknown."""
         return first_unknown(self.content) or digest(self.content)[:32]
 
-    def with_content(self, content: Any) -> Plan:
+    def with_content(self, content: Any, former_digests: Mapping[str, str] = MappingProxyType({})) -> Plan:
         """Return the plan with what the user wrote, without the name of the job's own Secret: a rename of the job or the stack
         changes this name.
+
+        Args:
+            content: What the user wrote.
+            former_digests: Digest in the content -> what earlier versions had instead.
         """
 
         def without_name(_: str, leaf: Any) -> Any:
@@ -186,6 +191,12 @@ class Plan(StepResult):
         nameless, former = walk(content, without_name), None
         if nameless != content:
             former = content
+        if former_digests:
+
+            def with_former_digest(_: str, leaf: Any) -> Any:
+                return former_digests.get(leaf, leaf) if isinstance(leaf, str) else leaf
+
+            former = walk(nameless, with_former_digest)
         return replace(self, content=nameless, former=former)
 
     @property

@@ -74,6 +74,7 @@ class SourceTree:
         ignored: Paths of files and folders that are left out because of a `.gitignore`.
         absent: Paths of submodules that are not checked out.
         unmatched: Patterns of `include` that no file matches.
+        formerly: Files that travelled with jobs of earlier versions.
         storage: Place for an archive that is too large for a ConfigMap; empty: none.
     """
 
@@ -82,15 +83,18 @@ class SourceTree:
     ignored: Sequence[str] = ()
     absent: Sequence[str] = ()
     unmatched: Sequence[str] = ()
+    formerly: Mapping[str, SourceFile] = field(default_factory=dict)
     storage: str = ""
 
     @cached_property
     def digest(self) -> str:
         """Return the sha256 of paths, modes and contents, which is the same on every machine and with every version of gzip."""
-        found = hashlib.sha256()
-        for path, file in self.files.items():
-            found.update(f"{file.digest} {int(file.executable)} {path}\n".encode())
-        return found.hexdigest()
+        return _digest(self.files)
+
+    @cached_property
+    def former_digest(self) -> str:
+        """Return the digest of the same files in earlier versions."""
+        return _digest(dict(sorted({**self.files, **self.formerly}.items())))
 
     @property
     def most_bytes(self) -> int:
@@ -114,6 +118,13 @@ class SourceTree:
                     entry.mode = 0o755
                 tar.addfile(entry, io.BytesIO(file.content))
         return gzip.compress(written.getvalue(), compresslevel=6, mtime=0)
+
+
+def _digest(files: Mapping[str, SourceFile]) -> str:
+    found = hashlib.sha256()
+    for path, file in files.items():
+        found.update(f"{file.digest} {int(file.executable)} {path}\n".encode())
+    return found.hexdigest()
 
 
 def read_tree(
@@ -144,7 +155,7 @@ def read_tree(
     absent = sorted(walk.absent_submodules())
     found = [*files, *walk.withheld, *walk.ignored]
     unmatched = [pattern for pattern in include if not _matches_any(pattern, found)]
-    return SourceTree(files, sorted(walk.withheld), sorted(walk.ignored), absent, unmatched)
+    return SourceTree(files, sorted(walk.withheld), sorted(walk.ignored), absent, unmatched, walk.formerly)
 
 
 def _matches_any(pattern: str, paths: Iterable[str]) -> bool:
@@ -179,6 +190,7 @@ class _Walk:
     def __init__(self, root: Path, include: GitIgnoreSpec, exclude: GitIgnoreSpec, *, committed: bool) -> None:
         self.withheld: list[str] = []
         self.ignored: list[str] = []
+        self.formerly: dict[str, SourceFile] = {}
         self._empty: dict[str, list[str]] = {}
         """Folder of a repository, or "" -> the folders in it that are empty, each with a slash at the end."""
         self._root, self._include, self._exclude, self._committed = root, include, exclude, committed
@@ -233,6 +245,10 @@ class _Walk:
             if self._exclude.match_file(pattern_path):
                 continue
             included = self._is_included(pattern_path)
+            if entry.name == ".git" and entry.is_file(follow_symlinks=False):
+                if included:  # of a worktree or a submodule: a path of this machine
+                    self.formerly[path] = self._file(path)
+                continue
             if self._is_ignored(pattern_path, ignored):
                 if included:
                     self.ignored.append(pattern_path)

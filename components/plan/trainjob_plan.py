@@ -26,6 +26,7 @@ from pulumi_trainer.plan.outputs import FreeForm, resolve
 from pulumi_trainer.plan.review import classified_warnings, none_problems, queue_refusals, train_job_verdict
 from pulumi_trainer.plan.run_inputs import describe_inputs
 from pulumi_trainer.plan.runtime_ref import API_VERSION
+from pulumi_trainer.plan.source_tree import SourceTree
 from pulumi_trainer.plan.summary import summarize
 from pulumi_trainer.plan.tool_job import batch_problems, nodes_have_gpus, parallel_problems, path_warnings
 from pulumi_trainer.plan.tool_needs import Needs
@@ -90,7 +91,7 @@ async def plan(args: TrainJobArgs) -> Plan:
         mounts.with_workspace(train_job, written.fields["initializer"], written.runtime), runtime
     )
     checked = await _check_job(args, job, written, train_job, verdict)
-    result = result.with_content(_content(args, job, written)).add(
+    result = result.with_content(_content(args, job, written), _former_digests(written.compiled.tree)).add(
         checked,
         resolved=replace(written.resolved, unknown={**written.resolved.unknown, **place.unknown}),
         arguments=_secret_arguments(written.func_args),
@@ -494,6 +495,13 @@ def _digest_without_code(rerun_on: Sequence[str] | None, content: Mapping[str, A
         return ""
     rest = {**content, WRITTEN: {**content[WRITTEN], "code": None}}
     return first_unknown(rest) or digest(rest)[:32]
+
+
+def _former_digests(project: SourceTree | None) -> dict[str, str]:
+    """Return the digest of a project -> what earlier versions had instead, if it differs."""
+    if project is None or not project.formerly:
+        return {}
+    return {project.digest: project.former_digest}
 
 
 def _content(args: TrainJobArgs, job: PlacedJob, written: WrittenJob) -> dict[str, Any]:

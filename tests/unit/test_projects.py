@@ -63,6 +63,15 @@ def write(folder: Path, files: dict[str, str]) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("exclude", [(), (".git",)])
+def test_the_git_file_of_worktrees_and_submodules_stays_behind(tmp_path: Path, exclude: tuple[str, ...]) -> None:
+    plain = write(tmp_path / "clone", {"a.py": "", "lib/b.py": ""})
+    other = write(tmp_path / "tree", {"a.py": "", "lib/b.py": "", ".git": "gitdir: /x\n", "lib/.git": "gitdir: ../y\n"})
+    clone, tree = read_tree(plain), read_tree(other, exclude=exclude)
+    assert tree.digest == clone.digest == clone.former_digest and [*tree.files] == ["a.py", "lib/b.py"]
+    assert (tree.former_digest == tree.digest) is bool(exclude)
+
+
 @pytest.mark.parametrize("tracked", [False, True])
 @pytest.mark.parametrize("root", [".", "sub", "sub/below", "-sub"])
 def test_what_git_ignores_stays_behind(tmp_path: Path, root: str, tracked: bool) -> None:
