@@ -30,8 +30,6 @@ layer = os.environ.get("PULUMI_TRAINER_LAYER")
 if "across" in launch and not slot:
     argv = [*launch["across"], __file__]
 else:
-    if "data" in launch and not layer and not slot:
-        __import__("report_data").report()
     if "source" in launch:
         __import__("unpack_source")
     if launch["install"]:
@@ -49,6 +47,8 @@ else:
         if not layer:
             own = os.path.join(site.getuserbase(), "bin")
             os.environ["PATH"] = os.environ.get("PATH", os.defpath) + os.pathsep + own
+    if "report" in launch and os.environ.get("OMPI_COMM_WORLD_RANK", "0") == "0":
+        __import__("report_inputs").report(launch["install"])
     if "modules" in launch:
         folder = tempfile.mkdtemp(prefix="modules-")
         for name, file in launch["modules"].items():

@@ -931,6 +931,7 @@ def files(
         secrets: Paths of what is secret in `func_args`, if these are in a Secret.
         rewards: For each function that the tool calls, what `_place` returns of it.
     """
+    reports = reads_data or requirements or packages  # those of a tool are pinned
     if tool is not None:
         script, packages = _script_text(f"run_{tool}.py"), tool_packages(tool, packages, server)
     install = _install_arguments(requirements, packages, index_urls or [])
@@ -964,9 +965,9 @@ def files(
         data[code.RUN_WITH_CHECKPOINTS_FILE] = _script_text(code.RUN_WITH_CHECKPOINTS_FILE)
     if s3:
         data |= _script_texts(code.SYNC_FILE, code.S3_FILE)
-    if reads_data:
-        launch |= {"data": True}
-        data |= _script_texts(code.DATA_FILE)
+    if reports:
+        launch |= {"report": True}
+        data |= _script_texts(code.REPORT_FILE)
     if training:
         launch["modules"] = code.MODULES
         if tool is not None:

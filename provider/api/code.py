@@ -54,8 +54,8 @@ SERVER_FILE = "run_generation.py"
 """What a generation server starts, and what connects the program of a tool with it."""
 SERVER_ROLE = "generation"
 """Value of TRAINER_ROLE in a generation server; name of its ReplicatedJob and of its container."""
-DATA_FILE = "report_data.py"
-"""What writes the revisions of dataset and model into the container's termination message; only where the job reads data."""
+REPORT_FILE = "report_inputs.py"
+"""What reports the revisions of data and the versions of packages (`api.observed_inputs`); only where the job has any."""
 MAIN_FILE = "main.py"
 ARGS_FILE = "func_args.json"
 LAUNCH_FILE = "launch.json"
@@ -64,7 +64,7 @@ project: "source": its digest, "folder": where it is unpacked, "address" and "si
 "path": its folders for PYTHONPATH, "entry": what the launcher gets instead of `MAIN_FILE`. With a function or script: "file": its
 name in the project, under which the bootstrap starts `MAIN_FILE`, so that tracebacks name it. With a function: "lines": where the
 bootstrap inserts how many blank lines into a copy of `MAIN_FILE`, so that tracebacks have the line numbers of the program.
-With a checkpoint policy: "checkpoints"; with a dataset or a model: "data". "roles": what replaces these for a value of
+With a checkpoint policy: "checkpoints"; with data or packages: "report". "roles": what replaces these for a value of
 TRAINER_ROLE. "modules": `MODULES`, if the code imports one of them. "rewards": "file" and "lines" of each function that a
 tool calls. "secrets": paths in `ARGS_FILE` of what is secret, if that file is in a Secret."""
 
@@ -137,6 +137,9 @@ LAYER_ENV = "PULUMI_TRAINER_LAYER"
 
 ENVIRONMENTS_ENV = "PULUMI_TRAINER_ENVIRONMENTS"
 """Set by the Local target: the folder with a cached Python environment for each set of packages."""
+
+REPORT_ENV = "PULUMI_TRAINER_REPORT"
+"""Set by the Local target: where `REPORT_FILE` writes instead of into a termination message."""
 
 INSTALLED_ENV = "PULUMI_TRAINER_INSTALLED"
 """Set by the Local target: the file that `layer.py` makes when the packages are there."""

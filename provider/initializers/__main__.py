@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pulumi_trainer.provider.api import code
-from pulumi_trainer.provider.api.fetched_data import TERMINATION_LOG, Revision, message_of
+from pulumi_trainer.provider.api.observed_inputs import TERMINATION_LOG, Revision, fetch_message
 from pulumi_trainer.provider.initializers import contract, fetch
 from pulumi_trainer.provider.initializers.manifest import Manifest
 from pulumi_trainer.provider.initializers.progress import Progress
@@ -65,7 +65,7 @@ def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
 def _report(kind: contract.Kind, fetched: Manifest) -> None:
     """Write what was fetched into the termination message of the container, from which the record of the run has it."""
     with suppress(OSError), open(TERMINATION_LOG, "r+", encoding="utf-8") as file:  # noqa: PTH123 - no new file
-        file.write(message_of(kind, Revision(fetched.revision, fetched.uri)))
+        file.write(fetch_message(kind, Revision(fetched.revision, fetched.uri)))
 
 
 def _print_line(text: str) -> None:

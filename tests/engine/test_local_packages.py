@@ -106,6 +106,25 @@ def test_another_run_trains_with_the_packages_of_now(project: Project) -> None:
     assert "trains on it" not in project.preview("--expect-no-changes").out
 
 
+def test_the_record_has_the_versions_that_were_installed(project: Project) -> None:
+    """The program pins none: another day, or on another machine, it is another one."""
+    project.env = {"PIP_NO_INDEX": "1", "HOME": str(project.folder / "home")}
+    wheels, source = project.folder / "wheels", package(project.folder / "lib")
+    wheels.mkdir()
+    write(source, "first")
+    subprocess.run(
+        [sys.executable, "-c", f"import backend; backend.build_wheel({str(wheels)!r})"], cwd=source, check=True
+    )
+    packages = {"job": ["mylib", "--find-links", str(wheels)]}
+    export = '\n    pulumi.export("inputs", trainer.TrainJob('
+    program = PROGRAM.replace("RUN", "1").replace("PACKAGES", repr(packages)).replace("\n    trainer.TrainJob(", export)
+    project.program(program.replace("packages_to_install=packages))", "packages_to_install=packages)).run_inputs)"))
+    project.up()
+    assert "version first" in project.logs("job")
+    assert project.outputs()["inputs"]["packages"].endswith("; installed mylib 1")
+    assert "python" not in project.preview("--expect-no-changes").out
+
+
 WAITS = """
 def work():
     import pathlib, time

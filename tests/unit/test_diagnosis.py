@@ -557,12 +557,12 @@ def test_only_what_is_read_is_kept() -> None:
     noise = {"managedFields": [{"manager": "x"}], "annotations": {"much": "text"}}
     document = {
         "metadata": {"name": "p", **noise},
-        "spec": {"nodeName": "n", "containers": [{"env": []}]},
+        "spec": {"nodeName": "n", "containers": [{"name": "node", "env": []}]},
         "status": {"podIP": "1"},
     }
     assert keep("Pod", document) == {
         "metadata": {"name": "p", "annotations": {}},
-        "spec": {"nodeName": "n"},
+        "spec": {"nodeName": "n", "containers": [{"name": "node"}]},
         "status": {},
     }
 

@@ -5,12 +5,12 @@ Reasons: https://github.com/kubernetes/kubernetes/tree/v1.36.3/pkg/kubelet (imag
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
-from pulumi_trainer.provider.api.fetched_data import Revision, split_message
+from pulumi_trainer.provider.api.observed_inputs import Observed, split_message
 from pulumi_trainer.provider.kube.values.accessors import Document, epoch_seconds, mappings, number, section, text
 from pulumi_trainer.provider.kube.values.wording import without_full_stop
 from pulumi_trainer.provider.lifecycle.diagnosis.job_view import created_at, node_of, pod_name
@@ -28,6 +28,8 @@ CRASH = "CrashLoopBackOff"
 SETTLED = 10.0
 """Seconds after which a restarted container counts as running."""
 
+_DIGEST = re.compile(r"sha256:([0-9a-f]{64})\Z")
+"""End of the imageID of a container."""
 _HINTS = {
     "OOMKilled": "it needs more memory than its limit: raise resources_per_node, or use a smaller batch",
     "ContainerCannotRun": "correct its command",
@@ -92,15 +94,20 @@ def list_containers(pod: Document) -> Iterator[Container]:
         yield Container(pod, found)
 
 
-def fetched_data(pods: Sequence[Document]) -> dict[str, Revision]:
-    """Return kind -> revision of the data that containers of these pods have read, as far as they have ended."""
-    found: dict[str, Revision] = {}
-    for container in chain.from_iterable(map(list_containers, sorted(pods, key=created_at))):
-        for state in ("lastState", "state"):
-            message = text(section(container.status, state, "terminated").get("message"))
-            for kind, each in split_message(message)[0].items():
-                if not each.by_size or found.get(kind, each).by_size:
-                    found[kind] = each
+def observed_inputs(pods: Sequence[Document]) -> Observed:
+    """Return what identifies the inputs of a job, as far as its pods show it."""
+    found = Observed()
+    for pod in sorted(pods, key=created_at):
+        images = {
+            text(each.get("name")): text(each.get("image")) for each in mappings(section(pod, "spec").get("containers"))
+        }
+        for container in list_containers(pod):
+            for state in ("lastState", "state"):
+                message = text(section(container.status, state, "terminated").get("message"))
+                found = found.merged(split_message(message)[0])
+            pulled = _DIGEST.search(text(container.status.get("imageID")))
+            if pulled and images.get(container.name):
+                found = found.merged(Observed(images={images[container.name]: pulled[1]}))
     return found
 
 

@@ -248,7 +248,8 @@ _LABELS = dict.fromkeys((JOBSET_NAME, STEP, ATTEMPT, JOB_NAME, COMPLETION, JOB_I
 _ENDED = {"exitCode": _ALL, "signal": _ALL, "reason": _ALL, "message": _ALL, "startedAt": _ALL, "finishedAt": _ALL}
 _STATE = {"waiting": {"reason": _ALL, "message": _ALL}, "running": {"startedAt": _ALL}, "terminated": _ENDED}
 _CONTAINER = {
-    "name": _ALL, "image": _ALL, "ready": _ALL, "restartCount": _ALL, "state": _STATE, "lastState": {"terminated": _ENDED},
+    "name": _ALL, "image": _ALL, "imageID": _ALL, "ready": _ALL, "restartCount": _ALL, "state": _STATE,
+    "lastState": {"terminated": _ENDED},
 }  # fmt: skip
 _JOB_SPEC = {"parallelism": _ALL, "completions": _ALL, "backoffLimit": _ALL, "suspend": _ALL}
 _POD_SPEC = {
@@ -299,7 +300,7 @@ KEPT: dict[str, Any] = {
     },
     "Pod": {
         "metadata": {**_META, "labels": _LABELS, "annotations": {POD_GROUP_ANNOTATION: _ALL}},
-        "spec": {"nodeName": _ALL, "schedulerName": _ALL},
+        "spec": {"nodeName": _ALL, "schedulerName": _ALL, "containers": [{"name": _ALL, "image": _ALL}]},
         "status": {
             "phase": _ALL, "reason": _ALL, "message": _ALL, "startTime": _ALL, "conditions": [_CONDITION],
             "containerStatuses": [_CONTAINER], "initContainerStatuses": [_CONTAINER],

@@ -8,8 +8,8 @@ from typing import Any
 
 from pulumi_trainer.provider.api.attempts import Attempt
 from pulumi_trainer.provider.api.checkpoints import saves_checkpoints
-from pulumi_trainer.provider.api.fetched_data import with_revisions
 from pulumi_trainer.provider.api.manual import SUSPENDED
+from pulumi_trainer.provider.api.observed_inputs import with_observed
 from pulumi_trainer.provider.api.status import JobStatus, Phase, Step
 from pulumi_trainer.provider.kube.terminal import lines, plain
 from pulumi_trainer.provider.kube.values.accessors import (
@@ -29,7 +29,7 @@ from pulumi_trainer.provider.kube.views import ReplicatedJob
 from pulumi_trainer.provider.kueue.workload_reasons import DEACTIVATED, Waiting, why_queued
 from pulumi_trainer.provider.lifecycle.diagnosis import outcome, pod_faults, stages
 from pulumi_trainer.provider.lifecycle.diagnosis.attempts import observed_attempts
-from pulumi_trainer.provider.lifecycle.diagnosis.containers import fetched_data, in_parentheses, list_containers
+from pulumi_trainer.provider.lifecycle.diagnosis.containers import in_parentheses, list_containers, observed_inputs
 from pulumi_trainer.provider.lifecycle.diagnosis.finding import Finding
 from pulumi_trainer.provider.lifecycle.diagnosis.job_view import JobView, start_times
 from pulumi_trainer.provider.lifecycle.job_status import Observed, derive_phase
@@ -160,7 +160,7 @@ def _diagnosed(view: JobView, now: float) -> JobStatus:
         before = view.attempts
     status.attempts = observed_attempts(view, before, found.phase, status.finished)
     status.checkpoints = saves_checkpoints(view.jobset)
-    status.inputs = with_revisions(status.inputs, fetched_data(view.pods))
+    status.inputs = with_observed(status.inputs, observed_inputs(view.pods))
     status.progress = _newest_progress(view) or status.progress
     return status
 

@@ -18,8 +18,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pulumi_trainer.provider.api import code
-from pulumi_trainer.provider.api.fetched_data import Revision
 from pulumi_trainer.provider.api.labels import trainer_step
+from pulumi_trainer.provider.api.observed_inputs import Revision
 from pulumi_trainer.provider.api.submission import Objects
 from pulumi_trainer.provider.initializers import manifest
 from pulumi_trainer.provider.kube.values.accessors import section

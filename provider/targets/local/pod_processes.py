@@ -13,6 +13,7 @@ from typing import Literal, Protocol
 
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.api.code import with_project_paths
+from pulumi_trainer.provider.api.observed_inputs import Observed, split_message
 from pulumi_trainer.provider.targets.local import process
 from pulumi_trainer.provider.targets.local.failure import Failure, read_error_file
 from pulumi_trainer.provider.targets.local.jobset_controller import Exit
@@ -61,6 +62,10 @@ class Pumps(Protocol):
     def drop(self, pipe: Pipe) -> None:
         """Stop reading a pipe."""
         ...
+
+
+_LONGEST_REPORT = 4096
+"""Bytes of what a container reports, as of a termination message."""
 
 
 class Mask(Protocol):
@@ -113,6 +118,14 @@ class Container:
         self.error_file = inside(context.errors, f"{pod.name}-{plan.name}.json")
         self._installed_file = inside(context.errors, f"{pod.name}-{plan.name}.installed")
         self._installed = False
+        self._report_file = inside(context.errors, f"{pod.name}-{plan.name}.report")
+
+    @property
+    def observed(self) -> Observed:
+        """Return what the container has reported of the inputs of its run."""
+        with suppress(OSError):
+            return split_message(read_beginning(self._report_file, _LONGEST_REPORT).decode(errors="replace"))[0]
+        return Observed()
 
     @property
     def running(self) -> bool:
@@ -153,12 +166,21 @@ class Container:
         self.attempts += 1
         self.code, self._started = None, now
         self._log.begin_attempt()
-        for file in (self.error_file, self._installed_file, self._installed_file.with_suffix(code.INSTALLING)):
+        for file in (
+            self.error_file,
+            self._report_file,
+            self._installed_file,
+            self._installed_file.with_suffix(code.INSTALLING),
+        ):
             file.unlink(missing_ok=True)
         self._installed = not self.plan.packages
         if self.attempts > 1:
             self._log.write_note(f"pulumi-trainer: attempt {self.attempts}\n".encode())
-        own = {"TORCHELASTIC_ERROR_FILE": str(self.error_file), code.INSTALLED_ENV: str(self._installed_file)}
+        own = {
+            "TORCHELASTIC_ERROR_FILE": str(self.error_file),
+            code.INSTALLED_ENV: str(self._installed_file),
+            code.REPORT_ENV: str(self._report_file),
+        }
         env = {**own, **self.plan.env}
         try:
             self._process = process.start(self.plan.argv, env, self.plan.cwd, self._context.umask, self.plan.isolated)

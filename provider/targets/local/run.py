@@ -10,6 +10,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
@@ -19,13 +20,13 @@ from typing import Any
 from pulumi_trainer.provider import source_archives
 from pulumi_trainer.provider.api import attempts, code
 from pulumi_trainer.provider.api.attempts import Attempt, Attempts
-from pulumi_trainer.provider.api.fetched_data import with_revisions
 from pulumi_trainer.provider.api.labels import trainer_step
+from pulumi_trainer.provider.api.observed_inputs import Observed, with_observed
 from pulumi_trainer.provider.api.progress import progress, with_kept
 from pulumi_trainer.provider.api.status import JobStatus, Phase, Step
 from pulumi_trainer.provider.api.submission import Objects
 from pulumi_trainer.provider.kube.client.masking import forms_of_values, mask
-from pulumi_trainer.provider.kube.errors import Invalid, Refused, TrainerError
+from pulumi_trainer.provider.kube.errors import Invalid, Refused, TargetFault, TrainerError
 from pulumi_trainer.provider.kube.values.accessors import section, text
 from pulumi_trainer.provider.kube.values.wording import join_names
 from pulumi_trainer.provider.kube.views import jobs_of
@@ -108,6 +109,7 @@ class Run:
         self._failed_verdict: Verdict | None = None
         self._repeats = failure.Repeats()
         self._percent, self._progressed = 0, 0.0
+        self._observed = Observed()
         self._lost_bytes = 0
 
     @property
@@ -275,7 +277,7 @@ class Run:
             plan = plan_pod(objects, document, who, site, own, self._secrets)
             self._make_folders(plan)
             if is_rank_0:
-                self._record_data(plan)
+                self._observe(Observed(fetched_data(plan)))
             runner = PodRunner(plan, context, now)
         except (OSError, ValueError, TrainerError) as error:
             self._remove_temporary(key)
@@ -291,12 +293,22 @@ class Run:
             self.attempts.begin(now)
         runner.poll(now)
 
-    def _record_data(self, pod: PodPlan) -> None:
-        """Add the revisions of the data that rank 0 reads to what identifies the run."""
-        inputs = with_revisions(self.record.inputs, fetched_data(pod))
+    def _observe(self, found: Observed) -> None:
+        """Add what was observed to what identifies the run."""
+        self._observed = self._observed.merged(found)
+        inputs = with_observed(self.record.inputs, self._observed)
         if inputs != self.status.inputs:
-            self.record.write_run_manifest(inputs)
             self.status.inputs = inputs
+            with suppress(TargetFault):  # the status has it
+                self.record.write_run_manifest(inputs)
+
+    def _observe_packages(self, pod: PodRunner) -> None:
+        """Take the versions of packages that a pod of the training has reported, until one has."""
+        if pod.plan.step != self._trainer_step or self._observed.packages:
+            return
+        for container in pod.containers:
+            if container.plan.packages and container.observed.packages:
+                self._observe(container.observed)
 
     def _remove_temporary(self, pod: tuple[str, int]) -> None:
         folder = self._temporary.pop(pod, None)
@@ -341,6 +353,7 @@ class Run:
         jobs = {job.name: job for job in self.jobset.jobs}
         for key, pod in list(self._pods.items()):
             job, index = jobs[key[0]], key[1]
+            self._observe_packages(pod)
             if pod.done is None:
                 if index in job.pods:
                     job.pods[index].ready, job.pods[index].restarts = pod.ready, pod.restarts

@@ -23,8 +23,8 @@ from typing import Any
 import psutil
 from pulumi_trainer.provider import source_archives
 from pulumi_trainer.provider.api.attempts import Attempt
-from pulumi_trainer.provider.api.fetched_data import KINDS
 from pulumi_trainer.provider.api.manual import STOPPED, SUSPENDED, Override, not_ended_problem
+from pulumi_trainer.provider.api.observed_inputs import DATA, PACKAGES
 from pulumi_trainer.provider.api.output_facts import Output
 from pulumi_trainer.provider.api.runs import Run, read_runs
 from pulumi_trainer.provider.api.status import NOT_STARTED, OUTCOME_UNKNOWN, JobStatus, Loss, Owner, Phase, Presence
@@ -909,7 +909,7 @@ class LocalTarget:
         if status is not None:
             status.owner, status.digest = record.owner, record.digest
             status.stack, status.program = record.sweep, record.program
-            status.run, status.inputs = record.run, {**record.inputs, **only(status.inputs, KINDS)}
+            status.run, status.inputs = record.run, {**record.inputs, **only(status.inputs, (*DATA, PACKAGES))}
             if status.terminal:
                 if record.ttl is not None and time.time() >= status.finished + record.ttl:
                     if locked:

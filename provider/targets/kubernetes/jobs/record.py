@@ -57,8 +57,8 @@ _TRIES = 5
 ENDS = (Phase.SUCCEEDED.value, Phase.FAILED.value)
 ATTEMPTS = "attempts"
 """Key of the attempts of the run, as they were known when the record was written last."""
-FETCHED = "fetched"
-"""Key of those inputs of the run that its end adds: the revisions of its data. `inputs` are what the plan knew."""
+OBSERVED = "observed"
+"""Key of those inputs of the run that its end adds (`api.observed_inputs`): `inputs` are what the plan knew."""
 _ENDED = ("phase", "reason", "message", "started", "finished", "progress")
 
 
@@ -170,7 +170,7 @@ class Record:
             channel_of=str(annotations.get(owner_labels.CHANNEL_OF, "")),
             follow=str(annotations.get(owner_labels.FOLLOW, "")),
             program=str(annotations.get(MADE_BY, "")),
-            inputs=read_inputs({**_object(data.get("inputs")), **_object(data.get(FETCHED))}),
+            inputs=read_inputs({**_object(data.get("inputs")), **_object(data.get(OBSERVED))}),
             earlier=read_runs(_parsed(data.get(EARLIER))),
             override=Override.from_text(str(annotations.get(owner_labels.OVERRIDE, ""))),
             demand=Demand.from_text(data.get(USAGE)),
@@ -399,9 +399,9 @@ def end_of(record: Record, status: JobStatus, jobset: Document | None) -> dict[s
     }
     if status.progress:
         end["progress"] = json.dumps(status.progress)
-    fetched = {name: value for name, value in status.inputs.items() if record.inputs.get(name) != value}
-    if fetched:
-        end[FETCHED] = json.dumps(fetched)
+    observed = {name: value for name, value in status.inputs.items() if record.inputs.get(name) != value}
+    if observed:
+        end[OBSERVED] = json.dumps(observed)
     return {**end, **attempts_as_data(status.attempts), **_usage_at_end(record, jobset)}
 
 
@@ -415,7 +415,7 @@ def attempts_as_data(attempts: Sequence[Attempt]) -> dict[str, str]:
 
 def no_end() -> dict[str, None]:
     """Return the merge patch that removes the end of a job from its record's data."""
-    return dict.fromkeys((*_ENDED, ATTEMPTS, FETCHED))
+    return dict.fromkeys((*_ENDED, ATTEMPTS, OBSERVED))
 
 
 def _usage_at_end(record: Record, jobset: Document | None) -> dict[str, str]:

@@ -1,10 +1,8 @@
-import hashlib
-import json
-import os
-import re
+import hashlib, json, os, re, site, sys
 
 MOST_FILES = 2000
 MOST_BYTES = 1 << 24
+LONGEST = 900
 
 
 def in_manifest(folder):
@@ -45,7 +43,7 @@ def by_size(folder):
     return {"revision": f"files {digest[:12]}"} if found else {}
 
 
-def report(log="/dev/termination-log"):
+def data():
     found = {}
     for kind in ("dataset", "model"):
         folder = os.environ.get(f"TRAINER_{kind.upper()}_DIR", "").rstrip("/")
@@ -54,9 +52,59 @@ def report(log="/dev/termination-log"):
                 found[kind] = in_manifest(folder) or of_hub(folder) or by_size(folder)
             except OSError:
                 continue
-    if any(found.values()):
+    return {kind: about for kind, about in found.items() if about}
+
+
+def canonical(name):
+    return re.sub("[-_.]+", "-", name).lower()
+
+
+def unpinned(words):
+    for before, word in zip(["", *words], words):
+        if before in ("-r", "--requirement"):
+            try:
+                with open(word, encoding="utf-8") as file:
+                    yield from unpinned([line.strip() for line in file])
+            except (OSError, ValueError):
+                continue
+        else:
+            requirement = re.split("[;#]", word)[0]
+            name = re.match("[A-Za-z0-9][A-Za-z0-9._-]*", requirement)
+            if name and not re.search(r"==[^*]*$|://", requirement):
+                yield canonical(name[0])
+
+
+def packages(words):
+    from importlib import metadata
+
+    names = dict.fromkeys(unpinned(words))
+    if not names:
+        return ""
+    above = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    for each in metadata.distributions(path=[*filter(None, above), *sys.path, site.getusersitepackages()]):
+        name = canonical(each.metadata["Name"] or "")
+        if name in names and not names[name]:
+            names[name] = each.version
+        if all(names.values()):
+            break
+    found = ", ".join(f"{name} {version}" for name, version in names.items() if version)
+    if len(found) > LONGEST:
+        return f"{found[: LONGEST - 20]}... {hashlib.sha256(found.encode()).hexdigest()[:12]}"
+    return found
+
+
+def report(install):
+    log = os.environ.get("PULUMI_TRAINER_REPORT")
+    found = {} if log else data()
+    try:
+        installed = packages(install)
+    except Exception:  # whatever a package has left there, the training starts
+        installed = ""
+    if installed:
+        found["packages"] = installed
+    if found:
         try:
-            with open(log, "r+", encoding="utf-8") as file:
+            with open(log or "/dev/termination-log", "w" if log else "r+", encoding="utf-8") as file:
                 file.write(json.dumps({"pulumi-trainer": found}) + "\n")
         except OSError:
             pass

@@ -1,4 +1,4 @@
-"""The record of a run in real Pods has the revisions of its data, whichever initializer has fetched them.
+"""The record of a run in real Pods has the revisions of its data, whichever initializer has fetched it, and what else they show.
 
 Containers see the clone at its own path, which must not be below /tmp: an emptyDir is mounted there.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import subprocess
 import sys
 from typing import Any
@@ -30,7 +31,7 @@ record.parent.mkdir(parents=True)
 record.write_text("{COMMIT}\\n" + "a" * 40 + "\\n1.5\\n")
 (model / "config.json").write_text("{{}}")
 """
-"""What huggingface_hub leaves of a repository that it has fetched into a folder (tests/unit/test_fetched_data.py)."""
+"""What huggingface_hub leaves of a repository that it has fetched into a folder (tests/unit/test_observed_inputs.py)."""
 
 PROGRAM = """
 import pulumi
@@ -81,7 +82,11 @@ job = trainer.TrainJob(
         ),
         model=trainer.HuggingFaceModelInitializer(storage_uri="hf://org/model"),
     ),
-    trainer=trainer.CustomTrainer(func=train, func_args={"fails": FAILS}),
+    trainer=trainer.CustomTrainer(
+        func=train,
+        func_args={"fails": FAILS},
+        packages_to_install=["pip"],
+    ),
 )
 pulumi.export("inputs", job.run_inputs)
 """
@@ -123,9 +128,13 @@ def test_the_record_has_what_was_fetched(
         first = run(b"1 2 3")
         expected = {"dataset": f"s3://data/digits {first}", "model": f"hf://org/model {COMMIT}"}
         (status,) = json.loads(command("status", "train", "--json"))
+        assert re.fullmatch(r"pip; installed pip \d[\d.]+", status["inputs"]["packages"]), status["inputs"]
+        assert re.fullmatch(rf"{MACHINE} sha256:[0-9a-f]{{12}}", status["inputs"]["image"].rpartition("node: ")[2]), (
+            status
+        )
         assert expected.items() <= status["inputs"].items()
         record = stack.root_client.get(CONFIG_MAP, stack.namespace, "train")
-        assert record is not None and json.loads(record["data"]["fetched"]) == expected
+        assert record is not None and expected.items() <= json.loads(record["data"]["observed"]).items()
         assert expected.items() <= stack.outputs()["inputs"].items()
 
         second = run(b"4 5 6", fails=True)
