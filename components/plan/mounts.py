@@ -124,6 +124,7 @@ def mount_volumes(
             "checkpoints": folders.checkpoint is not None,
             "s3": folders.s3_folder is not None,
             "reads_data": not _names(own_env).isdisjoint(FOLDERS[kind][0] for kind in ("dataset", "model")),
+            "reports": not _show_log_ends(runtime),
         }
         shipped = _ship(name, about["namespace"], code, compiled, env, cluster=cluster)
         secret = ""
@@ -172,6 +173,12 @@ def with_workspace(
     spec = train_job["spec"]
     patches = [*_items(spec.get("runtimePatches")), _patch(jobs)]
     return {**train_job, "spec": {**spec, "runtimePatches": patches}}
+
+
+def _show_log_ends(runtime: dict[str, Any]) -> bool:
+    """Return whether failed containers of the nodes have the end of their log as their message, which a report would replace."""
+    containers = chain.from_iterable(containers_of(runtime, step).values() for step in steps_of(runtime))
+    return any(each.get("terminationMessagePolicy") == "FallbackToLogsOnError" for each in containers)
 
 
 def _items(given: Any) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from pathlib import Path
 from typing import Any, cast
@@ -11,7 +12,7 @@ import pulumi
 import pulumi_trainer as trainer
 import pytest
 from pulumi_trainer.args.fine_tuning import table
-from pulumi_trainer.plan import trainjob_plan
+from pulumi_trainer.plan import mounts, trainjob_plan
 from pulumi_trainer.plan.run_inputs import describe_inputs
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.provider.api.runs import Run
@@ -180,3 +181,30 @@ class TestRecordsOfEarlierVersions:
             assert changed_inputs({"arguments": cut}, {"arguments": now}) == {}
             other = f"{cut[:-12]}{'0' * 12}"
             assert changed_inputs({"arguments": other}, {"arguments": now}) == {"arguments": f"{other} -> {now}"}
+
+
+@pytest.mark.parametrize("policy", [None, "File", "FallbackToLogsOnError"])
+@pytest.mark.parametrize("more", [{}, {"packages_to_install": ["numpy"]}], ids=["no packages", "packages"])
+def test_nodes_report_what_the_plan_does_not_know(
+    more: dict[str, Any], policy: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the message of a failed container is the end of its log, a report would replace it."""
+    settings = pulumi.runtime.Settings(project="project", stack="stack")
+    monkeypatch.setattr(pulumi.runtime.settings, "SETTINGS", settings)
+    container = {"name": "node", "image": "python:3.12", "terminationMessagePolicy": policy}
+    monkeypatch.setattr(mounts, "containers_of", lambda *_: {"node": container})
+
+    async def planning() -> Any:
+        target = trainer.Kubernetes(context="none", namespace="ml")
+        made = trainer.CustomTrainer(func=train, **more)
+        return await trainjob_plan.plan(TrainJobArgs("job", runtime="plain", target=target, trainer=made))
+
+    found = asyncio.run(planning())
+    assert found.problems == []
+    (code,) = [each["data"] for name, each in found.objects.items() if name.endswith("-code")]
+    reports = bool(more) and policy != "FallbackToLogsOnError"
+    assert ("report_inputs.py" in code) is ("report" in json.loads(code["launch.json"])) is reports
+
+
+def train() -> None:
+    print("trained")
