@@ -126,6 +126,8 @@ def mount_volumes(
             "reads_data": not _names(own_env).isdisjoint(FOLDERS[kind][0] for kind in ("dataset", "model")),
             "reports": not _show_log_ends(runtime),
         }
+        if compiled.tree is not None and compiled.tree.src_packages:
+            code["path"] = [*dict.fromkeys([*code["path"], "src"])]
         shipped = _ship(name, about["namespace"], code, compiled, env, cluster=cluster)
         secret = ""
         if paths.ARGS_FILE in written.resolved.secrets:
@@ -464,6 +466,11 @@ def _notes_of_files(tree: SourceTree) -> list[str]:
     for what, files in left_out.items():
         if files:
             notes.append(f"{what} do not travel with the job: {_listed_files(files)}")
+    pointers = tree.lfs_pointers
+    if pointers:
+        notes.append(
+            f"Git LFS has not checked out (git lfs pull), and their pointers travel: {_listed_files(pointers)}"
+        )
     if tree.unmatched:  # links to folders are not followed
         notes.append(f"no file of the project matches these patterns of include: {_listed_files(tree.unmatched)}")
     return notes

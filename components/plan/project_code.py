@@ -61,8 +61,9 @@ class Project:
 
     @property
     def modules(self) -> frozenset[str]:
-        """Return the top-level modules in its folder."""
-        return frozenset(PurePosixPath(path).parts[0].removesuffix(".py") for path in self.tree.files)
+        """Return the top-level modules that code in its folder can import."""
+        top = frozenset(PurePosixPath(path).parts[0].removesuffix(".py") for path in self.tree.files)
+        return top | self.tree.src_packages
 
     def ships_training(self, function: bool) -> bool:
         """Return whether `pulumi_trainer.training` travels with the job, which a project with a package of that name has itself.

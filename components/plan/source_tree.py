@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import hashlib
 import io
 import os
 import stat
+import sys
 import tarfile
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,10 +38,15 @@ are those of Vim and Emacs: a file that is only opened would be another run of i
 SECRETS = (
     "*.env", ".env.*", "!.env.example", "!example.env", "!*.example.env", ".netrc", ".pypirc", ".npmrc", ".git-credentials",
     "*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore", "*.ppk", "id_rsa", "id_ed25519", "id_ecdsa", ".ssh/", ".aws/",
-    ".kube/", ".config/gcloud/", "kubeconfig", "*.kubeconfig", "kaggle.json",
+    ".kube/", ".config/gcloud/", "kubeconfig", "*.kubeconfig", "kaggle.json", ".envrc",
 )  # fmt: skip
 """Patterns of files that contain secrets."""
 
+FORMERLY = (".envrc",)
+"""Those of `SECRETS` that have travelled with jobs of earlier versions."""
+
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+_BYTE_ORDER_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _MOST_LEVELS = 100
 """Folders in one another."""
 _LONGEST_TEXT = 2**20
@@ -85,6 +92,23 @@ class SourceTree:
     unmatched: Sequence[str] = ()
     formerly: Mapping[str, SourceFile] = field(default_factory=dict)
     storage: str = ""
+
+    @cached_property
+    def src_packages(self) -> frozenset[str]:
+        """Return the packages in the folder `src` of a project with that layout; empty for any other one.
+
+        Modules of `src` that Python has as well would hide these from all code.
+        """
+        beside = {path.split("/")[1].removesuffix(".py") for path in self.files if path.startswith("src/")}
+        packages = frozenset(name for name in beside if f"src/{name}/__init__.py" in self.files)
+        if "__init__" in beside or beside & sys.stdlib_module_names:
+            return frozenset()
+        return packages
+
+    @property
+    def lfs_pointers(self) -> list[str]:
+        """Return the files that Git LFS has not checked out: each has the address of its content."""
+        return [path for path, file in self.files.items() if file.content.startswith(_LFS_POINTER)]
 
     @cached_property
     def digest(self) -> str:
@@ -245,8 +269,8 @@ class _Walk:
             if self._exclude.match_file(pattern_path):
                 continue
             included = self._is_included(pattern_path)
-            if entry.name == ".git" and entry.is_file(follow_symlinks=False):
-                if included:  # of a worktree or a submodule: a path of this machine
+            if self._is_never_taken(entry):
+                if included:
                     self.formerly[path] = self._file(path)
                 continue
             if self._is_ignored(pattern_path, ignored):
@@ -255,12 +279,21 @@ class _Walk:
             elif self._secrets.match_file(pattern_path) or (entry.is_symlink() and self._leads_to_secret(path)):
                 if included:
                     self.withheld.append(pattern_path)
+                if included and entry.name in FORMERLY and entry.is_file():
+                    self.formerly[path] = self._file(path)
             elif is_folder:
                 yield from self._folder(pattern_path, ignored, repository)
             elif included:
                 if any(map(_is_control, path)):
                     raise Invalid(Problem("", f"{path!r} has a control character in its name", "rename or exclude it"))
                 yield path, self._file(path)
+
+    def _is_never_taken(self, entry: os.DirEntry[str]) -> bool:
+        """Return whether an entry is the `.git` file of a worktree or a submodule, a path of this machine, or a lock file that a
+        plan writes for the next one."""
+        if not entry.is_file(follow_symlinks=False):
+            return False
+        return entry.name == ".git" or (entry.name in git.LOCKS and Path(entry.path).parent == Path.cwd().resolve())
 
     def _is_included(self, path: str) -> bool:
         return not self._include.patterns or self._include.match_file(path)
@@ -353,9 +386,14 @@ def _read_ignore_file(file: Path) -> GitIgnoreSpec:
 
 def _plain_secrets(files: Mapping[str, SourceFile]) -> Iterator[Problem]:
     for path, file in files.items():
-        if len(file.content) > _LONGEST_TEXT or b"\0" in file.content:
+        encoding = "utf-8"
+        if file.content.startswith(_BYTE_ORDER_MARKS):
+            encoding = "utf-16"
+        elif b"\0" in file.content:
             continue
-        text = file.content.decode(errors="replace")
+        if len(file.content) > _LONGEST_TEXT:
+            continue
+        text = file.content.decode(encoding, errors="replace")
         if not plaintext_secrets.holds_token(text):
             continue
         for number, line in enumerate(text.splitlines(), 1):

@@ -18,6 +18,7 @@ from pulumi_trainer.provider.kube.values.accessors import section
 
 DATA = ("dataset", "model")
 PACKAGES = "packages"
+PYTHON = "python"
 TERMINATION_LOG = "/dev/termination-log"
 """Default of `terminationMessagePath`."""
 _KEY = "pulumi-trainer"
@@ -57,11 +58,13 @@ class Observed:
     Attributes:
         data: Kind of data -> what was fetched.
         packages: Names and versions of the installed packages whose version the program does not pin.
+        python: Version of this machine's Python, which replaces the image.
         images: Image as the JobSet names it -> sha256 of what was pulled.
     """
 
     data: Mapping[str, Revision] = field(default_factory=dict)
     packages: str = ""
+    python: str = ""
     images: Mapping[str, str] = field(default_factory=dict)
 
     def merged(self, later: Observed) -> Observed:
@@ -69,7 +72,12 @@ class Observed:
         known = {
             kind: each for kind, each in later.data.items() if not each.by_size or self.data.get(kind, each).by_size
         }
-        return Observed({**self.data, **known}, later.packages or self.packages, {**self.images, **later.images})
+        return Observed(
+            {**self.data, **known},
+            later.packages or self.packages,
+            later.python or self.python,
+            {**self.images, **later.images},
+        )
 
 
 def fetch_message(kind: str, fetched: Revision) -> str:
@@ -117,6 +125,8 @@ def with_observed(inputs: Mapping[str, str], observed: Observed) -> dict[str, st
     if observed.packages:
         planned = found.get(PACKAGES, "").partition(_INSTALLED)[0]
         found[PACKAGES] = f"{planned}{_INSTALLED}{observed.packages}"
+    if observed.python:
+        found[PYTHON] = observed.python
     if observed.images and "image" in found:
         found["image"] = _with_digests(_DIGEST.sub("", found["image"]), observed.images)
     return read_inputs(found)

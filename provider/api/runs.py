@@ -80,4 +80,4 @@ def _place(name: str) -> tuple[int, str]:
     return len(_FIRST), name
 
 
-_FIRST = ("code", "arguments", "packages", "image", "runtime")
+_FIRST = ("code", "arguments", "packages", "image", "python", "runtime")

@@ -81,6 +81,9 @@ class _Wanted:
 _CATALOGUE = _Wanted("catalogue", "catalogues", LOCK)
 _PROJECT = _Wanted("project", "projects", "sources.lock")
 
+LOCKS = (_CATALOGUE.lock, _PROJECT.lock)
+"""Lock files in the program's folder."""
+
 
 CACHED = (_CATALOGUE.folder, _PROJECT.folder)
 

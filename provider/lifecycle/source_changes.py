@@ -7,7 +7,7 @@ import io
 import tarfile
 from collections.abc import Mapping
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from pulumi_trainer.provider import source_archives
 from pulumi_trainer.provider.api.submission import from_state
@@ -51,31 +51,71 @@ def _digest(inputs: Mapping[str, Any]) -> str:
     return next(filter(None, digests), "")
 
 
-def _files(digest: str) -> dict[str, bytes]:
+class _File(NamedTuple):
+    content: bytes = b""
+    executable: bool = False
+
+
+_NONE = _File()
+
+
+def _files(digest: str) -> dict[str, _File]:
     with tarfile.open(fileobj=io.BytesIO(source_archives.read(digest))) as tar:
-        return {entry.name: (tar.extractfile(entry) or io.BytesIO()).read() for entry in tar}
+        return {
+            entry.name: _File((tar.extractfile(entry) or io.BytesIO()).read(), bool(entry.mode & 0o100))
+            for entry in tar
+        }
 
 
-def _changes(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> list[str]:
+def _changes(before: Mapping[str, _File], after: Mapping[str, _File]) -> list[str]:
     changed = [path for path in sorted({*before, *after}) if before.get(path) != after.get(path)]
     lines: list[str] = []
     for path in changed[:MOST_FILES]:
         lines.append(f"  {path} {_kind_of_change(path, before, after)}")
-        lines += _line_diff(before.get(path, b""), after.get(path, b""))
+        lines += _line_diff(before.get(path, _NONE).content, after.get(path, _NONE).content)
     more = len(lines) - MOST_LINES
     if more > 0:
         lines = [*lines[:MOST_LINES], f"  ... {more} more lines"]
     if len(changed) > MOST_FILES:
         lines.append(f"  ... and {len(changed) - MOST_FILES} more files")
+    for path in changed:
+        folder = path.removesuffix("__main__.py")
+        if folder != path and f"{folder}Pulumi.yaml" in after:
+            lines.append(
+                f"  {path} is the program itself: {_how_to_leave_out(folder)}, and its edits start no other run"
+            )
     return [terminal.plain(line) for line in lines]
 
 
-def _kind_of_change(path: str, before: Mapping[str, bytes], after: Mapping[str, bytes]) -> str:
+def _how_to_leave_out(folder: str) -> str:
+    if folder:
+        return f'exclude=["/{folder}"] leaves its folder out'
+    return 'exclude=["/__main__.py"] leaves it out'
+
+
+def _kind_of_change(path: str, before: Mapping[str, _File], after: Mapping[str, _File]) -> str:
     if path not in before:
         return "added"
     if path not in after:
         return "removed"
-    return "changed"
+    was, now = before[path], after[path]
+    what = []
+    if was.content != now.content:
+        what.append(f"changed{_unshown(was.content, now.content)}")
+    if was.executable != now.executable:
+        what.append("executable now" if now.executable else "not executable any more")
+    return ", ".join(what)
+
+
+def _unshown(before: bytes, after: bytes) -> str:
+    """Return why the lines of a changed file are not shown, in parentheses; empty if they are."""
+    if _line_diff(before, after):
+        return ""
+    if max(len(before), len(after)) > LONGEST_TEXT:
+        return f" (more than {LONGEST_TEXT // 2**20} MiB)"
+    if b"\0" in before + after:
+        return " (not a text)"
+    return " (line endings alone)"
 
 
 def _line_diff(before: bytes, after: bytes) -> list[str]:

@@ -296,3 +296,48 @@ def test_a_worktree_is_the_project_of_its_commit(project: Project, repository: P
     project.up()
     project.program(program.replace("tree", "nano"))
     project.preview("--expect-no-changes")
+
+
+def test_a_src_layout_is_imported_from_the_copy_that_travels(project: Project) -> None:
+    """Whatever the interpreter has: an installation in editable mode would train on later edits of the checkout."""
+    write(project.folder / "nano", {
+        "train.py": "import edited\nprint('from', edited.__file__, edited.VERSION, flush=True)\n",
+        "src/edited/__init__.py": "VERSION = 'travels'\n",
+    })  # fmt: skip
+    other = project.folder / "other" / "edited"
+    write(other, {"__init__.py": "VERSION = 'installed'\n"})
+    env = f'env={{"PYTHONPATH": "{other.parent}"}}'
+    for name, code in (
+        ("script", 'script="train.py"'),
+        ("command", 'command=["python3", "train.py"]'),
+        ("module", 'module="train"'),
+    ):
+        project.program(job(f'source="nano", {code}, {env}', name))
+        project.up()
+        found = re.findall(r"from (\S+) (\w+)", logs(project, name))
+        assert [version for _, version in found] == ["travels"] * 2, found
+        assert all("/project/src/edited/" in file for file, _ in found), found
+    train = "def train():\n    from edited import VERSION\n    print('func', VERSION)\n\n"
+    project.program(train + job('source="nano", func=train', "func"))
+    assert "does not travel" not in project.preview().out
+    project.up()
+    assert "func travels" in logs(project, "func")
+
+
+def test_what_pulumi_and_jobs_write_is_no_change_of_the_project(project: Project) -> None:
+    """A Local root and the lock of a git source, in the folder that travels."""
+    write(project.folder / "code", {"train.py": "print('trained')\n"})
+    other = project.folder / "other"
+    write(other, {"train.py": "print('from git')\n"})
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(other)]
+    for argv in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"], ["tag", "v1"]):
+        subprocess.run([*git, *argv], check=True)
+    local = ', target=trainer.Local(root="runs")'
+    program = job(
+        'source=trainer.Source(".", exclude=["other", "state"]), command=["python3", "code/train.py"]', more=local
+    )
+    program += job(f'source=trainer.Source(".", git="file://{other}", revision="v1"), script="train.py"', "git", local)
+    project.program(program)
+    project.up()
+    assert (project.folder / "sources.lock").exists() and (project.folder / "runs" / "jobs").is_dir()
+    project.preview("--expect-no-changes")

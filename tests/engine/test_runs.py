@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import subprocess
 import sys
 from typing import Any
@@ -55,7 +56,8 @@ def test_runs_tells_what_differed(project: Project, data: Any) -> None:
     (status,) = json.loads(cli(project, "status", "digits", "--json"))
     inputs = status["inputs"]
     assert project.outputs()["inputs"] == inputs and status["run"] == "1"
-    assert {"code", "arguments", "image", "runtime", "dataset"} == {*inputs}
+    assert {"code", "arguments", "image", "python", "runtime", "dataset"} == {*inputs}
+    assert inputs["python"] == platform.python_version()
     assert inputs["arguments"] == '{"lr": 0.1}' and inputs["image"] == "python:3.12"
     (manifest,) = project.root.glob("volumes/*/*/.*.run.json")
     assert json.loads(manifest.read_text())["inputs"] == inputs

@@ -118,7 +118,7 @@ def test_a_rerun_keeps_the_revisions_that_the_run_before_has_fetched(local: Loca
     run(local, document, inputs={"dataset": "hf://org/digits"})
     local.rerun(submission(document, inputs={"dataset": "hf://org/digits"}))
     wait(local)
-    assert [each.inputs for each in local.runs(NAMESPACE, "job")] == [{"dataset": "hf://org/digits 5d72ab01"}] * 2
+    assert [each.inputs["dataset"] for each in local.runs(NAMESPACE, "job")] == ["hf://org/digits 5d72ab01"] * 2
 
 
 def test_a_rerun_never_gets_an_empty_volume_in_place_of_one_that_was_deleted(local: LocalTarget) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import platform
+import sys
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -18,6 +20,7 @@ from pulumi_trainer.provider.initializers import __main__ as initializer
 from pulumi_trainer.provider.initializers import fetch
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView, diagnose, keep
 from pulumi_trainer.provider.lifecycle.diagnosis.containers import exit_text
+from pulumi_trainer.provider.targets.local.machine import python_version
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 SHA256 = "ab" * 32
@@ -187,6 +190,15 @@ def test_packages_and_images_stand_behind_what_the_plan_names() -> None:
     other = with_observed(found, Observed(packages="torch 2.7.0", images={"a/b:1": "cd" * 32}))
     assert other["packages"] == "torch>=2; installed torch 2.7.0" and f"a/b:1 sha256:{'cd' * 6}, " in other["image"]
     assert with_observed({"image": "a/b:1"}, observed)["image"] == f"a/b:1 sha256:{SHA256[:12]}"
+
+
+def test_the_version_of_another_interpreter(tmp_path: Path) -> None:
+    other = tmp_path / "python"
+    other.write_text("#!/bin/sh\necho 3.9.2\n")
+    other.chmod(0o755)
+    assert python_version(str(other)) == "3.9.2"
+    assert python_version(sys.executable) == platform.python_version()
+    assert python_version(str(tmp_path / "none")) == python_version("/bin/false") == ""
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,47 @@ def test_the_git_file_of_worktrees_and_submodules_stays_behind(tmp_path: Path, e
     assert (tree.former_digest == tree.digest) is bool(exclude)
 
 
+def test_lock_files_that_a_plan_writes_stay_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the plan after the first one would have another project."""
+    folder = write(tmp_path / "a", {"a.py": "", "infra/sources.lock": "x", "data/sources.lock": "x"})
+    monkeypatch.chdir(folder / "infra")
+    tree = read_tree(folder)
+    assert [*tree.files] == ["a.py", "data/sources.lock"] and [*tree.formerly] == ["infra/sources.lock"]
+
+
+def test_the_variables_of_direnv_stay_behind(tmp_path: Path) -> None:
+    tree = read_tree(write(tmp_path, {"a.py": "", ".envrc": "export TOKEN=x"}))
+    assert tree.withheld == [".envrc"] and [*tree.formerly] == [".envrc"], "its jobs do not run again"
+
+
+def test_a_token_in_utf_16_is_found(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(f"token = 'ghp_{'a1B2' * 9}'\n".encode("utf-16"))
+    with pytest.raises(Invalid, match=r"a\.txt:1 holds a plain-text secret"):
+        read_tree(tmp_path)
+
+
+def test_pointers_of_git_lfs_are_noted(tmp_path: Path) -> None:
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12345\n"
+    tree = read_tree(write(tmp_path, {"a.py": "", "weights/m.bin": pointer}))
+    assert mounts._notes_of_files(tree) == [
+        "Git LFS has not checked out (git lfs pull), and their pointers travel: weights/m.bin"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("files", "packages"),
+    [
+        (["src/one/__init__.py", "src/two/__init__.py", "src/tool.py"], {"one", "two"}),
+        (["src/one/a.py", "src/tool.py"], set()),
+        (["src/__init__.py", "src/one/__init__.py"], set()),
+        (["src/one/__init__.py", "src/logging.py"], set()),
+        (["one/src/two/__init__.py"], set()),
+    ],
+)
+def test_packages_of_a_src_layout(tmp_path: Path, files: list[str], packages: set[str]) -> None:
+    assert read_tree(write(tmp_path, dict.fromkeys(files, ""))).src_packages == packages
+
+
 @pytest.mark.parametrize("tracked", [False, True])
 @pytest.mark.parametrize("root", [".", "sub", "sub/below", "-sub"])
 def test_what_git_ignores_stays_behind(tmp_path: Path, root: str, tracked: bool) -> None:
@@ -694,6 +735,36 @@ def test_dependencies_with_a_source_of_uv_are_a_warning(tmp_path: Path) -> None:
         return user_code.compile_trainer(made, {}, None)
 
     assert asyncio.run(compiled()).warnings == (warning,)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "line"),
+    [
+        ((b"a\n", False), (b"a\n", True), "  a.py executable now"),
+        ((b"a\n", True), (b"b\n", False), "  a.py changed, not executable any more"),
+        ((b"a\n", False), (b"a\r\n", False), "  a.py changed (line endings alone)"),
+        ((b"a", False), (b"\0", False), "  a.py changed (not a text)"),
+        ((b"", False), (b"a" * (2**20 + 1), False), "  a.py changed (more than 1 MiB)"),
+    ],
+)
+def test_what_is_not_a_changed_line_is_named(before: Any, after: Any, line: str) -> None:
+    changes = source_changes._changes({"a.py": source_changes._File(*before)}, {"a.py": source_changes._File(*after)})
+    assert changes[0] == line
+
+
+@pytest.mark.parametrize(
+    ("folder", "hint"),
+    [
+        ("", '__main__.py is the program itself: exclude=["/__main__.py"] leaves it out'),
+        ("infra/", 'infra/__main__.py is the program itself: exclude=["/infra/"] leaves its folder out'),
+    ],
+)
+def test_an_edit_of_the_program_itself_is_named(folder: str, hint: str) -> None:
+    before, after = (
+        {f"{folder}__main__.py": source_changes._File(text), f"{folder}Pulumi.yaml": source_changes._File()}
+        for text in (b"1\n", b"2\n")
+    )
+    assert source_changes._changes(before, after)[-1] == f"  {hint}, and its edits start no other run"
 
 
 def test_lines_that_look_like_a_header_of_a_diff_are_shown() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import platform
 import re
 import resource
 import shutil
@@ -15,6 +16,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from pulumi_trainer.provider.api.user_cache import cache_folder
+from pulumi_trainer.provider.kube.terminal import plain_field
 from pulumi_trainer.provider.kube.values.quantity import Quantity
 from pulumi_trainer.provider.targets.local.paths import translate_os_errors
 
@@ -47,6 +49,18 @@ def _own_id() -> str:
                 pass
             fresh.unlink()
         return path.read_text(encoding="ascii").strip()
+
+
+def python_version(interpreter: str) -> str:
+    """Return the version of an interpreter, such as 3.12.4; empty if it does not tell one."""
+    if interpreter == sys.executable:
+        return platform.python_version()
+    argv = [interpreter, "-I", "-c", "import platform; print(platform.python_version())"]
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return plain_field(done.stdout.strip(), 20)
 
 
 def gpus() -> int:

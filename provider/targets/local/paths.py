@@ -92,13 +92,24 @@ def _is_dangling_link(path: Path) -> bool:
 def _has_other_content(root: Path) -> bool:
     try:
         with os.scandir(root) as found:
-            return any(entry.name not in _OWN_FOLDERS for entry in found)
+            return any(entry.name not in _OWN_NAMES for entry in found)
     except OSError:
         return False
 
 
-_OWN_FOLDERS = frozenset({"jobs", "volumes", "trash", "queue"})
-"""Names of the folders that this package creates in a root."""
+_IGNORE = ".gitignore"
+_OWN_NAMES = frozenset({"jobs", "volumes", "trash", "queue", _IGNORE})
+"""Names of what this package creates in a root."""
+
+
+def keep_out_of_projects(root: Path) -> None:
+    """Write a `.gitignore` into a root with nothing else in it: neither git nor the source of a job takes what jobs write."""
+    if _has_other_content(root):
+        return
+    with suppress(OSError):
+        made = os.open(root / _IGNORE, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, FILE_MODE)
+        with os.fdopen(made, "w") as file:
+            file.write("*\n")
 
 
 def _check_unshared(root: Path) -> None:

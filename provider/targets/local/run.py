@@ -34,7 +34,7 @@ from pulumi_trainer.provider.targets.local import failure, volumes
 from pulumi_trainer.provider.targets.local.jobset_controller import Job, JobSet, Verdict, all_ready, peak_of
 from pulumi_trainer.provider.targets.local.jobset_controller import Pod as PodView
 from pulumi_trainer.provider.targets.local.leases import Leases
-from pulumi_trainer.provider.targets.local.machine import visible_gpus
+from pulumi_trainer.provider.targets.local.machine import python_version, visible_gpus
 from pulumi_trainer.provider.targets.local.paths import inside, is_disk_full, make_folder, make_temporary, remove_tree
 from pulumi_trainer.provider.targets.local.places import Place
 from pulumi_trainer.provider.targets.local.plan import PodId, PodPlan, Site, fetched_data, gpus_of, plan_pod, pod_name
@@ -277,7 +277,7 @@ class Run:
             plan = plan_pod(objects, document, who, site, own, self._secrets)
             self._make_folders(plan)
             if is_rank_0:
-                self._observe(Observed(fetched_data(plan)))
+                self._observe(Observed(fetched_data(plan), python=python_version(self.record.python)))
             runner = PodRunner(plan, context, now)
         except (OSError, ValueError, TrainerError) as error:
             self._remove_temporary(key)

@@ -24,7 +24,7 @@ import psutil
 from pulumi_trainer.provider import source_archives
 from pulumi_trainer.provider.api.attempts import Attempt
 from pulumi_trainer.provider.api.manual import STOPPED, SUSPENDED, Override, not_ended_problem
-from pulumi_trainer.provider.api.observed_inputs import DATA, PACKAGES
+from pulumi_trainer.provider.api.observed_inputs import DATA, PACKAGES, PYTHON
 from pulumi_trainer.provider.api.output_facts import Output
 from pulumi_trainer.provider.api.runs import Run, read_runs
 from pulumi_trainer.provider.api.status import NOT_STARTED, OUTCOME_UNKNOWN, JobStatus, Loss, Owner, Phase, Presence
@@ -49,6 +49,7 @@ from pulumi_trainer.provider.targets.local.environment import inherited
 from pulumi_trainer.provider.targets.local.machine import host_id
 from pulumi_trainer.provider.targets.local.paths import (
     FILE_MODE,
+    keep_out_of_projects,
     remove_temporaries,
     remove_tree,
     root_problems,
@@ -187,6 +188,7 @@ class LocalTarget:
                 self._create_claims(record)
                 _store_source(folder, submission)
                 record.write(folder)
+                keep_out_of_projects(self.root)
                 record.write_run_manifest(record.inputs)
             else:
                 record = self._take_over(folder, record, submission, adopt)
@@ -909,7 +911,7 @@ class LocalTarget:
         if status is not None:
             status.owner, status.digest = record.owner, record.digest
             status.stack, status.program = record.sweep, record.program
-            status.run, status.inputs = record.run, {**record.inputs, **only(status.inputs, (*DATA, PACKAGES))}
+            status.run, status.inputs = record.run, {**record.inputs, **only(status.inputs, (*DATA, PACKAGES, PYTHON))}
             if status.terminal:
                 if record.ttl is not None and time.time() >= status.finished + record.ttl:
                     if locked:
