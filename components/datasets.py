@@ -178,7 +178,7 @@ class Fetched(FetchedData, Job):
         result = result.with_content(content)
 
         # A new URI or revision is a new volume; the old one is deleted when no job uses it any more.
-        revision, former = _revision(result.content), _revision(result.former)
+        revision, former = _revision(result.content), _revision(next(iter(result.former), None))
         self.claim = Claim(
             f"{logical}-volume", f"{job.name}-{revision}", revision, former, self._retain, claim, resolved.unknown
         )

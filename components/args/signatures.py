@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from pulumi_trainer.args.naming import underscored
@@ -37,7 +37,9 @@ def bind(
     by_position = [name for name in known if name not in by_name]
     given = dict(zip(by_position, unnamed, strict=False))
     surplus = unnamed[len(given) :]
-    placed = {_meant(name, value, signature): value for name, value in zip(by_name, surplus, strict=False)}
+    placed: dict[str, Any] = {}
+    for name, value in zip(by_name, surplus, strict=False):
+        placed[_meant(name, value, signature, [*given, *named, *placed])] = value
     found = [Problem(name, "must be passed by name", f"write {name}=...") for name in placed]
     if len(surplus) > len(by_name):
         found.append(Problem("", f"takes {len(known)} arguments, but {len(unnamed)} were given"))
@@ -52,16 +54,27 @@ def bind(
     return given, found
 
 
-def _meant(name: str, value: Any, signature: inspect.Signature) -> str:
+def _meant(name: str, value: Any, signature: inspect.Signature, taken: Collection[str]) -> str:
     """Return the argument that a value without a name is for: a function is `func`, an object is the argument of its class,
-    others come in the declared order.
+    else of the nearest class above it; others come in the declared order.
+
+    Args:
+        name: The argument in the declared order.
+        value: The value.
+        signature: The declared signature.
+        taken: Arguments that have a value.
     """
     if callable(value) and "func" in signature.parameters:
         return "func"
-    classes = {each.__name__ for each in inspect.getmro(type(value)) if each.__module__.startswith("pulumi_trainer.")}
-    for parameter in signature.parameters.values():
-        if classes.intersection(re.findall(r"\w+", str(parameter.annotation))):
-            return parameter.name
+    for each in inspect.getmro(type(value)):
+        if not each.__module__.startswith("pulumi_trainer."):
+            continue
+        fitting = []
+        for parameter in signature.parameters.values():
+            if parameter.name not in taken and each.__name__ in re.findall(r"\w+", str(parameter.annotation)):
+                fitting.append(parameter.name)
+        if fitting:
+            return name if name in fitting else fitting[0]
     return name
 
 

@@ -110,7 +110,7 @@ class Plan(StepResult):
     Attributes:
         run: Key of the run.
         content: What the user wrote; another digest of it makes another job.
-        former: The content of earlier versions, if it differs.
+        former: The content as earlier versions had it, as far as it differs.
         resolved: Unknown and secret values.
         runtime: Name and digest of the runtime.
         fills: Token of the volume that the job fills.
@@ -132,7 +132,7 @@ class Plan(StepResult):
     interrupt: str = "refuse"
     adopt: bool = False
     content: Any = None
-    former: Any = None
+    former: Sequence[Any] = ()
     resolved: Resolved = field(default_factory=lambda: Resolved(None))
     runtime: Mapping[str, Any] = field(default_factory=dict)
     fills: str = ""
@@ -188,23 +188,18 @@ class Plan(StepResult):
                 return ""
             return leaf
 
-        nameless, former = walk(content, without_name), None
-        if nameless != content:
-            former = content
-        if former_digests:
+        def with_former_digest(_: str, leaf: Any) -> Any:
+            return former_digests.get(leaf, leaf) if isinstance(leaf, str) else leaf
 
-            def with_former_digest(_: str, leaf: Any) -> Any:
-                return former_digests.get(leaf, leaf) if isinstance(leaf, str) else leaf
-
-            former = walk(nameless, with_former_digest)
+        nameless = walk(content, without_name)
+        earlier = [content, walk(nameless, with_former_digest), walk(content, with_former_digest)]
+        former = [each for number, each in enumerate(earlier) if each not in (nameless, *earlier[:number])]
         return replace(self, content=nameless, former=former)
 
     @property
-    def former_digest(self) -> str:
-        """Return the digest of earlier versions; empty if it is `content_digest`."""
-        if self.former is None or first_unknown(self.former):
-            return ""
-        return digest(self.former)[:32]
+    def former_digests(self) -> list[str]:
+        """Return the digests of earlier versions, as far as they differ from `content_digest`."""
+        return [digest(each)[:32] for each in self.former if not first_unknown(each)]
 
     def with_workers(self, copies: Sequence[str]) -> dict[str, Any]:
         """Return the target with the worker clusters that MultiKueue may send the job to.

@@ -3,20 +3,25 @@ import hashlib, json, os, re, site, sys
 MOST_FILES = 2000
 MOST_BYTES = 1 << 24
 LONGEST = 900
+ALONE = ("--pre", "--no-deps", "--no-index", "--upgrade", "-U", "--user", "--no-cache-dir", "--force-reinstall")
 
 
-def in_manifest(folder):
-    beside = os.path.join(os.path.dirname(folder), f".{os.path.basename(folder)}.pulumi-trainer.json")
-    for path in (beside, os.path.join(folder, ".pulumi-trainer.json")):
-        try:
-            if os.path.getsize(path) <= MOST_BYTES:
-                with open(path, encoding="utf-8") as file:
-                    found = json.load(file)
-                if found["complete"] is True:
-                    return {"revision": str(found["revision"]), "uri": str(found["uri"])}
-        except (OSError, ValueError, LookupError, TypeError, RecursionError):
-            continue
+def in_manifest(path):
+    try:
+        if os.path.getsize(path) <= MOST_BYTES:
+            with open(path, encoding="utf-8") as file:
+                found = json.load(file)
+            if found["complete"] is True:
+                return {"revision": str(found["revision"])[:200], "uri": str(found["uri"])[:1000]}
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        pass
     return {}
+
+
+def revision(folder):
+    beside = os.path.join(os.path.dirname(folder), f".{os.path.basename(folder)}.pulumi-trainer.json")
+    own = os.path.join(folder, ".pulumi-trainer.json")
+    return in_manifest(beside) or of_hub(folder) or in_manifest(own) or by_size(folder)
 
 
 def of_hub(folder):
@@ -35,10 +40,10 @@ def by_size(folder):
     for place, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if name != ".cache"]
         for name in names:
+            if len(found) == MOST_FILES:
+                return {}
             path = os.path.join(place, name)
             found.append([os.path.relpath(path, folder), os.lstat(path).st_size])
-        if len(found) > MOST_FILES:
-            return {}
     digest = hashlib.sha256(json.dumps(sorted(found)).encode()).hexdigest()
     return {"revision": f"files {digest[:12]}"} if found else {}
 
@@ -49,7 +54,7 @@ def data():
         folder = os.environ.get(f"TRAINER_{kind.upper()}_DIR", "").rstrip("/")
         if folder:
             try:
-                found[kind] = in_manifest(folder) or of_hub(folder) or by_size(folder)
+                found[kind] = revision(folder)
             except OSError:
                 continue
     return {kind: about for kind, about in found.items() if about}
@@ -64,10 +69,11 @@ def unpinned(words):
         if before in ("-r", "--requirement"):
             try:
                 with open(word, encoding="utf-8") as file:
-                    yield from unpinned([line.strip() for line in file])
+                    for line in file:
+                        yield from unpinned([line.strip()])
             except (OSError, ValueError):
                 continue
-        else:
+        elif not before.startswith("-") or "=" in before or before in ALONE:
             requirement = re.split("[;#]", word)[0]
             name = re.match("[A-Za-z0-9][A-Za-z0-9._-]*", requirement)
             if name and not re.search(r"==[^*]*$|://", requirement):
@@ -105,6 +111,6 @@ def report(install):
     if found:
         try:
             with open(log or "/dev/termination-log", "w" if log else "r+", encoding="utf-8") as file:
-                file.write(json.dumps({"pulumi-trainer": found}) + "\n")
+                file.write(json.dumps({"pulumi-trainer": found}, ensure_ascii=False) + "\n")
         except OSError:
             pass

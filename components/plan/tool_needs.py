@@ -165,8 +165,10 @@ def _place(field: str) -> str:
 
 def _may_have_device(resources: Any) -> bool:
     """Return whether a node requests a device, or this is not known."""
-    names = [*section({"of": resources}, "of", "limits"), *section({"of": resources}, "of", "requests")]
-    return first_unknown(resources) is not None or any("/" in str(name) for name in names)
+    given = section({"of": resources}, "of")
+    names = [*section(given, "limits"), *section(given, "requests")]
+    is_open = first_unknown(resources) is not None or bool(given.get("claims"))
+    return is_open or any("/" in str(name) for name in names)
 
 
 def _may_bring(requirement: Any, name: str) -> bool:

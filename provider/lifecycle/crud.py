@@ -4,7 +4,7 @@ Inputs of a job (as `components.trainjob` writes them, frozen by `check`):
   namespace, name  of the JobSet
   objects          rendered objects, keyed "Kind/name", as `submission.to_state` has them
   digest           of what the user wrote; an equal digest means that nothing changes
-  formerDigest     the digest that earlier versions made of the same (absent where that is `digest`); never stored
+  formerDigest     the digests that earlier versions made of the same (absent where that is `digest`); never stored
   run              the user's `run` key
   runtime          {name, digest} of the runtime that was rendered; release where it has one, channel and follow of a job that
                    takes its releases from a channel: they decide whether it moves with it; of: "project/stack" of a
@@ -314,8 +314,10 @@ def _name_conflicts(olds: Props, inputs: Props) -> tuple[str, ...]:
 def with_known_digest(olds: Props, news: Props) -> Props:
     """Return the new inputs with the stored digest, if an earlier version computed another one for the same content."""
     known = without(news, "formerDigest")
-    same = bool(olds) and olds.get("digest") == news.get("formerDigest")
-    if not same:
+    former = news.get("formerDigest")
+    if not isinstance(former, list):  # of a volume
+        former = [former]
+    if not olds or olds.get("digest") is None or olds["digest"] not in former:
         return known
     return {**known, "digest": olds["digest"]}
 

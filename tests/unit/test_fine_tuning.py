@@ -403,6 +403,11 @@ class TestNeeds:
         for nodes in ({"gpu": 1}, {"mig-1g.5gb": 1}, {"huawei.com/Ascend910": 1}):
             assert problems(planned(made(config, packages_to_install=packages, resources_per_node=nodes))) == []
 
+    def test_a_container_with_a_claim_may_have_one(self) -> None:
+        """That of its runtime: Trainer leaves out those of `resourcesPerNode`."""
+        assert tool_needs._may_have_device({"claims": [{"name": "gpu"}]})
+        assert not tool_needs._may_have_device({"claims": [], "limits": {"cpu": 1}})
+
     def test_kernels_may_have_flash_attention_for_cpus(self, planned: Any) -> None:
         config = {"attn_implementation": "flash_attention_2"}
         assert problems(planned(trl(config, packages_to_install=["kernels"]))) == []

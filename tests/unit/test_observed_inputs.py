@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import sys
@@ -97,8 +96,13 @@ class TestData:
         assert first is not None and first.by_size
         (folder / "a").write_text("other")
         assert read(log, folder, monkeypatch) != first
-        monkeypatch.setattr(report_inputs, "MOST_FILES", 0)
-        assert read(log, folder, monkeypatch) is None, "listing more would keep the training waiting"
+        (folder / "b").touch()
+        monkeypatch.setattr(report_inputs, "MOST_FILES", 1)
+        looked: list[str] = []
+        lstat = os.lstat
+        monkeypatch.setattr(os, "lstat", lambda path: looked.append(path) or lstat(path))
+        assert read(log, folder, monkeypatch) is None
+        assert len(looked) == 1, "looking at more would keep the training waiting"
 
     @pytest.mark.parametrize(
         "manifest", ["[" * 100_000, "{}", "[]", '{"complete": false, "revision": "1", "uri": "x"}'], ids=range(4)
@@ -111,6 +115,17 @@ class TestData:
         (folder / ".pulumi-trainer.json").write_text(manifest)
         found = read(log, folder, monkeypatch)
         assert found is not None and found.by_size
+
+    def test_a_manifest_that_a_repository_has_is_not_its_commit(
+        self, hub: Hub, tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made = '{"complete": true, "revision": "%s", "uri": "hf://a/b"}' % ("x" * 5000)
+        commit = hub.add("datasets/org/digits", {".pulumi-trainer.json": made.encode()})
+        huggingface_hub.snapshot_download("org/digits", repo_type="dataset", local_dir=tmp_path, endpoint=hub.url)
+        assert read(log, tmp_path, monkeypatch) == Revision(commit)
+        (tmp_path / "a").mkdir()
+        (tmp_path / "a" / ".pulumi-trainer.json").write_text(made)
+        assert read(log, tmp_path / "a", monkeypatch) == Revision("x" * 200, "hf://a/b")
 
     def test_a_container_without_a_termination_log_trains(
         self, tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch
@@ -140,7 +155,7 @@ class TestPackages:
     def test_the_versions_of_those_that_the_program_does_not_pin(self, log: Path, tmp_path: Path) -> None:
         requirements = tmp_path / "requirements.txt"
         requirements.write_text("# all\n-e .\nmoto>=1 ; python_version > '3'\npydantic==2.*\n")
-        words = ["PyYAML", "pytest[x]==0.1", "not-there", "--index-url", "https://index.example/pytest"]
+        words = ["PyYAML", "pytest[x]==0.1", "not-there", "--trusted-host", "pip", "-c", "pytest", "--pre"]
         found = reported(log, [*words, "-r", str(requirements)]).packages
         names = ("pyyaml", "moto", "pydantic")
         assert found == ", ".join(f"{name} {metadata.version(name)}" for name in names)
@@ -260,13 +275,17 @@ def test_no_failure_is_explained_by_what_was_read(rest: str, shown: str) -> None
     assert exit_text({"exitCode": 3, "reason": "Error", "message": message}) == shown
 
 
-def test_a_refusal_of_a_tool_replaces_the_report(log: Path) -> None:
-    log.write_text(json.dumps({"pulumi-trainer": {"dataset": {"revision": "x" * 500}}}) + "\n")
+@pytest.mark.parametrize("before", ["", "other", fetch_message("dataset", Revision("x" * 200, "größer"))])
+def test_a_refusal_of_a_tool_stands_behind_the_report(log: Path, before: str) -> None:
+    log.write_text(before + "y" * 300)
     source = Path(report_inputs.__file__).with_name("run_tool.py").read_text()
     begin = source.index("def refuse(")
     text = source[begin : source.index("\ndef ", begin)].replace("/dev/termination-log", str(log))
     names: dict[str, Any] = {}
     exec(f"import contextlib, json, os, sys, time\n{text}", names)
-    with pytest.raises(SystemExit):
-        names["refuse"]("größer als erlaubt", "a smaller one")
-    assert log.read_text() == "pulumi-trainer: größer als erlaubt. Hint: a smaller one"
+    for _ in "two ranks":
+        with pytest.raises(SystemExit):
+            names["refuse"]("größer als erlaubt", "a smaller one")
+    found, rest = split_message(log.read_text())
+    assert rest == "pulumi-trainer: größer als erlaubt. Hint: a smaller one"
+    assert bool(found.data) is before.startswith("{")

@@ -20,12 +20,14 @@ from pulumi_trainer.args.arguments import nested_problems
 from pulumi_trainer.args.project import Source
 from pulumi_trainer.args.trainers import CustomTrainer
 from pulumi_trainer.plan import mounts, project_code, s3, source_tree, user_code
+from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.run_inputs import describe_inputs
 from pulumi_trainer.plan.source_tree import SourceTree, read_tree
 from pulumi_trainer.provider import source_archives
 from pulumi_trainer.provider.catalog import git
 from pulumi_trainer.provider.kube.errors import Invalid, TargetFault
-from pulumi_trainer.provider.lifecycle import source_changes
+from pulumi_trainer.provider.lifecycle import crud, source_changes
+from pulumi_trainer.provider.lifecycle.identity import digest
 
 from tests.moto_server import moto_server
 
@@ -70,6 +72,22 @@ def test_the_git_file_of_worktrees_and_submodules_stays_behind(tmp_path: Path, e
     clone, tree = read_tree(plain), read_tree(other, exclude=exclude)
     assert tree.digest == clone.digest == clone.former_digest and [*tree.files] == ["a.py", "lib/b.py"]
     assert (tree.former_digest == tree.digest) is bool(exclude)
+
+
+def test_a_job_of_an_earlier_version_is_known_by_each_of_its_digests() -> None:
+    """Those had the name of the job's own Secret in the content, and the `.git` file of a worktree in the project."""
+    plan = Plan("job", "team", {"kind": "local"}).with_content({"env": "job-env", "source": "now"}, {"now": "before"})
+    contents = (
+        {"env": "job-env", "source": "now"},
+        {"env": "", "source": "before"},
+        {"env": "job-env", "source": "before"},
+    )
+    assert plan.secret_name == "job-env" and plan.former_digests == [digest(each)[:32] for each in contents]
+    for stored in plan.former_digests:
+        news = {"digest": plan.content_digest, "formerDigest": plan.former_digests}
+        assert crud.with_known_digest({"digest": stored}, news) == {"digest": stored}
+    assert crud.with_known_digest({"digest": "other"}, news) == {"digest": plan.content_digest}
+    assert Plan("job", "team", {"kind": "local"}).with_content({"a": 1}).former_digests == []
 
 
 def test_lock_files_that_a_plan_writes_stay_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

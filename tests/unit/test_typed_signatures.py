@@ -61,6 +61,17 @@ def test_types_are_read_from_annotations(field: str, expected: FieldType) -> Non
     assert field_types(TrainJobArgs)[field] == expected
 
 
+def test_an_object_without_a_name_is_the_argument_of_its_own_class() -> None:
+    """Of two arguments of its class the next one that has no value."""
+    data = trainer.HuggingFaceDatasetInitializer(storage_uri="hf://a/b")
+    model = trainer.HuggingFaceModelInitializer(storage_uri="hf://a/c")
+    signature = inspect.signature(trainer.Initializer)
+    for unnamed, named in (([data, model], {}), ([model], {"dataset": data}), ([data], {"model": model})):
+        given, problems = bind(signature, unnamed, named)
+        assert {name: given.get(name) for name in ("dataset", "model")} == {"dataset": data, "model": model}
+        assert {problem.why for problem in problems} == {"must be passed by name"}
+
+
 def test_a_call_is_held_against_the_signature() -> None:
     def declared(first: str, second: int = 2, *, third: str, fourth: bool = False) -> None: ...
 
