@@ -95,7 +95,7 @@ def packages(words):
             break
     found = ", ".join(f"{name} {version}" for name, version in names.items() if version)
     if len(found) > LONGEST:
-        return f"{found[: LONGEST - 20]}... {hashlib.sha256(found.encode()).hexdigest()[:12]}"
+        return f"{found[: LONGEST - 20]}... ({hashlib.sha256(found.encode()).hexdigest()[:12]})"
     return found
 
 

@@ -7,6 +7,7 @@ adds to the status of the Pod: https://kubernetes.io/docs/tasks/debug/debug-appl
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -30,7 +31,6 @@ _VERSION = re.compile(r"(?:^| )[0-9a-f]{8,64}\Z")
 _FILES = re.compile(r"files [0-9a-f]{12}")
 """A revision that is only a digest of names and sizes: nothing else was left beside the data."""
 _DIGEST = re.compile(r" sha256:[0-9a-f]{12}(?=, |\Z)")
-_INSTALLED = "; installed "
 
 
 @dataclass(frozen=True)
@@ -113,31 +113,41 @@ def split_message(message: str) -> tuple[Observed, str]:
 
 
 def with_observed(inputs: Mapping[str, str], observed: Observed) -> dict[str, str]:
-    """Return what identifies the inputs of a run, with what was observed. It may be applied to its own result.
+    """Return what identifies the inputs of a run, with what was observed.
 
     Args:
-        inputs: Name -> text as the plan knows it; of data the name, and the version of its volume.
+        inputs: Name -> text as the plan knows it, without what was observed; of data the name, and the version of its volume.
         observed: What the containers show.
     """
     found = dict(inputs)
     for kind, each in observed.data.items():
         found[kind] = _with_revision(found.get(kind, ""), each)
     if observed.packages:
-        planned = found.get(PACKAGES, "").partition(_INSTALLED)[0]
-        found[PACKAGES] = f"{planned}{_INSTALLED}{observed.packages}"
+        found[PACKAGES] = f"{found.get(PACKAGES, '')}; installed {observed.packages}"
     if observed.python:
         found[PYTHON] = observed.python
     if observed.images and "image" in found:
-        found["image"] = _with_digests(_DIGEST.sub("", found["image"]), observed.images)
-    return read_inputs(found)
+        found["image"] = _with_digests(found["image"], observed.images)
+    return read_inputs({name: _cut(text) for name, text in found.items()})
+
+
+def without_digests(images: str) -> str:
+    """Return the images of a run as the plan names them."""
+    return _DIGEST.sub("", images)
 
 
 def _with_revision(planned: str, fetched: Revision) -> str:
-    if fetched.by_size:
-        planned = re.sub(rf" {_FILES.pattern}\Z", "", planned)
-        return f"{planned} {fetched.revision}".strip()
     name = fetched.uri or _VERSION.sub("", planned)
+    if fetched.by_size:
+        name = planned
     return f"{name} {fetched.revision}".strip()
+
+
+def _cut(text: str) -> str:
+    """Return a text of at most `LONGEST` characters; of a longer one the beginning and a digest."""
+    if len(text) <= LONGEST:
+        return text
+    return f"{text[: LONGEST - 20]}... {hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]}"
 
 
 def _with_digests(planned: str, images: Mapping[str, str]) -> str:

@@ -418,10 +418,11 @@ def _with_ended_nodes(text: str, status: JobStatus) -> str:
     if status.phase != Phase.RUNNING:
         return text
     for step in status.steps:
-        if step.active and step.succeeded:
+        if step.active and 0 < step.succeeded <= step.count - step.active:  # else the Pods of a step run in turns
             ended = f"{step.succeeded} of {plural(step.count, 'Pod')} of {step.name}"
+            counts = "counts" if step.succeeded == 1 else "count"
             text += (
-                f" {ended} ended with exit code 0 and counts as complete, while others run. If SIGTERM has stopped the program"
+                f" {ended} ended with exit code 0 and {counts} as complete, while others run. If SIGTERM has stopped the program"
                 " there, it is not started again: let it end with 143 after SIGTERM (PT135)."
             )
     return text

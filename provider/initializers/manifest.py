@@ -19,6 +19,8 @@ from pulumi_trainer.provider.initializers.file_names import path_error
 from pulumi_trainer.provider.initializers.source import Patterns
 
 VERSION = 1
+_MOST_BYTES = 1 << 29
+"""Bytes of the longest manifest: of the most files that a fetch takes, with long names."""
 
 
 @dataclass(frozen=True)
@@ -88,9 +90,10 @@ def read(output: Path) -> Manifest | None:
 
 def _read(path: Path) -> Manifest | None:
     try:
-        if path.is_symlink():
-            return None
-        return _parse(json.loads(path.read_bytes()))
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # a FIFO may never end
+                return None
+            return _parse(json.loads(file.read(_MOST_BYTES)))
     except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
 

@@ -257,9 +257,10 @@ def test_why_says_when_a_running_job_last_reported_progress(monkeypatch: pytest.
     assert re.search(r"its processes run. It reported progress 1m ?3\ds ago: 40% step 1,200.", explained), explained
     running.steps = [Step("node", Phase.RUNNING.value, count=3, active=1, succeeded=2)]
     explained = jobs.why(Job("team", "digits", local=cast(Any, object()))).text
-    assert (
-        "2 of 3 Pods of node ended with exit code 0 and counts as complete, while others run. If SIGTERM" in explained
-    )
+    assert "2 of 3 Pods of node ended with exit code 0 and count as complete, while others run. If SIGTERM" in explained
+    in_turns = Step("node", Phase.RUNNING.value, count=1, active=1, succeeded=3)
+    running.steps = [in_turns]
+    assert "SIGTERM" not in jobs.why(Job("team", "digits", local=cast(Any, object()))).text, "they run in turns"
     running.phase = Phase.SUCCEEDED.value
     ended = jobs.why(Job("team", "digits", local=cast(Any, object()))).text
     assert "reported progress" not in ended and "SIGTERM" not in ended

@@ -286,6 +286,8 @@ def test_a_proxy_without_http_is_refused() -> None:
 @pytest.mark.parametrize(("images", "chosen"), [
     ("torch:2", "torch:2"), ("dataset-initializer: init:1, node: torch:2", "torch:2"),
     ("host:5000/a/b@sha256:0a", "host:5000/a/b@sha256:0a"),
+    ("torch:2 sha256:0123456789ab", "torch:2"),
+    ("launcher: mpi:1 sha256:0123456789ab, node: torch:2 sha256:0123456789ab", "torch:2"),
 ])  # fmt: skip
 def test_the_image_of_a_job_that_is_gone_is_that_of_its_record(images: str, chosen: str) -> None:
     cluster = Cluster(jobset=None)

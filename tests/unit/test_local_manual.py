@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
-from local_support import NAMESPACE, config, jobset, log, python, run, step, submission, wait
+from local_support import NAMESPACE, config, container, jobset, log, python, run, step, submission, wait
 from pulumi_trainer.provider.api.manual import Override, stop_note
 from pulumi_trainer.provider.api.status import Owner
 from pulumi_trainer.provider.initializers import manifest
@@ -119,6 +121,46 @@ def test_a_rerun_keeps_the_revisions_that_the_run_before_has_fetched(local: Loca
     local.rerun(submission(document, inputs={"dataset": "hf://org/digits"}))
     wait(local)
     assert [each.inputs["dataset"] for each in local.runs(NAMESPACE, "job")] == ["hf://org/digits 5d72ab01"] * 2
+
+
+def in_workspace(workspace: Path, **pod: Any) -> dict[str, Any]:
+    """A JobSet of one pod that mounts the folder at /workspace; pod: of its spec."""
+    volumes = [{"name": "all", "hostPath": {"path": str(workspace)}}]
+    mounts = [{"name": "all", "mountPath": "/workspace"}]
+    return jobset(step(pod={"volumes": volumes, **pod}, container_fields={"volumeMounts": mounts}))
+
+
+def test_data_that_an_init_container_of_the_nodes_fetches_is_recorded(local: LocalTarget, tmp_path: Path) -> None:
+    (tmp_path / "workspace").mkdir()
+    made = tmp_path / "made" / "dataset"
+    made.mkdir(parents=True)
+    (made / "a.csv").touch()
+    file = FetchedFile("a.csv", 0, "0" * 64, "1")
+    manifest.write(
+        made, Manifest("hf", "hf://org/digits", "5d72ab01", Patterns((), ()), [file], complete=True), made.parent
+    )
+    code = f"import shutil; shutil.copytree({str(made.parent)!r}, {str(tmp_path / 'workspace')!r}, dirs_exist_ok=True)"
+    document = in_workspace(tmp_path / "workspace", initContainers=[container(python(code), name="fetch")])
+    run(local, document, inputs={"dataset": "hf://org/digits"})
+    assert local.runs(NAMESPACE, "job")[0].inputs["dataset"] == "hf://org/digits 5d72ab01"
+
+
+def test_a_pipe_instead_of_a_manifest_blocks_no_supervisor(local: LocalTarget, tmp_path: Path) -> None:
+    (tmp_path / "dataset").mkdir()
+    os.mkfifo(tmp_path / "dataset" / ".pulumi-trainer.json")
+    assert run(local, in_workspace(tmp_path), inputs={"dataset": "x"}).phase == "Succeeded"
+
+
+def test_a_rerun_makes_the_volume_of_a_step_that_has_not_started(local: LocalTarget, tmp_path: Path) -> None:
+    first = step("fetch", python(f"import os, sys; sys.exit(not os.path.exists({str(tmp_path / 'ok')!r}))"))
+    volumes = [{"name": "out", "persistentVolumeClaim": {"claimName": "team-output"}}]
+    mounts = {"volumeMounts": [{"name": "out", "mountPath": "/out"}]}
+    after = [{"name": "fetch", "status": "Complete"}]
+    document = jobset(first, step("node", pod={"volumes": volumes}, container_fields=mounts, dependsOn=after))
+    assert run(local, document).phase == "Failed"
+    (tmp_path / "ok").touch()
+    local.rerun(submission(document))
+    assert wait(local).phase == "Succeeded"
 
 
 def test_a_rerun_never_gets_an_empty_volume_in_place_of_one_that_was_deleted(local: LocalTarget) -> None:

@@ -160,7 +160,8 @@ def _diagnosed(view: JobView, now: float) -> JobStatus:
         before = view.attempts
     status.attempts = observed_attempts(view, before, found.phase, status.finished)
     status.checkpoints = saves_checkpoints(view.jobset)
-    status.inputs = with_observed(status.inputs, observed_inputs(view.pods))
+    if recorded is None or recorded.phase not in (Phase.SUCCEEDED, Phase.FAILED):  # the record of an ended job has it
+        status.inputs = with_observed(status.inputs, observed_inputs(view.pods))
     status.progress = _newest_progress(view) or status.progress
     return status
 

@@ -17,6 +17,7 @@ from typing import Any
 from pulumi_trainer.provider.api.code import OUTPUT_PATH
 from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.api.labels import trainer_step
+from pulumi_trainer.provider.api.observed_inputs import without_digests
 from pulumi_trainer.provider.kube import pod_security
 from pulumi_trainer.provider.kube.client import api_resources as kinds
 from pulumi_trainer.provider.kube.client.client import ApiError, Client, Unreachable
@@ -181,7 +182,7 @@ def _node(jobset: Document | None) -> Mapping[str, Any]:
 
 def _recorded_image(record: Record) -> str:
     """Return the image of the node in the record's inputs, which name the images of all steps if they differ."""
-    for each in record.inputs.get("image", "").split(", "):
+    for each in without_digests(record.inputs.get("image", "")).split(", "):
         step, _, image = each.rpartition(": ")
         if step in ("", "node") and " " not in image:  # a long text was cut
             return image

@@ -26,7 +26,7 @@ from pulumi_trainer.provider.api.progress import progress, with_kept
 from pulumi_trainer.provider.api.status import JobStatus, Phase, Step
 from pulumi_trainer.provider.api.submission import Objects
 from pulumi_trainer.provider.kube.client.masking import forms_of_values, mask
-from pulumi_trainer.provider.kube.errors import Invalid, Refused, TargetFault, TrainerError
+from pulumi_trainer.provider.kube.errors import Invalid, Refused, TrainerError
 from pulumi_trainer.provider.kube.values.accessors import section, text
 from pulumi_trainer.provider.kube.values.wording import join_names
 from pulumi_trainer.provider.kube.views import jobs_of
@@ -299,16 +299,20 @@ class Run:
         inputs = with_observed(self.record.inputs, self._observed)
         if inputs != self.status.inputs:
             self.status.inputs = inputs
-            with suppress(TargetFault):  # the status has it
+            with suppress(TrainerError):  # the status has it
                 self.record.write_run_manifest(inputs)
 
-    def _observe_packages(self, pod: PodRunner) -> None:
-        """Take the versions of packages that a pod of the training has reported, until one has."""
-        if pod.plan.step != self._trainer_step or self._observed.packages:
+    def _observe_pod(self, pod: PodRunner) -> None:
+        """Take the versions of packages that a pod of the training has reported, until one has, and what its own init containers
+        have fetched."""
+        if pod.plan.step != self._trainer_step:
             return
-        for container in pod.containers:
-            if container.plan.packages and container.observed.packages:
-                self._observe(container.observed)
+        if not self._observed.packages:
+            for container in pod.containers:
+                if container.plan.packages and container.observed.packages:
+                    self._observe(container.observed)
+        if pod.done is not None and pod.plan.index == 0:
+            self._observe(Observed(fetched_data(pod.plan)))
 
     def _remove_temporary(self, pod: tuple[str, int]) -> None:
         folder = self._temporary.pop(pod, None)
@@ -353,7 +357,7 @@ class Run:
         jobs = {job.name: job for job in self.jobset.jobs}
         for key, pod in list(self._pods.items()):
             job, index = jobs[key[0]], key[1]
-            self._observe_packages(pod)
+            self._observe_pod(pod)
             if pod.done is None:
                 if index in job.pods:
                     job.pods[index].ready, job.pods[index].restarts = pod.ready, pod.restarts

@@ -320,7 +320,7 @@ class LocalTarget:
             status = self._known_status(folder, record)
             if not status.terminal:
                 raise Refused(not_ended_problem(status))
-            lost = self._lost_claims(record)
+            lost = self._lost_claims(record, status)
             if lost:
                 raise Refused(*lost)
             _is_unsupervised(folder, STUCK_SECONDS)
@@ -807,11 +807,15 @@ class LocalTarget:
                 f"{record.namespace}/{record.name}", deleted_with_job=deleted
             )
 
-    def _lost_claims(self, record: Record) -> list[Problem]:
-        """Return the volumes of the last run that do not exist, of which another run would get empty ones."""
+    def _lost_claims(self, record: Record, status: JobStatus) -> list[Problem]:
+        """Return the volumes of the last run that do not exist, of which another run would get empty ones.
+
+        A step that has not started may have volumes that nobody has made yet.
+        """
         own = {claim for claim, _ in volumes.template_claims(record.jobset, record.name)}
+        started = [step.name for step in status.steps if step.started]
         found = []
-        for claim in sorted(volumes.claims(record.jobset) - own):
+        for claim in sorted(volumes.claims(record.jobset, started) - own):
             if not Claim(self.root, record.namespace, claim).data.is_dir():
                 why = f"volume {claim} was deleted or replaced after the last run, and the job would get an empty one"
                 hint = (

@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from stat import S_IMODE, S_IWGRP, S_IWOTH, S_IWUSR
 from typing import Any
@@ -63,10 +63,17 @@ def _claim_name(template: str, jobset: str) -> str:
     return f"{template}-{jobset}"
 
 
-def claims(jobset: Spec) -> set[str]:
-    """Return the names of all claims that pods of a JobSet mount."""
+def claims(jobset: Spec, steps: Collection[str] | None = None) -> set[str]:
+    """Return the names of all claims that pods of a JobSet mount.
+
+    Args:
+        jobset: The JobSet.
+        steps: Names of the replicated jobs that count; None for all.
+    """
     found = set()
     for job in jobs_of(jobset):
+        if steps is not None and job.name not in steps:
+            continue
         for volume in pod_volumes(jobset, job.pod.spec):
             claim = volume.get("persistentVolumeClaim")
             if claim:
