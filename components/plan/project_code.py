@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import codecs
 import os
 import re
 import subprocess
@@ -18,6 +19,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from pulumi_trainer.args import plaintext_secrets
 from pulumi_trainer.args.project import Source
+from pulumi_trainer.args.trainers import CustomTrainer
 from pulumi_trainer.plan import imports
 from pulumi_trainer.plan.source_tree import SourceTree, read_tree
 from pulumi_trainer.plan.uncalled_code import uncalled_code
@@ -286,7 +288,7 @@ def _check_line(line: str, place: str) -> None:
 
 def _unreadable(line: str) -> str:
     """Return why a line of a file of requirements is none; empty for a comment, an option, a path, a URL and a requirement."""
-    text = re.split(r"(?:^|\s)(?:#|--)", line.lstrip("\ufeff"))[0].strip()
+    text = re.split(r"(?:^|\s)(?:#|--)", line)[0].strip()
     if not text or text.startswith("-") or "${" in text:
         return ""
     return invalid_requirement(text)
@@ -307,15 +309,44 @@ _FILE_OR_URL = re.compile(r"^\.|/|\.(whl|zip|tar|tgz|tbz|tar\.\w+)(\[|$)", re.IG
 """Requirements that pip reads from a disk or an address."""
 
 
+def former_requirements(trainer: CustomTrainer) -> dict[str, str]:
+    """Return the text of a trainer's file of requirements -> what earlier versions had instead, if it differs: they kept the byte
+    order mark with which the file begins.
+    """
+    project = None
+    if trainer.source is not None:
+        project = read_project(trainer.source)
+    if trainer.requirements is None:
+        return {}
+    file = _requirements_file(trainer.requirements, project)
+    if file.name in ("uv.lock", "pyproject.toml") or not _begins_with(file, codecs.BOM_UTF8):
+        return {}
+    requirements = read_requirements(trainer.requirements, project)
+    return {requirements: f"\ufeff{requirements}"}
+
+
 def _text(file: Path) -> str:
+    """Return the text of a file without its byte order mark, which is no part of the first requirement."""
     try:
         if not file.is_file():
             raise Invalid(Problem("requirements", f"no such file: {file}"))
         if file.stat().st_size > _MOST_REQUIREMENTS:
             raise Invalid(Problem("requirements", f"{file} has more than {_MOST_REQUIREMENTS:,} bytes"))
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        if _begins_with(file, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            hint = "save it as UTF-8; in PowerShell: pip freeze | Out-File -Encoding utf8 requirements.txt"
+            raise Invalid(Problem("requirements", f"{file} is UTF-16 text, not UTF-8", hint))
+        return file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        why = f"{file} is not UTF-8 text: {error.reason}, at byte {error.start}"
+        raise Invalid(Problem("requirements", why, "save it as UTF-8")) from None
+    except OSError as error:
         raise Invalid(Problem("requirements", f"cannot read {file}: {error}")) from None
+
+
+def _begins_with(file: Path, *marks: bytes) -> bool:
+    """Return whether a file begins with one of the byte order marks."""
+    with file.open("rb") as opened:
+        return opened.read(4).startswith(marks)
 
 
 def source_warnings(given: str | Path, project: Project | None) -> tuple[Problem, ...]:

@@ -14,7 +14,7 @@ from pulumi_trainer.args import plaintext_secrets, queue_labels, sources
 from pulumi_trainer.args.arguments import nested_problems, walk
 from pulumi_trainer.args.fine_tuning import table
 from pulumi_trainer.args.signatures import merge_problems
-from pulumi_trainer.args.trainers import Trainer
+from pulumi_trainer.args.trainers import Compiled, CustomTrainer, Trainer
 from pulumi_trainer.plan import generation_role, mounts, runtime_ref
 from pulumi_trainer.plan.card_facts import with_card_facts
 from pulumi_trainer.plan.checkpoint_policy import CheckpointPolicy, checkpoint_place
@@ -23,10 +23,10 @@ from pulumi_trainer.plan.job_plan import PlacedJob, Plan, RenderedJob, StepResul
 from pulumi_trainer.plan.local_files import is_folder, packages_version, version_of
 from pulumi_trainer.plan.mounts import Folders, MountedCode
 from pulumi_trainer.plan.outputs import FreeForm, resolve
+from pulumi_trainer.plan.project_code import former_requirements
 from pulumi_trainer.plan.review import classified_warnings, none_problems, queue_refusals, train_job_verdict
 from pulumi_trainer.plan.run_inputs import describe_inputs
 from pulumi_trainer.plan.runtime_ref import API_VERSION
-from pulumi_trainer.plan.source_tree import SourceTree
 from pulumi_trainer.plan.summary import summarize
 from pulumi_trainer.plan.tool_job import batch_problems, nodes_have_gpus, parallel_problems, path_warnings
 from pulumi_trainer.plan.tool_needs import Needs
@@ -91,7 +91,7 @@ async def plan(args: TrainJobArgs) -> Plan:
         mounts.with_workspace(train_job, written.fields["initializer"], written.runtime), runtime
     )
     checked = await _check_job(args, job, written, train_job, verdict)
-    result = result.with_content(_content(args, job, written), _former_digests(written.compiled.tree)).add(
+    result = result.with_content(_content(args, job, written), _former_texts(args, written.compiled)).add(
         checked,
         resolved=replace(written.resolved, unknown={**written.resolved.unknown, **place.unknown}),
         arguments=_secret_arguments(written.func_args),
@@ -497,11 +497,15 @@ def _digest_without_code(rerun_on: Sequence[str] | None, content: Mapping[str, A
     return first_unknown(rest) or digest(rest)[:32]
 
 
-def _former_digests(project: SourceTree | None) -> dict[str, str]:
-    """Return the digest of a project -> what earlier versions had instead, if it differs."""
-    if project is None or not project.formerly:
-        return {}
-    return {project.digest: project.former_digest}
+def _former_texts(args: TrainJobArgs, compiled: Compiled) -> dict[str, str]:
+    """Return the digest of a project and the text of its requirements -> what earlier versions had instead, if it differs."""
+    found: dict[str, str] = {}
+    if compiled.tree is not None and compiled.tree.formerly:
+        found[compiled.tree.digest] = compiled.tree.former_digest
+    trainer = args.trainer
+    if compiled.code is not None and compiled.code.requirements and isinstance(trainer, CustomTrainer):
+        found |= former_requirements(trainer)
+    return found
 
 
 def _content(args: TrainJobArgs, job: PlacedJob, written: WrittenJob) -> dict[str, Any]:

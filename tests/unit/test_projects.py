@@ -15,14 +15,17 @@ from pathlib import Path
 from typing import Any, cast
 
 import boto3
+import pulumi
+import pulumi_trainer as trainer
 import pytest
 from pulumi_trainer.args.arguments import nested_problems
 from pulumi_trainer.args.project import Source
 from pulumi_trainer.args.trainers import CustomTrainer
-from pulumi_trainer.plan import mounts, project_code, s3, source_tree, user_code
+from pulumi_trainer.plan import mounts, project_code, s3, source_tree, trainjob_plan, user_code
 from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.run_inputs import describe_inputs
 from pulumi_trainer.plan.source_tree import SourceTree, read_tree
+from pulumi_trainer.plan.trainjob_args import WRITTEN, TrainJobArgs
 from pulumi_trainer.provider import source_archives
 from pulumi_trainer.provider.catalog import git
 from pulumi_trainer.provider.kube.errors import Invalid, TargetFault
@@ -407,6 +410,26 @@ def test_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, valu
 
 
 @pytest.fixture
+def planned(home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[CustomTrainer], Plan]:
+    """Returns the plan of a job in a cluster."""
+    settings = pulumi.runtime.Settings(project="project", stack="stack")
+    monkeypatch.setattr(pulumi.runtime.settings, "SETTINGS", settings)
+
+    def plan(made: CustomTrainer) -> Plan:
+        async def planning() -> Plan:
+            target = trainer.Kubernetes(context="none", namespace="ml")
+            return await trainjob_plan.plan(
+                TrainJobArgs("job", runtime="torch-distributed", target=target, trainer=made)
+            )
+
+        found = asyncio.run(planning())
+        assert found.problems == []
+        return found
+
+    return plan
+
+
+@pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     return tmp_path / "home"
@@ -649,11 +672,66 @@ def test_a_line_that_is_no_requirement_is_refused_with_its_number(tmp_path: Path
 
 def test_every_line_that_pip_reads_travels(tmp_path: Path) -> None:
     text = (
-        "\ufefftorch>=2  # a comment\n-e .\n--pre\n./libs/foo\nmylib @ file:../mylib\nhttps://a.b/c.whl\n${OWN}\n"
+        "torch>=2  # a comment\n-e .\n--pre\n./libs/foo\nmylib @ file:../mylib\nhttps://a.b/c.whl\n${OWN}\n"
         "x[a,b]==1.0; python_version < '3.12'\na==1 --hash=sha256:00\nb==1 \\\n    --hash=sha256:00\nc>= \\\n1\\\n,<2\n"
     )
     write(tmp_path, {"requirements.txt": text})
     assert project_code.read_requirements(tmp_path / "requirements.txt", None) == text
+
+
+def test_a_byte_order_mark_does_not_travel(tmp_path: Path) -> None:
+    write(tmp_path, {
+        "requirements.txt": "\ufefftorch>=2\n-r more.txt\n", "more.txt": "\ufeffnumpy\n", "all.txt": "\ufeff-r more.txt\n",
+        "pyproject.toml": '\ufeff[project]\ndependencies = ["scipy"]\n', "plain.txt": "numpy\n",
+        "joined.txt": "torch\n\ufeffnumpy\n",
+    })  # fmt: skip
+    expected = {
+        "requirements.txt": "torch>=2\nnumpy\n",
+        "all.txt": "numpy\n",
+        "pyproject.toml": "scipy\n",
+        "plain.txt": "numpy\n",
+    }
+    for name, text in expected.items():
+        assert project_code.read_requirements(tmp_path / name, None) == text
+    with pytest.raises(Invalid, match=r"joined.txt:2: '\\ufeffnumpy' is not a valid requirement"):
+        project_code.read_requirements(tmp_path / "joined.txt", None)
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["without a project", "with a project"])
+def test_jobs_of_earlier_versions_with_a_byte_order_mark_do_not_run_again(
+    tmp_path: Path, planned: Callable[[CustomTrainer], Plan], inside: bool
+) -> None:
+    """pip reads it at the beginning of a file, so these jobs have run in a cluster."""
+    write(tmp_path, {"train.py": "print(1)\n", "requirements.txt": "\ufefftorch>=2\n", "plain.txt": "torch>=2\n"})
+
+    def plan(name: str) -> Plan:
+        if inside:
+            return planned(CustomTrainer(source=tmp_path, script="train.py", requirements=name))
+        return planned(CustomTrainer(script=tmp_path / "train.py", requirements=tmp_path / name))
+
+    now = plan("requirements.txt")
+    assert now.content[WRITTEN]["code"]["requirements"] == "torch>=2\n"
+    assert now.former[WRITTEN]["code"]["requirements"] == "\ufefftorch>=2\n" and now.former_digest
+    assert not plan("plain.txt").former_digest
+
+
+@pytest.mark.parametrize(
+    ("encoding", "why", "hint"),
+    [
+        ("utf-16", "is UTF-16 text, not UTF-8", "save it as UTF-8; in PowerShell: "),
+        ("utf-16-be", "is UTF-16 text, not UTF-8", "save it as UTF-8; in PowerShell: "),
+        ("latin-1", "is not UTF-8 text: invalid continuation byte, at byte 5", "save it as UTF-8"),
+    ],
+)
+def test_requirements_in_another_encoding_are_refused(tmp_path: Path, encoding: str, why: str, hint: str) -> None:
+    text = "# caf\u00e9s\ntorch\n"
+    if encoding == "utf-16-be":
+        text = f"\ufeff{text}"
+    (tmp_path / "requirements.txt").write_bytes(text.encode(encoding))
+    with pytest.raises(Invalid) as raised:
+        project_code.read_requirements("requirements.txt", project_code.Project(tmp_path, SourceTree({})))
+    (problem,) = raised.value.problems
+    assert why in problem.why and problem.hint.startswith(hint)
 
 
 def test_an_environment_of_conda_is_refused(tmp_path: Path) -> None:
