@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from inspect import getsourcefile
@@ -114,7 +114,10 @@ def read_project(source: Source | str | Path) -> Project:
     if key not in known:
         try:
             root = _root(given)
-            tree = read_tree(root, include, exclude, committed=given.git is not None)
+            if given.git is None:
+                tree = read_tree(root, include, exclude)
+            else:
+                tree = _read_commit(root, include, exclude)
             tree = replace(tree, storage=given.storage or "")
             known[key] = Project(root.resolve(), tree)
         except Invalid as error:
@@ -133,9 +136,48 @@ def _root(source: Source) -> Path:
     if path.is_absolute() or ".." in path.parts:
         raise Invalid(Problem("path", f"must be a folder of the repository, not {source.path!r}"))
     try:
-        return git.project_folder(source.git, source.revision) / path
+        commit = git.project_folder(source.git, source.revision)
     except Invalid as error:
-        raise Invalid(*(Problem("git", f"{p.where}: {p.why}", p.hint) for p in error.problems)) from None
+        field = "git"
+        if isinstance(error, git.InvalidRef):
+            field = "revision"
+        raise Invalid(*(Problem(field, f"{p.where}: {p.why}", p.hint) for p in error.problems)) from None
+    if not (commit / path).is_dir():
+        raise Invalid(_no_folder(commit, path))
+    return commit / path
+
+
+def _no_folder(commit: Path, path: PurePosixPath) -> Problem:
+    """Return the problem of a path that is not a folder of a commit.
+
+    Args:
+        commit: Folder of the commit, which is named by its hash.
+        path: The path in the commit.
+    """
+    folders = sorted(each.name for each in commit.iterdir() if each.is_dir())
+    hint = 'path="." is the whole repository, which has no folders'
+    if folders:
+        hint = f"its folders: {join_names(folders)}"
+    return Problem("path", f"commit {commit.name[:12]} of the repository has no folder {path}", hint)
+
+
+def _read_commit(root: Path, include: Sequence[str], exclude: Sequence[str]) -> SourceTree:
+    """Return the files of a folder of a commit, as `read_tree` does."""
+    try:
+        return read_tree(root, include, exclude, committed=True)
+    except Invalid as error:
+        raise Invalid(*(_of_commit(problem, root) for problem in error.problems)) from None
+
+
+def _of_commit(problem: Problem, root: Path) -> Problem:
+    """Return the problem of a file that cannot be read, by what the commit has in its place: a link that leads nowhere."""
+    found = _CANNOT_READ.match(problem.why)
+    if found is None or not (root / found[1]).is_symlink() or (root / found[1]).readlink() != Path(git.NOWHERE):
+        return problem
+    return replace(problem, why=f"{found[1]} is a link that leads to no file of the commit")
+
+
+_CANNOT_READ = re.compile(r"cannot read (.*): ", re.DOTALL)
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,9 @@
 
 `git` is called without a shell and never creates a work tree: hooks, filters and submodules of the repository do not run, and its
 paths and links are not followed. Only plain files are taken from a commit, each read as a blob; a link of a project becomes
-a copy of the file of the same commit that it names. A commit's folder never changes, so the network is only needed to resolve
-a tag or a branch; offline, the commit in `runtimes.lock` is used.
+a copy of the file of the same commit that it names. Other links of a project become links that stay in the folder: to the folder
+of the commit that they name, or to `NOWHERE`, so that only what a project takes is refused. A commit's folder never changes, so
+the network is only needed to resolve a tag or a branch; offline, the commit in `runtimes.lock` is used.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -43,6 +44,8 @@ _SUBMODULE = "160000"
 _MOST_LINKS = 10
 """Links that lead to one another."""
 _OF_A_CLONE = "give path= of a clone instead"
+NOWHERE = ".leads-to-no-file-of-the-commit"
+"""Where a link of a project leads that names neither a file nor a folder of the commit."""
 MAX_OUTPUT = MAX_REPOSITORY // 4
 """Bytes that one command of git may print: the files of a catalogue, or a listing of one folder."""
 
@@ -52,10 +55,16 @@ _URL = re.compile(
 )
 _REF = re.compile(r"(?!.*(\.\.|//|@\{))[A-Za-z0-9][\w./+-]{0,200}")
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_WITHOUT_NAME = re.compile(r"HEAD|[0-9a-f]{4,39}")
+"""Commits for git in a clone, which a server knows by their full hashes alone."""
 _FOLDER = re.compile(r"[a-z0-9][-.a-z0-9]{0,62}")
 _KEPT = re.compile(r"catalogue\.lock|about\.yaml|[a-z0-9][-.a-z0-9]*/\d[\d.-]*\.yaml")
 _ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR", "GIT_NAMESPACE",
               "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_TEMPLATE_DIR", "GIT_EXTERNAL_DIFF", "GIT_PREFIX")  # fmt: skip
+
+
+class InvalidRef(Invalid):
+    """A tag, branch or commit that is not valid, that the repository does not have, or that has moved."""
 
 
 def without_user(url: str) -> str:
@@ -114,7 +123,8 @@ def project_folder(url: str, ref: str) -> Path:
         ref: A tag, a branch or a commit.
 
     Raises:
-        Invalid: The address or the ref is not valid, or the repository cannot be fetched.
+        InvalidRef: The ref is not valid, or not one of the repository.
+        Invalid: The address is not valid, or the repository cannot be fetched.
     """
     return _folder(url, ref, _PROJECT)
 
@@ -151,14 +161,14 @@ def _folder(url: str, ref: str, wanted: _Wanted) -> Path:
 def _check(url: str, ref: str) -> None:
     safe = hide_credentials(str(url))
     if not isinstance(url, str) or not _URL.fullmatch(url) or "::" in url:
-        hint = "expected: https://..., ssh://..., user@host:path, file:///... or a folder"
+        hint = "expected: https://..., ssh://..., user@host:path, file:///..., or a folder as /PATH, ./PATH or ../PATH"
         raise Invalid(Problem(safe, "not a valid address of a git repository", hint))
     if re.match(r"https://.*[@?]|\w+://[^/]*:[^/]*@|ssh://(?:[^@]*:[^@]*@|.*\?)", url):
         hint = "leave user, password and token out; git asks its credential helper, or ssh its agent"
         raise Invalid(Problem(safe, "has credentials in it, which every user of the machine could read", hint))
     if not isinstance(ref, str) or not _REF.fullmatch(ref) or ref.endswith((".lock", "/", ".")):
         hint = "expected for example v1.2, main, or 40 hexadecimal digits"
-        raise Invalid(Problem(f"{without_user(url)}@{ref}", "not a valid tag, branch or full commit hash", hint))
+        raise InvalidRef(Problem(f"{without_user(url)}@{ref}", "not a valid tag, branch or full commit hash", hint))
 
 
 def _current(repository: Path, where: str, url: str, ref: str, locked: str | None, lock: str) -> str:
@@ -174,15 +184,23 @@ def _current(repository: Path, where: str, url: str, ref: str, locked: str | Non
     found = {line.partition("\t")[2]: line.partition("\t")[0] for line in output.splitlines()}
     commit = next((found[name] for name in refs if name in found), "")
     if not _COMMIT.fullmatch(commit):
-        raise Invalid(Problem(where, "the repository has no such tag or branch"))
+        hint = "git ls-remote lists its tags and branches"
+        if _WITHOUT_NAME.fullmatch(ref):
+            hint = f"give the full commit hash, which git rev-parse {ref} prints"
+        raise InvalidRef(Problem(where, "the repository has no such tag or branch", hint))
     if locked not in (None, commit):
         why = f"has moved: {lock} pins commit {str(locked)[:12]}, but the tag or branch is at {commit[:12]} now"
-        raise Invalid(Problem(where, why, f"to accept the new commit, remove its line from {lock}"))
+        raise InvalidRef(Problem(where, why, f"to accept the new commit, remove its line from {lock}"))
     return commit
 
 
 def _fetch(repository: Path, where: str, url: str, commit: str) -> None:
-    _git(repository, where, "fetch", "-q", "--depth=1", "--no-tags", "--no-recurse-submodules", "--", url, commit)
+    try:
+        _git(repository, where, "fetch", "-q", "--depth=1", "--no-tags", "--no-recurse-submodules", "--", url, commit)
+    except Invalid as error:
+        if any("not our ref" in problem.why for problem in error.problems):
+            raise InvalidRef(Problem(where, f"the repository has no commit {commit}")) from None
+        raise
 
 
 def _extract(repository: Path, where: str, commit: str, kept: Path, wanted: _Wanted) -> None:
@@ -213,8 +231,13 @@ def _extract(repository: Path, where: str, commit: str, kept: Path, wanted: _Wan
     fresh = Path(tempfile.mkdtemp(prefix=".new-", dir=kept.parent))
     try:
         total = 0
+        links: dict[str, str] = {}
         for name in files:
-            mode, content = _linked_file(name, files, where)
+            path = _end_of_links(name, files)
+            if path not in files:
+                links[name] = path
+                continue
+            mode, content = files[path]
             total += len(content)
             if total > MAX_REPOSITORY // 4:  # many links to one file
                 raise Invalid(too_large)
@@ -222,6 +245,7 @@ def _extract(repository: Path, where: str, commit: str, kept: Path, wanted: _Wan
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content)
             file.chmod(int(mode[3:], 8))
+        _write_links(fresh, links, files)
         fresh.rename(kept)
     except OSError as error:
         if not kept.is_dir():
@@ -230,21 +254,39 @@ def _extract(repository: Path, where: str, commit: str, kept: Path, wanted: _Wan
         shutil.rmtree(fresh, ignore_errors=True)
 
 
-def _linked_file(name: str, files: Mapping[str, tuple[str, bytes]], where: str) -> tuple[str, bytes]:
-    """Return mode and content of a file of a commit; of a link, those of the file that it leads to.
-
-    Raises:
-        Invalid: The link leads to no file of the commit.
-    """
+def _end_of_links(name: str, files: Mapping[str, tuple[str, bytes]]) -> str:
+    """Return the path of a file of a commit; of a link, the path that it leads to through other links, which need not exist."""
     path = name
     for _ in range(_MOST_LINKS):
         if path not in files:
-            break
+            return path
         mode, content = files[path]
         if mode != _LINK:
-            return mode, content
+            return path
         path = posixpath.normpath(posixpath.join(posixpath.dirname(path), os.fsdecode(content)))
-    raise Invalid(Problem(f"{where}/{name}", "is a link that leads to no file of the commit", _OF_A_CLONE))
+    return ""
+
+
+def _write_links(fresh: Path, links: Mapping[str, str], files: Iterable[str]) -> None:
+    """Write links to folders of a commit, and links to `NOWHERE` in place of all others.
+
+    They are written after all files, so that no file is written through one.
+
+    Args:
+        fresh: The folder of the commit.
+        links: Path of a link -> the path that it leads to.
+        files: Paths of the files and links of the commit.
+    """
+    folders = {"."}
+    for file in {*files} - {*links}:
+        folders.update(map(str, PurePosixPath(file).parents))
+    for name, path in links.items():
+        target = NOWHERE
+        if path in folders:
+            target = posixpath.relpath(path, posixpath.dirname(name) or ".")
+        link = fresh / name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(target)
 
 
 def _listed(repository: Path, where: str, commit: str) -> Iterator[tuple[str, str, str, str]]:

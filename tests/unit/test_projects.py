@@ -586,12 +586,100 @@ def test_links_of_a_revision_are_copies_of_its_files(tmp_path: Path, home: Path)
     tree = read_tree(git.project_folder(f"file://{repository}", first), committed=True)
     assert tree.digest == read_tree(repository).digest and tree.files["go"].executable
     assert tree.files["conf/deep/up.py"].content == b"LR = 1"
-    for target in ("/etc/hosts", "../../etc/hosts", "conf", "nowhere", "out"):
-        (repository / "out").unlink(missing_ok=True)
-        (repository / "out").symlink_to(target)
-        commit = _commit(repository, target)
-        with pytest.raises(Invalid, match=f"{commit}/out: is a link that leads to no file of the commit"):
-            git.project_folder(f"file://{repository}", commit)
+
+
+def read(source: Source) -> project_code.Project:
+    async def reading() -> project_code.Project:  # a program has an event loop
+        return project_code.read_project(source)
+
+    return asyncio.run(reading())
+
+
+LINKS = {
+    "/etc/hosts": "out is a link that leads to no file of the commit",
+    "../../etc/hosts": "out is a link that leads to no file of the commit",
+    "..": "out is a link that leads to no file of the commit",
+    "nowhere": "out is a link that leads to no file of the commit",
+    "out": "out is a link that leads to no file of the commit",
+    "conf/../../r": "out is a link that leads to no file of the commit",
+    "conf": "out is a link to a folder",
+    "conf/deep": "out is a link to a folder",
+    ".": "out is a link to a folder|out is a link that leads out of the project",
+}
+
+
+@pytest.mark.parametrize("target", LINKS)
+def test_a_link_of_a_revision_is_refused_only_if_it_would_travel(tmp_path: Path, home: Path, target: str) -> None:
+    repository = write(tmp_path / "r", {"conf/base.py": "LR = 1", "conf/deep/x.py": "", "a.py": ""})
+    (repository / "out").symlink_to(target)
+    commit, url = _commit(repository, "first"), f"file://{repository}"
+    with pytest.raises(Invalid, match=LINKS[target]) as raised:
+        read(Source(".", git=url, revision=commit))
+    assert "exclude it" in raised.value.problems[0].hint
+    for source, files in (
+        (Source(".", git=url, revision=commit, exclude=["out"]), ["a.py", "conf/base.py", "conf/deep/x.py"]),
+        (Source(".", git=url, revision=commit, include=["*.py"]), ["a.py", "conf/base.py", "conf/deep/x.py"]),
+        (Source("conf", git=url, revision=commit), ["base.py", "deep/x.py"]),
+    ):
+        assert [*read(source).tree.files] == files
+    folder = git.project_folder(url, commit)
+    assert folder in (folder / "out").resolve().parents or (folder / "out").resolve() == folder
+
+
+def test_no_file_of_a_revision_is_written_through_a_link(tmp_path: Path, home: Path) -> None:
+    """Links to links, and through links to folders, also stay in the folder of the commit."""
+    repository = write(tmp_path / "r", {"a/b/c.py": "", "d.py": ""})
+    targets = {"one": "a", "two": "one", "a/up": "../one/../..", "a/three": "../one/b", "a/four": "../a/b/../b"}
+    for link, target in targets.items():
+        (repository / link).symlink_to(target)
+    folder = git.project_folder(f"file://{repository}", _commit(repository, "first"))
+    found = {link: (folder / link).readlink() for link in targets}
+    assert found == {
+        "one": Path("a"), "two": Path("a"), "a/up": Path(git.NOWHERE), "a/three": Path(git.NOWHERE), "a/four": Path("b"),
+    }  # fmt: skip
+    assert [*read_tree(folder, exclude=[*targets], committed=True).files] == ["a/b/c.py", "d.py"]
+
+
+def test_problems_of_a_revision_name_the_argument(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository = write(tmp_path / "r", {"src/a.py": "", "docs/b.py": "", "c.py": ""})
+    commit, url = _commit(repository, "first"), f"file://{repository}"
+    monkeypatch.chdir(tmp_path)
+
+    def problem(path: str, revision: str, address: str = url) -> str:
+        with pytest.raises(Invalid) as raised:
+            read(Source(path, git=address, revision=revision))
+        (found,) = raised.value.problems
+        return str(found)
+
+    for path in ("nodir", "src/no", "c.py"):
+        why = f"path: commit {commit[:12]} of the repository has no folder {path}. Hint: its folders: docs, src"
+        assert problem(path, commit) == why
+    for name in (commit[:8], "HEAD"):
+        why = f"revision: {url}@{name}: the repository has no such tag or branch. "
+        assert problem(".", name) == f"{why}Hint: give the full commit hash, which git rev-parse {name} prints"
+    why = f"revision: {url}@gone: the repository has no such tag or branch. Hint: git ls-remote lists its tags and branches"
+    assert problem(".", "gone") == why
+    assert problem(".", "a..b").startswith(f"revision: {url}@a..b: not a valid tag, branch or full commit hash")
+    assert problem(".", "0" * 40) == f"revision: {url}@{'0' * 40}: the repository has no commit {'0' * 40}"
+    hint = "expected: https://..., ssh://..., user@host:path, file:///..., or a folder as /PATH, ./PATH or ../PATH"
+    for address in (".", "r"):
+        assert problem(".", "v1", address) == f"git: {address}: not a valid address of a git repository. Hint: {hint}"
+    assert problem(".", "v1", "./gone").startswith("git: ./gone@v1: cannot be fetched")
+
+    assert "its folders" not in problem(
+        "x", _commit(write(tmp_path / "flat", {"a.py": ""}), "1"), f"file://{tmp_path}/flat"
+    )
+    assert read(Source(".", git=url, revision=_branch(repository))).tree.files
+    write(repository, {"c.py": "changed"})
+    _commit(repository, "second")
+    git._folder.cache_clear()
+    moved = f"revision: {url}@{_branch(repository)}: has moved: sources.lock pins commit {commit[:12]}"
+    assert problem("src", _branch(repository)).startswith(moved)
+
+
+def _branch(repository: Path) -> str:
+    argv = ["git", "-C", str(repository), "branch", "--show-current"]
+    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def test_names_of_a_revision_need_not_be_utf8(tmp_path: Path, home: Path) -> None:
