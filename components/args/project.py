@@ -76,7 +76,11 @@ def s3_problems(address: str) -> list[Problem]:
     if _S3.fullmatch(address) and not {".", ".."} & {*address.split("/")}:
         return []
     hint = "expected: s3://BUCKET/PREFIX with letters, digits and . _ = + - only, and without credentials or parameters"
+    bucket = _BUCKET.match(address)
+    if bucket is not None and not 3 <= len(bucket[1]) <= 63:
+        hint = f"the name of a bucket has 3 to 63 characters, and {bucket[1]} has {len(bucket[1])}"
     return [Problem("", f"not a valid S3 location: {hide_credentials(address)!r}", hint)]
 
 
 _S3 = re.compile(r"s3://[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9](/[A-Za-z0-9._=+-]+)*/?")
+_BUCKET = re.compile(r"s3://([A-Za-z0-9._-]+)(?:/|$)")

@@ -96,7 +96,23 @@ class Project:
         hint = "module= is the dotted name of a file of source="
         if "__init__.py" in self.tree.files and module.partition(".")[0] == self.root.name:
             hint = f"source= is the package itself: give the folder that contains it, {self.root.parent}"
+        if "/" in module or module.endswith(".py"):
+            why = f"{module} is a path, not the name of a module"
+            hint = self._instead_of_path(module, hint)
         raise Invalid(Problem("module", why, hint))
+
+    def _instead_of_path(self, path: str, hint: str) -> str:
+        """Return what to give instead of the path of a module.
+
+        Args:
+            path: The path.
+            hint: What to return if the project has no such file.
+        """
+        file = f"{str(PurePosixPath(path)).removesuffix('.py')}.py"
+        if file not in self.tree.files:
+            return hint
+        name = file.removeprefix("src/").removesuffix(".py").replace("/", ".")
+        return f'give module="{name}", or script="{file}"'
 
 
 def read_project(source: Source | str | Path) -> Project:

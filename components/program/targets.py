@@ -60,14 +60,16 @@ class Local(Args):
         if self.isolation not in (None, "bwrap"):
             why = f"must be bwrap, not {shown_value(self.isolation)}"
             found.append(Problem("isolation", why, 'write isolation="bwrap", or leave it out'))
-        for name, least in (("max_parallel", 1), ("log_bytes", 1 << 20)):
+        for name, least, expected in _NUMBERS:
             given = getattr(self, name)
             if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < least):
-                why = f"must be a whole number above {least - 1:,}, not {shown_value(given)}"
+                why = f"must be a whole number {expected}, not {shown_value(given)}"
                 found.append(Problem(name, why, _hint_of(given)))
         return found
 
 
+_NUMBERS = (("max_parallel", 1, "above 0"), ("log_bytes", 1 << 20, "of at least 1,048,576 (1 MiB)"))
+"""Field, its least value, and the values that are valid."""
 _HERE = "an Output is not supported here: write the value out, or take it from pulumi.Config()"
 
 

@@ -81,4 +81,5 @@ def test_how_much_of_a_log_is_kept(project: Project) -> None:
     project.program(PROGRAM.format(more=target.format(1 << 21), lines=lines))
     project.preview("--expect-no-changes")
     project.program(PROGRAM.format(more=target.format(1000), lines=lines))
-    assert "target.log_bytes: must be a whole number above 1,048,575, not 1000" in project.preview(ok=False).out
+    why = "target.log_bytes: must be a whole number of at least 1,048,576 (1 MiB), not 1000"
+    assert why in project.preview(ok=False).out

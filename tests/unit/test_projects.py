@@ -201,6 +201,42 @@ def test_the_folder_of_a_package_is_not_the_one_that_contains_it(tmp_path: Path)
         project.module_file("other")
 
 
+def test_a_module_is_not_given_by_its_path(tmp_path: Path) -> None:
+    files = {"scripts/train.py": "", "src/pkg/fit.py": "", "a.py": "", "odd/py.py": ""}
+    project = project_code.Project(tmp_path, read_tree(write(tmp_path, files)))
+    assert project.module_file("odd.py") == (".", "odd/py.py")
+    for path, why in {
+        "scripts/train.py": 'scripts/train.py is a path, not the name of a module. Hint: give module="scripts.train", '
+        'or script="scripts/train.py"',
+        "./scripts/train": './scripts/train is a path, not the name of a module. Hint: give module="scripts.train", '
+        'or script="scripts/train.py"',
+        "src/pkg/fit.py": "src/pkg/fit.py is a path, not the name of a module. "
+        'Hint: give module="pkg.fit", or script="src/pkg/fit.py"',
+        "a.py": 'a.py is a path, not the name of a module. Hint: give module="a", or script="a.py"',
+        "no.py": "no.py is a path, not the name of a module. Hint: module= is the dotted name of a file of source=",
+        "/": "/ is a path, not the name of a module. Hint: module= is the dotted name of a file of source=",
+    }.items():
+        with pytest.raises(Invalid) as raised:
+            project.module_file(path)
+        assert str(raised.value.problems[0]) == f"module: {why}"
+
+
+@pytest.mark.parametrize(
+    ("bucket", "hint"),
+    [
+        ("bu", "the name of a bucket has 3 to 63 characters, and bu has 2"),
+        ("b" * 64, f"the name of a bucket has 3 to 63 characters, and {'b' * 64} has 64"),
+        ("-bucket", "expected: s3://BUCKET/PREFIX with"),
+        ("key:secret@bu", "expected: s3://BUCKET/PREFIX with"),
+        ("", "expected: s3://BUCKET/PREFIX with"),
+    ],
+)
+def test_the_hint_for_a_bucket_is_about_what_is_wrong(bucket: str, hint: str) -> None:
+    for address in (f"s3://{bucket}/p", f"s3://{bucket}"):
+        (problem,) = Source(".", storage=address).check()
+        assert problem.where == "storage" and problem.hint.startswith(hint) and "secret" not in str(problem)
+
+
 def test_a_module_is_given_by_its_name_and_its_project_by_a_path() -> None:
     wrong: Any = {"module": json.decoder, "source": json}
     assert [str(problem) for problem in CustomTrainer(**wrong).check()] == [
