@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from pulumi_trainer.args import plaintext_secrets
 from pulumi_trainer.args.project import Source
@@ -26,7 +27,7 @@ from pulumi_trainer.plan.uncalled_code import uncalled_code
 from pulumi_trainer.program import session
 from pulumi_trainer.provider.catalog import git
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
-from pulumi_trainer.provider.kube.values.accessors import mappings, section, text
+from pulumi_trainer.provider.kube.values.accessors import mappings, section, text, texts
 from pulumi_trainer.provider.kube.values.wording import join_names
 
 if sys.version_info >= (3, 11):
@@ -408,13 +409,16 @@ def _begins_with(file: Path, *marks: bytes) -> bool:
 
 
 def source_warnings(given: str | Path, project: Project | None) -> tuple[Problem, ...]:
-    """Return a warning if a `pyproject.toml` has dependencies that only uv takes from where the file says.
+    """Return a warning if a `pyproject.toml` has dependencies that only uv takes from where the file says, or if a `uv.lock` was
+    made from another `pyproject.toml`.
 
     Args:
         given: Path of a file of requirements, which `read_requirements` has read.
         project: As there.
     """
     file = _requirements_file(given, project)
+    if file.name == "uv.lock":
+        return tuple(_stale_lock(file))
     if file.name != "pyproject.toml":
         return ()
     sources = {canonicalize_name(name) for name in section(_toml(file), "tool", "uv", "sources")}
@@ -423,6 +427,71 @@ def source_warnings(given: str | Path, project: Project | None) -> tuple[Problem
         return ()
     why = f"{file.name} names the sources of {join_names(found)} for uv ([tool.uv.sources]); pip would take them from PyPI"
     return (Problem("requirements", why, 'give requirements="uv.lock", or pip_index_urls'),)
+
+
+def _stale_lock(file: Path) -> Iterator[Problem]:
+    """Yield a warning if a `uv.lock` was made from other dependencies than `pyproject.toml` has now.
+
+    The lock has the dependencies that it was made from, so neither uv nor a network is needed. If a file has them in another
+    form, nothing is known.
+    """
+    try:
+        project, lock = _toml(file.with_name("pyproject.toml")), _toml(file)
+        declared, locked = _declared(project), _locked_from(lock, project)
+    except (Invalid, InvalidRequirement, InvalidSpecifier):
+        return
+    if declared is None or locked is None or declared == locked:
+        return
+    names = sorted({name for name, _ in declared ^ locked})
+    why = f"{file.name} does not fit pyproject.toml, which has other requirements now: {join_names(names)}"
+    yield Problem("requirements", f"{why}; the locked versions are installed", "uv lock")
+
+
+_Wanted = frozenset[tuple[str, SpecifierSet]]
+"""Canonical names of packages, with their versions; without these for a package with a source in `[tool.uv.sources]`."""
+
+
+def _declared(project: Mapping[str, Any]) -> _Wanted | None:
+    """Return the dependencies of a `pyproject.toml`; None if another tool makes them, or if they name the project itself.
+
+    A lock has, in the place of the project, what its extras name.
+    """
+    table = section(project, "project")
+    if "dependencies" in texts(table.get("dynamic")):
+        return None
+    found = set()
+    for requirement in map(Requirement, texts(table.get("dependencies"))):
+        if canonicalize_name(requirement.name) == canonicalize_name(text(table.get("name"))):
+            return None
+        found.add(_wanted(requirement.name, requirement.specifier, project))
+    return frozenset(found)
+
+
+def _locked_from(lock: Mapping[str, Any], project: Mapping[str, Any]) -> _Wanted | None:
+    """Return the dependencies from which a `uv.lock` was made; None if it does not have them.
+
+    Args:
+        lock: The lock.
+        project: The `pyproject.toml` beside it.
+    """
+    own = [package for package in mappings(lock.get("package")) if "." in section(package, "source").values()]
+    if len(own) != 1:
+        return None
+    required = section(own[0], "metadata").get("requires-dist")
+    if required is None and own[0].get("dependencies"):
+        return None
+    found = set()
+    for each in mappings(required):
+        if "extra ==" not in text(each.get("marker")):
+            found.add(_wanted(text(each.get("name")), SpecifierSet(text(each.get("specifier"))), project))
+    return frozenset(found)
+
+
+def _wanted(name: str, versions: SpecifierSet, project: Mapping[str, Any]) -> tuple[str, SpecifierSet]:
+    canonical = canonicalize_name(name)
+    if canonical in map(canonicalize_name, section(project, "tool", "uv", "sources")):
+        versions = SpecifierSet()
+    return canonical, versions
 
 
 def _toml(file: Path) -> dict[str, Any]:

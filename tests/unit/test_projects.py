@@ -987,6 +987,61 @@ def test_an_edit_of_the_program_itself_is_named(folder: str, hint: str) -> None:
     assert source_changes._changes(before, after)[-1] == f"  {hint}, and its edits start no other run"
 
 
+STALE = {
+    "another version": ('["My.Lib>=2", "torch"]', ["my-lib"]),
+    "one more": ('["my_lib<2", "torch", "scipy"]', ["scipy"]),
+    "one less": ('["my-lib<2"]', ["torch"]),
+    "none": ("[]", ["my-lib, torch"]),
+    "the same": ('["torch", "MY_LIB <2.0"]', []),
+    "its own extras": ('["x[all]"]', []),
+    "not valid": ('["my-lib>>2"]', []),
+}
+
+
+@pytest.mark.parametrize("case", STALE)
+def test_a_lock_of_another_pyproject_is_a_warning(tmp_path: Path, with_uv: None, case: str) -> None:
+    """A lock as uv makes it, here without an index."""
+    names = {"my-lib": "1.0", "torch": "2.0", "extra": "1.0"}
+    for name, version in names.items():
+        write(tmp_path / name, {"pyproject.toml": f'[project]\nname = "{name}"\nversion = "{version}"\n'})
+    overrides = [f"{name} @ file://{tmp_path / name}" for name in names]
+    project = write(tmp_path / "p", {"train.py": "print(1)\n"})
+
+    def depend(dependencies: str) -> None:
+        text = f'[project]\nname = "x"\nversion = "1"\nrequires-python = ">=3.10"\ndependencies = {dependencies}\n'
+        more = f'optional-dependencies.more = ["extra>=1"]\n[tool.uv]\noverride-dependencies = {overrides}\n'
+        write(project, {"pyproject.toml": text + more})
+
+    depend('["my-lib<2", "torch"]')
+    subprocess.run(["uv", "lock", "-q", "--offline"], cwd=project, check=True)
+    dependencies, changed = STALE[case]
+    depend(dependencies)
+    found = project_code.source_warnings("uv.lock", project_code.Project(project, SourceTree({})))
+    assert [str(each) for each in found] == [
+        "requirements: uv.lock does not fit pyproject.toml, which has other requirements now: "
+        f"{names}; the locked versions are installed. Hint: uv lock"
+        for names in changed
+    ]
+
+
+def test_a_lock_that_cannot_be_compared_is_no_warning(tmp_path: Path) -> None:
+    source = 'source = { editable = "." }\n'
+    lock = f'[[package]]\nname = "x"\n{source}dependencies = [{{ name = "torch" }}]\n'
+    made = f'[[package]]\nname = "x"\n{source}[package.metadata]\nrequires-dist = [{{ name = "torch", specifier = "?" }}]\n'
+    declared = '[project]\nname = "x"\ndependencies = ["numpy"]\n'
+    for content in (
+        {"uv.lock": lock, "pyproject.toml": declared},
+        {"uv.lock": made, "pyproject.toml": declared},
+        {"uv.lock": "", "pyproject.toml": declared},
+        {"uv.lock": made, "pyproject.toml": "[project"},
+        {"uv.lock": "[[package", "pyproject.toml": declared},
+        {"uv.lock": made.replace("?", ">=2"), "pyproject.toml": '[project]\nname = "x"\ndynamic = ["dependencies"]\n'},
+    ):
+        assert project_code.source_warnings(write(tmp_path, content) / "uv.lock", None) == ()
+    (tmp_path / "pyproject.toml").unlink()
+    assert project_code.source_warnings(tmp_path / "uv.lock", None) == ()
+
+
 def test_lines_that_look_like_a_header_of_a_diff_are_shown() -> None:
     found = source_changes._line_diff(b"-- a\n", b"++ b\n")
     assert found == ["    @@ -1 +1 @@", "    --- a", "    +++ b"]
