@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import codecs
 import os
+import posixpath
 import re
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from pulumi_trainer.args import plaintext_secrets
+from pulumi_trainer.args.arguments import as_sequence
 from pulumi_trainer.args.project import Source
 from pulumi_trainer.args.trainers import CustomTrainer
 from pulumi_trainer.plan import imports
@@ -294,7 +296,10 @@ def read_requirements(given: str | Path, project: Project | None) -> str:
         raise Invalid(Problem("requirements", why, "give requirements.txt, pyproject.toml or uv.lock"))
     lines = []
     size = 0
-    for line in _lines(file, ()):
+    tree = None
+    if project is not None:
+        tree = project.tree
+    for line in _lines(file, (), tree):
         written = ""
         if line.strip():
             written = f"{line}\n"
@@ -313,8 +318,14 @@ def _requirements_file(given: str | Path, project: Project | None) -> Path:
     return project.root / given
 
 
-def _lines(file: Path, above: tuple[Path, ...]) -> Iterator[str]:
-    """Yield the lines of a file of requirements, with those of the files that it includes."""
+def _lines(file: Path, above: tuple[Path, ...], tree: SourceTree | None) -> Iterator[str]:
+    """Yield the lines of a file of requirements, with those of the files that it includes.
+
+    Args:
+        file: The file.
+        above: The files that include it.
+        tree: Files of the project that travels with the job; None without a project.
+    """
     if file in above:
         raise Invalid(Problem("requirements", f"{file} includes itself"))
     if len(above) > _MOST_LEVELS:
@@ -324,25 +335,57 @@ def _lines(file: Path, above: tuple[Path, ...]) -> Iterator[str]:
         goes_on = line.endswith("\\")
         is_single_line = not continued and not goes_on
         if is_single_line:
-            _check_line(line, f"{file.name}:{number}")
+            _check_line(line, f"{file.name}:{number}", tree)
         continued = goes_on
         other = _OTHER_FILE.match(line.strip())
         if other is None:
             yield line
         elif other[1] in ("-r", "--requirement") and "://" not in other[2]:
             yield ""  # counts: files that include one another many times end at the limit, too
-            yield from _lines(file.parent / other[2].split(" #")[0].strip(), (*above, file))
+            yield from _lines(file.parent / other[2].split(" #")[0].strip(), (*above, file), tree)
         else:
             why = f"{file.name}:{number}: {other[1]} is not supported, since that file does not travel with the job"
             raise Invalid(Problem("requirements", why, "write the versions into the requirements: `uv pip compile`"))
 
 
-def _check_line(line: str, place: str) -> None:
-    """Raise Invalid if a line of a file of requirements is not valid. place: Name of the file, and number of the line."""
+def _check_line(line: str, place: str, tree: SourceTree | None) -> None:
+    """Raise Invalid if a line of a file of requirements is not valid.
+
+    Args:
+        line: The line.
+        place: Name of the file, and number of the line.
+        tree: Files of the project that travels with the job; None without a project.
+    """
     wrong = _unreadable(line)
     if wrong:
         why = f"{place}: {line.strip()!r} is not a valid requirement: {wrong}"
         raise Invalid(Problem("requirements", why, 'one requirement a line, such as "torch>=2.6,<3"'))
+    path = _path_of(line)
+    if tree is not None and path and not _is_in(tree, path):
+        hint = "a path is relative to the folder of source=, and .gitignore, include and exclude must leave it"
+        raise Invalid(Problem("requirements", f"{place}: the project has no {path}", hint))
+
+
+def _path_of(line: str) -> str:
+    """Return the relative path that a line of a file of requirements names; empty if it names none, or if a marker decides."""
+    written = _EDITABLE.sub("", _requirement(line))
+    if re.search(r"^[/~-]|[@;$:]", written) or not _FILE_OR_URL.search(written):
+        return ""
+    return written.partition("[")[0].strip()
+
+
+_EDITABLE = re.compile(r"^(-e|--editable)[\s=]\s*")
+
+
+def _is_in(tree: SourceTree, path: str) -> bool:
+    """Return whether a path is a file or a folder of a project."""
+    normal = posixpath.normpath(path)
+    return normal == "." or normal in tree.files or any(file.startswith(f"{normal}/") for file in tree.files)
+
+
+def _requirement(line: str) -> str:
+    """Return a line of a file of requirements without its comment and the options of its requirement."""
+    return re.split(r"(?:^|\s)#|\s--", line)[0].strip()
 
 
 def _unreadable(line: str) -> str:
@@ -427,6 +470,58 @@ def source_warnings(given: str | Path, project: Project | None) -> tuple[Problem
         return ()
     why = f"{file.name} names the sources of {join_names(found)} for uv ([tool.uv.sources]); pip would take them from PyPI"
     return (Problem("requirements", why, 'give requirements="uv.lock", or pip_index_urls'),)
+
+
+def project_warnings(trainer: CustomTrainer, python: str) -> Iterator[Problem]:
+    """Yield warnings about what a trainer's project lacks.
+
+    Args:
+        trainer: The trainer, whose project can be read.
+        python: Version of the interpreter that runs the job; empty if it is not known.
+    """
+    project = None
+    if trainer.source is not None:
+        project = read_project(trainer.source)
+        yield from _missing_script(project, trainer.command)
+    if trainer.requirements is not None and python:
+        yield from _other_python(_requirements_file(trainer.requirements, project), python)
+
+
+def _missing_script(project: Project, command: Any) -> Iterator[Problem]:
+    """Yield a warning if a command starts Python with a file that the project does not have."""
+    words = texts([*as_sequence(command)][:2])
+    if len(words) < 2 or not _STARTS_FILE.fullmatch(words[0]):
+        return
+    path = PurePosixPath(words[1])
+    if path.suffix != ".py" or path.is_absolute() or "$" in words[1] or _is_in(project.tree, words[1]):
+        return
+    others = [file for file in project.tree.files if PurePosixPath(file).name == path.name]
+    hint = "it is relative to the folder of source=, and .gitignore, include and exclude must leave it"
+    if others:
+        hint = f"did you mean {join_names(others)}?"
+    yield Problem("command", f"{path} is not in the project", hint)
+
+
+_STARTS_FILE = re.compile(r"(?:.*/)?(?:python[\d.]*|torchrun)")
+
+
+def _other_python(file: Path, python: str) -> Iterator[Problem]:
+    """Yield a warning if a `pyproject.toml` requires another Python.
+
+    Args:
+        file: The file, or a `uv.lock` beside it.
+        python: Version of the interpreter that runs the job.
+    """
+    if file.name not in ("pyproject.toml", "uv.lock"):
+        return
+    try:
+        required = text(section(_toml(file.with_name("pyproject.toml")), "project").get("requires-python"))
+        fits = SpecifierSet(required).contains(python, prereleases=True)
+    except (Invalid, InvalidSpecifier):
+        return
+    if not fits:
+        why = f"pyproject.toml requires Python {required}, and the job runs with {python}, the Python of this program"
+        yield Problem("requirements", why, "give Local(python=) such an interpreter, or run the program with it")
 
 
 def _stale_lock(file: Path) -> Iterator[Problem]:

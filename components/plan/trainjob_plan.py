@@ -5,6 +5,7 @@ A `CustomTrainer` becomes a plain TrainJob document and a ConfigMap, so that the
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,7 +24,7 @@ from pulumi_trainer.plan.job_plan import PlacedJob, Plan, RenderedJob, StepResul
 from pulumi_trainer.plan.local_files import is_folder, packages_version, version_of
 from pulumi_trainer.plan.mounts import Folders, MountedCode
 from pulumi_trainer.plan.outputs import FreeForm, resolve
-from pulumi_trainer.plan.project_code import former_requirements
+from pulumi_trainer.plan.project_code import former_requirements, project_warnings
 from pulumi_trainer.plan.review import classified_warnings, none_problems, queue_refusals, train_job_verdict
 from pulumi_trainer.plan.run_inputs import describe_inputs
 from pulumi_trainer.plan.runtime_ref import API_VERSION
@@ -47,7 +48,7 @@ from pulumi_trainer.provider.admission.document_checks import document_problems
 from pulumi_trainer.provider.admission.multikueue import find_dispatch
 from pulumi_trainer.provider.admission.warnings import Warning, subdomain
 from pulumi_trainer.provider.api.labels import trainer_step
-from pulumi_trainer.provider.kube.errors import Problem, TrainerError, problems_below
+from pulumi_trainer.provider.kube.errors import Invalid, Problem, TrainerError, problems_below
 from pulumi_trainer.provider.kube.schema.verdict import Verdict
 from pulumi_trainer.provider.kube.values.accessors import listed, section
 from pulumi_trainer.provider.kube.values.quantity import canonical
@@ -202,10 +203,24 @@ async def _check_job(
         warnings=[
             *_by_arguments(written.resolved.warnings, args),
             *written.code_warnings(),
+            *_project_warnings(args, job),
             *source_warnings,
             *_given_twice(args),
         ],
     )
+
+
+def _project_warnings(args: TrainJobArgs, job: PlacedJob) -> list[Problem]:
+    """Return the warnings about the project of a job; none if it cannot be read, which is a problem."""
+    if not isinstance(args.trainer, CustomTrainer):
+        return []
+    python = ""
+    if isinstance(job.destination, targets.Local) and job.destination.python is None:
+        python = platform.python_version()
+    try:
+        return problems_below("trainer", [*project_warnings(args.trainer, python)])
+    except Invalid:
+        return []
 
 
 def _given_twice(args: TrainJobArgs) -> list[Problem]:

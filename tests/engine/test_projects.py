@@ -251,6 +251,15 @@ def test_requirements_are_installed(project: Project, repository: Path) -> None:
     assert logs(project).count("answer 42") == 2
 
 
+def test_the_plan_warns_of_what_a_project_lacks(project: Project, repository: Path) -> None:
+    """A file of the command, and the Python of its `pyproject.toml`."""
+    (repository / "pyproject.toml").write_text('[project]\ndependencies = []\nrequires-python = ">=3.99"\n')
+    project.program(job('source="nano", command=["python3", "nothere.py"], requirements="pyproject.toml"'))
+    shown = " ".join(project.preview().out.split())
+    assert "trainer.command: nothere.py is not in the project" in shown
+    assert "trainer.requirements: pyproject.toml requires Python >=3.99, and the job runs with 3." in shown
+
+
 def test_the_program_of_the_docs(project: Project, repository: Path) -> None:
     (program,) = (block.text for block in blocks("docs/projects.md", __file__))
     write(repository, {"config/train_small.py": "learning_rate = 1e-3\n", "requirements.txt": "torch\n"})

@@ -787,6 +787,93 @@ def test_a_lock_of_uv_is_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert str(package) in text or "own" in text
 
 
+@pytest.mark.parametrize(
+    ("line", "path"),
+    [
+        ("./nosuch", "./nosuch"),
+        ("./nosuch[dev]  # ours", "./nosuch"),
+        ("-e ./nosuch", "./nosuch"),
+        ("--editable=libs/nosuch", "libs/nosuch"),
+        ("../other", "../other"),
+        ("dist/x-1-py3-none-any.whl --no-deps", "dist/x-1-py3-none-any.whl"),
+        ("./libs/own", ""),
+        ("libs/own/", ""),
+        ("-e .", ""),
+        ("-e ./libs/own[dev]", ""),
+        ("own.whl", ""),
+        ("/opt/wheels/x.whl", ""),
+        ("~/x.whl", ""),
+        ("./nosuch ; sys_platform == 'win32'", ""),
+        ("own @ file:./nosuch", ""),
+        ("https://a.b/c.whl", ""),
+        ("git+ssh://git@a.b/c", ""),
+        ("${OWN}/x", ""),
+        ("--find-links ./nosuch", ""),
+        ("# ./nosuch", ""),
+    ],
+)
+def test_a_path_of_requirements_is_in_the_project(tmp_path: Path, line: str, path: str) -> None:
+    files = {"requirements.txt": f"torch\n-r more/all.txt\n{line}\n", "more/all.txt": "./libs/own\n"}
+    write(tmp_path, {**files, "libs/own/pyproject.toml": "", "own.whl": ""})
+    project = project_code.Project(tmp_path, read_tree(tmp_path))
+    if not path:
+        assert line in project_code.read_requirements("requirements.txt", project)
+        return
+    with pytest.raises(Invalid) as raised:
+        project_code.read_requirements("requirements.txt", project)
+    (problem,) = raised.value.problems
+    assert problem.why == f"requirements.txt:3: the project has no {path}" and "source=" in problem.hint
+    assert line in project_code.read_requirements(tmp_path / "requirements.txt", None)
+
+
+@pytest.mark.parametrize(
+    ("command", "warning"),
+    [
+        (["python", "nothere.py"], "nothere.py is not in the project. Hint: it is relative to the folder of source="),
+        (["/usr/bin/python3.11", "train.py"], "train.py is not in the project. Hint: did you mean src/train.py?"),
+        (["torchrun", "./src/no.py", "--lr", "1"], "src/no.py is not in the project"),
+        (["python3", "src/train.py"], ""),
+        (["python3", "./src/../src/train.py"], ""),
+        (["python3", "-m", "train.py"], ""),
+        (["python3", "/app/train.py"], ""),
+        (["python3", "$(SCRIPT).py"], ""),
+        (["python3", "src/data.json"], ""),
+        (["accelerate", "launch.py"], ""),
+        (["python3"], ""),
+    ],
+)
+def test_a_file_of_a_command_that_does_not_travel_is_a_warning(
+    tmp_path: Path, planned: Callable[[CustomTrainer], Plan], command: list[str], warning: str
+) -> None:
+    write(tmp_path, {"src/train.py": "print(1)\n"})
+    found = planned(CustomTrainer(source=tmp_path, command=command)).warnings
+    shown = [str(each) for each in found if each.where == "trainer.command"]
+    assert len(shown) == bool(warning) and all(each.startswith(f"trainer.command: {warning}") for each in shown)
+
+
+@pytest.mark.parametrize("name", ["pyproject.toml", "uv.lock"])
+def test_a_project_for_another_python_is_a_warning(tmp_path: Path, name: str) -> None:
+    def warnings(required: str, python: str) -> list[str]:
+        write(
+            tmp_path, {"pyproject.toml": f"[project]\ndependencies = []\nrequires-python = {required}\n", "uv.lock": ""}
+        )
+        made = CustomTrainer(script="train.py", requirements=tmp_path / name)
+        return [str(each) for each in project_code.project_warnings(made, python)]
+
+    assert warnings('">=3.13"', "3.11.7") == [
+        "requirements: pyproject.toml requires Python >=3.13, and the job runs with 3.11.7, the Python of this program. "
+        "Hint: give Local(python=) such an interpreter, or run the program with it"
+    ]
+    for required, python in (
+        ('">=3.10"', "3.11.7"),
+        ('">=3.13"', "3.14.0rc1"),
+        ('">=3.13"', ""),
+        ('">>3"', "3.11"),
+        ("3", "2.7"),
+    ):
+        assert warnings(required, python) == []
+
+
 @pytest.mark.parametrize("line", ["not a req!", "torch==", "torch numpy", "dependencies:"])
 def test_a_line_that_is_no_requirement_is_refused_with_its_number(tmp_path: Path, line: str) -> None:
     write(tmp_path, {"requirements.txt": f"# all\n\n{line}\n"})
