@@ -18,7 +18,7 @@ from typing import Any
 
 from pulumi_trainer.provider import source_archives
 from pulumi_trainer.provider.catalog import git
-from pulumi_trainer.provider.commands.formats import aligned, print_data
+from pulumi_trainer.provider.commands.formats import aligned, print_data, shortened
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
 from pulumi_trainer.provider.kube.terminal import plain, print_line, print_lines
 from pulumi_trainer.provider.kube.values.quantity import format_bytes
@@ -188,7 +188,8 @@ def _print_table(found: list[Entry]) -> None:
     rows = [("KIND", "NAME", "PYTHON", "SIZE", "LAST USED", "JOBS", "REQUIREMENTS")]
     for each in found:
         size, jobs = format_bytes(each.size), ", ".join(map(plain, each.jobs))
-        row = (each.kind, each.name[:20], each.python, size, _age(each.used), jobs, _shortened(each.content))
+        content = shortened(", ".join(each.content), _MOST_CONTENT)
+        row = (each.kind, each.name[:20], each.python, size, _age(each.used), jobs, content)
         rows.append(row)
     print_lines(aligned(rows))
 
@@ -198,10 +199,3 @@ def _age(used: float) -> str:
     if seconds < 86400:
         return f"{duration(seconds)} ago"
     return f"{plural(int(seconds // 86400), 'day')} ago"
-
-
-def _shortened(content: list[str]) -> str:
-    text = plain(", ".join(content))
-    if len(text) <= _MOST_CONTENT:
-        return text
-    return f"{text[:_MOST_CONTENT]}..."

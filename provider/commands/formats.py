@@ -35,6 +35,19 @@ def table_console(width: int) -> Console:
     return Console(width=columns, markup=False, emoji=False)  # names are no markup
 
 
+def shortened(text: str, most: int) -> str:
+    """Return a text as one line for a cell of a table, with `...` for what is behind its first characters.
+
+    Args:
+        text: The text.
+        most: Number of characters that are kept.
+    """
+    text = plain(text)
+    if len(text) <= most:
+        return text
+    return f"{text[:most].rstrip()}..."
+
+
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return the rows of a table as lines, in which each cell is as wide as its column."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

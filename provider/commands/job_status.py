@@ -9,7 +9,7 @@ from typing import Any
 
 from pulumi_trainer.provider.api.attempts import Attempt, goodput
 from pulumi_trainer.provider.api.status import JobStatus, Phase, describe
-from pulumi_trainer.provider.commands.formats import add_row, print_data, table_console
+from pulumi_trainer.provider.commands.formats import add_row, print_data, shortened, table_console
 from pulumi_trainer.provider.commands.jobs import State, check_single, chosen_jobs, find_states, report_no_jobs
 from pulumi_trainer.provider.commands.jobs import why as explained
 from pulumi_trainer.provider.commands.reach import Where
@@ -21,6 +21,13 @@ from rich.table import Table
 from rich.text import Text
 
 _COLOURS = {Phase.SUCCEEDED: "green", Phase.FAILED: "red", Phase.DELETED: "red", Phase.RUNNING: "cyan"}
+_WAITING = (Phase.PENDING, Phase.QUEUED, Phase.ADMITTED)
+_WIDE = 2**12
+"""Width of a table that is not printed on a terminal."""
+_MOST_OF_WHY = 160
+"""Characters of what a job waits for; `why` prints all of it."""
+_LEAST_OF_WHY = 40
+"""Characters of it in the table of a narrow terminal; where they have no room, it is printed below the table."""
 
 
 def status(job: str | None, where: Where, *, output: str) -> None:
@@ -32,16 +39,62 @@ def status(job: str | None, where: Where, *, output: str) -> None:
     if not found:
         report_no_jobs(job, where)
         return
-    print_table(*_table(found, namespaces=where.everywhere))
+    head, rows = _table(found, namespaces=where.everywhere)
+    awaited = [_awaited(each) for each in found]
+    if any(awaited) and _add_reasons(head, rows, awaited):
+        awaited = []
+    print_table(head, rows)
+    if any(awaited):
+        print_line()
+    for each, reason in zip(found, awaited, strict=False):
+        if reason:
+            print_line(f"{each.job.label}: {shortened(reason, _MOST_OF_WHY)}")
     for each in found:
         now = each.status
-        lossy = each.view is not None and each.view.losses
-        if now and now.message and (lossy or now.phase in (Phase.FAILED, Phase.DELETED)):
+        if now and _is_below(each):
             print_line()
             print_line(f"{each.job.label}: {plain(now.reason)}\n{now.message}")
         if each.adopted:
             print_line()
             print_line(f"{each.job.label}: {each.adopted}")
+
+
+def _is_below(each: State) -> bool:
+    """Return whether the message of a job is printed below the table: of one that has failed, or has lost something."""
+    now = each.status
+    if now is None or not now.message:
+        return False
+    lossy = each.view is not None and bool(each.view.losses)
+    return lossy or now.phase in (Phase.FAILED, Phase.DELETED)
+
+
+def _awaited(each: State) -> str:
+    """Return what a job waits for; empty if it does not wait, or if that is printed below the table."""
+    now = each.status
+    if now is None or now.phase not in _WAITING or _is_below(each):
+        return ""
+    return plain(now.message)
+
+
+def _add_reasons(head: list[str], rows: list[list[Any]], reasons: Sequence[str]) -> bool:
+    """Add a column with what jobs wait for to the table, and return whether the terminal has room for it.
+
+    Args:
+        head: The head of the table.
+        rows: Its rows.
+        reasons: What the job of each row waits for; empty if it does not wait.
+    """
+    out = table_console(_WIDE)
+    gap, dots = 2, 3
+    room = out.width - out.measure(_made_table(head, rows)).maximum - gap
+    if room < min(_LEAST_OF_WHY, max(map(len, reasons))):
+        return False
+    head.append("why")
+    for row, reason in zip(rows, reasons, strict=True):
+        if len(reason) > room:
+            reason = shortened(reason, room - dots)
+        row.append(shortened(reason, _MOST_OF_WHY))
+    return True
 
 
 def history(job: str | None, where: Where, *, output: str) -> None:
@@ -112,15 +165,19 @@ def _cause(each: Attempt) -> str:
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Print a table."""
+    out = table_console(_WIDE)
+    with out.capture() as text:  # nothing is cut off where a program reads it, and no line ends in blanks
+        out.print(_made_table(head, rows))
+    print_lines(line.rstrip() for line in text.get().splitlines())
+
+
+def _made_table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
     table = Table(box=None, pad_edge=False)
     for name in head:
         table.add_column(name, overflow="fold")
     for row in rows:
         add_row(table, *row)
-    out = table_console(2**12)
-    with out.capture() as text:  # nothing is cut off where a program reads it, and no line ends in blanks
-        out.print(table)
-    print_lines(line.rstrip() for line in text.get().splitlines())
+    return table
 
 
 def why(job: str | None, where: Where, *, output: str = "table") -> None:

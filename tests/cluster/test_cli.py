@@ -90,7 +90,7 @@ def test_jobs_of_others(cli: Cli, root: Client, cluster: Cluster, namespace: str
         and "node 2/2" in rows["runs"]
         and "Failed" in rows["breaks"]
     )
-    assert "Queued" in rows["waits"] and rows["waits"].endswith(" no") and "Suspended" in rows["train"]
+    assert "Queued" in rows["waits"] and " no  " in f"{rows['waits']}  " and "Suspended" in rows["train"]
     found = {job["name"]: job for job in cli.json("status")}
     assert set(found) == {"runs", "waits", "breaks", "train"}
     assert (found["train"]["kind"], found["runs"]["kind"], found["waits"]["queue"]) == ("TrainJob", "JobSet", "no")

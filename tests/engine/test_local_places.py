@@ -56,6 +56,8 @@ def test_jobs_wait_for_a_place_and_say_behind_whom(project: Project) -> None:
     first = next(each for each in found.values() if each["phase"] == "Queued" and "," not in each["message"])
     assert first["message"] == f"waits for the only place (max_parallel=1): behind {running}"
     assert first["reason"] == "MaxParallel" and not first["started"]
+    row = next(line for line in cli(project, "status").splitlines() if line.startswith(f"{first['resource']} "))
+    assert row.endswith(first["message"]), row
     why = " ".join(cli(project, "why", first["name"]).split())
     assert "is Queued (MaxParallel)" in why and f"(max_parallel=1): behind {running}" in why
     for name in ("one", "two", "three"):

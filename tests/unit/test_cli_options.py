@@ -21,6 +21,7 @@ from pulumi_trainer.provider.commands.app import app
 from pulumi_trainer.provider.commands.jobs import State
 from pulumi_trainer.provider.commands.reach import Job, Where
 from pulumi_trainer.provider.kube.errors import Invalid
+from rich.console import Console
 from typer.main import get_command
 
 TYPER = sorted(name for name in get_command(app).commands if name not in parsers.COMMANDS)  # type: ignore[attr-defined]
@@ -132,6 +133,55 @@ def test_status_shows_restarts_of_containers(
     job_status.status("digits", Where(namespace="team"), output="yaml")
     (entry,) = yaml.safe_load(capsys.readouterr().out)
     assert (entry["restarts"], entry["steps"][0]["restarts"]) == (restarts, 3)
+
+
+def waiting(name: str, message: str, phase: Phase = Phase.QUEUED, queue: str = "") -> State:
+    return State(Job("team", name), JobStatus(name, "team", phase=phase.value, reason="Full", message=message), queue)
+
+
+def test_status_shows_what_jobs_wait_for(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    jobs = [
+        waiting("runs", "is running", Phase.RUNNING),
+        waiting("waits", "waits for the only place (max_parallel=1): behind runs", queue="research"),
+        waiting("needs", "needs 2 of 4 GPUs\nothers use them", Phase.PENDING),
+        waiting("long", f"behind {'a' * 500}"),
+    ]
+    monkeypatch.setattr(job_status, "find_states", lambda *_: jobs)
+    job_status.status(None, Where(namespace="team"), output="table")
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split()[-2:] == ["queue", "why"]
+    assert rows[0].split()[-2:] == ["Running", "Full"]
+    assert rows[1].endswith(" research  waits for the only place (max_parallel=1): behind runs")
+    assert rows[2].endswith(" needs 2 of 4 GPUs others use them")
+    assert rows[3].endswith("aaa...") and len(rows[3].partition("behind")[2]) < 160
+    job_status.status(None, Where(namespace="team"), output="json")
+    assert "a" * 500 in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_narrow_terminal_shows_what_jobs_wait_for_below_the_table(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal = Console(width=width, markup=False, emoji=False)
+    monkeypatch.setattr(job_status, "table_console", lambda _: terminal)
+    reason = "waits for one of 4 places (max_parallel=4): behind digits, sweep-3, sweep-4 and 3 more"
+    monkeypatch.setattr(job_status, "find_states", lambda *_: [waiting("sweep-7", reason), waiting("new", "")])
+    job_status.status(None, Where(namespace="team"), output="table")
+    table, _, below = capsys.readouterr().out.partition("\n\n")
+    if width == 120:
+        assert not below and "waits for one of 4 places (max_parallel=4): behind digit..." in table
+    else:
+        assert below == f"sweep-7: {reason}\n" and "why" not in table
+    assert all(len(line) <= width for line in table.splitlines())
+
+
+@pytest.mark.parametrize("phase", [Phase.RUNNING, Phase.FAILED])
+def test_status_has_no_reasons_where_no_job_waits(
+    phase: Phase, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(job_status, "find_states", lambda *_: [waiting("digits", "words", phase), waiting("new", "")])
+    job_status.status(None, Where(namespace="team"), output="table")
+    assert "why" not in capsys.readouterr().out
 
 
 def ended(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
