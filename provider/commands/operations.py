@@ -6,13 +6,14 @@ import time
 from typing import Literal
 
 from pulumi_trainer.provider.api.manual import STOPPED, Override, stop_note
-from pulumi_trainer.provider.api.status import JobStatus, Owner
+from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase
 from pulumi_trainer.provider.api.submission import Submission
 from pulumi_trainer.provider.api.usage import current_user
-from pulumi_trainer.provider.commands.jobs import check_own, check_single, chosen_jobs, of_stack
+from pulumi_trainer.provider.commands.jobs import check_own, check_single, chosen_jobs, of_stack, read_view
 from pulumi_trainer.provider.commands.reach import Job, Where
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, Refused
-from pulumi_trainer.provider.kube.terminal import print_line
+from pulumi_trainer.provider.kube.terminal import plain, print_line
+from pulumi_trainer.provider.kube.values.accessors import section
 
 Operation = Literal["suspend", "resume", "stop", "rerun"]
 
@@ -36,8 +37,39 @@ def operate(operation: Operation, name: str, where: Where) -> None:
         TrainerError: The job is not found, has ended, or belongs to another owner.
     """
     job = find_job(operation, name, where)
-    apply(operation, job)
-    print_line(f"{job.label} {_DONE[operation]}")
+    was_suspended = operation != "resume" or _is_suspended(job)
+    status = apply(operation, job)
+    print_line(f"{job.label} {_result(operation, status, was_suspended=was_suspended)}")
+
+
+def _result(operation: Operation, status: JobStatus, *, was_suspended: bool) -> str:
+    """Return what an operation has done.
+
+    Args:
+        operation: The operation.
+        status: The status that it has returned.
+        was_suspended: For `resume`, whether the job was suspended before.
+    """
+    if not was_suspended:
+        reason = ""
+        if status.reason:
+            reason = f" ({plain(status.reason)})"
+        return f"is not suspended: it is {status.phase}{reason}"
+    if operation == "rerun" and status.phase == Phase.SUSPENDED:
+        return "has a new run, which is suspended (suspend is true); `pulumi-trainer resume` starts it"
+    return _DONE[operation]
+
+
+def _is_suspended(job: Job) -> bool:
+    """Return whether a job is suspended, by its program or by a user; True if the cluster shows no such job."""
+    if job.local is not None:
+        return job.local.is_suspended(job.namespace, job.name)
+    view = read_view(job)
+    if view is None or view.main is None:
+        return True
+    if view.workload is not None:
+        return section(view.workload, "spec").get("active") is False
+    return section(view.main, "spec").get("suspend") is True
 
 
 def find_job(operation: Operation, name: str, where: Where) -> Job:

@@ -92,6 +92,10 @@ def test_a_job_in_the_queue_is_suspended_and_destroyed_at_once(project: Project)
     sweep(project, "max_parallel=1")
     project.up()
     eventually(lambda: sorted(phases(project).values()) == ["Queued", "Queued", "Running"])
+    queued = next(each for each in json.loads(cli(project, "status", "--json")) if each["phase"] == "Queued")[
+        "resource"
+    ]
+    assert cli(project, "resume", queued) == f"{queued} is not suspended: it is Queued (MaxParallel)\n"
     sweep(project, "max_parallel=1", "suspend=True,")
     project.up()
     eventually(lambda: set(phases(project).values()) == {"Suspended"})

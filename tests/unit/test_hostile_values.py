@@ -110,6 +110,9 @@ class Machine:
 
     cached_status = status
 
+    def is_suspended(self, *_: object) -> bool:
+        return False
+
     def output(self, _path: str) -> Any:
         return filled(outputs.Output)
 
@@ -135,7 +138,7 @@ def somewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyP
     monkeypatch.setattr(outputs, "of_stack", lambda *_: True)
     monkeypatch.setattr(stack, "jobs", lambda *_, **__: [job])
     monkeypatch.setattr(operations, "find_job", lambda *_: job)
-    monkeypatch.setattr(operations, "apply", lambda *_: None)
+    monkeypatch.setattr(operations, "apply", lambda *_: filled(JobStatus))
     monkeypatch.setattr(queue_usage, "of_stack", lambda *_: False)
     for module in (queue_usage, exporter):
         monkeypatch.setattr(module, "open_cluster", lambda *_: (types.SimpleNamespace(), HOSTILE))

@@ -20,6 +20,8 @@ from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.api.manual import Override
 from pulumi_trainer.provider.api.status import Owner, describe
 from pulumi_trainer.provider.api.submission import Submission
+from pulumi_trainer.provider.commands import operations as commands
+from pulumi_trainer.provider.commands.reach import Job, Where
 from pulumi_trainer.provider.commands.runs import _times
 from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, Kind
 from pulumi_trainer.provider.kube.client.client import ApiError
@@ -245,6 +247,34 @@ def test_a_job_in_a_queue_is_suspended_by_its_workload(server: Server) -> None:
     set_suspend(server, RESUME)
     assert server.objects["Workload", "team", "jobset-job"]["spec"]["active"] is True
     assert owner_labels.OVERRIDE not in record(server)["metadata"]["annotations"]
+
+
+def test_the_command_says_whether_there_was_something_to_resume(
+    server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(operation: commands.Operation) -> str:
+        commands.operate(operation, "job", Where())
+        return capsys.readouterr().out
+
+    def find(*_: object) -> Job:
+        return Job("team", "job", client=server, owner=OWNER, submission=given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(commands, "find_job", find)
+    given = submission(suspend=True)
+    target(server).create(given)
+    assert said("resume") == "job is resumed\n"
+    assert said("resume") == "job is not suspended: it is Pending (NoController)\n"
+    stop(server)
+    assert "is suspended (suspend is true); `pulumi-trainer resume` starts it" in said("rerun")
+    stop(server)
+    given = submission(labels=QUEUE)
+    assert said("rerun") == "job runs again\n"
+    server.patch(JOBSET, "team", "job", {"spec": {"suspend": True}})
+    work = {"metadata": {"namespace": "team", "name": "jobset-job"}, "spec": {"queueName": "research"}}
+    server.create(WORKLOAD, work)
+    assert said("resume") == "job is not suspended: it is Queued (NoAnswer)\n"
+    said("suspend")
+    assert said("resume") == "job is resumed\n"
 
 
 def test_stop_deletes_the_job_and_keeps_its_end(server: Server) -> None:

@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 import time
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ import pytest
 from local_support import NAMESPACE, config, container, jobset, log, python, run, step, submission, wait
 from pulumi_trainer.provider.api.manual import Override, stop_note
 from pulumi_trainer.provider.api.status import Owner
+from pulumi_trainer.provider.commands import operations
+from pulumi_trainer.provider.commands.reach import Job, Where
 from pulumi_trainer.provider.initializers import manifest
 from pulumi_trainer.provider.initializers.manifest import FetchedFile, Manifest
 from pulumi_trainer.provider.initializers.source import Patterns
@@ -60,6 +64,36 @@ def test_resume_although_the_program_suspends(local: LocalTarget) -> None:
     local.create(submission(jobset(step(command=WAITS), suspend=True)))
     local.set_suspend(NAMESPACE, "job", OWNER, RESUME, submission(jobset(step(command=WAITS), suspend=True)))
     wait(local, until=lambda s: s.phase == "Running")
+
+
+def said(local: LocalTarget, operation: operations.Operation, document: dict[str, object]) -> str:
+    """Return what `pulumi-trainer` prints of an operation."""
+    job = Job(NAMESPACE, "job", local=local, owner=OWNER, submission=submission(document))
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as out:
+        patch.setattr(operations, "find_job", lambda *_: job)
+        operations.operate(operation, "job", Where())
+    return out.getvalue()
+
+
+def test_a_new_run_of_a_job_that_the_program_suspends_is_suspended(local: LocalTarget) -> None:
+    document = jobset(step(command=WAITS), suspend=True)
+    local.create(submission(document))
+    local.stop(NAMESPACE, "job", OWNER, "stopped by ann")
+    assert said(local, "rerun", document) == (
+        "job has a new run, which is suspended (suspend is true); `pulumi-trainer resume` starts it\n"
+    )
+    assert said(local, "resume", document) == "job is resumed\n"
+    wait(local, until=lambda s: s.phase == "Running")
+    local.stop(NAMESPACE, "job", OWNER, "stopped by ann")
+    assert said(local, "rerun", jobset(step(command=WAITS))) == "job runs again\n"
+
+
+def test_a_job_that_is_not_suspended_cannot_be_resumed(local: LocalTarget) -> None:
+    document = jobset(step(command=WAITS))
+    running(local)
+    assert said(local, "resume", document) == "job is not suspended: it is Running\n"
+    said(local, "suspend", document)
+    assert said(local, "resume", document) == "job is resumed\n", "also while its processes end"
 
 
 def test_stop_ends_the_job_for_good(local: LocalTarget) -> None:

@@ -274,6 +274,16 @@ class LocalTarget:
                 self._start_if_due(folder, record, submission)
             return self._known_status(folder, record)
 
+    def is_suspended(self, namespace: str, name: str) -> bool:
+        """Return whether a job is suspended, by its program or by a user, also while its processes still end.
+
+        Args:
+            namespace: Namespace of the job.
+            name: Name of the job.
+        """
+        record = Record.find(JobFolder.of(self.root, namespace, name))
+        return record is not None and record.suspended
+
     def stop(self, namespace: str, name: str, owner: Owner, message: str) -> JobStatus:
         """End a job for good within its grace period; its record, logs and volumes stay.
 
