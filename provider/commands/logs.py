@@ -9,7 +9,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from pulumi_trainer.provider.commands.jobs import check_own, chosen_jobs, read_s
 from pulumi_trainer.provider.commands.reach import Job, Where
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault
 from pulumi_trainer.provider.kube.terminal import Prefixes, escaped, plain, print_line, safe_line
+from pulumi_trainer.provider.kube.values.wording import join_names
 
 MOST_FOLLOWED = 20
 """Jobs of a cluster that are followed at once."""
@@ -130,6 +131,7 @@ def logs(job: str | None, where: Where, selection: Selection, *, output: str = "
                 sys.stdout.flush()
         if not printed and selection.node is not None:
             check_rank(jobs, selection.node, selection.step)
+            _check_process(jobs, selection)
         if not printed and selection.lines != 0:
             why = "nothing was printed, or the pods that did are gone"
             names = ", ".join(each.label for each in jobs[:3])
@@ -155,6 +157,31 @@ def check_rank(jobs: Sequence[Job], rank: int, step: str, where: str = "--rank")
         if len(jobs) == 1:
             why = f"{jobs[0].label} has no rank {rank}"
         raise Invalid(Problem(where, why, f"available: {only}"))
+
+
+def _check_process(jobs: Sequence[Job], selection: Selection) -> None:
+    """Raise Invalid if the selected node has printed lines, but the selected process of it has not.
+
+    Which processes a node has is only known from its lines.
+
+    Args:
+        jobs: The jobs.
+        selection: The node and the process.
+    """
+    if selection.process is None:
+        return
+    whole_node = replace(selection, follow=False, process=None)
+    seen = {line.process for line in log_lines(jobs, whole_node)}
+    if not seen or selection.process in seen:
+        return
+    hint = f"its lines name no process; `--rank {selection.node}` shows them"
+    processes = sorted(process for process in seen if process is not None)
+    if processes:
+        hint = f"available: {join_names([f'{selection.node}.{each}' for each in processes], MOST_FOLLOWED)}"
+    why = f"no line of process {selection.process} is among the lines of rank {selection.node} that were read"
+    if len(jobs) == 1:
+        why = f"{jobs[0].label}: {why}"
+    raise Invalid(Problem("--rank", why, hint))
 
 
 def _pods(status: JobStatus | None, step: str) -> int:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pulumi_trainer.provider.api.progress import progress
+from pulumi_trainer.provider.commands import logs as commands
 from pulumi_trainer.provider.commands.app import _rank
 from pulumi_trainer.provider.commands.logs import Selection, _local_lines, log_lines
-from pulumi_trainer.provider.commands.reach import Job
+from pulumi_trainer.provider.commands.reach import Job, Where
 from pulumi_trainer.provider.kube.errors import Invalid
 from pulumi_trainer.provider.targets.local import LocalTarget, logs
 from pulumi_trainer.provider.targets.local.logs import Follow, Log, Pipe, dropped_bytes, files, last_lines
@@ -241,6 +243,27 @@ class TestReading:
             with pytest.raises(Invalid, match=r"--rank: invalid rank"):
                 _rank(text)
         assert _rank("3") == (3, None) and _rank("3.12") == (3, 12)
+
+    def test_a_process_that_has_printed_nothing_is_an_error(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        printed = {0: b"W1123 torchrun\n[default0]:a\n[default2]:b\n", 1: b"alone\n", 2: b""}
+        for node, text in printed.items():
+            log = Log(tmp_path / f"jobs/ns/job/logs/job-node-0-{node}/node.log", size=1 << 20, keep=3)
+            log.write(text)
+            log.close()
+        job = Job("ns", "job", local=LocalTarget(tmp_path))
+        monkeypatch.setattr(commands, "chosen_jobs", lambda *_: [job])
+        monkeypatch.setattr(commands, "check_rank", lambda *_: None)
+        why = "--rank: job: no line of process 1 is among the lines of rank 0 that were read. Hint: available: 0.0, 0.2"
+        with pytest.raises(Invalid, match=re.escape(why)):
+            commands.logs("job", Where(), Selection(node=0, process=1))
+        with pytest.raises(Invalid, match=r"its lines name no process; `--rank 1` shows them"):
+            commands.logs("job", Where(), Selection(node=1, process=0))
+        commands.logs("job", Where(), Selection(node=2, process=0))
+        assert "job: nothing was printed" in capsys.readouterr().err
+        commands.logs("job", Where(), Selection(node=0, process=2))
+        assert capsys.readouterr().out.strip().endswith("b")
 
     def test_follow_across_rotation(self, tmp_path: Path) -> None:
         path, follow = tmp_path / "node.log", Follow()
