@@ -73,7 +73,10 @@ def read(digest: str) -> bytes:
     try:
         return archive_path(digest).read_bytes()
     except OSError:
-        hint = "run `pulumi up` where the project is: the program makes the archive again"
+        hint = (
+            "`pulumi up` makes it again if the files of the project are as they were (check out that commit); otherwise"
+            " another run= key runs the project as it is now"
+        )
         raise TargetFault(
             Problem("source", f"the archive of the project ({digest[:12]}) is not on this machine", hint)
         ) from None

@@ -377,7 +377,9 @@ def test_a_rerun_without_the_archive_of_its_project_changes_nothing(
         del server.objects["ConfigMap", "team", "code"]
     before = copy.deepcopy(server.objects)
     if where == "nowhere":
-        with pytest.raises(TargetFault, match=r"the archive of the project \(aaaaaaaaaaaa\) is not on this machine"):
+        why = r"the archive of the project \(aaaaaaaaaaaa\) is not on this machine"
+        hint = r"`pulumi up` makes it again if the files of the project are as they were .*another run= key"
+        with pytest.raises(TargetFault, match=rf"{why}. Hint: {hint}"):
             operations.rerun(server, sent)  # type: ignore[arg-type]
         assert server.objects == before
         return
