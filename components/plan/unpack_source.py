@@ -1,5 +1,16 @@
 import fcntl, hashlib, json, os, shutil, sys, tarfile, zlib
 
+
+def refuse(found: str) -> None:
+    hint = "`pulumi-trainer rerun` sends it again, and so does `pulumi up` with another run= key"
+    if "address" in launch:
+        hint = "delete it there; then " + hint
+    where, wanted = launch.get("address", here + "/source.tar.gz"), launch["source"][:12]
+    sys.exit(
+        f"pulumi-trainer: the project in {where} is not what was sent: expected {wanted}, found {found}. Hint: {hint}"
+    )
+
+
 here = os.path.dirname(__file__)
 launch = json.load(open(here + "/launch.json"))
 lock = open(here + "/launch.json")
@@ -15,13 +26,15 @@ if not os.path.isdir(place):
         with tarfile.open(archive) as tar:
             for entry in tar:
                 limit -= entry.size
-                if limit < 0 or not entry.isreg():
-                    sys.exit("pulumi-trainer: the project is not what was sent")
+                if limit < 0:
+                    refuse(f"more than {launch['limit']} bytes")
+                if not entry.isreg():
+                    refuse(f"{entry.name}, which is not a regular file")
                 files.append((entry.name, entry.mode, tar.extractfile(entry).read()))  # type: ignore
         for name, mode, data in files:
             found.update(f"{hashlib.sha256(data).hexdigest()} {mode >> 6 & 1} {name}\n".encode())
         if found.hexdigest() != launch["source"]:
-            sys.exit("pulumi-trainer: the project is not what was sent")
+            refuse(found.hexdigest()[:12])
         shutil.rmtree(place + ".part", ignore_errors=True)
         for name, mode, data in files:
             path = os.path.join(place + ".part", name)
@@ -31,8 +44,10 @@ if not os.path.isdir(place):
             os.chmod(path, mode)
         os.rename(place + ".part", place)
     except (EOFError, tarfile.TarError, zlib.error):
-        sys.exit("pulumi-trainer: the project is not what was sent")
+        refuse("a damaged archive")
     except OSError as error:
+        if error.errno is None:
+            refuse("a damaged archive")
         sys.exit(f"pulumi-trainer: the project cannot be unpacked to {place}: {error.strerror or error}")
 lock.close()
 os.chdir(place)

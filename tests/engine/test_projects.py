@@ -12,7 +12,7 @@ import pytest
 
 from tests.documented import blocks
 
-from .conftest import Project
+from .conftest import Project, eventually
 
 ROOT = Path(__file__).parents[2]
 FILES = {
@@ -350,3 +350,28 @@ def test_what_pulumi_and_jobs_write_is_no_change_of_the_project(project: Project
     project.up()
     assert (project.folder / "sources.lock").exists() and (project.folder / "runs" / "jobs").is_dir()
     project.preview("--expect-no-changes")
+
+
+def command(project: Project, *words: str) -> str:
+    done = subprocess.run(
+        ["pulumi-trainer", *words], cwd=project.folder, env=project.environment, capture_output=True, text=True, check=False
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_damaged_archive_is_named_and_replaced_by_the_next_run(project: Project, repository: Path) -> None:
+    suspended = job('source="nano", module="tools.run"', more=", suspend=True").replace('wait_for="complete", ', "")
+    project.program(suspended)
+    project.up()
+    (archive,) = project.root.glob("jobs/*/job-*/source-*.tar.gz")
+    archive.write_bytes(b"no archive")
+    command(project, "resume", "job")
+    eventually(lambda: "Failed" in command(project, "status", "job"))
+    shown = " ".join(command(project, "status", "job").split())
+    assert "last line: pulumi-trainer: the project in /" in shown, shown
+    assert re.search(r"is not what was sent: expected [0-9a-f]{12}, found a damaged archive\. Hint: `pulumi-", shown)
+    assert "which is suspended" in command(project, "rerun", "job")
+    command(project, "resume", "job")
+    eventually(lambda: "Succeeded" in command(project, "status", "job"))
+    assert "module [] M!" in logs(project)

@@ -353,7 +353,7 @@ def test_a_rerun_says_when_it_began(server: Server) -> None:
     assert first.created < before <= second.created
 
 
-@pytest.mark.parametrize("where", ["cluster", "machine", "nowhere"])
+@pytest.mark.parametrize("where", ["cluster", "machine", "both, damaged in the cluster", "nowhere"])
 def test_a_rerun_without_the_archive_of_its_project_changes_nothing(
     server: Server, where: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -371,10 +371,12 @@ def test_a_rerun_without_the_archive_of_its_project_changes_nothing(
     target(server).create(sent)
     end(server, "Completed")
     assert target(server).status("team", "job").phase == "Succeeded"  # type: ignore[union-attr]
-    if where != "machine":
+    if where in ("cluster", "nowhere"):
         source_archives.archive_path(digest).unlink()
-    if where != "cluster":
+    if where in ("machine", "nowhere"):
         del server.objects["ConfigMap", "team", "code"]
+    if "damaged" in where:
+        server.objects["ConfigMap", "team", "code"]["binaryData"]["source.tar.gz"] = "bm8="
     before = copy.deepcopy(server.objects)
     if where == "nowhere":
         why = r"the archive of the project \(aaaaaaaaaaaa\) is not on this machine"

@@ -105,6 +105,18 @@ def test_a_plain_program() -> None:
     )
 
 
+def test_a_message_of_the_bootstrap_is_shown_whole() -> None:
+    refused = (
+        f"pulumi-trainer: the project in /{'long/' * 60} is not what was sent. Hint: `pulumi-trainer rerun` sends it"
+    )
+    failure = failed(tail=f"{refused}\n")
+    assert report("the verdict", [failure]) == (
+        "step node, pod job-node-0-0, index 0: exit code 1 (container node)\n"
+        f"last line:\n  {refused}\nlog: /logs/job-node-0-0/node.log\nthe verdict"
+    )
+    assert cause_summary([failure]) == f"exit code 1: {refused}"
+
+
 def test_lines_that_are_only_the_traceback_are_not_repeated() -> None:
     traceback = "Traceback (most recent call last):\n  File \"x.py\", line 1, in <module>\nKeyError: 'k'\n"
     assert report("the verdict", [failed(tail=traceback)]) == (

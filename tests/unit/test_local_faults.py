@@ -420,7 +420,7 @@ class TestSecrets:
     def test_nor_where_the_output_that_is_kept_begins_within_one(self, local: LocalTarget) -> None:
         code = "import os, sys; sys.exit(os.environ['TOKEN'] * 200)"
         status = run(local, self.document(code), secrets={"creds": {"token": WRITTEN["token"]}})  # type: ignore[arg-type]
-        assert "last 1 lines:\n  [...]" in status.message
+        assert "last line:\n  [...]" in status.message
         assert not parts(WRITTEN["token"], status.message)
 
     def test_nor_in_the_reason_of_a_further_attempt(self, local: LocalTarget) -> None:

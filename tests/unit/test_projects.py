@@ -491,11 +491,15 @@ def test_a_container_runs_the_project_and_nothing_else(tmp_path: Path) -> None:
     tree = read_tree(write(tmp_path / "p", {"a.py": "import b\nprint(b.X)", "b.py": "X = 1"}))
     other = read_tree(write(tmp_path / "q", {"a.py": "print('other')", "b.py": "X = 1"}))
     refused = unpacked(tmp_path, tree, other.archive)
-    assert "the project is not what was sent" in refused.stderr and refused.returncode and not refused.stdout
+    place, hint = tmp_path / "code" / "source.tar.gz", "Hint: `pulumi-trainer rerun` sends it again"
+    told = f"pulumi-trainer: the project in {place} is not what was sent: expected {tree.digest[:12]}, found"
+    assert refused.stderr.startswith(f"{told} {other.digest[:12]}. {hint}")
+    assert refused.returncode and not refused.stdout
     assert not (tmp_path / "source" / "project").exists()
-    for damaged in (tree.archive[:-40], tree.archive[:12] + b"damaged" + tree.archive[19:], b"no archive"):
+    for damaged in (tree.archive[:-40], tree.archive[:12] + b"damaged" + tree.archive[19:], b"no archive", b""):
         cut = unpacked(tmp_path, tree, damaged)
-        assert cut.returncode and cut.stderr == "pulumi-trainer: the project is not what was sent\n" and not cut.stdout
+        assert cut.stderr.startswith(f"{told} a damaged archive. {hint}") and cut.stderr.count("\n") == 1
+        assert cut.returncode and not cut.stdout
         assert not (tmp_path / "source" / "project").exists()
     assert unpacked(tmp_path, tree, tree.archive).stdout == "1\n"
     assert unpacked(tmp_path, tree, tree.archive).stdout == "1\n"  # the container starts again
@@ -561,6 +565,12 @@ def test_a_large_project_travels_by_a_bucket(
     (tmp_path / "limited").mkdir()
     limited = unpacked(tmp_path / "limited", tree, None, address=address, limit=20)
     assert limited.returncode and "has more than 20 bytes" in limited.stderr and not limited.stdout
+    other = read_tree(write(tmp_path / "q", {"a.py": "print('other')"}))
+    boto3.client("s3").put_object(Bucket="code", Key="projects/other.tar.gz", Body=other.archive)
+    (tmp_path / "replaced").mkdir()
+    replaced = unpacked(tmp_path / "replaced", tree, None, address=f"{bucket}/other.tar.gz", limit=1000)
+    assert f"the project in {bucket}/other.tar.gz is not what was sent: expected {tree.digest[:12]}" in replaced.stderr
+    assert f"found {other.digest[:12]}. Hint: delete it there; then `pulumi-trainer rerun` sends it" in replaced.stderr
     (tmp_path / "other").mkdir()
     gone = unpacked(tmp_path / "other", tree, None, address=f"{bucket}/no", limit=1)
     assert (

@@ -70,7 +70,7 @@ class Failure:
     @property
     def refused(self) -> bool:
         """Return whether the program of a tool has refused its input (`run_tool.py`), which another attempt does not change."""
-        return self.traceback.startswith("pulumi-trainer: ")
+        return self.traceback.startswith(_OWN_MESSAGE)
 
 
 @dataclass(frozen=True)
@@ -108,6 +108,7 @@ _SUMMARY = "Root Cause (first observed failure):\n"
 _TRACEBACK = re.compile(r"^Traceback \(most recent call last\):\n(?:(?:[ \t].*)?\n)*?\S.*$", re.MULTILINE)
 
 
+_OWN_MESSAGE = "pulumi-trainer: "
 _NOT_INSTALLED = "pulumi-trainer: the packages could not be installed"
 """From `bootstrap.py`."""
 _ERROR_OF_PIP = re.compile(r"^ *error: .*\S", re.MULTILINE | re.IGNORECASE)
@@ -166,7 +167,7 @@ def cause_summary(failures: Iterable[Failure]) -> str:
     if cause is None:
         return ""
     last = _reason_text(cause).rstrip().rpartition("\n")[2].strip()
-    return f"{cause.failure.verdict or _exit_text(cause)}: {_clip(last, 300) or _SILENT}"
+    return f"{cause.failure.verdict or _exit_text(cause)}: {_shown_line(last, 300) or _SILENT}"
 
 
 _SILENT = "it printed nothing"
@@ -291,9 +292,28 @@ def _report_cause(verdict: str, cause: Cause) -> str:
     if not (shown or failure.start_error or cause.traceback):
         lines.append(_SILENT)
     elif not _is_within(shown, cause.traceback):
-        lines.append(f"last {len(shown)} lines:")
-        lines += [f"  {_clip(line, 160)}" for line in shown]
+        lines.append(_title(len(shown)))
+        lines += [f"  {_shown_line(line, 160)}" for line in shown]
     return "\n".join([*lines, f"log: {failure.log}", verdict])
+
+
+def _title(lines: int) -> str:
+    """Return the line above the last lines of the output."""
+    if lines == 1:
+        return "last line:"
+    return f"last {lines} lines:"
+
+
+def _shown_line(line: str, limit: int) -> str:
+    """Return a line of the output, and of a long one the end; of a message of our own all, since it begins with the reason.
+
+    Args:
+        line: The line.
+        limit: Number of characters from which on a line is long.
+    """
+    if line.startswith(_OWN_MESSAGE):
+        return _clip(line, 1000)
+    return _clip(line, limit)
 
 
 def _is_within(shown: list[str], traceback: str) -> bool:

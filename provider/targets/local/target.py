@@ -1062,10 +1062,18 @@ def _is_unsupervised(folder: JobFolder, seconds: float) -> bool:
 
 
 def _store_source(folder: JobFolder, submission: Submission) -> None:
-    """Copy the archive of the job's project into the job's folder, from which each node reads it."""
+    """Copy the archive of the job's project into the job's folder, from which each node reads it.
+
+    A copy of an earlier run is replaced, since it may be damaged; it is kept if the archive is not in the cache any more.
+    """
     for digest in filter(None, map(source_archives.digest_of, submission.objects.values())):
-        if not folder.source(digest).is_file():
-            write_file(folder.source(digest), source_archives.read(digest))
+        try:
+            archive = source_archives.read(digest)
+        except TargetFault:
+            if not folder.source(digest).is_file():
+                raise
+            continue
+        write_file(folder.source(digest), archive)
 
 
 def _shown_isolation(name: str) -> str:

@@ -203,7 +203,7 @@ def _conflicts(error: ApiError) -> list[tuple[str, str]]:
 
 
 def with_archives(client: Client, submission: Submission) -> Submission:
-    """Return a job with the archive of its project, as the cluster has it, else as this machine does.
+    """Return a job with the archive of its project, as this machine has it, else as the cluster does.
 
     Raises:
         TargetFault: Neither has it, or it cannot be written to S3.
@@ -218,18 +218,23 @@ def with_archives(client: Client, submission: Submission) -> Submission:
 
 
 def _with_archive(document: Document, digest: str, found: Document | None) -> Document:
-    """Return a ConfigMap with the archive of its project: the one that the cluster has, else that of this machine."""
+    """Return a ConfigMap with the archive of its project: that of this machine, else the one that the cluster has, which
+    somebody may have damaged.
+    """
     if SOURCE_FILE in section(document, "binaryData"):
         return document
     address = source_archives.address_of(document)
     if address:
         source_archives.upload(address, digest)
         return document
-    archive: str | None = None
-    if source_archives.digest_of(found or {}) == digest:
-        archive = section(found, "binaryData").get(SOURCE_FILE)
-    if not archive:
+    try:
         archive = base64.b64encode(source_archives.read(digest)).decode()
+    except TargetFault:
+        archive = ""
+        if source_archives.digest_of(found or {}) == digest:
+            archive = section(found, "binaryData").get(SOURCE_FILE) or ""
+        if not archive:
+            raise
     return source_archives.with_archive(document, archive)
 
 
