@@ -137,7 +137,7 @@ def connect(
     """
     if not Path(project_dir).is_dir():
         raise Invalid(Problem("project_dir", f"no such folder: {project_dir}"))
-    where = Where(stack, namespace, context, kubeconfig, project=project_dir)
+    where = Where(stack, namespace, context, kubeconfig, project=project_dir, arguments=True)
     commands.of_stack(None, where)
     return Jobs(where)
 

@@ -95,7 +95,7 @@ def chosen_jobs(wanted: str | None, where: Where, *, secrets: bool = False) -> l
         Invalid: The argument or the options are not valid.
         TargetFault: The stack or the cluster cannot be read.
     """
-    kind, name = _parsed(wanted or "")
+    kind, name = _parsed(wanted or "", where)
     if of_stack(wanted, where):
         from pulumi_trainer.provider.commands import stack
 
@@ -114,8 +114,11 @@ def of_stack(wanted: str | None, where: Where) -> bool:
         Invalid: The options name both.
     """
     if where.stack and where.cluster:
-        why = "names a stack, but -n, -A, --context and --kubeconfig name a cluster"
-        raise Invalid(Problem("--stack", why, "pass only one of the two"))
+        options = "-n, -A, --context and --kubeconfig"
+        if where.arguments:
+            options = "namespace=, context= and kubeconfig="
+        why = f"names a stack, but {options} name a cluster"
+        raise Invalid(Problem(where.spelled("stack"), why, "pass only one of the two"))
     return bool(where.stack) or not (where.cluster or "/" in (wanted or "") or not in_project(where.project))
 
 
@@ -272,13 +275,21 @@ def _list_group(job: Job, listed: dict[tuple[int, str], dict[str, JobView]]) -> 
     return listed[_group(job)]
 
 
-def _parsed(wanted: str) -> tuple[str, str]:
-    """Return the constant of `api.kinds` for a job's kind (empty for none), and its name."""
+def _parsed(wanted: str, where: Where) -> tuple[str, str]:
+    """Return the constant of `api.kinds` for a job's kind (empty for none), and its name.
+
+    Args:
+        wanted: The job argument of the command.
+        where: The options of the command.
+    """
     kind, slash, name = wanted.rpartition("/")
     if not slash:
         return "", wanted
     if kind.lower() not in _KINDS or not name:
-        hint = "a job is NAME, jobset/NAME or trainjob/NAME; -n NAMESPACE names its namespace"
+        option = "-n NAMESPACE"
+        if where.arguments:
+            option = where.spelled("namespace")
+        hint = f"a job is NAME, jobset/NAME or trainjob/NAME; {option} names its namespace"
         raise Invalid(Problem(wanted, "not a valid job name", hint))
     return _KINDS[kind.lower()], name
 
@@ -306,24 +317,23 @@ def open_cluster(where: Where) -> tuple[Client, str]:
     reached = {"kubeconfig": where.kubeconfig, "context": where.context}
     client = open_client(reached, warn=show_warning).within(PATIENCE)
     try:
-        needed = where.kubeconfig or not where.namespace  # a file that somebody names has to be there
-        chosen = ""
-        if needed:
-            chosen = context(where.kubeconfig, "", where.context).namespace
-        namespace = where.namespace or chosen
+        chosen = context(where.kubeconfig, "", where.context)
     except TargetFault as fault:
         (problem,) = fault.problems
+        option = where.spelled("kubeconfig")
         if problem.hint == NO_FILE:
-            problem = replace(problem, hint="set KUBECONFIG, or pass --kubeconfig")
+            problem = replace(problem, hint=f"set KUBECONFIG, or pass {option}")
             fault = TargetFault(problem)
         if where.kubeconfig and "trainer:kubeconfig" in problem.hint:  # no stack names this file
-            raise TargetFault(replace(problem, hint="give the path of another file: --kubeconfig")) from None
+            raise TargetFault(replace(problem, hint=f"give the path of another file: {option}")) from None
         if where.cluster or in_project(where.project):
             raise fault from None
-        why = f"no Pulumi.yaml in this folder or above, and {problem.why}"
-        hint = f"run the command in the folder of a Pulumi project, or {problem.hint}"
-        raise TargetFault(replace(problem, why=why, hint=hint)) from None
-    return client, namespace or "default"
+        folder, change = "this folder", "run the command in the folder of a Pulumi project"
+        if where.arguments:
+            folder, change = where.project, "pass the folder of a Pulumi project as project_dir="
+        why = f"no Pulumi.yaml in {folder} or above, and {problem.why}"
+        raise TargetFault(replace(problem, why=why, hint=f"{change}, or {problem.hint}")) from None
+    return client, where.namespace or chosen.namespace or "default"
 
 
 @dataclass(frozen=True)

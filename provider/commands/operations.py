@@ -88,7 +88,7 @@ def find_job(operation: Operation, name: str, where: Where) -> Job:
     if not name:
         raise Invalid(Problem(operation, "the name of the job is empty"))
     if operation == "rerun" and not of_stack(name, where):
-        raise Refused(_without_stack(name))
+        raise Refused(_without_stack(name, where))
     jobs = chosen_jobs(name, where, secrets=operation in ("resume", "rerun"))
     check_single(jobs, name)
     return jobs[0]
@@ -161,13 +161,22 @@ def _submission(job: Job) -> Submission:
         Refused: The job was not found by its stack; a cluster does not have all of what was submitted.
     """
     if job.submission is None:
-        raise Refused(_without_stack(_place(job)))
+        raise Refused(_without_stack(_place(job), Where()))
     return job.submission
 
 
-def _without_stack(place: str) -> Problem:
+def _without_stack(place: str, where: Where) -> Problem:
+    """Return the problem of a job that was not found by its stack.
+
+    Args:
+        place: The job.
+        where: The options of the command.
+    """
+    change = "run the command in its Pulumi project"
+    if where.arguments:
+        change = "pass its Pulumi project as project_dir="
     why = "only the state of its stack has what was submitted"
-    return Problem(place, why, "run the command in its Pulumi project, or name the stack with --stack")
+    return Problem(place, why, f"{change}, or name the stack with {where.spelled('stack')}")
 
 
 def _owner(job: Job) -> Owner:

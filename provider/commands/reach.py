@@ -31,6 +31,7 @@ class Where:
         kubeconfig: Path of the kubeconfig.
         everywhere: Whether all namespaces are meant.
         project: Folder of the Pulumi project.
+        arguments: Whether they are arguments of `client.connect`, and no options.
     """
 
     stack: str = ""
@@ -39,11 +40,18 @@ class Where:
     kubeconfig: str = ""
     everywhere: bool = False
     project: str = "."
+    arguments: bool = False
 
     @property
     def cluster(self) -> bool:
         """Whether one of the options names a cluster."""
         return bool(self.namespace or self.context or self.kubeconfig or self.everywhere)
+
+    def spelled(self, option: str) -> str:
+        """Return an option as the reader of a message gives it: `--stack`, or `stack=` in a program."""
+        if self.arguments:
+            return f"{option}="
+        return f"--{option}"
 
 
 @dataclass(frozen=True)

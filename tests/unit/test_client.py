@@ -107,6 +107,26 @@ def test_no_name_and_no_folder(phases: list[str]) -> None:
         client.connect(stack="dev", project_dir="projj")
 
 
+def test_messages_name_the_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(client.Invalid) as told:
+        client.connect(stack="dev", namespace="team")
+    assert str(told.value) == (
+        "stack=: names a stack, but namespace=, context= and kubeconfig= name a cluster. Hint: pass only one of the two"
+    )
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    with pytest.raises(client.TrainerError, match=r"Hint: set KUBECONFIG, or pass kubeconfig=$"):
+        client.connect(namespace="team").status("digits")
+    with pytest.raises(client.TrainerError, match=f"no Pulumi.yaml in {tmp_path} .*as project_dir=, or set KUBECONFIG"):
+        client.connect(project_dir=str(tmp_path)).jobs()
+    with pytest.raises(client.TrainerError, match=r"Hint: give the path of another file: kubeconfig=$"):
+        client.connect(kubeconfig="/nosuch").jobs()
+    with pytest.raises(client.TrainerError, match="trainjob/NAME; namespace= names its namespace"):
+        client.connect(namespace="team").why("pod/digits")
+    with pytest.raises(client.TrainerError, match=r"as project_dir=, or name the stack with stack=$"):
+        client.connect(namespace="team").rerun("digits")
+
+
 def test_waiting_too_long(phases: list[str]) -> None:
     phases.append("Queued")
     with pytest.raises(TimeoutError, match=r"team/digits is Queued \(Because; of this\) and not finished after 0 s"):

@@ -180,10 +180,12 @@ class TestFiles:
         )
         assert "Pulumi" not in said(lambda: open_cluster(cluster))
 
-    def test_the_hint_is_of_the_interface(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_hint_is_of_the_interface(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.delenv("KUBECONFIG", raising=False)
+        monkeypatch.setenv("HOME", str(tmp_path))
         assert said(choose_context).endswith("Hint: set KUBECONFIG, or give target=Kubernetes(kubeconfig=...)")
-        assert said(lambda: open_cluster(Where(context="there"))).endswith("Hint: set KUBECONFIG, or pass --kubeconfig")
+        for where in (Where(context="there"), Where(namespace="team")):
+            assert said(lambda where=where: open_cluster(where)).endswith("Hint: set KUBECONFIG, or pass --kubeconfig")
 
     @pytest.mark.parametrize("namespace", ["", "team"])
     def test_the_file_of_an_option(self, namespace: str) -> None:
