@@ -82,6 +82,20 @@ SOURCE_PATH = "/opt/pulumi-trainer/source"
 _FOLDER = re.compile(rf'(?<=File ")[^"\n]*?(?:(?:{SOURCE_PATH}|/volumes/{SOURCE_VOLUME})/project|/main\.py-\w+)/')
 """Beginning of the name of a project's, function's or script's file in a traceback."""
 
+_PREFIX = r"(?P<prefix>(?:\[(?:rank|default)\d{1,9}\]: ?)*)"
+"""What torchrun and PyTorch begin the lines of a process with."""
+_OWN_CALL = (
+    r"(?:\w+\(\*\*\w+\.loads\(\w+\.Path\(__file__\)\.with_name\(.func_args\.json.\)\.read_text\(encoding=.utf-8.\)\)\)"
+    r"|getattr\(importlib\.import_module\(.*\)\(\*\*json\.loads\(arguments\)\))"
+)
+"""The line that calls the user's function: of `user_code._FOOTER`, and of `project_code._IMPORTED`."""
+_CALL = re.compile(
+    rf'^{_PREFIX} *File ".*", line \d+, in <module>\n(?P=prefix) +{_OWN_CALL}\n(?:(?P=prefix)[ ~^]+\n)?'
+    r'(?=(?P=prefix) *File ")',
+    re.MULTILINE,
+)
+"""Its frame in a traceback that has others; Python below 3.11 and PyTorch do not underline it."""
+
 WORKSPACE = "/workspace"
 DATASET_PATH = "/workspace/dataset"
 MODEL_PATH = "/workspace/model"
@@ -121,9 +135,13 @@ def _at_paths(arguments: Any, paths: Sequence[Sequence[Any]]) -> list[str]:
     return found
 
 
-def with_project_paths(output: str) -> str:
-    """Return the output of a container whose tracebacks name the files of the user as the project does: `src/model.py`."""
-    return _FOLDER.sub("", output)
+def with_user_tracebacks(output: str) -> str:
+    """Return the output of a container whose tracebacks are about the user's code alone.
+
+    They name its files as the project does, `src/model.py`, and begin with the function, not with the line below it that calls
+    it: the user has not written that line, and another one of the file has its number.
+    """
+    return _CALL.sub("", _FOLDER.sub("", output))
 
 
 def manifest_of(data: Path) -> Path:

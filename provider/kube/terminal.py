@@ -71,10 +71,14 @@ def lines(text: str) -> str:
 def message(text: str) -> str:
     """Return a message of several lines without colours.
 
-    Further lines are indented, so that none looks like a message of this program.
+    Further lines are indented, so that none looks like a message of this program; all of them, if one of them is not, so that a
+    traceback keeps its form.
     """
     first, *more = lines(text).split("\n")
-    return "\n".join([first, *(line if line[:1] in ("", " ") else f"  {line}" for line in more)])
+    if all(line[:1] in ("", " ") for line in more):
+        return "\n".join([first, *more])
+    indented = [f"  {line}" if line else "" for line in more]
+    return "\n".join([first, *indented])
 
 
 def print_line(text: object = "", *, error: bool = False) -> None:

@@ -66,6 +66,13 @@ def test_status_of_a_failed_job_tells_why(project: Project) -> None:
     project.up(ok=False)
     status = cli(project, "status", "--stack", "test")
     assert "Failed" in status.stdout and "ValueError: the data is bad" in status.stdout
+    lines = status.stdout.splitlines()
+    start = lines.index("  Traceback (most recent call last):")
+    raised = 'raise ValueError("the data is bad")'
+    written = (project.folder / "__main__.py").read_text().splitlines()
+    place = f'    File "__main__.py", line {written.index(" " * 8 + raised) + 1}, in work'
+    assert lines[start + 1 : start + 4] == [place, f"      {raised}", "  ValueError: the data is bad"]
+    assert ", in <module>" not in status.stdout
 
 
 def test_following_ends_with_the_job(project: Project) -> None:

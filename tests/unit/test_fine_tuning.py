@@ -30,7 +30,7 @@ from pulumi_trainer.args.trainers import asks_for_gpu
 from pulumi_trainer.plan import finish_tool, run_tool, tool_needs, trainjob_plan, user_code
 from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
-from pulumi_trainer.provider.api.code import with_project_paths
+from pulumi_trainer.provider.api.code import with_user_tracebacks
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 from tests.fine_tuning import methods, test_methods
@@ -691,7 +691,7 @@ class TestRewards:
         line = raises.__code__.co_firstlineno + 1
         with pytest.raises(SystemExit, match=rf"in line {line}, `return completions\[len\(columns\) \+ 9\]"):
             raising(completions=["a"])
-        shown = with_project_paths(capsys.readouterr().err)
+        shown = with_user_tracebacks(capsys.readouterr().err)
         name = user_code.file_name(Path(__file__))
         assert f'  File "{name}", line {line}, in raises\n    return completions[len(columns) + 9]' in shown
 

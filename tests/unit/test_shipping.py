@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_trainer.plan import user_code
+from pulumi_trainer.plan import project_code, user_code
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.targets.local.volumes import config_files
@@ -253,6 +253,35 @@ def _json(given: int = 1) -> None:
     print(given)
 
 
+def _fails(given: int = 1) -> None:
+    raise ValueError(given)
+
+
+@pytest.mark.parametrize("prefix", ["", "[rank0]: ", "[default1]:", "[default1]:[rank1]: "])
+@pytest.mark.parametrize("imported", [False, True])
+def test_a_traceback_begins_with_the_function(tmp_path: Path, imported: bool, prefix: str) -> None:
+    script = user_code.from_function(_fails).script
+    if imported:
+        script = project_code._IMPORTED.format(module="mine", name="fails")
+    (tmp_path / "mine.py").write_text("def fails(given):\n    raise ValueError(given)\n")
+    (tmp_path / "start.py").write_text(script)
+    (tmp_path / "func_args.json").write_text('{"given": 3}')
+    done = subprocess.run([sys.executable, str(tmp_path / "start.py")], capture_output=True, text=True)
+    printed = "".join(f"{prefix}{line}\n" for line in ["epoch 1", *done.stderr.splitlines()])
+    assert ", in <module>" in printed
+    first, title, place, source, *_, last = code.with_user_tracebacks(printed).splitlines()
+    assert (first, title) == (f"{prefix}epoch 1", f"{prefix}Traceback (most recent call last):")
+    assert place.startswith(f'{prefix}  File "') and place.endswith("fails")
+    assert (source, last) == (f"{prefix}    raise ValueError(given)", f"{prefix}ValueError: 3")
+
+
+def test_a_traceback_of_the_call_alone_stays(tmp_path: Path) -> None:
+    (tmp_path / "start.py").write_text(user_code.from_function(_fails).script)
+    (tmp_path / "func_args.json").write_text('{"other": 3}')
+    done = subprocess.run([sys.executable, str(tmp_path / "start.py")], capture_output=True, text=True)
+    assert "unexpected keyword" in done.stderr and code.with_user_tracebacks(done.stderr) == done.stderr
+
+
 def test_a_function_may_have_the_name_of_a_module_that_its_call_needs(tmp_path: Path) -> None:
     script = tmp_path / "main.py"
     script.write_text(user_code.from_function(_json).script)
@@ -284,7 +313,7 @@ def test_tracebacks_name_the_file_of_the_project(tmp_path: Path, line: int, name
         data["launch.json"] = json.dumps({**json.loads(data["launch.json"]), "launcher": [sys.executable]})
     done = started(tmp_path, data, "--a", OMPI_COMM_WORLD_RANK="1") if slot else started(tmp_path, data, "--a")
     assert done.stdout == '["--a"]\n', done.stderr
-    shown = code.with_project_paths(done.stderr)
+    shown = code.with_user_tracebacks(done.stderr)
     if name != ".text/main.py":
         assert f'File "{name}", line {line + 1}, in train\n    raise ValueError(x)' in shown
     assert "FileExistsError" not in shown and "ValueError: 1\n" in shown

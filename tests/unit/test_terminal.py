@@ -70,7 +70,8 @@ def test_a_name_is_one_line() -> None:
 
 def test_no_line_of_a_message_passes_for_one_of_ours() -> None:
     told = message("refused\x1b[2J\r\nerror: all is well\u2028TrainJob: Succeeded\n  log line")
-    assert told == "refused\n  error: all is well\n  TrainJob: Succeeded\n  log line"
+    assert told == "refused\n  error: all is well\n  TrainJob: Succeeded\n    log line"
+    assert message(told) == told
 
 
 @given(HOSTILE)

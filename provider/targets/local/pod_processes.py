@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from pulumi_trainer.provider.api import code
-from pulumi_trainer.provider.api.code import with_project_paths
+from pulumi_trainer.provider.api.code import with_user_tracebacks
 from pulumi_trainer.provider.api.observed_inputs import Observed, split_message
 from pulumi_trainer.provider.targets.local import process
 from pulumi_trainer.provider.targets.local.failure import Failure, read_error_file
@@ -252,8 +252,8 @@ class Container:
                 code=code,
                 at=now,
                 ran=now - self._started,
-                tail=with_project_paths(tail),
-                traceback=with_project_paths(mask(traceback)),
+                tail=with_user_tracebacks(tail),
+                traceback=with_user_tracebacks(mask(traceback)),
                 traceback_at=traceback_at,
                 log=self._log.path,
                 start_error=mask(start_error),

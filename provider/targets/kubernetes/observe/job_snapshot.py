@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from pulumi_trainer.provider.api import code
-from pulumi_trainer.provider.api.code import with_project_paths
+from pulumi_trainer.provider.api.code import with_user_tracebacks
 from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP, TRAIN_JOB, VOLCANO_POD_GROUP
 from pulumi_trainer.provider.api.labels import JOBSET_NAME
 from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase
@@ -265,7 +265,7 @@ def last_lines(client: Client, namespace: str, pod: str, container: str, *, prev
     if len(found) >= LAST_BYTES:  # the last line is cut, perhaps within a secret
         found = found[: max(found.rfind(b"\n"), found.rfind(b"\r")) + 1]
     shown = mask(found.decode(errors="replace"), forms_of_values(_secret_values(client, namespace, pod)))
-    return [line[:500] for line in with_project_paths(shown).splitlines() if line.strip()][-LAST_LINES:]
+    return [line[:500] for line in with_user_tracebacks(shown).splitlines() if line.strip()][-LAST_LINES:]
 
 
 def _secret_values(client: Client, namespace: str, pod: str) -> list[str]:
