@@ -123,7 +123,7 @@ class TestPolicy:
             ({"max_restarts": -1}, "max_restarts: must be at least 0, not -1"),
             ({"to": 3}, "to: must be OutputVolume or a string or Output, not 3"),
             ({"to": "gs://bucket"}, f"to: not a valid S3 location: 'gs://bucket'. Hint: {PLACE}"),
-            ({"to": "s3://b/../x"}, f"to: not a valid S3 location: 's3://b/../x'. Hint: {PLACE}"),
+            ({"to": "s3://bucket/../x"}, f"to: not a valid S3 location: 's3://bucket/../x'. Hint: {PLACE}"),
             ({"evry": "1m"}, "evry: unknown field. Hint: did you mean every?"),
         ],
     )
