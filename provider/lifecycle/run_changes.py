@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from pulumi_trainer.provider.api.observed_inputs import PYTHON
 from pulumi_trainer.provider.api.runs import read_inputs
 from pulumi_trainer.provider.lifecycle.identity import short_digest
 
@@ -27,6 +28,8 @@ def changed_inputs(before: Mapping[str, str], after: Mapping[str, str]) -> dict[
     earlier, later = ({name: text.removeprefix(empty) for name, text in each.items()} for each in (before, after))
     if earlier.get("code") == _NO_SCRIPT != later.get("code"):
         earlier.update(code="not recorded", packages="not recorded")
+    if PYTHON in later:  # no earlier version recorded it
+        earlier.setdefault(PYTHON, "not recorded")
     found = {}
     for name in read_inputs({**earlier, **later}):
         was, now = earlier.get(name) or "none", later.get(name) or "none"

@@ -208,3 +208,8 @@ def test_nodes_report_what_the_plan_does_not_know(
 
 def train() -> None:
     print("trained")
+
+
+def test_a_run_of_an_earlier_version_has_no_python() -> None:
+    assert changed_inputs({"code": "1"}, {"code": "1", "python": "3.12.4"}) == {"python": "not recorded -> 3.12.4"}
+    assert changed_inputs({"python": "3.11.7"}, {"python": "3.12.4"}) == {"python": "3.11.7 -> 3.12.4"}
