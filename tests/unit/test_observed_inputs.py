@@ -164,9 +164,9 @@ class TestPackages:
     def test_the_versions_of_those_that_the_program_does_not_pin(self, log: Path, tmp_path: Path) -> None:
         requirements = tmp_path / "requirements.txt"
         requirements.write_text("# all\n-e .\nmoto>=1 ; python_version > '3'\npydantic==2.*\n")
-        words = ["PyYAML", "pytest[x]==0.1", "not-there", "--trusted-host", "pip", "-c", "pytest", "--pre"]
+        words = ["PyYAML", "pytest[x]==0.1", "not-there", "--trusted-host", "pip", "-c", "pytest", "--pre", "psutil"]
         found = reported(log, [*words, "-r", str(requirements)]).packages
-        names = ("pyyaml", "moto", "pydantic")
+        names = ("pyyaml", "psutil", "moto", "pydantic")
         assert found == ", ".join(f"{name} {metadata.version(name)}" for name in names)
 
     def test_nothing_that_a_package_has_left_keeps_a_program_from_starting(
@@ -309,7 +309,9 @@ def test_the_record_of_an_ended_job_is_complete() -> None:
     assert record.inputs == diagnose(view, 0.0).inputs == {"dataset": "data 5d72ab01 files 8c1f0b6a2d3e"}
 
 
-@pytest.mark.parametrize("before", ["", "other", fetch_message("dataset", Revision("x" * 200, "größer"))])
+@pytest.mark.parametrize(
+    "before", ["", "other", '{"pulumi-trainer": {"dataset": {"revision": "1", "uri": "größer"}}}\n']
+)
 def test_a_refusal_of_a_tool_stands_behind_the_report(log: Path, before: str) -> None:
     log.write_text(before + "y" * 300)
     source = Path(report_inputs.__file__).with_name("run_tool.py").read_text()
