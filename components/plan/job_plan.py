@@ -192,7 +192,9 @@ class Plan(StepResult):
             return former_digests.get(leaf, leaf) if isinstance(leaf, str) else leaf
 
         nameless = walk(content, without_name)
-        earlier = [content, walk(nameless, with_former_digest), walk(content, with_former_digest)]
+        earlier = [content]
+        if former_digests:
+            earlier += [walk(nameless, with_former_digest), walk(content, with_former_digest)]
         former = [each for number, each in enumerate(earlier) if each not in (nameless, *earlier[:number])]
         return replace(self, content=nameless, former=former)
 

@@ -123,8 +123,7 @@ def mount_volumes(
             **fields["code"],
             "checkpoints": folders.checkpoint is not None,
             "s3": folders.s3_folder is not None,
-            "reads_data": not _names(own_env).isdisjoint(FOLDERS[kind][0] for kind in ("dataset", "model")),
-            "reports": not _show_log_ends(runtime),
+            "reports": _has_observed(fields["code"], own_env) and not _show_log_ends(runtime),
         }
         if compiled.tree is not None and compiled.tree.src_packages:
             code["path"] = [*dict.fromkeys([*code["path"], "src"])]
@@ -175,6 +174,12 @@ def with_workspace(
     spec = train_job["spec"]
     patches = [*_items(spec.get("runtimePatches")), _patch(jobs)]
     return {**train_job, "spec": {**spec, "runtimePatches": patches}}
+
+
+def _has_observed(code: Mapping[str, Any], env: list[Any]) -> bool:
+    """Return whether the nodes have data, or packages that the program may not pin; those of a tool are pinned."""
+    reads_data = not _names(env).isdisjoint(FOLDERS[kind][0] for kind in ("dataset", "model"))
+    return reads_data or bool(code.get("requirements") or code.get("packages"))
 
 
 def _show_log_ends(runtime: dict[str, Any]) -> bool:
@@ -469,7 +474,7 @@ def _notes_of_files(tree: SourceTree) -> list[str]:
     pointers = tree.lfs_pointers
     if pointers:
         notes.append(
-            f"Git LFS has not checked out (git lfs pull), and their pointers travel: {_listed_files(pointers)}"
+            f"files of Git LFS that are not checked out (git lfs pull) travel as pointers: {_listed_files(pointers)}"
         )
     if tree.unmatched:  # links to folders are not followed
         notes.append(f"no file of the project matches these patterns of include: {_listed_files(tree.unmatched)}")

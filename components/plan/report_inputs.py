@@ -3,6 +3,7 @@ import hashlib, json, os, re, site, sys
 MOST_FILES = 2000
 MOST_BYTES = 1 << 24
 LONGEST = 900
+MOST_OF_MESSAGE = 4000
 ALONE = ("--pre", "--no-deps", "--no-index", "--upgrade", "-U", "--user", "--no-cache-dir", "--force-reinstall")
 
 
@@ -108,9 +109,10 @@ def report(install):
         installed = ""
     if installed:
         found["packages"] = installed
-    if found:
+    line = json.dumps({"pulumi-trainer": found}) + "\n"
+    if log or (found and len(line) <= MOST_OF_MESSAGE):
         try:
             with open(log or "/dev/termination-log", "w" if log else "r+", encoding="utf-8") as file:
-                file.write(json.dumps({"pulumi-trainer": found}, ensure_ascii=False) + "\n")
+                file.write(line)
         except OSError:
             pass

@@ -165,7 +165,7 @@ def _place(field: str) -> str:
 
 def _may_have_device(resources: Any) -> bool:
     """Return whether a node requests a device, or this is not known."""
-    given = section({"of": resources}, "of")
+    given = section(resources)
     names = [*section(given, "limits"), *section(given, "requests")]
     is_open = first_unknown(resources) is not None or bool(given.get("claims"))
     return is_open or any("/" in str(name) for name in names)

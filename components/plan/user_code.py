@@ -901,8 +901,7 @@ def files(
     script: str, func_args: Any, packages: Any, index_urls: Any, framework: str, source: str | None = None,
     entry: Sequence[str] | None = None, path: Sequence[str] | None = None, requirements: str | None = None,
     env: Sequence[str] = (), stored: Mapping[str, Any] | None = None, line: int = 1, file: str = "",
-    checkpoints: bool = False, s3: bool = False, reads_data: bool = False, reports: bool = True,
-    training: bool = False, tool: str | None = None,
+    checkpoints: bool = False, s3: bool = False, reports: bool = False, training: bool = False, tool: str | None = None,
     modules: Mapping[str, str] | None = None, server: str | None = None,
     secrets: Sequence[Sequence[str | int]] = (), rewards: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:  # fmt: skip
@@ -924,8 +923,7 @@ def files(
         file: Name of the script in tracebacks.
         checkpoints: Whether the job has a checkpoint policy.
         s3: Whether its checkpoints go to S3.
-        reads_data: Whether it mounts a dataset or a model.
-        reports: Whether its containers may write a termination message.
+        reports: Whether its nodes report data and packages (`REPORT_FILE`).
         training: Whether the code imports `pulumi_trainer.training`.
         tool: Name of the tool whose program is started instead of the script.
         modules: Name of a file beside the script -> its text.
@@ -933,7 +931,6 @@ def files(
         secrets: Paths of what is secret in `func_args`, if these are in a Secret.
         rewards: For each function that the tool calls, what `_place` returns of it.
     """
-    observed = reads_data or requirements or packages  # those of a tool are pinned
     if tool is not None:
         script, packages = _script_text(f"run_{tool}.py"), tool_packages(tool, packages, server)
     install = _install_arguments(requirements, packages, index_urls or [])
@@ -967,7 +964,7 @@ def files(
         data[code.RUN_WITH_CHECKPOINTS_FILE] = _script_text(code.RUN_WITH_CHECKPOINTS_FILE)
     if s3:
         data |= _script_texts(code.SYNC_FILE, code.S3_FILE)
-    if reports and observed:
+    if reports:
         launch |= {"report": True}
         data |= _script_texts(code.REPORT_FILE)
     if training:

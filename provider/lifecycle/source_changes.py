@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import io
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -71,8 +71,8 @@ def _changes(before: Mapping[str, _File], after: Mapping[str, _File]) -> list[st
     changed = [path for path in sorted({*before, *after}) if before.get(path) != after.get(path)]
     lines: list[str] = []
     for path in changed[:MOST_FILES]:
-        lines.append(f"  {path} {_kind_of_change(path, before, after)}")
-        lines += _line_diff(before.get(path, _NONE).content, after.get(path, _NONE).content)
+        diff = _line_diff(before.get(path, _NONE).content, after.get(path, _NONE).content)
+        lines += [f"  {path} {_kind_of_change(path, before, after, diff)}", *diff]
     more = len(lines) - MOST_LINES
     if more > 0:
         lines = [*lines[:MOST_LINES], f"  ... {more} more lines"]
@@ -93,7 +93,7 @@ def _how_to_leave_out(folder: str) -> str:
     return 'exclude=["/__main__.py"] leaves it out'
 
 
-def _kind_of_change(path: str, before: Mapping[str, _File], after: Mapping[str, _File]) -> str:
+def _kind_of_change(path: str, before: Mapping[str, _File], after: Mapping[str, _File], diff: Sequence[str]) -> str:
     if path not in before:
         return "added"
     if path not in after:
@@ -101,21 +101,19 @@ def _kind_of_change(path: str, before: Mapping[str, _File], after: Mapping[str, 
     was, now = before[path], after[path]
     what = []
     if was.content != now.content:
-        what.append(f"changed{_unshown(was.content, now.content)}")
+        what.append("changed" if diff else f"changed ({_unshown(was.content, now.content)})")
     if was.executable != now.executable:
         what.append("executable now" if now.executable else "not executable any more")
     return ", ".join(what)
 
 
 def _unshown(before: bytes, after: bytes) -> str:
-    """Return why the lines of a changed file are not shown, in parentheses; empty if they are."""
-    if _line_diff(before, after):
-        return ""
+    """Return why no lines of a changed file are shown."""
     if max(len(before), len(after)) > LONGEST_TEXT:
-        return f" (more than {LONGEST_TEXT // 2**20} MiB)"
-    if b"\0" in before + after:
-        return " (not a text)"
-    return " (line endings alone)"
+        return f"more than {LONGEST_TEXT // 2**20} MiB"
+    if b"\0" in before + after or any("\ufffd" in each.decode(errors="replace") for each in (before, after)):
+        return "not a text in UTF-8"
+    return "line endings alone"
 
 
 def _line_diff(before: bytes, after: bytes) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import sys
@@ -135,6 +136,15 @@ class TestData:
         (tmp_path / "a").mkdir()
         (tmp_path / "a" / ".pulumi-trainer.json").write_text(made)
         assert read(log, tmp_path / "a", monkeypatch) == Revision("x" * 200, "hf://a/b")
+
+    def test_a_manifest_of_odd_texts_keeps_no_program_from_starting(
+        self, tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made = {"complete": True, "revision": "1\ud800", "uri": "\ud800" * 1000}
+        (tmp_path / ".pulumi-trainer.json").write_text(json.dumps(made))
+        assert read(log, tmp_path, monkeypatch) is None, "longer than a termination message"
+        (tmp_path / ".pulumi-trainer.json").write_text(json.dumps({**made, "uri": ""}))
+        assert read(log, tmp_path, monkeypatch) is not None
 
     def test_a_container_without_a_termination_log_trains(
         self, tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch

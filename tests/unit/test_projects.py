@@ -116,7 +116,7 @@ def test_pointers_of_git_lfs_are_noted(tmp_path: Path) -> None:
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12345\n"
     tree = read_tree(write(tmp_path, {"a.py": "", "weights/m.bin": pointer}))
     assert mounts._notes_of_files(tree) == [
-        "Git LFS has not checked out (git lfs pull), and their pointers travel: weights/m.bin"
+        "files of Git LFS that are not checked out (git lfs pull) travel as pointers: weights/m.bin"
     ]
 
 
@@ -1061,7 +1061,8 @@ def test_dependencies_with_a_source_of_uv_are_a_warning(tmp_path: Path) -> None:
         ((b"a\n", False), (b"a\n", True), "  a.py executable now"),
         ((b"a\n", True), (b"b\n", False), "  a.py changed, not executable any more"),
         ((b"a\n", False), (b"a\r\n", False), "  a.py changed (line endings alone)"),
-        ((b"a", False), (b"\0", False), "  a.py changed (not a text)"),
+        ((b"a", False), (b"\0", False), "  a.py changed (not a text in UTF-8)"),
+        ((b"\xe8", False), (b"\xe9", False), "  a.py changed (not a text in UTF-8)"),
         ((b"", False), (b"a" * (2**20 + 1), False), "  a.py changed (more than 1 MiB)"),
     ],
 )

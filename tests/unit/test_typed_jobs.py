@@ -146,7 +146,7 @@ def test_mpirun_starts_python_in_each_slot_of_the_hostfile(framework: str) -> No
     launch = json.loads(user_code.files("", None, ["x"], None, framework, env=["A", "B"])[code.LAUNCH_FILE])
     mpirun = ["mpirun", "--allow-run-as-root", "--hostfile", "/etc/mpi/hostfile"]
     across = [*mpirun, "-x", "A", "-x", "B", "python3"]
-    assert launch == {"install": ["x"], "launcher": ["python3"], "across": across, "report": True}
+    assert launch == {"install": ["x"], "launcher": ["python3"], "across": across}
 
 
 def test_a_plugin_names_its_launcher(monkeypatch: pytest.MonkeyPatch) -> None:

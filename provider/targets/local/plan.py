@@ -87,6 +87,7 @@ class ContainerPlan:
         mounts: Mount path -> folder or file.
         packages: Packages that are installed before user code starts.
         across: Whether the container starts user code on all nodes with MPI, so that the nodes install the packages.
+        reports: Whether its bootstrap reports the inputs of the run.
         isolated: Options of bubblewrap; empty for a container that sees the whole machine.
     """
 
@@ -98,6 +99,7 @@ class ContainerPlan:
     mounts: dict[str, str]
     packages: tuple[str, ...] = ()
     across: bool = False
+    reports: bool = False
     isolated: tuple[str, ...] = ()
 
 
@@ -200,7 +202,7 @@ def plan_pod(
             rewriters.setdefault(mount["name"], rewriter)
         plan = _container(each, one, mounts, rewriter, facts, site, gpus, folder / "scratch")
         launch = launch_file(container, pod_volumes, objects)
-        plan = replace(plan, packages=packages(launch), across="across" in launch)
+        plan = replace(plan, packages=packages(launch), across="across" in launch, reports="report" in launch)
         own = [folder, site.folder / "errors", Path(site.user_environment.get("TMPDIR", folder))]
         if uses_mpi(objects):
             plan = _reachable(plan, facts, site)

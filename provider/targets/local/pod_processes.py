@@ -121,11 +121,15 @@ class Container:
         self._report_file = inside(context.errors, f"{pod.name}-{plan.name}.report")
 
     @property
-    def observed(self) -> Observed:
-        """Return what the container has reported of the inputs of its run."""
+    def observed(self) -> Observed | None:
+        """Return what the container has reported of the inputs of its run; None if it has not, or never does."""
+        if not self.plan.reports:
+            return None
         with suppress(OSError):
-            return split_message(read_beginning(self._report_file, _LONGEST_REPORT).decode(errors="replace"))[0]
-        return Observed()
+            report = read_beginning(self._report_file, _LONGEST_REPORT).decode(errors="replace")
+            if report.endswith("\n"):  # else it is being written
+                return split_message(report)[0]
+        return None
 
     @property
     def running(self) -> bool:

@@ -109,7 +109,7 @@ class Run:
         self._failed_verdict: Verdict | None = None
         self._repeats = failure.Repeats()
         self._percent, self._progressed = 0, 0.0
-        self._observed = Observed()
+        self._observed, self._reported = Observed(), False
         self._lost_bytes = 0
 
     @property
@@ -277,7 +277,8 @@ class Run:
             plan = plan_pod(objects, document, who, site, own, self._secrets)
             self._make_folders(plan)
             if is_rank_0:
-                self._observe(Observed(fetched_data(plan), python=python_version(self.record.python)))
+                python = self._observed.python or python_version(self.record.python)
+                self._observe(Observed(fetched_data(plan), python=python))
             runner = PodRunner(plan, context, now)
         except (OSError, ValueError, TrainerError) as error:
             self._remove_temporary(key)
@@ -303,14 +304,14 @@ class Run:
                 self.record.write_run_manifest(inputs)
 
     def _observe_pod(self, pod: PodRunner) -> None:
-        """Take the versions of packages that a pod of the training has reported, until one has, and what its own init containers
-        have fetched."""
+        """Take what a pod of the training has reported, until one has, and what its own init containers have fetched."""
         if pod.plan.step != self._trainer_step:
             return
-        if not self._observed.packages:
-            for container in pod.containers:
-                if container.plan.packages and container.observed.packages:
-                    self._observe(container.observed)
+        for container in pod.containers:
+            found = None if self._reported else container.observed
+            if found is not None:
+                self._reported = True
+                self._observe(found)
         if pod.done is not None and pod.plan.index == 0:
             self._observe(Observed(fetched_data(pod.plan)))
 
