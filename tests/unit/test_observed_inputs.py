@@ -9,7 +9,8 @@ import sys
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import huggingface_hub
 import pytest
@@ -30,6 +31,7 @@ from pulumi_trainer.provider.lifecycle.diagnosis.containers import exit_text
 from pulumi_trainer.provider.lifecycle.run_changes import changed_inputs
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record, end_of
 from pulumi_trainer.provider.targets.local.machine import python_version
+from pulumi_trainer.provider.targets.local.pod_processes import Container
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 SHA256 = "ab" * 32
@@ -335,3 +337,17 @@ def test_a_refusal_of_a_tool_stands_behind_the_report(log: Path, before: str) ->
     found, rest = split_message(log.read_text())
     assert rest == "pulumi-trainer: größer als erlaubt. Hint: a smaller one"
     assert bool(found.data) is before.startswith("{")
+
+
+def test_a_report_that_is_being_written_is_read_later(tmp_path: Path) -> None:
+    report = tmp_path / "report"
+    container = SimpleNamespace(plan=SimpleNamespace(reports=True), _report_file=report)
+    observed = cast(Any, Container.observed).fget
+    assert observed(container) is None
+    for written in ("", '{"pulumi-trainer": {"packages": "moto 5.2.5"}}'):
+        report.write_text(written)
+        assert observed(container) is None
+    report.write_text('{"pulumi-trainer": {"packages": "moto 5.2.5"}}\n')
+    assert observed(container) == Observed(packages="moto 5.2.5")
+    container.plan.reports = False
+    assert observed(container) is None
