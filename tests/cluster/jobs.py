@@ -70,11 +70,11 @@ def slip(client: Client, made: Submission) -> None:
     apply.send(client, made, Record.of(client.create(CONFIG_MAP, record.document(made))))
 
 
-def until(look: Callable[[], T], seconds: float = 120.0) -> T:
-    """What `look` says once it is true."""
+def until(look: Callable[[], T], seconds: float = 120.0, *, tell: Callable[[], object] = str) -> T:
+    """What `look` says once it is true. tell: What a failure shows of the state."""
     deadline = time.monotonic() + seconds
     while not (found := look()):
-        assert time.monotonic() < deadline, f"still {found!r} after {seconds} s"
+        assert time.monotonic() < deadline, f"still {found!r} after {seconds} s\n{tell()}"
         time.sleep(0.05)
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -89,7 +90,10 @@ def test_nothing_starts_on_too_few_nodes_then_all(
 
     until(lambda: has_counted_nodes(observer))
     add_nodes(1)
-    until(lambda: len(with_node(root, namespace)) == 4)
+    until(
+        lambda: follows(observer) and len(with_node(root, namespace)) == 4,
+        tell=lambda: state(root, namespace, observer),
+    )
     assert len(set(with_node(root, namespace))) == 4
     until(lambda: (status := observer.status("job")) is not None and status.phase == "Succeeded")
     assert gang_wakeup.WOKEN in (root.get(POD_GROUP, namespace, "job") or {})["metadata"]["annotations"]
@@ -98,6 +102,29 @@ def test_nothing_starts_on_too_few_nodes_then_all(
 def has_counted_nodes(observer: Observer) -> bool:
     """A node that comes later wakes the gang; one that came before does only after `gang_wakeup.OLD` seconds."""
     return observer._waker._nodes is not None
+
+
+def follows(observer: Observer) -> bool:
+    """What whoever waits for jobs does all the time: diagnose those that have changed."""
+    for name in observer.changed():
+        observer.status(name)
+    return True
+
+
+def state(root: Client, namespace: str, observer: Observer) -> str:
+    """What a gang without nodes may wait for."""
+    nodes = [n for n in root.list(kinds.NODE)[0] if namespace in n["metadata"]["name"]]
+    parts = {
+        "pods": [
+            (p["metadata"]["name"], p["spec"].get("nodeName"), p["status"]) for p in root.list(kinds.POD, namespace)[0]
+        ],
+        "nodes": [(n["metadata"]["name"], n["spec"], n["status"].get("conditions")) for n in nodes],
+        "podgroup": root.get(POD_GROUP, namespace, "job"),
+        "waker": vars(observer._waker),
+        "pending gangs": observer._waiting(),
+        "threads": [thread.name for thread in threading.enumerate()],
+    }
+    return "\n".join(f"{name}: {found}" for name, found in parts.items())
 
 
 def waits(observer: Observer, words: str) -> bool:

@@ -70,9 +70,13 @@ def test_the_jobs_of_a_stack_are_looked_at_by_their_names_in_the_program(lab: La
 
     lab.program(program("),"), head())
     lab.up()
-    lab.pods(2)
-    (row,) = (line for line in cli("status").splitlines() if line.startswith("train"))
-    assert "Running" in row and "node 2/2" in row
+    lab.pods(2)  # they exist; the nodes start them a moment later
+
+    def running() -> str:
+        (row,) = (line for line in cli("status").splitlines() if line.startswith("train"))
+        return row if "Running" in row else ""
+
+    assert "node 2/2" in until(running)
     (job,) = json.loads(cli("status", "train", "--json"))
     assert job["phase"] == "Running" and job["namespace"] == lab.namespace
     assert "is Running" in cli("why", "train")

@@ -69,10 +69,18 @@ _MISSING = {
 
 @dataclass
 class _Known:
-    """The newest diagnosis. at: When it was made (`time.monotonic`)."""
+    """The newest diagnosis. It stays until the next one: whoever reads it in between must not take the job for one of which
+    nothing is known.
+
+    Args:
+        status: What was diagnosed; None for no job.
+        at: When it was made (`time.monotonic`).
+        current: Whether the job has not changed since.
+    """
 
     status: JobStatus | None
     at: float
+    current: bool
 
     def stale(self, now: float) -> bool:
         """Return whether the absence of changes may be a symptom by now."""
@@ -193,8 +201,8 @@ class Observer:
         now = time.monotonic()
         with self._lock:
             found, self._store.changed = self._store.changed, set()
-            for name in found:
-                self._known.pop(name, None)
+            for name in found & self._known.keys():
+                self._known[name].current = False
             restless = {name for name, known in self._known.items() if known.stale(now)}
         return found | restless
 
@@ -232,7 +240,7 @@ class Observer:
         now = time.monotonic()
         with self._lock:
             known = self._known.get(name)
-            if known is not None and not known.stale(now) and name not in self._store.changed:
+            if known is not None and known.current and not known.stale(now) and name not in self._store.changed:
                 return known.status
         view = self.job_view(name)
         status: JobStatus | None = None
@@ -241,8 +249,7 @@ class Observer:
         with self._lock:
             if status is not None and _uid(view):
                 self._attempts[name] = _uid(view), status.attempts
-            if name not in self._store.changed:
-                self._known[name] = _Known(status, now)
+            self._known[name] = _Known(status, now, name not in self._store.changed)
         if status is not None:
             self._progress.follow(name, view, status)
         return status

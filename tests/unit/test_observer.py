@@ -1,0 +1,89 @@
+"""What the observer of a program's jobs knows between two diagnoses. Its watches run against a cluster in tests/cluster."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from pulumi_trainer.provider.api.kinds import JOBSET
+from pulumi_trainer.provider.kube.client.api_resources import POD
+from pulumi_trainer.provider.targets.kubernetes.observe.watch import Observer
+
+Document = dict[str, Any]
+
+
+class Server:
+    """Has one PodGroup, and is asked for nothing else."""
+
+    host = "https://server"
+
+    def within(self, _: float) -> Server:
+        return self
+
+    def list(self, *_: Any, **__: Any) -> tuple[list[Document], str]:
+        return [{"metadata": {"name": "job"}, "spec": {"minMember": 2}}], "1"
+
+    def watch(self, *_: Any, seconds: float, **__: Any) -> list[Document]:
+        time.sleep(min(seconds, 0.1))
+        return []
+
+
+def pod(name: str, message: str) -> Document:
+    created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    labels = {"scheduling.x-k8s.io/pod-group": "job", "jobset.sigs.k8s.io/jobset-name": "job"}
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    return {
+        "metadata": {"name": name, "labels": labels, "creationTimestamp": created},
+        "spec": {"schedulerName": "gangs"},
+        "status": {"phase": "Pending", "conditions": [condition]},
+    }
+
+
+@pytest.fixture
+def observer() -> Any:
+    made = Observer(Server(), "team")  # type: ignore[arg-type]
+    made._records.synced.set()
+    created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    made._changed(JOBSET, "ADDED", {"metadata": {"name": "job", "creationTimestamp": created}, "spec": {}})
+    for name in ("a", "b"):
+        made._changed(POD, "ADDED", pod(name, "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."))
+    (gangs,) = made._gangs.values()
+    assert gangs.synced.wait(10)
+    yield made
+    made.stop()
+
+
+def test_a_gang_stays_pending_until_the_next_diagnosis_of_a_changed_job(observer: Observer) -> None:
+    """The count of nodes begins anew without a pending gang: a node that is added at that moment would wake no gang."""
+    observer.changed()
+    assert (status := observer.status("job")) is not None and status.reason == "WaitingForGang"
+    assert observer._waiting().keys() == {"job"}
+    observer._changed(
+        POD, "MODIFIED", pod("a", "0/3 nodes are available: 3 Insufficient nvidia.com/gpu, 1 Insufficient cpu.")
+    )
+    assert observer.changed() == {"job"}
+    assert observer._waiting().keys() == {"job"}, "between the change and its diagnosis"
+    assert (status := observer.status("job")) is not None and "Insufficient cpu" in status.message
+
+
+def test_a_job_that_changes_during_its_diagnosis_is_diagnosed_again(
+    observer: Observer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    observer.changed()
+    view = observer.job_view
+    changes = iter([pod("a", "0/3 nodes are available: 3 Insufficient memory.")])
+
+    def changed_meanwhile(name: str) -> Any:
+        found = view(name)
+        for change in changes:
+            observer._changed(POD, "MODIFIED", change)
+        return found
+
+    monkeypatch.setattr(observer, "job_view", changed_meanwhile)
+    observer.status("job")
+    assert observer._waiting().keys() == {"job"}
+    assert (status := observer.status("job")) is not None and "Insufficient" in status.message
+    assert observer.changed() == {"job"}
+    assert (status := observer.status("job")) is not None and status.reason == "WaitingForGang"
+    assert observer._known["job"].current
