@@ -465,6 +465,7 @@ def _notes_of_files(tree: SourceTree) -> list[str]:
     left_out = {
         "files that may contain secrets": tree.withheld,
         "files that a .gitignore names": tree.ignored,
+        "links to files that stay behind": tree.links,
         "submodules that are not checked out": tree.absent,
     }
     notes = []

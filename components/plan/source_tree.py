@@ -12,6 +12,7 @@ import sys
 import tarfile
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -79,6 +80,7 @@ class SourceTree:
         files: Path below the project's folder -> file, sorted.
         withheld: Paths of files and folders that are left out because they may contain secrets.
         ignored: Paths of files and folders that are left out because of a `.gitignore`.
+        links: Paths of links that are left out because the file that they lead to is.
         absent: Paths of submodules that are not checked out.
         unmatched: Patterns of `include` that no file matches.
         formerly: Files that travelled with jobs of earlier versions.
@@ -88,6 +90,7 @@ class SourceTree:
     files: Mapping[str, SourceFile]
     withheld: Sequence[str] = ()
     ignored: Sequence[str] = ()
+    links: Sequence[str] = ()
     absent: Sequence[str] = ()
     unmatched: Sequence[str] = ()
     formerly: Mapping[str, SourceFile] = field(default_factory=dict)
@@ -177,9 +180,10 @@ def read_tree(
     if wrong:
         raise Invalid(*wrong)
     absent = sorted(walk.absent_submodules())
-    found = [*files, *walk.withheld, *walk.ignored]
+    withheld, ignored, links = (sorted(each) for each in (walk.withheld, walk.ignored, walk.links))
+    found = [*files, *withheld, *ignored, *links]
     unmatched = [pattern for pattern in include if not _matches_any(pattern, found)]
-    return SourceTree(files, sorted(walk.withheld), sorted(walk.ignored), absent, unmatched, walk.formerly)
+    return SourceTree(files, withheld, ignored, links, absent, unmatched, walk.formerly)
 
 
 def _matches_any(pattern: str, paths: Iterable[str]) -> bool:
@@ -214,6 +218,7 @@ class _Walk:
     def __init__(self, root: Path, include: GitIgnoreSpec, exclude: GitIgnoreSpec, *, committed: bool) -> None:
         self.withheld: list[str] = []
         self.ignored: list[str] = []
+        self.links: list[str] = []
         self.formerly: dict[str, SourceFile] = {}
         self._empty: dict[str, list[str]] = {}
         """Folder of a repository, or "" -> the folders in it that are empty, each with a slash at the end."""
@@ -281,6 +286,11 @@ class _Walk:
                     self.withheld.append(pattern_path)
                 if included and entry.name in FORMERLY and entry.is_file():
                     self.formerly[path] = self._file(path)
+            elif entry.is_symlink() and self._leads_to_left_out(path):
+                if included:
+                    self.links.append(pattern_path)
+                    with suppress(Invalid):  # it has not travelled then
+                        self.formerly[path] = self._file(path)
             elif is_folder:
                 yield from self._folder(pattern_path, ignored, repository)
             elif included:
@@ -299,8 +309,36 @@ class _Walk:
         return not self._include.patterns or self._include.match_file(path)
 
     def _leads_to_secret(self, link: str) -> bool:
+        return self._secrets.match_file(self._target_of(link))
+
+    def _leads_to_left_out(self, link: str) -> bool:
+        """Return whether a link leads to a file or folder of the project that `exclude` or git leaves out, itself or with the
+        folder that it is in: by the link, what it contains would travel all the same."""
+        target = self._target_of(link)
+        if PurePosixPath(target).parts[:1] == ("..",):
+            return False  # refused when it is read
+        if (self._root / target).is_dir():
+            target = f"{target}/"
+        if self._exclude.match_file(target):
+            return True
+        folders = [f"{folder}/" for folder in PurePosixPath(target).parents if folder.name]
+        return any(self._is_ignored(path, self._ignore_files(path)) for path in [*folders, target])
+
+    def _target_of(self, link: str) -> str:
+        """Return the path of the file that a link leads to, from the project's folder."""
         target = os.path.relpath(os.path.realpath(self._root / link), self._root)
-        return self._secrets.match_file(target.encode(errors="replace").decode())
+        return target.encode(errors="replace").decode()
+
+    def _ignore_files(self, path: str) -> list[_IgnoreFile]:
+        """Return the `.gitignore` files for a path, the nearest last."""
+        if self._committed:
+            return []
+        found = _ignored_above(self._root)
+        for folder in reversed(PurePosixPath(path).parents):
+            below = f"{folder}/" if folder.name else ""
+            if (self._root / below / ".gitignore").is_file():
+                found.append(_IgnoreFile(_read_ignore_file(self._root / below / ".gitignore"), below=below))
+        return found
 
     def _is_ignored(self, path: str, ignored: Sequence[_IgnoreFile]) -> bool:
         """Return whether git ignores a path: the nearest `.gitignore` with a pattern for it does, and git does not track it."""

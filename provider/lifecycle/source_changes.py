@@ -13,13 +13,20 @@ from pulumi_trainer.provider import source_archives
 from pulumi_trainer.provider.api.submission import from_state
 from pulumi_trainer.provider.kube import terminal
 from pulumi_trainer.provider.kube.errors import TrainerError
+from pulumi_trainer.provider.kube.values.wording import plural
 
 MOST_FILES = 30
 """Changed files that a note names."""
 MOST_LINES = 200
 """Changed lines that a note shows, of all files."""
+MOST_LINES_OF_FILE = 40
+"""Changed lines that a note shows of one file."""
+LONGEST_LINE = 200
+"""Characters that a note shows of a line; those of a notebook may have a million."""
 LONGEST_TEXT = 2**20
 """Bytes of the longest file whose lines are compared."""
+MOST_COMPARED = 20_000
+"""Lines of the longest file whose lines are compared, which takes up to some seconds."""
 
 _shown: dict[tuple[str, str], str] = {}
 """Former and current digest -> the job whose note has shown the change, so that many jobs of one project show it once."""
@@ -42,7 +49,7 @@ def source_notes(olds: Mapping[str, Any], news: Mapping[str, Any]) -> tuple[str,
     try:
         before, after = _files(was), _files(now)
     except (TrainerError, OSError, tarfile.TarError):
-        return (f"{change}; the files of {was[:8]} are not on this machine, so they cannot be compared",)
+        return (f"{change}; the files of {was[:8]} are not in the cache of this machine, so they cannot be compared",)
     return ("\n".join([change, *_changes(before, after)]),)
 
 
@@ -70,12 +77,17 @@ def _files(digest: str) -> dict[str, _File]:
 def _changes(before: Mapping[str, _File], after: Mapping[str, _File]) -> list[str]:
     changed = [path for path in sorted({*before, *after}) if before.get(path) != after.get(path)]
     lines: list[str] = []
+    left = MOST_LINES
     for path in changed[:MOST_FILES]:
         diff = _line_diff(before.get(path, _NONE).content, after.get(path, _NONE).content)
-        lines += [f"  {path} {_kind_of_change(path, before, after, diff)}", *diff]
-    more = len(lines) - MOST_LINES
-    if more > 0:
-        lines = [*lines[:MOST_LINES], f"  ... {more} more lines"]
+        shown = diff[: min(left, MOST_LINES_OF_FILE)]
+        left -= len(shown)
+        lines += [
+            f"  {path} {_kind_of_change(path, before, after, diff)}",
+            *(f"    {_shortened(line)}" for line in shown),
+        ]
+        if diff[len(shown) :]:
+            lines.append(f"    ... {plural(len(diff) - len(shown), 'more line')}")
     if len(changed) > MOST_FILES:
         lines.append(f"  ... and {len(changed) - MOST_FILES} more files")
     for path in changed:
@@ -85,6 +97,12 @@ def _changes(before: Mapping[str, _File], after: Mapping[str, _File]) -> list[st
                 f"  {path} is the program itself: {_how_to_leave_out(folder)}, and its edits start no other run"
             )
     return [terminal.plain(line) for line in lines]
+
+
+def _shortened(line: str) -> str:
+    if len(line) <= LONGEST_LINE:
+        return line
+    return f"{line[:LONGEST_LINE]}... ({len(line) - 1:,} characters)"
 
 
 def _how_to_leave_out(folder: str) -> str:
@@ -109,17 +127,26 @@ def _kind_of_change(path: str, before: Mapping[str, _File], after: Mapping[str, 
 
 def _unshown(before: bytes, after: bytes) -> str:
     """Return why no lines of a changed file are shown."""
-    if max(len(before), len(after)) > LONGEST_TEXT:
-        return f"more than {LONGEST_TEXT // 2**20} MiB"
+    too_long = _too_long(before) or _too_long(after)
+    if too_long:
+        return too_long
     if b"\0" in before + after or any("\ufffd" in each.decode(errors="replace") for each in (before, after)):
         return "not a text in UTF-8"
     return "line endings alone"
 
 
+def _too_long(content: bytes) -> str:
+    """Return why a file is too long to compare its lines; empty if it is not."""
+    if len(content) > LONGEST_TEXT:
+        return f"more than {LONGEST_TEXT // 2**20} MiB"
+    if content.count(b"\n") > MOST_COMPARED:
+        return f"more than {MOST_COMPARED:,} lines"
+    return ""
+
+
 def _line_diff(before: bytes, after: bytes) -> list[str]:
-    if max(len(before), len(after)) > LONGEST_TEXT or b"\0" in before + after:
+    if _too_long(before) or _too_long(after) or b"\0" in before + after:
         return []
     old, new = (content.decode(errors="replace").splitlines() for content in (before, after))
     found = difflib.unified_diff(old, new, lineterm="", n=0)
-    without_file_names = islice(found, 2, None)
-    return [f"    {line}" for line in without_file_names]
+    return list(islice(found, 2, None))  # without the names of the files

@@ -329,6 +329,33 @@ def test_a_link_to_a_secret_stays_behind(tmp_path: Path) -> None:
     assert [*tree.files] == ["a.py"] and tree.withheld == [".env", "settings.txt"]
 
 
+def test_a_link_to_a_file_that_stays_behind_stays_behind(tmp_path: Path, home: Path) -> None:
+    """By the link, its content would travel. A link to a folder that stays behind would be a problem otherwise."""
+    files = {
+        ".gitignore": "priv/\n/*.csv\n", "priv/p.json": "private", "priv/kept.json": "tracked", "a.csv": "", "d/a.csv": "",
+        "d/b.csv": "", "d/.gitignore": "b.csv", "ex/e.txt": "", "Pulumi.dev.yaml": "", "train.py": "", "pkg/a.py": "",
+    }  # fmt: skip
+    repository = write(tmp_path / "r", files)
+    links = {
+        "cfg.json": "priv/p.json", "pkg/ex": "../ex", "stack": "Pulumi.dev.yaml", "gitcfg": ".git/config", "elink": "ex/e.txt",
+        "a": "a.csv", "b": "d/b.csv", "twice": "cfg.json", "kept.json": "priv/kept.json", "c": "d/a.csv", "t.py": "train.py",
+    }  # fmt: skip
+    subprocess.run(["git", "init", "-q", str(repository)], check=True)
+    subprocess.run(["git", "-C", str(repository), "add", "-f", "priv/kept.json"], check=True)
+    before = read_tree(repository, exclude=["ex/"])
+    for link, target in links.items():
+        (repository / link).symlink_to(target)
+    tree = read_tree(repository, exclude=["ex/"])
+    assert {*tree.files} - {*before.files} == {"kept.json", "c", "t.py"}
+    assert tree.links == ["a", "b", "cfg.json", "elink", "gitcfg", "pkg/ex", "stack", "twice"]
+    assert "links to files that stay behind do not travel with the job: a, b, cfg.json, elink" in "\n".join(
+        mounts._notes_of_files(tree)
+    )
+    assert {*tree.formerly} == {"a", "b", "cfg.json", "elink", "gitcfg", "stack", "twice"}, (
+        "jobs of earlier versions had them"
+    )
+
+
 def test_files_that_editors_create_are_no_change(tmp_path: Path) -> None:
     before = read_tree(write(tmp_path, {"train.py": ""})).digest
     write(tmp_path, {".train.py.swp": "", "train.py~": "", "#train.py#": ""})
@@ -1064,11 +1091,37 @@ def test_dependencies_with_a_source_of_uv_are_a_warning(tmp_path: Path) -> None:
         ((b"a", False), (b"\0", False), "  a.py changed (not a text in UTF-8)"),
         ((b"\xe8", False), (b"\xe9", False), "  a.py changed (not a text in UTF-8)"),
         ((b"", False), (b"a" * (2**20 + 1), False), "  a.py changed (more than 1 MiB)"),
+        ((b"a\n" * 30_000, False), (b"b\n", False), "  a.py changed (more than 20,000 lines)"),
     ],
 )
 def test_what_is_not_a_changed_line_is_named(before: Any, after: Any, line: str) -> None:
     changes = source_changes._changes({"a.py": source_changes._File(*before)}, {"a.py": source_changes._File(*after)})
     assert changes[0] == line
+
+
+def test_a_long_change_of_one_file_hides_no_other_one() -> None:
+    before = {f"{name}.py": source_changes._File(b"old\n") for name in "bcde"}
+    numbers = b"".join(b"%d\n" % number for number in range(400))
+    after = {name: source_changes._File(b"new\n" + numbers) for name in before}
+    changes = source_changes._changes(
+        before, {"a.csv": source_changes._File(numbers), **after, "z.py": source_changes._File(b"z\n")}
+    )
+    assert [line.split()[0] for line in changes if not line.startswith("    ")] == ["a.csv", *before, "z.py"]
+    assert (
+        changes[:4] == ["  a.csv added", "    @@ -0,0 +1,400 @@", "    +0", "    +1"]
+        and changes[41] == "    ... 361 more lines"
+    )
+    assert changes[-2:] == ["  z.py added", "    ... 2 more lines"], "200 lines of all files together"
+    assert sum(line.startswith("    ") and "more line" not in line for line in changes) == source_changes.MOST_LINES
+
+
+def test_a_changed_line_is_shown_in_part() -> None:
+    (_, _, old, new) = source_changes._changes(
+        {"a.ipynb": source_changes._File(b"a" * 900_000)}, {"a.ipynb": source_changes._File(b"b")}
+    )
+    assert (
+        old.startswith("    -aaa") and old.endswith("a... (900,000 characters)") and len(old) < 250 and new == "    +b"
+    )
 
 
 @pytest.mark.parametrize(
@@ -1143,7 +1196,7 @@ def test_a_lock_that_cannot_be_compared_is_no_warning(tmp_path: Path) -> None:
 
 def test_lines_that_look_like_a_header_of_a_diff_are_shown() -> None:
     found = source_changes._line_diff(b"-- a\n", b"++ b\n")
-    assert found == ["    @@ -1 +1 @@", "    --- a", "    +++ b"]
+    assert found == ["@@ -1 +1 @@", "--- a", "+++ b"]
 
 
 def test_changes_are_shown_line_by_line_once(tmp_path: Path, home: Path) -> None:
@@ -1168,7 +1221,7 @@ def test_changes_are_shown_line_by_line_once(tmp_path: Path, home: Path) -> None
     assert source_changes.source_notes(inputs("a", trees[0]), inputs("a", trees[0])) == ()
     unknown = SourceTree({"x": source_tree.SourceFile(b"")})
     (third,) = source_changes.source_notes(inputs("a", trees[0]), inputs("a", unknown))
-    assert "are not on this machine" in third
+    assert "are not in the cache of this machine" in third
 
 
 def test_a_package_of_this_machine_does_not_hide_the_others() -> None:
