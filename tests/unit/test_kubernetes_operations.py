@@ -18,6 +18,7 @@ from pulumi_trainer.provider.admission import review
 from pulumi_trainer.provider.api.code import SOURCE_DIGEST
 from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.api.manual import Override
+from pulumi_trainer.provider.api.runs import MOST_RUNS
 from pulumi_trainer.provider.api.status import Owner, describe
 from pulumi_trainer.provider.api.submission import Submission
 from pulumi_trainer.provider.commands import operations as commands
@@ -29,7 +30,9 @@ from pulumi_trainer.provider.kube.errors import Conflict, Invalid, Problem, Refu
 from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView
 from pulumi_trainer.provider.targets.kubernetes import operations, owner_labels
+from pulumi_trainer.provider.targets.kubernetes.jobs import apply
 from pulumi_trainer.provider.targets.kubernetes.jobs import record as records
+from pulumi_trainer.provider.targets.kubernetes.jobs.deletion import delete_job
 from pulumi_trainer.provider.targets.kubernetes.observe import watch
 from pulumi_trainer.provider.targets.kubernetes.observe.watch import Observer
 from pulumi_trainer.provider.targets.kubernetes.preflight import server_review
@@ -106,6 +109,14 @@ class Server:
         meta.setdefault("creationTimestamp", "2026-01-01T00:00:00Z")
         self.objects[kind.kind, meta["namespace"], meta["name"]] = made
         return copy.deepcopy(made)
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def kill() -> None:
+    raise Killed
 
 
 def merged(known: Document, change: Document) -> Document:
@@ -326,6 +337,84 @@ def test_rerun(server: Server, how: str) -> None:
     assert len(target(server).runs("team", "job")) == 2
     status = target(server).status("team", "job")
     assert status is not None and status.phase == "Suspended" and status.uid == uids[0]
+
+
+@pytest.mark.parametrize("how", ["Completed", "Failed"])
+def test_a_rerun_that_is_killed_after_the_deletion_keeps_the_end_that_nobody_has_watched(
+    server: Server, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    target(server).create(submission())
+    end(server, how)
+    with monkeypatch.context() as patch:
+        patch.setattr(operations, "delete_job", lambda *given: (delete_job(*given), kill()))
+        with pytest.raises(Killed):
+            rerun(server)
+    assert server.get(JOBSET, "team", "job") is None
+    status, ended = target(server).status("team", "job"), "Succeeded" if how == "Completed" else "Failed"
+    assert status is not None and status.phase == ended
+    presence = target(server).presence("team", "job")
+    assert presence is not None and not presence.deleted
+    target(server).create(submission())
+    assert server.get(JOBSET, "team", "job") is None, "`pulumi up` does not run a finished job again"
+    rerun(server)
+    assert [run.phase for run in target(server).runs("team", "job")] == [ended, "Pending"]
+
+
+@pytest.mark.parametrize("next_", ["rerun", "up", "up, killed before it writes the record"])
+def test_a_rerun_that_has_sent_nothing_is_not_a_run(
+    server: Server, monkeypatch: pytest.MonkeyPatch, next_: str
+) -> None:
+    target(server).create(submission())
+    end(server, "Completed")
+    for _ in range(MOST_RUNS + 1):
+        with monkeypatch.context() as patch:
+            patch.setattr(server, "conflicts", [fault(500, "InternalError")])
+            with pytest.raises(ApiError, match="InternalError"):
+                rerun(server)
+    assert [run.phase for run in target(server).runs("team", "job")] == ["Succeeded"]
+    if next_ == "rerun":
+        rerun(server)
+    elif next_ == "up":
+        target(server).create(submission())
+    else:
+        with monkeypatch.context() as patch:
+            patch.setattr(KubernetesTarget, "_write", lambda *_, **__: kill())
+            with pytest.raises(Killed):
+                target(server).create(submission())
+        target(server).create(submission())
+    assert [run.phase for run in target(server).runs("team", "job")] == ["Succeeded", "Pending"]
+    del server.objects["JobSet", "team", "job"]  # this run has existed
+    rerun(server)
+    assert [run.phase for run in target(server).runs("team", "job")] == ["Succeeded", "Deleted", "Pending"]
+
+
+def test_a_deleted_rerun_of_an_earlier_version_is_a_run(server: Server) -> None:
+    """Earlier versions wrote `sent` only for jobs with a TTL."""
+    target(server).create(submission())
+    end(server, "Completed")
+    rerun(server)
+    server.patch(CONFIG_MAP, "team", "job", {"data": {records.SENT: None}})
+    del server.objects["JobSet", "team", "job"]
+    rerun(server)
+    assert [run.phase for run in target(server).runs("team", "job")] == ["Succeeded", "Deleted", "Pending"]
+
+
+def test_a_rerun_whose_record_changes_meanwhile_succeeds(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A short job may end, and a watcher write its end, before `rerun` returns."""
+    target(server).create(submission())
+    end(server, "Completed")
+    send = apply.send
+
+    def end_at_once(*given: Any) -> Document:
+        answer = send(*given)
+        end(server, "Completed")
+        target(server).status("team", "job")
+        return answer
+
+    with monkeypatch.context() as patch:
+        patch.setattr(apply, "send", end_at_once)
+        assert rerun(server).phase == "Succeeded"
+    assert [run.phase for run in target(server).runs("team", "job")] == ["Succeeded", "Succeeded"]
 
 
 def test_a_rerun_without_something_that_its_pods_need_changes_nothing(

@@ -146,7 +146,7 @@ def rerun(client: Client, submission: Submission) -> JobStatus:
     owner = Owner(submission.owner, submission.sweep)
     found = _find_record(client, submission.namespace, submission.name, owner)
     assert found is not None
-    _, status = _diagnosed(client, submission.namespace, submission.name, found)
+    view, status = _diagnosed(client, submission.namespace, submission.name, found)
     if not status.terminal:
         raise Refused(not_ended_problem(status))
     promised = [f"Secret/{name}" for name in submission.secrets]
@@ -154,6 +154,8 @@ def rerun(client: Client, submission: Submission) -> JobStatus:
     if absent:
         raise Invalid(*absent)
     submission = apply.with_archives(client, submission)  # without it, the job that has ended stays
+    if status.phase in record.ENDS and not found.terminal:  # only the job itself shows its end
+        found = _patch_record(client, found, {"data": record.end_of(found, status, view.jobset)})
     delete_job(client, found)
     fresh: dict[str, Any] = {
         "metadata": {"annotations": {owner_labels.OVERRIDE: None}},
@@ -161,6 +163,7 @@ def rerun(client: Client, submission: Submission) -> JobStatus:
             **record.no_end(),
             **record.usage(submission),
             record.SENT: None,
+            record.SENDING: "true",
             record.BEGUN: str(time.time()),
             record.EARLIER: record.runs_as_text(found.runs(status)),
         },
@@ -168,8 +171,9 @@ def rerun(client: Client, submission: Submission) -> JobStatus:
     found = _patch_record(client, found, fresh)
     worker_copies.send(client, submission, found.uid)
     apply.send(client, submission, found)
-    if found.ttl:  # `sent` tells a job that its TTL has removed from one that was never created
-        _patch_record(client, found, {"data": {record.SENT: str(time.time())}})
+    # Without the version: a watcher may have changed the record since the job exists.
+    sent = {"metadata": {"uid": found.uid}, "data": {record.SENT: str(time.time()), record.SENDING: None}}
+    client.patch(CONFIG_MAP, found.namespace, found.name, sent)
     return _diagnosed(client, submission.namespace, submission.name, found)[1]
 
 

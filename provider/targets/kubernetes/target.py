@@ -272,7 +272,7 @@ class KubernetesTarget:
             answer = self._send(submission, live, force=adopt)
         else:
             answer = apply.send(self.client, submission, owner)
-        if (found is None and not fresh) or (owner.ttl and not owner.sent):
+        if (found is None and not fresh) or (owner.ttl and not owner.sent) or owner.sending:
             self._write(submission, owner, remade=found is None and not fresh)
         return _status(owner, kind, answer)
 
@@ -831,7 +831,7 @@ class KubernetesTarget:
                 then.
         """
         data = without(record.document(submission)["data"], record.EARLIER)  # which a rerun has extended
-        data = {**data, record.SENT: str(time.time()) if remade else "0"}
+        data = {**data, record.SENT: str(time.time()) if remade else "0", record.SENDING: None}
         while True:
             try:
                 change = {**record.update_patch(submission, owner.version), "data": data}

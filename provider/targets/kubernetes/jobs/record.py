@@ -40,9 +40,11 @@ Document = dict[str, Any]
 SELECTOR = f"{owner_labels.RECORD}=true"
 """Label selector of all records."""
 SENT = "sent"
-"""Key of a record whose job was created, where a TTL or a recreation makes that matter."""
+"""Key of a record whose job was created, where a TTL, a recreation or a rerun makes that matter."""
 BEGUN = "begun"
 """Key of the time when `rerun` began the run, in seconds since the epoch: the record is that of the first run."""
+SENDING = "sending"
+"""Key of a record whose run `rerun` has begun and not sent yet: if no job is found, the run has never existed."""
 COPY = "copy"
 """Value of the label `RECORD` of the ConfigMap that owns the copies of a job's objects in a worker cluster of MultiKueue."""
 EARLIER = "earlier"
@@ -95,6 +97,7 @@ class Record:
         demand: What the job requests.
         attempts: Attempts of the run, as they were known when the record was written last.
         copy_of: UID of the record in the manager cluster, if this is the owner of copies in a worker cluster; else empty.
+        sending: Whether `rerun` has begun the run, and has not recorded that it sent the job.
     """
 
     namespace: str
@@ -127,6 +130,7 @@ class Record:
     demand: Demand = NOTHING_KNOWN
     copy_of: str = ""
     attempts: Sequence[Attempt] = ()
+    sending: bool = False
 
     def foreign_problem(self, where: str) -> Problem:
         """Return the problem that a ConfigMap that is not a record has the job's name."""
@@ -176,6 +180,7 @@ class Record:
             demand=Demand.from_text(data.get(USAGE)),
             attempts=read_attempts(_parsed(data.get(ATTEMPTS))),
             copy_of=copy_of,
+            sending=SENDING in data,
         )
 
     @property
@@ -228,6 +233,8 @@ class Record:
 
     def runs(self, status: JobStatus) -> list[Run]:
         """Return the runs of the job, the newest last. status: Status of the current one."""
+        if self.sending and status.phase == Phase.DELETED:
+            return [*self.earlier]
         inputs = status.inputs or self.inputs
         current = Run(self.run, status.phase, self.created, status.finished, inputs, status.started, self.demand)
         return [*self.earlier, current][-MOST_RUNS:]
