@@ -51,6 +51,7 @@ class Cluster:
         self.pods = dict[str, Any]()
         self.deleted = list[str]()
         self.argv: Sequence[str] = ()
+        self.fault: TargetFault | None = None
 
     def within(self, _: float) -> Cluster:
         return self
@@ -68,6 +69,8 @@ class Cluster:
     def list(self, kind: Any, *_: Any, keep: Any = None, **__: Any) -> Any:
         if kind is POD:
             return [found for found in map(keep, self.users) if found], ""
+        if self.fault:
+            raise self.fault
         return [{"message": "Multi-Attach error for volume"}], ""
 
     def delete(self, kind: Any, namespace: str, name: str, **_: Any) -> bool:
@@ -165,6 +168,14 @@ def test_why_it_does_not_start(state: Any, words: str, monkeypatch: pytest.Monke
     with pytest.raises(TargetFault, match=words):
         read(cluster)
     assert cluster.deleted == list(cluster.pods)
+
+
+def test_why_it_does_not_start_without_its_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copy_pod, "START_SECONDS", 0.0)
+    cluster = Cluster(container("waiting", "ContainerCreating"))
+    cluster.fault = TargetFault(Problem("kubeconfig user ann: aws", "ended with exit code 1"))
+    with pytest.raises(TargetFault, match="ContainerCreating"):
+        read(cluster)
 
 
 def test_a_missing_right_is_named_with_the_role_that_grants_it() -> None:

@@ -7,7 +7,7 @@ import copy
 import itertools
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,13 +26,12 @@ from pulumi_trainer.provider.commands.reach import Job, Where
 from pulumi_trainer.provider.commands.runs import _times
 from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, Kind
 from pulumi_trainer.provider.kube.client.client import ApiError
-from pulumi_trainer.provider.kube.errors import Conflict, Invalid, Problem, Refused, TargetFault
+from pulumi_trainer.provider.kube.errors import Conflict, Invalid, Problem, Refused, TargetFault, TrainerError
 from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView
 from pulumi_trainer.provider.targets.kubernetes import operations, owner_labels
-from pulumi_trainer.provider.targets.kubernetes.jobs import apply
+from pulumi_trainer.provider.targets.kubernetes.jobs import apply, deletion
 from pulumi_trainer.provider.targets.kubernetes.jobs import record as records
-from pulumi_trainer.provider.targets.kubernetes.jobs.deletion import delete_job
 from pulumi_trainer.provider.targets.kubernetes.observe import watch
 from pulumi_trainer.provider.targets.kubernetes.observe.watch import Observer
 from pulumi_trainer.provider.targets.kubernetes.preflight import server_review
@@ -346,7 +345,7 @@ def test_a_rerun_that_is_killed_after_the_deletion_keeps_the_end_that_nobody_has
     target(server).create(submission())
     end(server, how)
     with monkeypatch.context() as patch:
-        patch.setattr(operations, "delete_job", lambda *given: (delete_job(*given), kill()))
+        patch.setattr(operations, "delete_job", lambda *given: (deletion.delete_job(*given), kill()))
         with pytest.raises(Killed):
             rerun(server)
     assert server.get(JOBSET, "team", "job") is None
@@ -564,6 +563,43 @@ def test_a_late_end_of_a_run_is_not_that_of_the_run_after_it(server: Server) -> 
     rerun(server)
     records.write_end(server, found, status, None)  # type: ignore[arg-type]
     assert "phase" not in record(server)["data"]
+
+
+PLUGIN_FAILS = TargetFault(Problem("kubeconfig user ann: aws", "ended with exit code 1"))
+"""Neither an answer nor a missing one: the credentials for the request could not be had."""
+
+
+def test_a_status_is_told_although_its_end_cannot_be_written(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    target(server).create(submission())
+    end(server, "Completed")
+
+    def patch(*_: Any) -> Document:
+        raise PLUGIN_FAILS
+
+    monkeypatch.setattr(server, "patch", patch)
+    status = target(server).status("team", "job")
+    assert status is not None and status.phase == "Succeeded"
+
+
+@pytest.mark.parametrize("fault", [PLUGIN_FAILS, Refused(*PLUGIN_FAILS.problems), fault(500, "InternalError")])
+def test_a_deletion_is_noticed_after_the_cluster_could_not_be_asked(
+    monkeypatch: pytest.MonkeyPatch, fault: TrainerError
+) -> None:
+    class Cluster:
+        faults: ClassVar = [fault]
+
+        def list(self, *_: Any, **__: Any) -> tuple[list[Any], str]:
+            if self.faults:
+                raise self.faults.pop()
+            return [], "1"
+
+        def watch(self, *_: Any, **__: Any) -> Iterator[Document]:
+            time.sleep(0.05)
+            yield {"type": "BOOKMARK"}
+
+    monkeypatch.setattr(deletion, "LINGER_SECONDS", 0.0)
+    departures = deletion.watch_record_deletions(Cluster(), "team")  # type: ignore[arg-type]
+    assert departures.wait("uid-1", time.monotonic(), 10)
 
 
 def test_a_rerun_that_stops_half_way_is_no_job_that_its_ttl_has_removed(

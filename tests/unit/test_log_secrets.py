@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from kubernetes_support import answer, refusal, server
 from pulumi_trainer.provider.api import code
+from pulumi_trainer.provider.kube.client.client import Unreachable
+from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import LAST_BYTES, last_lines
 
 TOKEN = "0123456789abcdef" * 60
@@ -71,7 +73,8 @@ def test_secrets_that_may_not_be_read() -> None:
     assert shown("all is lost", refusal(403, "Forbidden")) == ["all is lost"]
     assert shown("all is lost", refusal(404, "NotFound")) == ["all is lost"]
     odd = {"metadata": {"name": "a"}, "data": {"k": "%", "n": 3}}
-    assert shown("all is lost", answer(body=odd)) == ["all is lost"]
+    others = [answer(body=secret(name)) for name in "bcd"]
+    assert shown("all is lost", answer(body=odd), *others) == ["all is lost"]
 
 
 ALL = "[secret] [secret] [secret] [secret]"
@@ -102,3 +105,20 @@ def test_of_arguments_those_that_are_secret(launch: Any, expected: str) -> None:
         secret = answer(body={"metadata": {"name": "job-secret"}, "data": {code.ARGS_FILE: encoded}})
         cluster.does(log, pods, secret, launch)
         assert list(last_lines(cluster.client(), "ns", "p", "c")) == [expected]
+
+
+@pytest.mark.parametrize("asked", ["log_tail", "list", "get"])
+@pytest.mark.parametrize(
+    "fault", [TargetFault(Problem("aws", "ended with exit code 1")), Unreachable("server", "away")]
+)
+def test_no_lines_if_the_server_cannot_be_asked_which_are_secret(
+    asked: str, fault: TargetFault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise fault
+
+    with server() as cluster:
+        cluster.does(answer(body=b"secret?"), listed("Pod", {"metadata": {"name": "p"}, "spec": SPEC}))
+        client = cluster.client()
+        monkeypatch.setattr(client, asked, fail)
+        assert list(last_lines(client, "ns", "p", "c")) == []

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from pulumi_trainer.provider.kube.client.api_resources import POD
+from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 from pulumi_trainer.provider.lifecycle.diagnosis.job_view import ATTEMPT, COMPLETION, JOB_INDEX, JOB_NAME, STEP
+from pulumi_trainer.provider.targets.kubernetes.logs.log_follow import LogFollower
 from pulumi_trainer.provider.targets.kubernetes.logs.log_sources import newest_pods, sort_pods, sources, steps, trim_pod
+from pulumi_trainer.provider.targets.kubernetes.logs.pod_logs import LogSelection
 
 
 def pod(
@@ -71,3 +77,37 @@ def test_containers_in_the_order_in_which_they_start() -> None:
     found = sources(trim_pod(full))
     assert [s.container for s in found] == ["setup", "node", "side"] and not found[0].alone
     assert sources(trim_pod({})) == []
+
+
+class Cluster:
+    """Has a job that has ended and its pod; the credential plugin fails for the first two requests of the log."""
+
+    def __init__(self) -> None:
+        ended = {"name": "node", "restartCount": 0, "state": {"terminated": {"exitCode": 0}}}
+        self.pods = [pod("a", phase="Succeeded", containerStatuses=[ended])]
+        self.faults = 2
+
+    def within(self, _: float) -> Cluster:
+        return self
+
+    def get(self, *_: Any) -> None:
+        return None
+
+    def list(self, kind: Any, *_: Any, **__: Any) -> tuple[list[Any], str]:
+        return (self.pods if kind is POD else []), "1"
+
+    def watch(self, *_: Any, **__: Any) -> Iterator[Any]:
+        time.sleep(0.1)
+        return iter(())
+
+    def logs(self, *_: Any, **__: Any) -> Iterator[bytes]:
+        if self.faults:
+            self.faults -= 1
+            raise TargetFault(Problem("kubeconfig user ann: aws", "ended with exit code 1"))
+        yield b"2026-11-21T12:00:00.000000000Z done\n"
+
+
+def test_a_followed_log_continues_after_the_credentials_have_failed() -> None:
+    cluster = Cluster()
+    follower = LogFollower(cluster, "team", "a", LogSelection(), {}, print)  # type: ignore[arg-type]
+    assert [line.text for line in follower.lines(cluster.pods)] == ["done"]

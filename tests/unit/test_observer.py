@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.kube.client.api_resources import POD
+from pulumi_trainer.provider.kube.errors import Problem, TargetFault
+from pulumi_trainer.provider.lifecycle.diagnosis import JobView
 from pulumi_trainer.provider.targets.kubernetes.observe.watch import Observer
+from pulumi_trainer.provider.targets.kubernetes.observe.worker_view import with_worker
 
 Document = dict[str, Any]
 
@@ -27,6 +30,15 @@ class Server:
     def watch(self, *_: Any, seconds: float, **__: Any) -> list[Document]:
         time.sleep(min(seconds, 0.1))
         return []
+
+
+class Manager:
+    """A cluster of MultiKueue whose credential plugin fails."""
+
+    workers: ClassVar[dict[str, Any]] = {}
+
+    def list(self, *_: Any, **__: Any) -> tuple[list[Document], str]:
+        raise TargetFault(Problem("kubeconfig user ann: aws", "ended with exit code 1"))
 
 
 def pod(name: str, message: str) -> Document:
@@ -87,3 +99,11 @@ def test_a_job_that_changes_during_its_diagnosis_is_diagnosed_again(
     assert observer.changed() == {"job"}
     assert (status := observer.status("job")) is not None and status.reason == "WaitingForGang"
     assert observer._known["job"].current
+
+
+def test_a_job_of_multikueue_is_told_although_the_connection_of_kueue_cannot_be_read() -> None:
+    """An exception would end the thread that also wakes gangs."""
+    view = JobView("team", "job", workload={"status": {"clusterName": "east"}})
+    found = with_worker(Manager(), view)  # type: ignore[arg-type]
+    assert found.cluster == "east" and found.worker_fault is not None
+    assert "does not know how to reach it" in found.worker_fault.why

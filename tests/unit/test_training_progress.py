@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from pulumi_trainer.provider.api.progress import timestamp
 from pulumi_trainer.provider.kube.client.client import ApiError, Client, Unreachable
-from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView
 from pulumi_trainer.provider.targets.kubernetes.observe.training_progress import Progress, progress_of, rank_0
 from test_observed_attempts import jobset, pod, view
@@ -31,7 +31,8 @@ class Log:
     def log_tail(self, _namespace: str, _pod: str, query: dict[str, str], _size: int) -> bytes:
         self.queries.append(query)
         answer = self.answers.pop(0)
-        assert isinstance(answer, bytes)
+        if isinstance(answer, Exception):
+            raise answer
         return answer
 
     def logs(self, _namespace: str, _pod: str, query: dict[str, str], *, idle: float) -> Iterator[bytes]:
@@ -103,3 +104,8 @@ def test_progress_is_as_old_as_its_line() -> None:
     assert found is not None
     assert (found["progressPercentage"], found["lastUpdatedTime"]) == (40, "2026-03-04T05:06:07Z")
     assert log.queries[0]["timestamps"] == "true"
+
+
+def test_a_log_for_which_the_credentials_fail_shows_no_progress() -> None:
+    log = Log(TargetFault(Problem("kubeconfig user ann: aws", "ended with exit code 1")))
+    assert progress_of(cast("Client", log), running(0, 5.0)) is None

@@ -20,7 +20,7 @@ from pulumi_trainer.provider.api.labels import trainer_step
 from pulumi_trainer.provider.api.observed_inputs import without_digests
 from pulumi_trainer.provider.kube import pod_security
 from pulumi_trainer.provider.kube.client import api_resources as kinds
-from pulumi_trainer.provider.kube.client.client import ApiError, Client, Unreachable
+from pulumi_trainer.provider.kube.client.client import ApiError, Client
 from pulumi_trainer.provider.kube.client.exec_stream import CommandFailed
 from pulumi_trainer.provider.kube.client.transport import FIELD_MANAGER
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault, TrainerError
@@ -258,9 +258,9 @@ def _obstacle(pod: Mapping[str, Any]) -> tuple[str, bool]:
 
 
 def _warnings(client: Client, namespace: str, name: str) -> list[str]:
-    """Return the warnings about the Pod; [] if events may not be read."""
+    """Return the warnings about the Pod; [] if events cannot be read."""
     fields = f"involvedObject.kind=Pod,involvedObject.name={name},type=Warning"
-    with suppress(ApiError, Unreachable):
+    with suppress(TrainerError):
         found, _ = client.list(kinds.EVENT, namespace, fields=fields)
         return list(dict.fromkeys(str(event.get("message") or "") for event in found))[-3:]
     return []

@@ -13,8 +13,8 @@ from typing import Any
 
 from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, JOB, NAMESPACE, POD, Kind
-from pulumi_trainer.provider.kube.client.client import ApiError, Client, Unreachable
-from pulumi_trainer.provider.kube.errors import Problem, TargetFault
+from pulumi_trainer.provider.kube.client.client import Client
+from pulumi_trainer.provider.kube.errors import Problem, TargetFault, TrainerError
 from pulumi_trainer.provider.kube.values.accessors import mappings
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import SELECTOR, Record, belongs, find
@@ -89,7 +89,7 @@ class DeletionWatch:
                     if self._over():
                         return
                 pause = 0.2
-            except (ApiError, Unreachable, KeyError):
+            except (TrainerError, KeyError):
                 time.sleep(pause)
                 pause = min(pause * 2, 5.0)
             if self._over():

@@ -23,9 +23,9 @@ from pulumi_trainer.provider.api.status import OUTCOME_UNKNOWN, JobStatus, Owner
 from pulumi_trainer.provider.api.submission import Submission
 from pulumi_trainer.provider.api.usage import NOTHING_KNOWN, Demand, current_user, demand_of
 from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, SECRET, Kind
-from pulumi_trainer.provider.kube.client.client import ApiError, Client, Unreachable
+from pulumi_trainer.provider.kube.client.client import ApiError, Client
 from pulumi_trainer.provider.kube.client.transport import FIELD_MANAGER
-from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kube.errors import Problem, TrainerError
 from pulumi_trainer.provider.kube.terminal import message as harmless_message
 from pulumi_trainer.provider.kube.terminal import plain
 from pulumi_trainer.provider.kube.values.accessors import mappings, plausible_seconds, section
@@ -441,7 +441,7 @@ def _usage_at_end(record: Record, jobset: Document | None) -> dict[str, str]:
 
 
 def write_end(client: Client, record: Record, status: JobStatus, jobset: Document | None) -> None:
-    """Write how a job has ended into its record, unless the record has it or the server rejects it.
+    """Write how a job has ended into its record, unless the record has it or cannot be written.
 
     Args:
         client: Client of the cluster.
@@ -451,7 +451,7 @@ def write_end(client: Client, record: Record, status: JobStatus, jobset: Documen
     """
     if status.phase not in ENDS:
         return
-    with suppress(ApiError, Unreachable):
+    with suppress(TrainerError):
         _patch_end(client.within(5.0), record, end_of(record, status, jobset))
 
 

@@ -348,7 +348,7 @@ class LogFollower:
         """Return whether a log ends at the position."""
         try:
             newest = last_time(self._client, self._namespace, source, previous=previous)
-        except (ApiError, Unreachable):
+        except TrainerError:
             return False
         return newest <= position.newest if newest else not position.newest
 
@@ -384,8 +384,8 @@ class LogFollower:
             if error.code != 400:
                 self._stop.wait(1.0)
             return False
-        except Unreachable:
-            self._stop.wait(0.3)
+        except TrainerError as error:  # the watches report why the cluster does not answer
+            self._stop.wait(0.3 if isinstance(error, Unreachable) else 1.0)
             return False
         finally:
             log.shut = None

@@ -18,9 +18,9 @@ from pulumi_trainer.provider.api.labels import JOBSET_NAME
 from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase
 from pulumi_trainer.provider.kube.cache.discovery import Facts
 from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, EVENT, JOB, NODE, POD, SECRET, Kind
-from pulumi_trainer.provider.kube.client.client import ApiError, Client, Unreachable
+from pulumi_trainer.provider.kube.client.client import ApiError, Client
 from pulumi_trainer.provider.kube.client.masking import forms_of_values, mask
-from pulumi_trainer.provider.kube.errors import TargetFault
+from pulumi_trainer.provider.kube.errors import TargetFault, TrainerError
 from pulumi_trainer.provider.kube.schema.node_fit import reason_without_node
 from pulumi_trainer.provider.kube.values.accessors import (
     Document,
@@ -260,18 +260,19 @@ def last_lines(client: Client, namespace: str, pod: str, container: str, *, prev
         query["previous"] = "true"
     try:
         found = client.log_tail(namespace, pod, query, LAST_BYTES)
-    except (ApiError, Unreachable):
+        secrets = _secret_values(client, namespace, pod)
+    except TrainerError:
         return ()
     if len(found) >= LAST_BYTES:  # the last line is cut, perhaps within a secret
         found = found[: max(found.rfind(b"\n"), found.rfind(b"\r")) + 1]
-    shown = mask(found.decode(errors="replace"), forms_of_values(_secret_values(client, namespace, pod)))
+    shown = mask(found.decode(errors="replace"), forms_of_values(secrets))
     return [line[:500] for line in with_user_tracebacks(shown).splitlines() if line.strip()][-LAST_LINES:]
 
 
 def _secret_values(client: Client, namespace: str, pod: str) -> list[str]:
-    """Return what is secret in the Secrets that a pod references, if they may be read."""
+    """Return what is secret in the Secrets that a pod references, if they may be read. Raises if the server does not answer."""
     values: list[str] = []
-    with contextlib.suppress(ApiError, Unreachable, ValueError):
+    with contextlib.suppress(ApiError, ValueError):
         found, _ = client.list(POD, namespace, fields=f"metadata.name={pod}")
         spec = section(next(iter(found), None), "spec")
         for name in sorted({*_secret_names(spec)} - {""}):
@@ -293,7 +294,7 @@ def _launch_file(client: Client, namespace: str, spec: Document) -> str:
         for source in mappings(section(volume, "projected").get("sources")):
             name = text(section(source, "configMap").get("name"))
             if volume.get("name") == code.CODE_VOLUME and name:
-                with contextlib.suppress(ApiError, Unreachable):
+                with contextlib.suppress(ApiError):
                     return text(section(client.get(CONFIG_MAP, namespace, name), "data").get(code.LAUNCH_FILE))
     return ""
 

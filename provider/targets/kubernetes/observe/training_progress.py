@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from pulumi_trainer.provider.api.progress import LONGEST_LINE, progress, with_kept
 from pulumi_trainer.provider.api.status import JobStatus, Phase
-from pulumi_trainer.provider.kube.client.client import ApiError, Client, Unreachable
+from pulumi_trainer.provider.kube.client.client import ApiError, Client
 from pulumi_trainer.provider.kube.errors import TrainerError
 from pulumi_trainer.provider.kube.values.accessors import Document, epoch_seconds, labels_of, section, text
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView
@@ -140,7 +140,7 @@ def progress_of(client: Client, view: JobView) -> dict[str, Any] | None:
     query = {"container": found.container, "tailLines": str(LINES), "timestamps": "true"}
     try:
         log = client_of(client, view).log_tail(view.namespace, found.pod, query, BYTES)
-    except (ApiError, Unreachable):
+    except TrainerError:
         return None
     return reduce(with_kept, filter(None, map(_stamped_progress, log.split(b"\n"))), None)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.api.labels import JOBSET_NAME
 from pulumi_trainer.provider.kube.client.api_resources import EVENT, JOB, POD, Kind
-from pulumi_trainer.provider.kube.client.client import ApiError, Client, Unreachable
+from pulumi_trainer.provider.kube.client.client import ApiError, Client
 from pulumi_trainer.provider.kube.errors import Problem, TrainerError
 from pulumi_trainer.provider.kube.values.accessors import (
     Document,
@@ -103,7 +103,7 @@ def _events(worker: Client, view: JobView) -> Sequence[Document]:
 
 
 def _lost(client: Client, name: str = "") -> Problem | None:
-    """Return why Kueue has lost a worker cluster, in Kueue's words; None if it has not, or if that may not be read.
+    """Return why Kueue has lost a worker cluster, in Kueue's words; None if it has not, or if that cannot be read.
 
     Args:
         client: Client of the manager cluster.
@@ -111,7 +111,7 @@ def _lost(client: Client, name: str = "") -> Problem | None:
     """
     try:
         found, _ = client.list(MULTIKUEUE_CLUSTER, fields=f"metadata.name={name}" if name else "")
-    except (ApiError, Unreachable):
+    except TrainerError:
         return None
     for each in found:
         active = condition(conditions(each), "Active")
