@@ -20,9 +20,11 @@ from pulumi_trainer.provider.commands.reach import Job, Where
 from pulumi_trainer.provider.initializers import manifest
 from pulumi_trainer.provider.initializers.manifest import FetchedFile, Manifest
 from pulumi_trainer.provider.initializers.source import Patterns
-from pulumi_trainer.provider.kube.errors import Conflict, Refused, TargetFault
+from pulumi_trainer.provider.kube.errors import Conflict, Problem, Refused, TargetFault
 from pulumi_trainer.provider.targets.local import LocalTarget
 from pulumi_trainer.provider.targets.local.claims import Claim
+from pulumi_trainer.provider.targets.local.record import Record
+from pulumi_trainer.provider.targets.local.store import JobFolder
 
 OWNER = Owner("owner-1", "stack-1")
 SUSPEND, RESUME = Override(True, "ann", 1.0), Override(False, "ann", 2.0)
@@ -137,6 +139,46 @@ def test_rerun_is_another_run_that_the_stack_knows(local: LocalTarget) -> None:
     assert log(local).count("run") == 1 and "two" not in record.read_text()
     assert local.delete(NAMESPACE, "job", uid=first.uid, owner=OWNER) is None
     assert local.status(NAMESPACE, "job") is None
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def test_a_rerun_that_is_killed_adds_no_run(local: LocalTarget) -> None:
+    document = jobset(step())
+    run(local, document)
+    (used,) = local.job_usage(NAMESPACE, "job")
+    for _ in range(3):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(JobFolder, "forget_run", lambda *_: kill())
+            with pytest.raises(Killed):
+                local.rerun(submission(document))
+        (only,) = local.runs(NAMESPACE, "job")
+        assert only.phase == "Succeeded" and only.created < only.finished
+        (same,) = local.job_usage(NAMESPACE, "job")
+        assert (same.begin, same.end) == (used.begin, used.end)
+    local.rerun(submission(document))
+    assert wait(local).phase == "Succeeded"
+    first, second = local.runs(NAMESPACE, "job")
+    assert first == only and second.created > first.finished
+
+
+def kill() -> None:
+    raise Killed
+
+
+def test_a_rerun_does_without_the_file_beside_its_output(local: LocalTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    document = jobset(step())
+    run(local, document)
+
+    def fail(*_: Any) -> None:
+        raise TargetFault(Problem("volumes", "cannot be written"))
+
+    monkeypatch.setattr(Record, "write_run_manifest", fail)
+    local.rerun(submission(document))
+    assert wait(local).phase == "Succeeded"
+    assert [run.phase for run in local.runs(NAMESPACE, "job")] == ["Succeeded", "Succeeded"]
 
 
 def test_a_rerun_keeps_the_revisions_that_the_run_before_has_fetched(local: LocalTarget, tmp_path: Path) -> None:

@@ -340,8 +340,9 @@ class LocalTarget:
             self._create_claims(again)
             _store_source(folder, submission)
             again.write(folder)
-            again.write_run_manifest(again.inputs)
             folder.forget_run()
+            with suppress(TrainerError):  # the record has it
+                again.write_run_manifest(again.inputs)
             self._start_if_due(folder, again, submission)
             return self._known_status(folder, again)
 
@@ -509,6 +510,8 @@ class LocalTarget:
         found = [*earlier_runs(namespace, name, read_runs(record.earlier), record.created)]
         supervised = folder.supervised()
         status = folder.read_status() or record.status(Phase.PENDING)
+        if status.created != record.created:  # `rerun` was interrupted; the run of the status is among the earlier ones
+            return found
         if status.started and not status.finished and not supervised:
             status = replace(status, finished=folder.status.stat().st_mtime)
         return [*found, *recorded_run(namespace, name, record.demand, status.started, status.finished)]
