@@ -276,6 +276,52 @@ class TestReading:
         assert list(follow.new_lines(path)) == ["half", "3", "4"]
         assert list(follow.new_lines(path)) == []
 
+    def test_follow_across_several_rotations(self, tmp_path: Path) -> None:
+        """A reader may be slow: a pager, or a terminal that waits."""
+        log, follow = Log(tmp_path / "node.log", size=1000, keep=10), Follow()
+        read: list[str] = []
+        for lines in (range(5), range(5, 400), range(400, 401)):
+            for i in lines:
+                log.write(f"line {i:04}\n".encode())
+            read += follow.new_lines(log.path)
+        assert read == [f"line {i:04}" for i in range(401)]
+        assert [*Follow().new_lines(log.path)] == read, (
+            "a log that was rotated before its first read is read from its start"
+        )
+
+    @pytest.mark.parametrize("more", [95, 104, 119])
+    def test_follow_says_that_lines_were_rotated_away(self, tmp_path: Path, more: int) -> None:
+        """A new file may have the inode of the removed one."""
+        log, follow = Log(tmp_path / "node.log", size=100, keep=3), Follow()
+        for i in range(5):
+            log.write(f"line {i:04}\n".encode())
+        assert len([*follow.new_lines(log.path)]) == 5
+        for i in range(5, more):
+            log.write(f"line {i:04}\n".encode())
+        note, *lines = follow.new_lines(log.path)
+        first = dropped_bytes(log.path) // 10
+        assert lines == [f"line {i:04}" for i in range(first, more)]
+        assert note == (
+            f"pulumi-trainer: output is missing here: the first {first * 10:,} bytes of this log were replaced by newer ones"
+        )
+        assert [*follow.new_lines(log.path)] == []
+
+    def test_follow_while_the_files_are_renamed(self, tmp_path: Path) -> None:
+        path, follow = tmp_path / "node.log", Follow()
+        path.write_text("1\n")
+        assert [*follow.new_lines(path)] == ["1"]
+        path.rename(tmp_path / "node.log.2")  # .1 has moved to .2, and the newest not yet to .1
+        path.write_text("2\n")
+        assert [*follow.new_lines(path)] == ["2"]
+
+    def test_follow_of_a_new_run(self, tmp_path: Path) -> None:
+        path, follow = tmp_path / "node.log", Follow()
+        path.write_text("1\n2\n")
+        assert [*follow.new_lines(path)] == ["1", "2"]
+        path.unlink()
+        path.write_text("3\n4\n5\n")
+        assert [*follow.new_lines(path)] == ["3", "4", "5"]
+
     def test_files_in_order(self, tmp_path: Path) -> None:
         for name in ("job-node-0-10", "job-node-0-2", "job-node-x-0-0", "job-node-1-0"):
             (tmp_path / name).mkdir()

@@ -10,10 +10,10 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from itertools import count
+from contextlib import ExitStack, suppress
+from itertools import count, takewhile
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from pulumi_trainer.provider.api.progress import LONGEST_LINE
 from pulumi_trainer.provider.targets.local.paths import FILE_MODE, FOLDER_MODE
@@ -198,20 +198,17 @@ def _dropped_file(path: Path) -> Path:
     return path.with_name(f".{path.name}.dropped")
 
 
-def _rotated(path: Path) -> Iterator[Path]:
-    """Yield the files of a log, the newest first."""
+def _numbered(path: Path) -> Iterator[Path]:
+    """Yield the names of the files of a log, the newest first, whether they exist or not."""
     yield path
     for i in count(1):
-        older = path.with_name(f"{path.name}.{i}")
-        if not older.is_file():
-            return
-        yield older
+        yield path.with_name(f"{path.name}.{i}")
 
 
 def last_lines(path: Path, wanted: int, end: int | None = None) -> list[str]:
     """Return the newest `wanted` lines before byte `end`, from rotated files as well if the newest has too few."""
     lines: list[str] = []
-    for file in _rotated(path):
+    for file in takewhile(Path.is_file, _numbered(path)):
         with suppress(OSError):
             lines = _last_of(file, wanted - len(lines), end) + lines
         if len(lines) >= wanted:
@@ -238,29 +235,78 @@ class Follow:
     """Reads new lines of some files, across rotation."""
 
     def __init__(self) -> None:
-        self._positions: dict[Path, tuple[int, int]] = {}
+        self._positions: dict[Path, _Position] = {}
 
     def skip(self, path: Path) -> int:
         """Skip the current content of a file and return its size in bytes."""
-        with suppress(OSError):
-            stat = path.stat()
-            self._positions[path] = (stat.st_ino, stat.st_size)
-            return stat.st_size
+        with suppress(OSError), path.open("rb") as data:
+            position = _Position.of(data, os.fstat(data.fileno()).st_size)
+            self._positions[path] = position
+            return position.offset
         return 0
 
     def new_lines(self, path: Path) -> Iterator[str]:
-        """Yield the lines that were written since the last call."""
-        inode, offset = self._positions.get(path, (0, 0))
-        with suppress(OSError), path.open("rb") as data:
-            now = os.fstat(data.fileno()).st_ino
-            if inode not in (0, now):
-                with suppress(OSError), path.with_name(f"{path.name}.1").open("rb") as older:
-                    if os.fstat(older.fileno()).st_ino == inode:
-                        yield from _from(older, offset)[0]
+        """Yield the lines that were written since the last call, after a note if the log does not have all of them any more."""
+        before = self._positions.get(path)
+        with suppress(OSError), ExitStack() as opened:
+            unread: list[IO[bytes]] = []
+            offset = 0
+            for data in _open_rotated(path, opened):
+                unread.insert(0, data)
+                if before is not None and before.is_in(data):
+                    offset = before.offset
+                    break
+            else:
+                dropped = dropped_bytes(path)
+                if unread and dropped:
+                    yield (
+                        f"pulumi-trainer: output is missing here: the first {dropped:,} bytes of this log were replaced"
+                        " by newer ones"
+                    )
+            for data in unread:
+                lines, offset = _from(data, offset)
+                self._positions[path] = _Position.of(data, offset)
+                yield from lines
                 offset = 0
-            lines, offset = _from(data, offset)
-            self._positions[path] = (now, offset)
-            yield from lines
+
+
+class _Position(NamedTuple):
+    """A place in a file of a log. The text before it identifies the file: a new file may have the inode of a removed one."""
+
+    inode: int
+    offset: int
+    before: bytes
+
+    @classmethod
+    def of(cls, data: IO[bytes], offset: int) -> _Position:
+        data.seek(max(0, offset - _BEFORE))
+        return cls(os.fstat(data.fileno()).st_ino, offset, data.read(min(offset, _BEFORE)))
+
+    def is_in(self, data: IO[bytes]) -> bool:
+        """Return whether the place is in that file."""
+        return self == _Position.of(data, self.offset)
+
+
+_BEFORE = 256
+
+
+def _open_rotated(path: Path, opened: ExitStack) -> Iterator[IO[bytes]]:
+    """Open the files of a log, the newest first. A file that is rotated meanwhile is opened once."""
+    inodes = set[int]()
+    absent = 0
+    for file in _numbered(path):
+        try:
+            data = opened.enter_context(file.open("rb"))
+        except FileNotFoundError:
+            absent += 1
+            if file == path or absent == 2:  # a rotation leaves one gap, while it renames one file after the other
+                return
+            continue
+        absent = 0
+        inode = os.fstat(data.fileno()).st_ino
+        if inode not in inodes:
+            inodes.add(inode)
+            yield data
 
 
 def _lines(data: bytes) -> list[str]:
