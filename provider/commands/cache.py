@@ -150,14 +150,16 @@ def _entries() -> Iterator[Entry]:
             content = ["(made by an earlier version)"]
         else:
             content = ["(installation interrupted)"]
-        size = _size(each.path)
-        yield Entry(ENVIRONMENT, each.path, size, each.used, each.python, content, each.jobs, environments.in_use(each))
+        kept = environments.in_use(each)
+        with suppress(FileNotFoundError):  # another program has removed it meanwhile
+            size = _size(each.path)
+            yield Entry(ENVIRONMENT, each.path, size, each.used, each.python, content, each.jobs, kept)
     for path in _children(source_archives.folder()):
-        yield _entry("project archive", path)
+        yield from _entry("project archive", path)
     for kind, folder in zip(("catalogue", "git project"), git.CACHED, strict=True):
         for repository in _children(git.cached(folder)):
             for commit in _children(repository):
-                yield _entry(kind, commit)
+                yield from _entry(kind, commit)
 
 
 def _children(folder: Path) -> Iterator[Path]:
@@ -168,10 +170,12 @@ def _children(folder: Path) -> Iterator[Path]:
                 yield path
 
 
-def _entry(kind: str, path: Path) -> Entry:
-    used = path.lstat().st_mtime
-    kept = environments.RECENTLY if used > time.time() - environments.RECENT else ""
-    return Entry(kind, path, _size(path), used, kept=kept)
+def _entry(kind: str, path: Path) -> Iterator[Entry]:
+    """Yield the entry of a path, unless another program has removed it, as one that plans does with its temporary folders."""
+    with suppress(FileNotFoundError):
+        used = path.lstat().st_mtime
+        kept = environments.RECENTLY if used > time.time() - environments.RECENT else ""
+        yield Entry(kind, path, _size(path), used, kept=kept)
 
 
 def _size(path: Path) -> int:

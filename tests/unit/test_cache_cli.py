@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -237,3 +238,31 @@ def test_the_name_of_a_runs_environment_is_forgotten_with_it(cache: Path) -> Non
 def test_what_requirements_hold_is_not_trusted(cache: Path) -> None:
     environment(cache, "aaaa-1", requirements=["a\x1b]0;title\x07b"])
     assert "\x1b" not in run(cache, "list")
+
+
+def test_what_another_program_removes_meanwhile_is_left_out(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the folder in which a plan makes the archive of a project."""
+    monkeypatch.setenv("HOME", str(cache.parent.parent))
+    is_symlink = Path.is_symlink
+
+    def removed_afterwards(path: Path) -> bool:
+        found = is_symlink(path)
+        if path.name.startswith(".new-"):
+            shutil.rmtree(path)
+        return found
+
+    for folder in ("environments", "sources", "catalogues/eeee", "projects/eeee"):
+        (cache / folder / ".new-1").mkdir(parents=True)
+    aged(environment(cache, "aaaa-1"), 1)
+    monkeypatch.setattr(Path, "is_symlink", removed_afterwards)
+    commands.list_all("json")
+    assert [each["name"] for each in json.loads(capsys.readouterr().out)] == ["aaaa-1"]
+    assert not [*cache.rglob(".new-1")]
+
+
+def test_an_environment_that_another_program_has_removed_is_removed(cache: Path) -> None:
+    gone = environment(cache, "aaaa-1")
+    shutil.rmtree(gone)
+    assert environments.remove_environment(gone) == ""

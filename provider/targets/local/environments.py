@@ -58,7 +58,8 @@ def list_environments(at: Path) -> list[Environment]:
         return found
     for path in sorted(at.iterdir()):
         if path.is_dir() and not path.is_symlink():
-            found.append(_read(path, jobs))
+            with suppress(FileNotFoundError):  # another program has removed it
+                found.append(_read(path, jobs))
     return found
 
 
@@ -84,11 +85,11 @@ def remove_environment(path: Path) -> str:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return "it is being installed"
-        why = in_use(_read(path, _jobs_by_environment()))
-        if why:
-            return why
         removed = path.with_name(f"{REMOVED}{secrets.token_hex(4)}")
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError):  # another program has removed it
+            why = in_use(_read(path, _jobs_by_environment()))
+            if why:
+                return why
             path.rename(removed)
     remove_tree(removed)
     return ""
