@@ -418,8 +418,8 @@ def _read_ignore_file(file: Path) -> GitIgnoreSpec:
         raise Invalid(Problem("", f"cannot read {file}: {error.strerror}")) from None
     if len(content) > _LONGEST_TEXT:
         raise Invalid(Problem("", f"{file} has more than {_LONGEST_TEXT:,} bytes"))
-    lines = filter(is_pattern, content.decode("utf-8-sig", errors="replace").splitlines())
-    return GitIgnoreSpec.from_lines(lines)
+    lines = content.decode("utf-8-sig", errors="replace").split("\n")  # as git, which knows no other ends of lines
+    return GitIgnoreSpec.from_lines(filter(is_pattern, (line.removesuffix("\r") for line in lines)))
 
 
 def _plain_secrets(files: Mapping[str, SourceFile]) -> Iterator[Problem]:

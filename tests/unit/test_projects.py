@@ -430,6 +430,16 @@ def test_characters_that_forge_lines_are_refused_in_files_that_travel(tmp_path: 
     assert [*read_tree(tmp_path, include=["*.py"]).files] == ["a.py"]
 
 
+@pytest.mark.parametrize("character", ["\u2028", "\x85", "\x0c", "\r"])
+def test_a_line_of_a_gitignore_ends_where_it_does_for_git(tmp_path: Path, character: str) -> None:
+    write(tmp_path, {"a.py": "", "b.log": ""})
+    (tmp_path / ".gitignore").write_bytes(f"x{character}a.py\n*.log\r\n".encode())
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    argv = ["git", "-C", str(tmp_path), "ls-files", "-co", "--exclude-standard"]
+    listed = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split()
+    assert [*read_tree(tmp_path).files] == listed == [".gitignore", "a.py"]
+
+
 def test_a_gitignore_with_a_byte_order_mark(tmp_path: Path) -> None:
     write(tmp_path, {".gitignore": "\ufeff*.log\r\n", "a.log": "", "a.py": ""})
     assert [*read_tree(tmp_path).files] == [".gitignore", "a.py"]
