@@ -238,7 +238,7 @@ class _Walk:
             submodules = git.submodules(self._root / repository)
             for folder in folders:
                 if folder.removeprefix(repository).rstrip("/") in submodules:
-                    yield folder
+                    yield _printable(folder)
 
     def _folder(
         self, below: str, ignored: Sequence[_IgnoreFile], repository: str = ""
@@ -253,24 +253,24 @@ class _Walk:
         try:
             entries = sorted(os.scandir(self._root / below), key=lambda entry: entry.name)
         except OSError as error:
-            raise Invalid(Problem("", f"cannot read {below or self._root}: {error.strerror}")) from None
+            shown = _printable(below or str(self._root))
+            raise Invalid(Problem("", f"cannot read {shown}: {error.strerror}")) from None
         if below.count("/") > _MOST_LEVELS:
-            why = f"{below[:40]}... is a folder in more than {_MOST_LEVELS} others"
+            why = f"{_printable(below[:40])}... is a folder in more than {_MOST_LEVELS} others"
             raise Invalid(Problem("", why, "exclude it"))
         if any(entry.name == ".git" for entry in entries):
             repository = below
-        if not entries and self._is_included(below):
+        if not entries and self._is_included(_printable(below)):
             self._empty.setdefault(repository, []).append(below)
         own = _ignore_file(entries)
         if own is not None and not self._committed:
-            ignored = [*ignored, _IgnoreFile(_read_ignore_file(own), below=below)]
+            ignored = [*ignored, _IgnoreFile(_read_ignore_file(own), below=_printable(below))]
         for entry in entries:
             path = below + entry.name
             is_folder = entry.is_dir(follow_symlinks=False)
-            text = path.encode(errors="replace").decode()  # a name that is not UTF-8 has surrogates
-            pattern_path = text
+            pattern_path = _printable(path)
             if is_folder:
-                pattern_path = f"{text}/"
+                pattern_path += "/"
             if self._exclude.match_file(pattern_path):
                 continue
             included = self._is_included(pattern_path)
@@ -292,8 +292,10 @@ class _Walk:
                     with suppress(Invalid):  # it has not travelled then
                         self.formerly[path] = self._file(path)
             elif is_folder:
-                yield from self._folder(pattern_path, ignored, repository)
+                yield from self._folder(f"{path}/", ignored, repository)
             elif included:
+                if _printable(path) != path:
+                    raise Invalid(Problem("", f"{path!r} is not a name in UTF-8", "rename or exclude it"))
                 if any(map(_is_control, path)):
                     raise Invalid(Problem("", f"{path!r} has a control character in its name", "rename or exclude it"))
                 yield path, self._file(path)
@@ -327,7 +329,7 @@ class _Walk:
     def _target_of(self, link: str) -> str:
         """Return the path of the file that a link leads to, from the project's folder."""
         target = os.path.relpath(os.path.realpath(self._root / link), self._root)
-        return target.encode(errors="replace").decode()
+        return _printable(target)
 
     def _ignore_files(self, path: str) -> list[_IgnoreFile]:
         """Return the `.gitignore` files for a path, the nearest last."""
@@ -381,6 +383,11 @@ class _Walk:
             raise Invalid(Problem("", f"cannot read {path}: {error.strerror}", hint)) from None
 
 
+def _printable(path: str) -> str:
+    """Return a path with a question mark for each surrogate, which a name that is not UTF-8 has."""
+    return path.encode(errors="replace").decode()
+
+
 def _is_control(character: str) -> bool:
     """Return whether a character ends a line, controls a terminal or turns the direction of text, or is no character at all."""
     kind = unicodedata.category(character)
@@ -415,9 +422,9 @@ def _read_ignore_file(file: Path) -> GitIgnoreSpec:
         with file.open("rb") as opened:
             content = opened.read(_LONGEST_TEXT + 1)
     except OSError as error:
-        raise Invalid(Problem("", f"cannot read {file}: {error.strerror}")) from None
+        raise Invalid(Problem("", f"cannot read {_printable(str(file))}: {error.strerror}")) from None
     if len(content) > _LONGEST_TEXT:
-        raise Invalid(Problem("", f"{file} has more than {_LONGEST_TEXT:,} bytes"))
+        raise Invalid(Problem("", f"{_printable(str(file))} has more than {_LONGEST_TEXT:,} bytes"))
     lines = content.decode("utf-8-sig", errors="replace").split("\n")  # as git, which knows no other ends of lines
     return GitIgnoreSpec.from_lines(filter(is_pattern, (line.removesuffix("\r") for line in lines)))
 

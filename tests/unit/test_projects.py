@@ -394,6 +394,11 @@ def _newline(at: Path) -> None:
     (at / "a\nb.py").write_text("")
 
 
+def _latin_1(at: Path) -> None:
+    (at / os.fsdecode(b"caf\xe9")).mkdir()
+    (at / os.fsdecode(b"caf\xe9/x.txt")).write_text("")
+
+
 @pytest.mark.parametrize(("make", "pattern", "why"), [
     (_loop, "loop", "loop is a link that leads to itself|cannot read loop: Too many levels"),
     (_ignore_loop, ".gitignore", "gitignore is a link that leads to itself|cannot read .gitignore: Too many levels"),
@@ -401,6 +406,7 @@ def _newline(at: Path) -> None:
     (_folder_link, "alias", "alias is a link to a folder"),
     (_deep, "deep/", r"deep/.* is a folder in more than 100 others"),
     (_newline, "a?b.py", "has a control character in its name"),
+    (_latin_1, "caf?/", r"'caf\\udce9/x.txt' is not a name in UTF-8"),
 ])  # fmt: skip
 def test_what_cannot_travel_is_a_problem_that_exclude_solves(
     tmp_path: Path, make: Callable[[Path], None], pattern: str, why: str
@@ -411,6 +417,14 @@ def test_what_cannot_travel_is_a_problem_that_exclude_solves(
     assert "exclude it" in raised.value.problems[0].hint
     assert "a.py" in read_tree(tmp_path, exclude=[pattern]).files
     subprocess.run(["rm", "-rf", str(tmp_path / "deep")], check=True)
+
+
+def test_a_folder_whose_name_is_not_utf8_is_refused_only_if_a_file_of_it_would_travel(tmp_path: Path) -> None:
+    write(tmp_path, {"a.py": "", ".gitignore": "/caf?/y.log\n"})
+    _latin_1(tmp_path)
+    (tmp_path / os.fsdecode(b"caf\xe9/y.log")).write_text("")
+    tree = read_tree(tmp_path, ["*.py", "*.log"])
+    assert [*tree.files] == ["a.py"] and tree.ignored == ["caf?/y.log"]
 
 
 @pytest.mark.parametrize("character", ["\u202f", "\u00a0", "\u3000", "\u200d", "\ufe0f", "\u0378"])
