@@ -276,7 +276,7 @@ class _Walk:
             included = self._is_included(pattern_path)
             if self._is_never_taken(entry):
                 if included:
-                    self.formerly[path] = self._file(path)
+                    self._keep_former(path)
                 continue
             if self._is_ignored(pattern_path, ignored):
                 if included:
@@ -285,12 +285,11 @@ class _Walk:
                 if included:
                     self.withheld.append(pattern_path)
                 if included and entry.name in FORMERLY and entry.is_file():
-                    self.formerly[path] = self._file(path)
+                    self._keep_former(path)
             elif entry.is_symlink() and self._leads_to_left_out(path):
                 if included:
                     self.links.append(pattern_path)
-                    with suppress(Invalid):  # it has not travelled then
-                        self.formerly[path] = self._file(path)
+                    self._keep_former(path)
             elif is_folder:
                 yield from self._folder(f"{path}/", ignored, repository)
             elif included:
@@ -299,6 +298,14 @@ class _Walk:
                 if any(map(_is_control, path)):
                     raise Invalid(Problem("", f"{path!r} has a control character in its name", "rename or exclude it"))
                 yield path, self._file(path)
+
+    def _keep_former(self, path: str) -> None:
+        """Keep a file that travelled with jobs of earlier versions, unless these refused it."""
+        before = self._count, self._bytes
+        if _printable(path) == path:
+            with suppress(Invalid):
+                self.formerly[path] = self._file(path)
+        self._count, self._bytes = before
 
     def _is_never_taken(self, entry: os.DirEntry[str]) -> bool:
         """Return whether an entry is the `.git` file of a worktree or a submodule, a path of this machine, or a lock file that a

@@ -106,6 +106,20 @@ def test_the_variables_of_direnv_stay_behind(tmp_path: Path) -> None:
     assert tree.withheld == [".envrc"] and [*tree.formerly] == [".envrc"], "its jobs do not run again"
 
 
+def test_what_never_travels_is_no_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as a link of direnv's file to the user's dotfiles. No earlier version has run a job with it."""
+    project, other = write(tmp_path / "p", {"a.py": ""}), write(tmp_path / "dotfiles", {"envrc": "export A=1"})
+    (project / ".envrc").symlink_to(other / "envrc")
+    (project / os.fsdecode(b"caf\xe9")).mkdir()
+    (project / os.fsdecode(b"caf\xe9/.envrc")).write_text("export A=1")
+    (project / "sources.lock").write_text("x" * 100)
+    monkeypatch.chdir(project)
+    monkeypatch.setattr(source_tree, "MOST_BYTES", 10)
+    tree = read_tree(project)
+    assert tree.withheld == [".envrc", "caf?/.envrc"] and [*tree.files] == ["a.py"]
+    assert tree.former_digest == tree.digest
+
+
 def test_a_token_in_utf_16_is_found(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(f"token = 'ghp_{'a1B2' * 9}'\n".encode("utf-16"))
     with pytest.raises(Invalid, match=r"a\.txt:1 holds a plain-text secret"):
