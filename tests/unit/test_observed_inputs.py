@@ -116,6 +116,23 @@ class TestData:
         assert read(log, folder, monkeypatch) is None
         assert len(looked) == 1, "looking at more would keep the training waiting"
 
+    def test_no_folders_keep_a_program_from_starting(
+        self, tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Python before 3.12 walks folders recursively."""
+        (tmp_path / "a" / "b" / "c").mkdir(parents=True)
+        (tmp_path / "a.txt").touch()
+        found = read(log, tmp_path, monkeypatch)
+        assert found is not None and found.by_size
+        monkeypatch.setattr(report_inputs, "MOST_FILES", 2)
+        assert read(log, tmp_path, monkeypatch) is None, "they are counted as files are"
+
+        def walk(_: str) -> Iterator[Any]:
+            raise RecursionError
+
+        monkeypatch.setattr(os, "walk", walk)
+        assert read(log, tmp_path, monkeypatch) is None
+
     @pytest.mark.parametrize(
         "manifest", ["[" * 100_000, "{}", "[]", '{"complete": false, "revision": "1", "uri": "x"}'], ids=range(4)
     )
