@@ -6,9 +6,11 @@ only the digest.
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
 import tempfile
+import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -40,7 +42,7 @@ def folder() -> Path:
 
 
 def store(digest: str, archive: Callable[[], bytes]) -> None:
-    """Write the archive of a digest into the cache, unless it exists.
+    """Write the archive of a digest into the cache, unless it has a whole one.
 
     Args:
         digest: SHA-256 of the project's files, in hexadecimal.
@@ -50,7 +52,7 @@ def store(digest: str, archive: Callable[[], bytes]) -> None:
         TargetFault: The archive cannot be written.
     """
     place = archive_path(digest)
-    if place.is_file():
+    if _is_whole(place):
         with suppress(OSError):
             os.utime(place)  # its time is that of the last use, for `cache prune`
         return
@@ -58,7 +60,10 @@ def store(digest: str, archive: Callable[[], bytes]) -> None:
         place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.TemporaryDirectory(dir=place.parent, prefix=".new-") as fresh:
             written = Path(fresh, place.name)
-            written.write_bytes(archive())
+            with written.open("wb") as file:
+                file.write(archive())
+                file.flush()
+                os.fsync(file.fileno())  # else a power failure can leave the name without the content
             written.rename(place)
     except OSError as error:
         raise TargetFault(Problem(str(place), f"cannot be written: {error.strerror}")) from None
@@ -68,18 +73,50 @@ def read(digest: str) -> bytes:
     """Return the archive of a digest.
 
     Raises:
-        TargetFault: The archive is not on this machine.
+        TargetFault: The archive is not on this machine, or it is damaged.
     """
     try:
-        return archive_path(digest).read_bytes()
-    except OSError:
+        return _read(archive_path(digest))
+    except (OSError, EOFError) as error:
+        what = "is not on this machine"
+        if isinstance(error, EOFError):
+            what = "is damaged on this machine"
         hint = (
             "`pulumi up` makes it again if the files of the project are as they were (check out that commit); otherwise"
             " another run= key runs the project as it is now"
         )
-        raise TargetFault(
-            Problem("source", f"the archive of the project ({digest[:12]}) is not on this machine", hint)
-        ) from None
+        raise TargetFault(Problem("source", f"the archive of the project ({digest[:12]}) {what}", hint)) from None
+
+
+_whole: dict[Path, int] = {}
+"""Archives that this process has found whole -> their bytes, so that each is unpacked once for many jobs of one project."""
+
+
+def _is_whole(place: Path) -> bool:
+    try:
+        size = place.stat().st_size
+        if _whole.get(place) != size:
+            _whole[place] = len(_read(place))
+    except (OSError, EOFError):
+        return False
+    return True
+
+
+def _read(place: Path) -> bytes:
+    """Return an archive.
+
+    Raises:
+        OSError: It cannot be read.
+        EOFError: It is damaged, such as by a power failure.
+    """
+    archive = place.read_bytes()
+    try:
+        whole = gzip.decompress(archive)
+    except (gzip.BadGzipFile, zlib.error):
+        whole = b""
+    if not whole:
+        raise EOFError
+    return archive
 
 
 def address_of(document: Document) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import gzip
 import itertools
 import json
 import time
@@ -441,7 +442,9 @@ def test_a_rerun_says_when_it_began(server: Server) -> None:
     assert first.created < before <= second.created
 
 
-@pytest.mark.parametrize("where", ["cluster", "machine", "both, damaged in the cluster", "nowhere"])
+@pytest.mark.parametrize(
+    "where", ["cluster", "machine", "both, damaged in the cluster", "both, damaged on the machine", "nowhere"]
+)
 def test_a_rerun_without_the_archive_of_its_project_changes_nothing(
     server: Server, where: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -455,7 +458,8 @@ def test_a_rerun_without_the_archive_of_its_project_changes_nothing(
     }
     sent = submission()
     sent = replace(sent, objects={"ConfigMap/code": code, **sent.objects})
-    source_archives.store(digest, lambda: b"archive")
+    archive = gzip.compress(b"archive")
+    source_archives.store(digest, lambda: archive)
     target(server).create(sent)
     end(server, "Completed")
     assert target(server).status("team", "job").phase == "Succeeded"  # type: ignore[union-attr]
@@ -463,7 +467,9 @@ def test_a_rerun_without_the_archive_of_its_project_changes_nothing(
         source_archives.archive_path(digest).unlink()
     if where in ("machine", "nowhere"):
         del server.objects["ConfigMap", "team", "code"]
-    if "damaged" in where:
+    if where == "both, damaged on the machine":
+        source_archives.archive_path(digest).write_bytes(archive[:-9])
+    if where == "both, damaged in the cluster":
         server.objects["ConfigMap", "team", "code"]["binaryData"]["source.tar.gz"] = "bm8="
     before = copy.deepcopy(server.objects)
     if where == "nowhere":
@@ -475,7 +481,7 @@ def test_a_rerun_without_the_archive_of_its_project_changes_nothing(
         return
     assert operations.rerun(server, sent).phase == "Pending"  # type: ignore[arg-type]
     stored = server.get(CONFIG_MAP, "team", "code")
-    assert stored and base64.b64decode(stored["binaryData"]["source.tar.gz"]) == b"archive"
+    assert stored and base64.b64decode(stored["binaryData"]["source.tar.gz"]) == archive
 
 
 HUGE = "1" + "0" * 400

@@ -688,6 +688,30 @@ def test_an_archive_that_cannot_be_written_leaves_nothing(home: Path) -> None:
     assert not [file for file in home.rglob("*") if file.is_file()]
 
 
+@pytest.mark.parametrize("left", [0, 12, -9, None], ids=["nothing", "the head", "most", "zeros"])
+def test_an_archive_that_a_power_failure_has_damaged_is_written_anew(
+    tmp_path: Path, home: Path, left: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = read_tree(write(tmp_path / "p", {"a.py": "print('whole')"}))
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda number: synced.append(os.fstat(number).st_size))
+    source_archives.store(tree.digest, lambda: tree.archive)
+    assert synced == [len(tree.archive)]
+    damaged = tree.archive[:left] if left is not None else b"\0" * len(tree.archive)
+    source_archives.archive_path(tree.digest).write_bytes(damaged)
+    source_archives._whole.clear()  # the next program
+    with pytest.raises(
+        TargetFault, match=rf"\({tree.digest[:12]}\) is damaged on this machine. Hint: `pulumi up` makes"
+    ):
+        source_archives.read(tree.digest)
+    now = read_tree(write(tmp_path / "q", {"a.py": "print('now')"}))
+    source_archives.store(now.digest, lambda: now.archive)
+    (note,) = source_changes.source_notes(project_inputs("a", tree), project_inputs("a", now))
+    assert note.endswith("so they cannot be compared")
+    source_archives.store(tree.digest, lambda: tree.archive)
+    assert source_archives.read(tree.digest) == tree.archive
+
+
 def test_links_of_a_revision_are_copies_of_its_files(tmp_path: Path, home: Path) -> None:
     repository = write(tmp_path / "r", {"conf/base.py": "LR = 1", "run.sh": "", "conf/deep/x.py": ""})
     (repository / "run.sh").chmod(0o755)
@@ -697,6 +721,17 @@ def test_links_of_a_revision_are_copies_of_its_files(tmp_path: Path, home: Path)
     tree = read_tree(git.project_folder(f"file://{repository}", first), committed=True)
     assert tree.digest == read_tree(repository).digest and tree.files["go"].executable
     assert tree.files["conf/deep/up.py"].content == b"LR = 1"
+
+
+def test_files_of_a_revision_are_on_disk_before_its_folder_is_kept(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = write(tmp_path / "r", {"a.py": "1", "conf/b.py": "two"})
+    commit = _commit(repository, "first")
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda number: synced.append(os.fstat(number).st_size))
+    git.project_folder(f"file://{repository}", commit)
+    assert sorted(synced) == [1, 3]
 
 
 def read(source: Source) -> project_code.Project:
@@ -1237,6 +1272,13 @@ def test_lines_that_look_like_a_header_of_a_diff_are_shown() -> None:
     assert found == ["@@ -1 +1 @@", "--- a", "+++ b"]
 
 
+def project_inputs(job: str, tree: SourceTree) -> dict[str, object]:
+    """The inputs of a job of a project."""
+    metadata = {"name": f"{job}-code", "annotations": {"pulumi-trainer.dev/source": tree.digest}}
+    code = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+    return {"namespace": "team", "name": job, "objects": {f"ConfigMap/{job}-code": json.dumps(code)}}
+
+
 def test_changes_are_shown_line_by_line_once(tmp_path: Path, home: Path) -> None:
     trees = []
     for folder, lr in (("one", "0.1"), ("two", "0.2\x1b[2J")):
@@ -1244,21 +1286,15 @@ def test_changes_are_shown_line_by_line_once(tmp_path: Path, home: Path) -> None
         trees.append(read_tree(write(tmp_path / folder, {"a.py": f"first = 1\nlr = {lr}\n", **more})))
     for tree in trees:
         source_archives.store(tree.digest, lambda tree=tree: tree.archive)  # type: ignore[misc]
-
-    def inputs(job: str, tree: SourceTree) -> dict[str, object]:
-        metadata = {"name": f"{job}-code", "annotations": {"pulumi-trainer.dev/source": tree.digest}}
-        code = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
-        return {"namespace": "team", "name": job, "objects": {f"ConfigMap/{job}-code": json.dumps(code)}}
-
-    (note,) = source_changes.source_notes(inputs("a", trees[0]), inputs("a", trees[1]))
+    (note,) = source_changes.source_notes(project_inputs("a", trees[0]), project_inputs("a", trees[1]))
     assert note.splitlines()[1:] == [
         "  a.py changed", "    @@ -2 +2 @@", "    -lr = 0.1", "    +lr = 0.2", "  gone.py removed", "  new.bin added",
     ]  # fmt: skip
-    (second,) = source_changes.source_notes(inputs("b", trees[0]), inputs("b", trees[1]))
+    (second,) = source_changes.source_notes(project_inputs("b", trees[0]), project_inputs("b", trees[1]))
     assert second.endswith("as for team/a")
-    assert source_changes.source_notes(inputs("a", trees[0]), inputs("a", trees[0])) == ()
+    assert source_changes.source_notes(project_inputs("a", trees[0]), project_inputs("a", trees[0])) == ()
     unknown = SourceTree({"x": source_tree.SourceFile(b"")})
-    (third,) = source_changes.source_notes(inputs("a", trees[0]), inputs("a", unknown))
+    (third,) = source_changes.source_notes(project_inputs("a", trees[0]), project_inputs("a", unknown))
     assert "are not in the cache of this machine" in third
 
 
