@@ -167,7 +167,7 @@ def read_tree(
 
     Raises:
         Invalid: A file cannot be read, is neither a regular file nor a link to one of the project, contains a secret, or there
-            are too many files, or none.
+            are too many files, or none; or git cannot say which of the files that a `.gitignore` names it tracks.
     """
     if not root.is_dir():
         raise Invalid(Problem("", f"no such folder: {root}", f"paths are relative to {Path.cwd()}"))
@@ -271,12 +271,11 @@ class _Walk:
             pattern_path = _printable(path)
             if is_folder:
                 pattern_path += "/"
-            if self._exclude.match_file(pattern_path):
-                continue
             included = self._is_included(pattern_path)
+            if self._exclude.match_file(pattern_path) or not (included or is_folder):
+                continue
             if self._is_never_taken(entry):
-                if included:
-                    self._keep_former(path)
+                self._keep_former(path)
                 continue
             if self._is_ignored(pattern_path, ignored):
                 if included:
@@ -292,7 +291,7 @@ class _Walk:
                     self._keep_former(path)
             elif is_folder:
                 yield from self._folder(f"{path}/", ignored, repository)
-            elif included:
+            else:
                 if _printable(path) != path:
                     raise Invalid(Problem("", f"{path!r} is not a name in UTF-8", "rename or exclude it"))
                 if any(map(_is_control, path)):

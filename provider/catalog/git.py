@@ -364,23 +364,43 @@ def _git(repository: Path, where: str, *arguments: str, stdin: bytes = b"") -> b
 
 
 def tracked_files(folder: Path) -> frozenset[str]:
-    """Return the files below a folder that git tracks, relative to it; none if git cannot be asked or there is no repository."""
+    """Return the files below a folder that git tracks, relative to it; none if the folder is not in a repository.
+
+    Raises:
+        Invalid: git cannot list them.
+    """
     return frozenset(_listed_files(folder))
 
 
 def submodules(folder: Path) -> frozenset[str]:
     """Return the submodules below a folder, relative to it; none if git cannot be asked or there is no repository."""
-    entries = (entry.partition("\t") for entry in _listed_files(folder, "--stage"))
+    try:
+        entries = [entry.partition("\t") for entry in _listed_files(folder, "--stage")]
+    except Invalid:
+        return frozenset()
     return frozenset(name for about, _, name in entries if about.startswith(_SUBMODULE))
 
 
 def _listed_files(folder: Path, *options: str) -> list[str]:
+    if not any((above / ".git").exists() for above in (folder, *folder.parents)):
+        return []
     argv = [*_command(), "-C", str(folder), "ls-files", "-z", *options]
     try:
         done = subprocess.run(argv, env=_environment(), capture_output=True, timeout=SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return []
+    except OSError:
+        raise _not_listed("git is not on PATH, or cannot be started", "install git") from None
+    except subprocess.TimeoutExpired:
+        raise _not_listed(f"git did not answer within {SECONDS:.0f} s") from None
+    if done.returncode:
+        lines = done.stderr.decode(errors="replace").splitlines() or [f"exit code {done.returncode}"]
+        of_git = [line.strip() for line in lines if "git config" in line]  # for a repository of another user
+        raise _not_listed(lines[0], *of_git)
     return [*map(os.fsdecode, filter(None, done.stdout.split(b"\0")))]
+
+
+def _not_listed(why: str, *hints: str) -> Invalid:
+    what = "git cannot list the files that it tracks, which travel although a .gitignore names them"
+    return Invalid(Problem("", f"{what}: {why}", ", or ".join([*hints, "exclude what each .gitignore names"])))
 
 
 def _command() -> list[str]:

@@ -163,6 +163,44 @@ def test_what_git_ignores_stays_behind(tmp_path: Path, root: str, tracked: bool)
     assert [*read_tree(tmp_path / root).files] == sorted(filter(None, listed))
 
 
+@pytest.mark.parametrize(
+    ("cause", "why", "hint"),
+    [
+        ("owner", "fatal: detected dubious ownership", "git config --global --add safe.directory {}, or exclude what"),
+        ("path", "git is not on PATH", "install git, or exclude what"),
+        ("worktree", "fatal: not a git repository: /gone", "exclude what"),
+    ],
+)
+def test_what_git_tracks_is_not_guessed(
+    tmp_path: Path, home: Path, cause: str, why: str, hint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a file of `git add -f` would stay behind, and its jobs would run again without it."""
+    root = write(tmp_path / "r", {"a.py": "", "sub/a.py": "", "sub/c.yaml": "lr: 1"})
+    run = ["git", "-C", str(root)]
+    subprocess.run(["git", "init", "-q", str(root)], check=True)
+    subprocess.run([*run, "add", "-f", "."], check=True)
+    write(root, {".gitignore": "*.yaml\nempty/\n"})
+    (root / "lib").mkdir()
+    assert [*read_tree(root / "sub").files] == ["a.py", "c.yaml"]
+    if cause == "owner":
+        monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    elif cause == "path":
+        monkeypatch.setenv("PATH", str(tmp_path))
+    else:
+        (root / ".git").rename(tmp_path / "git")
+        write(root, {".git": "gitdir: /gone\n"})
+    for folder in (root, root / "sub"):
+        with pytest.raises(Invalid) as raised:
+            read_tree(folder)
+        (problem,) = raised.value.problems
+        assert problem.why.startswith("git cannot list the files that it tracks, which travel although a .gitignore")
+        assert why in problem.why and problem.hint.startswith(hint.format(root))
+    assert "sub/a.py" in read_tree(root, exclude=["*.yaml"]).files, "nothing that a .gitignore names could travel"
+    assert "sub/a.py" in read_tree(root, include=["*.py"]).files
+    (root / ".git").rename(tmp_path / "no longer git")
+    assert [*read_tree(root).files] == [".gitignore", "a.py", "sub/a.py"], "there is no repository"
+
+
 def test_include_and_exclude(tmp_path: Path) -> None:
     write(tmp_path, {"pkg/a.py": "", "pkg/a.csv": "", "pkg/test/b.py": "", "c.py": ""})
     assert [*read_tree(tmp_path, ["pkg/**"], ["test/", "*.csv"]).files] == ["pkg/a.py"]
