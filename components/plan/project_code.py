@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from inspect import getsourcefile
@@ -413,7 +414,7 @@ _FILE_OR_URL = re.compile(r"^\.|/|\.(whl|zip|tar|tgz|tbz|tar\.\w+)(\[|$)", re.IG
 
 def former_requirements(trainer: CustomTrainer) -> dict[str, str]:
     """Return the text of a trainer's file of requirements -> what earlier versions had instead, if it differs: they kept the byte
-    order mark with which the file begins.
+    order mark with which the file begins, and wrote the indexes of the user's settings into what uv exports.
     """
     project = None
     if trainer.source is not None:
@@ -421,10 +422,16 @@ def former_requirements(trainer: CustomTrainer) -> dict[str, str]:
     if trainer.requirements is None:
         return {}
     file = _requirements_file(trainer.requirements, project)
-    if file.name in ("uv.lock", "pyproject.toml") or not _begins_with(file, codecs.BOM_UTF8):
+    if file.name == "pyproject.toml" or (file.name != "uv.lock" and not _begins_with(file, codecs.BOM_UTF8)):
         return {}
     requirements = read_requirements(trainer.requirements, project)
-    return {requirements: f"\ufeff{requirements}"}
+    if file.name != "uv.lock":
+        return {requirements: f"\ufeff{requirements}"}
+    if not requirements.startswith("--index-url"):
+        return {}
+    with suppress(Invalid):
+        return {requirements: _export(file, "--emit-index-url", formerly=True)}
+    return {}
 
 
 def _text(file: Path) -> str:
@@ -607,37 +614,36 @@ def _dependencies(file: Path) -> str:
 def _exported(file: Path) -> str:
     """Return the locked versions of a project of uv, without the project itself and its groups for development; with the indexes
     and hashes if a package is of another index than uv's default, since pip would take one of the same name from any index.
+
+    The indexes are those that the lock names, so that the text is the same for every user of the lock.
     """
-    locked = mappings(_toml(file).get("package"))
     found = _export(file, "--no-hashes")
+    names = _LOCKED.findall(found)
+    packages = [each for each in mappings(_toml(file).get("package")) if each.get("name") in names]
+    indexes = dict.fromkeys(filter(None, (text(section(each, "source").get("registry")) for each in packages)))
     default = _default_index(file)
-    elsewhere = set()
-    for package in locked:
-        if _index_of(package, default) != default:
-            elsewhere.add(text(package.get("name")))
-    if elsewhere.isdisjoint(_LOCKED.findall(found)):
+    others = [each for each in indexes if each.rstrip("/") != default]
+    if not others:
         return found
-    found = _export(file, "--emit-index-url")
+    if len(others) < len(indexes):
+        others.insert(0, default)
+    found = _export(file)
     unhashed = _UNHASHED.findall(found)
     if unhashed:
         why = f"{file} has no hashes of {join_names(unhashed)}: with several indexes, pip could install another package"
         hint = "take them from an index that has hashes, or give a file of requirements"
         raise Invalid(Problem("requirements", why, hint))
-    return found
+    lines = "\n--extra-index-url ".join(others)
+    return f"--index-url {lines}\n\n{found}"
 
 
 @cache
 def _default_index(file: Path) -> str:
     """Return the index that uv takes packages from if neither the project nor the user has set one."""
-    plain = {name: value for name, value in os.environ.items() if not name.startswith("UV_")}
-    found = _INDEX.search(_export(file, "--no-hashes", "--no-config", "--emit-index-url", env=plain))
+    found = _INDEX.search(_export(file, "--no-hashes", "--emit-index-url"))
     if found is None:
         return ""
     return found[1].rstrip("/")
-
-
-def _index_of(package: Mapping[str, Any], default: str) -> str:
-    return str(section(package, "source").get("registry", default)).rstrip("/")
 
 
 _INDEX = re.compile(r"^--index-url (\S+)", re.MULTILINE)
@@ -646,7 +652,18 @@ _UNHASHED = re.compile(r"^([^\s#-]\S*)(?:.*[^\\\n])?$", re.MULTILINE)
 """Lines of a requirement that end with it; its hashes are in the lines below."""
 
 
-def _export(file: Path, *options: str, env: Mapping[str, str] | None = None) -> str:
+def _export(file: Path, *options: str, formerly: bool = False) -> str:
+    """Return what uv exports from a lock.
+
+    Args:
+        file: The lock.
+        options: Options of `uv export`.
+        formerly: Whether to use the indexes that the project and the user have configured, as earlier versions did.
+    """
+    env = dict(os.environ)
+    if not formerly:
+        options = "--no-config", *options
+        env = {name: value for name, value in env.items() if not name.startswith("UV_")}
     argv = [
         "uv",
         "export",

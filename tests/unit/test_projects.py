@@ -1153,7 +1153,7 @@ def default(tmp_path_factory: pytest.TempPathFactory, with_uv: None) -> str:
 
 def test_a_lock_of_several_indexes_travels_with_them_and_with_its_hashes(tmp_path: Path, default: str) -> None:
     text = project_code.read_requirements("uv.lock", locked(tmp_path, CORP, default))
-    assert f"--extra-index-url {CORP}\n" in text
+    assert text.startswith(f"--index-url {default}\n--extra-index-url {CORP}\n\nmy-lib==1.0")
     assert f"my-lib==1.0 \\\n    --hash=sha256:{'a' * 64}" in text and f"--hash=sha256:{'b' * 64}" in text
     (problem,) = user_code.package_problems({"requirements": text, "packages": ["numpy"]})
     assert "pip then installs nothing without one" in problem.why and "lock" in problem.hint
@@ -1173,6 +1173,39 @@ def test_an_index_of_the_environment_is_not_the_default_one(
     text = project_code.read_requirements("uv.lock", locked(tmp_path, CORP, CORP))
     assert f"--index-url {CORP}\n" in text and text.count("--hash=") == 2
     assert project_code.read_requirements("uv.lock", locked(tmp_path, default, default)) == "my-lib==1.0\ntorch==1.0\n"
+
+
+def test_settings_of_a_user_do_not_change_what_a_lock_says(
+    tmp_path: Path, default: str, planned: Callable[[CustomTrainer], Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each user of a project would start its jobs again, and the password would be in them."""
+    other = "https://ann:s3cretPassw0rd@other.example/simple"
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(write(tmp_path / "config", {"uv/uv.toml": ""})))
+    project = locked(tmp_path / "p", CORP, default)
+    made = CustomTrainer(source=tmp_path / "p", script="train.py", requirements="uv.lock")
+    text = project_code.read_requirements("uv.lock", project)
+    assert not planned(made).former_digests, "no earlier version had another text"
+    for name in ("UV_EXTRA_INDEX_URL", "UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX"):
+        with monkeypatch.context() as shell:
+            shell.setenv(name, other)
+            assert project_code.read_requirements("uv.lock", project) == text
+    write(tmp_path / "config", {"uv/uv.toml": 'extra-index-url = ["https://mirror.example/simple"]\n'})
+    assert project_code.read_requirements("uv.lock", project) == text
+    now = planned(made)
+    (former,) = now.former
+    assert "--extra-index-url https://mirror.example/simple\n" in former[WRITTEN]["code"]["requirements"]
+    assert now.former_digests, "jobs of earlier versions do not run again"
+
+
+@pytest.mark.parametrize("slash", ["", "/"])
+def test_a_lock_brings_the_indexes_that_it_names(tmp_path: Path, default: str, slash: str) -> None:
+    """Those of the program's user are not known on another machine."""
+    index = f"{CORP}{slash}"
+    project = locked(tmp_path, index, index)
+    file = tmp_path / "pyproject.toml"
+    file.write_text(file.read_text().partition("[tool.uv.sources]")[0])
+    text = project_code.read_requirements("uv.lock", project)
+    assert text.startswith(f"--index-url {index}\n\nmy-lib==1.0 \\\n") and text.count("--hash=") == 2
 
 
 def test_a_lock_of_several_indexes_without_hashes_is_refused(tmp_path: Path, default: str) -> None:
