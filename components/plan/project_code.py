@@ -288,18 +288,19 @@ def read_requirements(given: str | Path, project: Project | None) -> str:
         Invalid: It cannot be read.
     """
     file = _requirements_file(given, project)
-    if file.name == "uv.lock":
-        return _exported(file)
-    if file.name == "pyproject.toml":
-        return _dependencies(file)
+    tree = None
+    if project is not None:
+        tree = project.tree
+    if file.name in ("uv.lock", "pyproject.toml"):
+        found = _dependencies(file) if file.name == "pyproject.toml" else _in_project(_exported(file), file, project)
+        for line in found.split("\n"):
+            _check_line(line.removesuffix("\\"), file.name, tree)
+        return found
     if file.suffix in (".yml", ".yaml"):
         why = f"{given} is an environment of conda, which pip does not read"
         raise Invalid(Problem("requirements", why, "give requirements.txt, pyproject.toml or uv.lock"))
     lines = []
     size = 0
-    tree = None
-    if project is not None:
-        tree = project.tree
     for line in _lines(file, (), tree):
         written = ""
         if line.strip():
@@ -361,13 +362,13 @@ def _check_line(line: str, place: str, tree: SourceTree | None) -> None:
     if wrong:
         why = f"{place}: {line.strip()!r} is not a valid requirement: {wrong}"
         raise Invalid(Problem("requirements", why, 'one requirement a line, such as "torch>=2.6,<3"'))
-    path = _path_of(line)
+    path = required_path(line)
     if tree is not None and path and not _is_in(tree, path):
         hint = "a path is relative to the folder of source=, and .gitignore, include and exclude must leave it"
         raise Invalid(Problem("requirements", f"{place}: the project has no {path}", hint))
 
 
-def _path_of(line: str) -> str:
+def required_path(line: str) -> str:
     """Return the relative path that a line of a file of requirements names; empty if it names none, or if a marker decides."""
     written = _EDITABLE.sub("", _requirement(line))
     if re.search(r"^[/~-]|[@;$:]", written) or not _FILE_OR_URL.search(written):
@@ -648,8 +649,25 @@ def _default_index(file: Path) -> str:
 
 _INDEX = re.compile(r"^--index-url (\S+)", re.MULTILINE)
 _LOCKED = re.compile(r"^([A-Za-z0-9][\w.-]*)", re.MULTILINE)
-_UNHASHED = re.compile(r"^([^\s#-]\S*)(?:.*[^\\\n])?$", re.MULTILINE)
+_UNHASHED = re.compile(r"^((?:-e )?[^\s#-]\S*)(?:.*[^\\\n])?$", re.MULTILINE)
 """Lines of a requirement that end with it; its hashes are in the lines below."""
+
+
+def _in_project(exported: str, file: Path, project: Project | None) -> str:
+    """Return what uv exports with paths relative to the project, where pip runs; uv gives them relative to the lock."""
+    if project is None or file.parent == project.root:
+        return exported
+    folder = os.path.relpath(file.parent, project.root)
+
+    def moved(found: re.Match[str]) -> str:
+        path = posixpath.normpath(posixpath.join(folder, found[2]))
+        return f"{found[1]}{path if path.startswith('.') else f'./{path}'}"
+
+    return _RELATIVE.sub(moved, exported)
+
+
+_RELATIVE = re.compile(r"^((?:-e )?)(\.[^;\n]*?)(?= ;| \\|$)", re.MULTILINE)
+"""Relative paths of an export, which have a dot in front."""
 
 
 def _export(file: Path, *options: str, formerly: bool = False) -> str:

@@ -45,6 +45,7 @@ from pulumi_trainer.plan.project_code import (
     invalid_requirement,
     read_project,
     read_requirements,
+    required_path,
     script_problems,
     source_warnings,
     syntax_problems,
@@ -880,6 +881,10 @@ def unshipped_packages(code: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield the requirements that are files of this machine: without a project, none of them travels to a cluster."""
     if code.get("source") is not None:
         return
+    for path in map(required_path, (code.get("requirements") or "").split("\n")):
+        if path and Path(path).exists():
+            why = f"{path} is a path of this machine, and no file travels with requirements"
+            yield Problem("requirements", why, "give the address of a package, or source=")
     for where, before, word in _words(code):
         if not isinstance(word, str):
             continue

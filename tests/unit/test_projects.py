@@ -935,6 +935,66 @@ def test_a_lock_of_uv_is_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert str(package) in text or "own" in text
 
 
+@pytest.mark.parametrize("below", ["", "infra/deep/"])
+@pytest.mark.parametrize(
+    ("path", "line", "refused"),
+    [
+        ("libs/own", "-e ./libs/own", ""),
+        ("libs/my own", "./libs/my own", ""),
+        ("libs/gone", "-e ./libs/gone", "./libs/gone"),
+        ("../mylib", "../mylib", "../mylib"),
+    ],
+)
+def test_a_path_of_a_lock_is_in_the_project(
+    tmp_path: Path, with_uv: None, below: str, path: str, line: str, refused: str
+) -> None:
+    """pip runs in the folder of the project, wherever the lock is."""
+    editable = str(line.startswith("-e")).lower()
+    from_lock = os.path.relpath(path, below or ".")
+    write(tmp_path / "p", {
+        f"{path}/pyproject.toml": '[project]\nname = "own"\nversion = "1"\n', f"{path}/own.py": "", ".gitignore": "",
+        f"{below}pyproject.toml": '[project]\nname = "x"\nversion = "1"\nrequires-python = ">=3.10"\ndependencies = ["own"]\n'
+        f'[tool.uv.sources]\nown = {{ path = "{from_lock}", editable = {editable} }}\n',
+    })  # fmt: skip
+    subprocess.run(["uv", "lock", "-q", "--offline"], cwd=tmp_path / "p" / below, check=True)
+    project = project_code.Project(tmp_path / "p", read_tree(tmp_path / "p", exclude=["libs/gone"]))
+    if not refused:
+        assert project_code.read_requirements(f"{below}uv.lock", project) == f"{line}\n"
+        return
+    with pytest.raises(Invalid) as raised:
+        project_code.read_requirements(f"{below}uv.lock", project)
+    (problem,) = raised.value.problems
+    assert problem.why == f"uv.lock: the project has no {refused}" and "source=" in problem.hint
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("torch>>2", "'torch>>2' is not a valid requirement: "),
+        ("./vendored", "the project has no ./vendored"),
+        ("-e ./nowhere", "the project has no ./nowhere"),
+    ],
+)
+def test_a_dependency_of_pyproject_is_checked_as_a_line_of_requirements(tmp_path: Path, line: str, why: str) -> None:
+    write(tmp_path, {"pyproject.toml": f'[project]\nname = "x"\ndependencies = ["numpy", "{line}"]\n'})
+    with pytest.raises(Invalid) as raised:
+        project_code.read_requirements("pyproject.toml", project_code.Project(tmp_path, read_tree(tmp_path)))
+    assert raised.value.problems[0].why.startswith(f"pyproject.toml: {why}")
+
+
+def test_a_path_of_requirements_without_a_project_does_not_travel_to_a_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, {"libs/own/pyproject.toml": ""})
+    monkeypatch.chdir(tmp_path)
+    code: dict[str, Any] = {"requirements": "torch\n-e ./libs/own\n./in/the/image\n"}
+    assert [str(each) for each in user_code.unshipped_packages(code)] == [
+        "requirements: ./libs/own is a path of this machine, and no file travels with requirements. "
+        "Hint: give the address of a package, or source="
+    ]
+    assert not [*user_code.unshipped_packages({**code, "source": "digest"})]
+
+
 @pytest.mark.parametrize(
     ("line", "path"),
     [
@@ -1206,6 +1266,21 @@ def test_a_lock_brings_the_indexes_that_it_names(tmp_path: Path, default: str, s
     file.write_text(file.read_text().partition("[tool.uv.sources]")[0])
     text = project_code.read_requirements("uv.lock", project)
     assert text.startswith(f"--index-url {index}\n\nmy-lib==1.0 \\\n") and text.count("--hash=") == 2
+
+
+def test_an_editable_package_of_a_lock_of_several_indexes_is_refused(tmp_path: Path, default: str) -> None:
+    """pip installs none where others have hashes."""
+    project = locked(tmp_path, CORP, default)
+    pyproject, lock = tmp_path / "pyproject.toml", tmp_path / "uv.lock"
+    write(tmp_path, {
+        "own/pyproject.toml": '[project]\nname = "own"\nversion = "1"\n',
+        "pyproject.toml": pyproject.read_text().replace('"torch"]', '"torch", "own"]')
+        .replace("sources]\n", 'sources]\nown = { path = "own", editable = true }\n'),
+        "uv.lock": lock.read_text().replace('{ name = "torch" }]\n[', '{ name = "torch" }, { name = "own" }]\n[')
+        + '[[package]]\nname = "own"\nversion = "1"\nsource = { editable = "own" }\n',
+    })  # fmt: skip
+    with pytest.raises(Invalid, match=r"has no hashes of -e \./own: with several indexes"):
+        project_code.read_requirements("uv.lock", project)
 
 
 def test_a_lock_of_several_indexes_without_hashes_is_refused(tmp_path: Path, default: str) -> None:
