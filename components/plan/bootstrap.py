@@ -26,7 +26,7 @@ if ("file" in launch or ("source" in launch and "entry" not in launch)) and (slo
         argv[-1] = file
     except (OSError, ValueError):
         pass
-layer = os.environ.get("PULUMI_TRAINER_LAYER")
+layer, python_path = os.environ.get("PULUMI_TRAINER_LAYER"), os.environ.get("PYTHONPATH", "")
 if "across" in launch and not slot:
     argv = [*launch["across"], __file__]
 else:
@@ -36,13 +36,18 @@ else:
         lock = open(here + "/launch.json")
         if not layer:
             fcntl.flock(lock, fcntl.LOCK_EX)
-        pip = ["-m", "pip", "install", "--no-input"]
+        pip = "import sys; sys.path[:] = filter(None, sys.path); import runpy"
+        pip = ["-c", pip + "; runpy.run_module('pip', run_name='__main__', alter_sys=True)", "install", "--no-input"]
         program = [sys.executable, *([layer] if layer else pip), *launch["install"]]
-        env = {"PIP_BREAK_SYSTEM_PACKAGES": "1", **os.environ}
+        env = {"PIP_BREAK_SYSTEM_PACKAGES": "1", **os.environ, "PYTHONPATH": python_path}
         done = subprocess.run(program, stdout=subprocess.PIPE if layer else sys.stderr, text=True, env=env)
         if done.returncode:
             sys.exit("pulumi-trainer: the packages could not be installed (see above)")
-        os.environ.update(json.loads(done.stdout or "{}"))
+        added = json.loads(done.stdout or "{}")
+        if "PYTHONPATH" in added:
+            packages = added["PYTHONPATH"].split(os.pathsep)[:1]
+            added["PYTHONPATH"] = os.pathsep.join([*packages, *filter(None, [os.environ.get("PYTHONPATH")])])
+        os.environ.update(added)
         lock.close()
         if not layer:
             own = os.path.join(site.getuserbase(), "bin")

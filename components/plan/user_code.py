@@ -1094,6 +1094,9 @@ def bootstrap() -> str:
     with the process that has printed it. It names its own folder in sys.path, which Python leaves out with PYTHONSAFEPATH. pip
     may change the packages of the image, also if its distribution has closed them (PEP 668), as in PyTorch's images.
 
+    What installs packages runs in the project, to which their paths are relative, but imports nothing from it: a `json.py` of the
+    project would break it. `python -m pip` would put the current folder first in sys.path, in Pythons before 3.11 always.
+
     A function or a script is started in a folder without modules, since Python puts that folder first in sys.path: the files of
     this one would hide the user's modules of the same name, such as `main` and `training`.
     """

@@ -241,6 +241,20 @@ def test_where_uv_fails_pip_installs(tmp_path: Path, wheels: Path) -> None:
     assert imported(home, mine, "app") == "1"
 
 
+def test_modules_of_a_project_with_names_of_pythons_are_not_imported(
+    tmp_path: Path, wheels: Path, with_tool: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    for name in ("json.py", "queue.py", "types.py"):
+        (project / name).write_text("MINE = 1\n")
+    mine = Interpreter(tmp_path / "mine", wheels)
+    monkeypatch.chdir(project)
+    home, log = environment(tmp_path, wheels, with_tool, mine, "app")
+    monkeypatch.chdir(tmp_path)
+    assert imported(home, mine, "app") == "1", log
+
+
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Callable[..., str]]:
     """Makes an index of a folder of wheels, and returns its address."""

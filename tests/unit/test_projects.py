@@ -10,7 +10,7 @@ import re
 import resource
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,6 +27,7 @@ from pulumi_trainer.plan.run_inputs import describe_inputs
 from pulumi_trainer.plan.source_tree import SourceTree, read_tree
 from pulumi_trainer.plan.trainjob_args import WRITTEN, TrainJobArgs
 from pulumi_trainer.provider import source_archives
+from pulumi_trainer.provider.api import code as api_code
 from pulumi_trainer.provider.catalog import git
 from pulumi_trainer.provider.kube.errors import Invalid, TargetFault
 from pulumi_trainer.provider.lifecycle import crud, source_changes
@@ -575,13 +576,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def unpacked(
-    tmp_path: Path, tree: SourceTree, archive: bytes | None, **more: object
+    tmp_path: Path, tree: SourceTree, archive: bytes | None, packages: Sequence[str] = (), **more: object
 ) -> subprocess.CompletedProcess[str]:
     """Run what a container runs, with a script that prints its folder."""
     code, folder = tmp_path / "code", tmp_path / "source"
     folder.mkdir(exist_ok=True)
     code.mkdir(exist_ok=True)
-    data = user_code.files("", None, None, None, "", tree.digest, ["a.py"], ["."], stored=more or None)
+    data = user_code.files("", None, packages, None, "", tree.digest, ["a.py"], ["."], stored=more or None)
     launch = {**json.loads(data["launch.json"]), "folder": str(folder), "launcher": [sys.executable]}
     for name, text in {**data, "launch.json": json.dumps(launch)}.items():
         (code / name).write_text(text)
@@ -606,6 +607,31 @@ def test_a_container_runs_the_project_and_nothing_else(tmp_path: Path) -> None:
         assert not (tmp_path / "source" / "project").exists()
     assert unpacked(tmp_path, tree, tree.archive).stdout == "1\n"
     assert unpacked(tmp_path, tree, tree.archive).stdout == "1\n"  # the container starts again
+
+
+INSTALLS = """
+import json, os, queue, sys
+assert os.path.exists("a.py") and hasattr(queue, "Queue"), queue.__file__
+print(json.dumps({"PYTHONPATH": "/packages:" + os.environ["PYTHONPATH"]}), file=%s)
+"""
+
+
+@pytest.mark.parametrize("local", [False, True])
+def test_modules_of_a_project_that_have_names_of_pythons_do_not_break_an_installation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, local: bool
+) -> None:
+    files = {"a.py": "import os\nprint(os.environ['PYTHONPATH'])", "json.py": "MINE = 1", "queue.py": "MINE = 1"}
+    tree = read_tree(write(tmp_path / "p", files))
+    image, layer = tmp_path / "image", tmp_path / "layer.py"
+    write(image, {"pip/__init__.py": "", "pip/__main__.py": INSTALLS % "sys.stderr"})
+    layer.write_text(INSTALLS % "sys.stdout")
+    monkeypatch.setenv("PYTHONPATH", str(image))
+    project, above = tmp_path / "source" / "project", ""
+    if local:
+        monkeypatch.setenv(api_code.LAYER_ENV, str(layer))
+        above = "/packages:"
+    done = unpacked(tmp_path, tree, tree.archive, ["six"])
+    assert done.stdout == f"{above}{project}/.:{image}\n", done.stderr
 
 
 def test_a_function_of_a_module_named_main_is_the_projects(tmp_path: Path) -> None:

@@ -531,7 +531,7 @@ def _installers(home: Path, requirements: list[str], content: Content) -> Iterat
     because uv lacks an option.
     """
     uv, python = shutil.which("uv"), str(home / "bin" / "python3")
-    pip = [python, "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
+    pip = [python, *_PIP, "install", "--no-input", "--disable-pip-version-check"]
     cpu = _takes_cpu_builds(requirements) and _is_reachable(f"{CPU_INDEX}/torch/")
     if uv is not None:
         settings = _pip_settings()
@@ -553,6 +553,15 @@ def _installers(home: Path, requirements: list[str], content: Content) -> Iterat
     elif cpu and any(each.startswith("torch") for each in content.listed):
         yield [*pip, "--extra-index-url", CPU_INDEX, *requirements], {}
     yield [*pip, *requirements], {}
+
+
+_PIP = (
+    "-c",
+    "import sys; sys.path[:] = filter(None, sys.path); import runpy; "
+    "runpy.run_module('pip', run_name='__main__', alter_sys=True)",
+)
+"""Arguments that start pip as `-m pip` does, without the current folder in sys.path: that is the project, whose modules may have
+the names of Python's own."""
 
 
 def _with_indexes_in_order(words: list[str]) -> list[str]:
@@ -584,7 +593,7 @@ _EXTRA = "--extra-index-url"
 
 def _pip_settings() -> dict[str, str]:
     """Return the settings of pip, which uv does not read: those of its files if the interpreter has pip, and of variables."""
-    argv = [sys.executable, "-m", "pip", "config", "list"]
+    argv = [sys.executable, *_PIP, "config", "list"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     found = {}
     if not done.returncode:
@@ -616,7 +625,7 @@ def _install(
 ) -> tuple[int, dict[str, metadata.Distribution]]:
     """Run an installer in a new environment, and return its exit code and the packages that it has installed."""
     shutil.rmtree(home, ignore_errors=True)
-    command = [sys.executable, "-m", "venv"]
+    command = [sys.executable, "-I", "-m", "venv"]
     if argv[0] != str(home / "bin" / "python3"):
         command.append("--without-pip")
     code = _run([*command, str(home)], {})
