@@ -232,7 +232,12 @@ def _row(each: State) -> list[Any]:
     if now.created:
         age = duration(time.time() - now.created)
     if now.started:
-        ran = duration((now.finished or time.time()) - now.started)
+        until = now.finished or time.time()
+        seconds = until - now.started
+        known = goodput(now.attempts, until)
+        if known:  # without the time in which it was suspended or queued again
+            seconds = known.training
+        ran = duration(seconds)
     return [each.job.label, phase, bar, describe(now, phase=False), _steps(now), _restarts(now), age, ran]
 
 

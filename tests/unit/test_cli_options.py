@@ -14,6 +14,7 @@ from typing import Any, cast
 import pytest
 import yaml
 from pulumi_trainer.provider import cli
+from pulumi_trainer.provider.api.attempts import Attempt
 from pulumi_trainer.provider.api.progress import timestamp
 from pulumi_trainer.provider.api.status import JobStatus, Phase, Step
 from pulumi_trainer.provider.commands import job_status, jobs, logs, outputs, parsers, stack
@@ -119,6 +120,7 @@ def test_yaml_and_json_are_the_same_data(monkeypatch: pytest.MonkeyPatch, capsys
     assert json.loads(as_json) == yaml.safe_load(as_yaml) != []
 
 
+NOW = 1_800_000_000.0
 STATUS = JobStatus("digits", "team", phase=Phase.RUNNING.value, steps=[Step("node", count=2, ready=1, restarts=3)])
 
 
@@ -133,6 +135,25 @@ def test_status_shows_restarts_of_containers(
     job_status.status("digits", Where(namespace="team"), output="yaml")
     (entry,) = yaml.safe_load(capsys.readouterr().out)
     assert (entry["restarts"], entry["steps"][0]["restarts"]) == (restarts, 3)
+
+
+@pytest.mark.parametrize(
+    ("attempts", "shown"),
+    [
+        ([Attempt(1, NOW - 90, NOW - 87, cause="Suspended")], "3s"),
+        ([Attempt(1, NOW - 90, NOW - 87, cause="Suspended"), Attempt(2, NOW - 60, NOW - 50, cause="Suspended")], "13s"),
+        ([Attempt(1, NOW - 90, NOW - 87, cause="Suspended"), Attempt(2, cause="NotObserved")], "1m30s"),
+        ([], "1m30s"),
+    ],
+)
+def test_time_in_which_a_job_is_suspended_or_queued_is_not_time_that_it_ran(
+    attempts: list[Attempt], shown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(job_status.time, "time", lambda: NOW)
+    found = JobStatus("b", "team", phase=Phase.QUEUED.value, created=NOW - 120, started=NOW - 90, attempts=attempts)
+    monkeypatch.setattr(job_status, "find_states", lambda *_: [State(Job("team", "b"), found)])
+    job_status.status("b", Where(namespace="team"), output="table")
+    assert capsys.readouterr().out.splitlines()[1].split()[-2:] == ["2m00s", shown]
 
 
 def waiting(name: str, message: str, phase: Phase = Phase.QUEUED, queue: str = "") -> State:
