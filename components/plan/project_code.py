@@ -138,7 +138,7 @@ def read_project(source: Source | str | Path) -> Project:
                 tree = read_tree(root, include, exclude)
             else:
                 tree = _read_commit(root, include, exclude)
-            tree = replace(tree, storage=given.storage or "")
+            tree = replace(tree, storage=given.storage or "", revision=_revision(given))
             known[key] = Project(root.resolve(), tree)
         except Invalid as error:
             known[key] = error
@@ -165,6 +165,16 @@ def _root(source: Source) -> Path:
     if not (commit / path).is_dir():
         raise Invalid(_no_folder(commit, path))
     return commit / path
+
+
+def _revision(source: Source) -> str:
+    """Return the revision of a source and its commit; the commit alone if that is the revision; empty without git."""
+    if source.git is None or source.revision is None:
+        return ""
+    commit = git.project_folder(source.git, source.revision).name
+    if source.revision == commit:
+        return commit[:12]
+    return f"{source.revision} {commit[:12]}"
 
 
 def _no_folder(commit: Path, path: PurePosixPath) -> Problem:

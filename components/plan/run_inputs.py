@@ -20,7 +20,7 @@ _DIGITS = 12
 
 def describe_inputs(
     code: Mapping[str, Any], trainer: Mapping[str, Any], arguments: Any, runtime: Mapping[str, Any],
-    data: Mapping[str, Mapping[str, str]], objects: Mapping[str, Any],
+    data: Mapping[str, Mapping[str, str]], objects: Mapping[str, Any], revision: str = "",
 ) -> dict[str, str]:  # fmt: skip
     """Return name -> text for each input of a run that is known.
 
@@ -31,6 +31,7 @@ def describe_inputs(
         runtime: Name, digest and release of the runtime.
         data: Kind -> name and version of the data.
         objects: The rendered objects.
+        revision: Revision and commit of a project from git; default: it is not from git.
     """
     if code.get("func_args") is None:
         arguments = trainer.get("args")
@@ -43,7 +44,11 @@ def describe_inputs(
     }
     for kind, about in data.items():  # packages of this machine have a version beside their list
         found[kind] = " ".join(filter(None, [found.get(kind), about["name"], about["version"]]))
-    return {name: _text(value) for name, value in found.items() if value and first_unknown(value) is None}
+    known = {name: _text(value) for name, value in found.items() if value and first_unknown(value) is None}
+    origin = f" (git {revision})"
+    if revision and "code" in known and len(known["code"] + origin) <= LONGEST:
+        known["code"] += origin  # behind what is cut, whose digest earlier versions recorded without it
+    return known
 
 
 def _describe_code(code: Mapping[str, Any], trainer: Mapping[str, Any]) -> Any:

@@ -85,6 +85,7 @@ class SourceTree:
         unmatched: Patterns of `include` that no file matches.
         formerly: Files that travelled with jobs of earlier versions.
         storage: Place for an archive that is too large for a ConfigMap; empty: none.
+        revision: Revision and commit that the files are of; empty if they are not from a git repository.
     """
 
     files: Mapping[str, SourceFile]
@@ -95,6 +96,7 @@ class SourceTree:
     unmatched: Sequence[str] = ()
     formerly: Mapping[str, SourceFile] = field(default_factory=dict)
     storage: str = ""
+    revision: str = ""
 
     @cached_property
     def src_packages(self) -> frozenset[str]:

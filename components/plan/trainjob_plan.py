@@ -270,7 +270,9 @@ def _describe_inputs(
     if arguments is None:
         arguments = written.func_args.document
     data = {**_named_data(section(train_job, "spec", "initializer")), **result.data}
-    found = describe_inputs(written.fields["code"], train_job["spec"]["trainer"], arguments, result.runtime, data, made)
+    code, trainer, tree = written.fields["code"], train_job["spec"]["trainer"], written.compiled.tree
+    revision = tree.revision if tree is not None else ""
+    found = describe_inputs(code, trainer, arguments, result.runtime, data, made, revision)
     if restricted:
         found["hardening"] = "restricted"
     return found

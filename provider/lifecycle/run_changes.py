@@ -15,6 +15,8 @@ _NO_SCRIPT = "12ae32cb1ec0"
 """Digest of an empty script: earlier versions recorded it as the code of a tool, and with the project of a command."""
 _CUT = re.compile(r"\.\.\. ([0-9a-f]{12})\Z")
 """End of a text that was too long for the record."""
+_FROM_GIT = re.compile(r" \(git (?:\S+ )?[0-9a-f]{12}\)\Z")
+"""End of the code of a project from git."""
 
 
 def changed_inputs(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
@@ -33,9 +35,19 @@ def changed_inputs(before: Mapping[str, str], after: Mapping[str, str]) -> dict[
     found = {}
     for name in read_inputs({**earlier, **later}):
         was, now = earlier.get(name) or "none", later.get(name) or "none"
-        if _digest(was) != _digest(now):
+        is_same_code = name == "code" and (_FROM_GIT.sub("", was) == now or was == _FROM_GIT.sub("", now))
+        if not is_same_code and _digest(was) != _digest(now):
             found[name] = " -> ".join(_differing(was, now))
     return found
+
+
+def git_revision(inputs: Mapping[str, str]) -> str:
+    """Return the revision and the commit of a run's project, as ` (git v1.2 0123456789ab)`; empty if it is not from git, or of an
+    earlier version, which did not record them."""
+    found = _FROM_GIT.search(inputs.get("code", ""))
+    if found is None:
+        return ""
+    return found[0]
 
 
 def _digest(text: str) -> str:

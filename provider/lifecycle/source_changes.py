@@ -10,10 +10,12 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from pulumi_trainer.provider import source_archives
+from pulumi_trainer.provider.api.runs import read_inputs
 from pulumi_trainer.provider.api.submission import from_state
 from pulumi_trainer.provider.kube import terminal
 from pulumi_trainer.provider.kube.errors import TrainerError
 from pulumi_trainer.provider.kube.values.wording import plural
+from pulumi_trainer.provider.lifecycle.run_changes import git_revision
 
 MOST_FILES = 30
 """Changed files that a note names."""
@@ -43,7 +45,10 @@ def source_notes(olds: Mapping[str, Any], news: Mapping[str, Any]) -> tuple[str,
     if not was or not now or was == now:
         return ()
     job = f"{olds['namespace']}/{olds['name']}"
-    change = f"{job}: project {was[:8]} -> {now[:8]}"
+    sources = [
+        digest[:8] + git_revision(read_inputs(inputs.get("runInputs"))) for digest, inputs in ((was, olds), (now, news))
+    ]
+    change = f"{job}: project {' -> '.join(sources)}"
     if _shown.setdefault((was, now), job) != job:
         return (f"{change}, as for {_shown[was, now]}",)
     try:

@@ -892,6 +892,40 @@ def _branch(repository: Path) -> str:
     return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
 
 
+def test_the_record_names_revision_and_commit(
+    tmp_path: Path, home: Path, planned: Callable[[CustomTrainer], Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository, url = write(tmp_path / "r", {"train.py": "print(1)\n"}), f"file://{tmp_path / 'r'}"
+    monkeypatch.chdir(tmp_path)
+    first = _commit(repository, "first")
+    branch = _branch(repository)
+
+    def plan(source: Source) -> Plan:
+        return planned(CustomTrainer(source=source, script="train.py"))
+
+    at_commit, at_branch = plan(Source(".", git=url, revision=first)), plan(Source(".", git=url, revision=branch))
+    folder = plan(Source(str(git.project_folder(url, first)), exclude=["unused"]))
+    code = folder.inputs["code"]
+    assert "git" not in code
+    assert at_commit.inputs["code"] == f"{code} (git {first[:12]})"
+    assert at_branch.inputs["code"] == f"{code} (git {branch} {first[:12]})"
+    assert digest(at_branch.content) == digest(at_commit.content) == digest(folder.content)
+
+    write(repository, {"train.py": "print(2)\n"})
+    second = _commit(repository, "second")
+    changed = plan(Source(".", git=url, revision=second))
+
+    def inputs(made: Plan) -> dict[str, object]:
+        objects = {name: json.dumps(each) for name, each in made.objects.items() if name.endswith("-code")}
+        return {"namespace": "team", "name": "job", "objects": objects, "runInputs": made.inputs}
+
+    (note,) = source_changes.source_notes(inputs(at_branch), inputs(changed))
+    shown = re.sub("project [0-9a-f]{8}", "project 1", note.splitlines()[0])
+    assert re.sub("-> [0-9a-f]{8}", "-> 2", shown) == (
+        f"team/job: project 1 (git {branch} {first[:12]}) -> 2 (git {second[:12]})"
+    )
+
+
 def test_names_of_a_revision_need_not_be_utf8(tmp_path: Path, home: Path) -> None:
     repository = write(tmp_path / "r", {"a.py": ""})
     for name in (b"caf\xe9.txt", b"caf\xe8.txt"):

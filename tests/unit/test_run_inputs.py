@@ -213,3 +213,20 @@ def train() -> None:
 def test_a_run_of_an_earlier_version_has_no_python() -> None:
     assert changed_inputs({"code": "1"}, {"code": "1", "python": "3.12.4"}) == {"python": "not recorded -> 3.12.4"}
     assert changed_inputs({"python": "3.11.7"}, {"python": "3.12.4"}) == {"python": "3.11.7 -> 3.12.4"}
+
+
+def test_the_commit_of_a_project_is_not_a_change_from_an_earlier_version_or_a_folder() -> None:
+    folder, at_tag, at_commit = "train.py of project 1a", " (git v1.2 0123456789ab)", " (git 0123456789ab)"
+    for origin in (at_tag, at_commit):
+        assert changed_inputs({"code": folder}, {"code": folder + origin}) == {}
+        assert changed_inputs({"code": folder + origin}, {"code": folder}) == {}
+        assert changed_inputs({"code": f"{folder}b"}, {"code": folder + origin}) == {
+            "code": f"{folder}b -> {folder}{origin}"
+        }
+    assert changed_inputs({"code": folder + at_tag}, {"code": folder + at_commit})
+
+
+def test_a_long_command_of_a_project_from_git_has_the_digest_of_earlier_versions() -> None:
+    code = {"script": "", "entry": ["python", "x" * 2000], "source": "1a" * 32}
+    found, before = (describe_inputs(code, {}, None, {}, {}, {}, revision) for revision in ("v1.2 0123456789ab", ""))
+    assert len(found["code"]) <= 1000 and changed_inputs(before, found) == {}
