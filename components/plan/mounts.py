@@ -432,7 +432,7 @@ def _ship(
             annotations[paths.SOURCE_ADDRESS] = tree.address
             content = _content(code, compiled, names, {"address": tree.address, "limit": tree.most_bytes})
         elif cluster and len(tree.archive) > capacity:
-            problems.append(_too_large(tree, capacity))
+            problems.append(_too_large(tree, capacity, code["entry"] or ()))
     if _size(content) > user_code.LIMIT:
         why = f"code and func_args have {_size(content)} bytes, but a ConfigMap holds at most {user_code.LIMIT}"
         problems.append(Problem("trainer", why, "pass large values as a file in a volume"))
@@ -490,10 +490,20 @@ def _listed_files(names: Sequence[str]) -> str:
     return first
 
 
-def _too_large(tree: SourceTree, capacity: int) -> Problem:
+def _too_large(tree: SourceTree, capacity: int, started: Sequence[str]) -> Problem:
+    """Return the problem of a project that a ConfigMap cannot hold, with large files that could stay behind: none with code.
+
+    Args:
+        tree: Its files.
+        capacity: Bytes that the ConfigMap holds.
+        started: The script that the job starts, with its arguments.
+    """
     why = f"has {len(tree.archive):,} bytes when compressed, and a ConfigMap holds {capacity:,} beside the code"
-    largest = sorted(tree.files, key=lambda path: -len(tree.files[path].content))[:3]
-    hint = f'leave large files out (exclude=[...]), such as {", ".join(largest)}, or give Source(storage="s3://BUCKET/PREFIX")'
+    sizes = {path: len(file.content) for path, file in tree.files.items() if not path.endswith(".py")}
+    large = [path for path, size in sizes.items() if size > capacity / 100 and path not in started]
+    largest = ", ".join(sorted(large, key=lambda path: -sizes[path])[:3])
+    such_as = f", such as {largest}" if largest else ""
+    hint = f'leave large files out (exclude=[...]){such_as}, or give Source(storage="s3://BUCKET/PREFIX")'
     return Problem("trainer.source", why, hint)
 
 

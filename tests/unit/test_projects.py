@@ -569,6 +569,26 @@ def planned(home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[CustomTrai
     return plan
 
 
+@pytest.mark.parametrize(
+    ("script", "files", "such_as"),
+    [
+        ("train.py", {"blob": 1_000_000, "notes.txt": 10, "model.py": 30_000}, ", such as blob,"),
+        ("train.py", {"blob": 900_000, "c.csv": 20_000, "b.csv": 30_000}, ", such as blob, b.csv, c.csv,"),
+        ("train", {f"{i}.txt": 5_000 for i in range(300)}, ","),
+    ],
+)
+def test_the_hint_for_a_large_project_names_large_files_and_no_code(
+    tmp_path: Path, script: str, files: dict[str, int], such_as: str
+) -> None:
+    project = write(tmp_path / "p", {script: f"print(1)\n# {'x' * 20_000}\n"})
+    for name, size in files.items():
+        (project / name).write_bytes(os.urandom(size))
+    problem = mounts._too_large(read_tree(project), 900_000, [script])
+    assert (
+        problem.hint == f'leave large files out (exclude=[...]){such_as} or give Source(storage="s3://BUCKET/PREFIX")'
+    )
+
+
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
