@@ -11,6 +11,7 @@ import stat
 import sys
 import tarfile
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -226,7 +227,8 @@ class _Walk:
         """Folder of a repository, or "" -> the folders in it that are empty, each with a slash at the end."""
         self._root, self._include, self._exclude, self._committed = root, include, exclude, committed
         self._secrets = GitIgnoreSpec.from_lines(SECRETS)
-        self._count = self._bytes = 0
+        self._sizes: dict[str, int] = {}
+        self._bytes = 0
 
     def files(self) -> Iterator[tuple[str, SourceFile]]:
         ignored: Sequence[_IgnoreFile] = ()
@@ -376,11 +378,11 @@ class _Walk:
                 raise Invalid(Problem("", f"{path} is a link to a folder", "exclude it, or copy the folder"))
             if not stat.S_ISREG(found.st_mode):
                 raise Invalid(Problem("", f"{path} is not a regular file", "exclude it"))
-            self._count += 1
+            self._sizes[path] = found.st_size
             self._bytes += found.st_size
-            if self._count > MOST_FILES or self._bytes > MOST_BYTES:
-                why = f"has more than {MOST_FILES:,} files or {MOST_BYTES // 2**20} MiB"
-                raise Invalid(Problem("", why, "exclude data and build outputs: exclude=[...], or .gitignore"))
+            if len(self._sizes) > MOST_FILES or self._bytes > MOST_BYTES:
+                hint = "exclude data and build outputs: exclude=[...], or .gitignore"
+                raise Invalid(Problem("", self._too_much(), hint))
             return SourceFile(file.read_bytes(), bool(found.st_mode & stat.S_IXUSR))
         except RuntimeError:  # of Python before 3.13
             raise Invalid(Problem("", f"{path} is a link that leads to itself", "exclude it")) from None
@@ -389,6 +391,20 @@ class _Walk:
             if file.is_symlink():
                 hint = "exclude it"
             raise Invalid(Problem("", f"cannot read {path}: {error.strerror}", hint)) from None
+
+    def _too_much(self) -> str:
+        """Return which limit the project exceeds, and what has most of it among the files that were read so far."""
+        if self._bytes > MOST_BYTES:
+            largest = max(self._sizes, key=self._sizes.__getitem__)
+            size = self._sizes[largest] / 2**20
+            return f"has more than {MOST_BYTES // 2**20} MiB, of which {largest} has {size:,.1f} MiB"
+        counts = Counter(chain.from_iterable(PurePosixPath(path).parents[:-1] for path in self._sizes))
+        why = f"has more than {MOST_FILES:,} files"
+        if not counts:
+            return why
+        # The innermost folder with more than half of them: the folders above have as many, and other files as well.
+        most = max(counts, key=lambda each: (counts[each] > MOST_FILES / 2 and len(each.parts), counts[each]))
+        return f"{why}, at least {counts[most]:,} of them in {most}"
 
 
 def _printable(path: str) -> str:

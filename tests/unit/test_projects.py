@@ -542,11 +542,28 @@ def test_the_digest_is_that_of_names_modes_and_contents(tmp_path: Path) -> None:
     assert tree("six", 0o600, a="1", b="2").digest == first.digest  # what a umask does
 
 
-@pytest.mark.parametrize(("name", "value"), [("MOST_FILES", 2), ("MOST_BYTES", 2)])
-def test_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: int) -> None:
-    monkeypatch.setattr(source_tree, name, value)
-    with pytest.raises(Invalid, match="has more than"):
-        read_tree(write(tmp_path, {"a": "1", "b": "2", "c": "3"}))
+@pytest.mark.parametrize(
+    ("files", "why"),
+    [
+        ("abcdef", "has more than 4 files"),
+        (["a", "data/x/1", "data/x/2", "data/y/1", "src/b"], "has more than 4 files, at least 3 of them in data"),
+        (["a", "src/data/1", "src/data/2", "src/data/3", "src/data/4"],
+         "has more than 4 files, at least 4 of them in src/data"),
+        (["a/1", "a/2", "b/1", "c/1", "d/1"], "has more than 4 files, at least 2 of them in a"),
+    ],
+)  # fmt: skip
+def test_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: list[str], why: str) -> None:
+    monkeypatch.setattr(source_tree, "MOST_FILES", 4)
+    with pytest.raises(Invalid) as raised:
+        read_tree(write(tmp_path, dict.fromkeys(files, "")))
+    assert [each.why for each in raised.value.problems] == [why]
+
+
+def test_too_many_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_tree, "MOST_BYTES", 2**20)
+    with pytest.raises(Invalid) as raised:
+        read_tree(write(tmp_path, {"a": "1", "data/blob": "x" * 1_000_000, "data/more": "x" * 100_000}))
+    assert [each.why for each in raised.value.problems] == ["has more than 1 MiB, of which data/blob has 1.0 MiB"]
 
 
 @pytest.fixture
