@@ -134,10 +134,7 @@ def read_project(source: Source | str | Path) -> Project:
     if key not in known:
         try:
             root = _root(given)
-            if given.git is None:
-                tree = read_tree(root, include, exclude)
-            else:
-                tree = _read_commit(root, include, exclude)
+            tree = read_tree(root, include, exclude, committed=given.git is not None)
             tree = replace(tree, storage=given.storage or "", revision=_revision(given))
             known[key] = Project(root.resolve(), tree)
         except Invalid as error:
@@ -189,25 +186,6 @@ def _no_folder(commit: Path, path: PurePosixPath) -> Problem:
     if folders:
         hint = f"its folders: {join_names(folders)}"
     return Problem("path", f"commit {commit.name[:12]} of the repository has no folder {path}", hint)
-
-
-def _read_commit(root: Path, include: Sequence[str], exclude: Sequence[str]) -> SourceTree:
-    """Return the files of a folder of a commit, as `read_tree` does."""
-    try:
-        return read_tree(root, include, exclude, committed=True)
-    except Invalid as error:
-        raise Invalid(*(_of_commit(problem, root) for problem in error.problems)) from None
-
-
-def _of_commit(problem: Problem, root: Path) -> Problem:
-    """Return the problem of a file that cannot be read, by what the commit has in its place: a link that leads nowhere."""
-    found = _CANNOT_READ.match(problem.why)
-    if found is None or not (root / found[1]).is_symlink() or (root / found[1]).readlink() != Path(git.NOWHERE):
-        return problem
-    return replace(problem, why=f"{found[1]} is a link that leads to no file of the commit")
-
-
-_CANNOT_READ = re.compile(r"cannot read (.*): ", re.DOTALL)
 
 
 @dataclass(frozen=True)

@@ -387,10 +387,13 @@ class _Walk:
         except RuntimeError:  # of Python before 3.13
             raise Invalid(Problem("", f"{path} is a link that leads to itself", "exclude it")) from None
         except OSError as error:
-            hint = ""
+            why, hint = f"cannot read {path}: {error.strerror}", ""
             if file.is_symlink():
                 hint = "exclude it"
-            raise Invalid(Problem("", f"cannot read {path}: {error.strerror}", hint)) from None
+                if isinstance(error, (FileNotFoundError, NotADirectoryError)):
+                    where = " of the commit" if self._committed else ""
+                    why = f"{path} is a link that leads to no file{where}"
+            raise Invalid(Problem("", why, hint)) from None
 
     def _too_much(self) -> str:
         """Return which limit the project exceeds, and what has most of it among the files that were read so far."""

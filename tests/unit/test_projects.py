@@ -428,6 +428,10 @@ def _dangling(at: Path) -> None:
     (at / "gone").symlink_to("nowhere.py")
 
 
+def _through_file(at: Path) -> None:
+    (at / "gone").symlink_to("a.py/nowhere.py")
+
+
 def _folder_link(at: Path) -> None:
     (at / "pkg").mkdir()
     (at / "alias").symlink_to("pkg")
@@ -455,7 +459,8 @@ def _latin_1(at: Path) -> None:
 @pytest.mark.parametrize(("make", "pattern", "why"), [
     (_loop, "loop", "loop is a link that leads to itself|cannot read loop: Too many levels"),
     (_ignore_loop, ".gitignore", "gitignore is a link that leads to itself|cannot read .gitignore: Too many levels"),
-    (_dangling, "gone", "cannot read gone: No such file or directory"),
+    (_dangling, "gone", "gone is a link that leads to no file. Hint"),
+    (_through_file, "gone", "gone is a link that leads to no file. Hint"),
     (_folder_link, "alias", "alias is a link to a folder"),
     (_deep, "deep/", r"deep/.* is a folder in more than 100 others"),
     (_newline, "a?b.py", "has a control character in its name"),
