@@ -84,20 +84,35 @@ class Project:
         texts = (file.content for path, file in self.tree.files.items() if path.endswith(".py"))
         return any(imports.imports_training(text) for text in texts)
 
+    def why_left_out(self, path: str) -> str:
+        """Return that a file of the folder does not travel, and why; empty if the folder has no such file."""
+        if path in self.tree.files or not (self.root / path).is_file():
+            return ""
+        names = {path, *(f"{folder}/" for folder in PurePosixPath(path).parents)}
+        reason = "include, exclude or a built-in pattern leaves it out"
+        if names & {*self.tree.ignored}:
+            reason = "a .gitignore names it"
+        elif path in self.tree.links:
+            reason = "it is a link to a file that stays behind"
+        return f"{path} does not travel with the job: {reason}"
+
     def module_file(self, module: str) -> tuple[str, str]:
         """Return the folder that a module is imported from, and its file, both relative to the project.
 
         Raises:
             Invalid: The project has no such module.
         """
-        parts = module.replace(".", "/")
+        parts, left_out = module.replace(".", "/"), ""
         for folder in (".", "src"):
             for name in (f"{parts}.py", f"{parts}/__main__.py"):
                 path = str(PurePosixPath(folder, name))
                 if path in self.tree.files:
                     return folder, path
+                left_out = left_out or self.why_left_out(path)
         why = f"the project has no module {module}: neither {parts}.py nor {parts}/__main__.py, below {self.root} or its src"
         hint = "module= is the dotted name of a file of source="
+        if left_out:
+            why, hint = left_out, f"{hint}, and .gitignore, include and exclude must not leave it out"
         if "__init__.py" in self.tree.files and module.partition(".")[0] == self.root.name:
             hint = f"source= is the package itself: give the folder that contains it, {self.root.parent}"
         if "/" in module or module.endswith(".py"):
@@ -232,9 +247,13 @@ def _is_attribute_of_module(func: Callable[..., Any]) -> bool:
 def script_problems(project: Project, script: str | Path) -> list[Problem]:
     """Return the problems of a script of a project."""
     path = PurePosixPath(script)
-    if path.is_absolute() or ".." in path.parts or str(path) not in project.tree.files:
-        hint = "script= is relative to the folder of source=, and .gitignore, include and exclude must leave it"
-        return [Problem("script", f"the project has no file {script}", hint)]
+    outside = path.is_absolute() or ".." in path.parts
+    if outside or str(path) not in project.tree.files:
+        why = f"the project has no file {script}"
+        if not outside:
+            why = project.why_left_out(str(path)) or why
+        hint = "script= is relative to the folder of source=, and .gitignore, include and exclude must not leave it out"
+        return [Problem("script", why, hint)]
     return syntax_problems("script", project, str(path))
 
 
@@ -352,7 +371,7 @@ def _check_line(line: str, place: str, tree: SourceTree | None) -> None:
         raise Invalid(Problem("requirements", why, 'one requirement a line, such as "torch>=2.6,<3"'))
     path = required_path(line)
     if tree is not None and path and not _is_in(tree, path):
-        hint = "a path is relative to the folder of source=, and .gitignore, include and exclude must leave it"
+        hint = "a path is relative to the folder of source=, and .gitignore, include and exclude must not leave it out"
         raise Invalid(Problem("requirements", f"{place}: the project has no {path}", hint))
 
 
@@ -492,10 +511,13 @@ def _missing_script(project: Project, command: Any) -> Iterator[Problem]:
     if path.suffix != ".py" or path.is_absolute() or "$" in words[1] or _is_in(project.tree, words[1]):
         return
     others = [file for file in project.tree.files if PurePosixPath(file).name == path.name]
-    hint = "it is relative to the folder of source=, and .gitignore, include and exclude must leave it"
+    hint = "it is relative to the folder of source=, and .gitignore, include and exclude must not leave it out"
     if others:
         hint = f"did you mean {join_names(others)}?"
-    yield Problem("command", f"{path} is not in the project", hint)
+    why = f"{path} is not in the project"
+    if ".." not in path.parts:
+        why = project.why_left_out(str(path)) or why
+    yield Problem("command", why, hint)
 
 
 _STARTS_FILE = re.compile(r"(?:.*/)?(?:python[\d.]*|torchrun)")

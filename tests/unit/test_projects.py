@@ -1161,6 +1161,37 @@ def test_a_file_of_a_command_that_does_not_travel_is_a_warning(
     assert len(shown) == bool(warning) and all(each.startswith(f"trainer.command: {warning}") for each in shown)
 
 
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("use.py", "use.py does not travel with the job: include, exclude or a built-in pattern leaves it out"),
+        ("lib/one.py", "lib/one.py does not travel with the job: a .gitignore names it"),
+        ("two.py", "two.py does not travel with the job: a .gitignore names it"),
+        ("alias.py", "alias.py does not travel with the job: it is a link to a file that stays behind"),
+        ("none.py", ""),
+        ("a.py", ""),
+    ],
+)
+def test_a_file_that_starts_and_stays_behind_is_named_with_the_reason(
+    tmp_path: Path, planned: Callable[[CustomTrainer], Plan], path: str, why: str
+) -> None:
+    project = write(tmp_path / "p", {".gitignore": "lib/\ntwo.py\n", **dict.fromkeys(("lib/one.py", "two.py"), "")})
+    write(project, {"use.py": "print(1)\n", "a.py": "print(1)\n"})
+    (project / "alias.py").symlink_to("two.py")
+    source = Source(project, exclude=["use.py"])
+    found = read(source)
+    if path != "a.py":
+        (problem,) = project_code.script_problems(found, path)
+        assert problem.why == (why or f"the project has no file {path}")
+        assert problem.hint.endswith("must not leave it out")
+        with pytest.raises(Invalid) as raised:
+            found.module_file(path.removesuffix(".py").replace("/", "."))
+        assert raised.value.problems[0].why.startswith(why or "the project has no module none: ")
+    warnings = planned(CustomTrainer(source=source, command=["python", path])).warnings
+    expected = [] if path == "a.py" else [why or f"{path} is not in the project"]
+    assert [each.why for each in warnings if each.where == "trainer.command"] == expected
+
+
 @pytest.mark.parametrize("name", ["pyproject.toml", "uv.lock"])
 def test_a_project_for_another_python_is_a_warning(tmp_path: Path, name: str) -> None:
     def warnings(required: str, python: str) -> list[str]:
