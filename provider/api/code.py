@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pulumi_trainer.provider.kube.terminal import last_state
+
 CODE_VOLUME = "trainer-code"
 
 
@@ -139,9 +141,11 @@ def with_user_tracebacks(output: str) -> str:
     """Return the output of a container whose tracebacks are about the user's code alone.
 
     They name its files as the project does, `src/model.py`, and begin with the function, not with the line below it that calls
-    it: the user has not written that line, and another one of the file has its number.
+    it: the user has not written that line, and another one of the file has its number. Of a line that overwrites itself (a
+    progress bar), the last state is returned.
     """
-    return _CALL.sub("", _FOLDER.sub("", output))
+    lines = "\n".join(map(last_state, output.split("\n")))
+    return _CALL.sub("", _FOLDER.sub("", lines))
 
 
 def manifest_of(data: Path) -> Path:

@@ -34,12 +34,16 @@ def safe_line(text: str) -> str:
     """Return a line that is safe to print; of a line that overwrites itself (a progress bar), its last state."""
     if text.isprintable():
         return text
-    text = text.rstrip("\r")
-    text = text[text.rfind("\r") + 1 :]
+    text = last_state(text)
     shown = _ESCAPE.sub(lambda found: found["colour"] or "", text)
     if "\x1b[" in shown and not shown.endswith((RESET, "\x1b[m")):
         return shown + RESET
     return shown
+
+
+def last_state(line: str) -> str:
+    """Return a line without what it overwrites, such as the earlier states of a progress bar."""
+    return line.rstrip("\r").rpartition("\r")[2]
 
 
 def plain(text: str) -> str:

@@ -105,6 +105,36 @@ def test_a_plain_program() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "before",
+    [
+        "bar 3",
+        "  0%|          | 0/3 [00:00<?, ?it/s]",
+        "loading ... ",
+        "[default0]:bar 2[default1]:",
+        "[default1]:bar 3",
+    ],
+)
+def test_a_progress_bar_before_a_traceback(before: str) -> None:
+    traceback = "Traceback (most recent call last):\n  File \"x.py\", line 1, in <module>\nKeyError: 'k'\n"
+    failure = failed(tail=f"epoch 1\n{before}{traceback}done\n")
+    assert f"(container node)\n{traceback}" in report("v", [failure])
+    assert cause_summary([failure]) == "exit code 1: KeyError: 'k'"
+
+
+def test_a_progress_bar_is_shown_in_its_last_state_and_does_not_hide_that_a_failure_is_the_same(
+    local: LocalTarget,
+) -> None:
+    program = (
+        "import os, sys; bar = '%'.join(['', *map('\\r{}'.format, range(500))]);"
+        "sys.stderr.write(f'{bar} of run {os.getpid()}'); {}['k']"
+    )
+    status = run(local, jobset(step(command=python(program), job={"backoffLimit": 6})))
+    assert (status.phase, status.reason) == ("Failed", "SameFailureTwice")
+    assert "\nKeyError: 'k'\n" in status.message and "\n  499 of run " in status.message
+    assert "498" not in status.message
+
+
 def test_a_message_of_the_bootstrap_is_shown_whole() -> None:
     refused = (
         f"pulumi-trainer: the project in /{'long/' * 60} is not what was sent. Hint: `pulumi-trainer rerun` sends it"
@@ -273,6 +303,8 @@ def test_it_is_bounded() -> None:
     "piece",
     [
         "Traceback (most recent call last):\n",
+        "Traceback (most recent call last):",
+        "  barTraceback (most recent call last):\n",
         "=====\n",
         "Traceback (most recent call last):\n  x\n\n",
         "[rank1]: ",

@@ -57,10 +57,20 @@ def test_every_secret_that_a_pod_names_in_any_spelling() -> None:
         assert part not in "\n".join(lines)
 
 
-@pytest.mark.parametrize("end", ["\n", "\r"])
-def test_a_secret_in_which_the_answer_ends(end: str) -> None:
+@pytest.mark.parametrize(("end", "before"), [("\n", ["one"]), ("\r", [])])
+def test_a_secret_in_which_the_answer_ends(end: str, before: list[str]) -> None:
     log = f"one{end}" + "x" * (LAST_BYTES - 20 - len(TOKEN) // 2) + end + TOKEN
-    assert "".join(shown(log[:LAST_BYTES])).replace("x", "") == "one"
+    assert shown(log[:LAST_BYTES]) == [*before, "x" * 500]
+
+
+def test_a_progress_bar_hides_no_line() -> None:
+    """A container runtime stores its states in pieces of 16 KiB, each of which the API server takes for a line."""
+    bar = "".join(f"\r  {percent}%|{'#' * 300}" for percent in range(100))
+    assert shown(f"epoch 1\r\n{bar}Traceback (most recent call last):\nKeyError: 1\n") == [
+        "epoch 1",
+        f"  99%|{'#' * 300}Traceback (most recent call last):",
+        "KeyError: 1",
+    ]
 
 
 def test_a_traceback_names_the_files_of_a_project_as_the_project_does() -> None:

@@ -105,6 +105,8 @@ _LAUNCHER = re.compile(
 )
 """Output of torchrun about itself."""
 _SUMMARY = "Root Cause (first observed failure):\n"
+_BEFORE_TRACEBACK = re.compile(r"^(?:\S.*|.*\S)(?=Traceback \(most recent call last\):$)", re.MULTILINE)
+"""A line that was not ended, such as a progress bar; not the indentation of a traceback in an exception group."""
 _TRACEBACK = re.compile(r"^Traceback \(most recent call last\):\n(?:(?:[ \t].*)?\n)*?\S.*$", re.MULTILINE)
 
 
@@ -269,7 +271,8 @@ def read_error_file(path: Path) -> tuple[str, float]:
 
 def _own_traceback(tail: str) -> str:
     """Return the last traceback in the output, if possible one that is not about a lost peer."""
-    found = _TRACEBACK.findall(_PREFIX.sub("", _LAUNCHER.sub("", tail)))
+    lines = _PREFIX.sub("", _LAUNCHER.sub("", tail))
+    found = _TRACEBACK.findall(_BEFORE_TRACEBACK.sub("", lines))
     own = [t for t in found if not _LOST_PEER.search(t)]
     return str((own or found or [""])[-1])
 

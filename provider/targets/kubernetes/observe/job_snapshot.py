@@ -64,7 +64,8 @@ JOB_UID = "kueue.x-k8s.io/job-uid"
 OLDER_WORKLOAD = replace(WORKLOAD, api_version="kueue.x-k8s.io/v1beta1")
 """The Workload of Kueue before 0.15; its conditions are the same."""
 LAST_LINES = 20
-LAST_BYTES = 16384
+LAST_BYTES = LAST_LINES << 14
+"""A container runtime stores a longer line, such as a progress bar, in pieces of 16 KiB, and the API server counts pieces."""
 _UID = re.compile(r"[0-9a-f]+(?:-[0-9a-f]+)+")
 _SUBJECTS = 6
 """Number of objects whose events are requested."""
