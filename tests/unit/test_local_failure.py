@@ -135,6 +135,20 @@ def test_a_progress_bar_is_shown_in_its_last_state_and_does_not_hide_that_a_fail
     assert "498" not in status.message
 
 
+def test_a_long_traceback_keeps_the_frames_of_the_user() -> None:
+    """Those of libraries have an absolute path."""
+    deep = '  File "/env/lib/python3.11/site-packages/lib/deep.py", line 7, in step\n    forward()\n' * 70
+    step = '  File "src/model.py", line 30, in step\n    lib.forward(self)\n                ^^^^\n'
+    main = '  File "train.py", line 4, in main\n    fit(model)\n'
+    traceback = f"Traceback (most recent call last):\n{main}{deep}{step}{deep}ValueError: boom\n"
+    text = report("v", [failed(tail=traceback)])
+    assert f"(container node)\nTraceback (most recent call last):\n{main}" in text and "ValueError: boom\nlog: " in text
+    assert f"forward()\n[...]\n{step}[...]\n" in text
+    assert len(text) < 4500
+    endless = failed(tail=f"Traceback (most recent call last):\n{step * 500}{deep}ValueError: boom\n")
+    assert len(report("v", [endless])) < 4500
+
+
 def test_a_message_of_the_bootstrap_is_shown_whole() -> None:
     refused = (
         f"pulumi-trainer: the project in /{'long/' * 60} is not what was sent. Hint: `pulumi-trainer rerun` sends it"

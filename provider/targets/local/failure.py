@@ -109,6 +109,8 @@ _BEFORE_TRACEBACK = re.compile(r"^(?:\S.*|.*\S)(?=Traceback \(most recent call l
 """A line that was not ended, such as a progress bar; not the indentation of a traceback in an exception group."""
 _TRACEBACK = re.compile(r"^Traceback \(most recent call last\):\n(?:(?:[ \t].*)?\n)*?\S.*$", re.MULTILINE)
 
+_USER_FRAME = re.compile(r'^ +File "(?![/<]).*\n(?: {4}.*\n)*', re.MULTILINE)
+"""A frame of a file of the user's project; the path of a library is absolute."""
 
 _OWN_MESSAGE = "pulumi-trainer: "
 _NOT_INSTALLED = "pulumi-trainer: the packages could not be installed"
@@ -290,7 +292,7 @@ def _report_cause(verdict: str, cause: Cause) -> str:
     if failure.start_error:
         lines.append(failure.start_error)
     if cause.traceback:
-        lines.append(_clip(cause.traceback.rstrip(), 3000))
+        lines.append(_shown_traceback(cause.traceback.rstrip()))
     shown = _LAUNCHER.sub("", failure.tail).splitlines()[-LINES:]
     if not (shown or failure.start_error or cause.traceback):
         lines.append(_SILENT)
@@ -298,6 +300,22 @@ def _report_cause(verdict: str, cause: Cause) -> str:
         lines.append(_title(len(shown)))
         lines += [f"  {_shown_line(line, 160)}" for line in shown]
     return "\n".join([*lines, f"log: {failure.log}", verdict])
+
+
+def _shown_traceback(traceback: str) -> str:
+    """Return a traceback, and of a long one its beginning, the last frames of the user's files, and its end."""
+    if len(traceback) <= 3000:
+        return traceback
+    begin, end = traceback.rfind("\n", 0, 1000) + 1, len(traceback) - 2000
+    end = traceback.find("\n", end) + 1 or end
+    frames = ""
+    for frame in reversed(_USER_FRAME.findall(traceback, begin, end)):
+        if len(frame) + len(frames) > 1000:
+            break
+        frames = frame + frames
+    if frames:
+        frames += "[...]\n"
+    return f"{traceback[:begin]}[...]\n{frames}{traceback[end:]}"
 
 
 def _title(lines: int) -> str:
