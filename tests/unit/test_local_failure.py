@@ -95,11 +95,8 @@ def test_a_plain_program() -> None:
         "Traceback (most recent call last):\n"
         '  File "x.py", line 1, in <module>\n'
         "KeyError: 'k'\n"
-        "last 4 lines:\n"
+        "last other line:\n"
         "  epoch 1\n"
-        "  Traceback (most recent call last):\n"
-        '    File "x.py", line 1, in <module>\n'
-        "  KeyError: 'k'\n"
         "log: /logs/job-node-0-0/node.log\n"
         "the verdict"
     )
@@ -120,6 +117,7 @@ def test_a_progress_bar_before_a_traceback(before: str) -> None:
     failure = failed(tail=f"epoch 1\n{before}{traceback}done\n")
     assert f"(container node)\n{traceback}" in report("v", [failure])
     assert cause_summary([failure]) == "exit code 1: KeyError: 'k'"
+    assert report("v", [failure]).count("KeyError") == 1 and f"\n  {before}" in report("v", [failure])
 
 
 def test_a_progress_bar_is_shown_in_its_last_state_and_does_not_hide_that_a_failure_is_the_same(
@@ -171,6 +169,14 @@ def test_lines_that_are_only_the_traceback_are_not_repeated() -> None:
     assert "boom at rank 1" in text and "lines:" not in text
 
 
+def test_the_last_lines_are_those_before_a_long_traceback() -> None:
+    epochs = "".join(f"[default0]:epoch {at}\n[default0]:\n" for at in range(30))
+    frames = "".join(f'[default0]:  File "x.py", line {at}, in f\n' for at in range(30))
+    tail = f"{epochs}[default0]:Traceback (most recent call last):\n{frames}[default0]:KeyError: 'k'\n"
+    shown = "".join(f"  [default0]:epoch {at}\n" for at in range(10, 30))
+    assert f"KeyError: 'k'\nlast 20 other lines:\n{shown}log: " in report("v", [failed(tail=tail)])
+
+
 def test_a_rank_of_torchrun() -> None:
     text = report("v", [failed(1, tail="epoch 1\n" + OWN.format(rank=1) + agent(1, 3))])
     assert text.startswith(
@@ -180,9 +186,9 @@ def test_a_rank_of_torchrun() -> None:
         '    raise ValueError("boom")\n'
         "            ^^^^^^\n"
         "ValueError: boom at rank 1\n"
-        "last 6 lines:\n"
+        "last other line:\n"
         "  epoch 1\n"
-        "  [rank1]: Traceback"
+        "log: "
     )
     assert "ChildFailedError" not in text, "torchrun's own words say nothing new"
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from pulumi_trainer.provider.targets.local.paths import read_beginning
@@ -104,6 +105,7 @@ _LAUNCHER = re.compile(
     re.MULTILINE,
 )
 """Output of torchrun about itself."""
+_TRACEBACK_HEAD = "Traceback (most recent call last):"
 _SUMMARY = "Root Cause (first observed failure):\n"
 _BEFORE_TRACEBACK = re.compile(r"^(?:\S.*|.*\S)(?=Traceback \(most recent call last\):$)", re.MULTILINE)
 """A line that was not ended, such as a progress bar; not the indentation of a traceback in an exception group."""
@@ -293,11 +295,12 @@ def _report_cause(verdict: str, cause: Cause) -> str:
         lines.append(failure.start_error)
     if cause.traceback:
         lines.append(_shown_traceback(cause.traceback.rstrip()))
-    shown = _LAUNCHER.sub("", failure.tail).splitlines()[-LINES:]
+    shown = _other_lines(failure.tail, cause.traceback)
     if not (shown or failure.start_error or cause.traceback):
         lines.append(_SILENT)
-    elif not _is_within(shown, cause.traceback):
-        lines.append(_title(len(shown)))
+    elif shown:
+        other = "other " if cause.traceback else ""
+        lines.append(_title(len(shown), other))
         lines += [f"  {_shown_line(line, 160)}" for line in shown]
     return "\n".join([*lines, f"log: {failure.log}", verdict])
 
@@ -318,11 +321,11 @@ def _shown_traceback(traceback: str) -> str:
     return f"{traceback[:begin]}[...]\n{frames}{traceback[end:]}"
 
 
-def _title(lines: int) -> str:
-    """Return the line above the last lines of the output."""
+def _title(lines: int, other: str) -> str:
+    """Return the line above the last lines of the output. other: Word for lines beside a traceback; empty without one."""
     if lines == 1:
-        return "last line:"
-    return f"last {lines} lines:"
+        return f"last {other}line:"
+    return f"last {lines} {other}lines:"
 
 
 def _shown_line(line: str, limit: int) -> str:
@@ -337,10 +340,15 @@ def _shown_line(line: str, limit: int) -> str:
     return _clip(line, limit)
 
 
-def _is_within(shown: list[str], traceback: str) -> bool:
-    """Return whether lines of the output are lines of the traceback, so that nobody has to read them twice."""
-    reported = {line.strip() for line in traceback.splitlines()}
-    return all(_PREFIX.sub("", line).strip() in reported for line in shown)
+def _other_lines(output: str, traceback: str) -> list[str]:
+    """Return the last lines of the output, without empty ones and those of the traceback, which nobody has to read twice."""
+    reported = {"", *(line.strip() for line in traceback.splitlines())}
+    lines = _LAUNCHER.sub("", output).splitlines()
+    others = (line for line in reversed(lines) if _PREFIX.sub("", line).strip() not in reported)
+    shown = [*islice(others, LINES)][::-1]
+    if traceback:
+        return [line.removesuffix(_TRACEBACK_HEAD) for line in shown]
+    return shown
 
 
 def _exit_text(ended: Failure | Cause) -> str:
