@@ -140,23 +140,26 @@ def logs(job: str | None, where: Where, selection: Selection, *, output: str = "
         sys.exit(130)
 
 
-def check_rank(jobs: Sequence[Job], rank: int, step: str, where: str = "--rank") -> None:
-    """Raise Invalid if no step of the jobs has so many pods. A job whose pods are not known yet may have that rank later.
+def check_rank(jobs: Sequence[Job], node: int, step: str, where: str = "--rank") -> None:
+    """Raise Invalid if no step of the jobs has so many pods. A job whose pods are not known yet may have that node later.
 
     Args:
         jobs: The jobs.
-        rank: Index of a pod in its step.
+        node: Index of a pod in its step.
         step: The step; empty for any.
         where: The argument with the rank.
     """
     counts = [_pods(state.status, step) for state in read_states(jobs)]
     most = max(counts)
-    if min(counts) and rank >= most:
+    if min(counts) and node >= most:
         only = ["0", "0 and 1", f"0 to {most - 1}"][min(most, 3) - 1]
-        why = f"no job has a rank {rank}"
+        why = f"no job has a node {node}"
         if len(jobs) == 1:
-            why = f"{jobs[0].label} has no rank {rank}"
-        raise Invalid(Problem(where, why, f"available: {only}"))
+            why = f"{jobs[0].label} has no node {node}"
+        hint = f"available: {only}"
+        if where == "--rank":
+            hint = f"{hint}; --rank takes a node, or NODE.PROCESS such as {most - 1}.1"
+        raise Invalid(Problem(where, why, hint))
 
 
 def _check_process(jobs: Sequence[Job], selection: Selection) -> None:
@@ -178,7 +181,7 @@ def _check_process(jobs: Sequence[Job], selection: Selection) -> None:
     processes = sorted(process for process in seen if process is not None)
     if processes:
         hint = f"available: {join_names([f'{selection.node}.{each}' for each in processes], MOST_FOLLOWED)}"
-    why = f"no line of process {selection.process} is among the lines of rank {selection.node} that were read"
+    why = f"no line of process {selection.process} is among the lines of node {selection.node} that were read"
     if len(jobs) == 1:
         why = f"{jobs[0].label}: {why}"
     raise Invalid(Problem("--rank", why, hint))

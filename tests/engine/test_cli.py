@@ -39,7 +39,9 @@ def test_status_logs_and_render(project: Project) -> None:
     ), wrong
     wrong = cli(project, "logs", "--rank", "9", "--stack", "test")
     assert wrong.returncode == 1 and wrong.stdout == "", wrong
-    assert " has no rank 9. Hint: available: 0 and 1" in wrong.stderr, wrong
+    assert (
+        " has no node 9. Hint: available: 0 and 1; --rank takes a node, or NODE.PROCESS such as 1.1" in wrong.stderr
+    ), wrong
     wrong = cli(project, "logs", "--rank", "0.1", "--stack", "test")
     assert wrong.returncode == 1 and wrong.stdout == "", wrong
     assert "its lines name no process; `--rank 0` shows them" in wrong.stderr, wrong

@@ -146,7 +146,7 @@ def test_a_rank_that_the_job_has_not_is_an_error(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(logs, "log_lines", lambda *_: iter(()))
     assert [*jobs().logs("digits", rank=1)] == []
     for rank, step in ((2, None), (1, "launcher")):
-        with pytest.raises(client.Invalid, match=f"rank: digits has no rank {rank}"):
+        with pytest.raises(client.Invalid, match=f"rank: digits has no node {rank}. Hint: available: 0( and 1)?$"):
             [*jobs().logs("digits", rank=rank, step=step)]
 
 

@@ -193,8 +193,22 @@ def test_a_rank_of_torchrun() -> None:
     assert "ChildFailedError" not in text, "torchrun's own words say nothing new"
 
 
+@pytest.mark.parametrize(
+    ("rank", "index", "line", "shown"),
+    [
+        (3, 1, "[default0]:epoch 1\n", "rank 3 (logs --rank 1.0)"),
+        (3, 1, "[default1]:epoch 1\n", "rank 3 (logs --rank 1)"),
+        (1, 1, "epoch 1\n", "rank 1"),
+        (1, 1, "[default0]:epoch 1\n", "rank 1 (logs --rank 1.0)"),
+    ],
+)
+def test_a_rank_is_named_as_the_command_line_takes_it(rank: int, index: int, line: str, shown: str) -> None:
+    """The process only if the lines of the log name it."""
+    assert f", {shown}: exit code 1 (" in report("v", [failed(index, tail=line + agent(rank, 1))])
+
+
 def test_signals() -> None:
-    assert "rank 2: signal 9 (SIGKILL), exit code 137 (container node: exit code 1)" in report(
+    assert "rank 2 (logs --rank 0): signal 9 (SIGKILL), exit code 137 (container node: exit code 1)" in report(
         "v", [failed(tail=agent(2, -9))]
     )
     assert "index 0: signal 11 (SIGSEGV), exit code 139 (container node)" in report("v", [failed(code=139, signal=11)])
@@ -251,7 +265,9 @@ NEVER = "Root Cause (first observed failure):\n[0]:\n  time      : 2026-13-40_99
         ("exitcode  : " + "9" * 5000, "index 0: exit code 1"),
         ("exitcode  : -" + "9" * 25, "index 0: exit code 1"),
         ("rank      : ²", "index 0: exit code 1"),
-        ("rank      : 3", "rank 3: exit code 1"),
+        ("rank      : 3", "rank 3 (logs --rank 0): exit code 1"),
+        ("rank      : 3 (local_rank: " + "1" * 5000, "rank 3 (logs --rank 0): exit code 1"),
+        ("rank      : 3 (local_rank: ²)", "rank 3 (logs --rank 0): exit code 1"),
         ("exitcode  : -999999999", "index 0: exit code 1000000127"),
     ],
 )

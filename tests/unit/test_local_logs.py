@@ -255,7 +255,7 @@ class TestReading:
         job = Job("ns", "job", local=LocalTarget(tmp_path))
         monkeypatch.setattr(commands, "chosen_jobs", lambda *_: [job])
         monkeypatch.setattr(commands, "check_rank", lambda *_: None)
-        why = "--rank: job: no line of process 1 is among the lines of rank 0 that were read. Hint: available: 0.0, 0.2"
+        why = "--rank: job: no line of process 1 is among the lines of node 0 that were read. Hint: available: 0.0, 0.2"
         with pytest.raises(Invalid, match=re.escape(why)):
             commands.logs("job", Where(), Selection(node=0, process=1))
         with pytest.raises(Invalid, match=r"its lines name no process; `--rank 1` shows them"):

@@ -76,11 +76,15 @@ class Failure:
 
 @dataclass(frozen=True)
 class Cause:
-    """The process that caused a failure; `rank` is None for the process of the container itself. signal: as in `Failure`."""
+    """The process that caused a failure; `rank` is None for the process of the container itself. signal: as in `Failure`.
+
+    place: What `pulumi-trainer logs --rank` takes: the node, or NODE.PROCESS if the lines of the log name their process.
+    """
 
     failure: Failure
     at: float
     rank: int | None
+    place: str
     code: int
     signal: int
     traceback: str
@@ -232,11 +236,13 @@ def first_cause(failures: Iterable[Failure]) -> Cause | None:
 def _cause(failure: Failure) -> Cause:
     summary, ended, _ = failure.tail.rpartition(_SUMMARY)[2].partition("\n=====")
     rank, code, ended_by, at = None, failure.code, failure.signal, failure.at
-    traceback = ""
+    place, traceback = str(failure.index), ""
     if ended:  # untrusted: the job may print anything here
-        match = re.search(r"^ +rank +: (\d{1,9})\b", summary, re.MULTILINE)
+        match = re.search(r"^ +rank +: (\d{1,9})\b(?: \(local_rank: (\d{1,4})\))?", summary, re.MULTILINE)
         if match:
             rank = int(match[1])
+            if match[2] and f"[default{match[2]}]:" in failure.tail:
+                place = f"{place}.{match[2]}"
         match = re.search(r"^ +exitcode +: (-?\d{1,9})\b", summary, re.MULTILINE)
         if match:
             code = int(match[1])
@@ -252,7 +258,7 @@ def _cause(failure: Failure) -> Cause:
         at = _earlier(at, failure.traceback_at)
     elif not ended_by:
         traceback = _own_traceback(failure.tail)
-    return Cause(failure, at, rank, code, ended_by, traceback)
+    return Cause(failure, at, rank, place, code, ended_by, traceback)
 
 
 def _earlier(observed: float, logged: float) -> float:
@@ -285,6 +291,8 @@ def _report_cause(verdict: str, cause: Cause) -> str:
     failure = cause.failure
     if cause.rank is not None:
         process = f"rank {cause.rank}"
+        if cause.place != str(cause.rank):
+            process = f"rank {cause.rank} (logs --rank {cause.place})"
         container = f"container {failure.container}: {_exit_text(failure)}"
     else:
         process = f"index {failure.index}"
