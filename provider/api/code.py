@@ -81,11 +81,14 @@ SOURCE_DIGEST = "pulumi-trainer.dev/source"
 """Annotation of the code ConfigMap: the digest of the project's files."""
 SOURCE_VOLUME = "trainer-source"
 SOURCE_PATH = "/opt/pulumi-trainer/source"
-_FOLDER = re.compile(rf'(?<=File ")[^"\n]*?(?:(?:{SOURCE_PATH}|/volumes/{SOURCE_VOLUME})/project|/main\.py-\w+)/')
-"""Beginning of the name of a project's, function's or script's file in a traceback."""
-
 _PREFIX = r"(?P<prefix>(?:\[(?:rank|default)\d{1,9}\]: ?)*)"
 """What torchrun and PyTorch begin the lines of a process with."""
+_OWN_FOLDER = rf"(?:(?:{SOURCE_PATH}|/volumes/{SOURCE_VOLUME})/project|/main\.py-\w+)/"
+_FOLDER = re.compile(
+    rf'(?P<file>File ")[^"\n]*?{_OWN_FOLDER}|^{_PREFIX}(?=/)[^":\n]*?{_OWN_FOLDER}(?=[^":\n]{{1,500}}:\d{{1,9}}: \w{{1,99}}: )',
+    re.MULTILINE,
+)
+"""Beginning of the name of a project's, function's or script's file in a traceback, or in a warning as Python prints it."""
 _OWN_CALL = (
     r"(?:\w+\(\*\*\w+\.loads\(\w+\.Path\(__file__\)\.with_name\(.func_args\.json.\)\.read_text\(encoding=.utf-8.\)\)\)"
     r"|getattr\(importlib\.import_module\(.*\)\(\*\*json\.loads\(arguments\)\))"
@@ -145,7 +148,14 @@ def with_user_tracebacks(output: str) -> str:
     progress bar), the last state is returned.
     """
     lines = "\n".join(map(last_state, output.split("\n")))
-    return _CALL.sub("", _FOLDER.sub("", lines))
+    return _CALL.sub("", with_user_paths(lines))
+
+
+def with_user_paths(lines: str) -> str:
+    """Return lines of a container whose tracebacks and warnings name the files of the user's code as the project does."""
+    if "/project/" in lines or "/main.py-" in lines:  # few lines of a long log do
+        return _FOLDER.sub(r"\g<file>\g<prefix>", lines)
+    return lines
 
 
 def manifest_of(data: Path) -> Path:

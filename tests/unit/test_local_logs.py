@@ -15,6 +15,7 @@ from pulumi_trainer.provider.commands.app import _rank
 from pulumi_trainer.provider.commands.logs import Selection, _local_lines, log_lines
 from pulumi_trainer.provider.commands.reach import Job, Where
 from pulumi_trainer.provider.kube.errors import Invalid
+from pulumi_trainer.provider.targets import status_source
 from pulumi_trainer.provider.targets.local import LocalTarget, logs
 from pulumi_trainer.provider.targets.local.logs import Follow, Log, Pipe, dropped_bytes, files, last_lines
 
@@ -224,6 +225,21 @@ class TestReading:
         job = Job("ns", "job", local=LocalTarget(tmp_path))
         assert [line.text for line in _local_lines(job, Selection())] == [f"line {i}.." for i in (3, 4, 5)]
         assert "job-node-0-0: the first 27 bytes of its log were replaced by newer ones" in capsys.readouterr().err
+
+    def test_lines_name_the_files_of_the_user(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The file of the log has what the job has printed."""
+        log, line = (
+            Log(tmp_path / "jobs/ns/job/logs/job-node-0-0/node.log", size=1 << 20, keep=3),
+            '  File "{}a.py", line 1',
+        )
+        log.write(line.format("/tmp/main.py-9hnq904w/").encode() + b"\n")
+        log.close()
+        local = LocalTarget(tmp_path)
+        monkeypatch.setattr(status_source, "connect", lambda _: local)
+        (printed,) = log_lines([Job("ns", "job", local=local)], Selection())
+        assert printed.text == line.format("")
+        assert [*status_source.log_lines({}, "ns", "job", "node", 9)] == [line.format("")]
+        assert "/tmp/main.py-9hnq904w/a.py" in log.path.read_text()
 
     def test_one_process_of_a_node(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         for node in (0, 1):

@@ -11,8 +11,9 @@ from pulumi_trainer.provider.kube.client.api_resources import POD
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 from pulumi_trainer.provider.lifecycle.diagnosis.job_view import ATTEMPT, COMPLETION, JOB_INDEX, JOB_NAME, STEP
 from pulumi_trainer.provider.targets.kubernetes.logs.log_follow import LogFollower
+from pulumi_trainer.provider.targets.kubernetes.logs.log_lines import Position
 from pulumi_trainer.provider.targets.kubernetes.logs.log_sources import newest_pods, sort_pods, sources, steps, trim_pod
-from pulumi_trainer.provider.targets.kubernetes.logs.pod_logs import LogSelection
+from pulumi_trainer.provider.targets.kubernetes.logs.pod_logs import LogSelection, read_log
 
 
 def pod(
@@ -21,6 +22,17 @@ def pod(
     labels = {STEP: step, ATTEMPT: str(attempt), JOB_INDEX: "0", JOB_NAME: f"a-{step}-0", COMPLETION: str(index)}
     meta = {"name": name, "uid": f"uid-{name}", "labels": labels, "creationTimestamp": f"2026-11-21T12:00:{made:02}Z"}
     return trim_pod({"metadata": meta, "spec": {"containers": [{"name": "node", "image": "i"}]}, "status": status})
+
+
+def test_lines_name_the_files_of_the_user() -> None:
+    class Logs:
+        def logs(self, *_: object, **__: object) -> Iterator[bytes]:
+            yield b'2026-11-21T12:00:00Z   File "/opt/pulumi-trainer/source/project/m/net.py", line 3\n'
+
+    client: Any = Logs()
+    (source,) = sources(pod("a"))
+    (line,) = read_log(client, "ns", source, Position(), complete=True)
+    assert line.text == '  File "m/net.py", line 3'
 
 
 def names(pods: list[dict[str, Any]]) -> list[str]:

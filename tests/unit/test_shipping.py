@@ -275,6 +275,31 @@ def test_a_traceback_begins_with_the_function(tmp_path: Path, imported: bool, pr
     assert (source, last) == (f"{prefix}    raise ValueError(given)", f"{prefix}ValueError: 3")
 
 
+@pytest.mark.parametrize(
+    "folder",
+    [
+        "/opt/pulumi-trainer/source/project/",
+        "/home/me/my work/.pulumi-trainer/jobs/team/digits/pods/digits-node-0-0/volumes/trainer-source/project/",
+        "/tmp/pulumi-trainer-4e613378-s7ydf1rg/main.py-9hnq904w/",
+    ],
+)
+@pytest.mark.parametrize("prefix", ["", "[rank0]: ", "[default1]:[rank1]: "])
+def test_lines_name_the_files_of_the_user(folder: str, prefix: str) -> None:
+    def shown(line: str) -> str:
+        return code.with_user_paths(f"{prefix}{line}").removeprefix(prefix)
+
+    assert shown(f'  File "{folder}sub/other.py", line 6, in f') == '  File "sub/other.py", line 6, in f'
+    assert shown(f"{folder}sub/warn.py:2: UserWarning: old") == "sub/warn.py:2: UserWarning: old"
+    for line in (f"reads {folder}a.txt", f"{folder}a.txt", f"{folder}a.txt:7", "/usr/lib/x.py:2: UserWarning: old"):
+        assert shown(line) == line
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("piece", ['File "', "/main.py-", "/main.py-x/", "[rank0]: /main.py-x/", "/x", "/main.py-x/\n"])
+def test_hostile_lines_do_not_hold_us_up(piece: str) -> None:
+    code.with_user_paths(piece * (1_000_000 // len(piece)))
+
+
 def test_a_traceback_of_the_call_alone_stays(tmp_path: Path) -> None:
     (tmp_path / "start.py").write_text(user_code.from_function(_fails).script)
     (tmp_path / "func_args.json").write_text('{"other": 3}')

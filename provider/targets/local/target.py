@@ -23,6 +23,7 @@ from typing import Any
 import psutil
 from pulumi_trainer.provider import source_archives
 from pulumi_trainer.provider.api.attempts import Attempt
+from pulumi_trainer.provider.api.code import with_user_paths
 from pulumi_trainer.provider.api.manual import STOPPED, SUSPENDED, Override, not_ended_problem
 from pulumi_trainer.provider.api.observed_inputs import DATA, PACKAGES, PYTHON
 from pulumi_trainer.provider.api.output_facts import Output
@@ -656,7 +657,7 @@ class LocalTarget:
     def tail(
         self, namespace: str, name: str, step: str | None = None, *, lines: int = 100, follow: bool = False
     ) -> Iterator[tuple[str, str, str]]:
-        """Yield (pod, container, line) of the last lines of each log.
+        """Yield (pod, container, line) of the last lines of each log, which name files of the user's code as the project does.
 
         Args:
             namespace: Namespace of the job.
@@ -675,7 +676,8 @@ class LocalTarget:
         until: Callable[[], bool] | None = None
         if follow:
             until = over
-        return logs.show(lambda: self.log_files(namespace, name, step), lines, until)
+        for pod, container, line in logs.show(lambda: self.log_files(namespace, name, step), lines, until):
+            yield pod, container, with_user_paths(line)
 
     def create_volume(
         self,

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 
+from pulumi_trainer.provider.api.code import with_user_paths
 from pulumi_trainer.provider.api.labels import JOBSET_NAME
 from pulumi_trainer.provider.kube.client.client import ApiError, Client, Unreachable
 from pulumi_trainer.provider.kube.errors import TargetFault
@@ -132,7 +133,7 @@ def read_log(
     chunks = client.logs(namespace, source.pod, query, idle=IDLE, opened=opened)
     try:
         for moment, data in new_lines(chunks, position, complete=complete):
-            text = data.decode(errors="replace").removesuffix("\r")
+            text = with_user_paths(data.decode(errors="replace").removesuffix("\r"))
             yield Line(moment or position.newest, source.pod, source.container, text, source.alone)
     finally:
         with suppress(AttributeError):
