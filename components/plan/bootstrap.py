@@ -36,8 +36,8 @@ else:
         lock = open(here + "/launch.json")
         if not layer:
             fcntl.flock(lock, fcntl.LOCK_EX)
-        pip = "import sys; sys.path[:] = filter(None, sys.path); import runpy"
-        pip = ["-c", pip + "; runpy.run_module('pip', run_name='__main__', alter_sys=True)", "install", "--no-input"]
+        start = "import sys; sys.path[:] = filter(None, sys.path); import runpy"
+        pip = ["-c", start + "; runpy.run_module('pip', run_name='__main__', alter_sys=True)", "install", "--no-input"]
         program = [sys.executable, *([layer] if layer else pip), *launch["install"]]
         env = {"PIP_BREAK_SYSTEM_PACKAGES": "1", **os.environ, "PYTHONPATH": python_path}
         done = subprocess.run(program, stdout=subprocess.PIPE if layer else sys.stderr, text=True, env=env)

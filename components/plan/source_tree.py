@@ -304,11 +304,12 @@ class _Walk:
 
     def _keep_former(self, path: str) -> None:
         """Keep a file that travelled with jobs of earlier versions, unless these refused it."""
-        before = self._count, self._bytes
+        before = self._bytes
         if _printable(path) == path:
             with suppress(Invalid):
                 self.formerly[path] = self._file(path)
-        self._count, self._bytes = before
+        self._sizes.pop(path, None)
+        self._bytes = before
 
     def _is_never_taken(self, entry: os.DirEntry[str]) -> bool:
         """Return whether an entry is the `.git` file of a worktree or a submodule, a path of this machine, or a lock file that a
