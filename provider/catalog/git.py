@@ -243,14 +243,10 @@ def _extract(repository: Path, where: str, commit: str, kept: Path, wanted: _Wan
                 raise Invalid(too_large)
             file = fresh / name
             file.parent.mkdir(parents=True, exist_ok=True)
-            with file.open("wb") as opened:
-                opened.write(content)
-                opened.flush()
-                os.fsync(
-                    opened.fileno()
-                )  # else a power failure can leave files without content in a folder that is kept
+            file.write_bytes(content)
             file.chmod(int(mode[3:], 8))
         _write_links(fresh, links, files)
+        os.sync()  # else a power failure can leave files without content in a folder that is kept
         fresh.rename(kept)
     except OSError as error:
         if not kept.is_dir():

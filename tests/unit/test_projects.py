@@ -835,9 +835,9 @@ def test_files_of_a_revision_are_on_disk_before_its_folder_is_kept(
     repository = write(tmp_path / "r", {"a.py": "1", "conf/b.py": "two"})
     commit = _commit(repository, "first")
     synced: list[int] = []
-    monkeypatch.setattr(os, "fsync", lambda number: synced.append(os.fstat(number).st_size))
-    git.project_folder(f"file://{repository}", commit)
-    assert sorted(synced) == [1, 3]
+    monkeypatch.setattr(os, "sync", lambda: synced.extend(file.stat().st_size for file in home.rglob("*.py")))
+    kept = git.project_folder(f"file://{repository}", commit)
+    assert sorted(synced) == [1, 3] and (kept / "a.py").is_file()
 
 
 def read(source: Source) -> project_code.Project:
