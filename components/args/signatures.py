@@ -136,7 +136,9 @@ def _nearest(name: str, known: Sequence[str], elsewhere: Mapping[str, str]) -> s
     for other, instead in elsewhere.items():
         if f"{other}=" in instead:
             similar.append(other)
-    near = difflib.get_close_matches(underscored(name), similar, n=1, cutoff=0.5)
+    written = underscored(name)
+    near = difflib.get_close_matches(written, similar, n=1, cutoff=0.75)  # mounts and timeouts: 0.71
+    near = near or [each for each in similar if written.startswith(f"{each}_")]
     if not known:
         return "leave it out"
     if not near:

@@ -76,6 +76,7 @@ class TrainJobArgs(ComponentArgs):
         **{field: f"trainer=CustomTrainer({field}=...)" for field in CustomTrainer.fields},
         **{name: f"trainer=CustomTrainer({there})" for name, there in CustomTrainer.elsewhere.items()},
         **{field: f"target=Kubernetes({field}=...)" for field in ("namespace", "kubeconfig", "context", "mode")},
+        **{field: f"initializer=Initializer({field}=...)" for field in ("dataset", "model")},
         **dict.fromkeys(("pod_template_overrides", "pod_spec_overrides"), "runtime_patches=[RuntimePatch(...)]"),
     }
     documents = frozenset({"runtime"})

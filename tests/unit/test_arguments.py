@@ -176,6 +176,23 @@ def test_what_is_wrong_with_arguments(given: Args, says: str) -> None:
     assert says in "\n".join(str(p) for p in nested_problems(given))
 
 
+@pytest.mark.parametrize(
+    ("field", "hint"),
+    [
+        ("dataset", "use initializer=Initializer(dataset=...)"),
+        ("model", "use initializer=Initializer(model=...)"),
+        ("datasets", "did you mean initializer=Initializer(dataset=...)?"),
+        ("queue_name", "did you mean queue?"),
+        ("timeout", "did you mean timeouts?"),
+        ("mounts", "known: resource_name, runtime, "),
+        ("volumes", "known: resource_name, runtime, "),
+    ],
+)
+def test_an_unknown_argument_has_the_hint_for_what_is_meant_or_the_list(field: str, hint: str) -> None:
+    (problem,) = TrainJobArgs("job", runtime="plain", **{field: 1}).misnamed
+    assert problem.hint.startswith(hint), problem
+
+
 def test_arguments_do_not_show_their_values() -> None:
     assert "canary" not in repr(trainer.S3ModelInitializer(secret_access_key="canary"))
 
