@@ -342,6 +342,8 @@ def _lines(file: Path, above: tuple[Path, ...], tree: SourceTree | None) -> Iter
     continued = False
     for number, line in enumerate(_text(file).splitlines(), 1):
         goes_on = line.endswith("\\")
+        for secret in plaintext_secrets.problems([line], "requirements"):
+            raise Invalid(replace(secret, where="requirements", why=f"{file.name}:{number} {secret.why}"))
         is_single_line = not continued and not goes_on
         if is_single_line:
             _check_line(line, f"{file.name}:{number}", tree)

@@ -1222,6 +1222,17 @@ def test_a_line_that_is_no_requirement_is_refused_with_its_number(tmp_path: Path
         project_code.read_requirements(tmp_path / "requirements.txt", None)
 
 
+def test_a_secret_in_a_file_of_requirements_is_named_by_its_line(tmp_path: Path) -> None:
+    secret = "https://user:pa55word@example.com/x.whl"
+    for text in (f"six\n{secret}\n", f"six\n--extra-index-url {secret}\n", f"six \\\n{secret}\n", f"\n-r {secret}\n"):
+        write(tmp_path, {"all.txt": "\n\n-r cred.txt\n", "cred.txt": text})
+        with pytest.raises(Invalid) as raised:
+            project_code.read_requirements(tmp_path / "all.txt", None)
+        (problem,) = raised.value.problems
+        assert problem.where == "requirements" and problem.why.startswith("cred.txt:2 is a plain-text secret")
+        assert "PIP_INDEX_URL" in problem.hint and "pa55word" not in str(problem)
+
+
 def test_every_line_that_pip_reads_travels(tmp_path: Path) -> None:
     text = (
         "torch>=2  # a comment\n-e .\n--pre\n./libs/foo\nmylib @ file:../mylib\nhttps://a.b/c.whl\n${OWN}\n"
