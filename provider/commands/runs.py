@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timezone
 from typing import Any
 
+from pulumi_trainer.provider.api.observed_inputs import DATA
 from pulumi_trainer.provider.api.runs import Run
 from pulumi_trainer.provider.commands.formats import print_data
 from pulumi_trainer.provider.commands.jobs import check_single, chosen_jobs, read_states, report_no_jobs
@@ -16,6 +18,8 @@ from pulumi_trainer.provider.lifecycle.run_changes import changed_inputs
 
 _UNNAMED = ("", "1")
 """Keys of runs to which the program gives none: of an edited record, and the default."""
+_DIGEST = re.compile(r"\b([0-9a-f]{16})[0-9a-f]{48}\b")
+"""A sha256, and the characters of it that are shown."""
 
 
 def runs(job: str | None, where: Where, *, output: str) -> None:
@@ -77,7 +81,10 @@ def _lines(job: Job, found: list[Run]) -> list[str]:
         if before is not None:
             shown = changed_inputs(before.inputs, run.inputs)
         width = max(map(len, shown), default=0)
-        lines += [f"  {name:<{width}}  {text}" for name, text in shown.items()]
+        for name, text in shown.items():
+            if name in DATA:
+                text = _DIGEST.sub(r"\1", text)
+            lines.append(f"  {name:<{width}}  {text}")
         if before is not None and not shown:
             lines.append("  the same inputs")
         before = run

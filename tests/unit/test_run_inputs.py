@@ -230,3 +230,9 @@ def test_a_long_command_of_a_project_from_git_has_the_digest_of_earlier_versions
     code = {"script": "", "entry": ["python", "x" * 2000], "source": "1a" * 32}
     found, before = (describe_inputs(code, {}, None, {}, {}, {}, revision) for revision in ("v1.2 0123456789ab", ""))
     assert len(found["code"]) <= 1000 and changed_inputs(before, found) == {}
+
+
+def test_runs_shortens_digests_of_data() -> None:
+    first, second = ({"dataset": f"s3://data/{name} {name * 64}", "model": "hf://org/m " + "c" * 40} for name in "ab")
+    assert shown(first) == [f"  dataset  s3://data/a {'a' * 16}", f"  model    hf://org/m {'c' * 40}"]
+    assert shown(first, second) == [f"  dataset  s3://data/a {'a' * 16} -> s3://data/b {'b' * 16}"]
