@@ -8,14 +8,17 @@ https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobframewor
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pulumi_trainer.provider.api.code import LAUNCH_FILE, SOURCE_ADDRESS, SOURCE_DIGEST
 from pulumi_trainer.provider.api.submission import Objects, differences, main_key
-from pulumi_trainer.provider.kube.values.accessors import only, section
+from pulumi_trainer.provider.kube.values.accessors import only, section, without
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.kueue.labels import MAX_EXECUTION, PRIORITY, QUEUE
+from pulumi_trainer.provider.source_archives import digest_of
 
 Effect = Literal["update", "replace", "waiting"]
 """waiting: an update while Kueue has suspended the job, which the objects do not show; a replacement once it runs."""
@@ -49,7 +52,7 @@ _PATCH_NAMES = ("manager", "name", "time")
 
 @dataclass(frozen=True)
 class Change:
-    """One field that differs: `JobSet/digits: spec.replicatedJobs[node]....image`."""
+    """One field that differs: `JobSet/digits: spec.replicatedJobs[node]....image`; of a project none, but that it has changed."""
 
     path: str
     effect: Effect
@@ -83,9 +86,24 @@ def compare(old: Objects, new: Objects) -> list[Change]:
             changes += _queue_changes(key, before, after, while_suspended)
             changes += _jobset_or_train_job_changes(key, before, after, while_suspended)
         else:
-            for path in differences(before, after):
-                changes.append(Change(f"{key}: {path}", "replace", "read once, when pods start"))
+            places = [f"{key}: {path}" for path in differences(_without_project(before), _without_project(after))]
+            if digest_of(before) and digest_of(after) and digest_of(before) != digest_of(after):
+                places.insert(0, "the project has changed")
+            elif not places:
+                places = [f"{key}: {path}" for path in differences(before, after)]
+            changes += (Change(place, "replace", "read once, when pods start") for place in places)
     return changes
+
+
+def _without_project(document: Any) -> Any:
+    """Return a ConfigMap with code without what identifies the files of its project; another document as it is."""
+    launch = section(document, "data").get(LAUNCH_FILE)
+    if not digest_of(document) or not isinstance(launch, str):
+        return document
+    rest = without(json.loads(launch), "source", "address", "limit")
+    annotations = without(section(document, "metadata", "annotations"), SOURCE_DIGEST, SOURCE_ADDRESS)
+    metadata = {**document["metadata"], "annotations": annotations}
+    return {**document, "metadata": metadata, "data": {**document["data"], LAUNCH_FILE: json.dumps(rest)}}
 
 
 def _jobset_or_train_job_changes(key: str, before: Any, after: Any, while_suspended: Effect) -> Iterator[Change]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import json
 import time
 from collections.abc import Collection
 from typing import Any
 
 import pytest
+from pulumi_trainer.provider.api.code import LAUNCH_FILE, SOURCE_ADDRESS, SOURCE_DIGEST
 from pulumi_trainer.provider.api.progress import timestamp
 from pulumi_trainer.provider.api.runs import Run
 from pulumi_trainer.provider.api.status import JobStatus, Owner, Presence
@@ -767,6 +769,39 @@ def test_what_may_change_in_place(path: str, effect: str, suspended: bool) -> No
     value[last] = True if last == "suspend" else "changed"
     (change,) = compare(old, new)
     assert change.effect == effect, change
+
+
+def code_of(source: str, file: str = "main.py", requirements: str = "", **stored: Any) -> dict[str, Any]:
+    launch = {"install": [], "launcher": ["python3"], "source": source, "entry": [file], **stored}
+    annotations = {SOURCE_DIGEST: source}
+    if stored:
+        annotations[SOURCE_ADDRESS] = stored["address"]
+    metadata = {"name": "j-code", "annotations": annotations}
+    data = {LAUNCH_FILE: json.dumps(launch), "requirements.txt": requirements}
+    return {"ConfigMap/j-code": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fields"),
+    [
+        (code_of("1"), code_of("2"), []),
+        (code_of("1", address="s3://b/1", limit=1), code_of("2", address="s3://b/2", limit=2), []),
+        (code_of("1"), code_of("2", "other.py"), ["data.launch.json"]),
+        (code_of("1"), code_of("2", requirements="torch"), ["data.requirements.txt"]),
+    ],
+)
+def test_a_changed_project_is_one_reason(old: dict[str, Any], new: dict[str, Any], fields: list[str]) -> None:
+    why = "read once, when pods start"
+    expected = [f"the project has changed ({why})", *(f"ConfigMap/j-code: {each} ({why})" for each in fields)]
+    assert [*map(str, compare(old, new))] == expected
+    assert {each.effect for each in compare(old, new)} == {"replace"} and not compare(old, old)
+
+
+def test_the_place_of_the_same_project_is_a_reason() -> None:
+    fields = [str(each).partition(" (")[0] for each in compare(code_of("1"), code_of("1", address="s3://b/1", limit=1))]
+    assert fields == [
+        "ConfigMap/j-code: data.launch.json", f"ConfigMap/j-code: metadata.annotations.{SOURCE_ADDRESS}",
+    ]  # fmt: skip
 
 
 def patched(labels: dict[str, str] | None = None, **pod: Any) -> dict[str, Any]:
