@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from pulumi_trainer.provider.api.status import JobStatus, describe
 from pulumi_trainer.provider.targets.connection import connect
 from pulumi_trainer.provider.targets.local import LocalTarget
+from pulumi_trainer.provider.targets.local.failure import is_notice
 
 
 class Source(Protocol):
@@ -65,6 +66,8 @@ def source(target: Mapping[str, Any], namespace: str, stack: str, note: Callable
 def log_lines(target: Mapping[str, Any], namespace: str, name: str, step: str, lines: int) -> Iterator[str]:
     """Yield the log lines of the first pod of a step until the job ends, of the existing ones the last `lines`.
 
+    torchrun's notice at the start of a job is left out, and lines that are empty but for the name of their process.
+
     Args:
         target: The `target` input of the job.
         namespace: Namespace of the job.
@@ -79,7 +82,7 @@ def log_lines(target: Mapping[str, Any], namespace: str, name: str, step: str, l
     if isinstance(found, LocalTarget):
         of_pods = found.tail(namespace, name, step, lines=lines, follow=True)
         for each, _, text in of_pods:
-            if each == pod:
+            if each == pod and not is_notice(text):
                 yield text
         return
     from pulumi_trainer.provider.targets.kubernetes.logs.pod_logs import LogSelection
@@ -87,7 +90,7 @@ def log_lines(target: Mapping[str, Any], namespace: str, name: str, step: str, l
 
     of_cluster: Any = found
     for line in tail(of_cluster.client, namespace, name, LogSelection(step, lines), follow=True):
-        if line.pod.startswith(f"{pod}-"):
+        if line.pod.startswith(f"{pod}-") and not is_notice(line.text):
             yield line.text
 
 

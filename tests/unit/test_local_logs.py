@@ -241,6 +241,36 @@ class TestReading:
         assert [*status_source.log_lines({}, "ns", "job", "node", 9)] == [line.format("")]
         assert "/tmp/main.py-9hnq904w/a.py" in log.path.read_text()
 
+    def test_up_shows_neither_the_notice_of_torchrun_nor_the_empty_lines_of_its_processes(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        start = "W1127 03:35:41.714000 25964 torch/distributed/run.py:982] "
+        notice = (
+            "Setting OMP_NUM_THREADS environment variable for each process to be 1 in default, to avoid your system "
+        )
+        hidden = [
+            start,
+            f"{start}{'*' * 41}",
+            start + notice,
+            f"{start}{'*' * 41}",
+            "[default0]:",
+            "[default0]:[rank0]: ",
+        ]
+        kept = [
+            "[default0]:bar 0[default1]:",
+            "",
+            f"[default1]:{notice}",
+            f"{start}--use-env is deprecated",
+            "E1127 03:35:42.215000 25965 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1)",
+        ]
+        log = Log(tmp_path / "jobs/ns/job/logs/job-node-0-0/node.log", size=1 << 20, keep=3)
+        log.write("".join(f"{line}\n" for line in [*hidden, *kept]).encode())
+        log.close()
+        local = LocalTarget(tmp_path)
+        monkeypatch.setattr(status_source, "connect", lambda _: local)
+        assert [*status_source.log_lines({}, "ns", "job", "node", 99)] == kept
+        assert next(iter(log_lines([Job("ns", "job", local=local)], Selection()))).text == start
+
     def test_one_process_of_a_node(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         for node in (0, 1):
             log = Log(tmp_path / f"jobs/ns/job/logs/job-node-0-{node}/node.log", size=1 << 20, keep=3)

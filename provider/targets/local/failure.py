@@ -109,6 +109,7 @@ _LAUNCHER = re.compile(
     re.MULTILINE,
 )
 """Output of torchrun about itself."""
+_NOTICE = re.compile(r"W\d{4} [\d:.]+ \d+ torch/distributed/run\.py:\d+\] ?(?:\*+|Setting OMP_NUM_THREADS .*)?")
 _TRACEBACK_HEAD = "Traceback (most recent call last):"
 _SUMMARY = "Root Cause (first observed failure):\n"
 _BEFORE_TRACEBACK = re.compile(r"^(?:\S.*|.*\S)(?=Traceback \(most recent call last\):$)", re.MULTILINE)
@@ -327,6 +328,11 @@ def _shown_traceback(traceback: str) -> str:
     if frames:
         frames += "[...]\n"
     return f"{traceback[:begin]}[...]\n{frames}{traceback[end:]}"
+
+
+def is_notice(line: str) -> bool:
+    """Return whether a line of a log is empty but for the name of its process, or of torchrun's notice about OMP_NUM_THREADS."""
+    return bool(line) and (not _PREFIX.sub("", line) or _NOTICE.fullmatch(line) is not None)
 
 
 def _title(lines: int, other: str) -> str:
