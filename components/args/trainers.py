@@ -165,7 +165,7 @@ class Code:
     source: str | None = None
     entry: Sequence[str] | None = None
     path: Sequence[str] | None = None
-    requirements: str | Path | None = None
+    requirements: str | None = None
     tool: str | None = None
     modules: Mapping[str, str] | None = None
     server: str | None = None

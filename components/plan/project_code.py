@@ -299,7 +299,10 @@ def read_requirements(given: str | Path, project: Project | None) -> str:
     if project is not None:
         tree = project.tree
     if file.name in ("uv.lock", "pyproject.toml"):
-        found = _dependencies(file) if file.name == "pyproject.toml" else _in_project(_exported(file), file, project)
+        if file.name == "uv.lock":
+            found = _in_project(_exported(file), file, project)
+        else:
+            found = _dependencies(file)
         for line in found.split("\n"):
             _check_line(line.removesuffix("\\"), file.name, tree)
         return found
@@ -422,9 +425,13 @@ _FILE_OR_URL = re.compile(r"^\.|/|\.(whl|zip|tar|tgz|tbz|tar\.\w+)(\[|$)", re.IG
 """Requirements that pip reads from a disk or an address."""
 
 
-def former_requirements(trainer: CustomTrainer) -> dict[str, str]:
+def former_requirements(trainer: CustomTrainer, requirements: str) -> dict[str, str]:
     """Return the text of a trainer's file of requirements -> what earlier versions had instead, if it differs: they kept the byte
     order mark with which the file begins, and wrote the indexes of the user's settings into what uv exports.
+
+    Args:
+        trainer: The trainer.
+        requirements: The text.
     """
     project = None
     if trainer.source is not None:
@@ -432,16 +439,12 @@ def former_requirements(trainer: CustomTrainer) -> dict[str, str]:
     if trainer.requirements is None:
         return {}
     file = _requirements_file(trainer.requirements, project)
-    if file.name == "pyproject.toml" or (file.name != "uv.lock" and not _begins_with(file, codecs.BOM_UTF8)):
+    if file.name == "uv.lock" and requirements.startswith("--index-url"):
+        with suppress(Invalid):
+            return {requirements: _export(file, "--emit-index-url", formerly=True)}
+    if file.name in ("uv.lock", "pyproject.toml") or not _begins_with(file, codecs.BOM_UTF8):
         return {}
-    requirements = read_requirements(trainer.requirements, project)
-    if file.name != "uv.lock":
-        return {requirements: f"\ufeff{requirements}"}
-    if not requirements.startswith("--index-url"):
-        return {}
-    with suppress(Invalid):
-        return {requirements: _export(file, "--emit-index-url", formerly=True)}
-    return {}
+    return {requirements: f"\ufeff{requirements}"}
 
 
 def _text(file: Path) -> str:
@@ -673,7 +676,9 @@ def _in_project(exported: str, file: Path, project: Project | None) -> str:
 
     def moved(found: re.Match[str]) -> str:
         path = posixpath.normpath(posixpath.join(folder, found[2]))
-        return f"{found[1]}{path if path.startswith('.') else f'./{path}'}"
+        if not path.startswith("../"):
+            path = f"./{path}"
+        return f"{found[1]}{path}"
 
     return _RELATIVE.sub(moved, exported)
 

@@ -521,7 +521,7 @@ def _former_texts(args: TrainJobArgs, compiled: Compiled) -> dict[str, str]:
         found[compiled.tree.digest] = compiled.tree.former_digest
     trainer = args.trainer
     if compiled.code is not None and compiled.code.requirements and isinstance(trainer, CustomTrainer):
-        found |= former_requirements(trainer)
+        found |= former_requirements(trainer, compiled.code.requirements)
     return found
 
 
