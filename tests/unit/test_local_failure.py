@@ -207,6 +207,17 @@ def test_a_rank_is_named_as_the_command_line_takes_it(rank: int, index: int, lin
     assert f", {shown}: exit code 1 (" in report("v", [failed(index, tail=line + agent(rank, 1))])
 
 
+def test_the_traceback_is_that_of_the_process_that_failed() -> None:
+    """Lines of others may come within it, and within that of torchrun, which has no prefix."""
+    frame = '[default1]:  File "train.py", line 6, in <module>\n'
+    own = f"[default1]:Traceback (most recent call last):\n[default0]:hello\n{frame}[default1]:KeyError: 1\n"
+    first, launcher = agent(3, 1).replace("local_rank: 0)", "local_rank: 1)").split("    sys.exit", 1)
+    failure = failed(1, tail=f"{own}{first}[default0]:done\n    sys.exit{launcher}")
+    traceback = 'Traceback (most recent call last):\n  File "train.py", line 6, in <module>\nKeyError: 1\nlast'
+    assert traceback in report("v", [failure])
+    assert cause_summary([failure]) == "exit code 1: KeyError: 1"
+
+
 def test_signals() -> None:
     assert "rank 2 (logs --rank 0): signal 9 (SIGKILL), exit code 137 (container node: exit code 1)" in report(
         "v", [failed(tail=agent(2, -9))]

@@ -101,7 +101,7 @@ _LOST_PEER = re.compile(
     r"Connection (closed|reset) by peer|Connection refused|Broken pipe|Socket Timeout|remote process exited"
     r"|DistNetworkError|DistStoreError|RendezvousConnectionError|Rendezvous(Closed|Timeout)Error|recvValue failed"
 )
-_PREFIX = re.compile(r"^(?:\[(?:rank|default)\d+\]: ?)+", re.MULTILINE)
+_PREFIX = re.compile(r"^(?:\[rank\d+\]: ?|\[default\d+\]:)+", re.MULTILINE)
 """torchrun's prefix of each line of several processes, and PyTorch's of each line of a traceback."""
 _LAUNCHER = re.compile(
     r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)*(?=\S*ChildFailedError).*\n=+\n(?:.*\n)*?=+\n?"
@@ -237,13 +237,13 @@ def first_cause(failures: Iterable[Failure]) -> Cause | None:
 def _cause(failure: Failure) -> Cause:
     summary, ended, _ = failure.tail.rpartition(_SUMMARY)[2].partition("\n=====")
     rank, code, ended_by, at = None, failure.code, failure.signal, failure.at
-    place, traceback = str(failure.index), ""
+    place, process, traceback = str(failure.index), "", ""
     if ended:  # untrusted: the job may print anything here
         match = re.search(r"^ +rank +: (\d{1,9})\b(?: \(local_rank: (\d{1,4})\))?", summary, re.MULTILINE)
         if match:
             rank = int(match[1])
             if match[2] and f"[default{match[2]}]:" in failure.tail:
-                place = f"{place}.{match[2]}"
+                place, process = f"{place}.{match[2]}", f"[default{match[2]}]:"
         match = re.search(r"^ +exitcode +: (-?\d{1,9})\b", summary, re.MULTILINE)
         if match:
             code = int(match[1])
@@ -258,7 +258,8 @@ def _cause(failure: Failure) -> Cause:
         traceback = failure.traceback
         at = _earlier(at, failure.traceback_at)
     elif not ended_by:
-        traceback = _own_traceback(failure.tail)
+        own = "\n".join(line for line in failure.tail.splitlines() if line.startswith(process))
+        traceback = _own_traceback(own) or _own_traceback(failure.tail)
     return Cause(failure, at, rank, place, code, ended_by, traceback)
 
 
