@@ -201,20 +201,11 @@ def end_train_jobs(client: Client, records: Iterable[Record]) -> None:
     for each in asked:
         client.delete_if(TRAIN_JOB, each.namespace, each.name, partial(belongs, run=each.uid))
     for each in asked:
-        await_gone(client, partial(_end, client, each), each.namespace, each.name)
-
-
-def _end(client: Client, ending: Record, seconds: float) -> bool:
-    """Return whether a TrainJob and the objects created from it are gone within the time limit."""
-    deadline = time.monotonic() + seconds
-    while _is_left(client, ending):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(_POLL)
-    return True
+        poll_until_gone(client, partial(_is_left, client, each), each.namespace, each.name)
 
 
 def _is_left(client: Client, ending: Record) -> bool:
+    """Return whether a TrainJob or an object created from it exists."""
     namespace, name = ending.namespace, ending.name
     job = client.get(TRAIN_JOB, namespace, name)
     if job is not None:
@@ -249,6 +240,24 @@ def await_gone(client: Client, wait: Callable[[float], bool], namespace: str, na
     raise TargetFault(Problem(where, f"is not gone after {DELETE_SECONDS + grace:.0f} s: {why}", HINT))
 
 
+def poll_until_gone(client: Client, is_left: Callable[[], bool], namespace: str, name: str) -> None:
+    """Wait as `await_gone` does, by asking again and again whether the object exists.
+
+    Args:
+        is_left: Returns whether the object exists.
+    """
+
+    def wait(seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while is_left():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_POLL)
+        return True
+
+    await_gone(client, wait, namespace, name)
+
+
 def delete_job(client: Client, found: Record) -> None:
     """Delete the JobSet or TrainJob of a record, and return when it is gone."""
     if found.kind is TRAIN_JOB:
@@ -256,19 +265,12 @@ def delete_job(client: Client, found: Record) -> None:
         return
     mine = partial(belongs, run=found.uid)
     client.delete_if(JOBSET, found.namespace, found.name, mine, propagation="Foreground")
-    await_gone(client, partial(_is_jobset_gone, client, found), found.namespace, found.name)
 
-
-def _is_jobset_gone(client: Client, found: Record, seconds: float) -> bool:
-    """Return whether the JobSet of a record is gone within the time limit."""
-    deadline = time.monotonic() + seconds
-    while True:
+    def is_left() -> bool:
         job = client.get(JOBSET, found.namespace, found.name)
-        if job is None or not belongs(job, found.uid):
-            return True
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(_POLL)
+        return job is not None and belongs(job, found.uid)
+
+    poll_until_gone(client, is_left, found.namespace, found.name)
 
 
 def sweep_selector(label: str) -> str:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 
 from pulumi_trainer.provider.api.status import Owner
 from pulumi_trainer.provider.api.submission import Submission
@@ -21,9 +20,9 @@ from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs import apply, record
 from pulumi_trainer.provider.targets.kubernetes.jobs.deletion import (
     DELETE_SECONDS,
-    await_gone,
     delete_job,
     delete_record,
+    poll_until_gone,
 )
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 
@@ -161,16 +160,9 @@ def _delete(worker: Client, found: Record, mine: Callable[[Record], bool]) -> No
     namespace, name = found.namespace, found.name
     delete_job(worker, replace(found, uid=found.copy_of))
     delete_record(worker, namespace, name, mine)
-    await_gone(worker, partial(_is_gone, worker, found), namespace, name)
 
+    def is_left() -> bool:
+        there = record.find(worker, namespace, name)
+        return there is not None and there.uid == found.uid
 
-def _is_gone(worker: Client, found: Record, seconds: float) -> bool:
-    """Return whether a ConfigMap that owns copies is gone within the time limit."""
-    deadline = time.monotonic() + seconds
-    while True:
-        there = record.find(worker, found.namespace, found.name)
-        if there is None or there.uid != found.uid:
-            return True
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(_POLL)
+    poll_until_gone(worker, is_left, namespace, name)
