@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pulumi_trainer.provider.kube.client.api_resources import Kind
-from pulumi_trainer.provider.kueue.objects import GROUP, KINDS, NAMESPACED, NEWEST
+from pulumi_trainer.provider.kueue.objects import GROUP, KINDS, NAMESPACED, NEWEST, VERSIONS
 
 WORKLOAD = Kind("kueue.x-k8s.io/v1beta2", "Workload", "workloads")
 LOCAL_QUEUE = Kind("kueue.x-k8s.io/v1beta2", "LocalQueue", "localqueues")
@@ -15,6 +17,11 @@ TOPOLOGY = Kind("kueue.x-k8s.io/v1beta2", "Topology", "topologies", False)
 ADMISSION_CHECK = Kind("kueue.x-k8s.io/v1beta2", "AdmissionCheck", "admissionchecks", False)
 MULTIKUEUE_CLUSTER = Kind("kueue.x-k8s.io/v1beta2", "MultiKueueCluster", "multikueueclusters", False)
 MULTIKUEUE_CONFIG = Kind("kueue.x-k8s.io/v1beta2", "MultiKueueConfig", "multikueueconfigs", False)
+
+
+def older(kind: Kind) -> Kind:
+    """Return a kind in the version of Kueue before 0.15; conditions are the same in both."""
+    return replace(kind, api_version=f"{GROUP}/{VERSIONS[1]}")
 
 
 def api_resource(kind: str, version: str = NEWEST) -> Kind:

@@ -27,8 +27,9 @@ from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs import apply, record, worker_copies
 from pulumi_trainer.provider.targets.kubernetes.jobs.deletion import delete_job
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
-from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import OLDER_WORKLOAD, snapshot
+from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import snapshot
 from pulumi_trainer.provider.targets.kubernetes.preflight import server_review
+from pulumi_trainer.provider.targets.kubernetes.queues.queue_snapshot import ask_as_served
 
 
 def set_suspend(client: Client, namespace: str, name: str, override: Override, owner: Owner | None) -> JobStatus:
@@ -213,12 +214,7 @@ def _patch_record(client: Client, found: Record, change: Mapping[str, Any]) -> R
 def _set_active(client: Client, namespace: str, workload: Mapping[str, Any], *, active: bool) -> None:
     """Set `spec.active` of a Workload, in the version that the cluster serves."""
     change = {"spec": {"active": active}}
-    try:
-        _patch(client, WORKLOAD, namespace, workload, change)
-    except ApiError as error:
-        if error.code != 404:
-            raise
-        _patch(client, OLDER_WORKLOAD, namespace, workload, change)
+    ask_as_served(WORKLOAD, lambda kind: _patch(client, kind, namespace, workload, change))
 
 
 def _patch(client: Client, kind: Kind, namespace: str, document: Mapping[str, Any], change: Mapping[str, Any]) -> None:

@@ -34,7 +34,7 @@ from pulumi_trainer.provider.kube.values.accessors import (
     text,
 )
 from pulumi_trainer.provider.kube.views import Pod
-from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD
+from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD, older
 from pulumi_trainer.provider.kueue.occupancy import inactive
 from pulumi_trainer.provider.kueue.podsets import PodSet
 from pulumi_trainer.provider.kueue.topology_fit import find_unfitting_podset
@@ -57,12 +57,10 @@ from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs import record
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 from pulumi_trainer.provider.targets.kubernetes.observe.worker_view import client_of, with_worker
-from pulumi_trainer.provider.targets.kubernetes.queues import queue_snapshot
+from pulumi_trainer.provider.targets.kubernetes.queues.queue_snapshot import ask_as_served, read_queues
 
 JOB_UID = "kueue.x-k8s.io/job-uid"
 """Label of a Workload: UID of its job."""
-OLDER_WORKLOAD = replace(WORKLOAD, api_version="kueue.x-k8s.io/v1beta1")
-"""The Workload of Kueue before 0.15; its conditions are the same."""
 LAST_LINES = 20
 LAST_BYTES = LAST_LINES << 14
 """A container runtime stores a longer line, such as a progress bar, in pieces of 16 KiB, and the API server counts pieces."""
@@ -188,8 +186,8 @@ def with_topology_reason(client: Client, view: JobView) -> JobView:
         return view
     with contextlib.suppress(TargetFault):
         name = text(section(view.workload, "metadata").get("name"))
-        work = client.get(WORKLOAD, view.namespace, name) or client.get(OLDER_WORKLOAD, view.namespace, name)
-        there = queue_snapshot.read_queues(client, view.namespace, view.queue)
+        work = client.get(WORKLOAD, view.namespace, name) or client.get(older(WORKLOAD), view.namespace, name)
+        there = read_queues(client, view.namespace, view.queue)
         local = there.find("LocalQueue", view.queue, view.namespace)
         behind = there.find("ClusterQueue", section(local, "spec").get("clusterQueue"))
         if behind is None:
@@ -319,13 +317,8 @@ def workload(client: Client, namespace: str, job: Document, unreadable: set[str]
         unreadable: Receives the plural of the kind if Workloads may not be read.
     """
     labels = f"{JOB_UID}={text(section(job, 'metadata').get('uid'))}"
-    for kind in (WORKLOAD, OLDER_WORKLOAD):
-        refused: set[str] = set()
-        found = _maybe(partial(_all, client, kind, namespace, labels), None, refused, kind)
-        if found is not None:
-            return max(found, key=lambda w: text(section(w, "metadata").get("creationTimestamp")), default=None)
-    unreadable.add(WORKLOAD.plural)
-    return None
+    found = _maybe(lambda: _all(client, WORKLOAD, namespace, labels), [], unreadable, WORKLOAD)
+    return max(found, key=lambda w: text(section(w, "metadata").get("creationTimestamp")), default=None)
 
 
 def _preemptor(client: Client, namespace: str, work: Document | None) -> str:
@@ -337,8 +330,8 @@ def _preemptor(client: Client, namespace: str, work: Document | None) -> str:
     labels = ""
     if _UID.fullmatch(job):
         labels = f"{JOB_UID}={job}"
-    for where, kind in itertools.product(("", namespace), (WORKLOAD, OLDER_WORKLOAD)):
-        found = _maybe(partial(_all, client, kind, where, labels), None, set(), kind)
+    for where in ("", namespace):
+        found = _maybe(partial(_all, client, WORKLOAD, where, labels), None, set(), WORKLOAD)
         if found is None:
             continue
         for each in found:
@@ -356,8 +349,8 @@ def _one(client: Client, kind: Kind, namespace: str, name: str) -> Document | No
 
 
 def _all(client: Client, kind: Kind, namespace: str, labels: str = "", fields: str = "") -> list[Document]:
-    found, _ = client.list(kind, namespace, labels=labels, fields=fields, keep=lambda d: keep(kind.kind, d))
-    return list(found)
+    kept = partial(keep, kind.kind)
+    return ask_as_served(kind, lambda k: client.list(k, namespace, labels=labels, fields=fields, keep=kept)[0])
 
 
 def _maybe(ask: Callable[[], Any], otherwise: Any, unreadable: set[str], kind: Kind) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -36,6 +36,7 @@ from pulumi_trainer.provider.lifecycle.diagnosis import keep
 from pulumi_trainer.provider.lifecycle.usage_report import Ran
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import EARLIER, ENDS, SELECTOR, USAGE, belongs, seconds
 from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import JOB_UID
+from pulumi_trainer.provider.targets.kubernetes.queues.queue_snapshot import ask_as_served
 
 Place = tuple[str, str]
 _OWNERS = ("JobSet", "TrainJob")
@@ -91,33 +92,16 @@ def read_usage(client: Client, namespace: str = "", only_jobs: Collection[Place]
 
 
 def _listed(client: Client, kind: Kind, namespace: str, unseen: set[str]) -> list[Document]:
-    versions: tuple[str, ...] = (kind.api_version,)
-    if kind in (WORKLOAD, LOCAL_QUEUE):
-        versions = (kind.api_version, "kueue.x-k8s.io/v1beta1")
-    labels = ""
+    labels, kept = "", _KEPT[kind.kind]
     if kind is CONFIG_MAP:
         labels = SELECTOR
     try:
-        return _in_served_version(client, kind, versions, namespace, labels)
+        return ask_as_served(kind, lambda k: client.list(k, namespace, labels=labels, keep=kept)[0])
     except ApiError as error:
         if error.code not in (403, 404):
             raise
         unseen.add(kind.plural)
         return []
-
-
-def _in_served_version(
-    client: Client, kind: Kind, versions: tuple[str, ...], namespace: str, labels: str
-) -> list[Document]:
-    """Return the objects of a kind in the first of the versions that the cluster serves."""
-    for version in versions[:-1]:
-        try:
-            return client.list(replace(kind, api_version=version), namespace, labels=labels, keep=_KEPT[kind.kind])[0]
-        except ApiError as error:
-            if error.code != 404:
-                raise
-    last = replace(kind, api_version=versions[-1])
-    return client.list(last, namespace, labels=labels, keep=_KEPT[kind.kind])[0]
 
 
 def _kept_record(found: Document) -> Document:

@@ -25,13 +25,9 @@ from pulumi_trainer.provider.lifecycle.diagnosis.job_view import lacks_jobs, lac
 from pulumi_trainer.provider.lifecycle.events import JobEvent, fold, is_about, object_pattern
 from pulumi_trainer.provider.lifecycle.job_status import derive_phase
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import SELECTOR, Record
-from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import (
-    JOB_UID,
-    OLDER_WORKLOAD,
-    snapshot,
-    without_stranger,
-)
+from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import JOB_UID, snapshot, without_stranger
 from pulumi_trainer.provider.targets.kubernetes.observe.worker_view import with_worker
+from pulumi_trainer.provider.targets.kubernetes.queues.queue_snapshot import ask_as_served
 from pulumi_trainer.provider.targets.kubernetes.storage import claims as volumes
 
 Place = volumes.Place
@@ -55,11 +51,14 @@ def snapshot_jobs(client: Client, namespace: str = "") -> list[JobView]:
             "records": threads.submit(_maybe, client, CONFIG_MAP, namespace, set(), SELECTOR),
             "jobs": threads.submit(_maybe, client, JOB, namespace, unreadable, JOBSET_NAME),
             "pods": threads.submit(_maybe, client, POD, namespace, unreadable, JOBSET_NAME),
-            "workloads": threads.submit(_workloads, client, namespace, unreadable),
+            "workloads": threads.submit(_maybe, client, WORKLOAD, namespace, unreadable),
         }
     jobsets, train_jobs, records = (_by_name(listed[kind].result()) for kind in ("jobsets", "train_jobs", "records"))
     jobs, pods = (_by_job(listed[kind].result()) for kind in ("jobs", "pods"))
-    works = {text(labels_of(w).get(JOB_UID)): w for w in listed["workloads"].result()}
+    oldest_first = sorted(
+        listed["workloads"].result(), key=lambda w: text(section(w, "metadata").get("creationTimestamp"))
+    )
+    works = {text(labels_of(w).get(JOB_UID)): w for w in oldest_first}
     found = []
     for place in sorted({*jobsets, *train_jobs, *records}):
         record: Record | None = None
@@ -233,7 +232,7 @@ def _all(client: Client, kind: Kind, namespace: str, labels: str = "", fields: s
         metadata = without(document["metadata"], "managedFields")
         return {**document, "metadata": metadata}
 
-    return client.list(kind, namespace, labels=labels, fields=fields, keep=kept)[0]
+    return ask_as_served(kind, lambda k: client.list(k, namespace, labels=labels, fields=fields, keep=kept)[0])
 
 
 def _maybe(
@@ -246,16 +245,6 @@ def _maybe(
             raise
         unreadable.add(kind.plural)
         return []
-
-
-def _workloads(client: Client, namespace: str, unreadable: set[str]) -> list[dict[str, Any]]:
-    refused: set[str] = set()
-    found = _maybe(client, WORKLOAD, namespace, refused)
-    if refused:
-        refused.clear()
-        found = _maybe(client, OLDER_WORKLOAD, namespace, refused)
-    unreadable |= refused
-    return sorted(found, key=lambda w: text(section(w, "metadata").get("creationTimestamp")))
 
 
 def _kept(kind: str, document: Document | None) -> Document | None:

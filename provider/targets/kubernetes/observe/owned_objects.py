@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pulumi_trainer.provider.api.kinds import CLUSTER_RUNTIME, JOBSET, TRAINING_RUNTIME
@@ -13,10 +13,11 @@ from pulumi_trainer.provider.kube.client.api_resources import CLAIM, CONFIG_MAP,
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
 from pulumi_trainer.provider.kube.values.accessors import Document, labels_of, name_of, section, text
 from pulumi_trainer.provider.kueue.api_resources import api_resource
-from pulumi_trainer.provider.kueue.objects import GROUP, KINDS, VERSIONS
+from pulumi_trainer.provider.kueue.objects import GROUP, KINDS
 from pulumi_trainer.provider.lifecycle.ownership import ADOPT, UP, Found
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import SELECTOR, Record
+from pulumi_trainer.provider.targets.kubernetes.queues.queue_snapshot import ask_as_served
 from pulumi_trainer.provider.targets.kubernetes.storage import claims
 
 JOB, VOLUME = "Job", "Volume"
@@ -112,13 +113,7 @@ def _runtimes(client: Client, where: str, kind: Kind, namespace: str, kubectl: s
 
 
 def _served(client: Client, kind: str) -> list[Document]:
-    of = api_resource(kind)
-    try:
-        return client.list(of, keep=_metadata, whole=False)[0]
-    except ApiError as error:
-        if error.code != 404:
-            raise
-    return client.list(replace(of, api_version=f"{GROUP}/{VERSIONS[1]}"), keep=_metadata, whole=False)[0]
+    return ask_as_served(api_resource(kind), lambda k: client.list(k, keep=_metadata, whole=False)[0])
 
 
 def _of_stacks(

@@ -8,12 +8,12 @@ and no error.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from typing import TypeVar
 
 from pulumi_trainer.provider.kube.cache.discovery import PATIENCE, Document, Facts
 from pulumi_trainer.provider.kube.client import api_resources as kinds
 from pulumi_trainer.provider.kube.client.api_resources import Kind
-from pulumi_trainer.provider.kube.client.client import Client
+from pulumi_trainer.provider.kube.client.client import ApiError, Client
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 from pulumi_trainer.provider.kueue.api_resources import (
     ADMISSION_CHECK,
@@ -25,15 +25,18 @@ from pulumi_trainer.provider.kueue.api_resources import (
     TOPOLOGY,
     WORKLOAD,
     api_resource,
+    older,
 )
+from pulumi_trainer.provider.kueue.objects import GROUP
 from pulumi_trainer.provider.kueue.queue_state import Queues
+
+Answer = TypeVar("Answer")
 
 LISTED = (
     CLUSTER_QUEUE, COHORT, RESOURCE_FLAVOR, TOPOLOGY, ADMISSION_CHECK,
     MULTIKUEUE_CONFIG, kinds.NODE,
 )  # fmt: skip
 LIMITS = (kinds.LIMIT_RANGE, kinds.RESOURCE_QUOTA, kinds.RUNTIME_CLASS)
-OLDER = "kueue.x-k8s.io/v1beta1"
 
 
 def read_queues(client: Client, namespace: str = "", queue: str = "") -> Queues:
@@ -167,9 +170,24 @@ def _named(facts: Facts, workloads: list[Document]) -> Iterator[Document]:
             yield {**queue, "kind": LOCAL_QUEUE.kind}
 
 
+def ask_as_served(kind: Kind, ask: Callable[[Kind], Answer]) -> Answer:
+    """Return the answer to a request about a kind; one of Kueue in the older version if the cluster does not serve the newest.
+
+    Args:
+        kind: The kind; of Kueue in the newest version.
+        ask: Sends the request about the kind in a version.
+    """
+    try:
+        return ask(kind)
+    except ApiError as error:
+        if error.code != 404 or kind.group != GROUP:
+            raise
+    return ask(older(kind))
+
+
 def list_as_served(facts: Facts, kind: Kind, namespace: str = "") -> list[Document] | None:
     """Return the objects of a kind in the supported version or the one before it; None if they cannot be listed."""
     listed = facts.all(kind, namespace)
-    if listed is None and kind.group == CLUSTER_QUEUE.group:
-        return facts.all(replace(kind, api_version=OLDER), namespace)
+    if listed is None and kind.group == GROUP:
+        return facts.all(older(kind), namespace)
     return listed
