@@ -125,6 +125,11 @@ def name_of(document: Document | None) -> str:
     return text(section(document, "metadata").get("name"))
 
 
+def place_of(document: Document | None) -> tuple[str, str]:
+    """Return namespace and name of an object; empty if not found."""
+    return text(section(document, "metadata").get("namespace")), name_of(document)
+
+
 def labels_of(document: Document | None) -> Document:
     """Return the labels of an object."""
     return section(document, "metadata", "labels")

@@ -27,6 +27,7 @@ from pulumi_trainer.provider.kube.values.accessors import (
     name_of,
     number,
     only,
+    place_of,
     section,
     text,
     true_condition,
@@ -158,7 +159,7 @@ class JobMetrics:
     def _put(self, kind: Kind, document: Document, *, gone: bool = False) -> None:
         if kind in _QUEUES:
             self._summary = None
-            key = (kind.kind, *_place(document))
+            key = (kind.kind, *place_of(document))
             self._queues[key] = document
             if gone:
                 del self._queues[key]
@@ -166,7 +167,7 @@ class JobMetrics:
         name = _job_of(document) if kind is WORKLOAD else name_of(document)
         if not name:
             return
-        place = _place(document)[0], name
+        place = place_of(document)[0], name
         parts = self._parts.setdefault(place, {})
         parts[kind.plural] = document
         self._facts.pop(place, None)
@@ -257,7 +258,3 @@ def _kept(kind: Kind, found: Document) -> Document:
 def _job_of(workload: Document) -> str:
     owners = mappings(section(workload, "metadata").get("ownerReferences"))
     return next((text(o.get("name")) for o in owners if o.get("kind") in ("JobSet", "TrainJob")), "")
-
-
-def _place(document: Document) -> Place:
-    return text(section(document, "metadata").get("namespace")), name_of(document)

@@ -25,6 +25,7 @@ from pulumi_trainer.provider.kube.values.accessors import (
     mappings,
     name_of,
     only,
+    place_of,
     section,
     text,
     without,
@@ -87,7 +88,7 @@ def read_usage(client: Client, namespace: str = "", only_jobs: Collection[Place]
     teams: dict[Place, str] = {}
     for queue in queues:
         cluster_queue = text(section(queue, "spec").get("clusterQueue"))
-        teams[_place(queue)] = usage_report.team_of(name_of(queue), cluster_queue)
+        teams[place_of(queue)] = usage_report.team_of(name_of(queue), cluster_queue)
     return ClusterUsage(runs, teams, sorted(unseen))
 
 
@@ -139,9 +140,9 @@ _KEPT = {"ConfigMap": _kept_record, "JobSet": _kept_jobset, "Workload": _kept_wo
 def _runs(records: list[Document], jobsets: list[Document], workloads: list[Document]) -> Iterator[Ran]:
     """Yield the runs of all jobs with a record or a JobSet."""
     of_jobs = {text(labels_of(w).get(JOB_UID)): w for w in workloads}
-    live = {_place(jobset): jobset for jobset in jobsets}
+    live = {place_of(jobset): jobset for jobset in jobsets}
     for record in records:
-        place, data = _place(record), section(record, "data")
+        place, data = place_of(record), section(record, "data")
         created = epoch_seconds(section(record, "metadata").get("creationTimestamp"))
         demand = Demand.from_text(data.get(USAGE))
         made_by_trainer = text(data.get("job")).startswith(f"{TRAIN_JOB.kind}/")
@@ -206,9 +207,5 @@ def _others(workloads: list[Document]) -> Iterator[Ran]:
             cpus = float(sum(number for name, number in amounts if name == "cpu"))
             queue = text(section(workload, "spec").get("queueName"))
             demand = Demand(queue=queue, gpus=count_gpus(amounts), cpus=cpus)
-            namespace, name = _place(workload)
+            namespace, name = place_of(workload)
             yield from usage_report.other_workload(workload, namespace, text(owner.get("name")) or name, demand)
-
-
-def _place(document: Document) -> Place:
-    return text(section(document, "metadata").get("namespace")), name_of(document)

@@ -18,7 +18,7 @@ from pulumi_trainer.provider.api.status import JobStatus, Loss
 from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, EVENT, JOB, POD, Kind
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
 from pulumi_trainer.provider.kube.errors import NotFound, Problem
-from pulumi_trainer.provider.kube.values.accessors import Document, labels_of, name_of, section, text, without
+from pulumi_trainer.provider.kube.values.accessors import Document, labels_of, name_of, place_of, section, text, without
 from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView, keep
 from pulumi_trainer.provider.lifecycle.diagnosis.job_view import lacks_jobs, lacks_pods
@@ -253,16 +253,13 @@ def _kept(kind: str, document: Document | None) -> Document | None:
     return keep(kind, document)
 
 
-def _place(document: Document, name: str = "") -> Place:
-    return text(section(document, "metadata").get("namespace")), name or name_of(document)
-
-
 def _by_name(documents: Sequence[dict[str, Any]]) -> dict[Place, dict[str, Any]]:
-    return {_place(d): d for d in documents}
+    return {place_of(d): d for d in documents}
 
 
 def _by_job(documents: Sequence[dict[str, Any]]) -> dict[Place, list[dict[str, Any]]]:
     found: dict[Place, list[dict[str, Any]]] = {}
     for document in documents:
-        found.setdefault(_place(document, text(labels_of(document).get(JOBSET_NAME))), []).append(document)
+        place = place_of(document)[0], text(labels_of(document).get(JOBSET_NAME))
+        found.setdefault(place, []).append(document)
     return found

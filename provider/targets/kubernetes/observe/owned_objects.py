@@ -11,7 +11,7 @@ from pulumi_trainer.provider.api.labels import MADE_BY, random_of_mark, stack_of
 from pulumi_trainer.provider.api.status import Owner
 from pulumi_trainer.provider.kube.client.api_resources import CLAIM, CONFIG_MAP, Kind
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
-from pulumi_trainer.provider.kube.values.accessors import Document, labels_of, name_of, section, text
+from pulumi_trainer.provider.kube.values.accessors import Document, labels_of, place_of, section, text
 from pulumi_trainer.provider.kueue.api_resources import api_resource
 from pulumi_trainer.provider.kueue.objects import GROUP, KINDS
 from pulumi_trainer.provider.lifecycle.ownership import ADOPT, UP, Found
@@ -81,7 +81,7 @@ def _jobs(client: Client, where: str, namespace: str, kubectl: str) -> list[Foun
         found.append(Found(where, JOB, each.namespace, each.name, each.whose, each.uid, delete, ADOPT))
     known = {(each.namespace, each.name) for each in records}
     for document in client.list(JOBSET, namespace, labels=owner_labels.JOB, keep=_metadata, whole=False)[0]:
-        place = _namespace(document), name_of(document)
+        place = place_of(document)
         if place not in known and section(document, "metadata", "annotations").get(owner_labels.OWNER):
             delete = f"{kubectl} delete jobset -n {' '.join(place)}"
             found.append(Found(where, JOB, *place, _owner(document), _uid(document), delete, ADOPT, True))
@@ -94,7 +94,7 @@ def _volumes(client: Client, where: str, namespace: str, kubectl: str, label: st
     for each in client.list(CLAIM, namespace, labels=owner_labels.MANAGED_BY, keep=_metadata, whole=False)[0]:
         generation = text(section(each, "metadata", "annotations").get(claims.GENERATION))
         if generation:
-            place = _namespace(each), name_of(each)
+            place = place_of(each)
             stack = Owner("", _stack(each))
             delete = f"{kubectl} delete pvc -n {' '.join(place)}"
             mark = f"{owner_labels.STACK}={label}"
@@ -106,7 +106,7 @@ def _volumes(client: Client, where: str, namespace: str, kubectl: str, label: st
 def _runtimes(client: Client, where: str, kind: Kind, namespace: str, kubectl: str) -> list[Found]:
     found = []
     for each in client.list(kind, namespace, labels=owner_labels.MANAGED_BY, keep=_metadata, whole=False)[0]:
-        place = _namespace(each), name_of(each)
+        place = place_of(each)
         delete = f"{kubectl} delete {kind.plural} {_in(place[0])}{place[1]}"
         found.append(Found(where, kind.kind, *place, _owner(each), _uid(each), delete, UP))
     return found
@@ -123,7 +123,7 @@ def _of_stacks(
     for each in listed:
         mark = text(section(each, "metadata", "annotations").get(MADE_BY))
         maker, label = stack_of_mark(mark), random_of_mark(mark)
-        namespace, name, resource = _namespace(each), name_of(each), f"{KINDS[kind]}.{GROUP}"
+        (namespace, name), resource = place_of(each), f"{KINDS[kind]}.{GROUP}"
         organization, _, made_by = maker.partition("/")
         own = f"{MADE_BY}={organization or 'organization'}/{program}"
         take = f"{kubectl} annotate --overwrite {resource} {_in(namespace)}{name} {own}"
@@ -143,10 +143,6 @@ def _owner(document: Document) -> Owner:
 
 def _stack(document: Document) -> str:
     return text(labels_of(document).get(owner_labels.STACK))
-
-
-def _namespace(document: Document) -> str:
-    return text(section(document, "metadata").get("namespace"))
 
 
 def _uid(document: Document) -> str:
