@@ -23,6 +23,8 @@ from pulumi_trainer.provider.kube.values.accessors import (
 from pulumi_trainer.provider.kube.values.wording import duration, join_names, without_full_stop
 from pulumi_trainer.provider.kueue.topology_fit import HINT, TooSmall
 
+JOB_KINDS = ("JobSet", "TrainJob")
+"""Kinds of this package's jobs among the owners of Workloads."""
 PATIENCE = 15.0
 """Seconds after which Kueue should have created a Workload."""
 SLOW = 60.0
@@ -303,6 +305,12 @@ def job_of(workload: Document) -> str:
     if rank:
         job += f" ({rank})"
     return job
+
+
+def job_name(workload: Document) -> str:
+    """Return the name of the JobSet or TrainJob of a Workload; empty if it belongs to something else."""
+    owners = mappings(section(workload, "metadata").get("ownerReferences"))
+    return next((text(owner.get("name")) for owner in owners if owner.get("kind") in JOB_KINDS), "")
 
 
 def owner_of(workload: Document) -> Document:

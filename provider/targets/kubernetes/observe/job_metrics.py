@@ -35,6 +35,7 @@ from pulumi_trainer.provider.kube.values.accessors import (
 from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, WORKLOAD
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.kueue.occupancy import Queue, occupancy
+from pulumi_trainer.provider.kueue.workload_reasons import job_name
 from pulumi_trainer.provider.lifecycle.job_status import derive_phase
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import ENDS, SELECTOR, USAGE
 
@@ -164,7 +165,7 @@ class JobMetrics:
             if gone:
                 del self._queues[key]
             return
-        name = _job_of(document) if kind is WORKLOAD else name_of(document)
+        name = job_name(document) if kind is WORKLOAD else name_of(document)
         if not name:
             return
         place = place_of(document)[0], name
@@ -253,8 +254,3 @@ def _kept(kind: Kind, found: Document) -> Document:
     if kind is JOBSET:
         trimmed["demand"] = {"gpus": demand_of(found).gpus}
     return trimmed
-
-
-def _job_of(workload: Document) -> str:
-    owners = mappings(section(workload, "metadata").get("ownerReferences"))
-    return next((text(o.get("name")) for o in owners if o.get("kind") in ("JobSet", "TrainJob")), "")

@@ -17,9 +17,9 @@ from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP, TRAIN_JOB, VOLC
 from pulumi_trainer.provider.api.labels import JOBSET_NAME
 from pulumi_trainer.provider.api.status import JobStatus
 from pulumi_trainer.provider.kube.client.api_resources import EVENT, JOB, POD, Kind
-from pulumi_trainer.provider.kube.values.accessors import labels_of, mappings, name_of, section, text
+from pulumi_trainer.provider.kube.values.accessors import labels_of, name_of, section, text
 from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
-from pulumi_trainer.provider.kueue.workload_reasons import job_of, preemptor
+from pulumi_trainer.provider.kueue.workload_reasons import job_name, job_of, preemptor
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView, diagnose
 from pulumi_trainer.provider.lifecycle.diagnosis.containers import is_secondary, list_containers
 from pulumi_trainer.provider.lifecycle.diagnosis.job_view import created_at, pod_group_of, subject, waiting_pod_group
@@ -303,8 +303,7 @@ class JobStore:
         if kind is EVENT:
             return self._named(subject(document))
         if kind is WORKLOAD:
-            owners = mappings(section(document, "metadata").get("ownerReferences"))
-            return next((text(o.get("name")) for o in owners if o.get("kind") in ("JobSet", "TrainJob")), "")
+            return job_name(document)
         return name_of(document)
 
     def _named(self, name: str) -> str:

@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.api.runs import Run, read_runs
@@ -32,6 +31,7 @@ from pulumi_trainer.provider.kube.values.accessors import (
 )
 from pulumi_trainer.provider.kueue.api_resources import LOCAL_QUEUE, WORKLOAD
 from pulumi_trainer.provider.kueue.quota import ZERO, amount
+from pulumi_trainer.provider.kueue.workload_reasons import JOB_KINDS, owner_of
 from pulumi_trainer.provider.lifecycle import usage_report
 from pulumi_trainer.provider.lifecycle.diagnosis import keep
 from pulumi_trainer.provider.lifecycle.usage_report import Ran
@@ -40,7 +40,6 @@ from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import JOB_
 from pulumi_trainer.provider.targets.kubernetes.queues.queue_snapshot import ask_as_served
 
 Place = tuple[str, str]
-_OWNERS = ("JobSet", "TrainJob")
 
 
 @dataclass(frozen=True)
@@ -198,9 +197,8 @@ def _known(demand: Demand, jobset: Document, workload: Document | None) -> Deman
 def _others(workloads: list[Document]) -> Iterator[Ran]:
     """Yield the times of Workloads of other kinds than JobSet and TrainJob."""
     for workload in workloads:
-        owners = mappings(section(workload, "metadata").get("ownerReferences"))
-        owner: Mapping[str, Any] = next((each for each in owners if each.get("controller")), {})
-        if text(owner.get("kind")) not in _OWNERS:
+        owner = owner_of(workload)
+        if owner.get("kind") not in JOB_KINDS:
             assigned = mappings(section(workload, "status", "admission").get("podSetAssignments"))
             used = [*chain.from_iterable(section(each, "resourceUsage").items() for each in assigned)]
             amounts = [(name, amount(quantity) or ZERO) for name, quantity in used]
