@@ -57,7 +57,7 @@ from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs import record
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 from pulumi_trainer.provider.targets.kubernetes.observe.worker_view import client_of, with_worker
-from pulumi_trainer.provider.targets.kubernetes.queues.queue_snapshot import ask_as_served, read_queues
+from pulumi_trainer.provider.targets.kubernetes.queues.queue_snapshot import Answer, ask_as_served, read_queues
 
 JOB_UID = "kueue.x-k8s.io/job-uid"
 """Label of a Workload: UID of its job."""
@@ -94,7 +94,7 @@ def snapshot(client: Client, namespace: str, name: str, owner: Record | None = N
     asked = made or jobset is None or (owner is not None and owner.kind is TRAIN_JOB)
     train_job: Document | None = None
     if asked:
-        train_job = _maybe(lambda: _one(client, TRAIN_JOB, namespace, name), None, unreadable, TRAIN_JOB)
+        train_job = ask_if_readable(lambda: _one(client, TRAIN_JOB, namespace, name), None, unreadable, TRAIN_JOB)
     recorded: JobStatus | None = None
     if owner is not None:
         recorded = owner.last_status()
@@ -103,8 +103,8 @@ def snapshot(client: Client, namespace: str, name: str, owner: Record | None = N
     pods: list[Document] = []
     if view.jobset is not None:
         labels = f"{JOBSET_NAME}={name}"
-        jobs = _maybe(lambda: _all(client, JOB, namespace, labels=labels), [], unreadable, JOB)
-        pods = _maybe(lambda: _all(client, POD, namespace, labels=labels), [], unreadable, POD)
+        jobs = ask_if_readable(lambda: _all(client, JOB, namespace, labels=labels), [], unreadable, JOB)
+        pods = ask_if_readable(lambda: _all(client, POD, namespace, labels=labels), [], unreadable, POD)
     override = ""
     if owner is not None and view.main is not None:
         override = owner.override_note(view.main)
@@ -115,7 +115,7 @@ def snapshot(client: Client, namespace: str, name: str, owner: Record | None = N
     view = replace(view, pod_group=_pod_group(client, namespace, pods, unreadable))
     phase = derive_phase(view.jobset, view.train_job).phase
     if phase not in (Phase.RUNNING, Phase.SUCCEEDED, Phase.SUSPENDED, Phase.QUEUED) or _troubled(view):
-        events = _maybe(lambda: _events(client, view), [], unreadable, EVENT)
+        events: list[Document] = ask_if_readable(lambda: _events(client, view), [], unreadable, EVENT)
         view = replace(view, events=events)
     return with_worker(client, replace(view, unreadable=frozenset(unreadable)))
 
@@ -317,7 +317,7 @@ def workload(client: Client, namespace: str, job: Document, unreadable: set[str]
         unreadable: Receives the plural of the kind if Workloads may not be read.
     """
     labels = f"{JOB_UID}={text(section(job, 'metadata').get('uid'))}"
-    found = _maybe(lambda: _all(client, WORKLOAD, namespace, labels), [], unreadable, WORKLOAD)
+    found: list[Document] = ask_if_readable(lambda: _all(client, WORKLOAD, namespace, labels), [], unreadable, WORKLOAD)
     return max(found, key=lambda w: text(section(w, "metadata").get("creationTimestamp")), default=None)
 
 
@@ -331,7 +331,7 @@ def _preemptor(client: Client, namespace: str, work: Document | None) -> str:
     if _UID.fullmatch(job):
         labels = f"{JOB_UID}={job}"
     for where in ("", namespace):
-        found = _maybe(partial(_all, client, WORKLOAD, where, labels), None, set(), WORKLOAD)
+        found = ask_if_readable(partial(_all, client, WORKLOAD, where, labels), None, set(), WORKLOAD)
         if found is None:
             continue
         for each in found:
@@ -353,8 +353,15 @@ def _all(client: Client, kind: Kind, namespace: str, labels: str = "", fields: s
     return ask_as_served(kind, lambda k: client.list(k, namespace, labels=labels, fields=fields, keep=kept)[0])
 
 
-def _maybe(ask: Callable[[], Any], otherwise: Any, unreadable: set[str], kind: Kind) -> Any:
-    """Return the answer of a request that a diagnosis can do without; `otherwise` if the request is rejected."""
+def ask_if_readable(ask: Callable[[], Answer], otherwise: Answer, unreadable: set[str], kind: Kind) -> Answer:
+    """Return the answer to a request; `otherwise` if the kind does not exist or may not be read.
+
+    Args:
+        ask: Sends the request.
+        otherwise: The result if the server rejects it.
+        unreadable: Receives the plural of the kind if the server rejects the request.
+        kind: The kind.
+    """
     try:
         return ask()
     except ApiError as error:
@@ -369,8 +376,7 @@ def _pod_group(client: Client, namespace: str, pods: Sequence[Document], unreada
     if not name:
         return None
     kind = pod_group_kind(pods, name)
-    found: Document | None = _maybe(partial(_one, client, kind, namespace, name), None, unreadable, kind)
-    return found
+    return ask_if_readable(partial(_one, client, kind, namespace, name), None, unreadable, kind)
 
 
 def _troubled(view: JobView) -> bool:

@@ -9,13 +9,14 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 
 from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.api.runs import Run, read_runs
 from pulumi_trainer.provider.api.usage import NOTHING_KNOWN, Demand, count_gpus, demand_of
 from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, Kind
-from pulumi_trainer.provider.kube.client.client import ApiError, Client
+from pulumi_trainer.provider.kube.client.client import Client
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 from pulumi_trainer.provider.kube.values.accessors import (
     Document,
@@ -36,7 +37,7 @@ from pulumi_trainer.provider.lifecycle import usage_report
 from pulumi_trainer.provider.lifecycle.diagnosis import keep
 from pulumi_trainer.provider.lifecycle.usage_report import Ran
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import EARLIER, ENDS, SELECTOR, USAGE, belongs, seconds
-from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import JOB_UID
+from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import JOB_UID, ask_if_readable
 from pulumi_trainer.provider.targets.kubernetes.queues.queue_snapshot import ask_as_served
 
 Place = tuple[str, str]
@@ -95,13 +96,8 @@ def _listed(client: Client, kind: Kind, namespace: str, unseen: set[str]) -> lis
     labels, kept = "", _KEPT[kind.kind]
     if kind is CONFIG_MAP:
         labels = SELECTOR
-    try:
-        return ask_as_served(kind, lambda k: client.list(k, namespace, labels=labels, keep=kept)[0])
-    except ApiError as error:
-        if error.code not in (403, 404):
-            raise
-        unseen.add(kind.plural)
-        return []
+    ask = partial(ask_as_served, kind, lambda k: client.list(k, namespace, labels=labels, keep=kept)[0])
+    return ask_if_readable(ask, [], unseen, kind)
 
 
 def _kept_record(found: Document) -> Document:

@@ -9,6 +9,7 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -25,7 +26,12 @@ from pulumi_trainer.provider.lifecycle.diagnosis.job_view import lacks_jobs, lac
 from pulumi_trainer.provider.lifecycle.events import JobEvent, fold, is_about, object_pattern
 from pulumi_trainer.provider.lifecycle.job_status import derive_phase
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import SELECTOR, Record
-from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import JOB_UID, snapshot, without_stranger
+from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import (
+    JOB_UID,
+    ask_if_readable,
+    snapshot,
+    without_stranger,
+)
 from pulumi_trainer.provider.targets.kubernetes.observe.worker_view import with_worker
 from pulumi_trainer.provider.targets.kubernetes.queues.queue_snapshot import ask_as_served
 from pulumi_trainer.provider.targets.kubernetes.storage import claims as volumes
@@ -238,13 +244,7 @@ def _all(client: Client, kind: Kind, namespace: str, labels: str = "", fields: s
 def _maybe(
     client: Client, kind: Kind, namespace: str, unreadable: set[str], labels: str = "", fields: str = ""
 ) -> list[dict[str, Any]]:
-    try:
-        return _all(client, kind, namespace, labels, fields)
-    except ApiError as error:
-        if error.code not in (403, 404):
-            raise
-        unreadable.add(kind.plural)
-        return []
+    return ask_if_readable(partial(_all, client, kind, namespace, labels, fields), [], unreadable, kind)
 
 
 def _kept(kind: str, document: Document | None) -> Document | None:
