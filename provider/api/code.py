@@ -62,13 +62,13 @@ MAIN_FILE = "main.py"
 ARGS_FILE = "func_args.json"
 LAUNCH_FILE = "launch.json"
 """JSON: {"install": [arguments of pip install], "launcher": ["torchrun"]}; "across": what starts that on all nodes. With a
-project: "source": its digest, "folder": where it is unpacked, "address" and "size": of an archive that no ConfigMap holds,
-"path": its folders for PYTHONPATH, "entry": what the launcher gets instead of `MAIN_FILE`. With a function or script: "file": its
-name in the project, under which the bootstrap starts `MAIN_FILE`, so that tracebacks name it. With a function: "lines": where the
-bootstrap inserts how many blank lines into a copy of `MAIN_FILE`, so that tracebacks have the line numbers of the program.
-With a checkpoint policy: "checkpoints"; with data or packages: "report". "roles": what replaces these for a value of
-TRAINER_ROLE. "modules": `MODULES`, if the code imports one of them. "rewards": "file" and "lines" of each function that a
-tool calls. "secrets": paths in `ARGS_FILE` of what is secret, if that file is in a Secret."""
+project: "source": its digest, "folder": where it is unpacked, "address" and "limit" (bytes): of an archive that no ConfigMap
+holds, "path": its folders for PYTHONPATH, "entry": what the launcher gets instead of `MAIN_FILE`. With a function or script:
+"file": its name in the project, under which the bootstrap starts `MAIN_FILE`, so that tracebacks name it. With a function:
+"lines": where the bootstrap inserts how many blank lines into a copy of `MAIN_FILE`, so that tracebacks have the line numbers
+of the program. With a checkpoint policy: "checkpoints"; with data or packages: "report". "roles": what replaces these for a
+value of TRAINER_ROLE. "modules": `MODULES`, if the code imports one of them. "rewards": "file" and "lines" of each function
+that a tool calls. "secrets": paths in `ARGS_FILE` of what is secret, if that file is in a Secret."""
 
 REQUIREMENTS_FILE = "requirements.txt"
 UNPACK_FILE = "unpack_source.py"
