@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 MOST_PROGRESS = 50
 """Jobs whose logs `status` reads for their progress."""
-_KINDS = {"jobset": "JOBSET", "jobsets": "JOBSET", "trainjob": "TRAIN_JOB", "trainjobs": "TRAIN_JOB"}
+_KINDS = ("jobset", "trainjob")
 
 
 @dataclass(frozen=True)
@@ -276,7 +276,7 @@ def _list_group(job: Job, listed: dict[tuple[int, str], dict[str, JobView]]) -> 
 
 
 def _parsed(wanted: str, where: Where) -> tuple[str, str]:
-    """Return the constant of `api.kinds` for a job's kind (empty for none), and its name.
+    """Return a job's kind, one of `_KINDS` (empty for none), and its name.
 
     Args:
         wanted: The job argument of the command.
@@ -285,17 +285,18 @@ def _parsed(wanted: str, where: Where) -> tuple[str, str]:
     kind, slash, name = wanted.rpartition("/")
     if not slash:
         return "", wanted
-    if kind.lower() not in _KINDS or not name:
+    kind = kind.lower().removesuffix("s")
+    if kind not in _KINDS or not name:
         option = "-n NAMESPACE"
         if where.arguments:
             option = where.spelled("namespace")
         hint = f"a job is NAME, jobset/NAME or trainjob/NAME; {option} names its namespace"
         raise Invalid(Problem(wanted, "not a valid job name", hint))
-    return _KINDS[kind.lower()], name
+    return kind, name
 
 
 def _of_cluster(kind: str, name: str, where: Where) -> list[Job]:
-    from pulumi_trainer.provider.api import kinds
+    from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 
     if not name:
         return [state.job for state in list_all(where)]
@@ -304,8 +305,8 @@ def _of_cluster(kind: str, name: str, where: Where) -> list[Job]:
             Problem("-A", "shows all jobs, and cannot be combined with the name of a job", "give -n NAMESPACE")
         )
     client, namespace = open_cluster(where)
-    chosen = getattr(kinds, kind) if kind else None
-    return [Job(namespace, name, client=client, kind=chosen)]
+    chosen = {"jobset": JOBSET, "trainjob": TRAIN_JOB}
+    return [Job(namespace, name, client=client, kind=chosen.get(kind))]
 
 
 def open_cluster(where: Where) -> tuple[Client, str]:
