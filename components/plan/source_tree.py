@@ -244,6 +244,18 @@ class _Walk:
                 if folder.removeprefix(repository).rstrip("/") in submodules:
                     yield _printable(folder)
 
+    def _entries(self, below: str) -> list[os.DirEntry[str]]:
+        """Return the entries of a folder by name. below: Its path with a slash at the end."""
+        try:
+            entries = sorted(os.scandir(self._root / below), key=lambda entry: entry.name)
+        except OSError as error:
+            shown = _printable(below or str(self._root))
+            raise Invalid(Problem("", f"cannot read {shown}: {error.strerror}")) from None
+        if below.count("/") > _MOST_LEVELS:
+            why = f"{_printable(below[:40])}... is a folder in more than {_MOST_LEVELS} others"
+            raise Invalid(Problem("", why, "exclude it"))
+        return entries
+
     def _folder(
         self, below: str, ignored: Sequence[_IgnoreFile], repository: str = ""
     ) -> Iterator[tuple[str, SourceFile]]:
@@ -254,14 +266,7 @@ class _Walk:
             ignored: `.gitignore` files, the nearest last.
             repository: Path of the nearest folder with a `.git` above, with a slash at the end.
         """
-        try:
-            entries = sorted(os.scandir(self._root / below), key=lambda entry: entry.name)
-        except OSError as error:
-            shown = _printable(below or str(self._root))
-            raise Invalid(Problem("", f"cannot read {shown}: {error.strerror}")) from None
-        if below.count("/") > _MOST_LEVELS:
-            why = f"{_printable(below[:40])}... is a folder in more than {_MOST_LEVELS} others"
-            raise Invalid(Problem("", why, "exclude it"))
+        entries = self._entries(below)
         if any(entry.name == ".git" for entry in entries):
             repository = below
         if not entries and self._is_included(_printable(below)):

@@ -459,9 +459,13 @@ def _environment(where: str, view: Container, objects: Objects, secrets: Keys | 
                 )
         if "secretKeyRef" in source or environment.references(text(variable.get("value"))) & secret_names:
             secret_names.add(variable.get("name"))
+    yield from _secret_words(where, container, secret_names)
+
+
+def _secret_words(where: str, container: Document, secret_names: set[Any]) -> Iterator[Problem]:
+    """Yield the references to secret variables in the command and arguments of a container."""
     for field in ("command", "args"):
-        words = container.get(field)
-        for word in listed(words):
+        for word in listed(container.get(field)):
             for name in environment.references(text(word)) & secret_names:
                 why = f"$({name}) would put a secret where every user of this machine can read it"
                 yield Problem(f"{where}.{field}", why, f"read {name} from the environment instead")

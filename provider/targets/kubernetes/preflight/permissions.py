@@ -7,6 +7,7 @@ itself. `rbac` has the table of permissions.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
 from typing import Any
 
 from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
@@ -57,14 +58,12 @@ def needed_permissions(draft: Draft) -> list[rbac.Permission]:
 def split_rules(rules: Iterable[Rule]) -> Iterator[Rule]:
     """Yield each rule as rules of one verb for one resource and at most one name."""
     for rule in rules:
-        for group in rule["apiGroups"]:
-            for resource in rule["resources"]:
-                for verb in rule["verbs"]:
-                    for name in rule.get("resourceNames") or [""]:
-                        single = {"apiGroups": [group], "resources": [resource], "verbs": [verb]}
-                        if name:
-                            single["resourceNames"] = [name]
-                        yield single
+        names = rule.get("resourceNames") or [""]
+        for group, resource, verb, name in product(rule["apiGroups"], rule["resources"], rule["verbs"], names):
+            single = {"apiGroups": [group], "resources": [resource], "verbs": [verb]}
+            if name:
+                single["resourceNames"] = [name]
+            yield single
 
 
 def is_covered(wanted: Rule, rules: Iterable[Rule]) -> bool:
