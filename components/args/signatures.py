@@ -137,7 +137,7 @@ def _nearest(name: str, known: Sequence[str], elsewhere: Mapping[str, str]) -> s
         if f"{other}=" in instead:
             similar.append(other)
     written = underscored(name)
-    near = difflib.get_close_matches(written, similar, n=1, cutoff=0.75)  # mounts and timeouts: 0.71
+    near = difflib.get_close_matches(written, similar, n=1, cutoff=0.75)  # mounts and timeouts have 0.71
     near = near or [each for each in similar if written.startswith(f"{each}_") or name.lower() == each]
     if not known:
         return "leave it out"

@@ -227,14 +227,13 @@ class _Walk:
         """Folder of a repository, or "" -> the folders in it that are empty, each with a slash at the end."""
         self._root, self._include, self._exclude, self._committed = root, include, exclude, committed
         self._secrets = GitIgnoreSpec.from_lines(SECRETS)
+        self._ignore_files_of: dict[str, Sequence[_IgnoreFile]] = {}
+        """Folder -> the `.gitignore` files for what is in it, the nearest last."""
         self._sizes: dict[str, int] = {}
         self._bytes = 0
 
     def files(self) -> Iterator[tuple[str, SourceFile]]:
-        ignored: Sequence[_IgnoreFile] = ()
-        if not self._committed:
-            ignored = _ignored_above(self._root)
-        yield from self._folder("", ignored)
+        yield from self._folder("")
 
     def absent_submodules(self) -> Iterator[str]:
         """Yield the submodules that are not checked out; git leaves an empty folder in the place of each."""
@@ -256,14 +255,11 @@ class _Walk:
             raise Invalid(Problem("", why, "exclude it"))
         return entries
 
-    def _folder(
-        self, below: str, ignored: Sequence[_IgnoreFile], repository: str = ""
-    ) -> Iterator[tuple[str, SourceFile]]:
+    def _folder(self, below: str, repository: str = "") -> Iterator[tuple[str, SourceFile]]:
         """Yield the files of a folder.
 
         Args:
             below: Its path with a slash at the end.
-            ignored: `.gitignore` files, the nearest last.
             repository: Path of the nearest folder with a `.git` above, with a slash at the end.
         """
         entries = self._entries(below)
@@ -271,22 +267,19 @@ class _Walk:
             repository = below
         if not entries and self._is_included(_printable(below)):
             self._empty.setdefault(repository, []).append(below)
-        own = _ignore_file(entries)
-        if own is not None and not self._committed:
-            ignored = [*ignored, _IgnoreFile(_read_ignore_file(own), below=_printable(below))]
         for entry in entries:
             path = below + entry.name
             is_folder = entry.is_dir(follow_symlinks=False)
-            pattern_path = _printable(path)
             if is_folder:
-                pattern_path += "/"
+                path += "/"
+            pattern_path = _printable(path)
             included = self._is_included(pattern_path)
             if self._exclude.match_file(pattern_path) or not (included or is_folder):
                 continue
             if self._is_never_taken(entry):
                 self._keep_former(path)
                 continue
-            if self._is_ignored(pattern_path, ignored):
+            if self._is_ignored(path):
                 if included:
                     self.ignored.append(pattern_path)
             elif self._secrets.match_file(pattern_path) or (entry.is_symlink() and self._leads_to_secret(path)):
@@ -299,7 +292,7 @@ class _Walk:
                     self.links.append(pattern_path)
                     self._keep_former(path)
             elif is_folder:
-                yield from self._folder(f"{path}/", ignored, repository)
+                yield from self._folder(path, repository)
             else:
                 if _printable(path) != path:
                     raise Invalid(Problem("", f"{path!r} is not a name in UTF-8", "rename or exclude it"))
@@ -327,7 +320,7 @@ class _Walk:
         return not self._include.patterns or self._include.match_file(path)
 
     def _leads_to_secret(self, link: str) -> bool:
-        return self._secrets.match_file(self._target_of(link))
+        return self._secrets.match_file(_printable(self._target_of(link)))
 
     def _leads_to_left_out(self, link: str) -> bool:
         """Return whether a link leads to a file or folder of the project that `exclude` or git leaves out, itself or with the
@@ -336,35 +329,38 @@ class _Walk:
         if PurePosixPath(target).parts[:1] == ("..",):
             return False  # refused when it is read
         if (self._root / target).is_dir():
-            target = f"{target}/"
-        if self._exclude.match_file(target):
+            target += "/"
+        if self._exclude.match_file(_printable(target)):
             return True
-        folders = [f"{folder}/" for folder in PurePosixPath(target).parents if folder.name]
-        return any(self._is_ignored(path, self._ignore_files(path)) for path in [*folders, target])
+        folders = [f"{folder}/" for folder in reversed(PurePosixPath(target).parents) if folder.name]
+        return any(map(self._is_ignored, [*folders, target]))
 
     def _target_of(self, link: str) -> str:
         """Return the path of the file that a link leads to, from the project's folder."""
-        target = os.path.relpath(os.path.realpath(self._root / link), self._root)
-        return _printable(target)
+        return os.path.relpath(os.path.realpath(self._root / link), self._root)
 
-    def _ignore_files(self, path: str) -> list[_IgnoreFile]:
-        """Return the `.gitignore` files for a path, the nearest last."""
-        if self._committed:
-            return []
-        found = _ignored_above(self._root)
-        for folder in reversed(PurePosixPath(path).parents):
-            below = f"{folder}/" if folder.name else ""
-            if (self._root / below / ".gitignore").is_file():
-                found.append(_IgnoreFile(_read_ignore_file(self._root / below / ".gitignore"), below=below))
-        return found
-
-    def _is_ignored(self, path: str, ignored: Sequence[_IgnoreFile]) -> bool:
+    def _is_ignored(self, path: str) -> bool:
         """Return whether git ignores a path: the nearest `.gitignore` with a pattern for it does, and git does not track it."""
-        for file in reversed(ignored):
-            decision = file.decision(path)
+        for file in reversed(self._ignore_files(_folder_of(path))):
+            decision = file.decision(_printable(path))
             if decision is not None:
                 return decision and path not in self._tracked
         return False
+
+    def _ignore_files(self, folder: str) -> Sequence[_IgnoreFile]:
+        """Return the `.gitignore` files for what is in a folder, the nearest last. folder: Its path with a slash at the end."""
+        if self._committed:
+            return ()
+        if folder not in self._ignore_files_of:
+            if folder:
+                found = [*self._ignore_files(_folder_of(folder))]
+            else:
+                found = _ignored_above(self._root)
+            file = self._root / folder / ".gitignore"
+            if file.is_file():
+                found.append(_IgnoreFile(_read_ignore_file(file), below=_printable(folder)))
+            self._ignore_files_of[folder] = found
+        return self._ignore_files_of[folder]
 
     @cached_property
     def _tracked(self) -> frozenset[str]:
@@ -416,6 +412,12 @@ class _Walk:
         return f"{why}, at least {counts[most]:,} of them in {most}"
 
 
+def _folder_of(path: str) -> str:
+    """Return the path of the folder that has a path, with a slash at the end; empty for the folder of the project."""
+    folder, slash, _ = path.rstrip("/").rpartition("/")
+    return folder + slash
+
+
 def _printable(path: str) -> str:
     """Return a path with a question mark for each surrogate, which a name that is not UTF-8 has."""
     return path.encode(errors="replace").decode()
@@ -425,14 +427,6 @@ def _is_control(character: str) -> bool:
     """Return whether a character ends a line, controls a terminal or turns the direction of text, or is no character at all."""
     kind = unicodedata.category(character)
     return kind in ("Cc", "Cs", "Zl", "Zp") or (kind == "Cf" and unicodedata.bidirectional(character) != "BN")
-
-
-def _ignore_file(entries: Iterable[os.DirEntry[str]]) -> Path | None:
-    """Return the `.gitignore` file among the entries of a folder; None if it has none."""
-    for entry in entries:
-        if entry.name == ".gitignore" and Path(entry.path).is_file():
-            return Path(entry.path)
-    return None
 
 
 def _ignored_above(root: Path) -> list[_IgnoreFile]:

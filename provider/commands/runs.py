@@ -86,7 +86,7 @@ def _lines(job: Job, found: list[Run]) -> list[str]:
                 text = _DIGEST.sub(r"\1", text)
             lines.append(f"  {name:<{width}}  {text}")
         if before is not None and not shown:
-            lines.append("  the same inputs")
+            lines.append("  the same code, arguments, packages, images, runtime and data")
         before = run
     return lines
 

@@ -75,7 +75,7 @@ def test_a_reward_function_is_code(planned: Any) -> None:
     assert re.fullmatch(r"trl grpo, score \w{12}", before["code"])
     assert {name for name in before if before[name] != after[name]} == {"code"}
     assert shown(before, after) == [f"  code  {before['code']} -> {after['code']}"]
-    assert shown(before, before) == ["  the same inputs"]
+    assert shown(before, before) == ["  the same code, arguments, packages, images, runtime and data"]
 
 
 @pytest.mark.parametrize(
@@ -172,8 +172,8 @@ class TestRecordsOfEarlierVersions:
 
     def test_the_same_project_is_the_same(self) -> None:
         before = {"code": f"{WITHOUT_SCRIPT} of project 0123456789ab"}
-        assert shown(before, {"code": "project 0123456789ab"}) == ["  the same inputs"]
-        assert shown(before, before) == ["  the same inputs"]
+        assert shown(before, {"code": "project 0123456789ab"}) == ["  the same code, arguments, packages, images, runtime and data"]
+        assert shown(before, before) == ["  the same code, arguments, packages, images, runtime and data"]
 
     def test_the_same_arguments_are_the_same(self) -> None:
         for arguments in ({"a": "x" * 400, "b": 1}, LONG):

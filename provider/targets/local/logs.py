@@ -288,6 +288,7 @@ class _Position(NamedTuple):
 
 
 _BEFORE = 256
+"""Bytes before a place that identify its file."""
 
 
 def _open_rotated(path: Path, opened: ExitStack) -> Iterator[IO[bytes]]:

@@ -321,9 +321,8 @@ class Record:
 
     def runs(self, status: JobStatus) -> list[Run]:
         """Return the runs of the job, the newest last. status: Status of the current one, or of the one before."""
-        if (
-            status.created != self.created
-        ):  # `rerun` was interrupted, and the last of the earlier runs is that of the status
+        # `rerun` was interrupted, and the last of the earlier runs is that of the status.
+        if status.created != self.created:
             return read_runs(self.earlier)
         inputs, demand = read_inputs(status.inputs or self.inputs), self.demand
         current = Run(self.run, status.phase, self.created, status.finished, inputs, status.started, demand)
