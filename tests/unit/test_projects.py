@@ -409,6 +409,13 @@ def test_a_link_to_a_file_that_stays_behind_stays_behind(tmp_path: Path, home: P
     )
 
 
+def test_a_file_that_stays_behind_does_not_count(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_tree, "MOST_FILES", 2)
+    monkeypatch.setattr(source_tree, "MOST_BYTES", 9)
+    tree = read_tree(write(tmp_path, {".envrc": "12345678", "a.py": "1234", "b.py": "1234"}))
+    assert [*tree.files] == ["a.py", "b.py"] and [*tree.formerly] == [".envrc"]
+
+
 def test_files_that_editors_create_are_no_change(tmp_path: Path) -> None:
     before = read_tree(write(tmp_path, {"train.py": ""})).digest
     write(tmp_path, {".train.py.swp": "", "train.py~": "", "#train.py#": ""})
