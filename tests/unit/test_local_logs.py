@@ -356,9 +356,10 @@ class TestReading:
         path, follow = tmp_path / "node.log", Follow()
         path.write_text("1\n")
         assert [*follow.new_lines(path)] == ["1"]
+        path.write_text("1\nnot read yet\n")
         path.rename(tmp_path / "node.log.2")  # .1 has moved to .2, and the newest not yet to .1
         path.write_text("2\n")
-        assert [*follow.new_lines(path)] == ["2"]
+        assert [*follow.new_lines(path)] == ["not read yet", "2"]
 
     def test_follow_of_a_new_run(self, tmp_path: Path) -> None:
         path, follow = tmp_path / "node.log", Follow()

@@ -1400,8 +1400,13 @@ def test_settings_of_a_user_do_not_change_what_a_lock_says(
         with monkeypatch.context() as shell:
             shell.setenv(name, other)
             assert project_code.read_requirements("uv.lock", project) == text
-    write(tmp_path / "config", {"uv/uv.toml": 'extra-index-url = ["https://mirror.example/simple"]\n'})
-    assert project_code.read_requirements("uv.lock", project) == text
+    for setting in (
+        'index-url = "https://mirror.example/simple"\n',
+        'extra-index-url = ["https://mirror.example/simple"]\n',
+    ):
+        write(tmp_path / "config", {"uv/uv.toml": setting})
+        project_code._default_index.cache_clear()  # the next program
+        assert project_code.read_requirements("uv.lock", project) == text
     now = planned(made)
     (former,) = now.former
     assert "--extra-index-url https://mirror.example/simple\n" in former[WRITTEN]["code"]["requirements"]

@@ -54,6 +54,9 @@ def grpo(reward: Any, **config: Any) -> trainer.TRLTrainer:
     return trainer.TRLTrainer(method="grpo", reward=reward, config={**MODEL, **config})
 
 
+SAME = "  the same code, arguments, packages, images, runtime and data"
+
+
 def shown(*inputs: dict[str, str]) -> list[str]:
     """Return what `runs` prints of the last of some runs."""
     runs = [Run("1", "Succeeded", inputs=each) for each in inputs]
@@ -75,7 +78,7 @@ def test_a_reward_function_is_code(planned: Any) -> None:
     assert re.fullmatch(r"trl grpo, score \w{12}", before["code"])
     assert {name for name in before if before[name] != after[name]} == {"code"}
     assert shown(before, after) == [f"  code  {before['code']} -> {after['code']}"]
-    assert shown(before, before) == ["  the same code, arguments, packages, images, runtime and data"]
+    assert shown(before, before) == [SAME]
 
 
 @pytest.mark.parametrize(
@@ -172,8 +175,8 @@ class TestRecordsOfEarlierVersions:
 
     def test_the_same_project_is_the_same(self) -> None:
         before = {"code": f"{WITHOUT_SCRIPT} of project 0123456789ab"}
-        assert shown(before, {"code": "project 0123456789ab"}) == ["  the same code, arguments, packages, images, runtime and data"]
-        assert shown(before, before) == ["  the same code, arguments, packages, images, runtime and data"]
+        assert shown(before, {"code": "project 0123456789ab"}) == [SAME]
+        assert shown(before, before) == [SAME]
 
     def test_the_same_arguments_are_the_same(self) -> None:
         for arguments in ({"a": "x" * 400, "b": 1}, LONG):
