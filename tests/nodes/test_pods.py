@@ -7,6 +7,9 @@ import sys
 from pathlib import Path
 
 from pulumi_trainer.provider.api.kinds import JOBSET
+from pulumi_trainer.provider.kube.client.access import open_client
+from pulumi_trainer.provider.kube.values.accessors import conditions, true_condition
+from pulumi_trainer.provider.targets.kubernetes.observe.watch import Observer
 
 from tests.cluster.jobs import submission
 from tests.engine.conftest import eventually
@@ -83,6 +86,33 @@ def test_a_container_that_fails_again_and_again(lab: Lab) -> None:
     lab.run("loops", "print('not today')\nraise SystemExit(3)", pod={"restartPolicy": "OnFailure"}, backoff=6)
     lab.until("loops", lambda s: s.reason == "CrashLoopBackOff")
     eventually(lambda: "exit code 3" in (why := lab.said("why", "loops")) and "not today" in why, PATIENCE)
+
+
+def test_the_error_of_a_container_outlives_its_pod(lab: Lab) -> None:
+    """Kubernetes deletes pods that restart their containers in place at the backoff limit: as all runtimes of Trainer do."""
+    code = "def load(): raise ValueError('no data')\nprint('epoch 1')\nload()"
+    lab.run("loses", code, pod={"restartPolicy": "OnFailure"}, backoff=1)
+    observer = Observer(open_client({"kubeconfig": str(lab.kubeconfig)}), lab.namespace).start()
+    try:
+        observer.first("loses")
+        eventually(lambda: (status := observer.status("loses")) is not None and status.terminal, PATIENCE)
+        failed = observer.conclude("loses")
+    finally:
+        observer.stop()
+    assert failed is not None and failed.phase == "Failed"
+    eventually(lambda: not lab.pods(), PATIENCE)
+    why = lab.said("why", "loses")
+    for text in (failed.message, why):
+        assert "exit code 1" in text and "ValueError: no data" in text and "epoch 1" in text, text
+
+
+def test_pods_that_nobody_has_seen_fail(lab: Lab) -> None:
+    lab.run("unseen", "raise SystemExit(3)", pod={"restartPolicy": "OnFailure"}, backoff=0)
+    reached = open_client({"kubeconfig": str(lab.kubeconfig)})
+    eventually(lambda: true_condition(conditions(reached.get(JOBSET, lab.namespace, "unseen")), "Failed"), PATIENCE)
+    eventually(lambda: not lab.pods(), PATIENCE)
+    why = lab.said("why", "unseen")
+    assert "has deleted the Pods and their logs at that limit (restartPolicy OnFailure)" in why, why
 
 
 def test_an_image_that_is_not_there(lab: Lab) -> None:

@@ -18,7 +18,7 @@ from pulumi_trainer.provider.kube.schema.node_fit import NoNode
 from pulumi_trainer.provider.kube.values.accessors import epoch_seconds
 from pulumi_trainer.provider.kueue.workload_reasons import Reason, Waiting, explain_message, preemptor, why_queued
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView, diagnose, explain, keep
-from pulumi_trainer.provider.lifecycle.diagnosis.outcome import failed_container
+from pulumi_trainer.provider.lifecycle.diagnosis.outcome import FailedContainer, failed_container
 from pulumi_trainer.provider.lifecycle.diagnosis.stages import _refusal_hint
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -214,7 +214,10 @@ class TestContainers:
             "container node of pod job-node-0-0-abcde on node gpu-1: exit code 1, restarted 2 times\n  Traceback\n"
             "  ValueError: no",
         )
-        assert failed_container(found) == ("job-node-0-0-abcde", "node", True)
+        assert failed_container(found) == FailedContainer("job-node-0-0-abcde", "node", "0", restarts=2, previous=True)
+        assert (
+            "Hint" not in told(found)[3] and "`pulumi-trainer logs team/job --all` shows its output" in told(found)[3]
+        )
 
     def test_one_that_has_just_been_started_again_is_still_in_its_crash_loop(self) -> None:
         last = {"terminated": {"exitCode": 1}}
@@ -225,6 +228,14 @@ class TestContainers:
 
         assert told(again("2026-01-01T00:59:55Z"))[1] == "CrashLoopBackOff"
         assert told(again("2026-01-01T00:59:30Z"))[1] == ""
+
+    @pytest.mark.parametrize(
+        ("first", "code", "phase"), [("Running", 0, "Running"), ("Pending", 0, "Starting"), ("Running", 1, "Starting")]
+    )
+    def test_a_job_whose_pods_end_does_not_start(self, first: str, code: int, phase: str) -> None:
+        """JobSet counts pods that end as not ready any more."""
+        ended = {"name": "node", "state": {"terminated": {"exitCode": code}}}
+        assert told(seen(pod("a", phase=first), pod("b", phase="Running", containerStatuses=[ended])))[0] == phase
 
     def test_a_volume_that_is_not_there(self) -> None:
         events = [
@@ -474,7 +485,7 @@ class TestEnds:
     def failed(self, *pods: dict[str, Any], **more: Any) -> JobView:
         message = "jobset failed due to one or more job failures (first failed job: job-node-0)"
         condition = {"type": "Failed", "status": "True", "reason": "FailedJobs", "message": message}
-        return seen(*pods, jobset={**JOBSET, "status": {"conditions": [condition]}}, **more)
+        return seen(*pods, jobset={**copy.deepcopy(JOBSET), "status": {"conditions": [condition]}}, **more)
 
     def ended(self, name: str, code: int, at: str, **more: Any) -> dict[str, Any]:
         state = {"terminated": {"exitCode": code, "reason": "Error", "finishedAt": at, **more}}
@@ -491,6 +502,38 @@ class TestEnds:
     def test_one_that_is_no_more_is_remembered(self) -> None:
         found = self.failed(gone=[self.ended("job-node-0-1-b", 7, BEFORE)])
         assert "exit code 7" in told(found)[2] and failed_container(found) is None
+
+    def test_the_newest_attempt_counts(self) -> None:
+        """The pods of earlier ones are remembered as well."""
+        before, last = self.ended("job-node-0-0-a", 7, BEFORE), self.ended("job-node-0-0-b", 1, "2026-01-01T00:59:30Z")
+        for pod_, attempt in ((before, "0"), (last, "1")):
+            pod_["metadata"]["labels"]["jobset.sigs.k8s.io/restart-attempt"] = attempt
+        found = self.failed(last, gone=[before], lines={"job-node-0-0-b": ["KeyError: 1"]})
+        found.jobset["status"]["restarts"] = 1  # type: ignore[index]
+        assert told(found)[2].endswith("pod job-node-0-0-b on node gpu-1: exit code 1\n  KeyError: 1")
+        assert failed_container(found) == FailedContainer("job-node-0-0-b", "node", "0", restarts=0, previous=False)
+
+    @pytest.mark.parametrize("policy", ["OnFailure", "Never"])
+    @pytest.mark.parametrize("reason", ["BackoffLimitExceeded", "DeadlineExceeded"])
+    def test_pods_that_are_deleted_at_the_backoff_limit(self, policy: str, reason: str) -> None:
+        job = copy.deepcopy(JOB)
+        job["status"] = {"conditions": [{"type": "Failed", "status": "True", "reason": reason, "message": "no more"}]}
+        found = self.failed(jobs=[job])
+        (step,) = found.jobset["spec"]["replicatedJobs"]  # type: ignore[index]
+        step["template"]["spec"]["template"] = {"spec": {"restartPolicy": policy}}
+        _, _, message, said = told(found)
+        assert message.endswith(f"\nJob job-node-0: no more ({reason})")
+        deleted = policy == "OnFailure" and reason == "BackoffLimitExceeded"
+        assert ("has deleted the Pods and their logs at that limit (restartPolicy OnFailure). Fix" in said) == deleted
+        assert ("restartPolicy Never in the runtime keeps failed Pods" in said) == deleted
+
+    def test_a_failed_job_without_pods_is_explained_by_what_a_waiting_program_has_recorded(self) -> None:
+        seen_ = f"{told(self.failed())[2]}\ncontainer node of pod a: exit code 1\n  KeyError: 'k'"
+        record = JobStatus("job", "team", phase="Failed", reason="FailedJobs", message=seen_)
+        found = self.failed(recorded=record)
+        assert told(found)[2] == seen_ and seen_ in told(found)[3]
+        other = self.failed(recorded=JobStatus("job", "team", phase="Deleted", message="gone"))
+        assert "gone" not in told(other)[2]
 
     def test_signals_have_names(self) -> None:
         assert "exit code 139 (SIGSEGV)" in told(self.failed(self.ended("p", 139, BEFORE)))[2]

@@ -11,6 +11,7 @@ from kubernetes_support import answer, refusal, server
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.kube.client.client import Unreachable
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
+from pulumi_trainer.provider.lifecycle.diagnosis.outcome import FailedContainer
 from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import LAST_BYTES, last_lines
 
 TOKEN = "0123456789abcdef" * 60
@@ -31,6 +32,9 @@ VALUES = {"a": TOKEN, "b": PEM, "c": "it's\"mine", "d": json.dumps({"key": "nest
 ARGUMENTS = {"model": "org/model", "login": {"token": "hf_0123456789", "id": "user-1"}, "n": [1, "two-2"]}
 
 
+FAILED = FailedContainer("p", "c", node="0", restarts=0, previous=False)
+
+
 def listed(kind: str, *items: dict[str, Any]) -> Any:
     return answer(body={"kind": f"{kind}List", "metadata": {"resourceVersion": "1"}, "items": list(items)})
 
@@ -44,9 +48,10 @@ def shown(log: str, *further: Any) -> list[str]:
     steps = further or [answer(body=secret(name)) for name in VALUES]
     with server() as cluster:
         cluster.does(answer(body=log.encode()), listed("Pod", {"metadata": {"name": "p"}, "spec": SPEC}), *steps)
-        lines = list(last_lines(cluster.client(), "ns", "p", "c"))
+        title, *lines = last_lines(cluster.client(), "ns", FAILED)
     assert all(path.startswith("/api/v1/namespaces/ns/") for _, path in cluster.seen)
-    return lines
+    assert title.startswith("last ")
+    return [line.removeprefix("  ") for line in lines]
 
 
 def test_every_secret_that_a_pod_names_in_any_spelling() -> None:
@@ -57,20 +62,16 @@ def test_every_secret_that_a_pod_names_in_any_spelling() -> None:
         assert part not in "\n".join(lines)
 
 
-@pytest.mark.parametrize(("end", "before"), [("\n", ["one"]), ("\r", [])])
-def test_a_secret_in_which_the_answer_ends(end: str, before: list[str]) -> None:
+@pytest.mark.parametrize("end", ["\n", "\r"])
+def test_a_secret_in_which_the_answer_ends(end: str) -> None:
     log = f"one{end}" + "x" * (LAST_BYTES - 20 - len(TOKEN) // 2) + end + TOKEN
-    assert shown(log[:LAST_BYTES]) == [*before, "x" * 500]
+    assert shown(log[:LAST_BYTES]) == ["[...]" + "x" * 160]
 
 
 def test_a_progress_bar_hides_no_line() -> None:
     """A container runtime stores its states in pieces of 16 KiB, each of which the API server takes for a line."""
     bar = "".join(f"\r  {percent}%|{'#' * 300}" for percent in range(100))
-    assert shown(f"epoch 1\r\n{bar}Traceback (most recent call last):\nKeyError: 1\n") == [
-        "epoch 1",
-        f"  99%|{'#' * 300}Traceback (most recent call last):",
-        "KeyError: 1",
-    ]
+    assert shown(f"epoch 1\r\n{bar}error 1\n") == ["epoch 1", f"[...]{'#' * 153}error 1"]
 
 
 def test_a_traceback_names_the_files_of_a_project_as_the_project_does() -> None:
@@ -88,6 +89,13 @@ def test_secrets_that_may_not_be_read() -> None:
 
 
 ALL = "[secret] [secret] [secret] [secret]"
+
+
+def test_nothing_of_a_pod_whose_secrets_are_not_known_any_more() -> None:
+    """It was deleted since its log was read, for example at the backoff limit of its Job."""
+    with server() as cluster:
+        cluster.does(answer(body=f"401 for Bearer {TOKEN}".encode()), listed("Pod"))
+        assert not last_lines(cluster.client(), "ns", FAILED)
 
 
 def launch_file(text: str) -> Any:
@@ -114,7 +122,7 @@ def test_of_arguments_those_that_are_secret(launch: Any, expected: str) -> None:
         log = answer(body=b"org/model user-1 hf_0123456789 two-2")
         secret = answer(body={"metadata": {"name": "job-secret"}, "data": {code.ARGS_FILE: encoded}})
         cluster.does(log, pods, secret, launch)
-        assert list(last_lines(cluster.client(), "ns", "p", "c")) == [expected]
+        assert last_lines(cluster.client(), "ns", FAILED) == ["last line:", f"  {expected}"]
 
 
 @pytest.mark.parametrize("asked", ["log_tail", "list", "get"])
@@ -131,4 +139,4 @@ def test_no_lines_if_the_server_cannot_be_asked_which_are_secret(
         cluster.does(answer(body=b"secret?"), listed("Pod", {"metadata": {"name": "p"}, "spec": SPEC}))
         client = cluster.client()
         monkeypatch.setattr(client, asked, fail)
-        assert list(last_lines(client, "ns", "p", "c")) == []
+        assert not last_lines(client, "ns", FAILED)

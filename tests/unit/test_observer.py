@@ -10,8 +10,10 @@ from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.kube.client.api_resources import POD
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView
+from pulumi_trainer.provider.lifecycle.diagnosis.outcome import FailedContainer
+from pulumi_trainer.provider.targets.kubernetes.observe import job_snapshot
 from pulumi_trainer.provider.targets.kubernetes.observe.watch import Observer
-from pulumi_trainer.provider.targets.kubernetes.observe.worker_view import with_worker
+from pulumi_trainer.provider.targets.kubernetes.observe.worker_view import with_gone, with_worker
 
 Document = dict[str, Any]
 
@@ -107,3 +109,71 @@ def test_a_job_of_multikueue_is_told_although_the_connection_of_kueue_cannot_be_
     found = with_worker(Manager(), view)  # type: ignore[arg-type]
     assert found.cluster == "east" and found.worker_fault is not None
     assert "does not know how to reach it" in found.worker_fault.why
+
+
+def crashed(name: str, restarts: int) -> Document:
+    last = {"terminated": {"exitCode": 1, "finishedAt": "2026-01-01T00:00:00Z"}}
+    waiting = {"waiting": {"reason": "CrashLoopBackOff"}}
+    container = {"name": "node", "restartCount": restarts, "state": waiting, "lastState": last}
+    labels = {"jobset.sigs.k8s.io/jobset-name": "job", "batch.kubernetes.io/job-name": "job-node-0"}
+    return {
+        "metadata": {"name": name, "labels": labels, "creationTimestamp": _now()},
+        "spec": {"nodeName": "gpu-1"},
+        "status": {"phase": "Running", "containerStatuses": [container]},
+    }
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def wait_for_lines(observer: Observer, line: str) -> None:
+    until = time.monotonic() + 10
+    while line not in str(observer.status("job")):
+        assert time.monotonic() < until, observer.status("job")
+        time.sleep(0.01)
+
+
+def test_what_a_container_has_printed_outlives_its_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Job controller deletes pods that restart their containers in place at the backoff limit, with their logs."""
+    asked: list[FailedContainer] = []
+
+    def read(_client: Any, _namespace: str, failed: FailedContainer) -> list[str]:
+        asked.append(failed)
+        if len(asked) > 2:
+            return []  # the pod is gone
+        return [f"KeyError: {failed.restarts}"]
+
+    monkeypatch.setattr(job_snapshot, "last_lines", read)
+    server: Any = Server()
+    server.workers = {}
+    observer = Observer(server, "team")
+    observer._failed_output.start()
+    observer._records.synced.set()
+    meta = {"name": "job", "uid": "u", "creationTimestamp": _now()}
+    jobset = {"metadata": meta, "spec": {"replicatedJobs": [{"name": "node"}]}, "status": {}}
+    observer._changed(JOBSET, "ADDED", jobset)
+    for restarts in (1, 2):
+        observer._changed(POD, "MODIFIED", crashed("a", restarts))
+        wait_for_lines(observer, f"KeyError: {restarts}")
+        observer.status("job")
+        assert [each.restarts for each in asked] == [1, 2][:restarts], "once after each failure"
+    observer._changed(POD, "DELETED", crashed("a", 3))
+    failed = {
+        "type": "Failed",
+        "status": "True",
+        "reason": "FailedJobs",
+        "message": "over (first failed job: job-node-0)",
+    }
+    observer._changed(JOBSET, "MODIFIED", {**jobset, "status": {"conditions": [failed]}})
+    status = observer.conclude("job")
+    observer.stop()
+    assert status is not None and status.phase == "Failed"
+    assert status.message.endswith("container node of pod a on node gpu-1: exit code 1\n  KeyError: 2")
+
+
+def test_failed_pods_of_a_worker_cluster_are_remembered() -> None:
+    """Kueue deletes a job that has ended from the worker cluster."""
+    before = JobView("team", "job", pods=[crashed("a", 1), crashed("b", 1)], gone=[crashed("c", 1)])
+    now = JobView("team", "job", pods=[crashed("b", 2)])
+    assert [each["metadata"]["name"] for each in with_gone(now, before).gone] == ["c", "a"]

@@ -31,7 +31,7 @@ from pulumi_trainer.provider.kube.values.accessors import (
 from pulumi_trainer.provider.kube.values.wording import without_full_stop
 from pulumi_trainer.provider.kueue.workload_reasons import explain_preemption
 from pulumi_trainer.provider.lifecycle.diagnosis.containers import describe_pod, exit_text
-from pulumi_trainer.provider.lifecycle.diagnosis.job_view import ATTEMPT, STEP, JobView, start_times
+from pulumi_trainer.provider.lifecycle.diagnosis.job_view import STEP, JobView, of_attempt, start_times
 from pulumi_trainer.provider.lifecycle.diagnosis.outcome import culprit
 from pulumi_trainer.provider.pipeline.disruptions import TERMINATED
 
@@ -146,15 +146,15 @@ def _newest_end(view: JobView, after: float) -> Attempt | None:
         view: The documents of the job.
         after: When the attempt before it ended; 0 if that is not known.
     """
-    restarts = number(section(view.jobset, "status").get("restarts"))
+    restarts = view.restarts
     evicted = true_condition(conditions(view.workload), "Evicted")
     if evicted:
-        return replace(_eviction(view, evicted), started=_start(_of_attempt(view, restarts), after))
+        return replace(_eviction(view, evicted), started=_start(view.of_attempt(restarts), after))
     restarting = true_condition(conditions(view.jobset), "RestartingJobSet")
     if not restarting:
         return None
     at = epoch_seconds(restarting.get("lastTransitionTime"))
-    own = _of_attempt(view, restarts - 1)
+    own = view.of_attempt(restarts - 1)
     cause, detail, failed = _failure(own)
     at = max(at, failed)  # a condition that was True before keeps its time
     disrupted = text(restarting.get("reason")).endswith(f"_{INTERRUPTED_RULE}")
@@ -170,17 +170,6 @@ def _start(own: JobView, after: float) -> float:
     """Return when the first Pod of an attempt that trains started; 0 if its Pods are gone."""
     pods = [pod for pod in (*own.pods, *own.gone) if labels_of(pod).get(STEP) == own.trainer_step]
     return min((at for at in start_times(pods) if at > after), default=0.0)
-
-
-def _of_attempt(view: JobView, restart: int) -> JobView:
-    """Return the documents of a job with the Pods of one attempt. restart: Restarts before it."""
-
-    return replace(view, pods=_only_of_attempt(view.pods, restart), gone=_only_of_attempt(view.gone, restart))
-
-
-def _only_of_attempt(documents: Sequence[Document], restart: int) -> list[Document]:
-    """Return the Pods or Jobs of one attempt, and those that name none. restart: Restarts before it."""
-    return [each for each in documents if text(labels_of(each).get(ATTEMPT)) in ("", str(restart))]
 
 
 def _eviction(view: JobView, evicted: Document) -> Attempt:
@@ -282,15 +271,15 @@ def _is_over(document: Document) -> bool:
 
 def _current(view: JobView, known: Attempt, phase: Phase, finished: float) -> Attempt:
     """Return the newest attempt, which runs or has ended the job."""
-    restarts = number(section(view.jobset, "status").get("restarts"))
-    pods = _only_of_attempt(view.pods_of(view.trainer_step), restarts)
-    jobs = _only_of_attempt(view.jobs_of(view.trainer_step), restarts)
+    restarts = view.restarts
+    pods = of_attempt(view.pods_of(view.trainer_step), restarts)
+    jobs = of_attempt(view.jobs_of(view.trainer_step), restarts)
     own = [each for each in pods or jobs if phase.terminal or not _is_over(each)]
     began = replace(known, started=known.started or min(start_times(own), default=0.0))
     if phase == Phase.SUCCEEDED:
         return replace(began, finished=finished, cause=attempts.SUCCEEDED, detail="")
     if phase == Phase.FAILED:
-        cause, detail, _ = _failure(_of_attempt(view, restarts))
+        cause, detail, _ = _failure(view.of_attempt(restarts))
         if not cause:
             failed = true_condition(conditions(view.main), "Failed") or true_condition(
                 conditions(view.jobset), "Failed"

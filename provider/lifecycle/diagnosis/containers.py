@@ -111,6 +111,17 @@ def observed_inputs(pods: Sequence[Document]) -> Observed:
     return found
 
 
+def has_crashed(pod: Document) -> bool:
+    """Return whether a container of a pod has failed, and not because another one did."""
+    return any(c.failure and not is_secondary(c.failure) for c in list_containers(pod))
+
+
+def has_succeeded(pod: Document) -> bool:
+    """Return whether a pod has ended without a failure, or is about to: a container of it has."""
+    ends = [section(each, "state", "terminated") for each in mappings(section(pod, "status").get("containerStatuses"))]
+    return any(end and not number(end.get("exitCode")) for end in ends)
+
+
 def is_secondary(end: Document) -> bool:
     """Return whether a container has probably ended only because another one had."""
     return end.get("exitCode") == TERMINATED or end.get("reason") == "ContainerStatusUnknown"

@@ -7,7 +7,7 @@ https://github.com/kubernetes-sigs/scheduler-plugins/blob/v0.34.7/apis/schedulin
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -147,6 +147,15 @@ class JobView:
         """Return the pods of a step."""
         return [p for p in self.pods if labels_of(p).get(STEP) == step]
 
+    @property
+    def restarts(self) -> int:
+        """How often JobSet has restarted the job: the number of the newest attempt."""
+        return number(section(self.jobset, "status").get("restarts"))
+
+    def of_attempt(self, restart: int) -> JobView:
+        """Return the view with the pods of one attempt, and those that name none. restart: Restarts before the attempt."""
+        return replace(self, pods=of_attempt(self.pods, restart), gone=of_attempt(self.gone, restart))
+
     def warnings(self, kind: str, *reasons: str) -> list[Document]:
         """Return the events about objects of a kind, the newest first; of all reasons if none is given."""
         found = [e for e in self.events if section(e, "involvedObject").get("kind") == kind]
@@ -159,6 +168,11 @@ class JobView:
         if not self.created:
             return 0.0
         return now - self.created
+
+
+def of_attempt(documents: Sequence[Document], restart: int) -> list[Document]:
+    """Return the pods or Jobs of one attempt, and those that name none. restart: Restarts before the attempt."""
+    return [each for each in documents if text(labels_of(each).get(ATTEMPT)) in ("", str(restart))]
 
 
 def created_at(document: Document | None) -> float:
@@ -209,6 +223,12 @@ def pod_name(pod: Document) -> str:
     return name_of(pod)
 
 
+def node_index(pod: Document) -> str:
+    """Return the index of a pod in its step: of the pod in its Job, or of its Job in the step."""
+    found = labels_of(pod)
+    return max(text(found.get(COMPLETION)), text(found.get(JOB_INDEX)), "0", key=lambda index: (len(index), index))
+
+
 def pod_group_of(pod: Document) -> str:
     """Return the PodGroup that a pod belongs to; empty if it has none."""
     for label in POD_GROUP_LABELS:
@@ -256,6 +276,7 @@ _POD_SPEC = {
     "volumes": [{"name": _ALL, "persistentVolumeClaim": {"claimName": _ALL}}],
     "containers": [{"resources": _ALL, "env": [{"name": _ALL}]}],
     "initContainers": [{"resources": _ALL, "restartPolicy": _ALL}],
+    "restartPolicy": _ALL,
 }
 _TEMPLATE = {"template": {"spec": _POD_SPEC}}
 

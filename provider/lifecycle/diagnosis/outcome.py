@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from pulumi_trainer.provider.api.manual import STOPPED
 from pulumi_trainer.provider.api.status import OUTCOME_UNKNOWN, JobStatus, Phase
@@ -28,7 +29,14 @@ from pulumi_trainer.provider.lifecycle.diagnosis.containers import (
     list_containers,
 )
 from pulumi_trainer.provider.lifecycle.diagnosis.finding import Finding
-from pulumi_trainer.provider.lifecycle.diagnosis.job_view import JOB_NAME, JobView, last_observed, pod_name
+from pulumi_trainer.provider.lifecycle.diagnosis.job_view import (
+    JOB_NAME,
+    STEP,
+    JobView,
+    last_observed,
+    node_index,
+    pod_name,
+)
 from pulumi_trainer.provider.lifecycle.diagnosis.pod_faults import last_lines
 from pulumi_trainer.provider.lifecycle.job_status import Observed
 
@@ -42,21 +50,40 @@ def succeeded_finding(found: Observed) -> Finding:
 
 def failed_finding(view: JobView, found: Observed) -> Finding:
     """Return which pod has caused the failure, or what its Job reports if the pod is no longer known."""
+    view = view.of_attempt(view.restarts)
     guilty = culprit(view, found.message)
     if guilty is not None:
         failure = guilty.failure
         how = f"{guilty.place()}: {exit_text(failure)}{_disrupted(guilty.pod)}"
         lines = last_lines(view, guilty.pod)
-        hint = exit_hint(failure) or "fix the cause, and run the job again (run=)"
+        hint = exit_hint(failure) or _AGAIN
         return Finding(
             Phase.FAILED, found.reason, f"{found.message}\n{how}{lines}", f"{found.message}; {how}{lines}", hint
         )
     lost = next(_failed_pods(view), "")
     more = lost or _job_message(view, found.message)
-    message, why = found.message, without_full_stop(found.message)
+    message, why, hint = found.message, without_full_stop(found.message), _AGAIN
     if more:
         message, why = f"{message}\n{more}", f"{why}; {more}"
-    return Finding(Phase.FAILED, found.reason, message, why, "fix the cause, and run the job again (run=)")
+    known = view.recorded
+    if not lost and known is not None and known.phase == Phase.FAILED and len(known.message) > len(message):
+        return Finding(Phase.FAILED, found.reason, known.message, known.message, _AGAIN)
+    if not lost and _deleted_with_logs(view, found.message):
+        why = f"{why}; Kubernetes has deleted the Pods and their logs at that limit (restartPolicy OnFailure)"
+        hint = f"{_AGAIN}; a waiting `pulumi up` records the output, and restartPolicy Never in the runtime keeps failed Pods"
+    return Finding(Phase.FAILED, found.reason, message, why, hint)
+
+
+_AGAIN = "fix the cause, and run the job again (run=)"
+
+
+def _deleted_with_logs(view: JobView, message: str) -> bool:
+    """Return whether a Job has failed at its backoffLimit and its Pods restart containers in place: then they are deleted."""
+    job = _first_failed_job(view, message)
+    if text(true_condition(conditions(job), "Failed").get("reason")) != "BackoffLimitExceeded":
+        return False
+    step = text(labels_of(job).get(STEP))
+    return any(each.name == step and each.pod.spec.get("restartPolicy") != "Never" for each in view.steps)
 
 
 def culprit(view: JobView, message: str = "") -> Container | None:
@@ -95,18 +122,26 @@ def _failed_pods(view: JobView) -> Iterator[str]:
 
 
 def _job_message(view: JobView, message: str) -> str:
+    job = _first_failed_job(view, message)
+    found = true_condition(conditions(job), "Failed")
+    if not found:
+        return ""
+    where = f"Job {name_of(job)}: {without_full_stop(text(found.get('message')))} ({text(found.get('reason'))})"
+    events = view.warnings("Pod", "Failed", "BackOff", "Evicted", "Killing")
+    oldest = min(events, key=last_observed, default={})
+    output = text(oldest.get("message"))
+    if not output:
+        return where
+    return f"{where}; output of a pod: {without_full_stop(output)}"
+
+
+def _first_failed_job(view: JobView, message: str) -> Document:
+    """Return the failed Job that JobSet names, otherwise any that has failed; empty if none is known."""
     first = _FIRST.search(message)
     for job in view.jobs:
-        found = true_condition(conditions(job), "Failed")
-        if found and (not first or name_of(job) == first[1]):
-            where = f"Job {name_of(job)}: {without_full_stop(text(found.get('message')))} ({text(found.get('reason'))})"
-            events = view.warnings("Pod", "Failed", "BackOff", "Evicted", "Killing")
-            oldest = min(events, key=last_observed, default={})
-            output = text(oldest.get("message"))
-            if not output:
-                return where
-            return f"{where}; output of a pod: {without_full_stop(output)}"
-    return ""
+        if true_condition(conditions(job), "Failed") and (not first or name_of(job) == first[1]):
+            return job
+    return {}
 
 
 def ending_finding(view: JobView) -> Finding | None:
@@ -161,10 +196,30 @@ def deleting_finding(view: JobView) -> Finding | None:
     return Finding(Phase.DELETED, "Deleting", message, message)
 
 
-def failed_container(view: JobView) -> tuple[str, str, bool] | None:
-    """Return pod, container, and whether to read its previous log, of the failed container whose last lines explain most; None if
-    not found."""
+@dataclass(frozen=True)
+class FailedContainer:
+    """A container whose log explains a failure.
+
+    Attributes:
+        pod: Name of its Pod.
+        container: Its name.
+        node: Index of the Pod in its step.
+        restarts: How often it was restarted in its Pod.
+        previous: Whether to read the log of its previous run: it runs again.
+    """
+
+    pod: str
+    container: str
+    node: str
+    restarts: int
+    previous: bool
+
+
+def failed_container(view: JobView) -> FailedContainer | None:
+    """Return the container that failed first in the newest attempt, if its Pod exists; None if not found."""
+    view = view.of_attempt(view.restarts)
     guilty = culprit(view, text(true_condition(conditions(view.jobset), "Failed").get("message")))
     if guilty is None or pod_name(guilty.pod) not in {*map(pod_name, view.pods)}:
         return None
-    return pod_name(guilty.pod), guilty.name, not section(guilty.status, "state", "terminated")
+    previous = not section(guilty.status, "state", "terminated")
+    return FailedContainer(pod_name(guilty.pod), guilty.name, node_index(guilty.pod), guilty.restarts, previous)

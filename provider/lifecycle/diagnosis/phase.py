@@ -29,7 +29,12 @@ from pulumi_trainer.provider.kube.views import ReplicatedJob
 from pulumi_trainer.provider.kueue.workload_reasons import DEACTIVATED, Waiting, why_queued
 from pulumi_trainer.provider.lifecycle.diagnosis import outcome, pod_faults, stages
 from pulumi_trainer.provider.lifecycle.diagnosis.attempts import observed_attempts
-from pulumi_trainer.provider.lifecycle.diagnosis.containers import in_parentheses, list_containers, observed_inputs
+from pulumi_trainer.provider.lifecycle.diagnosis.containers import (
+    has_succeeded,
+    in_parentheses,
+    list_containers,
+    observed_inputs,
+)
 from pulumi_trainer.provider.lifecycle.diagnosis.finding import Finding
 from pulumi_trainer.provider.lifecycle.diagnosis.job_view import JobView, start_times
 from pulumi_trainer.provider.lifecycle.job_status import Observed, derive_phase
@@ -47,6 +52,8 @@ def best_finding(view: JobView, now: float) -> Finding:
     if view.main is None:
         return outcome.gone_finding(view)
     state = derive_phase(view.jobset, view.train_job)
+    if state.phase == Phase.STARTING and _is_ending(view):
+        state = Observed(Phase.RUNNING)
     if state.phase == Phase.SUCCEEDED:
         return outcome.succeeded_finding(state)
     if state.phase == Phase.FAILED:
@@ -84,6 +91,13 @@ def best_finding(view: JobView, now: float) -> Finding:
         Phase.PENDING: "its controller has not created its pods yet: no problem is known",
     }
     return Finding(state.phase, state.reason, state.message, whys.get(state.phase, ""))
+
+
+def _is_ending(view: JobView) -> bool:
+    """Return whether Pods that train have ended and the others run: JobSet counts a Pod that ends as not ready any more."""
+    pods = view.pods_of(view.trainer_step)
+    phases = {text(section(pod, "status").get("phase")) for pod in pods}
+    return phases <= {"Running", "Succeeded"} and any(map(has_succeeded, pods))
 
 
 def _unseen(view: JobView, state: Observed) -> Finding:
@@ -149,7 +163,7 @@ def _diagnosed(view: JobView, now: float) -> JobStatus:
     status.cluster = view.cluster
     status.uid = status.uid or text(section(view.main, "metadata").get("uid"))
     status.steps = [_step(view, s, found.phase) for s in view.steps]
-    status.restarts = number(section(view.jobset, "status").get("restarts"))
+    status.restarts = view.restarts
     status.created = status.created or view.created
     status.started = min((s.started for s in status.steps if s.started), default=0.0)
     status.finished = 0.0

@@ -113,7 +113,7 @@ def _crash_loop(view: JobView, found: list[Container]) -> Finding:
         CRASH,
         f"{first.place()}{others}: {how}{times}{lines}",
         f"{first.place()} ends soon after each start{others}: {how}{times}{lines}",
-        exit_hint(first.failure) or f"see its log: kubectl logs -n {view.namespace} {pod_name(first.pod)} --previous",
+        exit_hint(first.failure) or f"`pulumi-trainer logs {view.namespace}/{view.name} --all` shows its output",
     )
 
 

@@ -10,18 +10,27 @@ from __future__ import annotations
 import json
 import re
 import signal
-import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
+from pulumi_trainer.provider.lifecycle.diagnosis.error_output import (
+    OWN_MESSAGE,
+    SILENT,
+    RootCause,
+    describe_output,
+    exit_text,
+    find_root_cause,
+    find_traceback,
+    has_lost_peer,
+    shorten_line,
+    without_launcher,
+)
 from pulumi_trainer.provider.targets.local.paths import read_beginning
 
 LIMIT = 8000
 """Limit on the characters of a message."""
-LINES = 20
 
 TOGETHER = 5.0
 """Seconds within which failures are attributed to one cause."""
@@ -71,20 +80,16 @@ class Failure:
     @property
     def refused(self) -> bool:
         """Return whether the program of a tool has refused its input (`run_tool.py`), which another attempt does not change."""
-        return self.traceback.startswith(_OWN_MESSAGE)
+        return self.traceback.startswith(OWN_MESSAGE)
 
 
 @dataclass(frozen=True)
 class Cause:
-    """The process that caused a failure; `rank` is None for the process of the container itself. signal: as in `Failure`.
-
-    place: What `pulumi-trainer logs --rank` takes: the node, or NODE.PROCESS if the lines of the log name their process.
-    """
+    """The process that caused a failure: that of torchrun's summary (`root`), otherwise that of the container itself."""
 
     failure: Failure
+    root: RootCause
     at: float
-    rank: int | None
-    place: str
     code: int
     signal: int
     traceback: str
@@ -94,32 +99,9 @@ class Cause:
         """Return whether another failure probably caused this one: the process got SIGTERM or lost a connection."""
         if self.failure.verdict:
             return False
-        return self.code == 128 + signal.SIGTERM or bool(_LOST_PEER.search(self.traceback))
+        return self.code == 128 + signal.SIGTERM or has_lost_peer(self.traceback)
 
 
-_LOST_PEER = re.compile(
-    r"Connection (closed|reset) by peer|Connection refused|Broken pipe|Socket Timeout|remote process exited"
-    r"|DistNetworkError|DistStoreError|RendezvousConnectionError|Rendezvous(Closed|Timeout)Error|recvValue failed"
-)
-_PREFIX = re.compile(r"^(?:\[rank\d+\]: ?|\[default\d+\]:)+", re.MULTILINE)
-"""torchrun's prefix of each line of several processes, and PyTorch's of each line of a traceback."""
-_LAUNCHER = re.compile(
-    r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)*(?=\S*ChildFailedError).*\n=+\n(?:.*\n)*?=+\n?"
-    r"|^[EWI]\d{4} [\d:.]+ \d+ torch/distributed/.*\n?",
-    re.MULTILINE,
-)
-"""Output of torchrun about itself."""
-_NOTICE = re.compile(r"W\d{4} [\d:.]+ \d+ torch/distributed/run\.py:\d+\] ?(?:\*+|Setting OMP_NUM_THREADS .*)?")
-_TRACEBACK_HEAD = "Traceback (most recent call last):"
-_SUMMARY = "Root Cause (first observed failure):\n"
-_BEFORE_TRACEBACK = re.compile(r"^(?:\S.*|.*\S)(?=Traceback \(most recent call last\):$)", re.MULTILINE)
-"""A line that was not ended, such as a progress bar; not the indentation of a traceback in an exception group."""
-_TRACEBACK = re.compile(r"^Traceback \(most recent call last\):\n(?:(?:[ \t].*)?\n)*?\S.*$", re.MULTILINE)
-
-_USER_FRAME = re.compile(r'^ +File "(?![/<]).*\n(?: {4}.*\n)*', re.MULTILINE)
-"""A frame of a file of the user's project; the path of a library is absolute."""
-
-_OWN_MESSAGE = "pulumi-trainer: "
 _NOT_INSTALLED = "pulumi-trainer: the packages could not be installed"
 """From `bootstrap.py`."""
 _ERROR_OF_PIP = re.compile(r"^ *error: .*\S", re.MULTILINE | re.IGNORECASE)
@@ -178,10 +160,9 @@ def cause_summary(failures: Iterable[Failure]) -> str:
     if cause is None:
         return ""
     last = _reason_text(cause).rstrip().rpartition("\n")[2].strip()
-    return f"{cause.failure.verdict or _exit_text(cause)}: {_shown_line(last, 300) or _SILENT}"
+    return f"{cause.failure.verdict or exit_text(cause.code, cause.signal)}: {shorten_line(last, 300) or SILENT}"
 
 
-_SILENT = "it printed nothing"
 _PROGRESS = '{"trainerStatus"'
 """In a line that reports progress, which is not a reason."""
 
@@ -194,7 +175,7 @@ def _reason_text(cause: Cause) -> str:
         if errors:
             reasons = errors[-1].strip(), _broken_connection(failure.tail)
             return "; ".join(filter(None, reasons))
-    lines = _LAUNCHER.sub("", failure.tail).rstrip().splitlines()
+    lines = without_launcher(failure.tail).rstrip().splitlines()
     while lines and _PROGRESS in lines[-1]:
         lines.pop()
     return failure.start_error or cause.traceback or "".join(lines[-1:])
@@ -235,37 +216,21 @@ def first_cause(failures: Iterable[Failure]) -> Cause | None:
 
 
 def _cause(failure: Failure) -> Cause:
-    summary, ended, _ = failure.tail.rpartition(_SUMMARY)[2].partition("\n=====")
-    rank, code, ended_by, at = None, failure.code, failure.signal, failure.at
-    place, process, traceback = str(failure.index), "", ""
-    if ended:  # untrusted: the job may print anything here
-        match = re.search(r"^ +rank +: (\d{1,9})\b(?: \(local_rank: (\d{1,4})\))?", summary, re.MULTILINE)
-        if match:
-            rank = int(match[1])
-            if match[2] and f"[default{match[2]}]:" in failure.tail:
-                place, process = f"{place}.{match[2]}", f"[default{match[2]}]:"
-        match = re.search(r"^ +exitcode +: (-?\d{1,9})\b", summary, re.MULTILINE)
-        if match:
-            code = int(match[1])
-            ended_by = max(0, -code)
-            if code < 0:
-                code = 128 - code
-        match = re.search(r"^ +time +: (\d{4}-\d\d-\d\d_\d\d:\d\d:\d\d)", summary, re.MULTILINE)
-        if match:
-            with suppress(ValueError, OverflowError):
-                at = _earlier(at, time.mktime(time.strptime(match[1], "%Y-%m-%d_%H:%M:%S")))
-    if failure.traceback:
-        traceback = failure.traceback
+    root = find_root_cause(failure.tail)
+    traceback, at = failure.traceback, _earlier(failure.at, root.at)
+    code, ended_by = failure.code, failure.signal
+    if root.code is not None:
+        code, ended_by = root.code, root.signal
+    if traceback:
         at = _earlier(at, failure.traceback_at)
     elif not ended_by:
-        own = "\n".join(line for line in failure.tail.splitlines() if line.startswith(process))
-        traceback = _own_traceback(own) or _own_traceback(failure.tail)
-    return Cause(failure, at, rank, place, code, ended_by, traceback)
+        traceback = find_traceback(failure.tail, root.prefix)
+    return Cause(failure, root, at, code, ended_by, traceback)
 
 
 def _earlier(observed: float, logged: float) -> float:
     """Return the earlier time. torchrun logs whole seconds, so `logged` counts only if it is clearly earlier than `observed`."""
-    if 0 < logged + 1.0 < observed:
+    if logged > 0 and logged + 1.0 < observed:
         return logged + 1.0
     return observed
 
@@ -281,99 +246,16 @@ def read_error_file(path: Path) -> tuple[str, float]:
     return "", 0.0
 
 
-def _own_traceback(tail: str) -> str:
-    """Return the last traceback in the output, if possible one that is not about a lost peer."""
-    lines = _PREFIX.sub("", _LAUNCHER.sub("", tail))
-    found = _TRACEBACK.findall(_BEFORE_TRACEBACK.sub("", lines))
-    own = [t for t in found if not _LOST_PEER.search(t)]
-    return str((own or found or [""])[-1])
-
-
 def _report_cause(verdict: str, cause: Cause) -> str:
     failure = cause.failure
-    if cause.rank is not None:
-        process = f"rank {cause.rank}"
-        if cause.place != str(cause.rank):
-            process = f"rank {cause.rank} (logs --rank {cause.place})"
-        container = f"container {failure.container}: {_exit_text(failure)}"
-    else:
-        process = f"index {failure.index}"
-        container = f"container {failure.container}"
-    ended = failure.verdict or _exit_text(cause)
+    process, container = f"index {failure.index}", f"container {failure.container}"
+    if cause.root.rank is not None:
+        process = cause.root.name(str(failure.index))
+        container = f"{container}: {exit_text(failure.code, failure.signal)}"
+    ended = failure.verdict or exit_text(cause.code, cause.signal)
     lines = [f"step {failure.step}, pod {failure.pod}, {process}: {ended} ({container})"]
+    printed = [*describe_output(failure.tail, cause.traceback)]
     if failure.start_error:
-        lines.append(failure.start_error)
-    if cause.traceback:
-        lines.append(_shown_traceback(cause.traceback.rstrip()))
-    shown = _other_lines(failure.tail, cause.traceback)
-    if not (shown or failure.start_error or cause.traceback):
-        lines.append(_SILENT)
-    elif shown:
-        other = "other " if cause.traceback else ""
-        lines.append(_title(len(shown), other))
-        lines += [f"  {_shown_line(line, 160)}" for line in shown]
+        printed.insert(0, failure.start_error)
+    lines += printed or [SILENT]
     return "\n".join([*lines, f"log: {failure.log}", verdict])
-
-
-def _shown_traceback(traceback: str) -> str:
-    """Return a traceback, and of a long one its beginning, the last frames of the user's files, and its end."""
-    if len(traceback) <= 3000:
-        return traceback
-    begin, end = traceback.rfind("\n", 0, 1000) + 1, len(traceback) - 2000
-    end = traceback.find("\n", end) + 1 or end
-    frames = ""
-    for frame in reversed(_USER_FRAME.findall(traceback, begin, end)):
-        if len(frame) + len(frames) > 1000:
-            break
-        frames = frame + frames
-    if frames:
-        frames += "[...]\n"
-    return f"{traceback[:begin]}[...]\n{frames}{traceback[end:]}"
-
-
-def is_notice(line: str) -> bool:
-    """Return whether a line of a log is empty but for the name of its process, or of torchrun's notice about OMP_NUM_THREADS."""
-    return bool(line) and (not _PREFIX.sub("", line) or _NOTICE.fullmatch(line) is not None)
-
-
-def _title(lines: int, other: str) -> str:
-    """Return the line above the last lines of the output. other: Word for lines beside a traceback; empty without one."""
-    if lines == 1:
-        return f"last {other}line:"
-    return f"last {lines} {other}lines:"
-
-
-def _shown_line(line: str, limit: int) -> str:
-    """Return a line of the output, and of a long one the end; of a message of our own all, since it begins with the reason.
-
-    Args:
-        line: The line.
-        limit: Number of characters from which on a line is long.
-    """
-    if line.startswith(_OWN_MESSAGE):
-        return _clip(line, 1000)
-    return _clip(line, limit)
-
-
-def _other_lines(output: str, traceback: str) -> list[str]:
-    """Return the last lines of the output, without empty ones and those of the traceback, which nobody has to read twice."""
-    reported = {"", *(line.strip() for line in traceback.splitlines())}
-    lines = _LAUNCHER.sub("", output).splitlines()
-    others = (line for line in reversed(lines) if _PREFIX.sub("", line).strip() not in reported)
-    shown = [*islice(others, LINES)][::-1]
-    if traceback:
-        return [line.removesuffix(_TRACEBACK_HEAD) for line in shown]
-    return shown
-
-
-def _exit_text(ended: Failure | Cause) -> str:
-    with suppress(ValueError):
-        return f"signal {ended.signal} ({signal.Signals(ended.signal).name}), exit code {ended.code}"
-    return f"exit code {ended.code}"
-
-
-def _clip(text: str, limit: int) -> str:
-    """Return the end of a text, which is more informative than its beginning."""
-    if len(text) <= limit:
-        return text
-    return f"[...]{text[-limit:]}"

@@ -441,7 +441,7 @@ def _usage_at_end(record: Record, jobset: Document | None) -> dict[str, str]:
 
 
 def write_end(client: Client, record: Record, status: JobStatus, jobset: Document | None) -> None:
-    """Write how a job has ended into its record, unless the record has it or cannot be written.
+    """Write how a job has ended into its record, unless the record has it as detailed or cannot be written.
 
     Args:
         client: Client of the cluster.
@@ -456,7 +456,7 @@ def write_end(client: Client, record: Record, status: JobStatus, jobset: Documen
 
 
 def _patch_end(client: Client, record: Record, data: Mapping[str, str]) -> None:
-    """Write the end of a run into its record, unless the record has an end or is that of another run by now.
+    """Write the end of a run into its record, unless the record has one that explains as much, or is that of another run by now.
 
     `rerun` keeps the record, and adds the run that has ended to the earlier ones.
     """
@@ -464,7 +464,7 @@ def _patch_end(client: Client, record: Record, data: Mapping[str, str]) -> None:
     for _ in range(_TRIES):
         if current is None or (current.uid, current.earlier) != (record.uid, record.earlier):
             return
-        if current.terminal or current.deleting:
+        if current.deleting or (current.terminal and not _explains_more(data, current)):
             return
         as_read = {"uid": current.uid, "resourceVersion": current.version}
         try:
@@ -474,6 +474,12 @@ def _patch_end(client: Client, record: Record, data: Mapping[str, str]) -> None:
             if error.code != 409:
                 raise
         current = find(client, record.namespace, record.name)
+
+
+def _explains_more(data: Mapping[str, str], recorded: Record) -> bool:
+    """Return whether the end of a run has a longer message than its record: somebody else has not seen what its Pods printed."""
+    ended = recorded.ended
+    return data["phase"] == ended.get("phase") and len(data["message"]) > len(ended.get("message", ""))
 
 
 def _object(text: Any) -> dict[str, Any]:

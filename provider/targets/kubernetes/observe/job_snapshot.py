@@ -40,6 +40,7 @@ from pulumi_trainer.provider.kueue.podsets import PodSet
 from pulumi_trainer.provider.kueue.topology_fit import find_unfitting_podset
 from pulumi_trainer.provider.kueue.workload_reasons import job_of, no_topology_capacity, preemptor, waits_for_queue
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView, keep
+from pulumi_trainer.provider.lifecycle.diagnosis.error_output import explain_failure
 from pulumi_trainer.provider.lifecycle.diagnosis.job_view import (
     is_coscheduled,
     lacks_jobs,
@@ -50,7 +51,7 @@ from pulumi_trainer.provider.lifecycle.diagnosis.job_view import (
     subject,
     waiting_pod_group,
 )
-from pulumi_trainer.provider.lifecycle.diagnosis.outcome import failed_container
+from pulumi_trainer.provider.lifecycle.diagnosis.outcome import FailedContainer, failed_container
 from pulumi_trainer.provider.lifecycle.diagnosis.pod_faults import is_vague
 from pulumi_trainer.provider.lifecycle.job_status import derive_phase
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
@@ -61,9 +62,12 @@ from pulumi_trainer.provider.targets.kubernetes.queues.queue_snapshot import Ans
 
 JOB_UID = "kueue.x-k8s.io/job-uid"
 """Label of a Workload: UID of its job."""
-LAST_LINES = 20
+LAST_LINES = 300
+"""Last lines of a log that are searched for an error: those of torchrun about each of its processes follow it."""
 LAST_BYTES = LAST_LINES << 14
 """A container runtime stores a longer line, such as a progress bar, in pieces of 16 KiB, and the API server counts pieces."""
+SEARCHED = 1 << 17
+"""Last characters of these lines that are searched."""
 _UID = re.compile(r"[0-9a-f]+(?:-[0-9a-f]+)+")
 _SUBJECTS = 6
 """Number of objects whose events are requested."""
@@ -160,7 +164,7 @@ def without_others(view: JobView, whose: Owner) -> JobView:
 
 
 def with_lines(client: Client, view: JobView) -> JobView:
-    """Return the view with the last log lines of the container that failed first, if it exists and has a log.
+    """Return the view with what the log of the container that failed first explains, if it exists and has a log.
 
     Args:
         client: Client of the cluster to which the job was submitted.
@@ -169,9 +173,10 @@ def with_lines(client: Client, view: JobView) -> JobView:
     found = failed_container(view)
     if found is None:
         return view
-    pod, container, previous = found
-    client = client_of(client, view)
-    return replace(view, lines={pod: last_lines(client, view.namespace, pod, container, previous=previous)})
+    lines = last_lines(client_of(client, view), view.namespace, found)
+    if not lines:  # the Pod was just deleted: what was read before explains it as well
+        return view
+    return replace(view, lines={**view.lines, found.pod: lines})
 
 
 def with_topology_reason(client: Client, view: JobView) -> JobView:
@@ -247,33 +252,34 @@ def with_inactive_queue(client: Client, view: JobView) -> JobView:
     return view
 
 
-def last_lines(client: Client, namespace: str, pod: str, container: str, *, previous: bool = False) -> Sequence[str]:
-    """Return the last lines of a container's log, with the values of the Secrets that its pod references masked; empty if not
-    readable.
-
-    Args:
-        previous: Whether to read the previous run of the container.
-    """
-    query = {"container": container, "tailLines": str(LAST_LINES)}
-    if previous:
+def last_lines(client: Client, namespace: str, failed: FailedContainer) -> Sequence[str]:
+    """Return what the log of a failed container explains, with the values of the Secrets that its pod references masked; empty
+    if not readable."""
+    query = {"container": failed.container, "tailLines": str(LAST_LINES)}
+    if failed.previous:
         query["previous"] = "true"
     try:
-        found = client.log_tail(namespace, pod, query, LAST_BYTES)
-        secrets = _secret_values(client, namespace, pod)
+        found = client.log_tail(namespace, failed.pod, query, LAST_BYTES)
+        secrets = _secret_values(client, namespace, failed.pod)
     except TrainerError:
+        return ()
+    if secrets is None:
         return ()
     if len(found) >= LAST_BYTES:  # the last line is cut, perhaps within a secret
         found = found[: max(found.rfind(b"\n"), found.rfind(b"\r")) + 1]
-    shown = mask(found.decode(errors="replace"), forms_of_values(secrets))
-    return [line[:500] for line in with_user_tracebacks(shown).splitlines() if line.strip()][-LAST_LINES:]
+    shown = with_user_tracebacks(mask(found.decode(errors="replace"), forms_of_values(secrets)))
+    return explain_failure(shown[-SEARCHED:], failed.node)
 
 
-def _secret_values(client: Client, namespace: str, pod: str) -> list[str]:
-    """Return what is secret in the Secrets that a pod references, if they may be read. Raises if the server does not answer."""
+def _secret_values(client: Client, namespace: str, pod: str) -> list[str] | None:
+    """Return what is secret in the Secrets that a pod references, if they may be read; None if the pod was deleted meanwhile, so
+    that nobody knows. Raises if the server does not answer."""
     values: list[str] = []
     with contextlib.suppress(ApiError, ValueError):
         found, _ = client.list(POD, namespace, fields=f"metadata.name={pod}")
-        spec = section(next(iter(found), None), "spec")
+        if not found:
+            return None
+        spec = section(found[0], "spec")
         for name in sorted({*_secret_names(spec)} - {""}):
             data = section(client.get(SECRET, namespace, name), "data").items()
             texts: dict[str, str] = {}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -21,11 +21,12 @@ from pulumi_trainer.provider.kube.values.accessors import labels_of, name_of, se
 from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
 from pulumi_trainer.provider.kueue.workload_reasons import job_name, job_of, preemptor
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView, diagnose
-from pulumi_trainer.provider.lifecycle.diagnosis.containers import is_secondary, list_containers
+from pulumi_trainer.provider.lifecycle.diagnosis.containers import has_crashed
 from pulumi_trainer.provider.lifecycle.diagnosis.job_view import created_at, pod_group_of, subject, waiting_pod_group
 from pulumi_trainer.provider.lifecycle.diagnosis.pod_faults import is_vague
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record, belongs
 from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import pod_group_kind, without_stranger
+from pulumi_trainer.provider.targets.kubernetes.observe.worker_view import MOST_GONE
 
 Document = dict[str, Any]
 
@@ -37,8 +38,6 @@ YOUNG = 60.0
 """Seconds in which an object may be observed before the record of its job."""
 MOST_EVENTS = 40
 """Number of events that are stored for a job, the newest."""
-MOST_GONE = 4
-"""Number of failed pods that are stored for a job after their deletion."""
 
 
 @dataclass(slots=True)
@@ -52,6 +51,7 @@ class Job:
         parts: Plural of a kind -> name -> document.
         met: Whether the JobSet or TrainJob of the record was observed.
         gone: Failed pods that were deleted since.
+        lines: Pod -> what its log explained when it had failed; the newest ones.
         progress: The newest trainerStatus.
         steps: The steps in the logs of rank 0 that were read from their start, each as an attempt that begins with its container.
     """
@@ -62,6 +62,7 @@ class Job:
     parts: dict[str, dict[str, Document]] = field(default_factory=dict)
     met: bool = False
     gone: deque[Document] | None = None
+    lines: dict[str, Sequence[str]] = field(default_factory=dict)
     progress: dict[str, Any] | None = None
     steps: Attempts = field(default_factory=lambda: Attempts([]))
 
@@ -83,6 +84,11 @@ class Job:
             self.steps.begin(began)
         for step in steps:
             self.steps.report(step, now)
+
+    def keep_lines(self, lines: Mapping[str, Sequence[str]]) -> None:
+        """Keep what the logs of failed pods explain, of as many pods as are remembered. lines: By pod."""
+        found = {**self.lines, **lines}
+        self.lines = dict([*found.items()][-MOST_GONE:])
 
     def part(self, kind: Kind) -> dict[str, Document]:
         """Return the documents of a kind, by name; changes of the result are stored."""
@@ -139,6 +145,7 @@ class JobStore:
             jobs=job.all(JOB),
             pods=pods,
             gone=tuple(job.gone or ()),
+            lines=job.lines,
             events=job.all(EVENT),
             recorded=recorded,
             awaited=_follows(job),
@@ -172,6 +179,7 @@ class JobStore:
             job = self.jobs[found.name] = Job(time.monotonic())
         if job.record is None or job.record.uid != found.uid:
             job.outcome, job.gone, job.since, job.steps = None, None, time.monotonic(), Attempts([])
+            job.lines = {}
             job.met = any(belongs(each, found.uid) for each in job.all(found.kind))
         if job.record != found:
             job.record = found
@@ -205,7 +213,7 @@ class JobStore:
         before = part.get(key)
         if before == document or (old and before is not None):
             return
-        if kind is POD and before is not None and _crashed(before) and not _crashed(document):
+        if kind is POD and before is not None and has_crashed(before) and not has_crashed(document):
             self._remember(name, job, kind, before)
         if kind in SINGLE:
             part.clear()
@@ -289,7 +297,7 @@ class JobStore:
 
     def _remember(self, name: str, job: Job, kind: Kind, document: Document) -> None:
         """Store what would be lost with an object: a failed pod, or the end of the job."""
-        if kind is POD and (_crashed(document) or section(document, "status").get("phase") == "Failed"):
+        if kind is POD and (has_crashed(document) or section(document, "status").get("phase") == "Failed"):
             job.gone = job.gone or deque(maxlen=MOST_GONE)
             job.gone.append(document)
         if kind in (JOBSET, TRAIN_JOB) and job.record is not None:
@@ -325,8 +333,3 @@ def _key(kind: Kind, document: Document) -> str:
     if kind is EVENT:
         return f"{subject(document)} {document.get('reason')}"
     return name_of(document)
-
-
-def _crashed(pod: Document) -> bool:
-    """Return whether a container of the pod has failed by itself."""
-    return any(c.failure and not is_secondary(c.failure) for c in list_containers(pod))

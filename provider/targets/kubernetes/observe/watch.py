@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -37,11 +37,12 @@ from pulumi_trainer.provider.lifecycle.diagnosis.pod_faults import WAITING_FOR_G
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs import record
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
+from pulumi_trainer.provider.targets.kubernetes.observe.failed_output import FailedOutput
 from pulumi_trainer.provider.targets.kubernetes.observe.gang_wakeup import Waker
 from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import pod_group_kind, snapshot, with_lines
 from pulumi_trainer.provider.targets.kubernetes.observe.job_store import JobStore
 from pulumi_trainer.provider.targets.kubernetes.observe.training_progress import Progress
-from pulumi_trainer.provider.targets.kubernetes.observe.worker_view import cluster_of, with_worker
+from pulumi_trainer.provider.targets.kubernetes.observe.worker_view import cluster_of, with_gone, with_worker
 
 Document = dict[str, Any]
 
@@ -148,12 +149,14 @@ class Observer:
         self._main = (self._records, *[s for s in self._streams if s.kind in (JOBSET, TRAIN_JOB)])
         self._gangs: dict[Kind, Stream] = {}
         self._progress = Progress(client, namespace, self._progressed)
+        self._failed_output = FailedOutput(client, self._failure_read)
         self._waker = Waker(client, namespace)
 
     def start(self) -> Observer:
         """Start watching, and return at once."""
         for stream in (self._records, *self._streams):
             self._run(stream)
+        self._failed_output.start()
         threading.Thread(target=self._tidy, name="watch-tidy", daemon=True).start()
         return self
 
@@ -161,6 +164,7 @@ class Observer:
         """Stop the threads; each one ends with the next data on its connection."""
         self._stop.set()
         self._progress.stop()
+        self._failed_output.stop()
         with self._lock:
             self._lock.notify_all()
 
@@ -232,7 +236,7 @@ class Observer:
         cluster = cluster_of(view)
         if sent is None or not cluster or sent.cluster != cluster:
             return replace(view, cluster=cluster)
-        parts = {part: getattr(sent, part) for part in ("cluster", "worker_fault", "jobs", "pods", "events")}
+        parts = {part: getattr(sent, part) for part in ("cluster", "worker_fault", "jobs", "pods", "gone", "events")}
         return replace(view, **parts, jobset=view.jobset or sent.jobset)
 
     def status(self, name: str) -> JobStatus | None:
@@ -252,6 +256,8 @@ class Observer:
             self._known[name] = _Known(status, now, name not in self._store.changed)
         if status is not None:
             self._progress.follow(name, view, status)
+        if status is not None and not status.terminal:
+            self._failed_output.look(view)
         return status
 
     def why(self, name: str) -> str:
@@ -373,6 +379,7 @@ class Observer:
                 continue
             found = with_worker(self._client, view)
             with self._lock:
+                found = with_gone(found, self._sent.get(name, found))
                 if found != self._sent.get(name):
                     self._sent[name] = found
                     self._store.changed.add(name)
@@ -389,6 +396,14 @@ class Observer:
                 steps = [report["step"] for report in reports if "step" in report]
                 job.report_steps(began, steps, time.time())
             self._store.changed.add(name)
+
+    def _failure_read(self, name: str, lines: Mapping[str, Sequence[str]]) -> None:
+        with self._lock:
+            job = self._store.jobs.get(name)
+            if job is not None:
+                job.keep_lines(lines)
+                self._store.changed.add(name)
+                self._lock.notify_all()
 
     def _faulty(self, stream: Stream) -> None:
         """Report a fault once for each kind; `trouble` reports faults of the jobs themselves."""

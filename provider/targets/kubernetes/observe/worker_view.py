@@ -23,8 +23,12 @@ from pulumi_trainer.provider.kube.values.accessors import (
 from pulumi_trainer.provider.kube.values.wording import without_full_stop
 from pulumi_trainer.provider.kueue.api_resources import MULTIKUEUE_CLUSTER
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView, keep
+from pulumi_trainer.provider.lifecycle.diagnosis.containers import has_crashed
+from pulumi_trainer.provider.lifecycle.diagnosis.job_view import pod_name
 from pulumi_trainer.provider.lifecycle.job_status import derive_phase
 
+MOST_GONE = 4
+"""Number of failed pods that are remembered for a job after their deletion."""
 PATIENCE = 5.0
 """Seconds for an answer of a worker cluster."""
 
@@ -67,6 +71,18 @@ def with_worker(client: Client, view: JobView) -> JobView:
         return _read(client.workers[name].within(PATIENCE), view)
     except TrainerError as fault:
         return replace(view, worker_fault=replace(fault.problems[0], where=f"worker cluster {name}"))
+
+
+def with_gone(view: JobView, before: JobView) -> JobView:
+    """Return the view with the failed pods that the worker cluster has shown before and does not show any more.
+
+    Args:
+        view: What the clusters show now.
+        before: What they have shown before.
+    """
+    there = {*map(pod_name, view.pods)}
+    gone = [pod for pod in (*before.gone, *before.pods) if has_crashed(pod) and pod_name(pod) not in there]
+    return replace(view, gone=gone[-MOST_GONE:])
 
 
 def _waits_for_worker(view: JobView) -> bool:
