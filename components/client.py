@@ -73,7 +73,7 @@ class Job:
         stack: Label of its stack.
         program: PROJECT/STACK of its program.
         run: The user's `run` key.
-        inputs: What identifies the inputs of the run: code, arguments, packages, images, runtime and data.
+        inputs: What identifies the inputs of the run: code, arguments, env, packages, images, runtime, nodes and data.
         attempts: Starts of its Pods, the newest last.
         checkpoints: Whether it has a checkpoint policy.
         loss: What it would lose if it were stopped now: steps, seconds, and the step of the newest checkpoint; None if not known.

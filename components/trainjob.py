@@ -134,7 +134,7 @@ class TrainJob(Job):
 
     @property
     def run_inputs(self) -> pulumi.Output[dict[str, str]]:
-        """Return what identifies the inputs of the run: code, arguments, packages, image, runtime, dataset, model."""
+        """Return what identifies the inputs of the run, such as code, arguments, environment, image, runtime, nodes, dataset."""
         return self.status.apply(OUTPUTS["run_inputs"])
 
     @property

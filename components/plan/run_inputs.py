@@ -8,8 +8,8 @@ from typing import Any
 
 from pulumi_trainer.args.fine_tuning import table
 from pulumi_trainer.plan.user_code import tool_packages
-from pulumi_trainer.provider.api.runs import LONGEST
-from pulumi_trainer.provider.kube.values.accessors import listed, section, text
+from pulumi_trainer.provider.api.runs import LONGEST, NODES
+from pulumi_trainer.provider.kube.values.accessors import listed, mappings, section, text
 from pulumi_trainer.provider.kube.values.unknown import first_unknown
 from pulumi_trainer.provider.kube.views import jobs_of
 from pulumi_trainer.provider.lifecycle.identity import short_digest
@@ -44,11 +44,60 @@ def describe_inputs(
     }
     for kind, about in data.items():  # packages of this machine have a version beside their list
         found[kind] = " ".join(filter(None, [found.get(kind), about["name"], about["version"]]))
-    known = {name: _text(value) for name, value in found.items() if value and first_unknown(value) is None}
+    known = _known_texts(found)
     origin = f" (git {revision})"
     if revision and "code" in known and len(known["code"] + origin) <= LONGEST:
         known["code"] += origin  # behind what is cut, whose digest earlier versions recorded without it
     return known
+
+
+def describe_nodes(
+    nodes: Any, trainer: Mapping[str, Any], server: Mapping[str, Any], secret_name: str
+) -> dict[str, str]:
+    """Return name -> text for what the job declares of its nodes and of its generation server, without secret values.
+
+    Args:
+        nodes: Number of nodes.
+        trainer: Trainer section of the TrainJob, as the user wrote it.
+        server: Document of the generation server; empty for a job without one.
+        secret_name: Name of the Secret with the job's own secret values.
+    """
+    generation = {"environment": _describe_environment(server, secret_name), "resources": _describe_resources(server)}
+    return _known_texts({
+        NODES: nodes,
+        "processes": trainer.get("numProcPerNode"),
+        "resources": _describe_resources(trainer),
+        "environment": _describe_environment(trainer, secret_name),
+        "generation": {name: value for name, value in generation.items() if value},
+    })  # fmt: skip
+
+
+def _describe_resources(node: Mapping[str, Any]) -> Any:
+    """Return the resources of a node; only the limits if the requests are the same."""
+    resources = node.get("resourcesPerNode")
+    limits = section(resources).get("limits")
+    if resources == {"limits": limits, "requests": limits}:
+        return limits
+    return resources
+
+
+def _describe_environment(node: Mapping[str, Any], secret_name: str) -> dict[str, Any]:
+    """Return name -> value of the variables of a node.
+
+    Of a variable with `valueFrom` the value is that reference, or `secret` if it names the job's own Secret.
+    """
+    found = {}
+    for variable in mappings(node.get("env")):
+        value = variable.get("valueFrom") or variable.get("value") or ""
+        if section(value, "secretKeyRef").get("name") == secret_name:
+            value = "secret"
+        found[str(variable.get("name"))] = value
+    return found
+
+
+def _known_texts(found: Mapping[str, Any]) -> dict[str, str]:
+    """Return the values as texts, without empty values and those that are not known yet."""
+    return {name: _text(value) for name, value in found.items() if value and first_unknown(value) is None}
 
 
 def _describe_code(code: Mapping[str, Any], trainer: Mapping[str, Any]) -> Any:

@@ -26,7 +26,7 @@ from pulumi_trainer.plan.mounts import Folders, MountedCode
 from pulumi_trainer.plan.outputs import FreeForm, resolve
 from pulumi_trainer.plan.project_code import former_requirements, project_warnings
 from pulumi_trainer.plan.review import classified_warnings, none_problems, queue_refusals, train_job_verdict
-from pulumi_trainer.plan.run_inputs import describe_inputs
+from pulumi_trainer.plan.run_inputs import describe_inputs, describe_nodes
 from pulumi_trainer.plan.runtime_ref import API_VERSION
 from pulumi_trainer.plan.summary import summarize
 from pulumi_trainer.plan.tool_job import batch_problems, nodes_have_gpus, parallel_problems, path_warnings
@@ -137,7 +137,7 @@ async def plan(args: TrainJobArgs) -> Plan:
     result = replace(
         result,
         dispatch=find_dispatch(complete, queues),
-        inputs=_describe_inputs(result, written, mounted.train_job, rendered.made, restricted=restricted),
+        inputs=_describe_inputs(result, written, mounted.train_job, runtime, rendered.made, restricted=restricted),
         without_code=_digest_without_code(args.rerun_on, result.content),
     )
     return _with_rendered(result, args, rendered, complete, runtime)
@@ -263,8 +263,9 @@ def _harden(mounted: MountedCode, written: WrittenJob, job: PlacedJob, runtime: 
 
 
 def _describe_inputs(
-    result: Plan, written: WrittenJob, train_job: dict[str, Any], made: Mapping[str, Any], *, restricted: bool
-) -> dict[str, str]:
+    result: Plan, written: WrittenJob, train_job: dict[str, Any], runtime: dict[str, Any], made: Mapping[str, Any],
+    *, restricted: bool,
+) -> dict[str, str]:  # fmt: skip
     """Return what identifies the inputs of the run: name -> text."""
     arguments = result.arguments
     if arguments is None:
@@ -273,6 +274,8 @@ def _describe_inputs(
     code, trainer, tree = written.fields["code"], train_job["spec"]["trainer"], written.compiled.tree
     revision = tree.revision if tree is not None else ""
     found = describe_inputs(code, trainer, arguments, result.runtime, data, made, revision)
+    nodes, server = mounts.num_nodes(train_job, runtime), section(written.fields, "generation")
+    found |= describe_nodes(nodes, written.fields["trainer"], server, result.secret_name)
     if restricted:
         found["hardening"] = "restricted"
     return found

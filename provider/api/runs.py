@@ -1,4 +1,4 @@
-"""The runs of a job, and what identifies the inputs of each: code, arguments, packages, images, runtime and data."""
+"""The runs of a job, and what identifies the inputs of each, such as code, arguments, images, runtime, data and nodes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ MOST_RUNS = 20
 """Runs that a job's record keeps."""
 LONGEST = 1000
 """Characters of one input."""
+NODES = "nodes"
+"""Input that every run has, except those of earlier versions."""
 
 
 @dataclass(frozen=True)
@@ -80,4 +82,6 @@ def _place(name: str) -> tuple[int, str]:
     return len(_FIRST), name
 
 
-_FIRST = ("code", "arguments", "packages", "image", "python", "runtime")
+_FIRST = (
+    "code", "arguments", "environment", "packages", "image", "python", "runtime", NODES, "processes", "resources", "generation",
+)  # fmt: skip

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from pulumi_trainer.provider.api.observed_inputs import DATA
-from pulumi_trainer.provider.api.runs import Run
+from pulumi_trainer.provider.api.runs import NODES, Run
 from pulumi_trainer.provider.commands.formats import print_data
 from pulumi_trainer.provider.commands.jobs import check_single, chosen_jobs, read_states, report_no_jobs
 from pulumi_trainer.provider.commands.reach import Job, Where
@@ -86,9 +86,16 @@ def _lines(job: Job, found: list[Run]) -> list[str]:
                 text = _DIGEST.sub(r"\1", text)
             lines.append(f"  {name:<{width}}  {text}")
         if before is not None and not shown:
-            lines.append("  the same code, arguments, packages, images, runtime and data")
+            lines.append(f"  {_same(run)}")
         before = run
     return lines
+
+
+def _same(run: Run) -> str:
+    """Return what a run has in common with another one that has the same inputs."""
+    if NODES not in run.inputs:  # both are of an earlier version
+        return "the same code, arguments, packages, images, runtime and data"
+    return "the same code, arguments, environment, packages, images, runtime, nodes, resources and data"
 
 
 def _times(run: Run) -> str:

@@ -8,13 +8,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from pulumi_trainer.provider.api.observed_inputs import PYTHON
-from pulumi_trainer.provider.api.runs import read_inputs
+from pulumi_trainer.provider.api.runs import NODES, read_inputs
 from pulumi_trainer.provider.lifecycle.identity import short_digest
 
 _NO_SCRIPT = "12ae32cb1ec0"
 """Digest of an empty script: earlier versions recorded it as the code of a tool, and with the project of a command."""
 _CUT = re.compile(r"\.\.\. ([0-9a-f]{12})\Z")
 """End of a text that was too long for the record."""
+_OF_NODES = (NODES, "processes", "resources", "environment", "generation")
+"""Inputs that no version recorded before it recorded the number of nodes."""
 _FROM_GIT = re.compile(r" \(git (?:\S+ )?[0-9a-f]{12}\)\Z")
 """End of the code of a project from git."""
 
@@ -32,6 +34,9 @@ def changed_inputs(before: Mapping[str, str], after: Mapping[str, str]) -> dict[
         earlier.update(code="not recorded", packages="not recorded")
     if PYTHON in later:  # no earlier version recorded it
         earlier.setdefault(PYTHON, "not recorded")
+    for one, other in ((earlier, later), (later, earlier)):
+        if NODES not in one:
+            one.update({name: "not recorded" for name in _OF_NODES if name in other})
     found = {}
     for name in read_inputs({**earlier, **later}):
         was, now = earlier.get(name) or "none", later.get(name) or "none"

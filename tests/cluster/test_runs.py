@@ -21,7 +21,9 @@ def train(lr):
 
 job = trainer.TrainJob(
     "digits", name="digits", runtime=simulated, interrupt="allow",
-    trainer=trainer.CustomTrainer(func=train, func_args={{"lr": {lr}}}){more},
+    trainer=trainer.CustomTrainer(
+        func=train, func_args={{"lr": {lr}}}, env={{"SEED": "1", "API_TOKEN": pulumi.Output.secret("hidden")}},
+    ){more},
 )
 pulumi.export("inputs", job.run_inputs)
 """
@@ -40,6 +42,8 @@ def test_the_record_keeps_the_runs(lab: Lab, user_kubeconfig: Path) -> None:  # 
     assert record is not None
     inputs = json.loads(record["data"]["inputs"])
     assert lab.outputs()["inputs"] == inputs and inputs["arguments"] == '{"lr": 0.1}'
+    assert (inputs["environment"], inputs["nodes"]) == ('{"API_TOKEN": "secret", "SEED": "1"}', "1")
+    assert "hidden" not in json.dumps(record)
     up(lab, "0.2", sim="outcome: forever")
     up(lab, "0.3", ', rerun_on=["code", "runtime"]')
     until(lambda: phases(lab, user_kubeconfig) == {"digits": "Succeeded"})

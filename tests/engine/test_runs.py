@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 import subprocess
 import sys
 from typing import Any
@@ -56,7 +57,7 @@ def test_runs_tells_what_differed(project: Project, data: Any) -> None:
     (status,) = json.loads(cli(project, "status", "digits", "--json"))
     inputs = status["inputs"]
     assert project.outputs()["inputs"] == inputs and status["run"] == "1"
-    assert {"code", "arguments", "image", "python", "runtime", "dataset"} == {*inputs}
+    assert {"code", "arguments", "image", "python", "runtime", "nodes", "dataset"} == {*inputs}
     assert inputs["python"] == platform.python_version()
     assert inputs["arguments"] == '{"lr": 0.1}' and inputs["image"] == "python:3.12"
     (manifest,) = project.root.glob("volumes/*/*/.*.run.json")
@@ -84,6 +85,60 @@ def test_runs_tells_what_differed(project: Project, data: Any) -> None:
     assert "python" not in project.preview("--expect-no-changes").out
     project.destroy()
     assert not [*project.root.glob("jobs/*/*")]
+
+
+def test_runs_tells_changed_nodes_and_variables(project: Project, data: Any) -> None:
+    given = program(more="rerun_on=RERUN, ").replace(
+        "func=train,", 'func=train, env={"SEED": "1", "API_TOKEN": token},'
+    )
+    given = 'RERUN = ["code"]\ntoken = pulumi.Output.secret("hidden")\n' + given
+    project.program(given)
+    project.up()
+    of_an_earlier_version(project)
+    project.preview("--expect-no-changes")
+    given = given.replace('"code"', '"code", "data", "runtime"')
+    project.program(given)
+    assert "runs again" not in project.up().out
+    for seed, nodes in (("2", 2), ("3", 1)):
+        changed = given.replace('"SEED": "1"', f'"SEED": "{seed}"')
+        project.program(changed.replace("func=train,", f"func=train, num_nodes={nodes},"))
+        project.up()
+    first, second, third = re.split("(?m)^digits: .*\n", cli(project, "runs", "digits"))[1:]
+    assert not re.search("(?m)^  (nodes|environment) ", first)
+    changes = [re.split(" {2,}", line.strip()) for line in second.splitlines()]
+    variables = '{"API_TOKEN": "secret", "SEED": "2"}'
+    assert changes == [["environment", f"not recorded -> {variables}"], ["nodes", "not recorded -> 2"]]
+    assert third == '  environment  {"SEED": "2"} -> {"SEED": "3"}\n  nodes        2 -> 1\n'
+    (status,) = json.loads(cli(project, "status", "digits", "--json"))
+    assert status["inputs"]["environment"] == variables.replace("2", "3") and status["inputs"]["nodes"] == "1"
+    (manifest,) = project.root.glob("volumes/*/*/.*.run.json")
+    assert json.loads(manifest.read_text())["inputs"] == status["inputs"]
+    record = next(project.root.glob("jobs/*/digits/record.json")).read_text()
+    assert "hidden" not in record + json.dumps(project.export()), "nor in the state"
+
+
+def of_an_earlier_version(project: Project) -> None:
+    """Leave out of record and state what earlier versions did not record."""
+    (record,) = project.root.glob("jobs/*/digits/record.json")
+    (state,) = project.folder.glob("state/.pulumi/stacks/lab/test.json")
+    for file in (record, state):
+        document = json.loads(file.read_text())
+        assert _forget(document)
+        file.write_text(json.dumps(document))
+
+
+def _forget(document: Any) -> bool:
+    """Remove the inputs of nodes from a document, and return whether it had any."""
+    found = False
+    if isinstance(document, list):
+        found = any([*map(_forget, document)])
+    elif isinstance(document, dict):
+        for key, value in document.items():
+            if key in ("inputs", "runInputs") and isinstance(value, dict) and "code" in value:
+                found = value.pop("nodes", None) is not None and value.pop("environment", None) is not None
+            else:
+                found |= _forget(value)
+    return found
 
 
 def test_changed_data_runs_a_job_again(project: Project, data: Any) -> None:

@@ -13,10 +13,11 @@ import pulumi_trainer as trainer
 import pytest
 from pulumi_trainer.args.fine_tuning import table
 from pulumi_trainer.plan import mounts, trainjob_plan
-from pulumi_trainer.plan.run_inputs import describe_inputs
+from pulumi_trainer.plan.run_inputs import describe_inputs, describe_nodes
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
-from pulumi_trainer.provider.api.runs import Run
+from pulumi_trainer.provider.api.runs import Run, read_inputs
 from pulumi_trainer.provider.commands.runs import _lines
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.lifecycle.identity import short_digest
 from pulumi_trainer.provider.lifecycle.run_changes import changed_inputs
 
@@ -32,15 +33,16 @@ def score(completions: Any, **columns: Any) -> list[float]:
 
 @pytest.fixture
 def planned(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Returns the inputs of a run as a plan for a cluster records them."""
+    """Returns the inputs of a run as a plan for a cluster records them. A trainer with Outputs is given as a function."""
     settings = pulumi.runtime.Settings(project="project", stack="stack")
     monkeypatch.setattr(pulumi.runtime.settings, "SETTINGS", settings)
 
     def plan(made: Any, runtime: str = "") -> dict[str, str]:
         async def planning() -> Any:
-            named = runtime or table(made.tool)["runtime"]
+            one = made() if callable(made) else made
+            named = runtime or table(one.tool)["runtime"]
             target = trainer.Kubernetes(context="none", namespace="ml")
-            args = TrainJobArgs("job", runtime=named, target=target, output=True, trainer=made)
+            args = TrainJobArgs("job", runtime=named, target=target, output=True, trainer=one)
             return await trainjob_plan.plan(args)
 
         found = asyncio.run(planning())
@@ -54,7 +56,8 @@ def grpo(reward: Any, **config: Any) -> trainer.TRLTrainer:
     return trainer.TRLTrainer(method="grpo", reward=reward, config={**MODEL, **config})
 
 
-SAME = "  the same code, arguments, packages, images, runtime and data"
+SAME = "  the same code, arguments, environment, packages, images, runtime, nodes, resources and data"
+SAME_IN_EARLIER_VERSIONS = "  the same code, arguments, packages, images, runtime and data"
 
 
 def shown(*inputs: dict[str, str]) -> list[str]:
@@ -175,8 +178,8 @@ class TestRecordsOfEarlierVersions:
 
     def test_the_same_project_is_the_same(self) -> None:
         before = {"code": f"{WITHOUT_SCRIPT} of project 0123456789ab"}
-        assert shown(before, {"code": "project 0123456789ab"}) == [SAME]
-        assert shown(before, before) == [SAME]
+        assert shown(before, {"code": "project 0123456789ab"}) == [SAME_IN_EARLIER_VERSIONS]
+        assert shown(before, before) == [SAME_IN_EARLIER_VERSIONS]
 
     def test_the_same_arguments_are_the_same(self) -> None:
         for arguments in ({"a": "x" * 400, "b": 1}, LONG):
@@ -184,6 +187,76 @@ class TestRecordsOfEarlierVersions:
             assert changed_inputs({"arguments": cut}, {"arguments": now}) == {}
             other = f"{cut[:-12]}{'0' * 12}"
             assert changed_inputs({"arguments": other}, {"arguments": now}) == {"arguments": f"{other} -> {now}"}
+
+    def test_nodes_and_variables_are_not_known(self) -> None:
+        before, bare = {"code": "1"}, {"code": "1", "nodes": "2"}
+        after = {**bare, "environment": '{"SEED": "1"}', "resources": '{"cpu": 1}'}
+        assert changed_inputs(before, before) == changed_inputs(after, after) == {}
+        assert changed_inputs(before, bare) == {"nodes": "not recorded -> 2"}
+        assert changed_inputs(before, after) == {
+            "environment": 'not recorded -> {"SEED": "1"}',
+            "nodes": "not recorded -> 2",
+            "resources": 'not recorded -> {"cpu": 1}',
+        }
+        assert changed_inputs(after, before)["nodes"] == "2 -> not recorded", "an earlier version is installed again"
+        assert changed_inputs(bare, after)["environment"] == 'none -> {"SEED": "1"}'
+
+
+class TestNodesAndVariables:
+    """What a program says of the nodes of its training."""
+
+    def test_of_two_runs_that_differ_only_in_them(self, planned: Any) -> None:
+        def trained(**more: Any) -> dict[str, str]:
+            return cast(dict[str, str], planned(trainer.CustomTrainer(func=train, **more), runtime="plain"))
+
+        before = trained(env={"SEED": "1", "LEVEL": "info"})
+        assert [*read_inputs(before)] == ["code", "environment", "image", "runtime", "nodes"]
+        assert before["nodes"] == "1" and before["environment"] == '{"LEVEL": "info", "SEED": "1"}'
+        assert shown(before, before) == [SAME]
+        assert shown(before, trained(env={"SEED": "2", "LEVEL": "info"}, num_nodes=4)) == [
+            '  environment  {"SEED": "1"} -> {"SEED": "2"}',
+            "  nodes        1 -> 4",
+        ]
+        assert shown(before, trained()) == ['  environment  {"LEVEL": "info", "SEED": "1"} -> none']
+        wide = trained(num_proc_per_node=4, resources_per_node={"gpu": 4, "cpu": 8})
+        assert shown(trained(), wide) == [
+            "  processes  none -> 4",
+            '  resources  none -> {"cpu": 8, "nvidia.com/gpu": 4}',
+        ]
+        limited = trained(num_proc_per_node=4, resources_per_node={"limits": {"nvidia.com/gpu": 4}})
+        assert limited["resources"] == '{"limits": {"nvidia.com/gpu": 4}}'
+
+    def test_secret_values_are_left_out(self, planned: Any) -> None:
+        def described(env: Any) -> str:
+            found = planned(lambda: trainer.CustomTrainer(func=train, env=env()), runtime="plain")
+            assert "hidden" not in json.dumps(found)
+            return cast(str, found["environment"])
+
+        secret = pulumi.Output.secret
+        mixed = described(lambda: {"SEED": "1", "HF_TOKEN": secret("hidden")})
+        assert mixed == '{"HF_TOKEN": "secret", "SEED": "1"}'
+        assert described(lambda: secret({"SEED": "hidden"})) == '{"SEED": "secret"}'
+        references = [
+            {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf", "key": "token"}}},
+            {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        ]
+        assert json.loads(described(lambda: references)) == {each["name"]: each["valueFrom"] for each in references}
+
+    def test_of_a_generation_server(self, planned: Any) -> None:
+        def made() -> trainer.TRLTrainer:
+            env = {"VLLM_LOGGING_LEVEL": "INFO", "VLLM_API_KEY": pulumi.Output.secret("hidden")}
+            server = trainer.GenerationServer(env=env, resources_per_node={"cpu": 2})
+            return trainer.TRLTrainer(method="grpo", reward=[score], config=MODEL, generation=server)
+
+        assert json.loads(planned(made, runtime=table("trl")["runtime"])["generation"]) == {
+            "environment": {"VLLM_API_KEY": "secret", "VLLM_LOGGING_LEVEL": "INFO"},
+            "resources": {"cpu": 2},
+        }
+
+    def test_values_that_are_not_known_yet_are_left_out(self) -> None:
+        env = [{"name": "A", "value": "1"}, {"name": "B", "value": Unknown("b")}]
+        assert describe_nodes(Unknown("nodes"), {"env": env, "numProcPerNode": 2}, {}, "job") == {"processes": "2"}
+        assert describe_nodes(2, {"env": Unknown("env")}, {}, "job") == {"nodes": "2"}
 
 
 @pytest.mark.parametrize("policy", [None, "File", "FallbackToLogsOnError"])
