@@ -248,11 +248,14 @@ def rerun(
         ),
     ],
     stack: StackOption = "",
+    namespace: Annotated[str, typer.Option("--namespace", "-n", hidden=True)] = "",
+    context: Annotated[str, typer.Option("--context", hidden=True)] = "",
+    kubeconfig: Annotated[str, typer.Option("--kubeconfig", hidden=True)] = "",
 ) -> None:
     """Run a finished job of a stack again, as it was submitted, for example `rerun digits`."""
     from pulumi_trainer.provider.commands import operations
 
-    operations.operate("rerun", job, Where(stack))
+    operations.operate("rerun", job, Where(stack, namespace, context, kubeconfig))  # which refuses those of a cluster
 
 
 @app.command()

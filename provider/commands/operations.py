@@ -172,9 +172,11 @@ def _without_stack(place: str, where: Where) -> Problem:
         place: The job.
         where: The options of the command.
     """
-    change = "run the command in its Pulumi project"
+    change, options = "run the command in its Pulumi project", "-n, --context and --kubeconfig"
     if where.arguments:
-        change = "pass its Pulumi project as project_dir="
+        change, options = "pass its Pulumi project as project_dir=", "namespace=, context= and kubeconfig="
+    if where.cluster:
+        change = f"leave out {options}, and {change}"
     why = "only the state of its stack has what was submitted"
     return Problem(place, why, f"{change}, or name the stack with {where.spelled('stack')}")
 

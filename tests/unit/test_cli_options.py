@@ -262,6 +262,20 @@ def test_rerun_outside_a_project_needs_no_cluster(
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("option", ["-n team", "--namespace team", "--context gpu", "--kubeconfig nosuch"])
+def test_rerun_refuses_the_options_of_a_cluster(
+    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "Pulumi.yaml").write_text("name: lab\nruntime: python\n")
+    monkeypatch.chdir(tmp_path)
+    assert ended(monkeypatch, capsys, "rerun", "digits", *option.split()) == (
+        1, "", "error: digits: only the state of its stack has what was submitted. Hint: leave out -n, --context and"
+        " --kubeconfig, and run the command in its Pulumi project, or name the stack with --stack\n",
+    )  # fmt: skip
+    both = ended(monkeypatch, capsys, "rerun", "digits", "-s", "dev", *option.split())[2]
+    assert both.startswith("error: --stack: names a stack, but -n, ")
+
+
 @pytest.mark.parametrize(
     ("command", "error"),
     [

@@ -123,7 +123,7 @@ def test_messages_name_the_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyP
         client.connect(kubeconfig="/nosuch").jobs()
     with pytest.raises(client.TrainerError, match="trainjob/NAME; namespace= names its namespace"):
         client.connect(namespace="team").why("pod/digits")
-    with pytest.raises(client.TrainerError, match=r"as project_dir=, or name the stack with stack=$"):
+    with pytest.raises(client.TrainerError, match="leave out namespace=, context= and kubeconfig=, and pass"):
         client.connect(namespace="team").rerun("digits")
 
 
