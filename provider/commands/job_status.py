@@ -242,14 +242,14 @@ def _row(each: State) -> list[Any]:
 
 
 def _restarts(now: JobStatus) -> str:
-    """Return the restarts of the JobSet, and of its containers, if there are any."""
+    """Return the restarts of the JobSet, and those in its pods, if there are any."""
     restarts = []
     if now.restarts:
         restarts.append(str(now.restarts))
-    containers = sum(step.restarts for step in now.steps)
-    if containers:
-        restarts.append(f"{containers} of containers")
-    return ", ".join(restarts)
+    in_pods = sum(step.restarts for step in now.steps)
+    if in_pods:
+        restarts.append(f"{in_pods} in pods")
+    return " + ".join(restarts)
 
 
 def _steps(now: JobStatus) -> str:

@@ -19,7 +19,7 @@ class StepEntry(TypedDict):
         ready: Pods that are ready.
         succeeded: Pods that have succeeded.
         failed: Pods that have failed.
-        restarts: Restarts of its containers.
+        restarts: Restarts of its containers, Pods and Jobs, without those of the whole JobSet.
         started: Time of its start.
         finished: Time of its end.
     """

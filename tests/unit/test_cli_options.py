@@ -124,8 +124,8 @@ NOW = 1_800_000_000.0
 STATUS = JobStatus("digits", "team", phase=Phase.RUNNING.value, steps=[Step("node", count=2, ready=1, restarts=3)])
 
 
-@pytest.mark.parametrize(("restarts", "shown"), [(0, "3 of containers"), (2, "2, 3 of containers")])
-def test_status_shows_restarts_of_containers(
+@pytest.mark.parametrize(("restarts", "shown"), [(0, "node 1/2  3 in pods\n"), (2, "node 1/2  2 + 3 in pods\n")])
+def test_status_shows_restarts_in_pods(
     restarts: int, shown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     STATUS.restarts = restarts
