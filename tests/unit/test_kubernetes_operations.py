@@ -25,15 +25,16 @@ from pulumi_trainer.provider.api.submission import Submission
 from pulumi_trainer.provider.commands import operations as commands
 from pulumi_trainer.provider.commands.reach import Job, Where
 from pulumi_trainer.provider.commands.runs import _times
-from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, Kind
+from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, POD, Kind
 from pulumi_trainer.provider.kube.client.client import ApiError
 from pulumi_trainer.provider.kube.errors import Conflict, Invalid, Problem, Refused, TargetFault, TrainerError
 from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView
+from pulumi_trainer.provider.lifecycle.diagnosis.outcome import FailedContainer
 from pulumi_trainer.provider.targets.kubernetes import operations, owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs import apply, deletion
 from pulumi_trainer.provider.targets.kubernetes.jobs import record as records
-from pulumi_trainer.provider.targets.kubernetes.observe import watch
+from pulumi_trainer.provider.targets.kubernetes.observe import job_snapshot, watch
 from pulumi_trainer.provider.targets.kubernetes.observe.watch import Observer
 from pulumi_trainer.provider.targets.kubernetes.preflight import server_review
 from pulumi_trainer.provider.targets.kubernetes.storage import claims
@@ -765,3 +766,35 @@ def test_a_waiting_program_writes_the_end_of_the_run_that_it_has_seen(
     status = observer.conclude("job")
     assert status is not None and status.phase == "Failed"
     assert record(server)["data"].get("phase") == (None if rerun_meanwhile else "Failed")
+
+
+@pytest.mark.parametrize("first", ["status", "waiting"])
+def test_the_record_keeps_the_end_that_explains_most(
+    server: Server, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """Who looks first may come too late for the log of the pod, or too early."""
+    target(server).create(submission())
+    end(server, "Failed")
+    ended = {"name": "node", "state": {"terminated": {"exitCode": 1}}}
+    labels = {"jobset.sigs.k8s.io/jobset-name": "job"}
+    pod = {"kind": "Pod", "metadata": {"name": "job-a", "namespace": "team", "labels": labels}}
+    server.create(POD, {**pod, "status": {"phase": "Failed", "containerStatuses": [ended]}})
+    asked: list[str] = []
+
+    def read(_client: Any, _namespace: str, failed: FailedContainer) -> list[str]:
+        asked.append(failed.pod)
+        return ["KeyError: 'k'"] if first == "status" or len(asked) > 1 else []
+
+    monkeypatch.setattr(job_snapshot, "last_lines", read)
+    for _ in range(3):
+        status = target(server).status("team", "job")
+        assert status is not None and status.phase == "Failed"
+    assert asked == ["job-a"], "a status asks once, before the end is recorded"
+    assert ("KeyError: 'k'" in record(server)["data"]["message"]) == (first == "status")
+    observer = Observer(server, "team")  # type: ignore[arg-type]
+    observer._record_changed("ADDED", record(server))
+    observer._changed(JOBSET, "ADDED", jobset(server))
+    observer._changed(POD, "ADDED", server.objects["Pod", "team", "job-a"])
+    concluded = observer.conclude("job")
+    assert concluded is not None and "KeyError: 'k'" in concluded.message
+    assert record(server)["data"]["message"] == concluded.message
