@@ -14,7 +14,6 @@ from pulumi_trainer.program import messages
 from pulumi_trainer.program.log_tail import FIRST_LINES, LogTail
 from pulumi_trainer.provider.api.status import NOT_STARTED, JobStatus, Phase, describe
 from pulumi_trainer.provider.kube.errors import Problem, TrainerError
-from pulumi_trainer.provider.kube.terminal import lines as harmless_lines
 from pulumi_trainer.provider.kube.terminal import plain
 from pulumi_trainer.provider.kube.values.wording import duration
 from pulumi_trainer.provider.targets import status_source
@@ -29,8 +28,6 @@ AT_MOST_EVERY = 1.0
 """Seconds between two lines about a job."""
 LONGEST = 240
 """Characters of a message in a line."""
-CRASH_LOOP = "CrashLoopBackOff"
-"""Reason of a job in a cluster whose container fails again and again."""
 BACK_OFF = "BackOff"
 """Reason of a job in which something has failed and will be started again."""
 
@@ -117,7 +114,6 @@ class _Wait:
     shown: str = ""
     shown_phase: tuple[str, str, bool] = ("", "", False)
     shown_at: float = 0.0
-    shown_output: bool = False
     stage: str = ""
     stage_at: float = 0.0
     begun: float = field(default_factory=time.monotonic)
@@ -248,32 +244,21 @@ class Watch:
 def _show(wait: _Wait, status: JobStatus) -> None:
     """Log a job's line if it has changed: at once for another phase or a new explanation, but at most one line a second.
 
-    The line that ends the wait is always logged, and so is a failure, since the next attempt begins soon, once with what the
-    container has printed.
+    The line that ends the wait is always logged, and so is a failure, since the next attempt begins soon.
     """
     text, now = _line(status), time.monotonic()
     phase = (status.phase, status.reason, bool(status.message))
-    output = _new_output(wait, status)
-    failed = output or (status.reason == BACK_OFF and phase != wait.shown_phase)
+    failed = status.reason == BACK_OFF and phase != wait.shown_phase
     is_due = now - wait.shown_at >= AT_MOST_EVERY or failed or wait.job.is_over(status)
-    if not (output or text != wait.shown) or not is_due:
+    if text == wait.shown or not is_due:
         return
     terminal = os.environ.get("PULUMI_TRAINER_PROGRESS") == "tty"
     pause = LINE_EVERY
     if terminal:
         pause = AT_MOST_EVERY
-    if output or phase != wait.shown_phase or now - wait.shown_at >= pause:
+    if phase != wait.shown_phase or now - wait.shown_at >= pause:
         wait.shown, wait.shown_phase, wait.shown_at = text, phase, now
-        messages.info(f"{wait.job.name}: {text}{output}", wait.job.row, ephemeral=terminal and not output)
-
-
-def _new_output(wait: _Wait, status: JobStatus) -> str:
-    """Return what a container that fails again and again has printed, behind a line break; empty if it was logged before."""
-    output = status.message.partition("\n")[2]
-    if status.reason != CRASH_LOOP or not output or wait.shown_output:
-        return ""
-    wait.shown_output = True
-    return f"\n{harmless_lines(output)}"
+        messages.info(f"{wait.job.name}: {text}", wait.job.row, ephemeral=terminal)
 
 
 def _line(status: JobStatus) -> str:

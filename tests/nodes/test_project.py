@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -49,6 +50,32 @@ def test_it_trains_in_pods_on_two_nodes(project: Example, tmp_path: Path) -> Non
     first, second = json.loads(done.stdout)
     assert [each["phase"] for each in (first, second)] == ["Succeeded", "Succeeded"]
     assert {name for name, text in first["inputs"].items() if second["inputs"][name] != text} == {"code"}
+    project.destroy()
+
+
+def test_a_training_that_fails_names_rank_file_and_line(project: Example) -> None:
+    """While its containers start again: at the backoff limit, Kubernetes deletes the Pods and their logs."""
+    train = project.folder / "nano/train.py"
+    before = "        optimizer.zero_grad()\n"
+    assert train.read_text().count(before) == 1
+    train.write_text(train.read_text().replace(before, f"{before}        assert rank == 0 or step < 3, 'bad shard'\n"))
+    line = train.read_text().splitlines().index("        assert rank == 0 or step < 3, 'bad shard'") + 1
+    waiting = project.start("up", "--yes", "--skip-preview")
+    assert waiting.stdout
+    shown = ""
+    for text in waiting.stdout:
+        shown += text
+        if "CrashLoopBackOff" in text and f": exit code 1: AssertionError: bad shard (train.py:{line})" in text:
+            break
+    os.killpg(waiting.pid, signal.SIGINT)
+    waiting.wait(PATIENCE)
+    argv = ["pulumi-trainer", "why", "nano", "--stack", project.stack]
+    why = subprocess.run(argv, cwd=project.folder, env=project.environment, capture_output=True, text=True, check=True)
+    assert waiting.returncode, f"it had not ended:\n{shown}"
+    assert "rank 1: exit code 1" in why.stdout, why.stdout
+    found = re.search(rf'File "train.py", line {line}, in main\n.*\n(.*\^\n)? *AssertionError: bad shard', why.stdout)
+    assert found, why.stdout
+    assert "ChildFailedError" not in why.stdout and "torch/distributed/launcher" not in why.stdout, why.stdout
     project.destroy()
 
 

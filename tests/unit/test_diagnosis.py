@@ -18,7 +18,7 @@ from pulumi_trainer.provider.kube.schema.node_fit import NoNode
 from pulumi_trainer.provider.kube.values.accessors import epoch_seconds
 from pulumi_trainer.provider.kueue.workload_reasons import Reason, Waiting, explain_message, preemptor, why_queued
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView, diagnose, explain, keep
-from pulumi_trainer.provider.lifecycle.diagnosis.outcome import FailedContainer, failed_container
+from pulumi_trainer.provider.lifecycle.diagnosis.outcome import FailedContainer, failed_containers
 from pulumi_trainer.provider.lifecycle.diagnosis.stages import _refusal_hint
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -180,6 +180,15 @@ def told(found: JobView, now: float = NOW) -> tuple[str, str, str, str]:
     return status.phase, status.reason, status.message, explain(found, status, now)
 
 
+TRACEBACK = [
+    "rank 1: exit code 1",
+    "Traceback (most recent call last):",
+    '  File "src/train.py", line 3, in <module>',
+    '  File "/usr/lib/numpy.py", line 9, in load',
+    "ValueError: no",
+]
+
+
 class TestContainers:
     @pytest.mark.parametrize(
         ("reason", "hint"),
@@ -207,14 +216,16 @@ class TestContainers:
     def test_a_crash_loop_has_exit_code_restarts_and_last_lines(self) -> None:
         last = {"terminated": {"exitCode": 1, "reason": "Error"}}
         crash = waiting("CrashLoopBackOff", "back-off 10s", restartCount=2, lastState=last)
-        found = seen(crash, lines={"job-node-0-0-abcde": ["Traceback", "ValueError: no"]})
+        found = seen(crash, lines={"job-node-0-0-abcde": TRACEBACK})
         assert told(found)[:3] == (
             "Starting",
             "CrashLoopBackOff",
-            "container node of pod job-node-0-0-abcde on node gpu-1: exit code 1, restarted 2 times\n  Traceback\n"
-            "  ValueError: no",
+            "container node of pod job-node-0-0-abcde on node gpu-1: exit code 1: ValueError: no (src/train.py:3),"
+            " restarted 2 times\n" + "\n".join(f"  {line}" for line in TRACEBACK),
         )
-        assert failed_container(found) == FailedContainer("job-node-0-0-abcde", "node", "0", restarts=2, previous=True)
+        assert failed_containers(found) == [
+            FailedContainer("job-node-0-0-abcde", "node", "0", restarts=2, previous=True)
+        ]
         assert (
             "Hint" not in told(found)[3] and "`pulumi-trainer logs team/job --all` shows its output" in told(found)[3]
         )
@@ -501,7 +512,7 @@ class TestEnds:
 
     def test_one_that_is_no_more_is_remembered(self) -> None:
         found = self.failed(gone=[self.ended("job-node-0-1-b", 7, BEFORE)])
-        assert "exit code 7" in told(found)[2] and failed_container(found) is None
+        assert "exit code 7" in told(found)[2] and failed_containers(found) == []
 
     def test_the_newest_attempt_counts(self) -> None:
         """The pods of earlier ones are remembered as well."""
@@ -511,7 +522,38 @@ class TestEnds:
         found = self.failed(last, gone=[before], lines={"job-node-0-0-b": ["KeyError: 1"]})
         found.jobset["status"]["restarts"] = 1  # type: ignore[index]
         assert told(found)[2].endswith("pod job-node-0-0-b on node gpu-1: exit code 1\n  KeyError: 1")
-        assert failed_container(found) == FailedContainer("job-node-0-0-b", "node", "0", restarts=0, previous=False)
+        assert failed_containers(found) == [FailedContainer("job-node-0-0-b", "node", "0", restarts=0, previous=False)]
+
+    def test_who_has_lost_a_peer_comes_after_who_has_failed(self) -> None:
+        """torchrun of another node may notice the lost connection and end first."""
+        lost, cause = self.ended("a", 1, BEFORE), self.ended("b", 1, "2026-01-01T00:59:30Z")
+        begin = ["Traceback (most recent call last):", '  File "train.py", line 3, in <module>']
+        lines = {"a": [*begin, "RuntimeError: Connection closed by peer"], "b": [*begin, "KeyError: 1"]}
+        assert "pod a on node gpu-1" in told(self.failed(lost, cause))[2]
+        found = self.failed(lost, cause, lines=lines)
+        assert "pod b on node gpu-1" in told(found)[2] and told(found)[2].endswith("KeyError: 1")
+        assert [each.pod for each in failed_containers(found)] == ["b", "a"]
+
+    def test_a_crash_loop_is_explained_by_who_has_failed_first(self) -> None:
+        last = {"terminated": {"exitCode": 1, "finishedAt": BEFORE}}
+        pods = [waiting("CrashLoopBackOff", restartCount=9, lastState=last) for _ in range(3)]
+        for at, each in enumerate(pods):
+            each["metadata"]["name"] = f"job-node-0-{at}"
+        lost = ["Traceback (most recent call last):", "RuntimeError: Connection closed by peer"]
+        lines = {"job-node-0-1": lost, "job-node-0-2": ["KeyError: 1"]}
+        message = told(seen(*pods, lines=lines))[2]
+        assert "pod job-node-0-2 on node gpu-1 (and 2 more): exit code 1: KeyError: 1, restarted" in message
+
+    def test_a_container_that_is_ended_while_it_starts_again_is_explained_by_its_previous_run(self) -> None:
+        """The Job controller ends it at the backoff limit."""
+        ends = [
+            {"terminated": {"exitCode": code, "finishedAt": at}}
+            for code, at in ((143, "2026-01-01T00:59:50Z"), (1, BEFORE))
+        ]
+        container = {"name": "node", "restartCount": 3, "state": ends[0], "lastState": ends[1]}
+        found = self.failed(pod("a", phase="Failed", containerStatuses=[container]))
+        assert [(each.restarts, each.previous) for each in failed_containers(found)] == [(3, True)]
+        assert "exit code 1" in told(found)[2]
 
     @pytest.mark.parametrize("policy", ["OnFailure", "Never"])
     @pytest.mark.parametrize("reason", ["BackoffLimitExceeded", "DeadlineExceeded"])

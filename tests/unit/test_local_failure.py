@@ -170,6 +170,11 @@ def test_lines_that_are_only_the_traceback_are_not_repeated() -> None:
     assert "boom at rank 1" in text and "lines:" not in text
 
 
+def test_pips_lines_about_packages_are_left_out() -> None:
+    pip = "Collecting torch\nRequirement already satisfied: numpy in /env (2.0)\n"
+    assert explain_failure(f"{pip}epoch 1\n{pip}ERROR: no\n", "0") == ["last 2 lines:", "  epoch 1", "  ERROR: no"]
+
+
 def test_the_last_lines_are_those_before_a_long_traceback() -> None:
     epochs = "".join(f"[default0]:epoch {at}\n[default0]:\n" for at in range(30))
     frames = "".join(f'[default0]:  File "x.py", line {at}, in f\n' for at in range(30))

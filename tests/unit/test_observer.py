@@ -177,3 +177,20 @@ def test_failed_pods_of_a_worker_cluster_are_remembered() -> None:
     before = JobView("team", "job", pods=[crashed("a", 1), crashed("b", 1)], gone=[crashed("c", 1)])
     now = JobView("team", "job", pods=[crashed("b", 2)])
     assert [each["metadata"]["name"] for each in with_gone(now, before).gone] == ["c", "a"]
+
+
+def test_logs_are_read_up_to_one_that_did_not_fail_because_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = ["Traceback (most recent call last):", "RuntimeError: Connection closed by peer"]
+    said = {"a": lost, "b": [], "c": ["KeyError: 1"], "d": lost}
+    asked: list[str] = []
+
+    def read(_client: Any, _namespace: str, failed: FailedContainer) -> list[str]:
+        asked.append(failed.pod)
+        return said[failed.pod]
+
+    monkeypatch.setattr(job_snapshot, "last_lines", read)
+    view = JobView("team", "job", pods=[crashed(name, 1) for name in said], lines={"b": ["before"]})
+    server: Any = Server()
+    server.workers = {}
+    assert job_snapshot.with_lines(server, view).lines == {"a": lost, "b": ["before"], "c": ["KeyError: 1"]}
+    assert asked == ["a", "b", "c"]

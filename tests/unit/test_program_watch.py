@@ -117,15 +117,6 @@ class TestLines:
         wait(News(status("Starting", "Unschedulable", "x" * 1000), status("Starting"), status("Succeeded")))
         assert len(lines[1]) < 300 and lines[1].endswith("...")
 
-    def test_what_a_container_has_printed_is_shown_once_and_at_once(self, wait: Wait, lines: list[str]) -> None:
-        crash, error = "container node of pod a: exit code 1", "  KeyError: 'k'"
-        before = [
-            status("Starting", "CrashLoopBackOff", f"{crash}{rest}") for rest in ("", f"\n{error}", f" again\n{error}")
-        ]
-        wait(News(*before, status("Failed", "FailedJobs", f"all over\n{crash}\n{error}")))
-        begin = f"job: Starting (CrashLoopBackOff): {crash}"
-        assert lines[1:] == [begin, f"{begin}\n{error}", "job: Failed"]
-
     def test_at_most_one_in_a_while_and_then_the_newest(
         self, wait: Wait, lines: list[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:

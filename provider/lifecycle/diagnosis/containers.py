@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pulumi_trainer.provider.api.observed_inputs import Observed, split_message
 from pulumi_trainer.provider.kube.values.accessors import Document, epoch_seconds, mappings, number, section, text
 from pulumi_trainer.provider.kube.values.wording import without_full_stop
+from pulumi_trainer.provider.lifecycle.diagnosis.error_output import is_consequence
 from pulumi_trainer.provider.lifecycle.diagnosis.job_view import created_at, node_of, pod_name
 from pulumi_trainer.provider.pipeline.disruptions import TERMINATED
 
@@ -75,6 +76,11 @@ class Container:
         failures = [e for e in ends if number(e.get("exitCode")) or number(e.get("signal"))]
         return min(failures, key=is_secondary, default={})
 
+    @property
+    def failed_before(self) -> bool:
+        """Whether its failure is that of its previous run: the log of the current one does not explain it."""
+        return bool(self.failure) and self.failure != section(self.status, "state", "terminated")
+
     def crashing(self, now: float) -> bool:
         """Return whether the container is in a crash loop."""
         if self.waiting == CRASH:
@@ -125,6 +131,18 @@ def has_succeeded(pod: Document) -> bool:
 def is_secondary(end: Document) -> bool:
     """Return whether a container has probably ended only because another one had."""
     return end.get("exitCode") == TERMINATED or end.get("reason") == "ContainerStatusUnknown"
+
+
+def failure_order(container: Container, lines: Mapping[str, Sequence[str]]) -> tuple[bool, bool, float]:
+    """Return the place of a failed container in the order in which failures explain that of the job: causes before consequences.
+
+    Args:
+        container: The container.
+        lines: Pod -> what explains its failure, if its log was read.
+    """
+    failure = container.failure
+    ended = epoch_seconds(failure.get("finishedAt"), float("inf"))
+    return is_secondary(failure), is_consequence(lines.get(pod_name(container.pod), ())), ended
 
 
 def describe_pod(pod: Document) -> str:

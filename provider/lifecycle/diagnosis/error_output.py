@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -41,6 +41,11 @@ _TRACEBACK = re.compile(r"^Traceback \(most recent call last\):\n(?:(?:[ \t].*)?
 
 _USER_FRAME = re.compile(r'^ +File "(?![/<]).*\n(?: {4}.*\n)*', re.MULTILINE)
 """A frame of a file of the user's project; the path of a library is absolute."""
+_USER_LINE = re.compile(r'^ +File "(?![/<])([^"\n]+)", line (\d+)', re.MULTILINE)
+_OF_PIP = re.compile(
+    r"(?:Requirement already satisfied|Collecting|Downloading|Using cached|Installing collected packages)\b"
+)
+"""Lines of pip about packages, which say nothing about a failure."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +142,27 @@ def has_lost_peer(traceback: str) -> bool:
     return _LOST_PEER.search(traceback) is not None
 
 
+def summarize(lines: Sequence[str]) -> str:
+    """Return the error in one line, such as "ValueError: no data (src/train.py:31)"; empty without lines.
+
+    Args:
+        lines: What explains the failure of a container, by `explain_failure`.
+    """
+    text = "\n".join(lines)
+    traceback = find_traceback(text)
+    error = shorten_line((traceback or text).rpartition("\n")[2].strip(), 160)
+    frames = _USER_LINE.findall(traceback)
+    if not frames:
+        return error
+    file, line = frames[-1]
+    return f"{error} ({file}:{line})"
+
+
+def is_consequence(lines: Sequence[str]) -> bool:
+    """Return whether a container has failed because another one did. lines: What explains its failure, by `explain_failure`."""
+    return has_lost_peer(find_traceback("\n".join(lines)))
+
+
 def without_launcher(output: str) -> str:
     """Return the output of a container without what torchrun prints about itself."""
     return _LAUNCHER.sub("", output)
@@ -230,11 +256,15 @@ def shorten_line(line: str, limit: int) -> str:
     return _clip(line, limit)
 
 
+def _is_other(line: str, reported: Container[str]) -> bool:
+    return line not in reported and not _OF_PIP.match(line)
+
+
 def _other_lines(output: str, traceback: str) -> list[str]:
-    """Return the last lines of the output, without empty ones and those of the traceback, which nobody has to read twice."""
+    """Return the last lines of the output without empty ones, pip's, and those of the traceback, which nobody reads twice."""
     reported = {"", *(line.strip() for line in traceback.splitlines())}
     lines = without_launcher(output).splitlines()
-    others = (line for line in reversed(lines) if _PREFIX.sub("", line).strip() not in reported)
+    others = (line for line in reversed(lines) if _is_other(_PREFIX.sub("", line).strip(), reported))
     shown = [*islice(others, LINES)][::-1]
     if traceback:
         return [line.removesuffix(_TRACEBACK_HEAD) for line in shown]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pulumi_trainer.provider.api.manual import STOPPED
 from pulumi_trainer.provider.api.status import OUTCOME_UNKNOWN, JobStatus, Phase
 from pulumi_trainer.provider.kube.values.accessors import (
     Document,
     conditions,
-    epoch_seconds,
     labels_of,
     name_of,
     section,
@@ -24,8 +23,8 @@ from pulumi_trainer.provider.lifecycle.diagnosis.containers import (
     describe_pod,
     exit_hint,
     exit_text,
+    failure_order,
     in_parentheses,
-    is_secondary,
     list_containers,
 )
 from pulumi_trainer.provider.lifecycle.diagnosis.finding import Finding
@@ -88,17 +87,18 @@ def _deleted_with_logs(view: JobView, message: str) -> bool:
 
 def culprit(view: JobView, message: str = "") -> Container | None:
     """Return the container that has failed first: preferably of the Job that JobSet names, and not because another one failed."""
+    return next(iter(_failures(view, message)), None)
+
+
+def _failures(view: JobView, message: str) -> list[Container]:
+    """Return the failed containers in the order in which they explain the failure of the job."""
     first = _FIRST.search(message)
     found: list[Container] = []
     for pod in (*view.pods, *view.gone):
         found += [c for c in list_containers(pod) if c.failure]
     if first:
         found = [c for c in found if labels_of(c.pod).get(JOB_NAME) == first[1]] or found
-    return min(found, key=_failure_order, default=None)
-
-
-def _failure_order(container: Container) -> tuple[bool, float]:
-    return is_secondary(container.failure), epoch_seconds(container.failure.get("finishedAt"), float("inf"))
+    return sorted(found, key=lambda c: failure_order(c, view.lines))
 
 
 def _disrupted(pod: Document) -> str:
@@ -205,7 +205,7 @@ class FailedContainer:
         container: Its name.
         node: Index of the Pod in its step.
         restarts: How often it was restarted in its Pod.
-        previous: Whether to read the log of its previous run: it runs again.
+        previous: Whether its previous run has failed, and not the newest.
     """
 
     pod: str
@@ -215,11 +215,15 @@ class FailedContainer:
     previous: bool
 
 
-def failed_container(view: JobView) -> FailedContainer | None:
-    """Return the container that failed first in the newest attempt, if its Pod exists; None if not found."""
+def failed_containers(view: JobView) -> list[FailedContainer]:
+    """Return the failed containers of the newest attempt whose Pods exist, those that explain most first."""
     view = view.of_attempt(view.restarts)
-    guilty = culprit(view, text(true_condition(conditions(view.jobset), "Failed").get("message")))
-    if guilty is None or pod_name(guilty.pod) not in {*map(pod_name, view.pods)}:
-        return None
-    previous = not section(guilty.status, "state", "terminated")
-    return FailedContainer(pod_name(guilty.pod), guilty.name, node_index(guilty.pod), guilty.restarts, previous)
+    failures = _failures(replace(view, gone=()), text(true_condition(conditions(view.jobset), "Failed").get("message")))
+    return [*map(_with_log, failures)]
+
+
+def _with_log(container: Container) -> FailedContainer:
+    pod = container.pod
+    return FailedContainer(
+        pod_name(pod), container.name, node_index(pod), container.restarts, previous=container.failed_before
+    )

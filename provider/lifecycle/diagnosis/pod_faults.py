@@ -17,9 +17,11 @@ from pulumi_trainer.provider.lifecycle.diagnosis.containers import (
     describe_pod,
     exit_hint,
     exit_text,
+    failure_order,
     in_parentheses,
     list_containers,
 )
+from pulumi_trainer.provider.lifecycle.diagnosis.error_output import summarize
 from pulumi_trainer.provider.lifecycle.diagnosis.finding import Finding
 from pulumi_trainer.provider.lifecycle.diagnosis.job_view import (
     JobView,
@@ -98,12 +100,15 @@ def _pull_error(view: JobView, container: Container) -> str:
 
 
 def _crash_loop(view: JobView, found: list[Container]) -> Finding:
-    first = max(found, key=lambda c: c.restarts)
+    first = min(found, key=lambda c: (pod_name(c.pod) not in view.lines, *failure_order(c, view.lines)))
     if first.failure:
         how = exit_text(first.failure)
     else:
         how = without_full_stop(first.message)
     lines = last_lines(view, first.pod)
+    error = summarize(view.lines.get(pod_name(first.pod), ()))
+    if error:
+        error = f": {error}"
     others = _others(found)
     times = ""
     if first.restarts:
@@ -111,7 +116,7 @@ def _crash_loop(view: JobView, found: list[Container]) -> Finding:
     return Finding(
         Phase.STARTING,
         CRASH,
-        f"{first.place()}{others}: {how}{times}{lines}",
+        f"{first.place()}{others}: {how}{error}{times}{lines}",
         f"{first.place()} ends soon after each start{others}: {how}{times}{lines}",
         exit_hint(first.failure) or f"`pulumi-trainer logs {view.namespace}/{view.name} --all` shows its output",
     )

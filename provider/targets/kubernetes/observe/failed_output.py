@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from queue import SimpleQueue
 
 from pulumi_trainer.provider.kube.client.client import Client
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView
-from pulumi_trainer.provider.lifecycle.diagnosis.outcome import FailedContainer, failed_container
+from pulumi_trainer.provider.lifecycle.diagnosis.outcome import FailedContainer, failed_containers
 from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import with_lines
 
 Report = Callable[[str, Mapping[str, Sequence[str]]], None]
@@ -19,36 +18,47 @@ Report = Callable[[str, Mapping[str, Sequence[str]]], None]
 
 
 class FailedOutput:
-    """Reads the logs of failed containers in one thread, each once after every failure.
+    """Reads the logs of failed containers in one thread, each again after every failure.
 
     Args:
         client: Client of the cluster to which the jobs were submitted.
-        report: Called when a log was read.
+        report: Called when logs were read.
     """
 
     def __init__(self, client: Client, report: Report) -> None:
         self._client, self._report = client.within(5.0), report
-        self._asked: dict[str, FailedContainer] = {}
-        self._wanted: SimpleQueue[JobView | None] = SimpleQueue()
+        self._asked: dict[str, set[FailedContainer]] = {}
+        self._wanted: dict[str, JobView] = {}
+        self._changed = threading.Condition()
+        self._stopped = False
 
     def start(self) -> None:
         """Start the thread."""
         threading.Thread(target=self._run, name="failed-output", daemon=True).start()
 
     def stop(self) -> None:
-        """Stop the thread once it has read what was asked for."""
-        self._wanted.put(None)
+        """Stop the thread after the logs that it reads now."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify()
 
     def look(self, view: JobView) -> None:
-        """Have the log of the job's failed container read, unless it was read since that failed."""
-        failed = failed_container(view)
-        if failed is None or self._asked.get(view.name) == failed:
+        """Have the logs of the job's failed containers read, unless they were read since these failed."""
+        failed = {*failed_containers(view)}
+        if not failed or self._asked.get(view.name) == failed:
             return
         self._asked[view.name] = failed
-        self._wanted.put(view)
+        with self._changed:
+            self._wanted[view.name] = view
+            self._changed.notify()
 
     def _run(self) -> None:
-        for view in iter(self._wanted.get, None):
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._wanted or self._stopped)
+                if self._stopped:
+                    return
+                view = self._wanted.pop(next(iter(self._wanted)))
             found = with_lines(self._client, view)
             if found.lines != view.lines:
                 self._report(view.name, found.lines)

@@ -40,7 +40,7 @@ from pulumi_trainer.provider.kueue.podsets import PodSet
 from pulumi_trainer.provider.kueue.topology_fit import find_unfitting_podset
 from pulumi_trainer.provider.kueue.workload_reasons import job_of, no_topology_capacity, preemptor, waits_for_queue
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView, keep
-from pulumi_trainer.provider.lifecycle.diagnosis.error_output import explain_failure
+from pulumi_trainer.provider.lifecycle.diagnosis.error_output import explain_failure, is_consequence
 from pulumi_trainer.provider.lifecycle.diagnosis.job_view import (
     is_coscheduled,
     lacks_jobs,
@@ -51,7 +51,7 @@ from pulumi_trainer.provider.lifecycle.diagnosis.job_view import (
     subject,
     waiting_pod_group,
 )
-from pulumi_trainer.provider.lifecycle.diagnosis.outcome import FailedContainer, failed_container
+from pulumi_trainer.provider.lifecycle.diagnosis.outcome import FailedContainer, failed_containers
 from pulumi_trainer.provider.lifecycle.diagnosis.pod_faults import is_vague
 from pulumi_trainer.provider.lifecycle.job_status import derive_phase
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
@@ -66,6 +66,8 @@ LAST_LINES = 300
 """Last lines of a log that are searched for an error: those of torchrun about each of its processes follow it."""
 LAST_BYTES = LAST_LINES << 14
 """A container runtime stores a longer line, such as a progress bar, in pieces of 16 KiB, and the API server counts pieces."""
+MOST_LOGS = 4
+"""Failed containers whose logs are read."""
 SEARCHED = 1 << 17
 """Last characters of these lines that are searched."""
 _UID = re.compile(r"[0-9a-f]+(?:-[0-9a-f]+)+")
@@ -164,19 +166,20 @@ def without_others(view: JobView, whose: Owner) -> JobView:
 
 
 def with_lines(client: Client, view: JobView) -> JobView:
-    """Return the view with what the log of the container that failed first explains, if it exists and has a log.
+    """Return the view with what the logs of its failed containers explain, up to one that did not fail because of another one.
 
     Args:
         client: Client of the cluster to which the job was submitted.
         view: The view of the job; it is not changed.
     """
-    found = failed_container(view)
-    if found is None:
-        return view
-    lines = last_lines(client_of(client, view), view.namespace, found)
-    if not lines:  # the Pod was just deleted: what was read before explains it as well
-        return view
-    return replace(view, lines={**view.lines, found.pod: lines})
+    client, lines = client_of(client, view), dict(view.lines)
+    for failed in failed_containers(view)[:MOST_LOGS]:
+        found = last_lines(client, view.namespace, failed)
+        if found:  # otherwise the Pod was just deleted: what was read before explains it as well
+            lines[failed.pod] = found
+        if found and not is_consequence(found):
+            break
+    return replace(view, lines=lines)
 
 
 def with_topology_reason(client: Client, view: JobView) -> JobView:
