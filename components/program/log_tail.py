@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import threading
 from collections.abc import Iterator
@@ -51,7 +52,7 @@ class LogTail:
         if lines:
             messages.log_lines(lines, self._row)
 
-    def finish(self) -> None:
-        """Show the last lines of a job that has ended."""
-        self._thread.join(_PATIENCE)
+    async def finish(self) -> None:
+        """Show the last lines when the wait for the job ends; `pulumi.log` works in the thread of the event loop only."""
+        await asyncio.to_thread(self._thread.join, _PATIENCE)
         self.show()

@@ -183,7 +183,7 @@ class Watch:
                 self._task = asyncio.ensure_future(self._look())
             status = await wait.done
             if wait.log is not None:
-                await asyncio.to_thread(wait.log.finish)
+                await wait.log.finish()
         source.leave(job.name)
         if status is not None and status.terminal:
             return await asyncio.to_thread(source.conclude, job.name)

@@ -9,6 +9,7 @@ from typing import Any
 import pulumi
 import pytest
 from pulumi_trainer.program import watch
+from pulumi_trainer.program.log_tail import LogTail
 from pulumi_trainer.program.watch import Watch, Watched, timeout_problems
 from pulumi_trainer.provider.api.status import JobStatus
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault, TrainerError
@@ -144,6 +145,21 @@ class TestLines:
             "no news from the cluster for 6s: away. The job runs on by itself; waiting goes on",
             "the cluster answers again",
         ]
+
+    def test_lines_after_the_end_of_the_wait_are_logged_from_the_event_loop(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """`pulumi.log` resolves the URN of the row in a task of the running loop."""
+        found: list[str] = []
+
+        def log(text: str, *_: Any) -> None:
+            asyncio.get_running_loop()
+            found.append(text)
+
+        monkeypatch.setattr(pulumi.log, "info", log)
+        row: Any = None
+        asyncio.run(LogTail("job", iter(["loss 1", "loss 0"]), row).finish())
+        assert found == ["loss 1\nloss 0"]
 
     def test_a_refusal_ends_the_wait(self, wait: Wait) -> None:
         news = News(status("Running"))
