@@ -14,6 +14,7 @@ from pulumi_trainer.provider.targets.kubernetes.logs.log_follow import LogFollow
 from pulumi_trainer.provider.targets.kubernetes.logs.log_lines import Position
 from pulumi_trainer.provider.targets.kubernetes.logs.log_sources import newest_pods, sort_pods, sources, steps, trim_pod
 from pulumi_trainer.provider.targets.kubernetes.logs.pod_logs import LogSelection, read_log
+from pulumi_trainer.provider.targets.kubernetes.logs.tail import tail
 
 
 def pod(
@@ -123,3 +124,27 @@ def test_a_followed_log_continues_after_the_credentials_have_failed() -> None:
     cluster = Cluster()
     follower = LogFollower(cluster, "team", "a", LogSelection(), {}, print)  # type: ignore[arg-type]
     assert [line.text for line in follower.lines(cluster.pods)] == ["done"]
+
+
+@pytest.mark.parametrize(
+    ("pods", "why"), [([], ""), ([pod("a-node-0-0-x")], "has no step launcher. Hint: available: node")]
+)
+def test_steps_of_a_job_that_was_stopped_are_not_known(
+    pods: list[dict[str, Any]], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its JobSet is deleted, and its Pods are, or soon will be."""
+
+    class Stopped:
+        def get(self, *_: Any) -> None: ...
+
+        def list(self, *_: Any, labels: str, **__: Any) -> tuple[list[Any], str]:
+            return [each for each in pods if STEP not in labels], ""
+
+    monkeypatch.setattr("pulumi_trainer.provider.targets.kubernetes.logs.tail._worker", lambda *_, **__: None)
+    client: Any = Stopped()
+    lines = tail(client, "ns", "a", LogSelection("launcher"))
+    if why:
+        with pytest.raises(TargetFault, match=why):
+            list(lines)
+    else:
+        assert list(lines) == []

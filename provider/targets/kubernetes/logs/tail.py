@@ -94,12 +94,14 @@ def _silent(_: str) -> None: ...
 
 
 def _check_step(client: Client, namespace: str, name: str, step: str) -> None:
-    """Raise TargetFault if the job does not have the step; the step may not have started yet."""
+    """Raise TargetFault if the job does not have the step; the step may not have started yet, and the steps of a job whose JobSet
+    and Pods are gone are not known."""
     jobset = client.get(JOBSET, namespace, name)
     known = [str(job.name) for job in jobs_of(jobset)]
     if jobset is None and client.get(TRAIN_JOB, namespace, name) is not None:
         return
-    if step not in known:
-        known = known or steps(client.list(POD, namespace, labels=LogSelection().labels(name), keep=trim_pod)[0])
-        hint = f"available: {', '.join(known)}" if known else ""
-        raise TargetFault(Problem(f"{namespace}/{name}", f"has no step {step}", hint))
+    if step in known:
+        return
+    known = known or steps(client.list(POD, namespace, labels=LogSelection().labels(name), keep=trim_pod)[0])
+    if known:
+        raise TargetFault(Problem(f"{namespace}/{name}", f"has no step {step}", f"available: {', '.join(known)}"))
