@@ -214,6 +214,10 @@ class Jobs:
             follow: Whether to go on until the job has ended.
             step: Name of a step, for example node; default: all steps.
         """
+        if rank is not None and not (isinstance(rank, int) and rank >= 0):
+            raise Invalid(
+                Problem("rank", f"must be the index of a Pod in its step, such as 0, or None for all, not {rank!r}")
+            )
         selection = logs.Selection(follow=follow, step=step or "", node=rank)
         found, printed = self._find(name), False
         for line in logs.log_lines([found], selection):

@@ -168,3 +168,9 @@ def test_the_import_loads_neither_pulumi_nor_a_client_of_a_cluster() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path("/"))
     loaded = {name.strip("' ").partition(".")[0] for name in done.stdout.strip("[]\n").split(",")}
     assert "pulumi_trainer" in loaded and not loaded & {"pulumi", "pulumi_kubernetes", "kubernetes", "urllib3"}
+
+
+@pytest.mark.parametrize("rank", [-1, "0", "0.1", 1.0])
+def test_a_rank_that_is_not_the_index_of_a_pod(rank: Any) -> None:
+    with pytest.raises(client.Invalid, match=rf"rank: must be the index of a Pod in its step.*, not {rank!r}"):
+        list(jobs().logs("digits", rank=rank))
