@@ -28,6 +28,8 @@ AT_MOST_EVERY = 1.0
 """Seconds between two lines about a job."""
 LONGEST = 240
 """Characters of a message in a line."""
+MOST_ASKED = 50
+"""Running jobs that are not waited for and whose progress is read nevertheless."""
 BACK_OFF = "BackOff"
 """Reason of a job in which something has failed and will be started again."""
 
@@ -146,6 +148,7 @@ class Watch:
     _troubled: dict[int, bool] = field(default_factory=dict)
     _failed: dict[str, None] = field(default_factory=dict)
     _looked_at: float = 0.0
+    _asked: int = 0
 
     async def failures(self, text: str) -> str:
         """Return the failures of this job and of all jobs that have failed by now, because Pulumi ends the program with the first
@@ -168,7 +171,8 @@ class Watch:
         source = status_source.source(job.target, job.namespace, job.stack, messages.warn)
         status = await asyncio.to_thread(source.first, job.name)
         self._looked_at = time.monotonic()
-        if not job.is_over(status):
+        unwatched = job.is_over(status)
+        if not unwatched:
             messages.info(
                 f"waiting for {job.namespace}/{job.name} to be {job.wait_for}. Ctrl-C ends only the waiting: the job runs on,"
                 " `pulumi up` waits again, `pulumi-trainer logs -f` follows it, `pulumi destroy` or suspend=True stops it",
@@ -185,9 +189,16 @@ class Watch:
             if wait.log is not None:
                 await wait.log.finish()
         source.leave(job.name)
-        if status is not None and status.terminal:
+        if status is not None and (status.terminal or (unwatched and self._asks_progress(status))):
             return await asyncio.to_thread(source.conclude, job.name)
         return status
+
+    def _asks_progress(self, status: JobStatus) -> bool:
+        """Return whether to read the progress of a job whose log was not followed: of the first `MOST_ASKED` that run."""
+        if status.phase != Phase.RUNNING or status.progress:
+            return False
+        self._asked += 1
+        return self._asked <= MOST_ASKED
 
     async def _look(self) -> None:
         while self._waits:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 MOST_PROGRESS = 50
 """Jobs whose logs `status` reads for their progress."""
 _KINDS = ("jobset", "trainjob")
+_ENDS = (Phase.SUCCEEDED, Phase.FAILED)
 
 
 @dataclass(frozen=True)
@@ -210,9 +211,9 @@ def _state(job: Job, view: JobView | None) -> State:
 
 
 def with_progress(states: Sequence[State]) -> Sequence[State]:
-    """Return states with the progress that rank 0 of each running job has printed, for the first `MOST_PROGRESS` of them."""
-    running = [state for state in states if _lacks_progress(state)]
-    if not running:
+    """Return states with the progress that rank 0 of each job has printed, for the first `MOST_PROGRESS` jobs without any."""
+    unknown = [state for state in states if _lacks_progress(state)]
+    if not unknown:
         return states
     from concurrent.futures import ThreadPoolExecutor
 
@@ -223,15 +224,18 @@ def with_progress(states: Sequence[State]) -> Sequence[State]:
         state.status.progress = progress_of(state.job.client, state.view)
 
     with ThreadPoolExecutor(8) as threads:
-        list(threads.map(read, running[:MOST_PROGRESS]))
+        list(threads.map(read, unknown[:MOST_PROGRESS]))
     return states
 
 
 def _lacks_progress(state: State) -> bool:
-    """Return whether a job runs in a cluster that shows no progress of it."""
-    if not state.view or not state.status:
+    """Return whether a job runs in a cluster, or has ended without a record of that, and the cluster shows no progress of it."""
+    if not state.view or not state.status or state.status.progress:
         return False
-    return state.status.phase == Phase.RUNNING and not state.status.progress
+    recorded = state.view.recorded
+    if recorded is not None and recorded.phase in _ENDS:
+        return False
+    return state.status.phase in (Phase.RUNNING, *_ENDS)
 
 
 def _group(job: Job) -> tuple[int, str]:

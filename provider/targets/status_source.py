@@ -32,7 +32,7 @@ class Source(Protocol):
         ...
 
     def conclude(self, name: str) -> JobStatus | None:
-        """Return the status of a job that has ended, with the details of its end."""
+        """Return the status of a job that runs or has ended, with what its Pods have printed about it."""
         ...
 
     def trouble(self) -> str:

@@ -115,6 +115,18 @@ def test_pods_that_nobody_has_seen_fail(lab: Lab) -> None:
     assert "has deleted the Pods and their logs at that limit (restartPolicy OnFailure)" in why, why
 
 
+def test_the_last_progress_of_a_job_that_nobody_has_watched(lab: Lab) -> None:
+    line = json.dumps({"trainerStatus": {"progressPercentage": 100, "metrics": [{"name": "loss", "value": "0.25"}]}})
+    lab.run("learns", f"print({line!r})")
+    reached = open_client({"kubeconfig": str(lab.kubeconfig)})
+    eventually(lambda: true_condition(conditions(reached.get(JOBSET, lab.namespace, "learns")), "Completed"), PATIENCE)
+    assert "loss 0.25" in lab.said("status", "learns")
+    assert (lab.status("learns").progress or {})["metrics"] == [{"name": "loss", "value": "0.25"}]
+    reached.delete(JOBSET, lab.namespace, "learns")
+    eventually(lambda: not lab.pods(), PATIENCE)
+    assert "loss 0.25" in lab.said("status", "learns"), "its record has it"
+
+
 def test_an_image_that_is_not_there(lab: Lab) -> None:
     lab.run("absent", "pass", container={"image": "example.com/nobody/nothing:1"})
     lab.until("absent", lambda s: s.reason in ("ErrImagePull", "ImagePullBackOff"))

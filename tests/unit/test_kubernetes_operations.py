@@ -762,7 +762,7 @@ def test_a_waiting_program_writes_the_end_of_the_run_that_it_has_seen(
             server.patch(CONFIG_MAP, "team", "job", {"data": {"note": "somebody else's"}})
         return view
 
-    monkeypatch.setattr(watch, "with_lines", read_logs)
+    monkeypatch.setattr(watch, "with_output", read_logs)
     status = observer.conclude("job")
     assert status is not None and status.phase == "Failed"
     assert record(server)["data"].get("phase") == (None if rerun_meanwhile else "Failed")

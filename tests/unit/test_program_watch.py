@@ -87,11 +87,30 @@ def test_waits_as_far_as_asked(wait: Wait, wait_for: str, phase: str) -> None:
 
 @pytest.mark.parametrize("end", ["Succeeded", "Failed", "Deleted"])
 def test_an_end_is_concluded_and_left(wait: Wait, end: str) -> None:
-    news = News(status("Running"), status(end))
+    news = News(status("Starting"), status("Running"), status(end))
     found = wait(news, "running" if end == "Deleted" else "complete")
     assert found is not None
     assert (found.phase, found.message) == (("Running", "") if end == "Deleted" else (end, "concluded"))
     assert news.left == ["job"]
+
+
+def test_a_running_job_that_is_not_waited_for_has_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its log was not followed. Of hundreds of jobs, only the first logs are read."""
+    sources = {"running": News(status("Running")), "known": News(status("Running", progress={"step": 1})),
+               "starting": News(status("Starting"), status("Running"))}  # fmt: skip
+    monkeypatch.setattr(status_source, "source", lambda _, namespace, *__: sources[namespace])
+    monkeypatch.setattr(watch, "MOST_ASKED", 2)
+    monkeypatch.setattr(watch, "INTERVAL", 0.001)
+    monkeypatch.setattr(pulumi.log, "info", lambda *_, **__: None)
+    row: Any = None
+
+    async def messages_of(namespace: str) -> list[str]:
+        waiting, jobs = Watch(), [Watched({}, namespace, "job", "", row, "running", {}) for _ in range(3)]
+        return [found.message if (found := await waiting.until(job)) else "none" for job in jobs]
+
+    assert asyncio.run(messages_of("known")) == ["", "", ""]
+    assert asyncio.run(messages_of("starting"))[0] == "", "its log was followed"
+    assert asyncio.run(messages_of("running")) == ["concluded", "concluded", ""]
 
 
 def test_nothing_known_and_suspended_are_not_waited_for(wait: Wait) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -12,6 +13,7 @@ from pulumi_trainer.provider.api.progress import timestamp
 from pulumi_trainer.provider.kube.client.client import ApiError, Client, Unreachable
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView
+from pulumi_trainer.provider.targets.kubernetes.observe import printed_output
 from pulumi_trainer.provider.targets.kubernetes.observe.training_progress import Progress, progress_of, rank_0
 from test_observed_attempts import jobset, pod, view
 
@@ -104,6 +106,37 @@ def test_progress_is_as_old_as_its_line() -> None:
     assert found is not None
     assert (found["progressPercentage"], found["lastUpdatedTime"]) == (40, "2026-03-04T05:06:07Z")
     assert log.queries[0]["timestamps"] == "true"
+
+
+def test_progress_of_a_training_that_has_ended() -> None:
+    ended = {"name": "node", "state": {"terminated": {"exitCode": 0}}}
+    sidecar = {"name": "proxy", "state": {"running": {}}}
+    pods = [pod(0, at, phase="Succeeded", containerStatuses=[sidecar, ended]) for at in (1, 0)]
+    pods[0]["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"] = "1"
+    log = Log(b'2026-03-04T05:06:07Z {"trainerStatus": {"progressPercentage": 100}}\n')
+    found = progress_of(cast("Client", log), view(jobset(), *pods))
+    assert found is not None and found["progressPercentage"] == 100
+    assert log.queries[0]["container"] == "node"
+    assert progress_of(cast("Client", log), view(jobset(), pods[0])) is None, "the first rank is gone"
+
+
+@pytest.mark.parametrize(
+    ("phase", "asked"), [("Running", True), ("Completed", True), ("Failed", True), ("Suspended", False)]
+)
+def test_what_is_lost_with_the_pods_is_read_when_a_job_has_ended(
+    phase: str, asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(printed_output, "with_lines", lambda _, seen: replace(seen, lines={"a": ["KeyError: 1"]}))
+    monkeypatch.setattr(printed_output, "progress_of", lambda *_: {"progressPercentage": 7})
+    status: Any = {
+        "conditions": [{"type": phase, "status": "True"}],
+        "replicatedJobsStatus": [{"name": "node", "ready": 1}],
+    }
+    seen = JobView("team", "j", jobset={"spec": {"suspend": phase == "Suspended"}, "status": status})
+    found = printed_output.with_output(cast("Client", Log()), seen)
+    assert (found.progress, bool(found.lines)) == ({"progressPercentage": 7} if asked else None, phase == "Failed")
+    known = replace(seen, progress={"progressPercentage": 9})
+    assert printed_output.with_output(cast("Client", Log()), known).progress == {"progressPercentage": 9}
 
 
 def test_a_log_for_which_the_credentials_fail_shows_no_progress() -> None:

@@ -368,15 +368,16 @@ class KubernetesTarget:
             TargetFault: The cluster cannot be read.
         """
         from pulumi_trainer.provider.lifecycle.diagnosis import diagnose
-        from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import snapshot, with_lines
+        from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import snapshot
+        from pulumi_trainer.provider.targets.kubernetes.observe.printed_output import with_output
 
         owner = record.find(self.client, namespace, name)
         if owner is None or not owner.is_record:
             return None
         view = snapshot(self.client, namespace, name, owner)
         status = diagnose(view, time.time())
-        if status.phase == Phase.FAILED and not owner.terminal:  # the Pods may be deleted soon
-            status = diagnose(with_lines(self.client, view), time.time())
+        if status.phase in record.ENDS and not owner.terminal:  # the Pods may be deleted soon
+            status = diagnose(with_output(self.client, view), time.time())
         status.uid, status.owner, status.digest, status.created = owner.uid, owner.owner, owner.digest, owner.created
         status.output, status.stack, status.program = owner.output, owner.stack, owner.program
         record.write_end(self.client, owner, status, view.jobset)

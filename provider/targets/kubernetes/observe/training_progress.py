@@ -128,13 +128,14 @@ class Progress:
 
 
 def progress_of(client: Client, view: JobView) -> dict[str, Any] | None:
-    """Return the newest trainerStatus among the last log lines of rank 0; None if not found, or if the log cannot be read.
+    """Return the newest trainerStatus among the last log lines of rank 0, which may have ended; None if not found, or if the log
+    cannot be read.
 
     Args:
         client: Client of the cluster to which the job was submitted.
         view: The view of the job, with its Pods.
     """
-    found = rank_0(view)
+    found = rank_0(view) or _ended_rank_0(view)
     if found is None:
         return None
     query = {"container": found.container, "tailLines": str(LINES), "timestamps": "true"}
@@ -168,10 +169,25 @@ def rank_0(view: JobView) -> Rank | None:
         running = {c.name: c.status for c in list_containers(pod) if section(c.status, "state", "running")}
         if running:
             step = text(labels_of(pod).get(STEP))
-            chosen = next((n for n in (step, "node") if n in running), next(iter(running)))
+            chosen = _choose(step, [*running])
             started = epoch_seconds(section(running[chosen], "state", "running").get("startedAt"))
             return Rank(pod_name(pod), chosen, started, step == view.trainer_step)
     return None
+
+
+def _ended_rank_0(view: JobView) -> Rank | None:
+    """Return the newest first rank of the training, which has ended; None if it is gone."""
+    pods = [pod for pod in view.pods_of(view.trainer_step) if _first(pod)]
+    pod = max(pods, key=created_at, default=None)
+    ended = [c.name for c in list_containers(pod or {}) if section(c.status, "state", "terminated")]
+    if pod is None or not ended:
+        return None
+    return Rank(pod_name(pod), _choose(view.trainer_step, ended), 0.0, trains=True)
+
+
+def _choose(step: str, containers: Sequence[str]) -> str:
+    """Return the container of a Pod that trains."""
+    return next((name for name in (step, "node") if name in containers), containers[0])
 
 
 def _first(pod: Document) -> bool:

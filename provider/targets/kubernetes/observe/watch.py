@@ -39,8 +39,9 @@ from pulumi_trainer.provider.targets.kubernetes.jobs import record
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 from pulumi_trainer.provider.targets.kubernetes.observe.failed_output import FailedOutput
 from pulumi_trainer.provider.targets.kubernetes.observe.gang_wakeup import Waker
-from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import pod_group_kind, snapshot, with_lines
+from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import pod_group_kind, snapshot
 from pulumi_trainer.provider.targets.kubernetes.observe.job_store import JobStore
+from pulumi_trainer.provider.targets.kubernetes.observe.printed_output import with_output
 from pulumi_trainer.provider.targets.kubernetes.observe.training_progress import Progress
 from pulumi_trainer.provider.targets.kubernetes.observe.worker_view import cluster_of, with_gone, with_worker
 
@@ -266,7 +267,7 @@ class Observer:
         return explain(view, diagnose(view, time.time()), time.time())
 
     def conclude(self, name: str) -> JobStatus | None:
-        """Return the status of an ended job, with the last log lines of what has failed, and write it into the job's record."""
+        """Return the status of a job that runs or has ended, with what its Pods have printed, and record its end."""
         with self._lock:
             # Before the logs: a rerun may change the record while they are read.
             owner: Record | None = None
@@ -274,7 +275,7 @@ class Observer:
                 owner = self._store.jobs[name].record
         view = self.job_view(name)
         if view.main is not None:
-            view = with_lines(self._client, view)
+            view = with_output(self._client, view)
         status = diagnose(view, time.time())
         if owner is not None:
             record.write_end(self._client, owner, status, view.jobset)

@@ -1,0 +1,27 @@
+"""Reads what the Pods of a job have printed about it: the newest progress, and why the job has failed. It is lost with them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pulumi_trainer.provider.api.status import Phase
+from pulumi_trainer.provider.kube.client.client import Client
+from pulumi_trainer.provider.lifecycle.diagnosis import JobView
+from pulumi_trainer.provider.lifecycle.job_status import derive_phase
+from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import with_lines
+from pulumi_trainer.provider.targets.kubernetes.observe.training_progress import progress_of
+
+
+def with_output(client: Client, view: JobView) -> JobView:
+    """Return the view of a job that runs or has ended with what its Pods have printed about it, as far as they exist.
+
+    Args:
+        client: Client of the cluster to which the job was submitted.
+        view: The view of the job; it is not changed.
+    """
+    phase = derive_phase(view.jobset, view.train_job).phase
+    if phase == Phase.FAILED:
+        view = with_lines(client, view)
+    if phase in (Phase.RUNNING, Phase.SUCCEEDED, Phase.FAILED) and not view.progress:
+        view = replace(view, progress=progress_of(client, view))
+    return view
