@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.kube.client.api_resources import POD
+from pulumi_trainer.provider.kube.client.client import ApiError
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 from pulumi_trainer.provider.lifecycle.diagnosis.job_view import ATTEMPT, COMPLETION, JOB_INDEX, JOB_NAME, STEP
 from pulumi_trainer.provider.targets.kubernetes.logs.log_follow import LogFollower
 from pulumi_trainer.provider.targets.kubernetes.logs.log_lines import Position
 from pulumi_trainer.provider.targets.kubernetes.logs.log_sources import newest_pods, sort_pods, sources, steps, trim_pod
-from pulumi_trainer.provider.targets.kubernetes.logs.pod_logs import LogSelection, read_log
+from pulumi_trainer.provider.targets.kubernetes.logs.pod_logs import LogSelection, history, read_log
 from pulumi_trainer.provider.targets.kubernetes.logs.tail import tail
 
 
@@ -148,3 +149,25 @@ def test_steps_of_a_job_that_was_stopped_are_not_known(
             list(lines)
     else:
         assert list(lines) == []
+
+
+@pytest.mark.parametrize(
+    ("restarts", "kept", "notes"),
+    [(1, True, []), (1, False, ["1 earlier run"]), (3, True, ["2 earlier runs"]), (3, False, ["3 earlier runs"])],
+)
+def test_output_that_kubernetes_has_removed_is_named(restarts: int, kept: bool, notes: list[str]) -> None:
+    """It keeps the output of one earlier run of a container, and later of none."""
+
+    class Kept:
+        def logs(self, _namespace: str, _pod: str, query: dict[str, str], **_: Any) -> Iterator[bytes]:
+            if "previous" in query and not kept:
+                raise ApiError(Problem("log", "previous terminated container not found"), 400, {})
+            yield b"2026-01-01T00:00:00Z one\n"
+
+    found: list[str] = []
+    status = {"name": "node", "state": {"running": {}}, "restartCount": restarts}
+    one = {**pod("a-node-0-0-x"), "status": {"phase": "Running", "containerStatuses": [status]}}
+    client: Any = Kept()
+    for selection in (LogSelection(), LogSelection(earlier=True)):
+        list(history(client, "ns", [one], selection, {}, found.append))
+    assert found == [f"a-node-0-0-x: Kubernetes has removed the output of {each} of container node" for each in notes]

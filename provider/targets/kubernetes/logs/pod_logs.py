@@ -12,6 +12,7 @@ from pulumi_trainer.provider.api.code import with_user_paths
 from pulumi_trainer.provider.api.labels import JOBSET_NAME
 from pulumi_trainer.provider.kube.client.client import ApiError, Client, Unreachable
 from pulumi_trainer.provider.kube.errors import TargetFault
+from pulumi_trainer.provider.kube.values.wording import plural
 from pulumi_trainer.provider.lifecycle.diagnosis.job_view import STEP
 from pulumi_trainer.provider.targets.kubernetes.logs.log_lines import (
     Line,
@@ -162,8 +163,9 @@ def _with_retries(
     position: Position,
     note: Callable[[str], None],
 ) -> Iterator[Line]:
-    """Yield a whole log, and retry broken connections. An unreachable node is reported with `note`."""
+    """Yield a whole log, and retry broken connections. Reports with `note` an unreachable node and logs that are gone."""
     runs = (True, False) if selection.earlier and source.restarts else (False,)
+    gone = source.restarts - 1  # Kubernetes keeps one
     for previous in runs:
         for pause in (*_PAUSES, None):
             try:
@@ -174,6 +176,7 @@ def _with_retries(
                 break
             except ApiError as error:
                 if is_log_gone(error):
+                    gone += previous
                     break
                 if error.code < 500 and error.code != 429:
                     raise
@@ -184,3 +187,6 @@ def _with_retries(
                 note(str(fault))
             else:
                 time.sleep(pause)
+        if previous and gone:
+            earlier = plural(gone, "earlier run")
+            note(f"{source.pod}: Kubernetes has removed the output of {earlier} of container {source.container}")
