@@ -231,7 +231,7 @@ def test_a_pod_of_a_cluster_is_explained_as_a_process_here() -> None:
     assert lines[-3:] == ["ValueError: boom at rank 3", "last other line:", "  epoch 1"]
     killed = explain_failure("epoch 1\n" + LOST + agent(2, -9), "2")
     assert killed[:2] == ["rank 2: signal 9 (SIGKILL), exit code 137", "last 5 lines:"]
-    assert explain_failure("one\n  rank : 1\n====\n", "0")[0] == "last 3 lines:", (
+    assert explain_failure("one\n  rank : 1\n=====\n", "0")[0] == "last 3 lines:", (
         "only torchrun's own words name a rank"
     )
     assert explain_failure("", "0") == []
