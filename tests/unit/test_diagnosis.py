@@ -183,7 +183,8 @@ def told(found: JobView, now: float = NOW) -> tuple[str, str, str, str]:
 TRACEBACK = [
     "rank 1: exit code 1",
     "Traceback (most recent call last):",
-    '  File "src/train.py", line 3, in <module>',
+    '  File "main.py", line 9, in <module>',
+    '  File "src/train.py", line 3, in load',
     '  File "/usr/lib/numpy.py", line 9, in load',
     "ValueError: no",
 ]
@@ -523,6 +524,7 @@ class TestEnds:
         found.jobset["status"]["restarts"] = 1  # type: ignore[index]
         assert told(found)[2].endswith("pod job-node-0-0-b on node gpu-1: exit code 1\n  KeyError: 1")
         assert failed_containers(found) == [FailedContainer("job-node-0-0-b", "node", "0", restarts=0, previous=False)]
+        assert failed_containers(replace(found, pods=[before, last])) == failed_containers(found)
 
     def test_who_has_lost_a_peer_comes_after_who_has_failed(self) -> None:
         """torchrun of another node may notice the lost connection and end first."""
@@ -574,7 +576,7 @@ class TestEnds:
         record = JobStatus("job", "team", phase="Failed", reason="FailedJobs", message=seen_)
         found = self.failed(recorded=record)
         assert told(found)[2] == seen_ and seen_ in told(found)[3]
-        other = self.failed(recorded=JobStatus("job", "team", phase="Deleted", message="gone"))
+        other = self.failed(recorded=JobStatus("job", "team", phase="Deleted", message="gone " * 99))
         assert "gone" not in told(other)[2]
 
     def test_signals_have_names(self) -> None:

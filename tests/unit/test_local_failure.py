@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from local_support import jobset, python, run, step
-from pulumi_trainer.provider.lifecycle.diagnosis.error_output import explain_failure
+from pulumi_trainer.provider.lifecycle.diagnosis.error_output import explain_failure, is_consequence
 from pulumi_trainer.provider.targets.local import LocalTarget
 from pulumi_trainer.provider.targets.local.failure import (
     LIMIT,
@@ -231,10 +231,14 @@ def test_a_pod_of_a_cluster_is_explained_as_a_process_here() -> None:
     assert lines[-3:] == ["ValueError: boom at rank 3", "last other line:", "  epoch 1"]
     killed = explain_failure("epoch 1\n" + LOST + agent(2, -9), "2")
     assert killed[:2] == ["rank 2: signal 9 (SIGKILL), exit code 137", "last 5 lines:"]
-    assert explain_failure("one\n  rank : 1\n=====\n", "0")[0] == "last 3 lines:", (
+    assert explain_failure("a\n  rank : 1\n  exitcode : 1\n=====\n", "0")[0] == "last 4 lines:", (
         "only torchrun's own words name a rank"
     )
     assert explain_failure("", "0") == []
+    both = explain_failure(OWN.format(rank=1) + LOST, "1")
+    assert (
+        "ValueError: boom at rank 1" in both and not is_consequence(both) and is_consequence(explain_failure(LOST, "0"))
+    )
 
 
 def test_signals() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -66,6 +67,15 @@ def test_every_secret_that_a_pod_names_in_any_spelling() -> None:
 def test_a_secret_in_which_the_answer_ends(end: str) -> None:
     log = f"one{end}" + "x" * (LAST_BYTES - 20 - len(TOKEN) // 2) + end + TOKEN
     assert shown(log[:LAST_BYTES]) == ["[...]" + "x" * 160]
+
+
+@pytest.mark.parametrize("previous", [True, False])
+def test_the_log_of_the_run_that_failed(previous: bool) -> None:
+    with server() as cluster:
+        pods = listed("Pod", {"metadata": {"name": "p"}, "spec": {}})
+        cluster.does(answer(body=b"all is lost"), pods)
+        assert last_lines(cluster.client(), "ns", replace(FAILED, previous=previous)) == ["last line:", "  all is lost"]
+    assert ("previous=true" in cluster.seen[0][1]) == previous
 
 
 def test_a_progress_bar_hides_no_line() -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
 from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.kube.client.api_resources import POD
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
+from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView
 from pulumi_trainer.provider.lifecycle.diagnosis.outcome import FailedContainer
-from pulumi_trainer.provider.targets.kubernetes.observe import job_snapshot
+from pulumi_trainer.provider.targets.kubernetes.observe import job_snapshot, watch
+from pulumi_trainer.provider.targets.kubernetes.observe.failed_output import FailedOutput
+from pulumi_trainer.provider.targets.kubernetes.observe.job_store import Job
 from pulumi_trainer.provider.targets.kubernetes.observe.watch import Observer
 from pulumi_trainer.provider.targets.kubernetes.observe.worker_view import with_gone, with_worker
 
@@ -179,6 +183,31 @@ def test_failed_pods_of_a_worker_cluster_are_remembered() -> None:
     assert [each["metadata"]["name"] for each in with_gone(now, before).gone] == ["c", "a"]
 
 
+def test_what_a_worker_cluster_has_shown_explains_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    server: Any = Server()
+    observer = Observer(server, "team")
+    meta = {"name": "job", "uid": "u", "creationTimestamp": _now()}
+    observer._changed(JOBSET, "ADDED", {"metadata": meta, "spec": {}, "status": {}})
+    job = {"kind": "JobSet", "name": "job", "uid": "u"}
+    workload = {
+        "metadata": {"name": "w", "ownerReferences": [job], "creationTimestamp": _now()},
+        "status": {"clusterName": "far"},
+    }
+    observer._changed(WORKLOAD, "ADDED", workload)
+    observer.status("job")
+    for pods in ([crashed("a", 1)], []):
+        monkeypatch.setattr(watch, "with_worker", lambda _, view, shown=pods: replace(view, cluster="far", pods=shown))
+        observer._read_workers()
+    assert [pod["metadata"]["name"] for pod in observer.job_view("job").gone] == ["a"]
+
+
+def test_the_newest_explanations_are_kept() -> None:
+    job = Job(0.0)
+    for name in "abcdef":
+        job.keep_lines({name: [name]})
+    assert job.lines == {name: [name] for name in "cdef"}
+
+
 def test_logs_are_read_up_to_one_that_did_not_fail_because_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     lost = ["Traceback (most recent call last):", "RuntimeError: Connection closed by peer"]
     said = {"a": lost, "b": [], "c": ["KeyError: 1"], "d": lost}
@@ -194,3 +223,13 @@ def test_logs_are_read_up_to_one_that_did_not_fail_because_of_another(monkeypatc
     server.workers = {}
     assert job_snapshot.with_lines(server, view).lines == {"a": lost, "b": ["before"], "c": ["KeyError: 1"]}
     assert asked == ["a", "b", "c"]
+
+
+def test_a_log_is_read_once_after_each_failure() -> None:
+    server: Any = Server()
+    output = FailedOutput(server, lambda *_: None)
+    for restarts, asked in ((1, True), (1, False), (2, True), (2, False)):
+        output.look(JobView("team", "job", pods=[crashed("a", restarts)]))
+        assert (output._wanted.pop("job", None) is not None) == asked
+    output.look(JobView("team", "other"))
+    assert not output._wanted

@@ -10,10 +10,13 @@ from typing import Any, cast
 
 import pytest
 from pulumi_trainer.provider.api.progress import timestamp
+from pulumi_trainer.provider.api.status import JobStatus
+from pulumi_trainer.provider.commands.jobs import State, with_progress
+from pulumi_trainer.provider.commands.reach import Job
 from pulumi_trainer.provider.kube.client.client import ApiError, Client, Unreachable
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView
-from pulumi_trainer.provider.targets.kubernetes.observe import printed_output
+from pulumi_trainer.provider.targets.kubernetes.observe import printed_output, training_progress
 from pulumi_trainer.provider.targets.kubernetes.observe.training_progress import Progress, progress_of, rank_0
 from test_observed_attempts import jobset, pod, view
 
@@ -142,3 +145,23 @@ def test_what_is_lost_with_the_pods_is_read_when_a_job_has_ended(
 def test_a_log_for_which_the_credentials_fail_shows_no_progress() -> None:
     log = Log(TargetFault(Problem("kubeconfig user ann: aws", "ended with exit code 1")))
     assert progress_of(cast("Client", log), running(0, 5.0)) is None
+
+
+@pytest.mark.parametrize(
+    ("phase", "recorded", "asked"),
+    [
+        ("Running", None, True),
+        ("Succeeded", None, True),
+        ("Failed", "Deleted", True),
+        ("Succeeded", "Succeeded", False),
+        ("Queued", None, False),
+    ],
+)
+def test_status_reads_the_progress_of_what_runs_or_has_no_recorded_end(
+    phase: str, recorded: str | None, asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training_progress, "progress_of", lambda *_: {"progressPercentage": 7})
+    seen = JobView("team", "j", recorded=(recorded and JobStatus("j", "team", phase=recorded)) or None)
+    job = Job("team", "j", client=cast("Client", Log()))
+    (state,) = with_progress([State(job, JobStatus("j", "team", phase=phase), view=seen)])
+    assert state.status is not None and state.status.progress == ({"progressPercentage": 7} if asked else None)

@@ -59,6 +59,4 @@ class FailedOutput:
                 if self._stopped:
                     return
                 view = self._wanted.pop(next(iter(self._wanted)))
-            found = with_lines(self._client, view)
-            if found.lines != view.lines:
-                self._report(view.name, found.lines)
+            self._report(view.name, with_lines(self._client, view).lines)

@@ -179,7 +179,6 @@ class JobStore:
             job = self.jobs[found.name] = Job(time.monotonic())
         if job.record is None or job.record.uid != found.uid:
             job.outcome, job.gone, job.since, job.steps = None, None, time.monotonic(), Attempts([])
-            job.lines = {}
             job.met = any(belongs(each, found.uid) for each in job.all(found.kind))
         if job.record != found:
             job.record = found
