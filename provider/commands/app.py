@@ -146,7 +146,11 @@ def logs(
     ] = "",
     tail: Annotated[
         int | None,
-        typer.Option(min=0, help="Show the last N lines of each container. Default: all lines.", show_default=False),
+        typer.Option(
+            min=0,
+            help="Show the last N lines of each container, or of the process of --rank. Default: all lines.",
+            show_default=False,
+        ),
     ] = None,
     since: Annotated[
         str, typer.Option(help="Show lines newer than this, for example 90s, 15m or 2h.", show_default=False)

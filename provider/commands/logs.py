@@ -33,7 +33,7 @@ class Selection:
     Args:
         follow: Whether to follow the logs until the jobs have ended.
         step: The only step to show; empty for all.
-        lines: The last lines to show of each container; None for all.
+        lines: The last lines to show of each container, or of the process; None for all.
         since: Age of the oldest line to show in seconds; None for all.
         earlier: Whether to show earlier attempts too.
         node: The only node to show, by the index of its pod in its step; None for all.
@@ -52,6 +52,12 @@ class Selection:
         """Return whether a line is of the selected node and process."""
         return self.node in (None, line.place.rank) and self.process in (None, line.process)
 
+    def filter_of(self, place: PodPlace) -> Callable[[str], bool] | None:
+        """Return which lines of a pod count for `lines`: those of the process in the pod of its node; None for all."""
+        if self.process is None or place.rank != self.node:
+            return None
+        return lambda text: process_of(text) == self.process
+
 
 class LogLine(NamedTuple):
     """A line of a log. job: Label of its job. container: Empty for the main container. process: Local rank of the process of a
@@ -66,10 +72,7 @@ class LogLine(NamedTuple):
 
     @property
     def process(self) -> int | None:
-        found = _PROCESS.match(self.text)
-        if found is None:
-            return None
-        return int(found[1])
+        return process_of(self.text)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the line of `--json`."""
@@ -90,6 +93,14 @@ class PodPlace(NamedTuple):
 _PROCESS = re.compile(r"\[default(\d{1,4})\]: ?")
 """torchrun's beginning of each line of a node with several processes (`bootstrap` sets PET_TEE)."""
 _PLACE = re.compile(r"(.+)-(\d+)-(\d+)")
+
+
+def process_of(text: str) -> int | None:
+    """Return the local rank of the process that has printed a line; None if the line does not name it."""
+    found = _PROCESS.match(text)
+    if found is None:
+        return None
+    return int(found[1])
 
 
 def pod_place(job: str, pod: str) -> PodPlace:
@@ -173,7 +184,7 @@ def _check_process(jobs: Sequence[Job], selection: Selection) -> None:
     """
     if selection.process is None:
         return
-    whole_node = replace(selection, follow=False, process=None)
+    whole_node = replace(selection, follow=False, process=None, lines=None)
     seen = {line.process for line in log_lines(jobs, whole_node)}
     if not seen or selection.process in seen:
         return
@@ -253,10 +264,20 @@ def _cluster_lines(job: Job, selection: Selection) -> Iterator[LogLine]:
 
     assert job.client is not None
     check_own(job)
-    options = LogSelection(selection.step, selection.lines, selection.since, selection.earlier)
+
+    def place_of(pod: str) -> PodPlace:
+        return pod_place(job.name, pod.rpartition("-")[0])
+
+    options = LogSelection(
+        selection.step,
+        selection.lines,
+        selection.since,
+        selection.earlier,
+        filter_of=lambda pod: selection.filter_of(place_of(pod)),
+    )
     for line in tail(job.client, job.namespace, job.name, options, follow=selection.follow, note=_note):
         container = "" if line.alone or line.container == MAIN_CONTAINER else line.container
-        yield LogLine(job.label, pod_place(job.name, line.pod.rpartition("-")[0]), line.pod, container, line.text)
+        yield LogLine(job.label, place_of(line.pod), line.pod, container, line.text)
 
 
 def _local_lines(job: Job, selection: Selection) -> Iterator[LogLine]:
@@ -270,7 +291,12 @@ def _local_lines(job: Job, selection: Selection) -> Iterator[LogLine]:
     for pod, size in job.local.dropped_logs(job.namespace, job.name, selection.step or None):
         _note(f"{pod}: the first {size:,} bytes of its log were replaced by newer ones")
     for pod, container, text in job.local.tail(
-        job.namespace, job.name, selection.step or None, lines=lines, follow=selection.follow
+        job.namespace,
+        job.name,
+        selection.step or None,
+        lines=lines,
+        follow=selection.follow,
+        filter_of=lambda pod: selection.filter_of(pod_place(job.name, pod)),
     ):
         shown = "" if container == MAIN_CONTAINER else container
         yield LogLine(job.label, pod_place(job.name, pod), pod, shown, text)

@@ -17,7 +17,7 @@ from pulumi_trainer.provider.commands.reach import Job, Where
 from pulumi_trainer.provider.kube.errors import Invalid
 from pulumi_trainer.provider.targets import status_source
 from pulumi_trainer.provider.targets.local import LocalTarget, logs
-from pulumi_trainer.provider.targets.local.logs import Follow, Log, Pipe, dropped_bytes, files, last_lines
+from pulumi_trainer.provider.targets.local.logs import CHUNK, Follow, Log, Pipe, dropped_bytes, files, last_lines, show
 
 
 class TestLog:
@@ -289,6 +289,42 @@ class TestReading:
             with pytest.raises(Invalid, match=r"--rank: invalid rank"):
                 _rank(text)
         assert _rank("3") == (3, None) and _rank("3.12") == (3, 12)
+
+    def test_the_last_lines_of_a_process_are_counted_without_those_of_the_others(self, tmp_path: Path) -> None:
+        log = Log(tmp_path / "jobs/ns/job/logs/job-node-0-0/node.log", size=20, keep=9)
+        for text in ("1]:a", "0]:b", "1]:c", "0]:d", "0]:e [default1]:"):
+            log.write(f"[default{text}\n".encode())
+        log.close()
+        job = Job("ns", "job", local=LocalTarget(tmp_path))
+
+        def shown(lines: int, node: int = 0, process: int | None = 1) -> list[str]:
+            return [line.text for line in log_lines([job], Selection(lines=lines, node=node, process=process))]
+
+        assert shown(1) == ["[default1]:c"] and shown(0) == []
+        assert shown(2) == shown(9) == ["[default1]:a", "[default1]:c"]
+        assert shown(1, process=None) == ["[default0]:e [default1]:"]
+        wrong = Selection(lines=1, node=0, process=2)
+        with pytest.raises(Invalid, match=r"available: 0\.0, 0\.1$"):
+            commands._check_process([job], wrong)
+
+    def test_a_cut_line_is_no_line_of_the_process_that_it_mentions(self, tmp_path: Path) -> None:
+        """The end of the log that is read first begins within a line."""
+        path, end = tmp_path / "node.log", "[default1]:b".ljust(CHUNK + 511, "y")
+        path.write_text(f"[default1]:a\n[default0]:{end}\n")
+        assert last_lines(path, 1, matches=lambda line: line.startswith("[default1]:")) == ["[default1]:a"]
+
+    def test_following_begins_with_the_last_lines_of_the_process(self, tmp_path: Path) -> None:
+        path = tmp_path / "job-node-0-0/node.log"
+        path.parent.mkdir()
+        path.write_text("1 a\n1 b\n2 c\n")
+
+        def done() -> bool:
+            with path.open("a") as file:
+                file.write("1 d\n2 e\n")
+            return True
+
+        followed = show(lambda: [("pod", "node", path)], 1, done, lambda _: lambda line: line.startswith("1"))
+        assert [line for _, _, line in followed] == ["1 b", "1 d", "2 e"], "the command filters the new lines"
 
     def test_a_process_that_has_printed_nothing_is_an_error(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

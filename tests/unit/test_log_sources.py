@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from pulumi_trainer.provider.commands.logs import LogLine, Selection, log_lines
+from pulumi_trainer.provider.commands.reach import Job
 from pulumi_trainer.provider.kube.client.api_resources import POD
 from pulumi_trainer.provider.kube.client.client import ApiError
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
@@ -119,6 +121,82 @@ class Cluster:
             self.faults -= 1
             raise TargetFault(Problem("kubeconfig user ann: aws", "ended with exit code 1"))
         yield b"2026-11-21T12:00:00.000000000Z done\n"
+
+
+class Processes:
+    """Has a job of two nodes with two processes each, which runs; `requests` are the limits of the requests of logs."""
+
+    def __init__(self) -> None:
+        runs = {"name": "node", "restartCount": 0, "state": {"running": {}}}
+        self.pods = [pod(f"a-node-0-{n}-x", index=n, phase="Running", containerStatuses=[runs]) for n in (0, 1)]
+        self.texts = ["0]:first", "1]:first", "1]:second", "0]:second", "0]:third"]
+        self.requests: dict[str, list[str | None]] = {}
+        self.empty = False
+
+    def end(self) -> None:
+        ended = {"name": "node", "restartCount": 0, "state": {"terminated": {"exitCode": 0}}}
+        self.pods = [pod(f"a-node-0-{n}-x", index=n, phase="Succeeded", containerStatuses=[ended]) for n in (0, 1)]
+
+    def within(self, _: float) -> Processes:
+        return self
+
+    def get(self, *_: Any) -> None:
+        return None
+
+    def list(self, kind: Any, *_: Any, **__: Any) -> tuple[list[Any], str]:
+        return (self.pods if kind is POD else []), "1"
+
+    def watch(self, *_: Any, **__: Any) -> Iterator[Any]:
+        time.sleep(0.1)
+        return iter(())
+
+    def logs(self, _: str, name: str, query: dict[str, str], **__: Any) -> Iterator[bytes]:
+        self.requests.setdefault(name, []).append(query.get("tailLines"))
+        if self.empty and len(self.requests[name]) == 1:
+            return
+        tail = int(query.get("tailLines", len(self.texts)))
+        since = query.get("sinceTime", "")[:19]
+        stamped = [f"2026-11-21T12:00:{n:02}.0Z [default{text}\n" for n, text in enumerate(self.texts)]
+        for line in stamped[len(stamped) - tail :]:
+            if line[:19] >= since:
+                yield line.encode()
+
+
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> Processes:
+    monkeypatch.setattr("pulumi_trainer.provider.targets.kubernetes.logs.tail._worker", lambda *_, **__: None)
+    monkeypatch.setattr("pulumi_trainer.provider.commands.logs.check_own", lambda *_: None)
+    return Processes()
+
+
+def lines_of(client: Any, **more: Any) -> Iterator[LogLine]:
+    return log_lines([Job("team", "a", client=client)], Selection(node=1, process=1, **more))
+
+
+def test_the_last_lines_of_a_process_are_counted_without_those_of_the_others(processes: Processes) -> None:
+    def shown(lines: int) -> list[str]:
+        return [line.text for line in lines_of(processes, lines=lines)]
+
+    assert shown(1) == ["[default1]:second"]
+    assert processes.requests == {"a-node-0-0-x": ["1"], "a-node-0-1-x": [None]}, "one log is read whole"
+    assert shown(2) == shown(9) == ["[default1]:first", "[default1]:second"]
+    processes.requests.clear()
+    assert shown(0) == [] and processes.requests["a-node-0-1-x"] == ["0"]
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_following_begins_with_the_last_lines_of_the_process(processes: Processes, empty: bool) -> None:
+    """Of a log that is empty when following begins, all lines are new."""
+    followed = lines_of(processes, lines=1, follow=True)
+    processes.empty = empty
+    found = []
+    if not empty:
+        found.append(next(followed).text)
+    processes.texts += ["1]:third", "0]:fourth"]
+    processes.end()
+    found += [line.text for line in followed]
+    first = ["[default1]:first"] if empty else []
+    assert found == [*first, "[default1]:second", "[default1]:third"]
 
 
 def test_a_followed_log_continues_after_the_credentials_have_failed() -> None:

@@ -205,20 +205,31 @@ def _numbered(path: Path) -> Iterator[Path]:
         yield path.with_name(f"{path.name}.{i}")
 
 
-def last_lines(path: Path, wanted: int, end: int | None = None) -> list[str]:
-    """Return the newest `wanted` lines before byte `end`, from rotated files as well if the newest has too few."""
+LineFilter = Callable[[str], bool]
+"""Returns whether a line is wanted."""
+
+
+def last_lines(path: Path, wanted: int, end: int | None = None, matches: LineFilter | None = None) -> list[str]:
+    """Return the newest `wanted` lines before byte `end`, from rotated files as well if the newest has too few.
+
+    Args:
+        path: The newest file of the log.
+        wanted: Number of lines.
+        end: Bytes of the newest file to read; None for all.
+        matches: Selects the lines; None for all.
+    """
     lines: list[str] = []
     for file in takewhile(Path.is_file, _numbered(path)):
         with suppress(OSError):
-            lines = _last_of(file, wanted - len(lines), end) + lines
+            lines = _last_of(file, wanted - len(lines), end, matches) + lines
         if len(lines) >= wanted:
             break
         end = None
     return lines[-wanted:] if wanted else []
 
 
-def _last_of(file: Path, wanted: int, end: int | None) -> list[str]:
-    """Return at least the newest `wanted` lines of a file before byte `end`, or all that it has."""
+def _last_of(file: Path, wanted: int, end: int | None, matches: LineFilter | None) -> list[str]:
+    """Return at least the newest `wanted` matching lines of a file before byte `end`, or all that it has."""
     size = 512 * wanted + CHUNK
     with file.open("rb") as data:
         if end is None:
@@ -226,7 +237,11 @@ def _last_of(file: Path, wanted: int, end: int | None) -> list[str]:
         while True:
             start = data.seek(max(0, end - size))
             lines = _lines(data.read(end - start))
-            if start == 0 or len(lines) > wanted:  # the first of more than wanted may be cut: nobody reads it
+            if start:  # the first line may be cut
+                del lines[0]
+            if matches is not None:
+                lines = [*filter(matches, lines)]
+            if start == 0 or len(lines) >= wanted:
                 return lines
             size *= 2
 
@@ -324,7 +339,10 @@ def _from(data: IO[bytes], offset: int) -> tuple[list[str], int]:
 
 
 def show(
-    listing: Callable[[], list[tuple[str, str, Path]]], lines: int, done: Callable[[], bool] | None
+    listing: Callable[[], list[tuple[str, str, Path]]],
+    lines: int,
+    done: Callable[[], bool] | None,
+    filter_of: Callable[[str], LineFilter | None] = lambda _: None,
 ) -> Iterator[tuple[str, str, str]]:
     """Yield (pod, container, line) of log files: the last lines of each, then new lines.
 
@@ -332,10 +350,11 @@ def show(
         listing: Returns the files, as `files` does.
         lines: Number of last lines of each file.
         done: Returns whether to stop; None to stop after the last lines.
+        filter_of: Returns the filter of the last lines of a pod; None for all lines.
     """
     follow = Follow()
     for pod, container, path in listing():
-        for line in last_lines(path, lines, follow.skip(path)):
+        for line in last_lines(path, lines, follow.skip(path), filter_of(pod)):
             yield pod, container, line
     while done is not None:
         over = done()

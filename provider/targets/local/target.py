@@ -655,7 +655,14 @@ class LocalTarget:
         return [(pod, size) for pod, size in sizes if size]
 
     def tail(
-        self, namespace: str, name: str, step: str | None = None, *, lines: int = 100, follow: bool = False
+        self,
+        namespace: str,
+        name: str,
+        step: str | None = None,
+        *,
+        lines: int = 100,
+        follow: bool = False,
+        filter_of: Callable[[str], logs.LineFilter | None] = lambda _: None,
     ) -> Iterator[tuple[str, str, str]]:
         """Yield (pod, container, line) of the last lines of each log, which name files of the user's code as the project does.
 
@@ -665,6 +672,7 @@ class LocalTarget:
             step: Default: all steps.
             lines: Number of last lines of each log.
             follow: Whether to continue with new lines until the job has ended, is suspended, or was never started.
+            filter_of: Returns the filter of the last lines of a pod; None for all lines.
         """
 
         def over() -> bool:
@@ -676,7 +684,7 @@ class LocalTarget:
         until: Callable[[], bool] | None = None
         if follow:
             until = over
-        for pod, container, line in logs.show(lambda: self.log_files(namespace, name, step), lines, until):
+        for pod, container, line in logs.show(lambda: self.log_files(namespace, name, step), lines, until, filter_of):
             yield pod, container, with_user_paths(line)
 
     def create_volume(

@@ -242,7 +242,7 @@ class LogFollower:
                 if log is None:
                     begun = self._positions.pop(source.key, None)
                     if begun is not None:
-                        log = _Log(source, begun, source.restarts, self._selection)
+                        log = _Log(source, begun, source.restarts, self._first_request(source))
                     else:
                         log = _Log(source, Position())
                     self._logs[source.key] = log
@@ -254,6 +254,12 @@ class LogFollower:
                     self._begin(log)
                 if gone and not log.busy:
                     del self._logs[source.key]
+
+    def _first_request(self, source: Source) -> LogSelection:
+        """Return the limits of the first request for a log in which no lines were found before."""
+        if self._selection.line_filter(source.pod) is None:
+            return self._selection
+        return replace(self._selection, lines=None)
 
     def _trouble(self, fault: TrainerError) -> None:
         """Report a fault at most every 10 seconds, however many threads have it."""

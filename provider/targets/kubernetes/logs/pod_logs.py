@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from pulumi_trainer.provider.api.code import with_user_paths
@@ -49,12 +50,20 @@ class LogSelection:
         lines: Number of last lines of each container; None for all.
         since: Only lines of the last seconds; None for all.
         earlier: Include earlier attempts, if their logs still exist.
+        filter_of: Returns, by the name of a pod, the test of the texts of the lines that `lines` counts; None counts all.
     """
 
     step: str = ""
     lines: int | None = None
     since: float | None = None
     earlier: bool = False
+    filter_of: Callable[[str], Callable[[str], bool] | None] | None = None
+
+    def line_filter(self, pod: str) -> Callable[[str], bool] | None:
+        """Return the test of the lines of a pod that `lines` counts; None if it counts all, or if there is no limit."""
+        if not self.lines or self.filter_of is None:
+            return None
+        return self.filter_of(pod)
 
     def labels(self, name: str) -> str:
         """Return the label selector of the pods."""
@@ -78,13 +87,33 @@ def history(
         group = list(islice(logs, AT_ONCE))
         if not group:
             return
-        streams = []
-        for source in group:
-            position = positions.setdefault(
-                source.key, Position(limited=selection.lines is not None or selection.since is not None)
-            )
-            streams.append(_with_retries(client, namespace, source, selection, position, note))
-        yield from merge(streams)
+        yield from merge([_existing(client, namespace, source, selection, positions, note) for source in group])
+
+
+def _existing(
+    client: Client,
+    namespace: str,
+    source: Source,
+    selection: LogSelection,
+    positions: Positions,
+    note: Callable[[str], None],
+) -> Iterator[Line]:
+    """Yield the existing lines of a log. The server can only limit all lines: a log with a line filter is read whole."""
+    matches = selection.line_filter(source.pod)
+    request = selection
+    if matches is not None:
+        request = replace(selection, lines=None)
+    limited = request.lines is not None or request.since is not None
+    position = positions.setdefault(source.key, Position(limited=limited))
+    lines = _with_retries(client, namespace, source, request, position, note)
+    if matches is None:
+        return lines
+    return _last_matching(lines, selection.lines, matches)
+
+
+def _last_matching(lines: Iterable[Line], number: int | None, matches: Callable[[str], bool]) -> Iterator[Line]:
+    """Yield the last lines whose text matches, after all lines were read."""
+    yield from deque((line for line in lines if matches(line.text)), maxlen=number)
 
 
 def _started(pods: list[Document]) -> list[Source]:
