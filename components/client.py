@@ -205,26 +205,28 @@ class Jobs:
                 raise TimeoutError(f"{job.namespace}/{job.name} is {job.phase}{why} and not {until} after {timeout} s")
             time.sleep(min(interval, left))
 
-    def logs(self, name: str, rank: int | None = 0, follow: bool = False, step: str | None = None) -> Iterator[str]:
+    def logs(
+        self, name: str, rank: int | str | None = 0, follow: bool = False, step: str | None = None
+    ) -> Iterator[str]:
         """Yield the lines of a job's logs.
 
         Args:
             name: The job.
-            rank: Index of the Pod in its step; None for all.
+            rank: Index of the Pod in its step, for example 1, or NODE.PROCESS, for example "1.3" for its process 3; None for all.
             follow: Whether to go on until the job has ended.
             step: Name of a step, for example node; default: all steps.
+
+        Raises:
+            Invalid: The rank is not valid, or the job does not have it.
         """
-        if rank is not None and not (isinstance(rank, int) and rank >= 0):
-            raise Invalid(
-                Problem("rank", f"must be the index of a Pod in its step, such as 0, or None for all, not {rank!r}")
-            )
-        selection = logs.Selection(follow=follow, step=step or "", node=rank)
+        node, process = _parse_rank(rank)
+        selection = logs.Selection(follow=follow, step=step or "", node=node, process=process)
         found, printed = self._find(name), False
         for line in logs.log_lines([found], selection):
             printed = True
             yield line.text
-        if not printed and rank is not None:
-            logs.check_rank([found], rank, selection.step, where="rank")
+        if not printed:
+            logs.check_rank([found], selection, where="rank")
 
     def why(self, name: str) -> str:
         """Return what a job waits for or why it has ended, as a paragraph.
@@ -275,6 +277,20 @@ class Jobs:
         found = commands.chosen_jobs(name, self._where)
         commands.check_single(found, name)
         return found[0]
+
+
+def _parse_rank(rank: int | str | None) -> tuple[int | None, int | None]:
+    """Return node and process of the argument `rank`; None for all."""
+    if rank is None:
+        return None, None
+    text = ""
+    if isinstance(rank, int | str):  # no float: 1.10 is 1.1
+        text = str(rank)
+    try:
+        return logs.parse_rank(text)
+    except Invalid:
+        why = f"""invalid rank {rank!r} (expected for example 0, or "0.3" for process 3 of node 0; None for all)"""
+        raise Invalid(Problem("rank", why)) from None
 
 
 def _job(state: commands.State) -> Job:

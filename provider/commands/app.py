@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Literal
@@ -168,7 +167,7 @@ def logs(
     """Print the logs of jobs, for example `logs -f digits`."""
     from pulumi_trainer.provider.commands import logs as command
 
-    node, process = _rank(rank)
+    node, process = command.parse_rank(rank) if rank else (None, None)
     age = _seconds(since) if since else None
     selection = command.Selection(follow, step, tail, age, earlier, node, process)
     command.logs(job, Where(stack, namespace, context, kubeconfig), selection, output=_format(output, json_))
@@ -439,19 +438,6 @@ def _seconds(text: str, option: str = "--since") -> float:
     if seconds is None:
         raise Invalid(Problem(option, f"invalid duration {text!r} (expected for example 90s, 15m, 2h, 30d)"))
     return float(seconds)
-
-
-def _rank(text: str) -> tuple[int | None, int | None]:
-    """Return node and process of a rank such as 1 or 1.3; None for all."""
-    found = re.fullmatch(r"(\d{1,6})(?:\.(\d{1,4}))?", text)
-    if text and found is None:
-        raise Invalid(
-            Problem("--rank", f"invalid rank {text!r} (expected for example 0, or 0.3 for process 3 of node 0)")
-        )
-    if found is None:
-        return None, None
-    process = int(found[2]) if found[2] else None
-    return int(found[1]), process
 
 
 def _listed() -> None:

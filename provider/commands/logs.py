@@ -93,6 +93,21 @@ class PodPlace(NamedTuple):
 _PROCESS = re.compile(r"\[default(\d{1,4})\]: ?")
 """torchrun's beginning of each line of a node with several processes (`bootstrap` sets PET_TEE)."""
 _PLACE = re.compile(r"(.+)-(\d+)-(\d+)")
+_RANK = re.compile(r"(\d{1,6})(?:\.(\d{1,4}))?")
+
+
+def parse_rank(text: str) -> tuple[int, int | None]:
+    """Return node and process of a rank such as 1 or 1.3; the process is None for all processes of the node.
+
+    Raises:
+        Invalid: The text is not a rank.
+    """
+    found = _RANK.fullmatch(text)
+    if found is None:
+        why = f"invalid rank {text!r} (expected for example 0, or 0.3 for process 3 of node 0)"
+        raise Invalid(Problem("--rank", why))
+    process = int(found[2]) if found[2] else None
+    return int(found[1]), process
 
 
 def process_of(text: str) -> int | None:
@@ -140,9 +155,8 @@ def logs(job: str | None, where: Where, selection: Selection, *, output: str = "
             printed = True
             if selection.follow:
                 sys.stdout.flush()
-        if not printed and selection.node is not None:
-            check_rank(jobs, selection.node, selection.step)
-            _check_process(jobs, selection)
+        if not printed:
+            check_rank(jobs, selection)
         if not printed and selection.lines != 0:
             why = "nothing was printed, or the pods that did are gone"
             names = ", ".join(each.label for each in jobs[:3])
@@ -151,7 +165,20 @@ def logs(job: str | None, where: Where, selection: Selection, *, output: str = "
         sys.exit(130)
 
 
-def check_rank(jobs: Sequence[Job], node: int, step: str, where: str = "--rank") -> None:
+def check_rank(jobs: Sequence[Job], selection: Selection, where: str = "--rank") -> None:
+    """Raise Invalid if the jobs do not have the selected node, or if its lines are of other processes.
+
+    Args:
+        jobs: The jobs.
+        selection: The options, with which nothing was printed.
+        where: The argument with the rank: --rank, or rank in a program.
+    """
+    if selection.node is not None:
+        _check_node(jobs, selection.node, selection.step, where)
+        _check_process(jobs, selection, where)
+
+
+def _check_node(jobs: Sequence[Job], node: int, step: str, where: str) -> None:
     """Raise Invalid if no step of the jobs has so many pods. A job whose pods are not known yet may have that node later.
 
     Args:
@@ -173,7 +200,7 @@ def check_rank(jobs: Sequence[Job], node: int, step: str, where: str = "--rank")
         raise Invalid(Problem(where, why, hint))
 
 
-def _check_process(jobs: Sequence[Job], selection: Selection) -> None:
+def _check_process(jobs: Sequence[Job], selection: Selection, where: str) -> None:
     """Raise Invalid if the selected node has printed lines, but the selected process of it has not.
 
     Which processes a node has is only known from its lines.
@@ -181,6 +208,7 @@ def _check_process(jobs: Sequence[Job], selection: Selection) -> None:
     Args:
         jobs: The jobs.
         selection: The node and the process.
+        where: The argument with the rank.
     """
     if selection.process is None:
         return
@@ -188,14 +216,17 @@ def _check_process(jobs: Sequence[Job], selection: Selection) -> None:
     seen = {line.process for line in log_lines(jobs, whole_node)}
     if not seen or selection.process in seen:
         return
-    hint = f"its lines name no process; `--rank {selection.node}` shows them"
+    whole = f"rank={selection.node}"
+    if where == "--rank":
+        whole = f"`--rank {selection.node}`"
+    hint = f"its lines name no process; {whole} shows them"
     processes = sorted(process for process in seen if process is not None)
     if processes:
         hint = f"available: {join_names([f'{selection.node}.{each}' for each in processes], MOST_FOLLOWED)}"
     why = f"no line of process {selection.process} is among the lines of node {selection.node} that were read"
     if len(jobs) == 1:
         why = f"{jobs[0].label}: {why}"
-    raise Invalid(Problem("--rank", why, hint))
+    raise Invalid(Problem(where, why, hint))
 
 
 def _pods(status: JobStatus | None, step: str) -> int:

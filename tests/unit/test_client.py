@@ -16,7 +16,7 @@ from pulumi_trainer.provider.api.status import JobStatus, Step
 from pulumi_trainer.provider.commands import jobs as commands
 from pulumi_trainer.provider.commands import logs
 from pulumi_trainer.provider.commands.jobs import State
-from pulumi_trainer.provider.commands.logs import PodPlace, pod_place
+from pulumi_trainer.provider.commands.logs import LogLine, PodPlace, pod_place
 from pulumi_trainer.provider.commands.reach import Job
 from pulumi_trainer.provider.kube.errors import NotFound, Problem
 
@@ -170,7 +170,21 @@ def test_the_import_loads_neither_pulumi_nor_a_client_of_a_cluster() -> None:
     assert "pulumi_trainer" in loaded and not loaded & {"pulumi", "pulumi_kubernetes", "kubernetes", "urllib3"}
 
 
-@pytest.mark.parametrize("rank", [-1, "0", "0.1", 1.0])
-def test_a_rank_that_is_not_the_index_of_a_pod(rank: Any) -> None:
-    with pytest.raises(client.Invalid, match=rf"rank: must be the index of a Pod in its step.*, not {rank!r}"):
+@pytest.mark.parametrize("rank", [-1, "", "x", "0.", "1.2.3", 1.1, True])
+def test_a_rank_that_is_not_valid(rank: Any) -> None:
+    with pytest.raises(client.Invalid, match=rf'^rank: invalid rank {rank!r} \(expected for example 0, or "0.3"'):
         list(jobs().logs("digits", rank=rank))
+
+
+def test_a_rank_may_name_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lines(_: Sequence[Job], selection: logs.Selection) -> Iterator[LogLine]:
+        printed = [LogLine("digits", PodPlace("node", 1), "pod", "", f"[default{n}]:{n}") for n in range(2)]
+        return filter(selection.shows, printed)
+
+    monkeypatch.setattr(commands, "chosen_jobs", lambda *_, **__: [FOUND])
+    monkeypatch.setattr(logs, "read_states", lambda _: [State(FOUND, None)])
+    monkeypatch.setattr(logs, "log_lines", lines)
+    assert [*jobs().logs("digits", rank="1.1")] == ["[default1]:1"]
+    assert [*jobs().logs("digits", rank="1")] == [*jobs().logs("digits", rank=1)] == ["[default0]:0", "[default1]:1"]
+    with pytest.raises(client.Invalid, match=r"^rank: digits: no line of process 2 .* Hint: available: 1\.0, 1\.1$"):
+        list(jobs().logs("digits", rank="1.2"))

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from pulumi_trainer.provider.api.progress import progress
 from pulumi_trainer.provider.commands import logs as commands
-from pulumi_trainer.provider.commands.app import _rank
-from pulumi_trainer.provider.commands.logs import Selection, _local_lines, log_lines
+from pulumi_trainer.provider.commands.logs import Selection, _local_lines, log_lines, parse_rank
 from pulumi_trainer.provider.commands.reach import Job, Where
 from pulumi_trainer.provider.kube.errors import Invalid
 from pulumi_trainer.provider.targets import status_source
@@ -285,10 +284,10 @@ class TestReading:
         assert shown(1, 1) == ["[default1]: b", "[default1]:"] and shown(2) == shown(0, 2) == []
         (line,) = log_lines([job], Selection(node=1, process=0))
         assert (line.to_dict()["rank"], line.to_dict()["process"], line.to_dict()["line"]) == (1, 0, "a")
-        for text in ("x", "1.", "-1", "1.2.3", "9" * 9):
+        for text in ("", "x", "1.", "-1", "1.2.3", "9" * 9):
             with pytest.raises(Invalid, match=r"--rank: invalid rank"):
-                _rank(text)
-        assert _rank("3") == (3, None) and _rank("3.12") == (3, 12)
+                parse_rank(text)
+        assert parse_rank("3") == (3, None) and parse_rank("3.12") == (3, 12)
 
     def test_the_last_lines_of_a_process_are_counted_without_those_of_the_others(self, tmp_path: Path) -> None:
         log = Log(tmp_path / "jobs/ns/job/logs/job-node-0-0/node.log", size=20, keep=9)
@@ -305,7 +304,7 @@ class TestReading:
         assert shown(1, process=None) == ["[default0]:e [default1]:"]
         wrong = Selection(lines=1, node=0, process=2)
         with pytest.raises(Invalid, match=r"available: 0\.0, 0\.1$"):
-            commands._check_process([job], wrong)
+            commands._check_process([job], wrong, "--rank")
 
     def test_a_cut_line_is_no_line_of_the_process_that_it_mentions(self, tmp_path: Path) -> None:
         """The end of the log that is read first begins within a line."""
@@ -336,7 +335,7 @@ class TestReading:
             log.close()
         job = Job("ns", "job", local=LocalTarget(tmp_path))
         monkeypatch.setattr(commands, "chosen_jobs", lambda *_: [job])
-        monkeypatch.setattr(commands, "check_rank", lambda *_: None)
+        monkeypatch.setattr(commands, "_check_node", lambda *_: None)
         why = "--rank: job: no line of process 1 is among the lines of node 0 that were read. Hint: available: 0.0, 0.2"
         with pytest.raises(Invalid, match=re.escape(why)):
             commands.logs("job", Where(), Selection(node=0, process=1))
