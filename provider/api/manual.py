@@ -39,6 +39,11 @@ class Override:
             return f"{_done('suspend', self.by, self.at)}; `pulumi-trainer resume` continues it"
         return f"{_done('resume', self.by, self.at)}, and suspend=True in the program has no effect on it"
 
+    @property
+    def since(self) -> str:
+        """By whom and since when the job is as it is."""
+        return f"by {self.by} since {_utc(self.at)}"
+
     def differs(self, suspend: object) -> bool:
         """Return whether this value differs from the program's, which may be absent."""
         return self.suspend != bool(suspend)

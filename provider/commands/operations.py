@@ -13,7 +13,6 @@ from pulumi_trainer.provider.commands.jobs import check_own, check_single, chose
 from pulumi_trainer.provider.commands.reach import Job, Where
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, Refused
 from pulumi_trainer.provider.kube.terminal import plain, print_line
-from pulumi_trainer.provider.kube.values.accessors import section
 
 Operation = Literal["suspend", "resume", "stop", "rerun"]
 
@@ -37,20 +36,24 @@ def operate(operation: Operation, name: str, where: Where) -> None:
         TrainerError: The job is not found, has ended, or belongs to another owner.
     """
     job = find_job(operation, name, where)
-    was_suspended = operation != "resume" or _is_suspended(job)
+    suspended, already = None, ""
+    if operation in ("suspend", "resume"):
+        suspended = _is_suspended(job)
+    if operation == "suspend" and suspended:
+        already = _already_suspended(job)
     status = apply(operation, job)
-    print_line(f"{job.label} {_result(operation, status, was_suspended=was_suspended)}")
+    print_line(f"{job.label} {already or _result(operation, status, suspended=suspended)}")
 
 
-def _result(operation: Operation, status: JobStatus, *, was_suspended: bool) -> str:
+def _result(operation: Operation, status: JobStatus, *, suspended: bool | None) -> str:
     """Return what an operation has done.
 
     Args:
         operation: The operation.
         status: The status that it has returned.
-        was_suspended: For `resume`, whether the job was suspended before.
+        suspended: For `resume`, whether the job was suspended before; None if not known.
     """
-    if not was_suspended:
+    if operation == "resume" and suspended is False:
         reason = ""
         if status.reason:
             reason = f" ({plain(status.reason)})"
@@ -60,16 +63,31 @@ def _result(operation: Operation, status: JobStatus, *, was_suspended: bool) -> 
     return _DONE[operation]
 
 
-def _is_suspended(job: Job) -> bool:
-    """Return whether a job is suspended, by its program or by a user; True if the cluster shows no such job."""
+def _is_suspended(job: Job) -> bool | None:
+    """Return whether a job is suspended, by its program or by a user; None if the cluster shows no such job."""
     if job.local is not None:
         return job.local.is_suspended(job.namespace, job.name)
+    from pulumi_trainer.provider.targets.kubernetes import operations
+
     view = read_view(job)
     if view is None or view.main is None:
-        return True
-    if view.workload is not None:
-        return section(view.workload, "spec").get("active") is False
-    return section(view.main, "spec").get("suspend") is True
+        return None
+    return operations.is_suspended(view)
+
+
+def _already_suspended(job: Job) -> str:
+    """Return what `suspend` prints of a suspended job: by whom and since when, if a user has suspended it."""
+    if job.local is not None:
+        found = job.local.suspension(job.namespace, job.name)
+    else:
+        from pulumi_trainer.provider.targets.kubernetes import operations
+
+        assert job.client is not None
+        found = operations.suspension(job.client, job.namespace, job.name)
+    who = ""
+    if found is not None and found.suspend:
+        who = f" {found.since}"
+    return f"is already suspended{who}; `pulumi-trainer resume` continues it"
 
 
 def find_job(operation: Operation, name: str, where: Where) -> Job:

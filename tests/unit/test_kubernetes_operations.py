@@ -289,6 +289,44 @@ def test_the_command_says_whether_there_was_something_to_resume(
     assert said("resume") == "job is resumed\n"
 
 
+@pytest.mark.parametrize("queued", [False, True])
+def test_a_job_that_is_suspended_again_keeps_who_has_suspended_it(
+    server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], queued: bool
+) -> None:
+    job = Job("team", "job", client=server, owner=OWNER)  # type: ignore[arg-type]
+    monkeypatch.setattr(commands, "find_job", lambda *_: job)
+    if queued:
+        target(server).create(submission(labels=QUEUE))
+        work = {"metadata": {"namespace": "team", "name": "jobset-job"}, "spec": {"queueName": "research"}}
+        server.create(WORKLOAD, work)
+    else:
+        target(server).create(submission())
+    set_suspend(server, SUSPEND)
+    before = record(server)
+    commands.operate("suspend", "job", Where())
+    assert capsys.readouterr().out == (
+        "job is already suspended by ann since 1970-01-01 00:00:01 UTC; `pulumi-trainer resume` continues it\n"
+    )
+    assert record(server) == before, "the override and the attempts stay"
+
+
+@pytest.mark.parametrize(("program", "result"), [(True, "is already suspended;"), (False, "is being suspended;")])
+def test_a_suspension_that_had_no_effect_or_was_reverted_is_repeated(
+    server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], program: bool, result: str
+) -> None:
+    """After a crash of the command, or after `kubectl`."""
+    job = Job("team", "job", client=server, owner=OWNER)  # type: ignore[arg-type]
+    monkeypatch.setattr(commands, "find_job", lambda *_: job)
+    target(server).create(submission(suspend=program))
+    set_suspend(server, SUSPEND)
+    server.patch(JOBSET, "team", "job", {"spec": {"suspend": program}})
+    commands.operate("suspend", "job", Where())
+    assert capsys.readouterr().out.startswith(f"job {result}")
+    assert jobset(server)["spec"]["suspend"] is True
+    override = record(server)["metadata"]["annotations"].get(owner_labels.OVERRIDE)
+    assert override is None if program else json.loads(override)["by"] != "ann"
+
+
 def test_stop_deletes_the_job_and_keeps_its_end(server: Server) -> None:
     target(server).create(submission())
     status = stop(server)

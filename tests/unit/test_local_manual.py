@@ -98,6 +98,22 @@ def test_a_job_that_is_not_suspended_cannot_be_resumed(local: LocalTarget) -> No
     assert said(local, "resume", document) == "job is resumed\n", "also while its processes end"
 
 
+def test_a_job_that_is_suspended_again_keeps_who_has_suspended_it(local: LocalTarget) -> None:
+    running(local)
+    local.set_suspend(NAMESPACE, "job", OWNER, SUSPEND)
+    assert said(local, "suspend", jobset(step(command=WAITS))) == (
+        "job is already suspended by ann since 1970-01-01 00:00:01 UTC; `pulumi-trainer resume` continues it\n"
+    )
+    presence = local.presence(NAMESPACE, "job")
+    assert presence is not None and presence.note == SUSPEND.note
+
+
+def test_a_job_that_its_program_has_suspended_is_suspended_by_no_user(local: LocalTarget) -> None:
+    document = jobset(step(command=WAITS), suspend=True)
+    local.create(submission(document))
+    assert said(local, "suspend", document) == "job is already suspended; `pulumi-trainer resume` continues it\n"
+
+
 def test_stop_ends_the_job_for_good(local: LocalTarget) -> None:
     ends = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: (print('bye', flush=True), sys.exit()))"
     command = python(f"{ends}; print('started', flush=True); time.sleep(600)")

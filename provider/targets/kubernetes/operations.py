@@ -33,7 +33,7 @@ from pulumi_trainer.provider.targets.kubernetes.queues.queue_snapshot import ask
 
 
 def set_suspend(client: Client, namespace: str, name: str, override: Override, owner: Owner | None) -> JobStatus:
-    """Suspend or resume a job, whoever created it.
+    """Suspend or resume a job, whoever created it. If a user has done that before, and it is still so, nothing is changed.
 
     Only Kueue may set `suspend` of a job in a queue. Such a job is suspended by `spec.active: false` of its Workload
     (https://kueue.sigs.k8s.io/docs/concepts/workload/#active), which evicts it and keeps it out of the queue.
@@ -59,6 +59,9 @@ def set_suspend(client: Client, namespace: str, name: str, override: Override, o
     if view.queue and view.workload is None:
         why = f"waits in the queue {view.queue}, but has no Workload to suspend"
         raise Refused(Problem(f"{namespace}/{name}", why, "is Kueue running? `pulumi-trainer why` explains it"))
+    known = None if found is None else found.override
+    if known is not None and known.suspend == override.suspend == is_suspended(view):
+        return status
     written = _write_override(client, found, view, status, override) if found is not None else None
     try:
         if view.workload is not None:
@@ -72,6 +75,25 @@ def set_suspend(client: Client, namespace: str, name: str, override: Override, o
                 _patch_record(client, written, _override_of(found))
         raise
     return status
+
+
+def is_suspended(view: JobView) -> bool:
+    """Return whether a job is suspended, by its program or by a user; a job in a queue is only if its Workload is inactive."""
+    if view.workload is not None:
+        return section(view.workload, "spec").get("active") is False
+    return section(view.main, "spec").get("suspend") is True
+
+
+def suspension(client: Client, namespace: str, name: str) -> Override | None:
+    """Return who has suspended or resumed a job with `pulumi-trainer`; None if nobody has.
+
+    Args:
+        client: Client of the cluster.
+        namespace: Namespace of the job.
+        name: Name of the job.
+    """
+    found = record.find(client, namespace, name)
+    return None if found is None else found.override
 
 
 def _write_override(client: Client, found: Record, view: JobView, status: JobStatus, override: Override) -> Record:

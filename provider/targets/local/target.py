@@ -249,7 +249,7 @@ class LocalTarget:
     def set_suspend(
         self, namespace: str, name: str, owner: Owner, override: Override, submission: Submission | None = None
     ) -> JobStatus:
-        """Suspend or resume a job, whatever its program has.
+        """Suspend or resume a job, whatever its program has. If it is so already, the override stays.
 
         Args:
             namespace: Namespace of the job.
@@ -269,8 +269,9 @@ class LocalTarget:
             status = self._known_status(folder, record)
             if status.terminal:
                 return status
-            record = record.with_override(override)
-            record.write(folder)
+            if record.suspended != override.suspend:  # keep who has suspended or resumed it first
+                record = record.with_override(override)
+                record.write(folder)
             if submission is not None:
                 self._start_if_due(folder, record, submission)
             return self._known_status(folder, record)
@@ -284,6 +285,16 @@ class LocalTarget:
         """
         record = Record.find(JobFolder.of(self.root, namespace, name))
         return record is not None and record.suspended
+
+    def suspension(self, namespace: str, name: str) -> Override | None:
+        """Return who has suspended or resumed a job with `pulumi-trainer`; None if nobody has.
+
+        Args:
+            namespace: Namespace of the job.
+            name: Name of the job.
+        """
+        record = Record.find(JobFolder.of(self.root, namespace, name))
+        return None if record is None else Override.from_dict(record.override)
 
     def stop(self, namespace: str, name: str, owner: Owner, message: str) -> JobStatus:
         """End a job for good within its grace period; its record, logs and volumes stay.
