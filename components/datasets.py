@@ -135,6 +135,7 @@ class Fetched(FetchedData, Job):
 
         return pulumi.Output({self}, value(), known)
 
+    has_run_key = False
     another_run = (
         "It runs again once its arguments or the values of its secrets have changed. To run it again without a"
         " change, use"

@@ -20,6 +20,7 @@ from pulumi_trainer.program.removals import JOBSET, URN, Planned, urn_of_job
 from pulumi_trainer.program.targets import Destination
 from pulumi_trainer.program.watch import Watched
 from pulumi_trainer.provider import dynamic
+from pulumi_trainer.provider.api.manual import STOPPED
 from pulumi_trainer.provider.api.progress import timestamp
 from pulumi_trainer.provider.api.status import NOT_STARTED, TAKE_BACK, JobStatus, Owner, Phase
 from pulumi_trainer.provider.api.submission import to_state
@@ -103,6 +104,8 @@ class Job(pulumi.ComponentResource):
     refused = False
     another_run = "It does not run again while the program stays the same: fix the cause, set another run= key, or use"
     """How to run a failed job again; a command follows."""
+    has_run_key = True
+    """Whether the component has the argument `run`."""
 
     _sweep: Any = ""
     _timeouts: Mapping[str, Any] = MappingProxyType({})
@@ -393,14 +396,20 @@ class Job(pulumi.ComponentResource):
             raise messages.failure(await session.current().watch.failures(text))
         if status is None or status.phase not in (Phase.FAILED, Phase.DELETED):
             return status
-        text = (
-            f"{self.where} {status.phase} ({plain(status.reason)})\n{message(status.message)}\n"
-            f"{self.another_run} `pulumi up --replace '**{self.pulumi_resource_name}'`"
-        )
+        text = f"{self.where} {status.phase} ({plain(status.reason)})\n{message(status.message)}\n{self._next_step(status)}"
         if waited_for:
             raise messages.failure(await session.current().watch.failures(text))
         messages.warn(text, self)
         return status
+
+    def _next_step(self, status: JobStatus) -> str:
+        """Return what to do about a job that has failed. Nothing is wrong with one that a user has stopped."""
+        if status.reason == STOPPED and self.has_run_key:
+            return (
+                f"It stays stopped while the program stays the same: use `pulumi-trainer rerun {self.pulumi_resource_name}`"
+                " or set another run= key to run it again, or remove it from the program"
+            )
+        return f"{self.another_run} `pulumi up --replace '**{self.pulumi_resource_name}'`"
 
 
 class _Reached(pulumi.CustomResource):

@@ -121,6 +121,7 @@ def test_stop_and_rerun(project: Project, jobs: Jobs) -> None:
     project.refresh()
     up = project.run("up", "--yes", "--stack", "test")
     assert up.code and "Traceback" not in up.out and up.out.count(note) >= 1, up
+    assert "use `pulumi-trainer rerun long` or set another run= key" in up.out and "fix the cause" not in up.out, up
     assert jobs.status("long").reason == "Stopped" and not project.processes(), "nothing starts it silently"
     with pytest.raises(client.JobFailed, match="stopped by"):
         jobs.wait("long")
