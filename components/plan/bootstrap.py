@@ -63,6 +63,7 @@ else:
 argv += sys.argv[1:]
 if argv[0] == "torchrun" and os.environ.get("PET_NPROC_PER_NODE", "1") != "1":
     os.environ.setdefault("PET_TEE", "3")
+    os.environ.setdefault("PYTHONUNBUFFERED", "1")
 try:
     if slot:
         os.execvp(argv[0], argv)

@@ -1091,7 +1091,8 @@ def bootstrap() -> str:
     The text is part of every job's state, so it has no comments; it only needs the standard library. On the Local target, `layer`
     returns a cached environment instead of pip's. `across` starts the bootstrap again in each slot of each node, so that packages
     are installed on each node, by one process at a time. PET_TEE makes torchrun begin each line of several processes of a node
-    with the process that has printed it. It names its own folder in sys.path, which Python leaves out with PYTHONSAFEPATH. pip
+    with the process that has printed it; torchrun would keep these lines until it has 8 KiB, so its own output is unbuffered. The
+    bootstrap names its own folder in sys.path, which Python leaves out with PYTHONSAFEPATH. pip
     may change the packages of the image, also if its distribution has closed them (PEP 668), as in PyTorch's images.
 
     What installs packages runs in the project, to which their paths are relative, but imports nothing from it: a `json.py` of the

@@ -240,6 +240,19 @@ def test_a_requirement_that_holds_a_secret_is_not_shown() -> None:
     assert user_code.package_problems({"packages": ["x --token=hf_" + "aB3" * 12]}) == []
 
 
+@pytest.mark.parametrize(("processes", "variable"), [("auto", "1"), ("2", "1"), ("1", None)])
+def test_the_output_of_several_processes_is_not_kept_back(tmp_path: Path, processes: str, variable: str | None) -> None:
+    starter = tmp_path / "torchrun"
+    starter.write_text(f"#!{sys.executable}\nimport os\nprint(repr(os.environ.get('PYTHONUNBUFFERED')))\n")
+    starter.chmod(0o755)
+    for name, text in user_code.files("", None, None, None, "torch").items():
+        (tmp_path / name).write_text(text)
+    argv = [sys.executable, str(tmp_path / code.BOOTSTRAP_FILE)]
+    env = {"PATH": str(tmp_path), "PET_NPROC_PER_NODE": processes}
+    done = subprocess.run(argv, capture_output=True, text=True, env=env, check=True)
+    assert done.stdout == f"{variable!r}\n"
+
+
 def test_a_launcher_that_is_missing(tmp_path: Path) -> None:
     data = user_code.files("print(1)\n", None, None, None, "torch")
     for name, text in data.items():
