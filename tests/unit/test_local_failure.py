@@ -241,6 +241,35 @@ def test_a_pod_of_a_cluster_is_explained_as_a_process_here() -> None:
     )
 
 
+ABORTED = """\
+[default0]:rank 0: starts after step 0
+[default0]:[rank0]: Traceback (most recent call last):
+[default0]:[rank0]:   File "train.py", line 67, in <module>
+[default0]:[rank0]:     print(rows.sum().item())
+[default0]:[rank0]:           ^^^^^^^^^^^^^^^^^
+[default0]:[rank0]: torch.AcceleratorError: CUDA error: device-side assert triggered
+[default0]:[rank0]: Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.
+[default0]:[rank0]:[E1127 08:46:54.820063557 ProcessGroupNCCL.cpp:2119] [PG ID 0 PG GUID 0(default_pg) Rank 0] Process group \
+watchdog thread terminated with exception: CUDA error: device-side assert triggered
+[default0]:terminate called after throwing an instance of 'c10::DistBackendError'
+[default0]:frame #4: <unknown function> + 0x129ecc (0x7f25b7129ecc in /lib/x86_64-linux-gnu/libc.so.6)
+"""
+
+
+def test_what_the_watchdog_of_nccl_aborts_has_a_traceback() -> None:
+    failure = failed(tail=ABORTED + agent(0, -6))
+    assert cause_summary([failure]) == (
+        "signal 6 (SIGABRT), exit code 134: torch.AcceleratorError: CUDA error: device-side assert triggered"
+    )
+    assert report("v", [failure]).splitlines()[1:3] == [
+        "Traceback (most recent call last):",
+        '  File "train.py", line 67, in <module>',
+    ]
+    assert '  File "train.py", line 67, in <module>' in explain_failure(failure.tail, "0")
+    killed = failed(tail=ABORTED + agent(0, -9))
+    assert "Traceback" not in report("v", [killed]).splitlines()[1], "a killed process has not failed by itself"
+
+
 def test_signals() -> None:
     assert "rank 2 (logs --rank 0): signal 9 (SIGKILL), exit code 137 (container node: exit code 1)" in report(
         "v", [failed(tail=agent(2, -9))]

@@ -119,13 +119,19 @@ def find_root_cause(output: str) -> RootCause:
     return RootCause(rank, process, exit_code, at)
 
 
-def find_traceback(output: str, prefix: str = "") -> str:
+def find_traceback(output: str, prefix: str = "", ended_by: int = 0) -> str:
     """Return the last traceback in the output of a container, if possible one that is not about a lost peer; empty if not found.
+
+    A process that is killed prints none, so an earlier traceback in its output does not explain its end. PyTorch aborts a process
+    after an error of its GPU, whose traceback may be there: ProcessGroupNCCL's watchdog and destructors find the same error.
 
     Args:
         output: The output.
         prefix: Beginning of the lines that are searched first: those of the process that failed.
+        ended_by: Number of the signal that ended the process; 0 if it exited.
     """
+    if ended_by not in (0, signal.SIGABRT):
+        return ""
     own = "\n".join(line for line in output.splitlines() if line.startswith(prefix))
     return _last_traceback(own) or _last_traceback(output)
 
@@ -197,9 +203,7 @@ def explain_failure(output: str, node: str) -> list[str]:
     found: list[str] = []
     if root.rank is not None and root.code is not None:
         found.append(f"{root.name(node)}: {exit_text(root.code, root.signal)}")
-    traceback = ""
-    if not root.signal:
-        traceback = find_traceback(output, root.prefix)
+    traceback = find_traceback(output, root.prefix, root.signal)
     found += describe_output(output, traceback)
     return "\n".join(found).splitlines()
 

@@ -223,8 +223,8 @@ def _cause(failure: Failure) -> Cause:
         code, ended_by = root.code, root.signal
     if traceback:
         at = _earlier(at, failure.traceback_at)
-    elif not ended_by:
-        traceback = find_traceback(failure.tail, root.prefix)
+    else:
+        traceback = find_traceback(failure.tail, root.prefix, ended_by)
     return Cause(failure, root, at, code, ended_by, traceback)
 
 
