@@ -270,6 +270,15 @@ def test_what_the_watchdog_of_nccl_aborts_has_a_traceback() -> None:
     assert "Traceback" not in report("v", [killed]).splitlines()[1], "a killed process has not failed by itself"
 
 
+def test_a_long_exception_keeps_its_beginning_in_one_line() -> None:
+    reason = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 8.00 GiB."
+    raised = f'Traceback (most recent call last):\n  File "train.py", line 6, in <module>\n{reason} {"GPU 0 " * 90}\n'
+    shown = cause_summary([failed(tail=raised)])
+    assert shown.startswith(f"exit code 1: {reason} GPU 0") and shown.endswith("[...]") and len(shown) < 330
+    line = f"{'file ' * 90}not found"
+    assert cause_summary([failed(tail=line)]).endswith("not found")
+
+
 def test_signals() -> None:
     assert "rank 2 (logs --rank 0): signal 9 (SIGKILL), exit code 137 (container node: exit code 1)" in report(
         "v", [failed(tail=agent(2, -9))]

@@ -160,7 +160,10 @@ def cause_summary(failures: Iterable[Failure]) -> str:
     if cause is None:
         return ""
     last = _reason_text(cause).rstrip().rpartition("\n")[2].strip()
-    return f"{cause.failure.verdict or exit_text(cause.code, cause.signal)}: {shorten_line(last, 300) or SILENT}"
+    shown = shorten_line(last, 300)
+    if cause.traceback and len(last) > 300:  # an exception begins with its reason
+        shown = f"{last[:300]}[...]"
+    return f"{cause.failure.verdict or exit_text(cause.code, cause.signal)}: {shown or SILENT}"
 
 
 _PROGRESS = '{"trainerStatus"'
