@@ -66,6 +66,21 @@ def test_what_is_readable_never_includes_the_home_folder(monkeypatch: pytest.Mon
     assert found.environment({"XDG_CACHE_HOME": "x", "PATH": "y"}) == {"PATH": "y"}
 
 
+def test_a_link_in_a_folder_of_the_system_is_mounted_where_it_leads_to(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    system, home = tmp_path / "usr", tmp_path / "usr" / "home"
+    for name in ("cuda-13.0", "home/cuda-13.0"):
+        (system / name).mkdir(parents=True)
+    (system / "cuda").symlink_to(system / "cuda-13.0")
+    (home / "cuda").symlink_to(home / "cuda-13.0")
+    monkeypatch.setattr(isolation, "_SYSTEM", (str(system),))
+    variables = {"HOME": str(home), "CUDA_HOME": str(system / "cuda"), "CUDA_PATH": str(home / "cuda")}
+    found = find_isolation([sys.executable], variables, tmp_path / "root", tmp_path / "envs")
+    assert str(system / "cuda-13.0") in found.readable and str(system / "cuda") not in found.readable
+    assert str(home / "cuda") in found.readable, "the home folder is hidden, with its links"
+
+
 def test_an_interpreter_that_says_nothing(tmp_path: Path) -> None:
     with pytest.raises(TargetFault, match="does not report where its packages are"):
         find_isolation([shutil.which("true") or "true"], {}, tmp_path, tmp_path)

@@ -171,8 +171,23 @@ def find_isolation(
     if root.name == ".pulumi-trainer":
         private.append(root.parent)
     hidden = [str(each.absolute()) for each in private if each.absolute() != Path("/")]
-    visible = dict.fromkeys(each for each in readable if each and not _contains_any(each, hidden))
+    mounted = [_mount_point(each, hidden) for each in readable if each]
+    visible = dict.fromkeys(each for each in mounted if not _contains_any(each, hidden))
     return Isolation(tuple(visible), tuple(hidden), environments)
+
+
+def _mount_point(path: str, hidden: Iterable[str]) -> str:
+    """Return where a file or folder is mounted: what a link of the system's folders leads to.
+
+    A container has such a link already, and bubblewrap mounts nothing on an absolute one, such as /usr/local/cuda.
+    """
+    if _is_below(path, _SYSTEM) and not _is_below(path, hidden):
+        return os.path.realpath(path)
+    return path
+
+
+def _is_below(path: str, folders: Iterable[str]) -> bool:
+    return any(Path(path).is_relative_to(each) for each in folders)
 
 
 def _contains_any(folder: str, hidden: Iterable[str]) -> bool:
