@@ -171,6 +171,15 @@ class TestGpus:
         run(local, jobset(step(command=python(SHOW))))
         assert log(local) == "gpus \n"
 
+    def test_none_asked_for_none_seen_whatever_env_says(self, local: LocalTarget) -> None:
+        run(
+            local,
+            jobset(
+                step(command=python(SHOW), container_fields={"env": [{"name": "CUDA_VISIBLE_DEVICES", "value": "1"}]})
+            ),
+        )
+        assert log(local) == "gpus \n"
+
     def test_are_given_on_to_the_next_pod_of_the_job(self, local: LocalTarget) -> None:
         document = jobset(step(command=python(SHOW), pods=3, job={"parallelism": 1}, container_fields=gpus(4)))
         assert run(local, document).phase == "Succeeded"
@@ -210,6 +219,13 @@ class TestGpus:
         wait(local, until=lambda s: s.reason == "WaitingForGPUs")
         local.delete(NAMESPACE, "job")
         held.release()
+
+
+def test_a_single_gpu_is_one(local: LocalTarget, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program(tmp_path, monkeypatch, "GPU 0: x")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    refusals, _ = local.review(submission(jobset(step(container_fields=gpus(1)))).objects)
+    assert "needs 1 GPU at one time, but this machine has 0 (CUDA_VISIBLE_DEVICES=)" in str(refusals[0])
 
 
 @pytest.mark.parametrize(("output", "then"), [("GPU 0: x", "exit 9"), ("No devices were found", ""), ("", "")])

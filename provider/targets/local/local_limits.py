@@ -18,6 +18,7 @@ from pulumi_trainer.provider.api.extras import missing
 from pulumi_trainer.provider.api.submission import Objects
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.accessors import Document, listed, mappings, section, text
+from pulumi_trainer.provider.kube.values.wording import plural
 from pulumi_trainer.provider.kube.views import Container, Pod, jobs_of
 from pulumi_trainer.provider.targets.local import environment, images, volumes
 from pulumi_trainer.provider.targets.local.jobset_controller import peak_of
@@ -127,7 +128,7 @@ def too_few_gpus(objects: Objects) -> list[Problem]:
             continue
         total = len(visible_gpus(visible))
         if needed > total:
-            why = f"needs {needed} GPUs at one time, but this machine has {total}{shown}"
+            why = f"needs {plural(needed, 'GPU')} at one time, but this machine has {total}{shown}"
             hint = "ask for fewer (num_nodes, resources_per_node), or use the Kubernetes target"
             found.append(Problem(f"{where}: {GPU}", why, hint))
     return found
