@@ -204,7 +204,7 @@ class TestGpus:
         local.create(submission(jobset(step(command=python(SHOW), container_fields=gpus(2)), name="second")))
         status = wait(local, "second", until=lambda s: s.reason != "")
         assert (status.phase, status.reason) == ("Pending", "WaitingForGPUs")
-        assert status.message == "needs 2 of 4 GPUs; other jobs of this machine occupy the others"
+        assert status.message == "needs 2 of 4 GPUs: behind first"
         third = jobset(step(command=python(SHOW), container_fields=gpus(1)), name="third")
         assert run(local, third).phase == "Succeeded", "who waits holds nothing"
         supervisor = supervisor_of(local, "first")
@@ -214,9 +214,12 @@ class TestGpus:
 
     def test_a_waiting_job_can_be_deleted(self, local: LocalTarget) -> None:
         held = Leases()
-        assert held.gpus(4, range(4)) == [0, 1, 2, 3]
+        assert held.gpus(4, range(4)) == ([0, 1, 2, 3], [])
         local.create(submission(jobset(step(container_fields=gpus(1)))))
-        wait(local, until=lambda s: s.reason == "WaitingForGPUs")
+        status = wait(local, until=lambda s: s.reason == "WaitingForGPUs")
+        assert status.message == "needs 1 of 4 GPUs: behind other jobs of this machine", (
+            "an earlier version leaves no name"
+        )
         local.delete(NAMESPACE, "job")
         held.release()
 

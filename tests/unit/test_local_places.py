@@ -157,7 +157,7 @@ def test_who_waits_for_gpus_keeps_no_place(one: LocalTarget, tmp_path: Path, mon
     smi.chmod(0o755)
     monkeypatch.setenv("PATH", f"{smi.parent}:{os.environ['PATH']}")
     held = Leases()
-    assert held.gpus(1, [0]) == [0]
+    assert held.gpus(1, [0]) == ([0], [])
     one.create(submission(jobset(step(container_fields={"resources": {"limits": {GPU: 1}}}), name="gpu")))
     wait(one, "gpu", until=lambda s: s.reason == "WaitingForGPUs")
     start(one, "a")

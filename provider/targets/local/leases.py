@@ -15,11 +15,13 @@ import random
 import socket
 import zlib
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
 
 from pulumi_trainer.provider.api.user_cache import cache_folder
+from pulumi_trainer.provider.kube.terminal import plain_field
 from pulumi_trainer.provider.targets.local.machine import LINUX
 from pulumi_trainer.provider.targets.local.paths import FILE_MODE, make_folder, translate_os_errors
 
@@ -102,11 +104,20 @@ class Leases:
             return False
         return True
 
-    def gpus(self, count: int, usable: Iterable[int]) -> list[int] | None:
-        """Lease `count` of the GPUs with these indices and return theirs; None if other jobs have too many.
+    def gpus(self, count: int, usable: Iterable[int], owner: str = "") -> tuple[list[int], list[str]]:
+        """Lease `count` of the GPUs with these indices.
 
         All are leased at once: two jobs that each have a part would wait for each other forever.
+
+        Args:
+            count: How many the job needs.
+            usable: Indices of the GPUs that the job may have.
+            owner: Name of the job, for those that wait for it.
+
+        Returns:
+            The indices of the leased GPUs, none if too few are free; and the names of the jobs that have the others.
         """
+        usable = [*usable]
         all_ = os.open(self._folder / "gpus", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, FILE_MODE)
         try:
             fcntl.flock(all_, fcntl.LOCK_EX)
@@ -117,11 +128,19 @@ class Leases:
                 surplus = taken[count:]
             for i in surplus:
                 self._leases.pop(f"gpu-{i}")()
+            owners = [self._owner(i) for i in usable if i not in taken]
+            if not enough:
+                return [], [*dict.fromkeys(filter(None, owners))]
+            for i in taken[:count]:
+                (self._folder / f"gpu-{i}").write_text(owner, encoding="utf-8")
         finally:
             os.close(all_)
-        if not enough:
-            return None
-        return taken[:count]
+        return taken[:count], []
+
+    def _owner(self, gpu: int) -> str:
+        with suppress(OSError):
+            return plain_field((self._folder / f"gpu-{gpu}").read_text(encoding="utf-8", errors="replace"), 300)
+        return ""
 
     def _take_name(self, name: str) -> bool:
         """Take a lease that all jobs of the network respect, and return whether it was free."""

@@ -28,7 +28,7 @@ from pulumi_trainer.provider.api.submission import Objects
 from pulumi_trainer.provider.kube.client.masking import forms_of_values, mask
 from pulumi_trainer.provider.kube.errors import Invalid, Refused, TrainerError
 from pulumi_trainer.provider.kube.values.accessors import section, text
-from pulumi_trainer.provider.kube.values.wording import join_names
+from pulumi_trainer.provider.kube.values.wording import join_names, plural
 from pulumi_trainer.provider.kube.views import jobs_of
 from pulumi_trainer.provider.targets.local import failure, volumes
 from pulumi_trainer.provider.targets.local.jobset_controller import Job, JobSet, Verdict, all_ready, peak_of
@@ -225,14 +225,11 @@ class Run:
         self._leases = self._leases or Leases()
         if needed:
             usable = visible_gpus(self.record.visible_gpus)
-            found = self._leases.gpus(needed, usable)
-            if found is None:
+            found, owners = self._leases.gpus(needed, usable, self.record.name)
+            if not found:
                 self._place.release()  # who waits for GPUs does not keep others waiting
-                self._wait(
-                    now,
-                    "WaitingForGPUs",
-                    f"needs {needed} of {len(usable)} GPUs; other jobs of this machine occupy the others",
-                )
+                behind = join_names(owners) or "other jobs of this machine"
+                self._wait(now, "WaitingForGPUs", f"needs {needed} of {plural(len(usable), 'GPU')}: behind {behind}")
                 return False
             self._free_gpus = found
         names: list[str] = []
