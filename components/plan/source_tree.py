@@ -31,7 +31,7 @@ MOST_BYTES = 512 * 2**20
 
 NEVER = (
     ".git/", ".hg/", ".svn/", "__pycache__/", "*.py[co]", ".venv/", "node_modules/", ".ipynb_checkpoints/", ".pytest_cache/",
-    ".mypy_cache/", ".ruff_cache/", ".pulumi/", ".pulumi-trainer/", "Pulumi.*.yaml", ".DS_Store",
+    ".mypy_cache/", ".ruff_cache/", ".pulumi/", ".pulumi-trainer/", "**/.cache/pulumi-trainer/", "Pulumi.*.yaml", ".DS_Store",
     "*~", ".*.sw[a-p]", ".#*", "\\#*#",
 )  # fmt: skip
 """Patterns of files that tools create, which no job needs; the configuration of a stack may contain secrets, too. The last four

@@ -416,6 +416,20 @@ def test_a_file_that_stays_behind_does_not_count(tmp_path: Path, home: Path, mon
     assert [*tree.files] == ["a.py", "b.py"] and [*tree.formerly] == [".envrc"]
 
 
+def test_the_cache_of_a_user_whose_home_is_the_project_is_no_change(tmp_path: Path) -> None:
+    """Each plan writes into it, and a change would be another run of its jobs."""
+    write(
+        tmp_path,
+        {
+            "train.py": "",
+            "home/.cache/pulumi-trainer/sources/a.tar.gz": "",
+            ".cache/pulumi-trainer/x": "",
+            ".cache/y": "",
+        },
+    )
+    assert [*read_tree(tmp_path).files] == [".cache/y", "train.py"]
+
+
 def test_files_that_editors_create_are_no_change(tmp_path: Path) -> None:
     before = read_tree(write(tmp_path, {"train.py": ""})).digest
     write(tmp_path, {".train.py.swp": "", "train.py~": "", "#train.py#": ""})
