@@ -106,6 +106,27 @@ def test_the_error_of_a_container_outlives_its_pod(lab: Lab) -> None:
         assert "exit code 1" in text and "ValueError: no data" in text and "epoch 1" in text, text
 
 
+def test_a_job_that_ends_does_not_seem_to_start(lab: Lab) -> None:
+    """A Pod that has ended is not ready any more, and its Job counts it some moments later."""
+    observer = Observer(open_client({"kubeconfig": str(lab.kubeconfig)}), lab.namespace).start()
+    phases = dict[str, None]()
+    try:
+        lab.run("ends", "import time, os; time.sleep(2 + int(os.environ['JOB_COMPLETION_INDEX']))", pods=2)
+        observer.first("ends")
+
+        def ended() -> bool:
+            status = observer.status("ends")
+            if status is not None and phases.keys() >= {"Running"}:
+                assert status.phase in ("Running", "Succeeded"), status
+            phases[status.phase if status is not None else ""] = None
+            return status is not None and status.terminal
+
+        eventually(ended, PATIENCE)
+    finally:
+        observer.stop()
+    assert [*phases][-2:] == ["Running", "Succeeded"], phases
+
+
 def test_pods_that_nobody_has_seen_fail(lab: Lab) -> None:
     lab.run("unseen", "raise SystemExit(3)", pod={"restartPolicy": "OnFailure"}, backoff=0)
     reached = open_client({"kubeconfig": str(lab.kubeconfig)})
