@@ -570,6 +570,7 @@ class TestEnds:
         deleted = policy == "OnFailure" and reason == "BackoffLimitExceeded"
         assert ("has deleted the Pods and their logs at that limit (restartPolicy OnFailure). Fix" in said) == deleted
         assert ("restartPolicy Never in the runtime keeps failed Pods" in said) == deleted
+        assert "has deleted" not in told(replace(found, pods=[pod(phase="Running")]))[3]
 
     def test_a_failed_job_without_pods_is_explained_by_what_a_waiting_program_has_recorded(self) -> None:
         seen_ = f"{told(self.failed())[2]}\ncontainer node of pod a: exit code 1\n  KeyError: 'k'"

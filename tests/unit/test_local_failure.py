@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from local_support import jobset, python, run, step
-from pulumi_trainer.provider.lifecycle.diagnosis.error_output import explain_failure, is_consequence
+from pulumi_trainer.provider.lifecycle.diagnosis.error_output import explain_failure, is_consequence, summarize
 from pulumi_trainer.provider.targets.local import LocalTarget
 from pulumi_trainer.provider.targets.local.failure import (
     LIMIT,
@@ -235,6 +235,8 @@ def test_a_pod_of_a_cluster_is_explained_as_a_process_here() -> None:
         "only torchrun's own words name a rank"
     )
     assert explain_failure("", "0") == []
+    long = OWN.format(rank=1).replace("ValueError: boom", f"ValueError: boom {'x' * 200}")
+    assert summarize(explain_failure(long, "1")) == f"ValueError: boom {'x' * 143}[...]"
     both = explain_failure(OWN.format(rank=1) + LOST, "1")
     assert (
         "ValueError: boom at rank 1" in both and not is_consequence(both) and is_consequence(explain_failure(LOST, "0"))

@@ -123,7 +123,7 @@ class Cluster:
         yield b"2026-11-21T12:00:00.000000000Z done\n"
 
 
-class Processes:
+class Processes(Cluster):
     """Has a job of two nodes with two processes each, which runs; `requests` are the limits of the requests of logs."""
 
     def __init__(self) -> None:
@@ -136,19 +136,6 @@ class Processes:
     def end(self) -> None:
         ended = {"name": "node", "restartCount": 0, "state": {"terminated": {"exitCode": 0}}}
         self.pods = [pod(f"a-node-0-{n}-x", index=n, phase="Succeeded", containerStatuses=[ended]) for n in (0, 1)]
-
-    def within(self, _: float) -> Processes:
-        return self
-
-    def get(self, *_: Any) -> None:
-        return None
-
-    def list(self, kind: Any, *_: Any, **__: Any) -> tuple[list[Any], str]:
-        return (self.pods if kind is POD else []), "1"
-
-    def watch(self, *_: Any, **__: Any) -> Iterator[Any]:
-        time.sleep(0.1)
-        return iter(())
 
     def logs(self, _: str, name: str, query: dict[str, str], **__: Any) -> Iterator[bytes]:
         self.requests.setdefault(name, []).append(query.get("tailLines"))

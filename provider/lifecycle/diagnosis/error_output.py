@@ -132,8 +132,10 @@ def find_traceback(output: str, prefix: str = "", ended_by: int = 0) -> str:
     """
     if ended_by not in (0, signal.SIGABRT):
         return ""
-    own = "\n".join(line for line in output.splitlines() if line.startswith(prefix))
-    return _last_traceback(own) or _last_traceback(output)
+    found = ""
+    if prefix:
+        found = _last_traceback("\n".join(line for line in output.splitlines() if line.startswith(prefix)))
+    return found or _last_traceback(output)
 
 
 def _last_traceback(output: str) -> str:
@@ -156,7 +158,7 @@ def summarize(lines: Sequence[str]) -> str:
     """
     text = "\n".join(lines)
     traceback = find_traceback(text)
-    error = shorten_line((traceback or text).rpartition("\n")[2].strip(), 160)
+    error = last_line(traceback or text, 160, exception=bool(traceback))
     frames = _USER_LINE.findall(traceback)
     if not frames:
         return error
@@ -258,6 +260,20 @@ def shorten_line(line: str, limit: int) -> str:
     if line.startswith(OWN_MESSAGE):
         return _clip(line, 1000)
     return _clip(line, limit)
+
+
+def last_line(text: str, limit: int, *, exception: bool) -> str:
+    """Return the last line of a text, and of a long one the part that says most.
+
+    Args:
+        text: The text.
+        limit: Number of characters from which on a line is long.
+        exception: Whether the line is that of an exception, which begins with its reason.
+    """
+    last = text.rstrip().rpartition("\n")[2].strip()
+    if exception and len(last) > limit:
+        return f"{last[:limit]}[...]"
+    return shorten_line(last, limit)
 
 
 def _is_other(line: str, reported: Container[str]) -> bool:

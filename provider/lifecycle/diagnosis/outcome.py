@@ -79,7 +79,7 @@ _AGAIN = "fix the cause, and run the job again (run=)"
 def _deleted_with_logs(view: JobView, message: str) -> bool:
     """Return whether a Job has failed at its backoffLimit and its Pods restart containers in place: then they are deleted."""
     job = _first_failed_job(view, message)
-    if text(true_condition(conditions(job), "Failed").get("reason")) != "BackoffLimitExceeded":
+    if view.pods or text(true_condition(conditions(job), "Failed").get("reason")) != "BackoffLimitExceeded":
         return False
     step = text(labels_of(job).get(STEP))
     return any(each.name == step and each.pod.spec.get("restartPolicy") != "Never" for each in view.steps)

@@ -24,7 +24,7 @@ from pulumi_trainer.provider.lifecycle.diagnosis.error_output import (
     find_root_cause,
     find_traceback,
     has_lost_peer,
-    shorten_line,
+    last_line,
     without_launcher,
 )
 from pulumi_trainer.provider.targets.local.paths import read_beginning
@@ -159,10 +159,7 @@ def cause_summary(failures: Iterable[Failure]) -> str:
     cause = first_cause(failures)
     if cause is None:
         return ""
-    last = _reason_text(cause).rstrip().rpartition("\n")[2].strip()
-    shown = shorten_line(last, 300)
-    if cause.traceback and len(last) > 300:  # an exception begins with its reason
-        shown = f"{last[:300]}[...]"
+    shown = last_line(_reason_text(cause), 300, exception=bool(cause.traceback))
     return f"{cause.failure.verdict or exit_text(cause.code, cause.signal)}: {shown or SILENT}"
 
 
