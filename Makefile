@@ -91,15 +91,16 @@ RERUN := --reruns 1 --rerun-show-tracebacks
 
 test: ## the unit and golden tests and the core of the engine's: 8 minutes on 2 cores, 15 from nothing
 	@$(SETUP) --dev
-	@$(PYTEST) $(RERUN) -n 3 --dist=worksteal -m 'not slow' tests/unit tests/golden tests/engine # some wait more than they compute
+	@$(PYTEST) -n 3 --dist=worksteal -m 'not slow' --clock started tests/unit tests/golden tests/engine # some wait more than they compute
+	@$(PYTEST) -n 3 --dist=worksteal -m 'not slow' --clock old tests/unit
 
 test-smoke: ## one test of each feature on a real control plane, if its programs are built; never builds them
 	@$(SETUP) --dev
-	@if .venv/bin/python -m tools.cluster built; then $(PYTEST) $(RERUN) -m smoke tests/cluster; fi
+	@if .venv/bin/python -m tools.cluster built; then $(PYTEST) -m smoke tests/cluster; fi
 
 test-engine: ## all tests with the real Pulumi engine: 20 minutes, PyTorch included
 	@$(SETUP) --dev
-	@$(PYTEST) $(RERUN) -n 3 --dist=worksteal tests/engine
+	@$(PYTEST) -n 3 --dist=worksteal tests/engine
 
 test-pythons: ## the unit tests on the oldest and the newest Python of this machine
 	@$(SETUP) --dev

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import time
 from collections.abc import Mapping
@@ -115,7 +116,7 @@ class _Wait:
     status: JobStatus | None = None
     shown: str = ""
     shown_phase: tuple[str, str, bool] = ("", "", False)
-    shown_at: float = 0.0
+    shown_at: float = -math.inf
     stage: str = ""
     stage_at: float = 0.0
     begun: float = field(default_factory=time.monotonic)
@@ -147,7 +148,7 @@ class Watch:
     _task: asyncio.Task[None] | None = None
     _troubled: dict[int, bool] = field(default_factory=dict)
     _failed: dict[str, None] = field(default_factory=dict)
-    _looked_at: float = 0.0
+    _looked_at: float = -math.inf
     _asked: int = 0
 
     async def failures(self, text: str) -> str:
