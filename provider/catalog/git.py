@@ -328,6 +328,9 @@ def _listed_all(repository: Path, where: str, commit: str) -> Iterator[tuple[str
 def _git(repository: Path, where: str, *arguments: str, stdin: bytes = b"") -> bytes:
     """Return what git prints. git is killed after `SECONDS`, or if it writes more than a catalogue can have."""
     argv = [*_command(), f"--git-dir={repository}", *arguments]
+    protocols = "none"
+    if arguments[0] in ("ls-remote", "fetch"):
+        protocols = "https:ssh:file"
     with tempfile.TemporaryFile() as given:
         given.write(stdin)
         given.seek(0)
@@ -338,7 +341,7 @@ def _git(repository: Path, where: str, *arguments: str, stdin: bytes = b"") -> b
                 stdin=given,
                 stdout=pipe,
                 stderr=pipe,
-                env=_environment(),
+                env=_environment(protocols),
                 cwd=repository.parent,
                 start_new_session=True,
             )
@@ -382,15 +385,16 @@ def _listed_files(folder: Path, *options: str) -> list[str]:
         return []
     argv = [*_command(), "-C", str(folder), "ls-files", "-z", *options]
     try:
-        done = subprocess.run(argv, env=_environment(), capture_output=True, timeout=SECONDS, check=False)
+        done = subprocess.run(argv, env=_environment("none"), capture_output=True, timeout=SECONDS, check=False)
     except OSError:
         raise _not_listed("git is not on PATH, or cannot be started", "install git") from None
     except subprocess.TimeoutExpired:
         raise _not_listed(f"git did not answer within {SECONDS:.0f} s") from None
-    if done.returncode:
-        lines = done.stderr.decode(errors="replace").splitlines() or [f"exit code {done.returncode}"]
+    lines = done.stderr.decode(errors="replace").splitlines()
+    errors = [line for line in lines if line.startswith("error: ")]  # a folder that git cannot read does not fail it
+    if done.returncode or errors:
         of_git = [line.strip() for line in lines if "git config" in line]  # for a repository of another user
-        raise _not_listed(lines[0], *of_git)
+        raise _not_listed([*errors, *lines, f"exit code {done.returncode}"][0], *of_git)
     return [*map(os.fsdecode, filter(None, done.stdout.split(b"\0")))]
 
 
@@ -400,20 +404,26 @@ def _not_listed(why: str, *hints: str) -> Invalid:
 
 
 def _command() -> list[str]:
-    """Return git with settings that keep a repository from running commands of its own."""
+    """Return git with settings that keep a repository from running commands of its own. A bare repository that is a folder of
+    another one, and so arrives with a clone of it, counts only if it is named.
+    """
     settings = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "fetch.fsckObjects=true", "gc.auto=0",
-                "fetch.unpackLimit=1", "core.bigFileThreshold=1m",
-                "protocol.allow=never", "protocol.https.allow=always", "protocol.ssh.allow=always",
-                "protocol.file.allow=always")  # fmt: skip
+                "fetch.unpackLimit=1", "core.bigFileThreshold=1m", "safe.bareRepository=explicit")  # fmt: skip
     return ["git", *chain.from_iterable(("-c", setting) for setting in settings)]
 
 
-def _environment() -> dict[str, str]:
-    """Return the environment of git, without variables that lead to another repository."""
+def _environment(protocols: str) -> dict[str, str]:
+    """Return the environment of git, without variables that lead to another repository.
+
+    Args:
+        protocols: Names of the protocols by which git may fetch, with colons between them; `none` for no protocol. A repository
+            names programs for some of them, which git would also start for objects that the repository lacks.
+    """
     env = {k: v for k, v in os.environ.items() if k not in _ELSEWHERE and not k.startswith("GIT_CONFIG_")}
     env |= {
         "GIT_TERMINAL_PROMPT": "0",
-        "GIT_ALLOW_PROTOCOL": "https:ssh:file",
+        "GIT_ALLOW_PROTOCOL": protocols,
+        "GIT_NO_LAZY_FETCH": "1",
         "LC_ALL": "C",
         "GIT_LFS_SKIP_SMUDGE": "1",
     }

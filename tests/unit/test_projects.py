@@ -202,6 +202,62 @@ def test_what_git_tracks_is_not_guessed(
     assert [*read_tree(root).files] == [".gitignore", "a.py", "sub/a.py"], "there is no repository"
 
 
+def hostile_clone(root: Path, program: str) -> None:
+    """Make a clone that lacks a folder of its index, and fetches it by a program that its settings name."""
+    write(root, {".gitignore": "*.log\n", "a.py": "", "a.log": "", "out/b.log": ""})
+    run = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(root)]
+    commands = ["init -q", "add -f .", "commit -qm 1", "sparse-checkout set --cone --sparse-index sub"]
+    settings = {"extensions.partialClone": "origin", "core.repositoryFormatVersion": "1", "remote.origin.promisor": "true",
+                "remote.origin.url": f"file://{root}", "remote.origin.uploadpack": program}  # fmt: skip
+    for command in commands:
+        subprocess.run([*run, *command.split()], check=True)
+    for name, value in settings.items():
+        subprocess.run([*run, "config", name, value], check=True)
+    argv = [*run, "rev-parse", "HEAD:out"]
+    tree = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
+    (root / ".git" / "objects" / tree[:2] / tree[2:]).unlink()
+
+
+def hostile_folder(root: Path, program: str) -> None:
+    """Make a clone with a folder that is a bare repository, which arrives with any plain clone."""
+    folder = root / "sub"
+    hostile_clone(folder, program)
+    for entry in (folder / ".git").iterdir():
+        entry.rename(folder / entry.name)
+    (folder / ".git").rmdir()
+    subprocess.run(["git", "-C", str(folder), "config", "--unset", "core.worktree"], check=False)
+    subprocess.run(["git", f"--git-dir={folder}", "config", "core.bare", "true"], check=True)
+    subprocess.run(["git", "init", "-q", str(root)], check=True)
+
+
+@pytest.mark.parametrize("make", [hostile_clone, hostile_folder])
+@pytest.mark.parametrize("removed", ["", "GIT_ALLOW_PROTOCOL", "GIT_NO_LAZY_FETCH", "safe.bareRepository=explicit"])
+def test_git_starts_no_program_that_a_project_names(
+    tmp_path: Path, home: Path, make: Callable[[Path, str], None], removed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """removed: A protection that is taken away: the others are enough."""
+    root = tmp_path / "project"
+    make(root, f"touch {tmp_path}/owned; :")
+    folder = root / "sub" if make is hostile_folder else root
+    subprocess.run(["git", "-C", str(folder), "ls-files"], check=False, capture_output=True)
+    assert (tmp_path / "owned").exists(), "git itself starts it"
+    (tmp_path / "owned").unlink()
+    environment, command = git._environment, git._command
+    monkeypatch.setattr(
+        git, "_environment", lambda names: {k: v for k, v in environment(names).items() if k != removed}
+    )
+    bare = "safe.bareRepository=all"
+    monkeypatch.setattr(git, "_command", lambda: [bare if each == removed else each for each in command()])
+    with pytest.raises(Invalid) as raised:
+        project_code.read_project(Source(folder))
+    assert not (tmp_path / "owned").exists()
+    (problem,) = raised.value.problems
+    assert problem.why.startswith("git cannot list the files that it tracks, which travel although a .gitignore")
+    assert problem.hint == "exclude what each .gitignore names"
+    if make is hostile_folder and removed != "safe.bareRepository=explicit":
+        assert "cannot use bare repository" in problem.why
+
+
 def test_include_and_exclude(tmp_path: Path) -> None:
     write(tmp_path, {"pkg/a.py": "", "pkg/a.csv": "", "pkg/test/b.py": "", "c.py": ""})
     assert [*read_tree(tmp_path, ["pkg/**"], ["test/", "*.csv"]).files] == ["pkg/a.py"]
