@@ -25,6 +25,7 @@ from functools import cache
 from itertools import chain
 from pathlib import Path, PurePosixPath
 
+from pulumi_trainer.provider.api.atomic_files import replace_file
 from pulumi_trainer.provider.api.user_cache import cache_folder
 from pulumi_trainer.provider.kube.client.masking import hide_credentials
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
@@ -487,9 +488,7 @@ def _locks(lock: str) -> dict[str, str]:
 
 def _lock(where: str, commit: str, lock: str) -> None:
     lines = sorted({**_locks(lock), where: commit}.items())
-    fresh = Path(f".{lock}.{os.getpid()}")
     try:
-        fresh.write_text("".join(f"{commit}  {what}\n" for what, commit in lines), "utf-8")
-        fresh.replace(lock)
+        replace_file(Path(lock), "".join(f"{commit}  {what}\n" for what, commit in lines).encode())
     except OSError as error:
         raise Invalid(Problem(lock, f"cannot be written: {error.strerror or error}")) from None

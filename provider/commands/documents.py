@@ -17,6 +17,7 @@ from typing import IO, Any
 
 import yaml
 from pulumi_trainer.provider.admission.warnings import Severities
+from pulumi_trainer.provider.api.atomic_files import replace_file
 from pulumi_trainer.provider.commands.formats import aligned, dumper
 from pulumi_trainer.provider.kube.container_table import ContainerRow, container_table
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, with_hint
@@ -121,8 +122,11 @@ def batch(folder: Path, mode: Mode) -> int:
     counts = {ADMITTED: 0, REFUSED: 0, UNUSABLE: 0}
     for file in sorted(folder.glob("*/input.yaml")):
         code, found = _validate_file(file, mode)
+        text = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
         try:
-            (file.parent / "actual.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", "utf-8")
+            if file.parent.is_symlink():
+                raise ValueError(f"{file.parent} is a link")
+            replace_file(file.parent / "actual.json", text.encode())
         except (OSError, ValueError) as error:
             code = UNUSABLE
             print_line(f"error: {file.parent / 'actual.json'}: cannot be written: {error}", error=True)

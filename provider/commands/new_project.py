@@ -38,7 +38,7 @@ def init(directory: Path, template: str) -> None:
     if template not in TEMPLATES:
         raise Invalid(Problem("--template", f"unknown template {template!r}", f"available: {', '.join(TEMPLATES)}"))
     contents = _read_template(template)
-    existing = [name for name in contents if os.path.lexists(directory / name)]
+    existing = [name for name in contents if _is_taken(directory, name)]
     if existing:
         why = f"already has {', '.join(existing)}; no file was written"
         raise Invalid(Problem(str(directory), why, "give another folder, or remove these files"))
@@ -64,6 +64,12 @@ def _read_template(template: str) -> dict[str, bytes]:
 def _project_name(directory: Path) -> str:
     """Return the name of a folder, as far as Pulumi accepts it for a project."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", directory.resolve().name)[:100] or "training"
+
+
+def _is_taken(directory: Path, name: str) -> bool:
+    """Return whether a folder has a file or a link of a name, or a link in the place of a folder above it."""
+    is_below_link = (directory / name).parent.resolve() != (directory.resolve() / name).parent
+    return is_below_link or os.path.lexists(directory / name)
 
 
 def _write(directory: Path, contents: dict[str, bytes]) -> None:

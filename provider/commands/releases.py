@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 from pulumi_trainer.provider.admission import review
+from pulumi_trainer.provider.api.atomic_files import replace_file
 from pulumi_trainer.provider.api.labels import FRAMEWORK, RELEASE
 from pulumi_trainer.provider.api.versions import LEVELS, VERSION, next_version, version_step
 from pulumi_trainer.provider.catalog.catalog import BUILT_IN, LOCK, NAME, RuntimeCatalog, invalid_name, unknown_name
@@ -123,10 +124,19 @@ def _write_release(document: dict[str, Any], name: str, release: str, folder: st
     text = yaml.dump(release_document, Dumper=dumper(), sort_keys=False)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, "utf-8")
-        (Path(folder) / LOCK).touch()
+        if file.parent.is_symlink():
+            raise Invalid(Problem(str(file.parent), "is a link, which a catalogue does not read", "make it a folder"))
+        replace_file(file, text.encode())
+        _ensure_lock(Path(folder))
     except OSError as error:
         raise Invalid(Problem(str(file), f"cannot be written: {error.strerror or error}")) from None
+
+
+def _ensure_lock(folder: Path) -> None:
+    """Make the lock of a catalogue, unless it has one; a link that leads to no file is none."""
+    lock = folder / LOCK
+    if not lock.exists():
+        replace_file(lock, b"")
 
 
 def check(folder: str, output: str, *, lock: bool) -> int:
@@ -139,13 +149,13 @@ def check(folder: str, output: str, *, lock: bool) -> int:
     """
     catalog = RuntimeCatalog.from_dir(folder)
     if lock:
-        catalog.folder.joinpath(LOCK).touch()
+        _ensure_lock(catalog.folder)
     found, steps = _checked(catalog, lock)
     if lock and not found:
         for name, release in catalog.unlocked():
             catalog.lock[f"{name}/{release}.yaml"] = catalog.digest(name, release)
         lines = "".join(f"{digest}  {file}\n" for file, digest in sorted(catalog.lock.items()))
-        (catalog.folder / LOCK).write_text(lines, "utf-8")
+        replace_file(catalog.folder / LOCK, lines.encode())
     moving = list(_moving_images(catalog))
     if output in ("json", "yaml"):
         result = {"releases": steps, "problems": [*map(str, found)], "warnings": [*map(str, moving)]}

@@ -525,6 +525,15 @@ def test_hooks_and_settings_of_whoever_calls_do_not_matter(
     assert not (tmp_path / "owned").exists()
 
 
+def test_the_lock_is_not_written_through_a_link(repository: Path, tmp_path: Path) -> None:
+    """Neither in its own place nor in that of a temporary file, whose name somebody could guess."""
+    for name in ("runtimes.lock", f".runtimes.lock.{os.getpid()}"):
+        (tmp_path / "mine").write_text("")
+        Path(name).symlink_to(tmp_path / "mine")
+    assert again(repository, "v1").names() == ["mine"]
+    assert not Path("runtimes.lock").is_symlink() and (tmp_path / "mine").read_text() == ""
+
+
 def test_a_repository_that_is_too_large(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(git, "MAX_FILES", 2)
     assert "is too large" in refused(again(repository, "v1"))

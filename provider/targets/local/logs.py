@@ -15,6 +15,7 @@ from itertools import count, takewhile
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from pulumi_trainer.provider.api.atomic_files import replace_file
 from pulumi_trainer.provider.api.progress import LONGEST_LINE
 from pulumi_trainer.provider.targets.local.paths import FILE_MODE, FOLDER_MODE
 
@@ -97,7 +98,7 @@ class Log:
         """Add the size of the oldest file, which is replaced now, to the bytes that `dropped_bytes` returns."""
         with suppress(OSError):
             more = self._numbered(self._keep - 1).stat().st_size
-            _dropped_file(self.path).write_text(str(dropped_bytes(self.path) + more))
+            replace_file(_dropped_file(self.path), str(dropped_bytes(self.path) + more).encode(), FILE_MODE)
 
     def _open(self) -> None:
         self.path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)

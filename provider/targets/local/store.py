@@ -27,6 +27,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pulumi_trainer.provider.api.atomic_files import replace_file
 from pulumi_trainer.provider.api.status import JobStatus
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, Refused, TargetFault, Unreadable
 from pulumi_trainer.provider.targets.local.paths import (
@@ -75,24 +76,8 @@ def write_json(path: Path, data: Mapping[str, Any]) -> None:
 
 def write_file(path: Path, content: bytes) -> None:
     """Replace a file atomically, as `write_json` does."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
     with translate_os_errors(path):
-        try:
-            made = os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, FILE_MODE)
-            with os.fdopen(made, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(path)
-        except OSError:
-            with suppress(OSError):
-                fresh.unlink()
-            raise
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        replace_file(path, content, FILE_MODE)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -194,7 +179,7 @@ class JobFolder:
         """Return the file descriptor of the lock, which the caller closes; None if another process has the lock."""
         try:
             make_folder(self.path, self.root)
-            lock = os.open(self.path / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, FILE_MODE)
+            lock = os.open(self.path / "lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
         except (FileNotFoundError, FileExistsError):  # another process has just removed the folder
             if not self.root.is_dir() or (self.path.exists() and not self.path.is_dir()):
                 raise
@@ -232,7 +217,7 @@ class JobFolder:
 
         Several attempts are made, because `supervised` locks the file for a moment.
         """
-        lock = os.open(self.supervisor_lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, FILE_MODE)
+        lock = os.open(self.supervisor_lock, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
         for _ in range(50):
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
