@@ -44,7 +44,10 @@ if __name__ == "__main__":
     arguments = pathlib.Path(__file__).with_name("func_args.json").read_text(encoding="utf-8")
     getattr(importlib.import_module({module!r}), {name!r})(**json.loads(arguments))
 """
-_OTHER_FILE = re.compile(r"(-r|--requirement|-c|--constraint)(?:\s+|=)?(\S.*)")
+_OTHER_FILE = re.compile(r"(-r|--requirem[a-z]*|-c|--cons[a-z]*)(?:\s+|=)?(\S.*)")
+"""An option that names a file; pip takes the beginning of its name as well."""
+_FURTHER_FILE = re.compile(r"-.*\s(-[rc]|--requirem[a-z]*|--cons[a-z]*)(\s|=)")
+"""Such an option after another one."""
 _MOST_REQUIREMENTS = 500_000
 """Bytes of all files of requirements."""
 _MOST_LINES = 20_000
@@ -295,23 +298,20 @@ def read_requirements(given: str | Path, project: Project | None) -> str:
         Invalid: It cannot be read.
     """
     file = _requirements_file(given, project)
-    tree = None
-    if project is not None:
-        tree = project.tree
     if file.name in ("uv.lock", "pyproject.toml"):
         if file.name == "uv.lock":
             found = _in_project(_exported(file), file, project)
         else:
             found = _dependencies(file)
         for line in found.split("\n"):
-            _check_line(line.removesuffix("\\"), file.name, tree)
+            _check_line(line.removesuffix("\\"), file.name, project)
         return found
     if file.suffix in (".yml", ".yaml"):
         why = f"{given} is an environment of conda, which pip does not read"
         raise Invalid(Problem("requirements", why, "give requirements.txt, pyproject.toml or uv.lock"))
     lines = []
     size = 0
-    for line in _lines(file, (), tree):
+    for line in _lines(file, (), project):
         written = ""
         if line.strip():
             written = f"{line}\n"
@@ -324,19 +324,27 @@ def read_requirements(given: str | Path, project: Project | None) -> str:
 
 
 def _requirements_file(given: str | Path, project: Project | None) -> Path:
-    """Return the path of a file of requirements: relative to the project, else to the program's current folder."""
+    """Return the path of a file of requirements: relative to the project, else to the program's current folder.
+
+    Raises:
+        Invalid: It is a link of the project that leads out of it.
+    """
     if project is None:
         return Path(given)
-    return project.root / given
+    file = Path(os.path.normpath(project.root / given))
+    is_in_project = file.is_file() and project.root in file.parents
+    if is_in_project and project.root not in file.resolve().parents:
+        raise Invalid(Problem("requirements", f"{given} is a link that leads out of the project", "copy the file"))
+    return file
 
 
-def _lines(file: Path, above: tuple[Path, ...], tree: SourceTree | None) -> Iterator[str]:
+def _lines(file: Path, above: tuple[Path, ...], project: Project | None) -> Iterator[str]:
     """Yield the lines of a file of requirements, with those of the files that it includes.
 
     Args:
         file: The file.
         above: The files that include it.
-        tree: Files of the project that travels with the job; None without a project.
+        project: The project that travels with the job; None without one.
     """
     if file in above:
         raise Invalid(Problem("requirements", f"{file} includes itself"))
@@ -349,33 +357,67 @@ def _lines(file: Path, above: tuple[Path, ...], tree: SourceTree | None) -> Iter
             raise Invalid(replace(secret, where="requirements", why=f"{file.name}:{number} {secret.why}"))
         is_single_line = not continued and not goes_on
         if is_single_line:
-            _check_line(line, f"{file.name}:{number}", tree)
+            _check_line(line, f"{file.name}:{number}", project, quoted=not above)
         continued = goes_on
         other = _OTHER_FILE.match(line.strip())
+        further = _FURTHER_FILE.match(line.partition(" #")[0].strip())
+        if further is not None:
+            why = f"{file.name}:{number}: {further[1]} needs a line of its own"
+            raise Invalid(Problem("requirements", why, "one option a line"))
         if other is None:
             yield line
-        elif other[1] in ("-r", "--requirement") and "://" not in other[2]:
+        elif other[1].startswith(("-r", "--r")) and "://" not in other[2]:
             yield ""  # counts: files that include one another many times end at the limit, too
-            yield from _lines(file.parent / other[2].split(" #")[0].strip(), (*above, file), tree)
+            included = _included(file, other[2].split(" #")[0].strip(), f"{file.name}:{number}", project)
+            yield from _lines(included, (*above, file), project)
         else:
             why = f"{file.name}:{number}: {other[1]} is not supported, since that file does not travel with the job"
             raise Invalid(Problem("requirements", why, "write the versions into the requirements: `uv pip compile`"))
 
 
-def _check_line(line: str, place: str, tree: SourceTree | None) -> None:
+def _included(file: Path, name: str, place: str, project: Project | None) -> Path:
+    """Return the path of a file that a file of requirements includes. A file of a project includes only files of it that travel:
+    whoever has written the project must not read others of this machine.
+
+    Args:
+        file: The file that includes it.
+        name: Its path, relative to the folder of `file`.
+        place: Name of `file`, and number of the line.
+        project: The project; None without one.
+
+    Raises:
+        Invalid: It is not such a file.
+    """
+    path = Path(os.path.normpath(file.parent / name))
+    if project is None or project.root not in file.parents:
+        return path
+    in_project = os.path.relpath(path, project.root)
+    if in_project not in project.tree.files:
+        why = f"the project has no {in_project}"
+        if not in_project.startswith(".."):
+            why = project.why_left_out(in_project) or why
+        hint = "-r includes files of source= alone, and .gitignore, include and exclude must not leave them out"
+        raise Invalid(Problem("requirements", f"{place}: {why}", hint))
+    return path
+
+
+def _check_line(line: str, place: str, project: Project | None, *, quoted: bool = True) -> None:
     """Raise Invalid if a line of a file of requirements is not valid.
 
     Args:
         line: The line.
         place: Name of the file, and number of the line.
-        tree: Files of the project that travels with the job; None without a project.
+        project: The project that travels with the job; None without one.
+        quoted: Whether the error shows the line.
     """
     wrong = _unreadable(line)
     if wrong:
-        why = f"{place}: {line.strip()!r} is not a valid requirement: {wrong}"
+        why = f"{place} is not a valid requirement"
+        if quoted:
+            why = f"{place}: {line.strip()!r} is not a valid requirement: {wrong}"
         raise Invalid(Problem("requirements", why, 'one requirement a line, such as "torch>=2.6,<3"'))
     path = required_path(line)
-    if tree is not None and path and not _is_in(tree, path):
+    if project is not None and path and not _is_in(project.tree, path):
         hint = "a path is relative to the folder of source=, and .gitignore, include and exclude must not leave it out"
         raise Invalid(Problem("requirements", f"{place}: the project has no {path}", hint))
 
@@ -457,12 +499,15 @@ def _text(file: Path) -> str:
         if _begins_with(file, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
             hint = "save it as UTF-8; in PowerShell: pip freeze | Out-File -Encoding utf8 requirements.txt"
             raise Invalid(Problem("requirements", f"{file} is UTF-16 text, not UTF-8", hint))
-        return file.read_text(encoding="utf-8-sig")
+        found = file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         why = f"{file} is not UTF-8 text: {error.reason}, at byte {error.start}"
         raise Invalid(Problem("requirements", why, "save it as UTF-8")) from None
     except OSError as error:
         raise Invalid(Problem("requirements", f"cannot read {file}: {error}")) from None
+    if "\0" in found:
+        raise Invalid(Problem("requirements", f"{file} has a NUL character, so it is not a file of requirements"))
+    return found
 
 
 def _begins_with(file: Path, *marks: bytes) -> bool:

@@ -1084,7 +1084,7 @@ def test_requirements_of_a_project(tmp_path: Path) -> None:
         "broken/pyproject.toml": "[project\n",
         "empty/pyproject.toml": "",
     })  # fmt: skip
-    project = project_code.Project(tmp_path, SourceTree({}))
+    project = project_code.Project(tmp_path, read_tree(tmp_path))
     assert project_code.read_requirements("pyproject.toml", project) == "numpy<3\ntorch\n"
     assert project_code.read_requirements("requirements.txt", project) == "numpy # a\nscipy\n"
     assert project_code.read_requirements("blank.txt", project) == "scipy\n"
@@ -1211,6 +1211,58 @@ def test_a_path_of_requirements_is_in_the_project(tmp_path: Path, line: str, pat
     (problem,) = raised.value.problems
     assert problem.why == f"requirements.txt:3: the project has no {path}" and "source=" in problem.hint
     assert line in project_code.read_requirements(tmp_path / "requirements.txt", None)
+
+
+@pytest.mark.parametrize(
+    "name", ["-r {}", "--requirement={}", "--requirem {}", "-r{} # all", "-r more/all.txt", "-r ignored.txt"]
+)
+def test_requirements_include_only_files_of_the_project(tmp_path: Path, name: str) -> None:
+    """Else the author of a project would read files of whoever plans its job."""
+    outside = write(tmp_path / "home", {"password.txt": "hunter2"}) / "password.txt"
+    for shown in (str(outside), "../home/password.txt"):
+        line = name.format(shown)
+        files = {"train.py": "", "requirements.txt": f"torch\n{line}\n", "more/all.txt": f"-r ../{shown}\n"}
+        write(tmp_path / "p", {**files, ".gitignore": "ignored.txt\n", "ignored.txt": "hunter2"})
+        with pytest.raises(Invalid) as raised:
+            project_code.read_requirements("requirements.txt", read(Source(tmp_path / "p")))
+        found = str(raised.value)
+        assert re.search(r"(requirements.txt:2|all.txt:1): (the project has no|ignored.txt does not travel)", found)
+        assert "hunter2" not in found
+    assert "hunter2" in project_code.read_requirements(write(tmp_path, {"a.txt": "-r p/ignored.txt"}) / "a.txt", None)
+
+
+def test_no_error_shows_a_line_of_a_file_that_requirements_include(tmp_path: Path) -> None:
+    write(tmp_path, {"all.txt": "-r other.txt\n", "other.txt": "machine a login me password hunter2\n"})
+    for project in (None, project_code.Project(tmp_path, read_tree(tmp_path))):
+        with pytest.raises(Invalid) as raised:
+            project_code.read_requirements(tmp_path / "all.txt", project)
+        assert [each.why for each in raised.value.problems] == ["other.txt:1 is not a valid requirement"]
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "pyproject.toml", "uv.lock"])
+def test_requirements_are_not_read_through_a_link_out_of_the_project(tmp_path: Path, name: str) -> None:
+    """A link that a .gitignore names does not travel, and so is not refused with the files of the project."""
+    outside = write(tmp_path / "home", {name: "hunter2\n"}) / name
+    project = write(tmp_path / "p", {"train.py": "", ".gitignore": f"{name}\n"})
+    (project / name).symlink_to(outside)
+    with pytest.raises(Invalid, match=f"{name} is a link that leads out of the project"):
+        project_code.read_requirements(name, read(Source(project)))
+
+
+@pytest.mark.parametrize("line", ["--pre -r {}", "-e . --requirement={}", "--no-index --constraint {}"])
+def test_an_option_that_names_a_file_needs_a_line_of_its_own(tmp_path: Path, line: str) -> None:
+    """pip reads it after other options, too, and that file would not travel."""
+    write(
+        tmp_path, {"all.txt": line.format("other.txt"), "plain.txt": f"--pre # {line}\n-e . # -r x\n", "other.txt": ""}
+    )
+    with pytest.raises(Invalid, match=r"all.txt:1: \S+ needs a line of its own"):
+        project_code.read_requirements(tmp_path / "all.txt", None)
+    assert "-e ." in project_code.read_requirements(tmp_path / "plain.txt", None)
+
+
+def test_the_environment_of_the_plan_is_no_file_of_requirements() -> None:
+    with pytest.raises(Invalid, match="/proc/self/environ has a NUL character"):
+        project_code.read_requirements("/proc/self/environ", None)
 
 
 @pytest.mark.parametrize(
