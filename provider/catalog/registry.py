@@ -18,7 +18,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import urllib3
 from pulumi_trainer.provider.catalog.image_references import Image
-from pulumi_trainer.provider.kube.client.masking import hide_credentials
+from pulumi_trainer.provider.kube.client.masking import hide_credentials, is_loopback
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 from pulumi_trainer.provider.kube.values.accessors import section
 
@@ -77,8 +77,7 @@ def _is_manifest(body: bytes) -> bool:
 
 def _scheme(host: str) -> str:
     """Return http for this machine, where Docker also asks without TLS."""
-    name = host.partition(":")[0]
-    if name == "localhost" or name.startswith("127."):
+    if is_loopback(f"//{host}"):
         return "http"
     return "https"
 
@@ -131,7 +130,9 @@ def _authorization(image: Image, challenge: str) -> str:
         realm = urlsplit(asked.get("realm", ""))
     except ValueError:
         realm = urlsplit("")
-    if kind.lower() != "bearer" or realm.scheme != _scheme(realm.netloc):
+    # Else a registry could have a service of this machine asked, and would get the answer.
+    is_elsewhere = is_loopback(realm.geturl()) and not is_loopback(f"//{image.registry}")
+    if kind.lower() != "bearer" or realm.scheme != _scheme(realm.netloc) or is_elsewhere:
         hint = f"`docker login {image.registry}`"
         raise TargetFault(Problem(image.text, f"{image.registry} asks for credentials", hint))
     query = urlencode({"service": asked.get("service", ""), "scope": f"repository:{image.repository}:pull"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import json
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,10 +13,11 @@ from threading import Thread
 from typing import Any
 
 import pytest
+import urllib3
 import yaml
 from pulumi_trainer.provider.api.labels import RELEASE
 from pulumi_trainer.provider.catalog import registry
-from pulumi_trainer.provider.catalog.image_references import parse_image
+from pulumi_trainer.provider.catalog.image_references import Image, parse_image
 from pulumi_trainer.provider.commands import parsers
 from pulumi_trainer.provider.kube.errors import Invalid, TargetFault
 
@@ -207,6 +209,40 @@ def test_what_a_registry_may_not_do(server: Registry, tmp_path: Path) -> None:
     server.server_close()
     with pytest.raises(TargetFault, match="cannot be reached"):
         registry.find_digest(public)
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "localhost", "[::1]", "LocalHost", "127.0.0.1@evil.example", "127.evil.example"]
+)
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_registry_elsewhere_names_no_realm_of_this_machine(
+    host: str, scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would get the token of a service that listens on this machine alone."""
+    asked = []
+    challenge = f'Bearer realm="{scheme}://{host}:8080/token",service="s"'
+
+    def get(image: Image, address: str, headers: dict[str, str]) -> urllib3.HTTPResponse:
+        asked.append(address)
+        headers = {"WWW-Authenticate": challenge}
+        return urllib3.HTTPResponse(io.BytesIO(), headers, 401, preload_content=False)
+
+    monkeypatch.setattr(registry, "_get", get)
+    first = "https://registry.example/v2/team/torch/manifests/2"
+    with pytest.raises(TargetFault) as failed:
+        registry.find_digest(parse_image("registry.example/team/torch:2"))
+    if host.endswith(".example") and scheme == "https":
+        assert "issued no token" in str(failed.value) and len(asked) == 2
+    else:
+        assert "registry.example asks for credentials" in str(failed.value) and asked == [first]
+
+
+@pytest.mark.parametrize(
+    ("host", "scheme"),
+    [("127.evil.example", "https"), ("127.0.0.1", "http"), ("127.8.0.9:5000", "http"), ("localhost:5000", "http")],
+)
+def test_registries_of_this_machine_alone_are_asked_without_tls(host: str, scheme: str) -> None:
+    assert registry._scheme(parse_image(f"{host}/team/torch:2").registry) == scheme
 
 
 def test_a_proxy_is_asked(server: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
