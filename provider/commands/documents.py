@@ -25,7 +25,7 @@ from pulumi_trainer.provider.kube.terminal import escaped, message, plain, print
 from pulumi_trainer.provider.kube.values.accessors import section, text
 from pulumi_trainer.provider.kube.values.documents import Document, documents
 from pulumi_trainer.provider.kube.values.wording import did_you_mean
-from pulumi_trainer.provider.offline import Cluster, Result, Verdicts, judge, report, unusable
+from pulumi_trainer.provider.offline import Cluster, RenderLimit, Result, Verdicts, judge, report, unusable
 from pulumi_trainer.provider.pipeline import Mode
 
 ADMITTED, REFUSED, UNUSABLE = 0, 1, 2
@@ -120,8 +120,9 @@ def batch(folder: Path, mode: Mode) -> int:
         The highest exit code of all files.
     """
     counts = {ADMITTED: 0, REFUSED: 0, UNUSABLE: 0}
+    limit = RenderLimit()
     for file in sorted(folder.glob("*/input.yaml")):
-        code, found = _validate_file(file, mode)
+        code, found = _validate_file(file, mode, limit)
         text = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
         try:
             if file.parent.is_symlink():
@@ -176,10 +177,10 @@ def _summary_title(jobset: dict[str, Any], names: Counter[str]) -> str:
     return str(about["name"])
 
 
-def _validate_file(file: Path, mode: Mode) -> tuple[int, dict[str, Any]]:
+def _validate_file(file: Path, mode: Mode, limit: RenderLimit) -> tuple[int, dict[str, Any]]:
     verdicts = Verdicts()
     try:
-        for _ in judge(documents(file), _cluster(mode, Severities.none()), verdicts):
+        for _ in judge(documents(file), _cluster(mode, Severities.none(), limit=limit), verdicts):
             pass
         return _exit_code(verdicts), report(verdicts)
     except Invalid as error:
@@ -203,9 +204,9 @@ def _read(files: Iterable[str]) -> Iterator[Document]:
         yield from documents(name, stdin)
 
 
-def _cluster(mode: Mode, taken: Severities, *, explain: bool = False) -> Cluster:
+def _cluster(mode: Mode, taken: Severities, *, explain: bool = False, limit: RenderLimit | None = None) -> Cluster:
     catalogue = _from_catalogue if mode == "jobset" else None
-    return Cluster(mode, catalogue=catalogue, severities=taken, explain=explain)
+    return Cluster(mode, catalogue=catalogue, severities=taken, explain=explain, limit=limit)
 
 
 def _from_catalogue(name: str) -> dict[str, Any] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pulumi_trainer.provider.offline.cluster import Cluster, Result
+from pulumi_trainer.provider.offline.render_limit import RenderLimit
 from pulumi_trainer.provider.offline.verdicts import Verdicts, judge, report, unusable
 
-__all__ = ["Cluster", "Result", "Verdicts", "judge", "report", "unusable"]
+__all__ = ["Cluster", "RenderLimit", "Result", "Verdicts", "judge", "report", "unusable"]

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from itertools import islice
 from typing import Any
 
 from pulumi_trainer.provider.admission import namespace_limits, review, training_operator
@@ -38,6 +39,7 @@ from pulumi_trainer.provider.kueue.job_webhook import queued_problems
 from pulumi_trainer.provider.kueue.queue_state import is_known_kind
 from pulumi_trainer.provider.lifecycle.job_status import epoch_seconds, exceeded_deadline, is_finished, train_job_status
 from pulumi_trainer.provider.offline.later_problems import about_others, without_rejected
+from pulumi_trainer.provider.offline.render_limit import RenderLimit
 from pulumi_trainer.provider.offline.snapshots import SUFFIX, runtime_of_snapshot
 from pulumi_trainer.provider.pipeline import Mode, render
 
@@ -123,6 +125,7 @@ class Cluster:
         explain: Whether to answer beyond the servers: a rejection of Pods rejects the TrainJob, and so does, in mode "trainer", a
             field that Trainer has removed; the error of a TrainJob names its runtime if this is rejected, instead of that it does
             not exist.
+        limit: Of all clusters of a call. Default: one for this cluster.
     """
 
     def __init__(
@@ -133,8 +136,10 @@ class Cluster:
         now: float | None = None,
         severities: Severities | None = None,
         explain: bool = False,
+        limit: RenderLimit | None = None,
     ) -> None:
         self._explain = explain
+        self._limit = limit or RenderLimit()
         self._refused_runtimes: set[Key] = set()
         self.severities = severities or Severities(lenient=not explain)
         self.mode: Mode = mode
@@ -192,6 +197,7 @@ class Cluster:
         return dict((stored or {}).get("status") or {})
 
     def _admit(self, key: Key, document: Document) -> Result:
+        self._count(key, document)
         old = self.get(key)
         self._from_catalogue = []
         verdict = review(document, old=old, lookup=self._lookup, now=self._now, mode=self.mode)
@@ -227,6 +233,13 @@ class Cluster:
             if errors and result.admitted:
                 result.refuse("warning", errors)
         return result
+
+    def _count(self, key: Key, document: Document) -> None:
+        """Count what a runtime has, or what is rendered for a TrainJob."""
+        if key[1] in RUNTIMES:
+            self._limit.add("spec.template.spec.replicatedJobs", document)
+        else:
+            self._limit.add("spec.runtimeRef", self.get(_runtime_of(key, document)) or {}, document)
 
     def _refused_fields(self, kind: str, dropped: list[Problem]) -> list[Problem]:
         """Return the dropped fields for which a document is rejected; others are only noted."""
@@ -265,11 +278,10 @@ class Cluster:
         if key[1] in RUNTIMES:
             self._refused_runtimes.add(key)
             return result
-        reference = section(document, "spec", "runtimeRef")
-        kind, name = text(reference.get("kind")) or CLUSTER_WIDE, text(reference.get("name"))
-        runtime = _of(kind, key[2], name)
+        runtime = _runtime_of(key, document)
         if self._explain and result.stage == "validating-webhook" and self._lacks_refused(runtime):
-            why = f"{kind} {name} was refused, so the TrainJob cannot be checked further"
+            kind = runtime[1]
+            why = f"{kind} {runtime[3]} was refused, so the TrainJob cannot be checked further"
             result.errors = (Problem("spec.runtimeRef", why, f"correct the {kind} first"),)
         return result
 
@@ -320,12 +332,13 @@ class Cluster:
         return problems_below(f"JobSet/{key[3]}", queued_problems(job, jobset))
 
     def _sharing(self, namespace: str, objects: Iterable[Document]) -> list[Document]:
-        """Return the JobSets of a namespace with the same subdomain as one of the objects."""
+        """Return the oldest other JobSet of a namespace with the same subdomain, for each of the objects that has one."""
         found: list[Document] = []
         for document in objects:
             if document["kind"] == "JobSet":
                 keys = self._subdomains.get((namespace, subdomain(document)), {})
-                found += filter(None, map(self.get, keys))
+                others = (key for key in keys if key in self._stored and key != _key(document))
+                found += filter(None, map(self.get, islice(others, 1)))
         return found
 
     def _with_server_fields(self, stored: Document, document: Document, old: Document | None) -> Document:
@@ -361,6 +374,7 @@ class Cluster:
         """Reconcile the TrainJob of a JobSet that has changed."""
         train_job = _of("TrainJob", *key[2:])
         if key[:2] == ("jobset.x-k8s.io", "JobSet") and train_job in self._stored:
+            self._count(train_job, self.get(train_job) or {})
             self._reconcile(train_job)
 
     def _reconcile(self, key: Key) -> tuple[list[Document], list[Problem]]:
@@ -510,6 +524,12 @@ def _of(kind: str, namespace: str, name: str) -> Key:
     if known:
         group = known.group
     return group, kind, _namespace(kind, namespace), name
+
+
+def _runtime_of(key: Key, train_job: Document) -> Key:
+    """Return the key of the runtime of a TrainJob with a key."""
+    reference = section(train_job, "spec", "runtimeRef")
+    return _of(text(reference.get("kind")) or CLUSTER_WIDE, key[2], text(reference.get("name")))
 
 
 def _namespace(kind: str, given: Any) -> str:
