@@ -374,6 +374,18 @@ def doctor(
 
 
 @app.command()
+def trust(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Kubeconfig, for example kubeconfig.yaml.", show_default=False)
+    ],
+) -> None:
+    """Let commands run the credential plugin of a kubeconfig in a project's folder, for example `trust kubeconfig.yaml`."""
+    from pulumi_trainer.provider.commands import trust as command
+
+    command.trust(file)
+
+
+@app.command()
 def exporter(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any free one.")] = 9400,
     address: Annotated[str, typer.Option(help="Address to listen on, for example 0.0.0.0 in a Pod.")] = "127.0.0.1",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from pulumi_trainer.provider.api.status import Owner
 from pulumi_trainer.provider.commands import stack as stacks
 from pulumi_trainer.provider.commands.formats import print_data
 from pulumi_trainer.provider.commands.reach import PATIENCE, Where, show_warning
+from pulumi_trainer.provider.commands.trust import kubeconfig_check
 from pulumi_trainer.provider.kube.terminal import print_line
 from pulumi_trainer.provider.kube.values.accessors import section, text
 from pulumi_trainer.provider.kueue.objects import GROUP
@@ -136,17 +137,18 @@ def _print(
 def _places(resources: Sequence[Mapping[str, Any]], where: Where, local_root: str) -> dict[str, _Place]:
     """Return the targets in the state, by the input `target` without label and namespace."""
     places: dict[str, _Place] = {}
+    check = kubeconfig_check(where.project, where.kubeconfig)
     for each in resources:
         given = section(each, "inputs", "target")
         if each["type"] in _TARGETS and given:
-            place = places.setdefault(_key(given), _place(given))
+            place = places.setdefault(_key(given), _place(given, check))
             namespaces = (given.get("namespace"), section(each, "inputs").get("namespace"))
             place.namespaces |= {name for name in namespaces if isinstance(name, str)}
             sweeps = (given.get("sweep"), section(each, "outputs").get("sweep"))
             place.labels |= {label for label in sweeps if isinstance(label, str) and label}
     if places or where.cluster or not local_root:
-        return places or {"": _place({"kind": "kubernetes", "namespace": where.namespace or "default"})}
-    return {"": _place({"kind": "local", "root": local_root})}
+        return places or {"": _place({"kind": "kubernetes", "namespace": where.namespace or "default"}, check)}
+    return {"": _place({"kind": "local", "root": local_root}, check)}
 
 
 def _key(target: Mapping[str, Any]) -> str:
@@ -154,8 +156,8 @@ def _key(target: Mapping[str, Any]) -> str:
     return json.dumps({part: target.get(part) for part in parts}, sort_keys=True)
 
 
-def _place(given: Mapping[str, Any]) -> _Place:
-    target = connection.connect(given)
+def _place(given: Mapping[str, Any], check: Callable[[str], None]) -> _Place:
+    target = connection.connect(given, check)
     if isinstance(target, LocalTarget):
         return _Place(str(target.root), target)
     context, kubeconfig = given.get("context"), given.get("kubeconfig")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pulumi_trainer.provider.api.status import Owner
 from pulumi_trainer.provider.api.submission import from_state
 from pulumi_trainer.provider.commands.reach import PATIENCE, Job, Where, in_project, project_file, show_warning
+from pulumi_trainer.provider.commands.trust import kubeconfig_check
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault
 from pulumi_trainer.provider.kube.values.wording import did_you_mean
 from pulumi_trainer.provider.lifecycle.crud import submission_of
@@ -77,7 +78,8 @@ def jobs(stack: str | None, wanted: str | None, project: str = ".", *, secrets: 
     if any(job.inputs["target"].get("kind") != "local" for job in found):
         connection.configure(_configured(stack, project))
     clients: dict[int, Client] = {}  # one for each cluster, so that its jobs are listed together
-    connected = [_connected(job, clients) for job in found]
+    check = kubeconfig_check(project)
+    connected = [_connected(job, clients, check) for job in found]
     if not secrets:
         return connected
     return [replace(each, submission=submission_of(job.inputs)) for each, job in zip(connected, found, strict=True)]
@@ -210,10 +212,16 @@ def _decrypted(value: Any) -> Any:
     return {key: _decrypted(each) for key, each in value.items()}
 
 
-def _connected(job: StackJob, clients: dict[int, Client]) -> Job:
-    """Return a job with its connection. clients: Those of this command, by the id of the target's client."""
+def _connected(job: StackJob, clients: dict[int, Client], check: Callable[[str], None]) -> Job:
+    """Return a job with its connection.
+
+    Args:
+        job: The job.
+        clients: Those of this command, by the id of the target's client.
+        check: Raises TargetFault for a kubeconfig that the user has to trust.
+    """
     connection.warn_with(show_warning)
-    target = connection.connect(job.inputs["target"])
+    target = connection.connect(job.inputs["target"], check)
     owner = Owner(str(job.inputs.get("owner", "")), str(job.inputs["target"].get("sweep") or ""))
     known = Job(job.namespace, job.name, job.resource, owner=owner)
     if isinstance(target, LocalTarget):
@@ -227,11 +235,14 @@ def cluster_of(stack: str | None) -> Where:
 
     Raises:
         Invalid: The configuration of the stack is elsewhere, since the current folder is no project.
+        TargetFault: The user has to trust the kubeconfig.
     """
     if stack and not in_project("."):
         why = f"the configuration of {stack}, which names its cluster, is in the folder of its project"
         raise Invalid(Problem("--stack", why, "change to that folder, or give --context and --namespace instead"))
     found = _configured(stack, names=(*connection.CONFIGURED, "namespace"))
+    if found.get("kubeconfig"):
+        kubeconfig_check(".")(found["kubeconfig"])
     return Where("", found.get("namespace", ""), found.get("context", ""), found.get("kubeconfig", ""))
 
 

@@ -54,11 +54,19 @@ def warn_with(show: Callable[[Problem], None]) -> None:
     _warn[:] = [show]
 
 
-def connect(target: Mapping[str, Any]) -> LocalTarget | KubernetesTarget:
+def connect(
+    target: Mapping[str, Any], check_kubeconfig: Callable[[str], None] | None = None
+) -> LocalTarget | KubernetesTarget:
     """Return the target that `target` describes, without a request.
+
+    Args:
+        target: The `target` input of a resource.
+        check_kubeconfig: Called with the path of each kubeconfig that the target or the stack's configuration names; it raises
+            TargetFault for one that must not be used. Default: all are used.
 
     Raises:
         Refused: The root of a local target is not a private folder, or the settings of a cluster are not valid.
+        TargetFault: A kubeconfig must not be used.
     """
     if isinstance(target, TargetInput):
         target = target.plain
@@ -72,6 +80,10 @@ def connect(target: Mapping[str, Any]) -> LocalTarget | KubernetesTarget:
     names = (*CONNECTION, "cluster", "mode", "namespace")
     known: dict[str, Any] = {k: target[k] for k in names if isinstance(target.get(k), str)}
     known = {**known, "unknown": _first_unknown(target, known), **_worker_connections(target)}
+    if check_kubeconfig is not None:
+        for each in (known, _stack, *known.get(WORKERS, {}).values()):
+            if each.get("kubeconfig"):
+                check_kubeconfig(str(each["kubeconfig"]))
     with _lock:  # lru_cache alone would let concurrent calls open a client each
         return _kubernetes(json.dumps(known, sort_keys=True), json.dumps(_stack, sort_keys=True))
 

@@ -49,6 +49,7 @@ from pulumi_trainer.provider.commands import (
     runs,
     runtime_table,
     stack,
+    trust,
     usage,
     version,
 )
@@ -324,6 +325,17 @@ def _table(patch: Patch, output: str) -> None:
     runtime_table.print_all(output)
 
 
+def _trust(patch: Patch, _: str) -> None:
+    patch.setenv("HOME", str(Path.cwd()))
+    file, user = Path(HOSTILE[:-1].replace("/", "")), {"exec": {"command": HOSTILE, "args": [HOSTILE]}}
+    file.write_text(yaml.safe_dump({"users": [{"name": "x", "user": user}]}))
+    trust.trust(file)
+    assert Path(".config/pulumi-trainer/trusted.json").is_file()
+    file.write_text(f"{file.read_text()}a: b\n")
+    trust.kubeconfig_check(".")(str(file))
+    raise AssertionError("it has changed")
+
+
 def _rbac(_: Patch, __: str) -> None:
     with pytest.raises(TrainerError) as raised:
         rbac.print_roles(rbac.queue_admin_roles(), [HOSTILE], [])
@@ -348,7 +360,7 @@ COMMANDS: dict[str, Callable[[Patch, str], None]] = {
     "runs": lambda _, output: runs.runs("x", WHERE, output=output),
     "outputs": _outputs,
     "logs": _logs, "events": _events, "queues": _queues, "usage": _usage, "doctor": _doctor, "exporter": _exporter,
-    "cache list": _cache, "cache prune": _prune, "init": _init,
+    "trust": _trust, "cache list": _cache, "cache prune": _prune, "init": _init,
     **{name: _operation(name) for name in ("suspend", "resume", "stop", "rerun")},
     "validate": _validate, "render": _render, "rbac": _rbac, "runtimes": _table, "runtime list": _table, "runtime new": _release,
     "version": lambda _, output: version.show(output), "runtime pin": _release, "runtime check": _check, "runtime diff": _diff,

@@ -91,6 +91,31 @@ def choose_context(kubeconfig: str = "", content: str = "", context: str = "") -
     return _of_context(files, context)
 
 
+def risks(path: Path) -> list[str]:
+    """Return what a kubeconfig makes of whoever uses it: the programs that it starts, and the files that it sends to a server.
+
+    Args:
+        path: The kubeconfig. Tokens in files of its own folder are left out.
+
+    Raises:
+        TargetFault: It cannot be read.
+    """
+    found = []
+    for entry in _entries(_parsed(_text(path), f"kubeconfig {path}"), "users"):
+        user = _absolute(section(entry, "user"), "user", str(path))
+        old = section(user, "auth-provider", "config")
+        programs = ((section(user, "exec"), "command", "args"), (old, "cmd-path", "cmd-args"))
+        for plugin, command, arguments in programs:
+            if plugin.get(command):
+                given = plugin.get(arguments) or []
+                words = [plugin[command], *(given if isinstance(given, list) else [given])]
+                found.append(f"run `{' '.join(map(str, words))}`")
+        token = str(user.get("tokenFile") or "")
+        if token and path.resolve().parent not in Path(token).resolve().parents:
+            found.append(f"send the content of {token} to a server")
+    return list(dict.fromkeys(found))
+
+
 def _of_context(files: list[tuple[str, dict[str, Any]]], context: str) -> Chosen:
     """Return the server and the user of a context; of two entries of the same name the first counts."""
     name = context or _current_context(files)
