@@ -119,6 +119,117 @@ def test_what_a_container_may_write(isolated: LocalTarget, tmp_path: Path) -> No
     assert (tmp_path / "host/new").exists() and not (tmp_path / "new").exists() and not (isolated.root / "new").exists()
 
 
+ESCAPES = """
+import os, sys
+place, private = sys.argv[1:]
+pod = os.path.dirname(os.path.dirname(os.getcwd()))
+print("sees", *sorted(os.listdir(place)), flush=True)
+try:
+    open(os.path.join(place, "authorized_keys"), "w").close()
+except OSError as error:
+    print(error.strerror)
+for path in (place, os.path.dirname(place), pod, os.getcwd()):
+    try:
+        os.rename(path, path + ".moved")
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.symlink(private, path)
+    except OSError as error:
+        print(error.strerror)
+sys.exit(1)
+"""
+
+
+@pytest.fixture
+def private(tmp_path: Path) -> Path:
+    """A folder of the user, with the names of the folders of a Pod."""
+    for name in ("data", "volumes/data", "job-node-0-0/volumes/data"):
+        folder = tmp_path / "private" / name
+        folder.mkdir(parents=True)
+        (folder / "of-the-user").touch()
+    return tmp_path / "private"
+
+
+@pytest.mark.parametrize("source", [{"emptyDir": {}}, {"configMap": {"name": "data"}}], ids=["emptyDir", "configMap"])
+@pytest.mark.parametrize("job", [{"backoffLimit": 3}, {"backoffLimit": 0}], ids=["Pod", "JobSet"])
+@pytest.mark.parametrize("policy", ["OnFailure", "Never"])
+def test_a_restarted_container_does_not_get_what_a_link_in_its_pod_leads_to(
+    isolated: LocalTarget, private: Path, source: dict[str, object], job: dict[str, int], policy: str
+) -> None:
+    mounts = {"volumeMounts": [{"name": "data", "mountPath": "/data"}]}
+    pod = {"volumes": [{"name": "data", **source}], "restartPolicy": policy}
+    command = python(ESCAPES, "/data", str(private))
+    document = jobset(
+        step(command=command, container_fields=mounts, pod=pod, job=job), failurePolicy={"maxRestarts": 2}
+    )
+    status = run(isolated, document, config("data", {"a": "b"}))
+    assert status.phase == "Failed"
+    said = log(isolated)
+    assert "sees" in said and "of-the-user" not in said, said
+    assert status.restarts or said.count("sees") > 1
+    assert not [*private.rglob("authorized_keys")], "it was written in a folder of the user"
+    assert not [path for path in isolated.root.rglob("*") if path.is_symlink()]
+
+
+LINKS = """
+import os, sys
+os.rename(sys.argv[1] + "/sub", sys.argv[1] + "/moved")
+os.symlink(sys.argv[2], sys.argv[1] + "/sub")
+"""
+
+
+@pytest.mark.parametrize("claim", [False, True], ids=["emptyDir", "claim"])
+@pytest.mark.parametrize("target", ["outside", "moved"])
+def test_a_subpath_that_an_init_container_replaces(
+    isolated: LocalTarget, private: Path, target: str, claim: bool
+) -> None:
+    whole, part = ({"name": "data", "mountPath": path} for path in ("/data", "/part"))
+    target = target.replace("outside", str(private))
+    pod = {
+        "volumes": [{"name": "data", **({"persistentVolumeClaim": {"claimName": "d"}} if claim else {"emptyDir": {}})}],
+        "initContainers": [
+            {"name": "init", "image": "x", "command": python(LINKS, "/data", target), "volumeMounts": [whole]}
+        ],
+    }
+    command = python("import os, sys; print('sees', *os.listdir(sys.argv[1]))", "/part")
+    fields = {"volumeMounts": [{**part, "subPath": "sub"}]}
+    status = run(isolated, jobset(step(command=command, container_fields=fields, pod=pod)))
+    if target == "moved":
+        assert status.phase == "Succeeded" and log(isolated).strip() == "sees", "as in Kubernetes, it stays in its volume"
+    else:
+        assert status.phase == "Failed" and "leads out of its volume, and is not mounted" in status.message
+        assert "sees" not in log(isolated)
+
+
+MPI = """
+echo "$OMPI_COMM_WORLD_RANK" > "rank-$OMPI_COMM_WORLD_RANK" && cat "$0/setting"
+for path in "$(dirname "$0")" "$(dirname "$(dirname "$0")")"; do mv "$path" "$path.moved"; done
+echo >> "$0/setting"; echo end
+"""
+
+
+def test_mpi_processes_share_a_folder_and_change_no_other(isolated: LocalTarget) -> None:
+    hosts = config("job-mpi-hostfile", {"hostfile": "job-launcher-0-0 slots=1\njob-node-0-0 slots=1\n"})
+    volumes = {
+        "volumes": [
+            {"name": "hosts", "configMap": {"name": "job-mpi-hostfile"}},
+            {"name": "data", "configMap": {"name": "data"}},
+        ]
+    }
+    fields = {"volumeMounts": [{"name": "hosts", "mountPath": "/etc/mpi"}, {"name": "data", "mountPath": "/data"}]}
+    command = ["mpirun", "--hostfile", "/etc/mpi/hostfile", "-np", "2", "sh", "-c", MPI, "/data"]
+    document = jobset(
+        step("launcher", command, container_fields=fields, pod=volumes),
+        step("node", ["/usr/sbin/sshd", "-De"]),
+        successPolicy={"operator": "All", "targetReplicatedJobs": ["launcher"]},
+    )
+    status = run(isolated, document, hosts, config("data", {"setting": "from the launcher\n"}))
+    said = "".join(path.read_text() for _, _, path in isolated.log_files(NAMESPACE, "job"))
+    assert status.phase == "Succeeded", said
+    assert said.count("from the launcher") == said.count("end\n") == 2 and said.count("Read-only file system") >= 4
+    scratch = isolated.root / "jobs/default/job/pods/.scratch"
+    assert sorted(path.name for path in scratch.iterdir()) == ["rank-0", "rank-1"]
+
+
 def test_no_secret_is_among_arguments(isolated: LocalTarget) -> None:
     env = {"env": [{"name": "TOKEN", "value": "hush-hush"}]}
     code = "import os, time; print(os.environ['TOKEN'], flush=True); time.sleep(120)"

@@ -10,20 +10,27 @@ from pathlib import Path
 import pytest
 from pulumi_trainer.provider.kube.errors import TargetFault
 from pulumi_trainer.provider.targets.local import isolation
-from pulumi_trainer.provider.targets.local.isolation import Isolation, find_isolation
+from pulumi_trainer.provider.targets.local.isolation import WRITABLE, Isolation, Options, Source, find_isolation
+from pulumi_trainer.provider.targets.local.paths import open_contained
 from pulumi_trainer.provider.targets.local.plan import ContainerPlan, _source_of
 
 HOME = "/home/user"
 
 
-def binds(options: tuple[str, ...]) -> dict[str, str]:
-    """Path -> option of each mount from the machine."""
+def binds(options: Options) -> dict[str, str]:
+    """Path -> option of each mount from the machine; what a job writes to has a `Source`."""
     found = {}
     for number, word in enumerate(options):
-        if word in ("--bind", "--ro-bind", "--ro-bind-try"):
-            assert options[number + 1] in (options[number + 2], "/dev/null")
-            found[options[number + 2]] = word
+        if word in ("--bind-fd", "--ro-bind-fd", "--ro-bind", "--ro-bind-try"):
+            source, path = options[number + 1 : number + 3]
+            assert (source.path if isinstance(source, Source) else source) in (path, "/dev/null")
+            assert isinstance(source, Source) == word.endswith("-fd")
+            found[str(path)] = str(word)
     return found
+
+
+def sources(*paths: str) -> dict[str, Source]:
+    return {path: Source.of(Path(path), Path("/jobs")) for path in paths}
 
 
 def test_volumes_are_mounted_as_kubernetes_lets_a_container_write() -> None:
@@ -38,16 +45,18 @@ def test_volumes_are_mounted_as_kubernetes_lets_a_container_write() -> None:
     ]
     folders = {"/code": "/jobs/a/pods/p/volumes/code", "/data": "/jobs/v/data", "/input": "/jobs/v/data/in"}
     known = Isolation(("/home/user/.pyenv",), (HOME, "/jobs"), Path("/jobs/a/environments"))
-    options = known.options({"volumeMounts": mounts}, volumes, folders, [Path("/jobs/a/pods/p")])
+    given = {path: Source.of(Path(folder), Path("/jobs")) for path, folder in folders.items()}
+    own = dict.fromkeys(sources("/jobs/a/pods/p/scratch", "/jobs/a/environments").values(), WRITABLE)
+    options = known.options({"volumeMounts": mounts}, volumes, given, own)
     found = binds(options)
-    assert [found[path] for path in folders.values()] == ["--ro-bind", "--bind", "--ro-bind"]
-    assert found["/jobs/a/pods/p"] == found["/jobs/a/environments"] == "--bind"
+    assert [found[path] for path in folders.values()] == ["--ro-bind-fd", "--bind-fd", "--ro-bind-fd"]
+    assert found["/jobs/a/pods/p/scratch"] == found["/jobs/a/environments"] == "--bind-fd"
     assert found["/home/user/.pyenv"] == found["/usr"] == "--ro-bind-try"
     assert "/" not in found and HOME not in found and "/run" not in found
     own = [path for path in found if path.startswith("/jobs/")]
     assert own == sorted(own, key=lambda path: path.count("/")), "a folder hides what was mounted within it before"
     hidden = Isolation((), ("/opt/home", "/opt/home/project"), Path("/opt/home/project/e"))
-    order = [hidden.options({}, [], {}, []).index(path) for path in ("/opt", "/opt/home", "/opt/home/project")]
+    order = [hidden.options({}, [], {}, {}).index(path) for path in ("/opt", "/opt/home", "/opt/home/project")]
     assert order == sorted(order), "a home folder below a folder of the system is hidden"
     assert options.index("/jobs") < options.index("/jobs/v/data")
     assert options.index(HOME) < options.index("/home/user/.pyenv")
@@ -117,7 +126,7 @@ def test_what_only_root_may_read(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="bubblewrap is for Linux")
 def test_the_environment_of_a_container_is_never_on_a_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isolation.shutil, "which", lambda name: f"/usr/bin/{name}")
-    with isolation.wrapped(["/bin/true"], {"TOKEN": "secret"}, Path("/"), []) as (argv, descriptor):
+    with isolation.wrapped(["/bin/true"], {"TOKEN": "secret"}, Path("/"), []) as (argv, (descriptor,)):
         assert str(Path(f"/proc/self/fd/{descriptor}").readlink()).startswith("/memfd:")
         assert b"TOKEN\0secret\0" in os.pread(descriptor, 1000, 0) and "secret" not in " ".join(argv)
 
@@ -127,11 +136,72 @@ def test_an_initializer_sees_the_data_of_this_machine_that_it_fetches(tmp_path: 
     data.mkdir()
     link.symlink_to(data)
 
-    def options(name: str, uri: str) -> list[str]:
+    def options(name: str, uri: str) -> list[str | Source]:
         plan = ContainerPlan(name, "main", [], {"STORAGE_URI": uri}, tmp_path, {})
         return [*_source_of(plan)]
 
-    assert options("dataset-initializer", f"file://{data}") == ["--ro-bind", str(data), str(data)]
-    assert options("model-initializer", f"file://{link}")[3:] == ["--ro-bind", str(data), str(link)]
+    source = Source(str(data), str(data), "/")
+    assert options("dataset-initializer", f"file://{data}") == ["--ro-bind-fd", source, str(data)]
+    assert options("model-initializer", f"file://{link}")[3:] == ["--ro-bind-fd", source, str(link)]
     assert options("node", f"file://{data}") == options("dataset-initializer", "hf://a/b") == []
     assert options("dataset-initializer", f"file://{tmp_path}/none") == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="bubblewrap is for Linux")
+class TestSources:
+    """What `open_contained` opens: never what a link in a folder of a job leads to outside its volume."""
+
+    def opens(self, path: Path, volume: Path, root: Path) -> Path:
+        descriptor = open_contained(str(path), str(volume), str(root))
+        try:
+            return Path(f"/proc/self/fd/{descriptor}").readlink()
+        finally:
+            os.close(descriptor)
+
+    def test_volumes_and_what_is_in_them(self, tmp_path: Path) -> None:
+        volume, link = tmp_path / "root" / "volume", tmp_path / "link"
+        (volume / "v3").mkdir(parents=True)
+        (volume / "v3" / "file").touch()
+        (volume / "latest").symlink_to("v3")
+        (volume / "absolute").symlink_to(volume / "v3")
+        link.symlink_to(tmp_path / "root")
+        for root in (tmp_path / "root", link):
+            place = root / "volume"
+            assert self.opens(place, place, root) == volume
+            assert self.opens(place / "latest/file", place, root) == volume / "v3/file"
+            assert self.opens(place / "absolute", place, root) == volume / "v3"
+        assert self.opens(link, link, link) == tmp_path / "root", "a hostPath that is a link is the user's own"
+        with pytest.raises(FileNotFoundError, match=f"{volume}/none"):
+            self.opens(volume / "none", volume, tmp_path / "root")
+
+    @pytest.mark.parametrize("target", ["{}", "../../private", "..", "loop"])
+    @pytest.mark.parametrize("place", ["volume/loop", "volume", ""])
+    def test_a_link_that_leads_out_is_refused(self, tmp_path: Path, place: str, target: str) -> None:
+        private, root = tmp_path / "private", tmp_path / "root"
+        for folder in (private, private / "loop", private / "volume/loop", root / "pod/volume/loop"):
+            folder.mkdir(parents=True, exist_ok=True)
+        replaced = root / "pod" / place
+        replaced.rename(tmp_path / "moved")
+        replaced.symlink_to(target.format(private))
+        with pytest.raises(OSError, match="leads out of its volume|replaced by a link|No such file"):
+            self.opens(root / "pod/volume/loop", root / "pod/volume", root)
+
+    def test_a_link_that_appears_meanwhile_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        private, volume, real = tmp_path / "private", tmp_path / "volume", os.path.realpath
+        (volume / "a/b").mkdir(parents=True)
+        (private / "b").mkdir(parents=True)
+
+        for name in ("a", "a/b"):
+
+            def resolve_and_replace(path: str, name: str = name) -> str:
+                resolved = real(path)
+                if path.endswith("a/b"):
+                    (volume / name).rename(tmp_path / f"moved{len(name)}")
+                    (volume / name).symlink_to(private)
+                return resolved
+
+            monkeypatch.setattr(os.path, "realpath", resolve_and_replace)
+            with pytest.raises(OSError, match="was replaced by a link|Not a directory"):
+                self.opens(volume / "a/b", volume, tmp_path)
+            (volume / name).unlink()
+            (volume / "a/b").mkdir(parents=True, exist_ok=True)

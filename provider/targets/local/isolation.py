@@ -1,8 +1,10 @@
 """Isolates the processes of a container with bubblewrap: own mounts, own process ids, no home folder.
 
-A container sees the system's programs and libraries, the interpreters with their packages, its Pod's folders and its volumes.
+A container sees the system's programs and libraries, the interpreters with their packages, its working directory and its volumes.
 It sees neither other files of the user nor processes of other containers and their environment. The network is that of the
 machine.
+What a job writes to is mounted by a file descriptor that is opened at each start (`open_contained`): a job may have put a link in the
+place of a folder, which bubblewrap would follow to the user's own files.
 bubblewrap: https://github.com/containers/bubblewrap
 """
 
@@ -14,7 +16,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from stat import S_IROTH
@@ -23,8 +25,11 @@ from typing import Any
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 from pulumi_trainer.provider.kube.values.accessors import mappings, without
 from pulumi_trainer.provider.targets.local.environment import base_environment
+from pulumi_trainer.provider.targets.local.paths import open_contained
 
 BWRAP = "bwrap"
+WRITABLE, READ_ONLY = "--bind-fd", "--ro-bind-fd"
+"""Options that mount a `Source`."""
 _SYSTEM: tuple[str, ...] = (
     "/usr",
     "/bin",
@@ -60,6 +65,24 @@ _SIGNALS = "TERM"
 
 
 @dataclass(frozen=True)
+class Source:
+    """A file or folder in which containers may put links. The attributes are the arguments of `open_contained`."""
+
+    path: str
+    volume: str
+    root: str
+
+    @classmethod
+    def of(cls, folder: Path, root: Path) -> Source:
+        """Return a whole folder below a root."""
+        return cls(str(folder), str(folder), str(root))
+
+
+Options = tuple["str | Source", ...]
+"""Options of bubblewrap; the argument of `--bind-fd` and `--ro-bind-fd` is a `Source`, of which `wrapped` opens a descriptor."""
+
+
+@dataclass(frozen=True)
 class Isolation:
     """What all containers of a job see.
 
@@ -78,28 +101,32 @@ class Isolation:
         self,
         container: Mapping[str, Any],
         volumes: Sequence[Mapping[str, Any]],
-        mounts: Mapping[str, str],
-        own: Iterable[Path],
-    ) -> tuple[str, ...]:
+        mounts: Mapping[str, Source],
+        own: Mapping[Source, str],
+    ) -> Options:
         """Return the options of bubblewrap for one container, without its environment.
 
         Args:
             container: The container.
             volumes: The volumes of its Pod.
             mounts: Mount path -> folder or file.
-            own: Folders to which the container writes, in addition to its volumes.
+            own: Folders of the job that are mounted in addition to the volumes -> the option.
         """
-        binds = dict.fromkeys((*_SYSTEM, *self.readable), "--ro-bind-try")
-        binds |= dict.fromkeys(self.hidden, "--tmpfs")
-        for path in (*own, self.environments):
-            binds[str(path)] = "--bind"
+        binds: dict[str, tuple[str, str | Source]] = {}
+        for path in (*_SYSTEM, *self.readable):
+            binds[path] = "--ro-bind-try", path
+        for path in self.hidden:
+            binds[path] = "--tmpfs", path
+        for source, option in own.items():
+            binds[source.path] = option, source
         fixed = {volume["name"] for volume in volumes if _CONTENT & volume.keys()}
         for mount in mappings(container.get("volumeMounts")):
             writable = not mount.get("readOnly") and mount["name"] not in fixed
-            option = "--ro-bind"
+            option = READ_ONLY
             if writable:
-                option = "--bind"
-            binds[mounts[mount["mountPath"]]] = option
+                option = WRITABLE
+            source = mounts[mount["mountPath"]]
+            binds[source.path] = option, source
         return (*_options(), *_in_order(binds), *_masks())
 
     def environment(self, env: Mapping[str, str]) -> dict[str, str]:
@@ -113,7 +140,8 @@ def _options() -> Iterator[str]:
     for pattern in _DEVICES:
         for device in sorted(Path("/dev").glob(pattern)):
             yield from ("--dev-bind", str(device), str(device))
-    yield from _in_order(dict.fromkeys(_READ_ONLY, "--ro-bind-try"))
+    for path in _READ_ONLY:
+        yield from ("--ro-bind-try", path, path)
 
 
 def _masks() -> Iterator[str]:
@@ -138,13 +166,14 @@ def _private_paths(top: Path) -> Iterator[str]:
         folders[:] = [name for name in folders if Path(place, name).lstat().st_mode & S_IROTH]
 
 
-def _in_order(binds: Mapping[str, str]) -> Iterator[str]:
-    """Yield the options of mounts, a folder before those within it."""
+def _in_order(binds: Mapping[str, tuple[str, str | Source]]) -> Iterator[str | Source]:
+    """Yield the options of mounts, a folder before those within it. binds: Path -> option and source."""
     for path in sorted(binds, key=lambda path: len(Path(path).parts)):
-        if binds[path] == "--tmpfs":
-            yield from ("--tmpfs", path)
-        else:
-            yield from (binds[path], path, path)
+        option, source = binds[path]
+        yield option
+        if option != "--tmpfs":
+            yield source
+        yield path
 
 
 def find_isolation(
@@ -218,9 +247,9 @@ def _folders_of(python: str, user_environment: Mapping[str, str]) -> list[str]:
 
 @contextmanager
 def wrapped(
-    argv: Sequence[str], env: Mapping[str, str], cwd: Path, options: Sequence[str]
-) -> Iterator[tuple[list[str], int]]:
-    """Yield the command that runs `argv` isolated, and the file descriptor that it inherits.
+    argv: Sequence[str], env: Mapping[str, str], cwd: Path, options: Sequence[str | Source]
+) -> Iterator[tuple[list[str], list[int]]]:
+    """Yield the command that runs `argv` isolated, and the file descriptors that it inherits: the options, then each `Source`.
 
     Options and environment are in the file, so that no secret is among arguments, and no variable of the container acts outside.
 
@@ -231,22 +260,30 @@ def wrapped(
         options: Options from `Isolation.options`.
 
     Raises:
-        OSError: bubblewrap or coreutils' `env` is not installed, or the file cannot be written.
+        OSError: bubblewrap or coreutils' `env` is not installed, the file cannot be written, or a source leads out of its volume.
     """
     found = {name: shutil.which(name) for name in (BWRAP, "env")}
     for name, path in found.items():
         if path is None:
             raise FileNotFoundError(2, "not found on PATH", name)
-    words = [*options, "--chdir", str(cwd)]
-    for name, value in env.items():
-        words += ["--setenv", name, value]
     # In memory, since secrets are among the options.
-    with os.fdopen(os.memfd_create("options", os.MFD_CLOEXEC), "w+b") as file:
+    with os.fdopen(os.memfd_create("options", os.MFD_CLOEXEC), "w+b") as file, ExitStack() as sources:
+        opened, words = [file.fileno()], []
+        for word in options:
+            if isinstance(word, Source):
+                opened.append(open_contained(word.path, word.volume, word.root))
+                sources.callback(os.close, opened[-1])
+                words.append(str(opened[-1]))
+            else:
+                words.append(word)
+        words += ["--chdir", str(cwd)]
+        for name, value in env.items():
+            words += ["--setenv", name, value]
         file.write("".join(f"{word}\0" for word in words).encode(errors="surrogateescape"))
         file.seek(0)
         env_program = str(found["env"])
         outside = [env_program, f"--ignore-signal={_SIGNALS}", str(found[BWRAP]), "--args", str(file.fileno()), "--"]
-        yield [*outside, env_program, f"--default-signal={_SIGNALS}", "--", *argv], file.fileno()
+        yield [*outside, env_program, f"--default-signal={_SIGNALS}", "--", *argv], opened
 
 
 def problems() -> list[Problem]:
@@ -257,20 +294,16 @@ def problems() -> list[Problem]:
     if shutil.which(BWRAP) is None:
         hint = "install it (Debian, Ubuntu, Fedora: package bubblewrap), or leave isolation out"
         return [Problem(where, f"{BWRAP} is not on PATH", hint)]
-    system = dict.fromkeys(_SYSTEM, "--ro-bind-try")
+    options = Isolation((), (), Path()).options({}, [], {}, {Source("/usr", "/usr", "/usr"): READ_ONLY})
     try:
-        with wrapped(["true"], {"PATH": os.defpath}, Path("/"), [*_options(), *_in_order(system), *_masks()]) as (
-            argv,
-            file,
-        ):
-            done = subprocess.run(
-                argv, pass_fds=[file], env={}, capture_output=True, text=True, check=False, timeout=60
-            )
+        with wrapped(["true"], {"PATH": os.defpath}, Path("/"), options) as (argv, files):
+            done = subprocess.run(argv, pass_fds=files, env={}, capture_output=True, text=True, check=False, timeout=60)
     except (OSError, subprocess.TimeoutExpired) as error:
         return [Problem(where, f"{BWRAP} cannot be started: {error}", "leave isolation out")]
     if not done.returncode:
         return []
     hint = "unprivileged user namespaces may be switched off on this machine (sysctl kernel.unprivileged_userns_clone,"
-    hint += " kernel.apparmor_restrict_unprivileged_userns); the package env must be of coreutils 8.31 or newer"
+    hint += f" kernel.apparmor_restrict_unprivileged_userns); bubblewrap needs the option {WRITABLE}, which 0.10 and the security"
+    hint += " updates of Debian and Ubuntu have; env must be of coreutils 8.31 or newer"
     reason = " ".join(done.stderr.split())[:300] or f"exit code {done.returncode}"
     return [Problem(where, f"{BWRAP} does not work here: {reason}", hint)]

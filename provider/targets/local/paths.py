@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from stat import S_IMODE, S_ISDIR, S_ISREG, S_ISVTX, S_IWGRP, S_IWOTH
+from stat import S_IMODE, S_ISDIR, S_ISLNK, S_ISREG, S_ISVTX, S_IWGRP, S_IWOTH
 
 from pulumi_trainer.provider.kube.errors import Problem, Refused, TargetFault
 
@@ -42,6 +42,40 @@ def inside(folder: Path, *names: str) -> Path:
         hint = "use plain names without / and .., and remove the link if there is one"
         raise Refused(Problem(f"{folder}: {'/'.join(names)!r}", why, hint))
     return path
+
+
+def open_contained(path: str, volume: str, root: str) -> int:
+    """Return a descriptor of a file or folder in a volume, which leads nowhere else whatever a job changes meanwhile (Linux only).
+
+    Args:
+        path: The volume, or a file or folder in it. Links may lead to other places of the same volume.
+        volume: A path below `root`, without links.
+        root: A folder in which no job can put links.
+
+    Raises:
+        OSError: The path does not exist, or leads out of its volume.
+    """
+    top, names = os.path.realpath(root), Path(volume).relative_to(root).parts
+    try:
+        within = Path(os.path.realpath(path)).relative_to(Path(top, *names)).parts
+    except ValueError:
+        raise OSError(errno.ELOOP, "leads out of its volume, and is not mounted", path) from None
+    opened = os.open(top, _WITHOUT_LINKS)
+    for name in (*names, *within):
+        folder = opened
+        try:
+            opened = os.open(name, _WITHOUT_LINKS, dir_fd=folder)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, path) from None
+        finally:
+            os.close(folder)
+    if S_ISLNK(os.fstat(opened).st_mode):
+        os.close(opened)
+        raise OSError(errno.ELOOP, "was replaced by a link, and is not mounted", path)
+    return opened
+
+
+_WITHOUT_LINKS = getattr(os, "O_PATH", 0) | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def make_folder(path: Path, root: Path) -> Path:

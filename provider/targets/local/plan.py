@@ -26,7 +26,7 @@ from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.kube.views import Container, Pod, ReplicatedJob, jobs_of
 from pulumi_trainer.provider.targets.local import environment, images, remote, volumes
 from pulumi_trainer.provider.targets.local.environment import PodFacts, Texts
-from pulumi_trainer.provider.targets.local.isolation import Isolation
+from pulumi_trainer.provider.targets.local.isolation import READ_ONLY, WRITABLE, Isolation, Options, Source
 from pulumi_trainer.provider.targets.local.jobset_controller import job_name
 from pulumi_trainer.provider.targets.local.machine import GPU, LINUX, VISIBLE_GPUS, quantity
 from pulumi_trainer.provider.targets.local.paths import inside
@@ -100,7 +100,7 @@ class ContainerPlan:
     packages: tuple[str, ...] = ()
     across: bool = False
     reports: bool = False
-    isolated: tuple[str, ...] = ()
+    isolated: Options = ()
 
 
 @dataclass(frozen=True)
@@ -187,10 +187,14 @@ def plan_pod(
     memory = volumes.memory_folder(site.uid) / name
     pod_volumes = volumes.pod_volumes(jobset, spec)
     places = {v["name"]: volumes.location(v, folder / "volumes", memory, claims) for v in pod_volumes}
-    configs = _config_texts(objects)
-    planned, folders = [], [folder / "scratch"]
+    configs, hosts = _config_texts(objects), volumes.host_paths(jobset)
+    scratch = folder / "scratch"
+    if site.isolation is not None and uses_mpi(objects):
+        scratch = shared_scratch(site.folder / "pods")
+    planned, folders = [], [scratch]
+    own = _own_sources(site, scratch, mpi=uses_mpi(objects))
     if site.isolation is not None:
-        folders.append(site.environments)
+        folders += [Path(source.path) for source in own]
     rewriters: dict[str, Rewriter] = {}
     for each in step.pod.all_containers:
         container = each.document
@@ -200,17 +204,13 @@ def plan_pod(
         rewriter = _rewriter(jobset, facts, mounts, site)
         for mount in container.get("volumeMounts") or []:
             rewriters.setdefault(mount["name"], rewriter)
-        plan = _container(each, one, mounts, rewriter, facts, site, gpus, folder / "scratch")
+        plan = _container(each, one, mounts, rewriter, facts, site, gpus, scratch)
         launch = launch_file(container, pod_volumes, objects)
         plan = replace(plan, packages=packages(launch), across="across" in launch, reports="report" in launch)
-        own = [folder, site.folder / "errors", Path(site.user_environment.get("TMPDIR", folder))]
         if uses_mpi(objects):
             plan = _reachable(plan, facts, site)
-            own += [
-                volumes.memory_folder(site.uid),
-                site.folder / "pods",
-            ]  # `mpirun` names the launcher's files on all nodes
-        planned.append(_isolated(plan, container, pod_volumes, own, site))
+        sources = _mounted_sources(container, mounts, places, hosts, site)
+        planned.append(_isolated(plan, container, pod_volumes, sources, own, site))
     everything = [(v, places[v["name"]], rewriters.get(v["name"], Rewriter({}, {}))) for v in pod_volumes]
     return PodPlan(
         name=name,
@@ -238,15 +238,53 @@ def _config_texts(objects: Objects) -> dict[str, dict[str, str]]:
 
 
 def _isolated(
-    plan: ContainerPlan, container: Mapping[str, Any], pod_volumes: list[dict[str, Any]], own: list[Path], site: Site
+    plan: ContainerPlan,
+    container: Mapping[str, Any],
+    pod_volumes: list[dict[str, Any]],
+    mounts: Mapping[str, Source],
+    own: Mapping[Source, str],
+    site: Site,
 ) -> ContainerPlan:
     if site.isolation is None:
         return plan
-    options = (*site.isolation.options(container, pod_volumes, plan.mounts, own), *_source_of(plan))
+    options = (*site.isolation.options(container, pod_volumes, mounts, own), *_source_of(plan))
     return replace(plan, env=site.isolation.environment(plan.env), isolated=options)
 
 
-def _source_of(plan: ContainerPlan) -> Iterator[str]:
+def _own_sources(site: Site, scratch: Path, *, mpi: bool) -> dict[Source, str]:
+    """Return the folders of a job that each isolated container sees besides its volumes -> the option that mounts them.
+
+    No container writes to a folder above one that is mounted for another: it could put a link there. `mpirun` names the files of
+    its Pod on all nodes, and starts processes in its own working directory.
+    """
+    temporary = Path(site.user_environment.get("TMPDIR", scratch))
+    found = {Source.of(temporary, temporary.parent): WRITABLE}
+    found |= {Source.of(each, site.root): WRITABLE for each in (scratch, site.folder / "errors", site.environments)}
+    if mpi:
+        memory = volumes.memory_folder(site.uid)
+        found |= {Source.of(site.folder / "pods", site.root): READ_ONLY, Source.of(memory, volumes.MEMORY): READ_ONLY}
+        found[Source.of(volumes.mpi_folder(site.uid), volumes.MEMORY)] = WRITABLE
+    return found
+
+
+def shared_scratch(pods: Path) -> Path:
+    """Return the working directory of all isolated containers of a job that uses MPI. pods: Folder of the job's Pods."""
+    return pods / ".scratch"
+
+
+def _mounted_sources(
+    container: Mapping[str, Any], mounts: Mapping[str, str], places: Mapping[str, Path], hosts: Sequence[Path], site: Site
+) -> dict[str, Source]:
+    """Return mount path -> source. hosts: The job's hostPaths, to which containers may write, so that links below them count."""
+    found = {}
+    for mount in container.get("volumeMounts") or []:
+        place, path = places[mount["name"]], mount["mountPath"]
+        root = next((each for each in (site.root, volumes.MEMORY, *hosts) if each in place.parents), place)
+        found[path] = Source(mounts[path], str(place), str(root))
+    return found
+
+
+def _source_of(plan: ContainerPlan) -> Iterator[str | Source]:
     """Yield the options with which an initializer sees the data of this machine that it fetches."""
     if plan.name not in _INITIALIZERS:
         return
@@ -255,7 +293,7 @@ def _source_of(plan: ContainerPlan) -> Iterator[str]:
     if uri.startswith("file://") and os.path.exists(path):  # noqa: PTH110 - a path that is not valid is none
         real = os.path.realpath(path)
         for place in dict.fromkeys((real, os.path.abspath(path))):  # noqa: PTH100 - a link is bound as well
-            yield from ("--ro-bind", real, place)
+            yield from (READ_ONLY, Source(real, real, "/"), place)
 
 
 _INITIALIZERS = ("dataset-initializer", "model-initializer")
@@ -337,7 +375,7 @@ def _sources(volume: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _reachable(plan: ContainerPlan, facts: PodFacts, site: Site) -> ContainerPlan:
     """Return the plan of a container with `remote` in place of ssh and sshd."""
-    folder = str(volumes.memory_folder(site.uid))
+    folder = str(volumes.mpi_folder(site.uid))
     env = {**remote.mpi_variables(folder, facts.address, os.getuid() == 0), **plan.env}
     argv = plan.argv
     if argv and PurePosixPath(argv[0]).name == "sshd":

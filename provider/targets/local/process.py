@@ -31,7 +31,7 @@ SAME_START = 2.0
 
 
 def start(
-    argv: Sequence[str], env: Mapping[str, str], cwd: Path, umask: int, isolated: Sequence[str] = ()
+    argv: Sequence[str], env: Mapping[str, str], cwd: Path, umask: int, isolated: Sequence[str | isolation.Source] = ()
 ) -> subprocess.Popen[bytes]:
     """Start a process as a new process group, with pipes for its output and no input.
 
@@ -49,8 +49,8 @@ def start(
     program = _executable(argv[0], env, cwd)
     if not isolated:
         return _start(argv, env, cwd, umask, executable=program)
-    with isolation.wrapped([program, *argv[1:]], env, cwd, isolated) as (wrapped, file):
-        return _start(wrapped, {MARK: env.get(MARK, "")}, cwd, umask, pass_fds=[file])
+    with isolation.wrapped([program, *argv[1:]], env, cwd, isolated) as (wrapped, files):
+        return _start(wrapped, {MARK: env.get(MARK, "")}, cwd, umask, pass_fds=files)
 
 
 def _start(

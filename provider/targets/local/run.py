@@ -37,7 +37,7 @@ from pulumi_trainer.provider.targets.local.leases import Leases
 from pulumi_trainer.provider.targets.local.machine import python_version, visible_gpus
 from pulumi_trainer.provider.targets.local.paths import inside, is_disk_full, make_folder, make_temporary, remove_tree
 from pulumi_trainer.provider.targets.local.places import Place
-from pulumi_trainer.provider.targets.local.plan import PodId, PodPlan, Site, fetched_data, gpus_of, plan_pod, pod_name
+from pulumi_trainer.provider.targets.local.plan import PodId, PodPlan, Site, fetched_data, gpus_of, plan_pod, pod_name, shared_scratch
 from pulumi_trainer.provider.targets.local.pod_processes import Container, PodContext, PodRunner, Pumps
 from pulumi_trainer.provider.targets.local.record import Record
 from pulumi_trainer.provider.targets.local.store import JobFolder
@@ -324,8 +324,12 @@ class Run:
             if volumes.in_memory(volume):
                 top = volumes.memory_folder(self.record.uid)
             volumes.prepare(volume, place, top, self._objects(), self._secrets, plan.facts, rewriter)
+        memory = volumes.memory_folder(self.record.uid)
         for folder in (*plan.folders, self._folder.errors):
-            make_folder(folder, root)
+            if folder.is_relative_to(root):
+                make_folder(folder, root)
+            elif folder.is_relative_to(memory):
+                make_folder(folder, memory)
 
     def _objects(self) -> Objects:
         """Return the objects of the job, with the archive of its project."""
@@ -449,6 +453,7 @@ class Run:
 
     def _restart(self, verdict: Verdict) -> None:
         self.jobset.restart(verdict)
+        remove_tree(shared_scratch(self._folder.pods))
         most = int((self.jobset.spec.get("failurePolicy") or {}).get("maxRestarts", 0))
         count = f"{self.jobset.counted} of {most}"
         if not verdict.counts:

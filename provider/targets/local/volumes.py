@@ -95,6 +95,19 @@ def memory_folder(uid: str) -> Path:
     return inside(MEMORY, f"pulumi-trainer-{os.getuid()}-{uid}")
 
 
+def mpi_folder(uid: str) -> Path:
+    """Return the folder of the nodes' sockets and of what the daemons of `mpirun` write."""
+    return memory_folder(uid) / "mpi"
+
+
+def host_paths(jobset: Spec) -> list[Path]:
+    """Return the hostPaths of all pods of a JobSet, a folder before those within it."""
+    found = list[Path]()
+    for job in jobs_of(jobset):
+        found += [Path(v["hostPath"]["path"]) for v in pod_volumes(jobset, job.pod.spec) if v.get("hostPath")]
+    return sorted(found, key=lambda path: len(path.parts))
+
+
 def in_memory(volume: Spec) -> bool:
     """Return whether a volume contains a Secret, so that it must not be written to a disk."""
     sources = (volume.get("projected") or {}).get("sources") or []
