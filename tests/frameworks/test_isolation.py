@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import platform
 import sys
 from pathlib import Path
 
 import psutil
 import pytest
+from pulumi_trainer.provider.targets.local import process
 from pulumi_trainer.provider.targets.local.process import MARK
 from pulumi_trainer.provider.targets.local.target import LocalTarget
 
@@ -237,10 +240,10 @@ def test_no_secret_is_among_arguments(isolated: LocalTarget) -> None:
     eventually(lambda: "hush-hush" in log(isolated))
     uid = json.loads((isolated.root / "jobs/default/job/record.json").read_text())["uid"]
     words = []
-    for process in psutil.process_iter():
+    for each in psutil.process_iter():
         try:
-            if process.environ().get(MARK, "").startswith(uid):
-                words += process.cmdline()
+            if each.environ().get(MARK, "").startswith(uid):
+                words += each.cmdline()
         except psutil.Error:
             continue
     assert any(word.endswith("bwrap") for word in words) and not any("hush" in word for word in words)
@@ -267,6 +270,29 @@ def test_root_can_neither_change_the_kernel_nor_read_passwords(isolated: LocalTa
     assert run(isolated, jobset(step(command=python(SYSCTL)))).phase == "Succeeded", log(isolated)
     said = log(isolated).splitlines()
     assert "written" not in said and len(said) == 3 and said[-1].strip() == "shadow:", said
+
+
+KEY = """
+import ctypes
+libc = ctypes.CDLL(None)
+key, text = libc.syscall(NUMBER, 10, -3, b"user", b"of-the-user", 0), ctypes.create_string_buffer(20)
+print("found", libc.syscall(NUMBER, 11, key, text, 20), text.value)
+"""
+
+
+@pytest.mark.parametrize("way", ["bwrap", ""], ids=["isolated", "not isolated"])
+def test_the_keys_of_the_session_are_not_for_a_container(local: LocalTarget, way: str) -> None:
+    add_key = {"x86_64": 248, "aarch64": 217}[platform.machine()]
+    code = KEY.replace("NUMBER", str(process._KEYCTL[platform.machine()]))
+    libc = ctypes.CDLL(None)
+    key = libc.syscall(add_key, b"user", b"of-the-user", b"a ticket", 8, -3)
+    assert key > 0
+    local.isolation = way
+    try:
+        assert run(local, jobset(step(command=python(code)))).phase == "Succeeded", log(local)
+    finally:
+        libc.syscall(process._KEYCTL[platform.machine()], 3, key)
+    assert log(local).strip() == ("found -1 b''" if way else "found 8 b'a ticket'")
 
 
 LOOK = """

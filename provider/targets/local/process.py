@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import platform
 import resource
 import signal
 import subprocess
@@ -210,6 +211,21 @@ def adopt_orphans() -> None:
 
 _PR_SET_CHILD_SUBREAPER = 36
 """Option of prctl(2)."""
+
+
+def join_session_keyring() -> None:
+    """Give this process and its children a session keyring of their own (Linux only).
+
+    That of the user may hold keys and Kerberos tickets, and no namespace separates it.
+    """
+    number = _KEYCTL.get(platform.machine())
+    if sys.platform == "linux" and number:
+        ctypes.CDLL(None).syscall(number, _KEYCTL_JOIN_SESSION_KEYRING, None)
+
+
+_KEYCTL = {"x86_64": 250, "aarch64": 219, "riscv64": 219, "ppc64le": 271, "s390x": 280}
+"""Machine -> number of the system call keyctl(2), of which the C library has no function."""
+_KEYCTL_JOIN_SESSION_KEYRING = 1
 
 
 def reap_orphans() -> None:

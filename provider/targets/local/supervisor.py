@@ -268,7 +268,10 @@ def main() -> None:
     umask = os.umask(0o077)  # what the supervisor writes is for this user alone; user code keeps the user's own umask
     process.raise_open_files()
     process.adopt_orphans()
-    Supervisor(folder, lock, secrets, umask).run_job()
+    supervisor = Supervisor(folder, lock, secrets, umask)
+    if supervisor.record.isolation:
+        process.join_session_keyring()
+    supervisor.run_job()
 
 
 if __name__ == "__main__":
