@@ -1,4 +1,4 @@
-import fcntl, hashlib, json, os, shutil, sys, tarfile, zlib
+import fcntl, gzip, hashlib, json, os, shutil, sys, tarfile, zlib
 
 
 def refuse(found: str) -> None:
@@ -9,6 +9,20 @@ def refuse(found: str) -> None:
     sys.exit(
         f"pulumi-trainer: the project in {where} is not what was sent: expected {wanted}, found {found}. Hint: {hint}"
     )
+
+
+class Counted(gzip.GzipFile):
+    """An archive that is refused where it has more bytes than what was sent: a header of tar may claim any number of them."""
+
+    read_bytes = -tarfile.RECORDSIZE
+
+    def read(self, size: "int | None" = -1) -> bytes:
+        most = launch.get("limit", 1 << 40) - self.read_bytes
+        data = super().read(most + 1 if size is None or size < 0 else min(size, most + 1))
+        self.read_bytes += len(data)
+        if len(data) > most:
+            refuse(f"more than {launch['limit']} bytes")
+        return data
 
 
 here = os.path.dirname(__file__)
@@ -23,7 +37,7 @@ if not os.path.isdir(place):
             archive = place + ".tar.gz"
             __import__("fetch_source").fetch(launch["address"], archive, launch["limit"])
         found, files, limit = hashlib.sha256(), [], launch.get("limit", 1 << 40)
-        with tarfile.open(archive) as tar:
+        with Counted(archive) as unpacked, tarfile.open(fileobj=unpacked, mode="r:") as tar:
             for entry in tar:
                 limit -= entry.size
                 if limit < 0:

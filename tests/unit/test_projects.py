@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import io
 import json
 import os
 import re
 import resource
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -829,6 +831,30 @@ def test_a_large_project_travels_by_a_bucket(
     monkeypatch.setenv("AWS_ENDPOINT_URL", "localhost:9000")
     with pytest.raises(TargetFault, match=r"Invalid endpoint: localhost:9000\. Hint: .*AWS_ENDPOINT_URL"):
         source_archives.upload(address, tree.digest)
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.REGTYPE])
+@pytest.mark.parametrize("size", [1 << 28, 900], ids=["one", "many"])
+def test_an_archive_in_a_bucket_is_read_up_to_the_size_of_what_was_sent(
+    tmp_path: Path, bucket: str, kind: bytes, size: int
+) -> None:
+    """256 MiB of zeros in a header are 256 KiB in the bucket."""
+    tree = read_tree(write(tmp_path / "p", {"a.py": "print('large')"}))
+    header = tarfile.TarInfo("a.py")
+    header.type, header.size = kind, size
+    packed = io.BytesIO()
+    with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=9) as file:
+        for _ in range(1 if size > 1000 else 500):
+            file.write(header.tobuf())
+            for start in range(0, size, 1 << 20):
+                file.write(bytes(min(1 << 20, -(-(size - start) // 512) * 512)))
+    boto3.client("s3").put_object(Bucket="code", Key="bomb.tar.gz", Body=packed.getvalue())
+    limit = 2 << 20
+    if size < 1000:
+        limit = 200_000
+    done = unpacked(tmp_path, tree, None, address="s3://code/bomb.tar.gz", limit=limit)
+    assert done.returncode and f"expected {tree.digest[:12]}, found more than {limit} bytes. Hint:" in done.stderr
+    assert "Traceback" not in done.stderr and not done.stdout
 
 
 def test_a_request_is_signed_as_botocore_signs_it(monkeypatch: pytest.MonkeyPatch) -> None:
