@@ -10,6 +10,7 @@ from functools import lru_cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+from pulumi_trainer.plan.python_source import is_type_checking, parse
 from pulumi_trainer.provider.kube.errors import Problem
 
 _TRAINING = "pulumi_trainer.training"
@@ -43,7 +44,7 @@ def missing_imports(
 def _found(source: str, beside: Path | None, travelling: frozenset[str]) -> tuple[tuple[int, str], ...]:
     """Return line and description of each such import."""
     found = []
-    for node in _evaluated(ast.parse(source)):
+    for node in _evaluated(parse(source)):
         if isinstance(node, ast.ImportFrom) and node.level:
             name = "." * node.level + (node.module or "")
             found.append((node.lineno, f"imports {name}, relative to a package"))
@@ -67,7 +68,7 @@ def imports_training(source: str | bytes) -> bool:
     if package.encode() not in content or module.encode() not in content:
         return False
     try:
-        tree = ast.parse(source)
+        tree = parse(source)
     except (SyntaxError, ValueError):
         return False
     for node in _evaluated(tree):
@@ -92,14 +93,15 @@ def _modules(node: ast.Import | ast.ImportFrom) -> list[str]:
 
 def _evaluated(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
     """Yield the imports of a module, without those for type checkers alone."""
-    for node in ast.iter_child_nodes(tree):
+    pending = [tree]
+    while pending:  # no recursion: code may be nested more deeply than functions
+        node = pending.pop()
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             yield node
-        elif isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
-            for other in node.orelse:
-                yield from _evaluated(ast.Module([other], []))
+        elif isinstance(node, ast.If) and is_type_checking(node.test):
+            pending += reversed(node.orelse)
         else:
-            yield from _evaluated(node)
+            pending += reversed([*ast.iter_child_nodes(node)])
 
 
 @lru_cache(maxsize=1024)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import codecs
 import os
 import posixpath
@@ -25,6 +24,7 @@ from pulumi_trainer.args.arguments import as_sequence
 from pulumi_trainer.args.project import Source
 from pulumi_trainer.args.trainers import CustomTrainer
 from pulumi_trainer.plan import imports
+from pulumi_trainer.plan.python_source import parse, syntax_problem
 from pulumi_trainer.plan.source_tree import SourceTree, read_tree
 from pulumi_trainer.plan.uncalled_code import uncalled_code
 from pulumi_trainer.program import session
@@ -269,10 +269,9 @@ def syntax_problems(where: str, project: Project, path: str) -> list[Problem]:
         path: Path of the file in the project.
     """
     try:
-        ast.parse(project.tree.files[path].content, filename=path)
+        parse(project.tree.files[path].content, path)
     except (SyntaxError, ValueError) as error:
-        line = getattr(error, "lineno", None) or 0
-        return [Problem(where, f"{path}:{line}: {getattr(error, 'msg', error)}")]
+        return [syntax_problem(where, path, error)]
     return []
 
 
@@ -284,7 +283,7 @@ def uncalled_file(where: str, project: Project, path: str) -> tuple[Problem, ...
         project: The project.
         path: Path of the file in the project.
     """
-    return uncalled_code(where, path, ast.parse(project.tree.files[path].content).body)
+    return uncalled_code(where, path, parse(project.tree.files[path].content).body)
 
 
 def read_requirements(given: str | Path, project: Project | None) -> str:

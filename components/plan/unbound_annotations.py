@@ -7,6 +7,8 @@ import builtins
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
+from pulumi_trainer.plan.python_source import is_type_checking
+
 _Place = tuple[int, int]
 """Line and column."""
 
@@ -85,7 +87,7 @@ def _read(node: ast.AST, scope: _Scope, scopes: list[_Scope], shared: set[str], 
             if node.value is None and isinstance(node.target, ast.Name):
                 scope.bind(node.target.id, None)
                 return
-        case ast.If() if ast.unparse(node.test).rpartition(".")[2] == "TYPE_CHECKING":
+        case ast.If() if is_type_checking(node.test):
             for statement in node.body:
                 _read(statement, scope, scopes, shared, runs=False)
             for statement in node.orelse:

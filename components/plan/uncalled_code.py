@@ -39,11 +39,13 @@ def uncalled_code(where: str, name: str, body: Sequence[ast.stmt]) -> tuple[Prob
 
 def _executed(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
     """Yield the statements that run when the code starts; conditions and `try` count as their statements."""
-    for statement in body:
+    pending = [*reversed(body)]
+    while pending:  # no recursion: code may be nested more deeply than functions
+        statement = pending.pop()
+        if isinstance(statement, ast.Try):
+            pending += reversed(statement.finalbody)
         if isinstance(statement, (ast.If, ast.Try)):
-            yield from _executed([*statement.body, *statement.orelse])
-            if isinstance(statement, ast.Try):
-                yield from _executed(statement.finalbody)
+            pending += reversed([*statement.body, *statement.orelse])
         elif not isinstance(statement, _PASSIVE):
             yield statement
 

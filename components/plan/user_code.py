@@ -51,6 +51,7 @@ from pulumi_trainer.plan.project_code import (
     syntax_problems,
     uncalled_file,
 )
+from pulumi_trainer.plan.python_source import TOO_DEEP, parse, syntax_problem
 from pulumi_trainer.plan.unbound_annotations import has_unbound
 from pulumi_trainer.plan.uncalled_code import uncalled_code
 from pulumi_trainer.program.targets import project_folder
@@ -325,9 +326,12 @@ def _shipped(trainer: CustomTrainer, project: Project | None) -> Shipped:
     if imported is None:
         return from_function(trainer.func, project.modules)
     content = project.tree.files[imported.path].content
-    if not _is_compiled_from(trainer.func, content):
-        return _changed(trainer.func, PurePosixPath(imported.path).name)
-    refused = tuple(_never_runs_as_imported(trainer.func))
+    try:
+        if not _is_compiled_from(trainer.func, content):
+            return _changed(trainer.func, PurePosixPath(imported.path).name)
+        refused = tuple(_never_runs_as_imported(trainer.func))
+    except (MemoryError, RecursionError):
+        return _refused("func", f"{imported.path} {TOO_DEEP}", "use script=")
     return Shipped(imported.script, refused, path=tuple(dict.fromkeys((imported.folder, "."))))
 
 
@@ -345,6 +349,13 @@ def from_function(func: Callable[..., Any], travelling: frozenset[str] = frozens
         func: The function.
         travelling: Top-level modules that travel with the job.
     """
+    try:
+        return _from_source(func, travelling)
+    except (MemoryError, RecursionError):
+        return _refused("func", f"{func.__name__} {TOO_DEEP}: its source cannot be read", "use script=")
+
+
+def _from_source(func: Callable[..., Any], travelling: frozenset[str]) -> Shipped:
     if not inspect.isfunction(func):
         why = f"must be a plain function, not {type(func).__name__}"
         return _refused("func", why, "pass the function itself")
@@ -787,13 +798,12 @@ def from_script(path: str | Path) -> Shipped:
         return _refused("script", f"cannot read {file}: {error.strerror}")
     try:
         text = _text(exact)
-        tree = ast.parse(exact, filename=str(file))
+        tree = parse(exact, str(file))
     except UnicodeDecodeError as error:
         hint = "save it as UTF-8, or name its encoding in the first line, such as # coding: latin-1"
         return _refused("script", f"{file} is not UTF-8 text: {error.reason}", hint)
     except (SyntaxError, ValueError) as error:
-        line = getattr(error, "lineno", None) or 0
-        return _refused("script", f"{file.name}:{line}: {getattr(error, 'msg', error)}")
+        return Shipped("", (syntax_problem("script", file.name, error),))
     doubts = (*imports.missing_imports("script", text, file), *uncalled_code("script", file.name, tree.body))
     return Shipped(text, warnings=doubts, exact=exact, file=file_name(file), training=imports.imports_training(text))
 

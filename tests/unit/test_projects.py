@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import importlib
 import io
 import json
 import os
@@ -22,7 +23,7 @@ import pulumi_trainer as trainer
 import pytest
 from pulumi_trainer.args.arguments import nested_problems
 from pulumi_trainer.args.project import Source
-from pulumi_trainer.args.trainers import CustomTrainer
+from pulumi_trainer.args.trainers import Compiled, CustomTrainer
 from pulumi_trainer.plan import mounts, project_code, s3, source_tree, trainjob_plan, user_code
 from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.run_inputs import describe_inputs
@@ -1759,3 +1760,55 @@ def test_a_package_of_this_machine_does_not_hide_the_others() -> None:
     assert {*before.items()} ^ {*described("numpy==2.0").items()} == {
         ("packages", before["packages"]), ("packages", before["packages"].replace("1.26", "2.0")),
     }  # fmt: skip
+
+
+DEEP = {
+    "minus": "x = " + "-" * 200_000 + "1",
+    "plus": "x = 1" + "+1" * 300_000,
+    "elif": "if a: pass\n" + "elif a: pass\n" * 20_000,
+}
+"""Code that Python itself cannot read."""
+
+
+def compiled(made: CustomTrainer) -> Compiled:
+    async def compiling() -> Compiled:
+        return user_code.compile_trainer(made, {}, None)
+
+    return asyncio.run(compiling())
+
+
+@pytest.mark.parametrize("source", [None, "."], ids=["file", "project"])
+@pytest.mark.parametrize("kind", DEEP)
+def test_code_that_is_nested_too_deeply_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, source: str | None
+) -> None:
+    write(tmp_path, {"deep.py": f"import pulumi_trainer.training\n{DEEP[kind]}\n"})
+    monkeypatch.chdir(tmp_path)
+    told = ["deep.py: is nested too deeply for Python"]
+    script = compiled(CustomTrainer(script="deep.py", source=source))
+    assert [each.why for each in script.problems] == told
+    if source is not None:
+        module = compiled(CustomTrainer(module="deep", source=source))
+        assert [each.why for each in module.problems] == told
+
+
+@pytest.mark.parametrize("kind", ["x = {}1", "x = 1{}", "if a: pass\n{}"])
+def test_code_that_python_reads_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    nested = {"x = {}1": "-", "x = 1{}": "+1"}.get(kind, "elif a: pass\n") * 1_800
+    text = f"import pulumi_trainer.training\na = 1\n{kind.format(nested)}\nprint(x if a > 1 else 1)\n"
+    compile(text, "deep.py", "exec")
+    write(tmp_path, {"deep.py": text})
+    monkeypatch.chdir(tmp_path)
+    for source in (None, "."):
+        assert not compiled(CustomTrainer(script="deep.py", source=source)).problems
+
+
+def test_a_function_in_code_that_is_nested_too_deeply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python would not import it: the file has become so afterwards."""
+    monkeypatch.syspath_prepend(write(tmp_path, {"deep_of_project.py": "def train():\n    return 1\n"}))
+    monkeypatch.chdir(tmp_path)
+    train = importlib.import_module("deep_of_project").train
+    write(tmp_path, {"deep_of_project.py": f"def train():\n    return 1{'+1' * 300_000}\n"})
+    for source in (None, "."):
+        (problem,) = compiled(CustomTrainer(func=train, source=source)).problems
+        assert "nested too deeply for Python" in str(problem) and problem.where == "func"
