@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISLNK, S_ISREG
 from typing import IO, Any
 
 from pulumi_trainer.provider.api.extras import not_installed
@@ -57,6 +60,62 @@ def open_destination(given: str, source: str, *, overwrite: bool) -> Iterator[De
         yield _Bucket(bucket, prefix.strip("/"), overwrite)
 
 
+@dataclass(frozen=True)
+class _Earlier:
+    """What the record of an earlier copy lists.
+
+    Attributes:
+        sizes: Path of a file or object -> its bytes; None for one of a copy that is not complete.
+        digests: Path of a file -> its SHA-256.
+        links: Path of a link -> path that it leads to.
+    """
+
+    sizes: Mapping[str, int | None]
+    digests: Mapping[str, str]
+    links: Mapping[str, str]
+
+    @classmethod
+    def read(cls, record: bytes) -> _Earlier | None:
+        """Return what a record lists; None if it is not a record of a copy."""
+        try:
+            copy = section(json.loads(record), "copy")
+        except (ValueError, RecursionError):
+            return None
+        if not copy:
+            return None
+        files = {text(each.get("path")): each for each in mappings(copy.get("files"))}
+        return cls(
+            {path: each.get("size") for path, each in files.items()},
+            {path: text(each.get("sha256")) for path, each in files.items()},
+            {path: text(target) for path, target in section(copy, "links").items()},
+        )
+
+    def is_as_copied(self, folder: Path, path: str) -> bool:
+        """Return whether a file or link in a folder is what was copied there."""
+        place = folder / path
+        found = place.lstat()
+        if S_ISLNK(found.st_mode):
+            return path in self.links and str(place.readlink()) == relative_link(path, self.links[path])
+        return S_ISREG(found.st_mode) and self.sizes.get(path) == found.st_size and self.digests[path] == _sha256(place)
+
+    def objects(self, there: Mapping[str, int]) -> dict[str, int]:
+        """Return the objects that are as they were copied, of those that are there, each with its bytes: a link is a copy."""
+        sizes = dict(self.sizes)
+        for path, target in self.links.items():
+            resolved = _resolved(target, self.links)
+            if resolved in sizes:
+                sizes[path] = sizes[resolved]
+        return {path: there[path] for path in sizes.keys() & there.keys() if sizes[path] in (None, there[path])}
+
+
+def _sha256(file: Path) -> str:
+    digest = hashlib.sha256()
+    with file.open("rb") as content:
+        while piece := content.read(2**20):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
 class _Folder:
     """Writes into a folder beside the destination, which is renamed at the end; if the destination is an empty folder, such as a
     mount point or the current folder, into a folder in it."""
@@ -64,6 +123,7 @@ class _Folder:
     def __init__(self, destination: Path, temporary: Path, overwrite: bool) -> None:
         self._destination, self._temporary, self._overwrite = destination, temporary, overwrite
         self._folders: list[tuple[Path, int]] = []
+        self._verified: dict[str, os.stat_result] = {}
 
     @classmethod
     @contextmanager
@@ -73,7 +133,7 @@ class _Folder:
             raise Invalid(Problem("--copy", f"{given} is a link", "name the folder itself"))
         destination = destination.parent.resolve() / destination.name
         _refuse_overlap(destination, source)
-        _refuse_content(destination, overwrite)
+        verified = _refuse_content(destination, overwrite, {})
         try:
             destination.parent.mkdir(parents=True, exist_ok=True)
             is_folder = destination.is_dir()
@@ -85,7 +145,9 @@ class _Folder:
         except OSError as error:
             raise _unwritable(destination, error) from None
         try:
-            yield cls(destination, temporary, overwrite)
+            folder = cls(destination, temporary, overwrite)
+            folder._verified = verified
+            yield folder
         except OSError as error:
             raise _unwritable(destination, error) from None
         finally:
@@ -142,7 +204,7 @@ class _Folder:
 
     def _replace(self) -> None:
         """Put the copy in the place of the destination, unless others have written there meanwhile."""
-        _refuse_content(self._destination, self._overwrite)
+        _refuse_content(self._destination, self._overwrite, self._verified)
         if not self._destination.is_dir() or not any(self._destination.iterdir()):
             self._temporary.rename(self._destination)
             return
@@ -167,29 +229,55 @@ def _refuse_overlap(destination: Path, source: str) -> None:
         raise Invalid(Problem("--copy", f"{destination} and the output {real} overlap", "give another folder"))
 
 
-def _refuse_content(destination: Path, overwrite: bool) -> None:
-    """Raise Invalid if there is something that is not replaced. Only what this command has copied is ever removed."""
+def _refuse_content(
+    destination: Path, overwrite: bool, verified: Mapping[str, os.stat_result]
+) -> dict[str, os.stat_result]:
+    """Raise Invalid if there is something that is not replaced. Only what this command has copied is ever removed.
+
+    Args:
+        destination: The folder.
+        overwrite: Whether to replace an earlier copy.
+        verified: What an earlier call has returned: the files of the copy, which are not read again unless they have changed.
+    """
     try:
         if not destination.exists() or (destination.is_dir() and not any(destination.iterdir())):
-            return
+            return {}
         if not destination.is_dir():
             raise Invalid(Problem("--copy", f"{destination} is a file", "name a folder"))
     except OSError as error:
         raise _unwritable(destination, error) from None
     if not overwrite:
         raise Invalid(Problem("--copy", f"{destination} is not empty", "--overwrite replaces an earlier copy"))
-    listed: set[str] = set()
-    for name in (RECORD, OTHER_RECORD):
-        paths = _read_record(destination / name)
-        if paths is not None:
-            listed |= {name, *paths}
-    if not listed:
+    name, earlier = _find_record(destination)
+    if earlier is None:
         why = f"{destination} is not a copy of an output: it has no valid {RECORD}"
         raise Invalid(Problem("--overwrite", why, "--overwrite replaces earlier copies only; give another folder"))
-    others = sorted(set(_files_below(destination)) - listed)
-    if others:
-        why = f"{destination} has files that are not part of the earlier copy: {join_names(others)}"
-        raise Invalid(Problem("--overwrite", why, "move them elsewhere, or give another folder"))
+    found = {path: (destination / path).lstat() for path in _files_below(destination)}
+    unlisted = found.keys() - earlier.sizes.keys() - earlier.links.keys() - {name}
+    changed = []
+    for path in found.keys() - unlisted - {name}:
+        is_verified = path in verified and _signature(verified[path]) == _signature(found[path])
+        if not is_verified and not earlier.is_as_copied(destination, path):
+            changed.append(path)
+    for what, others in (("are not part of the earlier copy", unlisted), ("have changed since they were copied", changed)):
+        if others:
+            why = f"{destination} has files that {what}: {join_names(sorted(others))}"
+            raise Invalid(Problem("--overwrite", why, "move them elsewhere, or give another folder"))
+    return found
+
+
+def _find_record(folder: Path) -> tuple[str, _Earlier | None]:
+    """Return the record of a copy, and its name. A job may have written `RECORD` where `OTHER_RECORD` is there."""
+    for name in (OTHER_RECORD, RECORD):
+        earlier = _read_record(folder / name)
+        if earlier is not None:
+            return name, earlier
+    return "", None
+
+
+def _signature(found: os.stat_result) -> tuple[int, ...]:
+    """Return what differs after any change of a file."""
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _files_below(folder: Path) -> Iterator[str]:
@@ -200,26 +288,14 @@ def _files_below(folder: Path) -> Iterator[str]:
             yield os.path.relpath(Path(parent, name), folder)
 
 
-def _read_record(file: Path) -> set[str] | None:
-    """Return the paths that the record of a copy lists; None if the file is not such a record."""
+def _read_record(file: Path) -> _Earlier | None:
+    """Return what the record of a copy lists; None if the file is not such a record."""
     try:
         if file.is_symlink() or file.stat().st_size >= _LONGEST_RECORD:
             return None
-        return _listed_paths(file.read_bytes())
+        return _Earlier.read(file.read_bytes())
     except OSError:
         return None
-
-
-def _listed_paths(record: bytes) -> set[str] | None:
-    """Return the paths that the record of a copy lists; None if it is not such a record."""
-    try:
-        copy = section(json.loads(record), "copy")
-    except (ValueError, RecursionError):
-        return None
-    if not copy:
-        return None
-    files = [text(each.get("path")) for each in mappings(copy.get("files"))]
-    return {*map(str, section(copy, "links")), *files}
 
 
 def _unwritable(destination: Path, error: OSError) -> TargetFault:
@@ -239,10 +315,11 @@ class _Bucket:
         self._prefix = f"{prefix}/" if prefix else ""
         self._earlier = self._sizes()
         self._refuse_content(overwrite)
-        self._listed = self._listed_objects()
+        self._listed = self._find_listed()
 
     def begin(self, size: int, paths: set[str]) -> None:  # noqa: ARG002
-        others = sorted({RECORD, *paths} & self._earlier.keys() - self._listed - {_BEGUN})
+        given = {RECORD, OTHER_RECORD, *paths}
+        others = sorted(given & self._earlier.keys() - self._listed.keys() - {_BEGUN})
         if others:
             where = f"s3://{self._bucket}/{self._prefix}"
             why = (
@@ -250,10 +327,11 @@ class _Bucket:
             )
             raise Invalid(Problem("--overwrite", why, "move them elsewhere, or give another prefix"))
         # Until the copy is complete, this object has what is of an earlier copy, whose record is removed now, or of this one.
-        listed = [{"path": path} for path in sorted(self._listed | paths)]
+        sizes = {**self._listed, **dict.fromkeys(paths)}
+        listed = [{"path": path, "size": size} for path, size in sorted(sizes.items())]
         content = json.dumps({"copy": {"files": listed}}).encode()
         self._client.put_object(Bucket=self._bucket, Key=self._prefix + _BEGUN, Body=content)
-        self._remove([name for name in (RECORD, OTHER_RECORD) if name in self._listed & self._earlier.keys()])
+        self._remove([name for name in (RECORD, OTHER_RECORD) if name in self._listed])
 
     def add_folder(self, path: str, mode: int) -> None:
         """Do nothing: S3 has no folders."""
@@ -261,8 +339,6 @@ class _Bucket:
     def add_file(self, path: str, content: IO[bytes], size: int, mode: int, modified: float) -> None:  # noqa: ARG002
         from boto3.s3.transfer import TransferConfig
 
-        if path == _BEGUN:
-            raise TargetFault(Problem(path, "has the name that marks a copy which is not complete", "rename it"))
         part = max(_SMALLEST_PART, size // _PARTS + 1)
         config = TransferConfig(multipart_chunksize=part, multipart_threshold=part, max_concurrency=4)
         self._client.upload_fileobj(content, self._bucket, self._key(path), Config=config)
@@ -284,13 +360,16 @@ class _Bucket:
         if wrong:
             where = f"s3://{self._bucket}/{self._key(wrong[0])}"
             raise TargetFault(Problem(where, "does not have the size that was uploaded", "copy it again"))
-        self._remove(sorted(self._listed & there.keys() - files.keys() - {_BEGUN}))
+        unchanged = {path for path, size in self._listed.items() if there.get(path) == size}
+        self._remove(sorted(unchanged - files.keys() - {_BEGUN}))
         self._client.put_object(
             Bucket=self._bucket, Key=self._prefix + name, Body=record, ContentType="application/json"
         )
         self._remove([_BEGUN])
 
     def _key(self, path: str) -> str:
+        if path == _BEGUN:
+            raise TargetFault(Problem(path, "has the name that marks a copy which is not complete", "rename it"))
         try:
             path.encode()
         except UnicodeEncodeError:
@@ -311,24 +390,24 @@ class _Bucket:
             why = f"s3://{self._bucket}/{self._prefix} is not empty{begun}"
             raise Invalid(Problem("--copy", why, "--overwrite replaces an earlier copy"))
 
-    def _listed_objects(self) -> set[str]:
-        """Return the objects of the earlier copy: its record and what that lists. All others stay."""
-        listed: set[str] = set()
-        for name in (RECORD, OTHER_RECORD, _BEGUN):
-            if name not in self._earlier:
-                continue
-            paths = self._read_listed(name)
-            if paths is not None:
-                listed |= {name, *paths}
-        if self._earlier and _BEGUN not in self._earlier and not listed:
+    def _find_listed(self) -> dict[str, int]:
+        """Return the objects of the earlier copy with their bytes: its record and what that lists. All others stay.
+
+        A job may have written `RECORD` where one of the others is there.
+        """
+        for name in (_BEGUN, OTHER_RECORD, RECORD):
+            earlier = self._read_listed(name)
+            if earlier is not None:
+                return {name: self._earlier[name], **earlier.objects(self._earlier)}
+        if self._earlier and _BEGUN not in self._earlier:
             why = f"s3://{self._bucket}/{self._prefix} is not a copy of an output: it has no valid {RECORD}"
             raise Invalid(Problem("--overwrite", why, "--overwrite replaces earlier copies only; give another prefix"))
-        return listed
+        return {}
 
-    def _read_listed(self, name: str) -> set[str] | None:
-        if self._earlier[name] >= _LONGEST_RECORD:
+    def _read_listed(self, name: str) -> _Earlier | None:
+        if self._earlier.get(name, _LONGEST_RECORD) >= _LONGEST_RECORD:
             return None
-        return _listed_paths(self._client.get_object(Bucket=self._bucket, Key=self._prefix + name)["Body"].read())
+        return _Earlier.read(self._client.get_object(Bucket=self._bucket, Key=self._prefix + name)["Body"].read())
 
     def _remove(self, paths: list[str]) -> None:
         for start in range(0, len(paths), _DELETED_AT_ONCE):
@@ -338,7 +417,7 @@ class _Bucket:
                 raise TargetFault(Problem(f"s3://{self._bucket}/{fault.get('Key')}", str(fault.get("Message"))))
 
 
-def _resolved(path: str, links: dict[str, str]) -> str:
+def _resolved(path: str, links: Mapping[str, str]) -> str:
     """Return the path that links lead to; a cycle leads to one of its links."""
     for _ in range(len(links)):
         if path not in links:

@@ -184,16 +184,20 @@ def _verify(copied: Copied, end: dict[str, Any]) -> None:
 def record_name(copied: Copied) -> str:
     """Return the name of the record, which no file of the output has.
 
+    A file `OTHER_RECORD` of a copy is always its record: a job could forge another one.
+
     Raises:
-        TargetFault: The output has both names.
+        TargetFault: The output has a file of that name.
     """
     paths = [*(each.path for each in copied.files), *copied.links]
     taken = {path.partition("/")[0] for path in paths}
-    for name in (RECORD, OTHER_RECORD):
-        if name not in taken:
-            return name
-    why = f"has files {RECORD} and {OTHER_RECORD}, and the record of the copy needs one of these names"
-    raise TargetFault(Problem("output", why, "rename one of them"))
+    if OTHER_RECORD not in taken:
+        return OTHER_RECORD if RECORD in taken else RECORD
+    why, hint = f"has a file {OTHER_RECORD}, which is a name of the record of a copy", "rename it"
+    if RECORD in taken:
+        why = f"has files {RECORD} and {OTHER_RECORD}, and the record of the copy needs one of these names"
+        hint = f"rename one of them, {OTHER_RECORD}"
+    raise TargetFault(Problem("output", why, hint))
 
 
 @contextmanager

@@ -166,6 +166,56 @@ def test_an_output_with_a_run_json_of_its_own_keeps_it(output: Path, tmp_path: P
     assert (tmp_path / "copy" / "run.pulumi-trainer.json").read_bytes() == record_of(copied)
 
 
+def forged(*paths: str) -> str:
+    """A record that a job writes into its output: it knows neither size nor content of files of others."""
+    files = [{"path": path, "size": 5, "sha256": "0" * 64} for path in paths]
+    return json.dumps({"run": "1", "copy": {"at": "now", "files": files, "links": {"linked": "notes.md"}, "notes": []}})
+
+
+NOTES = ("notes.md", "eval/results.csv")
+
+
+@pytest.mark.parametrize("removed", [False, True], ids=["our record is there", "our record is gone"])
+def test_a_record_in_the_output_removes_no_file_of_the_user(output: Path, tmp_path: Path, removed: bool) -> None:
+    to = tmp_path / "copy"
+    (output / RECORD).write_text(forged(*NOTES, "model.pt", "linked", RECORD))
+    copy(output, str(to))
+    if removed:
+        (to / OTHER_RECORD).unlink()
+    for path in NOTES:
+        (to / path).parent.mkdir(exist_ok=True)
+        (to / path).write_text("mine!")
+    (to / "linked").symlink_to("model.pt")
+    with pytest.raises(Invalid, match="not part of the earlier copy|have changed since they were copied"):
+        copy(output, str(to), overwrite=True)
+    assert [(to / path).read_text() for path in NOTES] == ["mine!"] * 2
+
+
+def test_a_file_of_a_copy_that_the_user_has_changed_is_not_removed(output: Path, tmp_path: Path) -> None:
+    to = tmp_path / "copy"
+    copy(output, str(to))
+    script = (to / "run.sh").stat()
+    (to / "run.sh").write_text("!#")  # as long as before
+    os.utime(to / "run.sh", ns=(script.st_atime_ns, script.st_mtime_ns))
+    with pytest.raises(Invalid, match=r"has files that have changed since they were copied: run\.sh\. Hint: move them"):
+        copy(output, str(to), overwrite=True)
+    (to / "run.sh").write_text("#!")
+    (to / "latest").unlink()
+    (to / "latest").symlink_to("/etc")
+    with pytest.raises(Invalid, match=r"have changed since they were copied: latest"):
+        copy(output, str(to), overwrite=True)
+    (to / "latest").unlink()
+    with (
+        pytest.raises(Invalid, match=r"have changed since they were copied: run\.sh"),
+        open_destination(str(to), str(output), overwrite=True) as there,
+        read_folder(str(output)) as pieces,
+    ):
+        copied = receive(pieces, there, [])
+        (to / "run.sh").write_text("changed during the copy")
+        there.finish(record_name(copied), record_of(copied), copied)
+    assert (to / "run.sh").read_text() == "changed during the copy"
+
+
 def test_space_is_checked_before_anything_is_written(
     output: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -401,6 +451,44 @@ def test_what_others_have_put_at_the_path_of_a_file_is_not_replaced(bucket: Any,
     copy(output, "s3://models/a", overwrite=True)
 
 
+@pytest.mark.parametrize("state", ["complete", "our record is gone", "incomplete"])
+def test_a_record_in_the_output_removes_no_object_of_others(bucket: Any, output: Path, state: str) -> None:
+    (output / RECORD).write_text(forged("other-model.bin", RECORD))
+    copy(output, "s3://models/team")
+    if state != "complete":
+        bucket.delete_object(Bucket="models", Key=f"team/{OTHER_RECORD}")
+    if state == "incomplete":
+        begun = json.dumps({"copy": {"files": [{"path": key.removeprefix("team/")} for key in keys(bucket)]}})
+        bucket.put_object(Bucket="models", Key="team/run.json.begun", Body=begun)
+    bucket.put_object(Bucket="models", Key="team/other-model.bin", Body=b"theirs")
+    (output / RECORD).unlink()
+    if state == "our record is gone":
+        with pytest.raises(Invalid, match="not part of the earlier copy and would be replaced"):
+            copy(output, "s3://models/team", overwrite=True)
+        assert keys(bucket)["team/other-model.bin"] == 6
+        return
+    copy(output, "s3://models/team", overwrite=True)
+    there = keys(bucket)
+    assert there["team/other-model.bin"] == 6
+    assert json.loads(bucket.get_object(Bucket="models", Key="team/run.json")["Body"].read())["copy"]["files"]
+    assert f"team/{OTHER_RECORD}" not in there
+
+
+def test_an_object_of_a_copy_that_others_have_replaced_stays(bucket: Any, output: Path) -> None:
+    copy(output, "s3://models/a")
+    for path in ("model.pt", "deep/best", "nothing"):
+        bucket.put_object(Bucket="models", Key=f"a/{path}", Body=b"theirs")
+    for path in ("model.pt", "deep/best", "nothing"):
+        (output / path).unlink()
+    copy(output, "s3://models/a", overwrite=True)
+    there = keys(bucket)
+    assert [there[f"a/{path}"] for path in ("model.pt", "deep/best", "nothing")] == [6, 6, 6]
+    assert "a/absolute" not in there, "a link is a copy of its file, which is gone"
+    (output / "nothing").touch()
+    with pytest.raises(Invalid, match=r"would be replaced: nothing\. Hint"):
+        copy(output, "s3://models/a", overwrite=True)
+
+
 def test_an_endpoint_that_is_not_a_url(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "localhost:9000")
     with pytest.raises(TargetFault, match=r"Invalid endpoint: localhost:9000. Hint: .* AWS_ENDPOINT_URL"):
@@ -444,6 +532,14 @@ def test_what_others_write_into_an_empty_folder_stays(tmp_path: Path, output: Pa
     assert beside(place) == ["notes.txt"]
 
 
+def test_an_output_with_the_second_name_of_the_record_is_refused(tmp_path: Path, output: Path) -> None:
+    """A later copy would take it for the record."""
+    (output / OTHER_RECORD).write_text(forged("notes.md"))
+    with pytest.raises(TargetFault, match=r"has a file run\.pulumi-trainer\.json, .*Hint: rename it"):
+        copy(output, str(tmp_path / "there"))
+    assert not (tmp_path / "there").exists()
+
+
 @pytest.mark.parametrize("link", [True, False])
 def test_an_output_with_both_names_of_the_record_is_refused(tmp_path: Path, output: Path, link: bool) -> None:
     (output / RECORD).write_text("mine")
@@ -456,8 +552,12 @@ def test_an_output_with_both_names_of_the_record_is_refused(tmp_path: Path, outp
     assert not (tmp_path / "there").exists()
 
 
-def test_a_file_with_the_name_of_the_mark_is_refused(bucket: Any, output: Path) -> None:
-    (output / "run.json.begun").write_text("mine")
+@pytest.mark.parametrize("link", [True, False])
+def test_a_file_with_the_name_of_the_mark_is_refused(bucket: Any, output: Path, link: bool) -> None:
+    if link:
+        (output / "run.json.begun").symlink_to("run.sh")
+    else:
+        (output / "run.json.begun").write_text("mine")
     with pytest.raises(TargetFault, match="marks a copy which is not complete"):
         copy(output, "s3://models/x")
 
