@@ -16,12 +16,14 @@ from pulumi_trainer.plan import mounts
 from pulumi_trainer.plan.mounts import MountedCode
 from pulumi_trainer.plan.written_job import WrittenJob
 from pulumi_trainer.provider.api import code
+from pulumi_trainer.provider.api.generated import TOKEN
 from pulumi_trainer.provider.api.labels import ANCESTOR
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.accessors import listed, section, without
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 PORT = 8000
+TOKEN_KEY = "token"
 
 _SHARED = ("trainer-model", code.CODE_VOLUME)
 """Volumes of the nodes that the server mounts as well."""
@@ -47,11 +49,11 @@ def with_server(written: WrittenJob, job_name: str) -> WrittenJob:
         return written
     at = names.index(step)
     host = f"{job_name}-{code.SERVER_ROLE}-0-0.{job_name}"
-    made = _server_job(jobs[at], server, written)
+    made = _server_job(jobs[at], server, written, job_name)
     for container in listed(section(jobs[at], "template", "spec", "template", "spec").get("containers")):
         if section(container).get("name") == "node":
             url = {"name": "TRAINER_GENERATION_URL", "value": f"http://{host}:{PORT}"}
-            container["env"] = [*listed(container.get("env")), url]
+            container["env"] = [*listed(container.get("env")), url, _token_variable(job_name)]
     jobs.insert(at, made)
     spec.setdefault("successPolicy", {"operator": "All", "targetReplicatedJobs": [step]})
     return replace(written, runtime=runtime)
@@ -88,7 +90,7 @@ def role_problems(written: WrittenJob, *, mode: str) -> list[Problem]:
 
 
 def mount_in_server(mounted: MountedCode, written: WrittenJob) -> MountedCode:
-    """Return a TrainJob whose generation server mounts code and model of the nodes, read-only."""
+    """Return a TrainJob whose generation server mounts code and model of the nodes, read-only, with the Secret of its token."""
     if written.fields.get("generation") is None or mounted.problems:
         return mounted
     spec = mounted.train_job["spec"]
@@ -103,10 +105,33 @@ def mount_in_server(mounted: MountedCode, written: WrittenJob) -> MountedCode:
             volume_mounts.append({**each, "readOnly": True})
     own_pod = {"volumes": volumes, "containers": [{"name": code.SERVER_ROLE, "volumeMounts": volume_mounts}]}
     jobs.append({"name": code.SERVER_ROLE, "template": {"spec": {"template": {"spec": own_pod}}}})
-    return replace(mounted, train_job={**mounted.train_job, "spec": {**spec, "runtimePatches": patches}})
+    secret = _token_secret(section(mounted.train_job, "metadata"))
+    return replace(
+        mounted,
+        train_job={**mounted.train_job, "spec": {**spec, "runtimePatches": patches}},
+        objects={**mounted.objects, f"Secret/{secret['metadata']['name']}": secret},
+    )
 
 
-def _server_job(node: Mapping[str, Any], server: Mapping[str, Any], written: WrittenJob) -> dict[str, Any]:
+def _token_secret(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the Secret with the token that the server wants from the nodes. job: Metadata of the TrainJob."""
+    metadata = {"name": _secret_name(job["name"]), "namespace": job["namespace"]}
+    made = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "immutable": True}
+    return {**made, "data": {TOKEN_KEY: TOKEN}}
+
+
+def _secret_name(job_name: str) -> str:
+    return f"{job_name}-{code.SERVER_ROLE}"
+
+
+def _token_variable(job_name: str) -> dict[str, Any]:
+    reference = {"name": _secret_name(job_name), "key": TOKEN_KEY}
+    return {"name": "TRAINER_GENERATION_TOKEN", "valueFrom": {"secretKeyRef": reference}}
+
+
+def _server_job(
+    node: Mapping[str, Any], server: Mapping[str, Any], written: WrittenJob, job_name: str
+) -> dict[str, Any]:
     """Return the replicated job of the server."""
     template = copy.deepcopy(section(node, "template", "spec", "template"))
     pod = section(template, "spec")
@@ -123,6 +148,7 @@ def _server_job(node: Mapping[str, Any], server: Mapping[str, Any], written: Wri
         {"name": "TRAINER_ROLE", "value": code.SERVER_ROLE},
         {"name": "TRAINER_GENERATION_HOST", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
         {"name": "TRAINER_GENERATION_PORT", "value": str(PORT)},
+        _token_variable(job_name),
     ]
     container = {"name": code.SERVER_ROLE, "image": image, "command": written.fields["trainer"]["command"]}
     for name in ("imagePullPolicy", "securityContext", "volumeMounts", "envFrom"):

@@ -1,4 +1,4 @@
-import http.server, itertools, json, os, socket, sys, threading, traceback, urllib.parse
+import contextlib, hmac, http.server, itertools, json, os, socket, sys, threading, traceback, urllib.parse
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import run_tool
@@ -8,19 +8,62 @@ ASKED = 16 << 20
 HEADER = 1 << 16
 ROWS = 64
 TOKENS = 1 << 22
-CONNECTIONS = 16
+STRANGERS = 64
+OPEN = "/health"
 IDLE = 300
 WAIT = 3600
 
 
 def connect(given, config):
     fields = {"use_vllm": True, "vllm_mode": "server", "vllm_server_base_url": os.environ["TRAINER_GENERATION_URL"]}
+    use_token()
     if given["backend"] == "transformers":
         use_http()
     if config.get("vllm_server_timeout") is None:
         fields["vllm_server_timeout"] = WAIT
     run_tool.say(f"generates at {fields['vllm_server_base_url']}, with {given['backend']}")
     return fields
+
+
+def credentials():
+    return "Bearer " + os.environ["TRAINER_GENERATION_TOKEN"]
+
+
+def is_trusted(path, given):
+    return path == OPEN or hmac.compare_digest(given, credentials().encode())
+
+
+def use_token():
+    from trl.generation.vllm_client import VLLMClient
+
+    check = VLLMClient.check_server
+
+    def sign(request):
+        request.headers["Authorization"] = credentials()
+        return request
+
+    def check_server(self, *args, **named):
+        self.session.auth = sign
+        return check(self, *args, **named)
+
+    VLLMClient.check_server = check_server
+
+
+class Guard:
+    """Middleware of vLLM, whose own API keys leave the routes open that replace the weights."""
+
+    def __init__(self, app):
+        self.app = app
+
+    async def __call__(self, scope, receive, send):
+        headers = dict(scope.get("headers", ()))
+        if scope["type"] == "lifespan" or is_trusted(scope["path"], headers.get(b"authorization", b"")):
+            await self.app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            await send({"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"0")]})
+            await send({"type": "http.response.body", "body": b""})
 
 
 def use_http():
@@ -198,6 +241,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_):
         pass
 
+    def parse_request(self):
+        if not super().parse_request():
+            return False
+        path, given = urllib.parse.urlsplit(self.path).path, self.headers.get("Authorization", "")
+        if not is_trusted(path, given.encode(errors="replace")):
+            self.close_connection = True
+            self.answer(401, {"error": "the token of the job is missing or wrong"})
+            return False
+        if path != OPEN:
+            self.server.trust(self.connection)
+        return True
+
     def do_GET(self):
         model = self.server.generator
         info = {"weight_transfer_config": {"backend": "http"}, "model_config": {"logprobs_mode": "processed_logprobs"}}
@@ -247,21 +302,29 @@ class Server(http.server.ThreadingHTTPServer):
     request_queue_size = 64
 
     def __init__(self, address, generator):
-        self.generator, self.places = generator, threading.BoundedSemaphore(CONNECTIONS)
+        self.generator, self.strangers, self.lock = generator, {}, threading.Lock()
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, Handler)
 
     def process_request(self, request, client_address):
-        if not self.places.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
+        with self.lock:
+            self.strangers[request] = None
+            if len(self.strangers) > STRANGERS:
+                oldest = next(iter(self.strangers))
+                del self.strangers[oldest]
+                with contextlib.suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)
         super().process_request(request, client_address)
+
+    def trust(self, request):
+        with self.lock:
+            self.strangers.pop(request, None)
 
     def process_request_thread(self, request, client_address):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self.places.release()
+            self.trust(request)
 
     def handle_error(self, request, client_address):
         pass
@@ -272,7 +335,7 @@ def vllm_command(given, model, options, host, port):
 
     size = given.get("tensor_parallel_size") or torch.cuda.device_count()
     argv = [sys.executable, "-m", "trl.scripts.vllm_serve", "--model", model, "--tensor_parallel_size", str(size)]
-    argv += ["--host", host, "--port", str(port)]
+    argv += ["--host", host, "--port", str(port), "--middleware", "run_generation.Guard"]
     argv += ["--revision", options["revision"]] if options.get("revision") else []
     argv += ["--trust_remote_code", "true"] if options.get("trust_remote_code") else []
     return [*argv, *itertools.chain.from_iterable(itertools.starmap(option, (given.get("config") or {}).items()))]
@@ -306,6 +369,8 @@ def serve():
     if given["backend"] == "vllm":
         argv = vllm_command(given, model, options, host, port)
         print("pulumi-trainer: starts", *argv[1:], flush=True)
+        paths = [os.path.dirname(os.path.abspath(__file__)), os.environ.get("PYTHONPATH")]
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         os.execv(argv[0], argv)
     if given.get("config"):
         print(f"pulumi-trainer: not used without GPUs: {', '.join(given['config'])}", flush=True)

@@ -14,3 +14,6 @@ SSH_PUBLIC_KEY = "generated:ssh-publickey"
 
 CURVE_CERT = "generated:curve.cert"
 """A ZeroMQ CURVE certificate with both keys."""
+
+TOKEN = "generated:token"
+"""A random token: 256 bits as hexadecimal digits."""

@@ -7,9 +7,10 @@ https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/fl
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 
-from pulumi_trainer.provider.api.generated import CURVE_CERT, SSH_PRIVATE_KEY, SSH_PUBLIC_KEY
+from pulumi_trainer.provider.api.generated import CURVE_CERT, SSH_PRIVATE_KEY, SSH_PUBLIC_KEY, TOKEN
 
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 
@@ -24,12 +25,14 @@ def generate_values(data: Mapping[str, str]) -> dict[str, bytes]:
         made[SSH_PRIVATE_KEY], made[SSH_PUBLIC_KEY] = _ssh_keys()
     if CURVE_CERT in data.values():
         made[CURVE_CERT] = _curve_certificate()
+    if TOKEN in data.values():
+        made[TOKEN] = secrets.token_hex(32).encode()
     return {key: made[value] for key, value in data.items() if value in made}
 
 
 def keys_to_generate(data: Mapping[str, str]) -> list[str]:
     """Return the keys of a Secret whose values are placeholders."""
-    return [key for key, value in data.items() if value in (SSH_PRIVATE_KEY, SSH_PUBLIC_KEY, CURVE_CERT)]
+    return [key for key, value in data.items() if value in (SSH_PRIVATE_KEY, SSH_PUBLIC_KEY, CURVE_CERT, TOKEN)]
 
 
 def _ssh_keys() -> tuple[bytes, bytes]:

@@ -66,7 +66,7 @@ def test_trl_reads_the_command_line_of_vllm() -> None:
     assert words[4:9] == ["org/model", "--host", "10.0.0.1", "--port", "8000"]
     pairs = {**dict(zip(words[5::2], words[6::2], strict=False)), **dict(zip(words[6::2], words[7::2], strict=False))}
     assert (pairs["--tensor-parallel-size"], pairs["--max-model-len"], pairs["--revision"]) == ("8", "4096", "main")
-    assert pairs["--max-num-seqs"] == "64"
+    assert pairs["--max-num-seqs"] == "64" and pairs["--middleware"] == "run_generation.Guard"
     assert {"--enforce-eager", "--async-scheduling", "--trust-remote-code", "--weight-transfer-config"} <= {*words}
 
 
@@ -74,10 +74,14 @@ MERGED = """
 import sys, threading, types
 from contextlib import nullcontext
 sys.path.insert(0, sys.argv[1])
-import peft, run_generation, torch, transformers
+import os
+import peft, requests, run_generation, torch, transformers
+os.environ["TRAINER_GENERATION_TOKEN"] = "of the job"
 generator = run_generation.Generator(sys.argv[2], {}, 1)
 server = run_generation.Server(("127.0.0.1", 0), generator)
 threading.Thread(target=server.serve_forever, daemon=True).start()
+assert requests.post(f"http://127.0.0.1:{server.server_address[1]}/update_weights", data=b"x").status_code == 401
+run_generation.use_token()
 run_generation.use_http()
 from trl.generation.vllm_generation import VLLMClient, VLLMGeneration
 client = VLLMClient(base_url=f"http://127.0.0.1:{server.server_address[1]}")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import http.server
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
 import threading
+import types
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -19,16 +22,25 @@ from typing import Any
 import pulumi
 import pulumi_trainer as trainer
 import pytest
+import requests
 from pulumi_trainer.args.arguments import nested_problems
 from pulumi_trainer.args.fine_tuning import table
 from pulumi_trainer.plan import run_generation, runtime_ref, trainjob_plan
 from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.tool_job import nodes_have_gpus
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
+from pulumi_trainer.provider.api import generated
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.kube.views import jobs_of
 from pulumi_trainer.provider.kueue.podsets import pod_sets
+from pulumi_trainer.provider.targets.generated_secrets import generate_values, keys_to_generate
+from pulumi_trainer.provider.targets.local.target import LocalTarget
 from pulumi_trainer.runtimes import BUILT_IN
+
+from tests.unit.local_support import home, local, log, python, run, step
+from tests.unit.local_support import jobset as local_jobset
+
+__all__ = ["home", "local"]
 
 MODEL = {"model_name_or_path": "org/model", "dataset_name": "org/data"}
 GPU = {"gpu": 4}
@@ -395,8 +407,11 @@ class TestSecrets:
 class TestServer:
     """What the server without vLLM answers to wrong and to large requests. No model is loaded for these."""
 
+    TOKEN = "0123456789abcdef" * 4
+
     @pytest.fixture
-    def address(self) -> Iterator[str]:
+    def address(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+        monkeypatch.setenv("TRAINER_GENERATION_TOKEN", self.TOKEN)
         generator = object.__new__(run_generation.Generator)
         generator.name, generator.vocabulary, generator.longest, generator.most = "org/model", 512, 64, 1000
         generator.update = lambda body: run_generation.need(False, f"{len(body)} bytes")
@@ -409,9 +424,14 @@ class TestServer:
         server.server_close()
         thread.join()
 
-    def ask(self, address: str, path: str, body: bytes | None = None) -> tuple[int, Any]:
+    def ask(
+        self, address: str, path: str, body: bytes | None = None, given: str | None = f"Bearer {TOKEN}"
+    ) -> tuple[int, Any]:
+        asked = urllib.request.Request(f"{address}{path}", data=body)
+        if given is not None:
+            asked.add_header("Authorization", given)
         try:
-            with urllib.request.urlopen(f"{address}{path}", data=body, timeout=30) as answer:
+            with urllib.request.urlopen(asked, timeout=30) as answer:
                 return answer.status, json.load(answer)
         except urllib.error.HTTPError as error:
             return error.code, json.load(error)
@@ -458,17 +478,158 @@ class TestServer:
         host, port = address.removeprefix("http://").split(":")
         for length in (b"-1", b"1e3", "\u0663".encode(), b"9" * 5000):
             with socket.create_connection((host, int(port)), timeout=30) as raw:
-                raw.sendall(b"POST /update_weights HTTP/1.1\r\nHost: x\r\nContent-Length: " + length + b"\r\n\r\n")
+                head = f"POST /update_weights HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {self.TOKEN}\r\nContent-Length: "
+                raw.sendall(head.encode() + length + b"\r\n\r\n")
                 assert b" 413 " in raw.recv(100)
 
     def test_its_own_fault_is_no_traceback_for_others(self, address: str, capsys: pytest.CaptureFixture[str]) -> None:
         assert self.ask(address, "/finish_weight_update", b"{}") == (500, {"error": "see the log of the server"})
         assert "ZeroDivisionError" in capsys.readouterr().err
 
-    def test_connections_have_a_limit(self, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize(
+        "given",
+        [None, "", "Bearer ", TOKEN, f"Basic {TOKEN}", f"Bearer {TOKEN[:-1]}", f"Bearer {TOKEN}0", "Bearer \xe4\xff"],
+    )
+    def test_nobody_is_answered_without_the_token_of_the_job(self, address: str, given: str | None) -> None:
+        assert self.ask(address, "/health", given=given) == (200, {}), "TRL asks it without credentials"
+        for path, body in (
+            ("/v1/models", None),
+            ("/server_info", None),
+            ("/other", None),
+            ("/v1/completions", b"{}"),
+            ("/update_weights", b"x" * 900),
+            ("/update_weights", b"x" * 2000),
+            ("//health/../update_weights", b"x"),
+            ("/update_weights?/health", b"x"),
+        ):
+            answer = self.ask(address, path, body, given=given)
+            assert answer == (401, {"error": "the token of the job is missing or wrong"}), path
+        assert self.ask(address, "/health", b"", given=given)[0] == 404
+
+    def test_connections_of_strangers_do_not_keep_the_nodes_out(self, address: str) -> None:
         host, port = address.removeprefix("http://").split(":")
-        idle = [socket.create_connection((host, int(port)), timeout=30) for _ in range(run_generation.CONNECTIONS)]
-        with socket.create_connection((host, int(port)), timeout=30) as refused:
-            assert refused.recv(1) == b"", "closed"
-        for each in idle:
-            each.close()
+        place = (host, int(port))
+        with socket.create_connection(place, timeout=30) as nodes:
+            request = f"GET /v1/models HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {self.TOKEN}\r\n\r\n".encode()
+            nodes.sendall(request)
+            assert b" 200 " in nodes.recv(1000)
+            idle = [socket.create_connection(place, timeout=30) for _ in range(run_generation.STRANGERS + 1)]
+            assert idle[0].recv(1) == b"", "the oldest is closed"
+            assert self.ask(address, "/v1/models")[0] == 200
+            nodes.sendall(request)
+            assert b" 200 " in nodes.recv(1000), "a connection that has shown the token stays"
+            for each in idle:
+                each.close()
+
+
+class TestToken:
+    """The token of a job: in its Secret, in both roles, and in what each of the two servers wants."""
+
+    @pytest.mark.parametrize("resources", [GPU, None])
+    def test_both_roles_have_it_and_no_plan_shows_it(self, planned: Any, resources: Any) -> None:
+        plan = planned(served(resources))
+        (secret,) = [document for document in plan.objects.values() if document["kind"] == "Secret"]
+        assert secret["metadata"] == {"name": "job-generation", "namespace": "team"}
+        assert secret["data"] == {"token": generated.TOKEN} and secret["immutable"]
+        wanted = {"secretKeyRef": {"name": "job-generation", "key": "token"}}
+        for role in jobs_of(jobset(plan)):
+            (container,) = role.pod.containers
+            variables = {each["name"]: each.get("valueFrom") for each in container.env}
+            assert variables["TRAINER_GENERATION_TOKEN"] == wanted
+        assert "Secret/job-generation" in plan.copied_objects, "a worker cluster gets it as well"
+        assert not [each for each in planned(grpo()).objects if each.startswith("Secret/")]
+
+    def test_each_job_has_its_own(self) -> None:
+        made = [generate_values({"token": generated.TOKEN})["token"] for _ in range(2)]
+        assert made[0] != made[1] and all(re.fullmatch(b"[0-9a-f]{64}", each) for each in made)
+        assert keys_to_generate({"token": generated.TOKEN, "other": "eA=="}) == ["token"]
+
+    def test_on_this_machine_it_is_the_same_in_both_roles_and_on_no_disk(self, local: LocalTarget) -> None:
+        reference = {"secretKeyRef": {"name": "job-generation", "key": "token"}}
+        env = {"env": [{"name": "TOKEN", "valueFrom": reference}]}
+        digest = python("import hashlib, os; print(hashlib.sha256(os.environ['TOKEN'].encode()).hexdigest())")
+        roles = [step(name, digest, container_fields=env) for name in ("generation", "node")]
+        secret = {"kind": "Secret", "metadata": {"name": "job-generation"}, "data": {"token": generated.TOKEN}}
+        assert run(local, local_jobset(*roles), secret).phase == "Succeeded"
+        said = {log(local, f"job-{name}-0-0") for name in ("generation", "node")}
+        assert len(said) == 1 and re.fullmatch(r"[0-9a-f]{64}\n", said.pop())
+        record = json.loads((local.root / "jobs/default/job/record.json").read_text())
+        assert record["objects"]["Secret/job-generation"]["data"] == {"token": generated.TOKEN}
+
+    def test_vllm_gets_it_by_its_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=types.SimpleNamespace(device_count=lambda: 2)))
+        monkeypatch.setenv("TRAINER_GENERATION_TOKEN", "hush")
+        argv = run_generation.vllm_command({"config": {"max_num_seqs": 8}}, "org/model", {}, "10.0.0.1", 8000)
+        assert argv[argv.index("--middleware") + 1] == "run_generation.Guard" and "hush" not in " ".join(argv)
+
+    @pytest.mark.parametrize(
+        ("kind", "path", "given", "passes"),
+        [
+            ("http", "/update_weights", b"Bearer hush", True),
+            ("http", "/update_weights", b"Bearer no", False),
+            ("http", "/update_weights", None, False),
+            ("http", "/v1/models", None, False),
+            ("http", "/health", None, True),
+            ("websocket", "/v1/realtime", None, False),
+            ("websocket", "/v1/realtime", b"Bearer hush", True),
+            ("lifespan", None, None, True),
+        ],
+    )
+    def test_the_middleware_of_vllm(
+        self, monkeypatch: pytest.MonkeyPatch, kind: str, path: str | None, given: bytes | None, passes: bool
+    ) -> None:
+        monkeypatch.setenv("TRAINER_GENERATION_TOKEN", "hush")
+        sent: list[dict[str, Any]] = []
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            await send({"type": "passed"})
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+
+        scope: dict[str, Any] = {"type": kind}
+        if path is not None:
+            scope |= {"path": path, "headers": [(b"host", b"x")]}
+        if given is not None:
+            scope["headers"].append((b"authorization", given))
+        asyncio.run(run_generation.Guard(app)(scope, None, send))
+        refused = {"http": ["http.response.start", "http.response.body"], "websocket": ["websocket.close"]}
+        assert [each["type"] for each in sent] == (["passed"] if passes else refused[kind])
+        if kind == "http" and not passes:
+            assert sent[0]["status"] == 401
+
+    def test_the_client_of_trl_sends_it(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        """Also where a `.netrc` has credentials for all hosts."""
+        seen: list[str | None] = []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                seen.append(self.headers.get("Authorization"))
+                self.send_response(200)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+        class Client:
+            """Begins as the client of TRL does."""
+
+            def __init__(self, base_url: str) -> None:
+                self.session = requests.Session()
+                self.base_url = base_url
+                self.check_server(1.0)
+                self.session.get(f"{base_url}/v1/models", timeout=30)
+
+            def check_server(self, total_timeout: float = 0.0) -> None:
+                requests.get(f"{self.base_url}/health", timeout=30)
+
+        (tmp_path / "netrc").write_text("default login me password own\n")
+        monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+        monkeypatch.setenv("TRAINER_GENERATION_TOKEN", "hush")
+        for name in ("trl", "trl.generation", "trl.generation.vllm_client"):
+            monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+        sys.modules["trl.generation.vllm_client"].VLLMClient = Client  # type: ignore[attr-defined]
+        run_generation.use_token()
+        with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            Client(f"http://127.0.0.1:{server.server_address[1]}")
+            server.shutdown()
+        assert seen[1] == "Bearer hush" and "hush" not in str(seen[0])
