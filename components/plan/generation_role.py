@@ -16,14 +16,13 @@ from pulumi_trainer.plan import mounts
 from pulumi_trainer.plan.mounts import MountedCode
 from pulumi_trainer.plan.written_job import WrittenJob
 from pulumi_trainer.provider.api import code
-from pulumi_trainer.provider.api.generated import TOKEN
+from pulumi_trainer.provider.api.generated import GENERATED_TOKEN
 from pulumi_trainer.provider.api.labels import ANCESTOR
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.accessors import listed, section, without
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 PORT = 8000
-TOKEN_KEY = "token"
 
 _SHARED = ("trainer-model", code.CODE_VOLUME)
 """Volumes of the nodes that the server mounts as well."""
@@ -117,7 +116,7 @@ def _token_secret(job: Mapping[str, Any]) -> dict[str, Any]:
     """Return the Secret with the token that the server wants from the nodes. job: Metadata of the TrainJob."""
     metadata = {"name": _secret_name(job["name"]), "namespace": job["namespace"]}
     made = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "immutable": True}
-    return {**made, "data": {TOKEN_KEY: TOKEN}}
+    return {**made, "data": {"token": GENERATED_TOKEN}}
 
 
 def _secret_name(job_name: str) -> str:
@@ -125,7 +124,7 @@ def _secret_name(job_name: str) -> str:
 
 
 def _token_variable(job_name: str) -> dict[str, Any]:
-    reference = {"name": _secret_name(job_name), "key": TOKEN_KEY}
+    reference = {"name": _secret_name(job_name), "key": "token"}
     return {"name": "TRAINER_GENERATION_TOKEN", "valueFrom": {"secretKeyRef": reference}}
 
 

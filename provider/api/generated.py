@@ -15,5 +15,5 @@ SSH_PUBLIC_KEY = "generated:ssh-publickey"
 CURVE_CERT = "generated:curve.cert"
 """A ZeroMQ CURVE certificate with both keys."""
 
-TOKEN = "generated:token"
+GENERATED_TOKEN = "generated:token"  # noqa: S105 - a placeholder
 """A random token: 256 bits as hexadecimal digits."""

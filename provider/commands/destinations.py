@@ -259,7 +259,10 @@ def _refuse_content(
         is_verified = path in verified and _signature(verified[path]) == _signature(found[path])
         if not is_verified and not earlier.is_as_copied(destination, path):
             changed.append(path)
-    for what, others in (("are not part of the earlier copy", unlisted), ("have changed since they were copied", changed)):
+    for what, others in (
+        ("are not part of the earlier copy", unlisted),
+        ("have changed since they were copied", changed),
+    ):
         if others:
             why = f"{destination} has files that {what}: {join_names(sorted(others))}"
             raise Invalid(Problem("--overwrite", why, "move them elsewhere, or give another folder"))

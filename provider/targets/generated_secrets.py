@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 
-from pulumi_trainer.provider.api.generated import CURVE_CERT, SSH_PRIVATE_KEY, SSH_PUBLIC_KEY, TOKEN
+from pulumi_trainer.provider.api.generated import CURVE_CERT, GENERATED_TOKEN, SSH_PRIVATE_KEY, SSH_PUBLIC_KEY
 
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 
@@ -25,14 +25,16 @@ def generate_values(data: Mapping[str, str]) -> dict[str, bytes]:
         made[SSH_PRIVATE_KEY], made[SSH_PUBLIC_KEY] = _ssh_keys()
     if CURVE_CERT in data.values():
         made[CURVE_CERT] = _curve_certificate()
-    if TOKEN in data.values():
-        made[TOKEN] = secrets.token_hex(32).encode()
+    if GENERATED_TOKEN in data.values():
+        made[GENERATED_TOKEN] = secrets.token_hex(32).encode()
     return {key: made[value] for key, value in data.items() if value in made}
 
 
 def keys_to_generate(data: Mapping[str, str]) -> list[str]:
     """Return the keys of a Secret whose values are placeholders."""
-    return [key for key, value in data.items() if value in (SSH_PRIVATE_KEY, SSH_PUBLIC_KEY, CURVE_CERT, TOKEN)]
+    return [
+        key for key, value in data.items() if value in (SSH_PRIVATE_KEY, SSH_PUBLIC_KEY, CURVE_CERT, GENERATED_TOKEN)
+    ]
 
 
 def _ssh_keys() -> tuple[bytes, bytes]:

@@ -197,7 +197,9 @@ def test_a_subpath_that_an_init_container_replaces(
     fields = {"volumeMounts": [{**part, "subPath": "sub"}]}
     status = run(isolated, jobset(step(command=command, container_fields=fields, pod=pod)))
     if target == "moved":
-        assert status.phase == "Succeeded" and log(isolated).strip() == "sees", "as in Kubernetes, it stays in its volume"
+        assert status.phase == "Succeeded" and log(isolated).strip() == "sees", (
+            "as in Kubernetes, it stays in its volume"
+        )
     else:
         assert status.phase == "Failed" and "leads out of its volume, and is not mounted" in status.message
         assert "sees" not in log(isolated)

@@ -530,7 +530,7 @@ class TestToken:
         plan = planned(served(resources))
         (secret,) = [document for document in plan.objects.values() if document["kind"] == "Secret"]
         assert secret["metadata"] == {"name": "job-generation", "namespace": "team"}
-        assert secret["data"] == {"token": generated.TOKEN} and secret["immutable"]
+        assert secret["data"] == {"token": generated.GENERATED_TOKEN} and secret["immutable"]
         wanted = {"secretKeyRef": {"name": "job-generation", "key": "token"}}
         for role in jobs_of(jobset(plan)):
             (container,) = role.pod.containers
@@ -540,24 +540,30 @@ class TestToken:
         assert not [each for each in planned(grpo()).objects if each.startswith("Secret/")]
 
     def test_each_job_has_its_own(self) -> None:
-        made = [generate_values({"token": generated.TOKEN})["token"] for _ in range(2)]
+        made = [generate_values({"token": generated.GENERATED_TOKEN})["token"] for _ in range(2)]
         assert made[0] != made[1] and all(re.fullmatch(b"[0-9a-f]{64}", each) for each in made)
-        assert keys_to_generate({"token": generated.TOKEN, "other": "eA=="}) == ["token"]
+        assert keys_to_generate({"token": generated.GENERATED_TOKEN, "other": "eA=="}) == ["token"]
 
     def test_on_this_machine_it_is_the_same_in_both_roles_and_on_no_disk(self, local: LocalTarget) -> None:
         reference = {"secretKeyRef": {"name": "job-generation", "key": "token"}}
         env = {"env": [{"name": "TOKEN", "valueFrom": reference}]}
         digest = python("import hashlib, os; print(hashlib.sha256(os.environ['TOKEN'].encode()).hexdigest())")
         roles = [step(name, digest, container_fields=env) for name in ("generation", "node")]
-        secret = {"kind": "Secret", "metadata": {"name": "job-generation"}, "data": {"token": generated.TOKEN}}
+        secret = {
+            "kind": "Secret",
+            "metadata": {"name": "job-generation"},
+            "data": {"token": generated.GENERATED_TOKEN},
+        }
         assert run(local, local_jobset(*roles), secret).phase == "Succeeded"
         said = {log(local, f"job-{name}-0-0") for name in ("generation", "node")}
         assert len(said) == 1 and re.fullmatch(r"[0-9a-f]{64}\n", said.pop())
         record = json.loads((local.root / "jobs/default/job/record.json").read_text())
-        assert record["objects"]["Secret/job-generation"]["data"] == {"token": generated.TOKEN}
+        assert record["objects"]["Secret/job-generation"]["data"] == {"token": generated.GENERATED_TOKEN}
 
     def test_vllm_gets_it_by_its_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=types.SimpleNamespace(device_count=lambda: 2)))
+        monkeypatch.setitem(
+            sys.modules, "torch", types.SimpleNamespace(cuda=types.SimpleNamespace(device_count=lambda: 2))
+        )
         monkeypatch.setenv("TRAINER_GENERATION_TOKEN", "hush")
         argv = run_generation.vllm_command({"config": {"max_num_seqs": 8}}, "org/model", {}, "10.0.0.1", 8000)
         assert argv[argv.index("--middleware") + 1] == "run_generation.Guard" and "hush" not in " ".join(argv)

@@ -183,7 +183,7 @@ class TestSources:
         replaced = root / "pod" / place
         replaced.rename(tmp_path / "moved")
         replaced.symlink_to(target.format(private))
-        with pytest.raises(OSError, match="leads out of its volume|replaced by a link|No such file"):
+        with pytest.raises(OSError, match=r"leads out of its volume|replaced by a link|No such file"):
             self.opens(root / "pod/volume/loop", root / "pod/volume", root)
 
     def test_a_link_that_appears_meanwhile_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +201,7 @@ class TestSources:
                 return resolved
 
             monkeypatch.setattr(os.path, "realpath", resolve_and_replace)
-            with pytest.raises(OSError, match="was replaced by a link|Not a directory"):
+            with pytest.raises(OSError, match=r"was replaced by a link|Not a directory"):
                 self.opens(volume / "a/b", volume, tmp_path)
             (volume / name).unlink()
             (volume / "a/b").mkdir(parents=True, exist_ok=True)

@@ -186,7 +186,7 @@ def test_a_record_in_the_output_removes_no_file_of_the_user(output: Path, tmp_pa
         (to / path).parent.mkdir(exist_ok=True)
         (to / path).write_text("mine!")
     (to / "linked").symlink_to("model.pt")
-    with pytest.raises(Invalid, match="not part of the earlier copy|have changed since they were copied"):
+    with pytest.raises(Invalid, match=r"not part of the earlier copy|have changed since they were copied"):
         copy(output, str(to), overwrite=True)
     assert [(to / path).read_text() for path in NOTES] == ["mine!"] * 2
 

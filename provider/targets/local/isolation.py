@@ -3,8 +3,8 @@
 A container sees the system's programs and libraries, the interpreters with their packages, its working directory and its volumes.
 It sees neither other files of the user nor processes of other containers and their environment. The network is that of the
 machine.
-What a job writes to is mounted by a file descriptor that is opened at each start (`open_contained`): a job may have put a link in the
-place of a folder, which bubblewrap would follow to the user's own files.
+What a job writes to is mounted by a file descriptor that is opened at each start (`open_contained`): a job may have put a link in
+the place of a folder, which bubblewrap would follow to the user's own files.
 bubblewrap: https://github.com/containers/bubblewrap
 """
 

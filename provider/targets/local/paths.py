@@ -45,7 +45,7 @@ def inside(folder: Path, *names: str) -> Path:
 
 
 def open_contained(path: str, volume: str, root: str) -> int:
-    """Return a descriptor of a file or folder in a volume, which leads nowhere else whatever a job changes meanwhile (Linux only).
+    """Return a descriptor of a file or folder in a volume. It leads nowhere else whatever a job changes meanwhile (Linux only).
 
     Args:
         path: The volume, or a file or folder in it. Links may lead to other places of the same volume.

@@ -273,7 +273,11 @@ def shared_scratch(pods: Path) -> Path:
 
 
 def _mounted_sources(
-    container: Mapping[str, Any], mounts: Mapping[str, str], places: Mapping[str, Path], hosts: Sequence[Path], site: Site
+    container: Mapping[str, Any],
+    mounts: Mapping[str, str],
+    places: Mapping[str, Path],
+    hosts: Sequence[Path],
+    site: Site,
 ) -> dict[str, Source]:
     """Return mount path -> source. hosts: The job's hostPaths, to which containers may write, so that links below them count."""
     found = {}

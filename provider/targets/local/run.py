@@ -37,7 +37,16 @@ from pulumi_trainer.provider.targets.local.leases import Leases
 from pulumi_trainer.provider.targets.local.machine import python_version, visible_gpus
 from pulumi_trainer.provider.targets.local.paths import inside, is_disk_full, make_folder, make_temporary, remove_tree
 from pulumi_trainer.provider.targets.local.places import Place
-from pulumi_trainer.provider.targets.local.plan import PodId, PodPlan, Site, fetched_data, gpus_of, plan_pod, pod_name, shared_scratch
+from pulumi_trainer.provider.targets.local.plan import (
+    PodId,
+    PodPlan,
+    Site,
+    fetched_data,
+    gpus_of,
+    plan_pod,
+    pod_name,
+    shared_scratch,
+)
 from pulumi_trainer.provider.targets.local.pod_processes import Container, PodContext, PodRunner, Pumps
 from pulumi_trainer.provider.targets.local.record import Record
 from pulumi_trainer.provider.targets.local.store import JobFolder
