@@ -235,6 +235,18 @@ def test_mpi_processes_share_a_folder_and_change_no_other(isolated: LocalTarget)
     assert sorted(path.name for path in scratch.iterdir()) == ["rank-0", "rank-1"]
 
 
+@pytest.mark.parametrize("isolation", ["bwrap", ""], ids=["isolated", "not isolated"])
+def test_mpi_on_the_launcher_alone(local: LocalTarget, isolation: str) -> None:
+    local.isolation = isolation
+    hosts = config("job-mpi-hostfile", {"hostfile": "job-launcher-0-0 slots=2\n"})
+    volumes = {"volumes": [{"name": "hosts", "configMap": {"name": "job-mpi-hostfile"}}]}
+    fields = {"volumeMounts": [{"name": "hosts", "mountPath": "/etc/mpi"}]}
+    shell = 'ls -d "$OMPI_MCA_orte_tmpdir_base" && touch "$OMPI_MCA_btl_vader_backing_directory/shared" && echo end'
+    command = ["mpirun", "--hostfile", "/etc/mpi/hostfile", "-np", "2", "sh", "-c", shell]
+    status = run(local, jobset(step("launcher", command, container_fields=fields, pod=volumes)), hosts)
+    assert status.phase == "Succeeded" and log(local, "job-launcher-0-0").count("end") == 2
+
+
 def test_no_secret_is_among_arguments(isolated: LocalTarget) -> None:
     env = {"env": [{"name": "TOKEN", "value": "hush-hush"}]}
     code = "import os, time; print(os.environ['TOKEN'], flush=True); time.sleep(120)"

@@ -193,6 +193,8 @@ def plan_pod(
         scratch = shared_scratch(site.folder / "pods")
     planned, folders = [], [scratch]
     own = _own_sources(site, scratch, mpi=uses_mpi(objects))
+    if uses_mpi(objects):
+        folders.append(volumes.mpi_folder(site.uid))
     if site.isolation is not None:
         folders += [Path(source.path) for source in own]
     rewriters: dict[str, Rewriter] = {}
