@@ -63,25 +63,28 @@ _HARMLESS = re.compile(
 
 _URL = re.compile(r"://(?P<user>[^\s/?#@:'\"]*)(?::(?P<password>[^\s/?#'\"]*))?@")
 _RUN = re.compile(r"[A-Za-z0-9_.:/+=%-]{20,}")
-"""A possible token, if it contains a digit."""
+"""A possible token."""
 _LONGEST_RUN = 4096
 _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY( BLOCK)?-----|PuTTY-User-Key-File-\d")
-_PREFIXES = re.compile(
-    r"(?<![A-Za-z0-9])(?:_authToken=[\w-]{20,}|hf_[A-Za-z0-9]{20,}|hf_oauth_[A-Za-z0-9._-]{20,}|github_pat_\w{22,}|gh[pousr]_[A-Za-z0-9]{30,}"
-    r"|glpat-[\w.-]{20,}|sk-(?:ant|proj|svcacct|admin|or-v1|lf)-[\w-]{20,}|sk-[A-Za-z0-9]{32,}|nvapi-[\w-]{40,}|gsk_[A-Za-z0-9]{40,}"
-    r"|r8_[A-Za-z0-9]{30,}|AIza[\w-]{35}|ya29\.[\w-]{20,}|GOCSPX-[\w-]{20,}|AKIA[0-9A-Z]{16}|ASIA[0-9A-Z]{16}|LTAI[A-Za-z0-9]{16,}"
-    r"|dapi[0-9a-f]{32}|dkea[0-9a-f]{32}|dop_v1_[0-9a-f]{64}|do[or]_v1_[0-9a-f]{64}|npm_[A-Za-z0-9]{36}|pypi-Ag[\w-]{50,}"
-    r"|dckr_(?:pat|oat)_[\w-]{20,}|hv[sbr]\.[\w-]{24,}|pul-[0-9a-f]{40}|tfp_[\w-]{30,}|[A-Za-z0-9]{14}\.atlasv1\.[\w-]{60,}"
-    r"|xox[abeoprs](?:\.xox[bp])?-[\w-]{20,}|xapp-\d-[\w-]{20,}|shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}|[rs]k_(?:live|test)_[A-Za-z0-9]{20,}"
-    r"|whsec_[A-Za-z0-9+/=]{30,}|SG\.[\w-]{20,}\.[\w-]{40,}|lin_api_[A-Za-z0-9]{40}|figd_[\w-]{40,}"
-    r"|PMAK-[0-9a-f]{24}-[0-9a-f]{34}|ATATT3x[\w=-]{60,}|ATCTT3x[\w=-]{60,}|sq0(?:atp|csp)-[\w-]{22,}"
-    r"|tskey-[a-z]+-[\w-]{20,}|rubygems_[0-9a-f]{48}|AGE-SECRET-KEY-1[0-9A-Z]{58}|fly_pat_\w{30,}"
-    r"|glsa_[A-Za-z0-9]{32}_[0-9a-f]{8}|glc_[A-Za-z0-9+/=]{32,}|NRAK-[A-Z0-9]{27}|pat[A-Za-z0-9]{14}\.[0-9a-f]{64}|ntn_[A-Za-z0-9]{40,}"
-    r"|secret_[A-Za-z0-9]{43}|sbp_[0-9a-f]{40}|pscale_(?:tkn|pw|oauth)_[\w.-]{32,}|dp\.(?:pt|st|ct)\.[\w-]{40,}"
-    r"|CCIPAT_[A-Za-z0-9]{22}_[0-9a-f]{40}|pplx-[A-Za-z0-9]{40,}|xai-[A-Za-z0-9]{60,}|tgp_v1_[\w-]{40,}"
-    r"|discord(?:app)?\.com/api/webhooks/\d{15,}/[\w-]{30,}|IncomingWebhook/[0-9a-f]{32}"
-    r"|AccountKey=[A-Za-z0-9+/]{80,}=*|sig=[A-Za-z0-9%+/]{40,}(?:%3D|=))"
-)
+SHAPES = (
+    r"_authToken=[\w-]{20,}", r"hf_(?:[A-Za-z]{34}\b|(?=[A-Za-z]*[0-9])[A-Za-z0-9]{20,})", r"hf_oauth_[A-Za-z0-9._-]{20,}",
+    r"api_org_[A-Za-z0-9]{34}", r"github_pat_\w{22,}", r"gh[pousr]_[A-Za-z0-9]{30,}",
+    r"gl(?:pat|dt|rt|cbt|ft|agent|ptt|imt|oas|soat)-[\w.-]{20,}", r"sk-(?:ant|proj|svcacct|admin|or-v1|lf)-[\w-]{20,}", r"sk-[A-Za-z0-9]{32,}",
+    r"nvapi-[\w-]{40,}", r"gsk_[A-Za-z0-9]{40,}", r"r8_[A-Za-z0-9]{30,}", r"AIza[\w-]{35}", r"ya29\.[\w-]{20,}", r"GOCSPX-[\w-]{20,}",
+    r"A(?:KIA|SIA|BIA|CCA)[0-9A-Z]{16}", r"LTAI[A-Za-z0-9]{16,}", r"dapi[0-9a-f]{32}", r"dkea[0-9a-f]{32}", r"do[opr]_v1_[0-9a-f]{64}",
+    r"npm_[A-Za-z0-9]{36}", r"pypi-Ag[\w-]{50,}", r"dckr_(?:pat|oat)_[\w-]{20,}", r"hv[sbr]\.[\w-]{24,}", r"pul-[0-9a-f]{40}",
+    r"tfp_[\w-]{30,}", r"[A-Za-z0-9]{14}\.atlasv1\.[\w-]{60,}", r"xox[abeoprs](?:\.xox[bp])?-[\w-]{20,}", r"xapp-\d-[\w-]{20,}",
+    r"shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}", r"[rs]k_(?:live|test)_[A-Za-z0-9]{20,}", r"whsec_[A-Za-z0-9+/=]{30,}",
+    r"SG\.[\w-]{20,}\.[\w-]{40,}", r"lin_api_[A-Za-z0-9]{40}", r"figd_[\w-]{40,}", r"PMAK-[0-9a-f]{24}-[0-9a-f]{34}",
+    r"AT[AC]TT3x[\w=-]{60,}", r"sq0(?:atp|csp)-[\w-]{22,}", r"tskey-[a-z]+-[\w-]{20,}", r"rubygems_[0-9a-f]{48}",
+    r"AGE-SECRET-KEY-1[0-9A-Z]{58}", r"fly_pat_\w{30,}", r"glsa_[A-Za-z0-9]{32}_[0-9a-f]{8}", r"glc_[A-Za-z0-9+/=]{32,}",
+    r"NRAK-[A-Z0-9]{27}", r"pat[A-Za-z0-9]{14}\.[0-9a-f]{64}", r"ntn_[A-Za-z0-9]{40,}", r"secret_[A-Za-z0-9]{43}", r"sbp_[0-9a-f]{40}",
+    r"pscale_(?:tkn|pw|oauth)_[\w.-]{32,}", r"dp\.(?:pt|st|ct)\.[\w-]{40,}", r"CCIPAT_[A-Za-z0-9]{22}_[0-9a-f]{40}",
+    r"pplx-[A-Za-z0-9]{40,}", r"xai-[A-Za-z0-9]{60,}", r"tgp_v1_[\w-]{40,}", r"discord(?:app)?\.com/api/webhooks/\d{15,}/[\w-]{30,}",
+    r"IncomingWebhook/[0-9a-f]{32}", r"AccountKey=[A-Za-z0-9+/]{80,}=*", r"sig=[A-Za-z0-9%+/]{40,}(?:%3D|=)",
+)  # fmt: skip
+"""Tokens by their prefix. One without a digit must also look random, since a name in a program may begin like a token."""
+_PREFIXES = re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(SHAPES)})")
 _JWT_BODY = re.compile(r"eyJ[\w-]{10,}")
 _NOT_JWT = re.compile(r"[^\w-]")
 _BASIC = re.compile(r"\b(?:Bearer|Basic|Token)\s+(?!\$)[A-Za-z0-9._~+/=-]{16,}", re.IGNORECASE)
@@ -327,18 +330,29 @@ def holds_token(text: str) -> bool:
     """Return whether a text holds a token; unlike `is_token`, this is not cached, for the text of a file."""
     if _BASIC.search(text) or _PRIVATE_KEY.search(text) or _KEY_OF_A_SERVICE.search(text):
         return True
-    return any(_is_token(run[0][:_LONGEST_RUN]) for run in _RUN.finditer(text) if _DIGIT.search(run[0]))
+    return any(_is_token(run[0][:_LONGEST_RUN]) for run in _RUN.finditer(text))
 
 
 _DIGIT = re.compile("[0-9]")
 
 
 def _is_token(run: str) -> bool:
-    if _PREFIXES.search(run) or _has_jwt(run):
+    if any(_DIGIT.search(each[0]) or _looks_random(each[0]) for each in _PREFIXES.finditer(run)) or _has_jwt(run):
         return True
     if not any(_DIGIT.search(part) and _LETTER.search(part) for part in _PART.findall(run)):
         return False
     return any(any(rule.analyze_string(run)) for rule in _rules())
+
+
+def _looks_random(token: str) -> bool:
+    """Return whether the last letters of a token mix capitals with others; those of names and placeholders hardly do."""
+    last = [each for each in token[-20:] if each.isalpha()]
+    capitals = sum(map(str.isupper, last))
+    return len(set(last)) >= _FEWEST_LETTERS and (token.isupper() or 4 <= capitals <= len(last) - 4)
+
+
+_FEWEST_LETTERS = 8
+"""Different letters of a random token; a placeholder such as AKIAXXXXXXXXXXXXXXXX has fewer."""
 
 
 def _has_jwt(run: str) -> bool:

@@ -8,6 +8,7 @@ import base64
 import hashlib
 import json
 import random
+import re
 import string
 import subprocess
 import sys
@@ -31,6 +32,11 @@ def made(count: int, alphabet: str = _WORD) -> str:
         + _RANDOM.choice("abcdef")
         + _RANDOM.choice("123456789")
     )
+
+
+def letters(count: int, alphabet: str = string.ascii_letters) -> str:
+    """Random characters without a digit, as one token in dozens to thousands has them by chance; those of hex digits cannot."""
+    return "".join(_RANDOM.choice(alphabet) for _ in range(count))
 
 
 def _jwt() -> str:
@@ -88,6 +94,34 @@ SHAPES: dict[str, str] = {
     "variable in a text": "export WANDB_API_KEY=" + made(40, _HEX) + " && python train.py",
     "password in a text": "mysql --password=hunter22 -h db", "quoted in a text": "run --auth-token 'abcdefgh'",
 }  # fmt: skip
+_LETTERS_URLSAFE = string.ascii_letters + "-_"
+WITHOUT_DIGITS: dict[str, str] = {
+    "hugging face": "hf_" + letters(34), "hugging face organisation": "api_org_" + letters(34), "hugging face oauth": "hf_oauth_" + letters(60),
+    "github": "ghp_" + letters(36), "github server": "ghs_" + letters(36), "github fine-grained": "github_pat_" + letters(22) + "_" + letters(59),
+    **{f"gitlab {kind}": f"gl{kind}-" + letters(20, _LETTERS_URLSAFE) for kind in ("pat", "dt", "rt", "ft", "ptt", "imt", "oas", "soat", "agent", "cbt")},
+    "openai old": "sk-" + letters(48), "openai project": "sk-proj-" + letters(60, _LETTERS_URLSAFE), "anthropic": "sk-ant-" + letters(90, _LETTERS_URLSAFE),
+    "nvidia": "nvapi-" + letters(64, _LETTERS_URLSAFE), "groq": "gsk_" + letters(52), "replicate": "r8_" + letters(37),
+    "google api": "AIza" + letters(35, _LETTERS_URLSAFE), "google oauth": "ya29." + letters(60, _LETTERS_URLSAFE), "google client secret": "GOCSPX-" + letters(28, _LETTERS_URLSAFE),
+    "aws access key": "AKIA" + letters(16, _UPPER), "aws session key": "ASIA" + letters(16, _UPPER), "alibaba": "LTAI" + letters(20),
+    "npm": "npm_" + letters(36), "npmrc": "//npm.example.com/:_authToken=" + letters(36), "pypi": "pypi-AgEIcHlwaS" + letters(80, _LETTERS_URLSAFE),
+    "docker hub": "dckr_pat_" + letters(27, _LETTERS_URLSAFE), "vault": "hvs." + letters(90, _LETTERS_URLSAFE), "typeform": "tfp_" + letters(59, _LETTERS_URLSAFE),
+    "terraform": letters(14) + ".atlasv1." + letters(64, _LETTERS_URLSAFE), "slack": "xoxb-" + letters(24), "slack app": "xapp-1-" + letters(40),
+    "stripe": "sk_live_" + letters(24), "stripe restricted": "rk_test_" + letters(24), "stripe webhook": "whsec_" + letters(32),
+    "sendgrid": "SG." + letters(22, _LETTERS_URLSAFE) + "." + letters(43, _LETTERS_URLSAFE), "linear": "lin_api_" + letters(40), "figma": "figd_" + letters(44, _LETTERS_URLSAFE),
+    "atlassian": "ATATT3x" + letters(180, _LETTERS_URLSAFE), "bitbucket": "ATCTT3x" + letters(180, _LETTERS_URLSAFE), "square": "sq0atp-" + letters(22, _LETTERS_URLSAFE),
+    "tailscale": "tskey-auth-" + letters(30), "age": "AGE-SECRET-KEY-1" + letters(58, _UPPER), "fly": "fly_pat_" + letters(40),
+    "grafana": "glsa_" + letters(32) + "_" + letters(8, "abcdef"), "grafana cloud": "glc_" + letters(60), "new relic": "NRAK-" + letters(27, _UPPER),
+    "notion": "ntn_" + letters(46), "notion old": "secret_" + letters(43), "planetscale": "pscale_tkn_" + letters(43, _LETTERS_URLSAFE), "doppler": "dp.pt." + letters(43),
+    "perplexity": "pplx-" + letters(48), "xai": "xai-" + letters(80), "together": "tgp_v1_" + letters(43, _LETTERS_URLSAFE), "azure storage": "AccountKey=" + letters(86) + "==",
+    "azure sas": "https://a.blob.core.windows.net/c?sig=" + letters(43) + "%3D",
+}  # fmt: skip
+OF_HEX_DIGITS = {
+    "digitalocean": "dop_v1_" + made(64, _HEX), "databricks": "dapi" + made(32, _HEX), "databricks federated": "dkea" + made(32, _HEX), "pulumi": "pul-" + made(40, _HEX),
+    "shopify": "shpca_" + made(32, _HEX), "postman": "PMAK-" + made(24, _HEX) + "-" + made(34, _HEX), "rubygems": "rubygems_" + made(48, _HEX),
+    "airtable": "pat" + letters(14) + "." + made(64, _HEX), "supabase": "sbp_" + made(40, _HEX), "circleci": "CCIPAT_" + letters(22) + "_" + made(40, _HEX),
+    "discord hook": "discord.com/api/webhooks/123456789012345678/" + letters(60), "office hook": "IncomingWebhook/" + made(32, _HEX),
+}  # fmt: skip
+"""Tokens that always have a digit."""
 NAMED = {
     "GITHUB_TOKEN": "abc", "DB_PASS": "hunter2", "PGPASSWORD": "hunter2", "DATABASE_PASSWORD": "correct horse",
     "WANDB_API_KEY": "0" * 40, "AWS_SECRET_ACCESS_KEY": "x/y+z", "OPENAI_APIKEY": "abc", "client_secret": "abc",
@@ -149,6 +183,13 @@ HARMLESS = [
     "git+ssh://git@github.com:me/x1.git@v1.2.3", "https://registry.example.com/token:v1.2", "docker run -u 1000:1000 -e A=b1", "chown -R user:group /data", "s3://bucket/a:b1@c", "pip install x@https://host/x.whl?sha256=0a1b2c3d",
     "x=1; y=2; tokens=batch1", "a;b=c1;d=e2", "Endpoint: https://x1/y2", "Note: step 12a", "https://contoso2024@dev.azure.com/x/_git/y", "https://git@github.com/me/x1.git", "https://user1@host/x", "0" * 40, "key: value1", "sqlite:///runs.db", "mlflow+https://host1/path",
 ]  # fmt: skip
+NAMES_LIKE_TOKENS = [
+    "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", "hf_XLMRobertaForSequenceClassification", "hf_BertForMaskedLMTokenizer(config)", "hf_hub_download_with_retries_of_errors", "hf_" + "x" * 34, "hf_" + "X" * 34,
+    "tfp_distribution_lambda_layer_for_normals", "github_pat_of_the_readonly_repository", "hvs.compute_weighted_average_of_all()", "sk-admin-panel-header-navigation-item",
+    "glpat-YOUR_TOKEN_GOES_HERE_OK", "glpat-your-token-goes-here-please", "sk-proj-your-api-key-goes-here", "AKIAXXXXXXXXXXXXXXXX", "api_org_name_of_the_organisation_in_the_hub",
+    "ghp_" + "x" * 36, "npm_" + "X" * 36, "secret_for_the_training_namespace_of_the_whole_team", "glc_gradient_length_control_of_all_layers", "fly_pat_for_deployments_of_the_staging_app",
+]  # fmt: skip
+"""Names in programs and placeholders in their comments."""
 HARMLESS_NAMED = {
     "MAX_TOKENS": "4096", "TOKENIZER": "bpe", "TOKENIZERS_PARALLELISM": "false", "pad_token": "<pad>", "eos_token": "</s>", "bos_token_id": "1",
     "mask_token": "[MASK]", "stop_token": "done", "HF_TOKEN_PATH": "/secrets/hf", "PASSWORD_FILE": "/run/secrets/db", "SECRET_NAME": "db", "PASS": "3",
@@ -176,6 +217,35 @@ def test_a_token_is_found_wherever_it_stands(shape: str) -> None:
     assert found([{"name": "SETTING", "value": value}]) == ['x["SETTING"]']
     assert found(["python", "train.py", value]) == ["x[2]"]
     assert found({"a": {"b": [{"c": value}]}}) == ["x.a.b[0].c"]
+
+
+@pytest.mark.parametrize(
+    "token", [*WITHOUT_DIGITS.values(), *OF_HEX_DIGITS.values()], ids=[*WITHOUT_DIGITS, *OF_HEX_DIGITS]
+)
+def test_a_token_of_letters_is_found(token: str) -> None:
+    assert plaintext_secrets.holds_token(f"login({token!r})\n")
+    assert plaintext_secrets.problems_of_source(f"login({token!r})\n", "trainer.func")
+    assert found([{"name": "SETTING", "value": token}]) == ['x["SETTING"]']
+    assert found({"login": token}) == ["x.login"]
+
+
+@pytest.mark.parametrize("shape", plaintext_secrets.SHAPES)
+def test_each_prefix_has_a_token_in_the_tables(shape: str) -> None:
+    with_digits = [
+        *SHAPES.values(),
+        *OF_HEX_DIGITS.values(),
+        *("api_org_" + made(34), "hf_oauth_" + made(60), "tfp_" + made(59), "whsec_" + made(32)),
+    ]
+    tokens = [each for each in [*WITHOUT_DIGITS.values(), *OF_HEX_DIGITS.values()] if re.search(shape, each)]
+    assert tokens
+    tokens = [each for each in with_digits if re.search(shape, each)]
+    assert tokens
+    assert all(map(plaintext_secrets.is_token, tokens))
+
+
+@pytest.mark.parametrize("name", NAMES_LIKE_TOKENS)
+def test_a_name_that_begins_like_a_token_is_none(name: str) -> None:
+    assert not plaintext_secrets.holds_token(f"x = {name}\n")
 
 
 @pytest.mark.parametrize("name", NAMED)

@@ -607,6 +607,17 @@ def test_a_token_in_clear_is_a_problem(tmp_path: Path, name: str) -> None:
         read_tree(tmp_path)
 
 
+def test_a_token_of_letters_alone_is_a_problem(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        {
+            "a.py": f"x = hf_{'AutoModelForSequenceClassification'}\nlogin('hf_{'QwErTyUiOpAsDfGhJkLzXcVbNmqWeRtYuI'}')\n"
+        },
+    )
+    with pytest.raises(Invalid, match="a.py:2 holds a plain-text secret"):
+        read_tree(tmp_path)
+
+
 def test_bytes_and_long_files_are_not_searched_for_tokens(tmp_path: Path) -> None:
     token = "key = 'hf_" + "abcdefghij0123456789abcd'\n"
     write(tmp_path, {"a.bin": f"\0{token}", "b.txt": token + "x" * 2**20})
