@@ -103,6 +103,8 @@ class ToolTrainer(Trainer):
     model: ClassVar[str] = "model_name_or_path"
     dataset: ClassVar[str] = "dataset_name"
     """Fields that a model and a dataset of the initializer set."""
+    other_dataset: ClassVar[str] = ""
+    """Field that the tool reads in place of `dataset` where it is set; empty if it has none."""
     quantized: ClassVar[tuple[str, ...]] = ("load_in_4bit", "load_in_8bit")
     """Fields that need a GPU."""
     quantizer: ClassVar[str] = "bitsandbytes"
@@ -245,13 +247,13 @@ class ToolTrainer(Trainer):
         kinds = {"model": (self.model, code.MODEL_PATH), "dataset": (self.dataset, code.DATASET_PATH)}
         for kind, (name, path) in kinds.items():
             value, where = config.get(name), f"config[{quoted(name)}]"
-            inside = isinstance(value, str) and (value == path or value.startswith(f"{path}/"))
-            if kind in fetched and value is not None and not inside:
-                why = f"cannot be combined with the {kind} of initializer="
-                found.append(Problem(where, why, f"leave one of the two out, or give a path below {path}"))
+            if kind in fetched and value is not None and not is_below(value, path):
+                found.append(given_twice(where, kind, path))
             elif kind not in fetched and value is None and not self._has_other(kind):
                 hint = f"give its name or path here, or initializer=Initializer({kind}=...)"
                 found.append(Problem(where, f"is required: the job has no {kind}", hint))
+        if "dataset" in fetched:
+            found += self._other_dataset_problems(config.get(self.other_dataset))
         if config.get("output_dir") is None and not output:
             why = "is not set, and the job has no output volume: the trained model would be lost"
             found.append(Problem('config["output_dir"]', why, "give the job output=True"))
@@ -268,8 +270,19 @@ class ToolTrainer(Trainer):
     def _types(self) -> dict[str, str]:
         return {**table(self.tool)["fields"], **table(self.tool)["methods"].get(self.method_name(), {})}
 
-    def _has_other(self, kind: str) -> bool:  # noqa: ARG002
-        return False
+    def _has_other(self, kind: str) -> bool:
+        return kind == "dataset" and bool(as_mapping(self.config).get(self.other_dataset))
+
+    def _other_dataset_problems(self, given: Any) -> Iterator[Problem]:
+        """Yield where `other_dataset` names data that are not those of the initializer, which the tool would ignore."""
+        where = f"config[{quoted(self.other_dataset)}]"
+        if isinstance(given, str) and not is_below(given, code.DATASET_PATH):
+            yield given_twice(where, "dataset", code.DATASET_PATH)
+        if isinstance(given, (list, tuple)):
+            for at, each in enumerate(given):
+                sources = as_mapping(each).values()
+                if sources and not any(is_below(source, code.DATASET_PATH) for source in sources):
+                    yield given_twice(f"{where}[{at}]", "dataset", code.DATASET_PATH)
 
     def _unknown(self, where: str, name: Any, known: Mapping[str, str]) -> Problem:
         about = table(self.tool)
@@ -281,6 +294,27 @@ class ToolTrainer(Trainer):
         if others:
             return Problem(where, f"{why}, but of {', '.join(others)}")
         return Problem(where, why, did_you_mean(str(name), known, f"`pulumi-trainer` knows its {len(known)} fields"))
+
+
+def is_below(value: Any, folder: str) -> bool:
+    """Return whether a value, or one in it, is a path in a folder."""
+    if isinstance(value, Mapping):
+        value = [*value.values()]
+    if isinstance(value, (list, tuple)):
+        return any(is_below(each, folder) for each in value)
+    return isinstance(value, str) and f"{value}/".startswith(f"{folder}/")
+
+
+def given_twice(where: str, kind: str, path: str) -> Problem:
+    """Return the problem that a field and the initializer name a model or a dataset.
+
+    Args:
+        where: The field.
+        kind: `model` or `dataset`.
+        path: Where the initializer puts it.
+    """
+    why = f"cannot be combined with the {kind} of initializer="
+    return Problem(where, why, f"leave one of the two out, or give a path below {path}")
 
 
 def _policy_problems(config: Mapping[str, Any], policy: Any) -> Iterator[Problem]:
@@ -418,6 +452,7 @@ class TRLTrainer(ToolTrainer):
     free = ToolTrainer.free | {"reward"}
     tool = "trl"
     title = "TRL"
+    other_dataset = "datasets"
     lora_names = {**LORA_NAMES, "lora_rank": "lora_r", "quantize_base": "load_in_4bit"}
 
     def check(self) -> list[Problem]:
@@ -513,9 +548,6 @@ class TRLTrainer(ToolTrainer):
         if self.method in ("grpo", "rloo") and not scored:
             return [Problem("reward", f"is required: {self.method} has nothing that scores its completions")]
         return []
-
-    def _has_other(self, kind: str) -> bool:
-        return kind == "dataset" and isinstance(self.config, Mapping) and bool(self.config.get("datasets"))
 
 
 _PASSED = frozenset(
@@ -634,6 +666,7 @@ class LlamaFactoryTrainer(ToolTrainer):
     title = "LLaMA-Factory"
     method_field = "stage"
     dataset = "dataset_dir"
+    other_dataset = "tokenized_path"
     quantized = ("quantization_bit",)
 
     def check(self) -> list[Problem]:

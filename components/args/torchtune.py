@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pulumi
 from pulumi_trainer.args.arguments import as_mapping, quoted, to_document
 from pulumi_trainer.args.builtin import LoraConfig
-from pulumi_trainer.args.fine_tuning import ToolTrainer, field_problems, table
+from pulumi_trainer.args.fine_tuning import ToolTrainer, field_problems, given_twice, is_below, table
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.unknown import Unknown
@@ -136,11 +136,8 @@ class TorchTuneTrainer(ToolTrainer):
             ("model", 'config["checkpointer.checkpoint_dir"]', model, code.MODEL_PATH),
             *(("dataset", *each, code.DATASET_PATH) for each in _sources(nested(self.config).get("dataset"))),
         ):
-            inside = isinstance(value, str) and f"{value}/".startswith(f"{path}/")
-            if kind in fetched and value is not None and not inside:
-                why = f"cannot be combined with the {kind} of initializer="
-                hint = f"leave one of the two out, or give a path below {path}"
-                found.append(Problem(where, why, hint))
+            if kind in fetched and value is not None and not is_below(value, path):
+                found.append(given_twice(where, kind, path))
         if "model" not in fetched and model is None and not isinstance(self.config, pulumi.Output):
             hint = "give its folder here, or initializer=Initializer(model=...)"
             found.append(Problem('config["checkpointer.checkpoint_dir"]', "is required: the job has no model", hint))
@@ -215,18 +212,38 @@ class TorchTuneTrainer(ToolTrainer):
 
 
 def _sources(dataset: Any) -> Iterator[tuple[str, Any]]:
-    """Yield path and source of a dataset, or of each one of a list, unless it has files of its own."""
+    """Yield path and value of what a dataset, or each one of a list, is read from."""
     if not isinstance(dataset, (list, tuple)):
-        if _has_source(dataset):
-            yield 'config["dataset.source"]', dataset.get("source")
+        for field, value in _named_data(dataset):
+            yield f'config["dataset.{field}"]', value
         return
     for at, each in enumerate(dataset):
-        if _has_source(each):
-            yield f'config["dataset"][{at}]["source"]', each.get("source")
+        for field, value in _named_data(each):
+            yield f'config["dataset"][{at}]["{field}"]', value
 
 
-def _has_source(dataset: Any) -> bool:
-    return isinstance(dataset, Mapping) and "data_files" not in dataset
+def _named_data(dataset: Any) -> Iterator[tuple[str, Any]]:
+    """Yield `source` and `data_files` as far as they name data: a format, and files relative to the dataset's folder, do not."""
+    given = as_mapping(dataset)
+    files, source = given.get("data_files"), given.get("source")
+    if files is None or source not in _FORMATS:
+        yield "source", source
+    if any(isinstance(each, str) and ("://" in each or each.startswith("/")) for each in _values(files)):
+        yield "data_files", files
+
+
+_FORMATS = frozenset({None, "arrow", "csv", "json", "parquet", "text", "webdataset"})
+"""Sources that `datasets.load_dataset` reads files with."""
+
+
+def _values(files: Any) -> Iterator[Any]:
+    if isinstance(files, Mapping):
+        files = [*files.values()]
+    if isinstance(files, (list, tuple)):
+        for each in files:
+            yield from _values(each)
+    else:
+        yield files
 
 
 def nested(config: Any) -> dict[str, Any]:

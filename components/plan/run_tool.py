@@ -3,6 +3,7 @@ import contextlib, functools, importlib.util, json, os, sys, tempfile, time, tra
 training = importlib.import_module("pulumi_trainer.training")
 check_data = importlib.import_module("pulumi_trainer.plan.check_data")
 here = os.path.dirname(os.path.abspath(__file__))
+OTHER_DATASETS = ("datasets", "tokenized_path")
 TOKENS = ("hub_token", "hf_hub_token", "token")
 
 
@@ -29,7 +30,24 @@ def fetched(given, **kinds):
         folder = os.environ.get(f"TRAINER_{kind.upper()}_DIR")
         if folder:
             own[name] = folder + str(given.get(name) or "").removeprefix("/workspace/" + kind)
+    folder = os.environ.get("TRAINER_DATASET_DIR")
+    for name in OTHER_DATASETS:
+        if folder and given.get(name):
+            own[name] = moved(given[name], {"/workspace/dataset": folder})
+    if "datasets" in own:  # TRL reads these alone
+        own.pop("dataset_name", None)
     return own
+
+
+def moved(value, folders):
+    if isinstance(value, dict):
+        return {name: moved(each, folders) for name, each in value.items()}
+    if isinstance(value, list):
+        return [moved(each, folders) for each in value]
+    for start, folder in folders.items():
+        if folder and isinstance(value, str) and (value + "/").startswith(start + "/"):
+            return folder.rstrip("/") + value[len(start) :]
+    return value
 
 
 def config(given, model, dataset):

@@ -19,10 +19,10 @@ def settings():
     fetched = {kind: os.environ.get(f"TRAINER_{kind.upper()}_DIR") for kind in ("model", "dataset")}
     given = OmegaConf.create()
     for name, value in job["config"].items():
-        OmegaConf.update(given, name, moved(value, {f"/workspace/{kind}": fetched[kind] for kind in fetched}))
+        OmegaConf.update(given, name, run_tool.moved(value, {f"/workspace/{kind}": fetched[kind] for kind in fetched}))
     start = base.checkpointer.checkpoint_dir.rstrip("/").removesuffix("/original")
     model = fetched["model"] or OmegaConf.select(given, "checkpointer.checkpoint_dir")
-    made = OmegaConf.create(moved(OmegaConf.to_container(base), {start: model}))
+    made = OmegaConf.create(run_tool.moved(OmegaConf.to_container(base), {start: model}))
     for name, node in given.items():
         if OmegaConf.is_dict(node) and "_component_" in node and not name.endswith("checkpointer"):
             made[name] = {}
@@ -47,17 +47,6 @@ def settings():
     if points.latest():
         resume(made, points.latest())
     return made
-
-
-def moved(value, folders):
-    if isinstance(value, dict):
-        return {name: moved(each, folders) for name, each in value.items()}
-    if isinstance(value, list):
-        return [moved(each, folders) for each in value]
-    for start, folder in folders.items():
-        if folder and isinstance(value, str) and (value + "/").startswith(start + "/"):
-            return folder.rstrip("/") + value[len(start) :]
-    return value
 
 
 def in_folder(folder, name):

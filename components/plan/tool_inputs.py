@@ -69,7 +69,7 @@ def _dataset_faults(
     if path and trainer.dataset == "dataset_dir":
         for field, fault in check_data.llamafactory_faults(path, config):
             yield f"trainer.config[{quoted(field)}]", fault
-    elif path:
+    elif path and not config.get(trainer.other_dataset):
         yield "initializer.dataset", check_data.dataset_fault(path, trainer.method_name(), config)
         columns = check_data.known_columns(path, config)
         if columns is None:

@@ -721,6 +721,43 @@ class TestJob:
         mixed = {"model_name_or_path": "m", "datasets": [{"path": "x"}]}
         assert problems(planned(trainer.TRLTrainer(method="sft", config=mixed))) == []
 
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            ("datasets", [{"path": "org/other"}]),
+            ("datasets", [{"path": "/workspace/dataset/a"}, {"path": "json", "data_files": ["s3://b/x.jsonl"]}]),
+            ("tokenized_path", "/data/tokenized"),
+        ],
+    )
+    def test_what_a_tool_reads_in_place_of_its_dataset_is_given_once_too(
+        self, planned: Any, field: str, value: Any
+    ) -> None:
+        fetched = trainer.Initializer(dataset=trainer.HuggingFaceDatasetInitializer(storage_uri="hf://org/data"))
+        made: trainer.TRLTrainer | trainer.LlamaFactoryTrainer
+        if field == "datasets":
+            made = trainer.TRLTrainer(method="sft", config={"model_name_or_path": "m", field: value})
+        else:
+            made = trainer.LlamaFactoryTrainer(
+                stage="sft", config={"model_name_or_path": "m", "dataset": "x", field: value}
+            )
+        (said,) = problems(planned(made, initializer=fetched))
+        place = f'config["{field}"]'
+        if field == "datasets":
+            place += f"[{len(value) - 1}]"
+        assert f"{place}: cannot be combined with the dataset of initializer=" in said
+        assert "or give a path below /workspace/dataset" in said
+        assert problems(planned(made)) == []
+
+    def test_parts_of_the_initializers_dataset_may_be_mixed(self, planned: Any) -> None:
+        fetched = trainer.Initializer(dataset=trainer.HuggingFaceDatasetInitializer(storage_uri="hf://org/data"))
+        parts = [
+            {"path": "/workspace/dataset/a"},
+            {"path": "json", "data_files": {"train": "/workspace/dataset/b.jsonl"}},
+        ]
+        mixed = trainer.TRLTrainer(method="sft", config={"model_name_or_path": "m", "datasets": parts})
+        said = problems(planned(mixed, initializer=fetched))
+        assert [each for each in said if "must have dataset-initializer job" not in each] == []
+
     def test_a_checkpoint_policy_sets_what_the_tool_would(self, planned: Any) -> None:
         policy = trainer.CheckpointPolicy(steps=10)
         for name, value in {"save_steps": 5, "save_strategy": "no", "save_total_limit": 2, "output_dir": "/x"}.items():
@@ -1099,6 +1136,19 @@ class TestInTheJob:
         made = run_tool.config({"dataset_name": "/workspace/dataset/part"}, "model_name_or_path", "dataset_name")
         assert made["model_name_or_path"] == "/local/model" and made["dataset_name"] == "/local/dataset/part"
         assert made["output_dir"] == "/local/output"
+
+    def test_the_job_sets_the_folder_of_each_part_of_a_mixture(self, here: pytest.MonkeyPatch) -> None:
+        here.setenv("TRAINER_DATASET_DIR", "/local/dataset")
+        parts = [
+            {"path": "json", "data_files": {"train": ["/workspace/dataset/b.jsonl"]}},
+            {"path": "/workspace/dataset"},
+        ]
+        made = run_tool.config({"datasets": parts}, "model_name_or_path", "dataset_name")
+        assert made["datasets"] == [
+            {"path": "json", "data_files": {"train": ["/local/dataset/b.jsonl"]}},
+            {"path": "/local/dataset"},
+        ]
+        assert "dataset_name" not in made, "TRL would ignore it"
 
     def test_each_model_is_looked_for_at_its_own_revision(self, here: pytest.MonkeyPatch) -> None:
         asked = []

@@ -184,3 +184,20 @@ class TestJob:
         (said,) = of_job(full(epochs=2, dataset=sources), "model", "dataset")
         assert said.startswith('config["dataset"][1]["source"]: cannot be combined with the dataset of initializer=')
         assert of_job(full(epochs=2, dataset=sources), "model") == []
+
+    @pytest.mark.parametrize(
+        ("dataset", "field"),
+        [
+            ({"source": "json", "data_files": "https://example.com/x.json"}, "data_files"),
+            ({"source": "json", "data_files": {"train": ["a.json", "/data/x.json"]}}, "data_files"),
+            ({"source": "org/other", "data_files": "a.json"}, "source"),
+            ({"source": "json", "data_files": "/workspace/dataset/a.json"}, ""),
+        ],
+    )
+    def test_files_elsewhere_beside_an_initializer(self, dataset: dict[str, Any], field: str) -> None:
+        expected = [f'config["dataset.{field}"]: cannot be combined with the dataset of initializer=']
+        found = of_job(full(epochs=2, dataset=dataset), "model", "dataset")
+        assert [each.partition(";")[0].partition("initializer=")[0] + "initializer=" for each in found] == (
+            expected if field else []
+        )
+        assert of_job(full(epochs=2, dataset=dataset), "model") == []
