@@ -614,7 +614,7 @@ def test_a_token_of_letters_alone_is_a_problem(tmp_path: Path) -> None:
             "a.py": f"x = hf_{'AutoModelForSequenceClassification'}\nlogin('hf_{'QwErTyUiOpAsDfGhJkLzXcVbNmqWeRtYuI'}')\n"
         },
     )
-    with pytest.raises(Invalid, match="a.py:2 holds a plain-text secret"):
+    with pytest.raises(Invalid, match=r"a\.py:2 holds a plain-text secret"):
         read_tree(tmp_path)
 
 
