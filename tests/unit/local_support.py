@@ -25,6 +25,16 @@ def python(code: str, *args: str) -> list[str]:
     return ["python3", "-S", "-c", code, *args]
 
 
+OVERWRITTEN = """
+import ctypes
+def overwrite():  # as setproctitle does
+    with open("/proc/self/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
+    ctypes.memset(int(fields[47]), 0, int(fields[48]) - int(fields[47]))
+"""
+"""A function that overwrites the variables of its process, which other processes see in /proc."""
+
+
 def container(command: list[str], name: str = "node", **fields: Any) -> dict[str, Any]:
     return {"name": name, "image": "example.com/train:1", "command": command, **fields}
 

@@ -8,17 +8,22 @@ import random
 import re
 import resource
 import string
+import subprocess
 import sys
 import tempfile
+import time
+import uuid
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 from local_support import (
     NAMESPACE,
+    OVERWRITTEN,
     QUICK,
     config,
     eventually,
@@ -33,11 +38,13 @@ from local_support import (
     supervisor_of,
     wait,
 )
-from pulumi_trainer.provider.kube.errors import Invalid
+from pulumi_trainer.provider.kube.errors import Invalid, Unreadable
 from pulumi_trainer.provider.targets.local import LocalTarget
+from pulumi_trainer.provider.targets.local import process as processes
 from pulumi_trainer.provider.targets.local.paths import _temporary_prefix, remove_tree
 from pulumi_trainer.provider.targets.local.pod_processes import Tuning
 from pulumi_trainer.provider.targets.local.process import MARK
+from pulumi_trainer.provider.targets.local.store import JobFolder
 
 CANARY = "canary-0f3c9b"
 
@@ -135,6 +142,15 @@ def test_output_deeper_than_python_follows_is_described_and_removed(local: Local
     assert local.volume(NAMESPACE, "out") is None
 
 
+@pytest.fixture
+def stranger() -> Iterator[psutil.Process]:
+    """A process of the user that belongs to no job."""
+    variables = {name: value for name, value in os.environ.items() if name not in (MARK, "HOME")}
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"], env=variables) as started:
+        yield psutil.Process(started.pid)
+        started.kill()
+
+
 class TestSupervisorLost:
     def test_its_processes_are_ended_and_the_job_has_failed(self, local: LocalTarget, home: Path) -> None:
         local.create(submission(jobset(step(command=python(FAMILY, "120"), pods=2))))
@@ -182,7 +198,6 @@ class TestSupervisorLost:
         )
         local.create(submission(jobset(step(command=python(hidden)))))
         eventually(lambda: log(local))
-        (local.root / "jobs/default/job/processes.jsonl").unlink()
         wait(local, until=lambda s: s.phase == "Running")
         kill_supervisor(local)
         status = wait(local)
@@ -197,14 +212,66 @@ class TestSupervisorLost:
         assert not living(home)
         assert local.status(NAMESPACE, "job") is None
 
-    def test_a_stranger_with_the_same_pid_is_left_alone(self, local: LocalTarget, home: Path) -> None:
-        local.create(submission(jobset(step(command=python(FAMILY, "120")))))
-        wait(local, until=lambda s: s.phase == "Running")
-        with (local.root / "jobs/default/job/processes.jsonl").open("a") as notes:
-            notes.write(f'{{"pid": {os.getpid()}, "started": 1.0}}\nnot json\n{{"pid": "x", "started": 1}}\n[]\n')
+    @pytest.mark.skipif(sys.platform != "linux", reason="shows the variables of a process as they are")
+    def test_processes_that_overwrite_their_mark_are_found_in_the_jobs_folder(self, local: LocalTarget) -> None:
+        titled = (
+            f"{OVERWRITTEN}\nimport os, time\nif not os.fork():\n    os.setsid()\n    if os.fork(): os._exit(0)\n"
+            "overwrite(); print(os.getpid(), flush=True); time.sleep(120)"
+        )
+        local.create(submission(jobset(step(command=python(titled)))))
+        eventually(lambda: len(log(local).split()) == 2)
+        pids = [int(pid) for pid in log(local).split()]
+        assert not any(MARK in psutil.Process(pid).environ() for pid in pids)
         kill_supervisor(local)
         assert wait(local).reason == "SupervisorLost"
-        assert not living(home)
+        left = [p for p in psutil.process_iter() if p.pid in pids and p.status() != psutil.STATUS_ZOMBIE]
+        assert left == []
+
+    def test_a_stranger_whose_pid_and_start_are_in_a_file_of_the_job_is_left_alone(
+        self, local: LocalTarget, home: Path, stranger: psutil.Process
+    ) -> None:
+        local.create(submission(jobset(step(command=python(FAMILY, "120")))))
+        wait(local, until=lambda s: s.phase == "Running")
+        who = json.dumps({"pid": stranger.pid, "started": stranger.create_time()})
+        with (local.root / "jobs/default/job/processes.jsonl").open("a") as notes:
+            notes.write(f'{who}\nnot json\n{{"pid": "x", "started": 1}}\n[]\n')
+        kill_supervisor(local)
+        (local.root / "jobs/default/job/supervisor.json").write_text(who)
+        assert wait(local).reason == "SupervisorLost"
+        assert not living(home) and stranger.status() != psutil.STATUS_ZOMBIE
+
+    @pytest.mark.parametrize("pid", ["stranger", "x", None, [], -1, True])
+    def test_a_stranger_in_the_place_of_the_supervisor_is_left_alone(
+        self, local: LocalTarget, stranger: psutil.Process, monkeypatch: pytest.MonkeyPatch, pid: Any
+    ) -> None:
+        monkeypatch.setattr("pulumi_trainer.provider.targets.local.target.STUCK_SECONDS", 0.2)
+        local.create(submission(jobset(step(), suspend=True)))
+        folder = JobFolder(local.root / "jobs/default/job")
+        lock = folder.take_supervisor_lock()  # another user of the machine can hold it
+        assert lock is not None
+        named = stranger.pid if pid == "stranger" else pid
+        folder.supervisor.write_text(json.dumps({"pid": named, "started": stranger.create_time()}))
+        local.delete(NAMESPACE, "job", grace=0)
+        os.close(lock)
+        assert stranger.status() != psutil.STATUS_ZOMBIE
+
+    @pytest.mark.parametrize("uid", ["", "job", "../..", None, 7, "{" + str(uuid.uuid4()) + "}"])
+    def test_a_forged_record_ends_nothing(self, local: LocalTarget, monkeypatch: pytest.MonkeyPatch, uid: Any) -> None:
+        local.create(submission(jobset(step(), suspend=True)))
+        record = local.root / "jobs/default/job/record.json"
+        JobFolder(record.parent).write_status(replace(local.jobs()[0], phase="Running"))
+        own = record.read_text()
+        record.write_text(json.dumps({**json.loads(own), "uid": uid}))
+        ended = list[psutil.Process]()  # without the check of the uid: all processes of the user
+        monkeypatch.setattr(processes, "end_processes", lambda found, grace: ended.extend(found))
+        monkeypatch.setattr(processes, "_kill_all", lambda find: ended.extend(find()))
+        why = f"is not a valid record of a job: its uid is {uid!r}, not a UUID"
+        for call in (local.status, local.delete):
+            with pytest.raises(Unreadable, match=re.escape(why)):
+                call(NAMESPACE, "job")
+        assert why in local.jobs()[0].message
+        assert ended == [] and processes.processes_with_mark("") == []
+        record.write_text(own)
 
     def test_a_supervisor_ended_by_a_signal(self, local: LocalTarget, home: Path) -> None:
         """The machine shuts down, or somebody has found the process."""
@@ -277,7 +344,7 @@ class TestEnding:
         eventually(lambda: log(local))
         file = local.root / "jobs/default/job/supervisor.json"
         who = json.loads(file.read_text())
-        file.write_text(json.dumps({**who, "started": who["started"] - 3600}))
+        file.write_text(json.dumps({**who, "started": time.time() - 3600}))
         local.delete(NAMESPACE, "job", grace=3.0)
         assert (tmp_path / "told").exists()
 

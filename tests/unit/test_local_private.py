@@ -73,15 +73,7 @@ class TestModes:
         assert run(local, job(python(f"print('{CANARY}')"))).phase == "Succeeded"
         assert CANARY in log(local)
         names = {p.name for p in local.root.rglob("*")}
-        assert {
-            "record.json",
-            "status.json",
-            "supervisor.log",
-            "node.log",
-            "processes.jsonl",
-            "lock",
-            "volume.json",
-        } <= names
+        assert {"record.json", "status.json", "supervisor.log", "node.log", "lock", "volume.json"} <= names
         assert open_to_others(local.root) == []
         assert open_to_others(home / ".cache/pulumi-trainer/leases") == []
 

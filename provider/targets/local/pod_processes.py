@@ -81,7 +81,6 @@ class PodContext:
     Attributes:
         logs: Folder of the logs.
         errors: Folder of torchrun's error files.
-        processes: File that records the started processes.
         pumps: Reads the pipes.
         tuning: Times and limits.
         umask: Umask of the processes.
@@ -91,7 +90,6 @@ class PodContext:
 
     logs: Path
     errors: Path
-    processes: Path
     pumps: Pumps
     tuning: Tuning
     umask: int
@@ -191,7 +189,6 @@ class Container:
         except (OSError, ValueError) as error:
             self._cannot_start(error, now)
             return
-        process.record_process(self._context.processes, self._process.pid)
         assert self._process.stdout and self._process.stderr
         on_line: Callable[[bytes], None] | None = None
         if self.plan.kind == "main":

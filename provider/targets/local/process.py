@@ -2,14 +2,11 @@
 
 A container is one process group; processes that leave it are found by a mark in their environment, which children inherit. On
 Linux the supervisor becomes the parent of processes that lose both, and ends them with the job.
-Each start is also recorded in the job's folder by pid and start time, so that the processes of a dead supervisor are found, and
-another process with the same pid is not touched.
 """
 
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import platform
 import resource
@@ -26,9 +23,6 @@ from pulumi_trainer.provider.targets.local import isolation
 
 MARK = "PULUMI_TRAINER_JOB"
 """Variable in the environment of every process of a job: `<uid>/<pod>/<container>`; of its supervisor: `<uid>`."""
-
-SAME_START = 2.0
-"""Seconds by which two readings of a process's start time may differ, because the clock may be adjusted."""
 
 
 def start(
@@ -150,51 +144,56 @@ def ended_by(returncode: int, *, isolated: bool) -> int:
 _BY_SIGNAL = 128
 
 
-def record_process(file: Path, pid: int) -> None:
-    """Append pid and start time of a process to a file. Errors are ignored, because the mark finds the process as well."""
-    with suppress(OSError, psutil.Error), file.open("a", encoding="ascii") as lines:
-        lines.write(json.dumps({"pid": pid, "started": psutil.Process(pid).create_time()}) + "\n")
+def find_process(pid: object, mark: str, folder: Path) -> psutil.Process | None:
+    """Return the living process with a pid that a file of a job names, if it is one of the job; None if not found.
 
-
-def recorded_processes(file: Path) -> list[psutil.Process]:
-    """Return the processes that `record_process` has written to a file and that still live."""
-    found = []
-    try:
-        lines = file.read_text(encoding="ascii").splitlines()
-    except OSError:
-        return []
-    for line in lines:
-        with suppress(ValueError, KeyError, TypeError):
-            process = find_process(json.loads(line))
-            if process:
-                found.append(process)
-    return found
-
-
-def find_process(who: Mapping[str, float], mark: str = "") -> psutil.Process | None:
-    """Return the process with a recorded `pid`, and the recorded `started` time or the mark; None if not found.
-
-    Start times follow a clock that is set, as after the sleep of a virtual machine; the mark stays.
+    Args:
+        pid: The pid, as the file has it; the kernel may have given it to another process since.
+        mark: Mark of the job.
+        folder: Folder of the job.
     """
-    with suppress(psutil.Error, OSError, ValueError):
-        process = psutil.Process(int(who["pid"]))
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return None
-        if abs(process.create_time() - who["started"]) <= SAME_START or (mark and process.environ().get(MARK) == mark):
+    with suppress(psutil.Error, OSError, ValueError, TypeError):
+        process = psutil.Process(int(str(pid)))
+        if _belongs(process, mark, folder):
             return process
     return None
 
 
-def processes_with_mark(mark: str) -> list[psutil.Process]:
-    """Return the processes with a mark, or one below it, except this process."""
+def processes_with_mark(mark: str, folder: Path | None = None) -> list[psutil.Process]:
+    """Return the processes with a mark, or one below it, except this process.
+
+    Args:
+        mark: The mark; an empty one matches nothing.
+        folder: Folder of the job, by which those are found that have overwritten their mark; default: they are left out.
+    """
     found = []
     for pid in psutil.pids():
         with suppress(psutil.Error, OSError, ValueError):
             process = psutil.Process(pid)
-            carried = process.environ().get(MARK, "")
-            if (carried == mark or carried.startswith(f"{mark}/")) and process.status() != psutil.STATUS_ZOMBIE:
+            if pid != os.getpid() and _belongs(process, mark, folder):
                 found.append(process)
-    return [p for p in found if p.pid != os.getpid()]
+    return found
+
+
+def _belongs(process: psutil.Process, mark: str, folder: Path | None) -> bool:
+    """Return whether a living process is one of a job.
+
+    setproctitle, which Ray and vLLM call, overwrites the variables of a process. Without any, it is one of the job if it works
+    in the job's folder.
+    """
+    if not mark:
+        return False
+    variables: Mapping[str, str] = {}
+    with suppress(psutil.AccessDenied):  # macOS shows those of its own programs to nobody
+        variables = process.environ()
+    carried = variables.get(MARK)
+    if carried is not None:
+        ours = carried == mark or carried.startswith(f"{mark}/")
+    elif folder is not None and "PATH" not in variables:
+        ours = Path(process.cwd()).is_relative_to(folder.resolve())
+    else:
+        ours = False
+    return ours and process.status() != psutil.STATUS_ZOMBIE
 
 
 def signal_group(pid: int, number: int) -> None:
@@ -241,9 +240,9 @@ def kill_descendants() -> None:
     _kill_all(lambda: [p for p in psutil.Process().children(recursive=True) if _lives(p)])
 
 
-def kill_marked(mark: str) -> None:
-    """Kill the processes with a mark, or one below it."""
-    _kill_all(lambda: processes_with_mark(mark))
+def kill_marked(mark: str, folder: Path | None = None) -> None:
+    """Kill the processes with a mark, or one below it; the arguments are those of `processes_with_mark`."""
+    _kill_all(lambda: processes_with_mark(mark, folder))
 
 
 def _kill_all(find: Callable[[], Sequence[psutil.Process]]) -> None:

@@ -146,6 +146,8 @@ class Record:
         missing = [name for name in needed if name not in known]
         if missing:
             raise unreadable(folder.record, f"is not a valid record of a job: it has no {', '.join(missing)}")
+        if "uid" in known and not _is_uuid(known["uid"]):  # the job's processes are found and ended by it
+            raise unreadable(folder.record, f"is not a valid record of a job: its uid is {known['uid']!r}, not a UUID")
         try:
             record = cls(**{**known, "tuning": Tuning(**known["tuning"])})
             record.jobset["spec"]["replicatedJobs"]
@@ -327,6 +329,13 @@ class Record:
         inputs, demand = read_inputs(status.inputs or self.inputs), self.demand
         current = Run(self.run, status.phase, self.created, status.finished, inputs, status.started, demand)
         return read_runs([*self.earlier, current.to_dict()])
+
+
+def _is_uuid(value: object) -> bool:
+    try:
+        return str(uuid.UUID(str(value))) == value
+    except ValueError:
+        return False
 
 
 def sweep_label(submission: Submission) -> str:

@@ -266,7 +266,6 @@ class Run:
         context = PodContext(
             logs=self._folder.logs,
             errors=self._folder.errors,
-            processes=self._folder.processes,
             pumps=self._pumps,
             tuning=self.record.tuning,
             umask=self._umask,

@@ -5,9 +5,8 @@
         status.json      the JobStatus; written by the supervisor, and by `LocalTarget` without a supervisor
         lock             locked by each call that creates, changes or deletes the job
         supervisor.lock  locked by the supervisor, and before by the call that starts the supervisor
-        supervisor.json  pid and start time of the supervisor, which removes it when it exits normally
+        supervisor.json  pid of the supervisor, which removes it when it exits normally
         spare            space for the last status, so that it can be written to a full disk
-        processes.jsonl  pid and start time of each container process
         supervisor.log, logs/<pod>/<container>.log, pods/<pod>/..., errors/<pod>-<container>.json
 
 Standard library only: the supervisor must start at once.
@@ -116,7 +115,6 @@ class JobFolder:
         self.supervisor = path / "supervisor.json"
         self.spare = path / "spare"
         self.stop = path / "stop.json"
-        self.processes = path / "processes.jsonl"
         self.logs = path / "logs"
         self.pods = path / "pods"
         self.errors = path / "errors"
@@ -208,9 +206,9 @@ class JobFolder:
             os.close(lock)
 
     def has_begun(self) -> bool:
-        """Return whether a supervisor has started a process, or has written a last status, which removes `spare`."""
+        """Return whether a supervisor has started a Pod, or has written a last status, which removes `spare`."""
         ended = self.supervisor_lock.exists() and not self.spare.exists()
-        return ended or self.processes.exists()
+        return ended or self.pods.exists()
 
     def take_supervisor_lock(self) -> int | None:
         """Return the file descriptor of the lock for a new supervisor; None if another supervisor has it.
@@ -279,8 +277,7 @@ class JobFolder:
         """Remove the files that the time to live limits: all but the record and the status."""
         for folder in (self.logs, self.pods, self.errors):
             remove_tree(folder)
-        for file in (self.processes, self.supervisor_log):
-            file.unlink(missing_ok=True)
+        self.supervisor_log.unlink(missing_ok=True)
 
     def forget_run(self) -> None:
         """Remove what the last run of an ended job has left, so that the job counts as new. The caller has the lock.

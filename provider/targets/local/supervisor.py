@@ -20,7 +20,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
 from pulumi_trainer.provider.api.attempts import SUSPENDED
 from pulumi_trainer.provider.api.manual import STOPPED
 from pulumi_trainer.provider.kube.errors import TargetFault, TrainerError
@@ -94,14 +93,13 @@ class Supervisor:
         with suppress(OSError):
             traceback.print_exc()
         self.run.give_up(error, time.time())
-        process.end_processes(process.processes_with_mark(self.record.uid), GRACE)
+        process.end_processes(process.processes_with_mark(self.record.uid, self.folder.path), GRACE)
         self._over = True
 
     def _write_identity(self) -> None:
         """Write pid and first status of the supervisor. If that fails, the job fails before it starts: it could never end."""
-        me = psutil.Process()
         try:
-            self._retry_write(lambda: write_json(self.folder.supervisor, {"pid": me.pid, "started": me.create_time()}))
+            self._retry_write(lambda: write_json(self.folder.supervisor, {"pid": os.getpid()}))
             self._retry_write(lambda: self.folder.write_status(self.run.status))
         except TargetFault as fault:
             self.run.fail(fault, time.time())
@@ -213,7 +211,7 @@ class Supervisor:
 
     def _clean_up(self) -> None:
         """Kill and remove what is left of the job. The folder of secret volumes stays, empty, to reserve its name."""
-        process.kill_marked(self.record.uid)
+        process.kill_marked(self.record.uid, self.folder.path)
         process.kill_descendants()
         memory = volumes.memory_folder(self.record.uid)
         for secret in memory.iterdir() if memory.is_dir() else ():

@@ -1015,8 +1015,8 @@ class LocalTarget:
         deadline = time.monotonic() + seconds + STUCK_SECONDS
         supervisor: psutil.Process | None = None
         while folder.supervised():
-            known = read_json(folder.supervisor) or {"pid": -1, "started": 0.0}
-            found = supervisor or process.find_process(known, record.uid)
+            known = read_json(folder.supervisor) or {}
+            found = supervisor or process.find_process(known.get("pid"), record.uid, folder.path)
             if found is not None and supervisor is None:
                 with suppress(psutil.Error):
                     found.send_signal(signal.SIGTERM)
@@ -1026,7 +1026,7 @@ class LocalTarget:
                 if found:
                     remaining = [found]
                 else:
-                    remaining = process.processes_with_mark(record.uid)
+                    remaining = process.processes_with_mark(record.uid, folder.path)
                 for left in remaining:
                     with suppress(psutil.Error):
                         left.kill()
@@ -1039,11 +1039,8 @@ class LocalTarget:
         self._end_processes(folder, record, grace)
 
     def _end_processes(self, folder: JobFolder, record: Record, grace: float) -> None:
-        found = {
-            p.pid: p for p in (*process.recorded_processes(folder.processes), *process.processes_with_mark(record.uid))
-        }
-        process.end_processes(found.values(), grace)
-        process.kill_marked(record.uid)
+        process.end_processes(process.processes_with_mark(record.uid, folder.path), grace)
+        process.kill_marked(record.uid, folder.path)
         remove_tree(volumes.memory_folder(record.uid))
         remove_temporaries(Path(record.temporary), record.uid)
 
