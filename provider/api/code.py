@@ -174,7 +174,7 @@ REPORT_ENV = "PULUMI_TRAINER_REPORT"
 """Set by the Local target: where `REPORT_FILE` writes instead of into a termination message."""
 
 INSTALLED_ENV = "PULUMI_TRAINER_INSTALLED"
-"""Set by the Local target: the file that `layer.py` makes when the packages are there."""
+"""Set by the Local target: the file into which `layer.py` writes the path of the environment when the packages are there."""
 
 INSTALLING = ".installing"
 """Suffix of the file beside it: what `layer.py` does until then."""

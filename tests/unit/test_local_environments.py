@@ -18,7 +18,8 @@ from threading import Thread
 
 import pytest
 import setup
-from pulumi_trainer.provider.targets.local import layer
+from local_support import NAMESPACE, OVERWRITTEN, eventually, jobset, log, python, step, submission
+from pulumi_trainer.provider.targets.local import LocalTarget, environments, layer
 
 pytestmark = pytest.mark.slow
 
@@ -367,6 +368,27 @@ def test_a_folder_that_a_file_names_is_built_again_after_a_change(tmp_path: Path
         words = "-r", str(tmp_path / "requirements.txt")
         home, _ = environment(tmp_path, wheels, with_tool, mine, *words, PULUMI_TRAINER_JOB=f"{version}/job")
         assert imported(home, mine, "mylib") == version
+
+
+RUNS = f"""
+import json, os, subprocess, sys
+made = subprocess.check_output([sys.executable, os.environ["PULUMI_TRAINER_LAYER"], sys.argv[1]])
+code = {OVERWRITTEN!r} + "import time; overwrite(); print('overwritten', flush=True); time.sleep(120)"
+os.execve(sys.executable, [sys.executable, "-c", code], {{**os.environ, **json.loads(made)}})
+"""
+"""A container that installs its packages, and whose program overwrites its variables."""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="shows the variables of a process as they are")
+def test_the_environment_of_a_program_that_calls_setproctitle_is_in_use(wheels: Path, local: LocalTarget) -> None:
+    local.create(submission(jobset(step(command=python(RUNS, str(wheels / "dep-1-py3-none-any.whl"))))))
+    eventually(lambda: local.log_files(NAMESPACE, "job") and "overwritten" in log(local))
+    (used,) = environments.list_environments(local.environments)
+    os.utime(used.path / layer.RECORD, (0, 0))
+    assert used.jobs == ["default/job"]
+    assert environments.remove_environment(used.path) == "used by default/job" and used.path.is_dir()
+    local.delete(NAMESPACE, "job", grace=0)
+    assert environments.remove_environment(used.path) == "" and not used.path.exists()
 
 
 def test_the_record_has_no_credentials(tmp_path: Path, wheels: Path, uv_path: str) -> None:

@@ -17,6 +17,7 @@ from pulumi_trainer.provider.api.user_cache import cache_folder
 from pulumi_trainer.provider.targets.local.layer import RECORD, read_record
 from pulumi_trainer.provider.targets.local.paths import remove_tree
 from pulumi_trainer.provider.targets.local.process import MARK
+from pulumi_trainer.provider.targets.local.store import JobFolder
 
 RECENT = 600.0
 """Seconds after its last use in which nothing of the cache is removed: a job that has just asked for it may not run yet."""
@@ -122,9 +123,10 @@ def _read(path: Path, jobs: Mapping[str, list[str]]) -> Environment:
 
 
 def _jobs_by_environment() -> dict[str, list[str]]:
-    """Return which running jobs of this user use which environment, by the variables of their processes.
+    """Return which running jobs of this user use which environment.
 
-    Every container keeps the variables that activate its environment, also one that an earlier version has started.
+    A job's folder names the environments of its containers. A container of an earlier version, or of a dead supervisor, has the
+    variables that activate its environment.
     """
     names: dict[str, str] = {}
     found: dict[str, set[str]] = {}
@@ -132,6 +134,8 @@ def _jobs_by_environment() -> dict[str, list[str]]:
         uid, _, container = variables[MARK].partition("/")
         if not container and len(argv) > 1:  # the supervisor: ... FOLDER LOCK
             names[uid] = "/".join(Path(argv[-2]).parts[-2:])
+            for each in JobFolder(Path(argv[-2])).environments():
+                found.setdefault(os.path.realpath(each), set()).add(uid)
         else:
             for each in _environments_on_path(variables):
                 found.setdefault(os.path.realpath(each), set()).add(uid)

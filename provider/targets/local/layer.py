@@ -804,5 +804,5 @@ if __name__ == "__main__":
     variables = layer(sys.argv[1:], Path(environments).expanduser(), run)
     installed = os.environ.get(INSTALLED_ENV)
     if installed:
-        Path(installed).touch()
+        _write(Path(installed), str(Path(variables["PATH"].split(os.pathsep)[0]).parent))
     print(json.dumps(variables))

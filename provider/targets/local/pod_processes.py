@@ -20,6 +20,7 @@ from pulumi_trainer.provider.targets.local.jobset_controller import Exit
 from pulumi_trainer.provider.targets.local.logs import Log, Pipe
 from pulumi_trainer.provider.targets.local.paths import inside, read_beginning
 from pulumi_trainer.provider.targets.local.plan import ContainerPlan, PodPlan
+from pulumi_trainer.provider.targets.local.store import INSTALLED
 
 CONTAINER_BACKOFF_MAX = 30.0
 """Maximum in units of the first back-off: 5 minutes to 10 seconds."""
@@ -114,7 +115,7 @@ class Container:
         log = inside(context.logs, pod.name, f"{plan.name}.log")
         self._log = Log(log, context.tuning.log_bytes, context.tuning.log_files)
         self.error_file = inside(context.errors, f"{pod.name}-{plan.name}.json")
-        self._installed_file = inside(context.errors, f"{pod.name}-{plan.name}.installed")
+        self._installed_file = inside(context.errors, f"{pod.name}-{plan.name}{INSTALLED}")
         self._installed = False
         self._report_file = inside(context.errors, f"{pod.name}-{plan.name}.report")
 
@@ -150,7 +151,7 @@ class Container:
 
     def _is_installed_on_a_node(self) -> bool:
         """Return whether a node has installed the packages, for a container that starts user code with MPI."""
-        return self.plan.across and any(True for _ in self._context.errors.glob("*.installed"))
+        return self.plan.across and any(True for _ in self._context.errors.glob(f"*{INSTALLED}"))
 
     @property
     def install_progress(self) -> str:

@@ -41,6 +41,9 @@ from pulumi_trainer.provider.targets.local.paths import (
 GUARD_SECONDS = 300.0
 """How long a call waits for another one on the same job, whose termination may take its whole grace period."""
 
+INSTALLED = ".installed"
+"""Suffix of a container's file in `errors/`, which `layer` makes when the packages are there: the path of their environment."""
+
 VOLUME = "volume.json"
 """The record of a volume, in its folder."""
 
@@ -204,6 +207,16 @@ class JobFolder:
             return True
         finally:
             os.close(lock)
+
+    def environments(self) -> list[Path]:
+        """Return the environments that `layer` has named to the containers of the job."""
+        found = []
+        for file in self.errors.glob(f"*{INSTALLED}"):
+            with suppress(OSError):
+                named = read_beginning(file, 4096).decode(errors="replace")
+                if named:  # an earlier version names none
+                    found.append(Path(named))
+        return found
 
     def has_begun(self) -> bool:
         """Return whether a supervisor has started a Pod, or has written a last status, which removes `spare`."""
