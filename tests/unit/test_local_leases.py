@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import uuid
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,10 @@ def four_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(
         tmp_path,
         monkeypatch,
-        "".join(f"GPU {i}: NVIDIA H200 (UUID: GPU-{i})\\n  MIG 1g Device 0: (UUID: MIG-0)\\n" for i in range(4)),
+        "".join(
+            f"GPU {i}: NVIDIA H200 (UUID: GPU-{i}-{uuid.uuid4()})\\n  MIG 1g Device 0: (UUID: MIG-0)\\n"
+            for i in range(4)
+        ),
     )
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
@@ -211,6 +215,34 @@ class TestGpus:
         supervisor.kill()
         assert wait(local, "first").reason == "SupervisorLost"
         assert wait(local, "second").phase == "Succeeded", "a dead holder gives back what it held"
+
+    @pytest.mark.skipif(not LINUX, reason="leases of other systems are files")
+    def test_a_job_waits_for_those_of_another_user(self, local: LocalTarget, tmp_path: Path) -> None:
+        other = Leases(tmp_path / "home-of-another" / "leases")
+        assert other.gpus(3, range(4), "theirs") == ([0, 1, 2], [])
+        local.create(submission(jobset(step(command=python(SHOW), container_fields=gpus(2)))))
+        status = wait(local, until=lambda s: s.reason != "")
+        assert (status.phase, status.reason) == ("Pending", "WaitingForGPUs")
+        assert status.message == "needs 2 of 4 GPUs: behind a job with another home folder"
+        one = jobset(step(command=python(SHOW), container_fields=gpus(1)), name="one")
+        assert run(local, one).phase == "Succeeded" and log(local, "one-node-0-0", "one") == "gpus 3\n"
+        other.release()
+        assert wait(local).phase == "Succeeded"
+
+    @pytest.mark.skipif(not LINUX, reason="leases of other systems are files")
+    def test_a_gpu_is_one_whatever_its_index_in_a_container(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        outside = Leases(tmp_path / "outside")
+        assert outside.gpus(1, [2]) == ([2], [])
+        third = machine.listed_gpus()[2]
+        monkeypatch.setattr(leases_module, "listed_gpus", lambda: {0: third, 1: f"GPU-{uuid.uuid4()}"})
+        inside = Leases(tmp_path / "inside")
+        assert inside.gpus(1, [0]) == ([], ["a job with another home folder"])
+        assert inside.gpus(1, [0, 1]) == ([1], [])
+        outside.release()
+        assert inside.gpus(1, [0]) == ([0], [])
+        inside.release()
 
     def test_a_waiting_job_can_be_deleted(self, local: LocalTarget) -> None:
         held = Leases()

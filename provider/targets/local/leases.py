@@ -1,9 +1,10 @@
 """Leases addresses, ports and GPUs of this machine to jobs. The death of a job's supervisor releases its leases.
 
-The lease of a GPU is a locked file in ~/.cache/pulumi-trainer/leases. Addresses and ports belong to the network, so on Linux
-their leases are abstract sockets in the network namespace: jobs of other users, and of the same user with another home, respect
-them too. Any process can create such a socket, so a leased address is used again if all are leased: no process can keep jobs from
-starting. On other systems, all leases are files.
+On Linux, leases are abstract sockets in the network namespace: jobs of other users, and of the same user with another home,
+respect them too. Any process can create such a socket, so a leased address is used again if all are leased: no process can keep
+jobs from starting. A leased GPU is not, because two jobs on it would run out of memory. The lease of a GPU is also a locked file
+in ~/.cache/pulumi-trainer/leases, which names the job; jobs with the same home respect it in all network namespaces. On other
+systems, all leases are files.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pathlib import Path
 
 from pulumi_trainer.provider.api.user_cache import cache_folder
 from pulumi_trainer.provider.kube.terminal import plain_field
-from pulumi_trainer.provider.targets.local.machine import LINUX
+from pulumi_trainer.provider.targets.local.machine import LINUX, listed_gpus
 from pulumi_trainer.provider.targets.local.paths import FILE_MODE, make_folder, translate_os_errors
 
 FIRST, LAST = 64, 191
@@ -30,6 +31,8 @@ FIRST, LAST = 64, 191
 BLOCK = 254
 FIRST_PORT = 20_000
 """First port that replaces a declared one: below are the usual ports of services."""
+ELSEWHERE = "a job with another home folder"
+"""Owner of a GPU that a job of another user, or of another home of this user, has."""
 OUTGOING_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 """First and last port that Linux gives to outgoing connections."""
 
@@ -117,11 +120,11 @@ class Leases:
         Returns:
             The indices of the leased GPUs, none if too few are free; and the names of the jobs that have the others.
         """
-        usable = [*usable]
+        usable, uuids = [*usable], listed_gpus()
         all_ = os.open(self._folder / "gpus", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, FILE_MODE)
         try:
             fcntl.flock(all_, fcntl.LOCK_EX)
-            taken = [i for i in usable if self._take_file(f"gpu-{i}")]
+            taken = [i for i in usable if self._take_gpu(i, uuids.get(i, ""))]
             enough = len(taken) >= count
             surplus = taken
             if enough:
@@ -136,6 +139,18 @@ class Leases:
         finally:
             os.close(all_)
         return taken[:count], []
+
+    def _take_gpu(self, index: int, uuid: str) -> bool:
+        """Take the lease of a GPU by its UUID, since it may have another index in a container, and return whether it was free."""
+        file, name = f"gpu-{index}", f"gpu-of-machine-{uuid or index}"
+        if not self._take_file(file):
+            return False
+        if not self._take_name(name):
+            (self._folder / file).write_text(ELSEWHERE, encoding="utf-8")
+            self._leases.pop(file)()
+            return False
+        self._leases[file] = partial(_call_all, [self._leases.pop(name), self._leases.pop(file)])
+        return True
 
     def _owner(self, gpu: int) -> str:
         with suppress(OSError):
@@ -172,6 +187,11 @@ class Leases:
         for give_back in self._leases.values():
             give_back()
         self._leases.clear()
+
+
+def _call_all(functions: Iterable[Callable[[], None]]) -> None:
+    for each in functions:
+        each()
 
 
 def _first_outgoing_port() -> int:

@@ -65,7 +65,7 @@ def python_version(interpreter: str) -> str:
 
 def gpus() -> int:
     """Return the number of NVIDIA GPUs."""
-    return len(_listed_gpus())
+    return len(listed_gpus())
 
 
 def visible_gpus(visible: str | None) -> list[int]:
@@ -74,7 +74,7 @@ def visible_gpus(visible: str | None) -> list[int]:
     Args:
         visible: The value of CUDA_VISIBLE_DEVICES: indices, or UUIDs or their beginnings. None if it is not set.
     """
-    listed = _listed_gpus()
+    listed = listed_gpus()
     if visible is None:
         return [*listed]
     found: list[int] = []
@@ -90,7 +90,7 @@ def _begins(uuid_: str, word: str) -> bool:
     return word.startswith("GPU-") and uuid_.startswith(word)
 
 
-def _listed_gpus() -> dict[int, str]:
+def listed_gpus() -> dict[int, str]:
     """Return index -> UUID of the NVIDIA GPUs, as `nvidia-smi -L` lists them."""
     program = shutil.which("nvidia-smi")
     if program is None:
