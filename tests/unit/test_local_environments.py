@@ -354,6 +354,93 @@ def test_the_settings_of_pip_hold_for_uv(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert "pw" not in " ".join(argv)
 
 
+def settings_of(kind: str, tmp_path: Path, wheels: Path) -> dict[str, str]:
+    """Variables of pip, and what they name at the same path for all projects, with which `dep` is the version of `wheels`."""
+    links = {"PIP_FIND_LINKS": str(wheels)}
+    text, home = f"[global]\nno-index = true\nfind-links = {wheels}\n", tmp_path / "a-home"
+    version = "2" if (wheels / "dep-2-py3-none-any.whl").exists() else "1"
+    (tmp_path / "versions.txt").write_text(f"dep=={version}\n")
+    (tmp_path / "pip.conf").write_text(text)
+    (home / ".config/pip").mkdir(parents=True, exist_ok=True)
+    (home / ".config/pip/pip.conf").write_text({"a file of the user": text}.get(kind, ""))
+    return {
+        "links": links,
+        "a relative path": {"PIP_FIND_LINKS": wheels.name},
+        "constraints": {"PIP_FIND_LINKS": str(tmp_path / "all"), "PIP_CONSTRAINT": str(tmp_path / "versions.txt")},
+        "a file": {"PIP_NO_INDEX": "", "PIP_FIND_LINKS": "", "PIP_CONFIG_FILE": str(tmp_path / "pip.conf")},
+        "a file of the user": {"PIP_NO_INDEX": "", "PIP_FIND_LINKS": "", "HOME": str(home)},
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["links", "a relative path", "constraints", "a file", "a file of the user"])
+def test_projects_whose_settings_name_other_packages_share_no_environment(
+    tmp_path: Path, wheels: Path, with_tool: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = Interpreter(tmp_path / "mine", wheels)
+    for version in ("1", "2"):
+        wheel(tmp_path / "all", "dep", version)
+    found = []
+    for version in ("1", "2"):
+        project = tmp_path / f"project-{version}"
+        project.mkdir()
+        wheel(project / "wheels", "dep", version)
+        monkeypatch.chdir(project)
+        own = settings_of(kind, tmp_path, project / "wheels")
+        own["PULUMI_TRAINER_JOB"] = f"run-{version}/pod/node"
+        home, log = environment(tmp_path, wheels, with_tool, mine, "dep", **own)
+        found.append(home)
+        assert imported(home, mine, "dep") == version, log
+    monkeypatch.chdir(tmp_path)
+    cached = {
+        "PIP_CACHE_DIR": "/x",
+        "UV_CACHE_DIR": str(tmp_path / "uv-cache"),
+        "UV_INDEX_A_PASSWORD": "x",
+        "PIP_TIMEOUT": "9",
+    }
+    assert found[0] != found[1]
+    if kind != "a relative path":
+        assert environment(tmp_path, wheels, with_tool, mine, "dep", **own, **cached)[0] == found[1]
+
+
+def test_uv_reads_its_configuration_of_the_user_and_none_of_the_project(
+    tmp_path: Path, wheels: Path, uv_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = Interpreter(tmp_path / "mine", wheels)
+    project, user = tmp_path / "project", tmp_path / ".config" / "uv"
+    for folder, version in ((project, "9"), (tmp_path / "first", "1"), (tmp_path / "second", "2")):
+        wheel(folder, "dep", version)
+    user.mkdir(parents=True)
+    monkeypatch.chdir(project)
+    links = 'no-index = true\nfind-links = ["{}"]\n'
+    (project / "uv.toml").write_text(links.format(project))
+    (project / "pyproject.toml").write_text(f"[tool.uv]\n{links.format(project)}")
+    unset, found = {"PIP_NO_INDEX": "", "PIP_FIND_LINKS": ""}, set()
+    for name, version in (("first", "1"), ("second", "2")):
+        (user / "uv.toml").write_text(links.format(tmp_path / name))
+        home, log = environment(tmp_path, wheels, uv_path, mine, "dep", **unset)
+        assert imported(home, mine, "dep") == version, log
+        found.add(home)
+    wheel(tmp_path / "second", "dep", "3")
+    home, log = environment(tmp_path, wheels, uv_path, mine, "dep", **unset, PULUMI_TRAINER_JOB="run-2/pod/node")
+    assert imported(home, mine, "dep") == "3" and len(found | {home}) == 3, log
+    (user / "uv.toml").unlink()
+    home, log = environment(tmp_path, wheels, uv_path, mine, "dep")
+    assert imported(home, mine, "dep") == "2", "from the links of pip, not the project's"
+
+
+def test_pods_of_a_run_have_one_environment_while_a_folder_of_links_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    links = tmp_path / "links"
+    links.mkdir()
+    monkeypatch.setenv("PIP_FIND_LINKS", str(links))
+    names = []
+    for run in ("run-1", "run-1", "run-2"):
+        (links / f"{len(names)}.whl").touch()
+        names.append(layer._name([layer._settings()[0]], ["dep"], tmp_path, run, layer._settings()[1]))
+    assert names[0] == names[1] != names[2]
+
+
 def test_a_folder_that_a_file_names_is_built_again_after_a_change(tmp_path: Path, wheels: Path, with_tool: str) -> None:
     """uv takes a folder's last build if only other files than pyproject.toml have changed."""
     mine = Interpreter(tmp_path / "mine", wheels)

@@ -34,7 +34,7 @@ import subprocess
 import sys
 import sysconfig
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
@@ -86,7 +86,10 @@ def layer(requirements: list[str], folder: Path, run: str = "") -> dict[str, str
     python = [sys.base_prefix, sys.version, sysconfig.get_platform(), _takes_cpu_builds(requirements), _indexes()]
     if _names_several_indexes(requirements):
         python.append("indexes in order")  # others have been made without an order
-    key = _name([*python, _without_files(requirements)], requirements, folder, run)
+    settings, named = _settings()
+    if settings:
+        python.append(settings)
+    key = _name([*python, _without_files(requirements)], requirements, folder, run, named)
     with _locked(folder / f"{key}.lock"):
         home = _find_fitting(folder, key, interpreter) or _build(_unused(folder, key), requirements, interpreter)
         (home / RECORD).touch()
@@ -311,10 +314,18 @@ def _check_owner(place: Path) -> None:
         sys.exit(f"pulumi-trainer: {place} belongs to another user, whose programs are not run; remove it")
 
 
-def _name(key: list[object], requirements: list[str], folder: Path, run: str) -> str:
-    """Return the name of the environment. For a run whose packages may change, it is recorded when the run starts."""
+def _name(key: list[object], requirements: list[str], folder: Path, run: str, named: Sequence[str] = ()) -> str:
+    """Return the name of the environment. For a run whose packages may change, it is recorded when the run starts.
+
+    Args:
+        key: What decides about the packages and does not change during a run.
+        requirements: Arguments of pip.
+        folder: Folder of the environments.
+        run: UID of the run.
+        named: Digests of the files and folders that settings name.
+    """
     content = Content(requirements)
-    if not content.digest and content.fixed:
+    if not content.digest and content.fixed and not named:
         return _digest(key)
     with (folder / f"{_digest([*key, run])}.run").open("a+", encoding="ascii") as recorded:
         fcntl.flock(recorded, fcntl.LOCK_EX)
@@ -324,7 +335,7 @@ def _name(key: list[object], requirements: list[str], folder: Path, run: str) ->
             only_run = ""
             if not content.fixed:
                 only_run = run
-            name = _digest([*key, content.digest, only_run])
+            name = _digest([*key, content.digest, only_run, *named])
             recorded.write(name)
             recorded.flush()
     return name
@@ -535,7 +546,7 @@ def _installers(home: Path, requirements: list[str], content: Content) -> Iterat
     cpu = _takes_cpu_builds(requirements) and _is_reachable(f"{CPU_INDEX}/torch/")
     if uv is not None:
         settings = _pip_settings()
-        options = ["--python", python, "--index-strategy", "first-index"]
+        options = ["--python", python, "--index-strategy", "first-index", *_configuration_options()]
         if cpu:
             options += ["--torch-backend", "cpu"]
         # Without it, uv takes its last build of a folder that a file names, unless pyproject.toml has changed since.
@@ -716,6 +727,98 @@ _INDEX_VARIABLES = (
     "UV_INDEX",
     "UV_EXTRA_INDEX_URL",
 )
+
+
+def _settings() -> tuple[list[list[str]], list[str]]:
+    """Return the settings of pip and uv besides `_indexes` that may decide about packages, and the content that they name.
+
+    The settings are values of variables and texts of configuration files, without credentials.
+    """
+    settings, named = [], []
+    for name, value in sorted(os.environ.items()):
+        if value and name.startswith(("PIP_", "UV_")) and not _WITHOUT_EFFECT.fullmatch(name):
+            named += _named_content(value)
+            if name not in _INDEX_VARIABLES:
+                settings.append([name, _without_user(value)])
+    for file in (*_configurations_of_pip(), *_configurations_of_uv()[:1]):
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            continue
+        settings.append([file.name, _without_user(text)])
+        for value in _PLACES.findall(text):
+            named += _named_content(value)
+    return settings, named
+
+
+_WITHOUT_EFFECT = re.compile(
+    r"PIP_(NO_)?(CACHE_DIR|COLOR|INPUT)|PIP_(BREAK_SYSTEM_PACKAGES|(CLIENT_)?CERT|CONFIG_FILE|(DEFAULT_)?TIMEOUT|DISABLE_PIP_VERSION_CHECK"
+    r"|KEYRING_PROVIDER|LOG|PROGRESS_BAR|PROXY|PYTHON|QUIET|RETRIES|ROOT_USER_ACTION|TRUSTED_HOST|VERBOSE)"
+    r"|UV_(CACHE_DIR|COMPILE_BYTECODE|CONCURRENT_.*|CONFIG_FILE|HTTP_.*|INDEX_.*_(USERNAME|PASSWORD)|INSECURE_HOST|KEYRING_PROVIDER|LINK_MODE"
+    r"|NATIVE_TLS|NO_CACHE|NO_PROGRESS|OFFLINE|PYTHON(_.*)?|REQUEST_TIMEOUT|RUN_RECURSION_DEPTH|SYSTEM_CERTS|TOOL_.*)"
+)
+"""Variables that say where packages are cached, how they are fetched and what is shown, or where a file is whose text counts."""
+_PLACES = re.compile(
+    r"^\s*(?:find-links|(?:build-)?constraints?|overrides?|requirements?|(?:extra-|default-)?index(?:-url)?|url)\s*="
+    r"\s*(\[[^\]]*\]|.*(?:\n[ \t]+.*)*)",
+    re.MULTILINE,
+)
+"""Settings of a configuration file that may name files or folders of this machine."""
+
+
+def _named_content(value: str) -> list[str]:
+    """Return digests of the files and folders of this machine that a setting names; of a folder, the list of its files counts."""
+    found = []
+    for word in filter(None, re.split(r"[\s,\"'\[\]{}]+", value)):
+        path = os.path.realpath(_path(word))
+        if os.path.isfile(path):  # noqa: PTH113 - a value that is not a path is none
+            found.append(Content(["--constraint", path]).digest)
+        elif os.path.isdir(path):  # noqa: PTH112
+            listed: list[object] = [path]
+            for each in sorted(Path(path).iterdir()):
+                about = each.lstat()
+                listed.append([each.name, about.st_size, about.st_mtime_ns])
+            found.append(_digest(listed))
+    return found
+
+
+def _configurations_of_pip() -> list[Path]:
+    """Return the paths of the configuration files that pip reads, as far as they exist."""
+    named = os.environ.get("PIP_CONFIG_FILE", "")
+    if named == os.devnull:  # pip reads none then
+        return []
+    user, machine = _folders("XDG_CONFIG_HOME", "~/.config"), _folders("XDG_CONFIG_DIRS", "/etc/xdg")
+    home = Path("~").expanduser()
+    folders = [*(folder / "pip" for folder in (*machine, *user)), Path("/etc"), home / ".pip", Path(sys.prefix)]
+    folders.append(home / "Library" / "Application Support" / "pip")  # macOS
+    return [*(folder / "pip.conf" for folder in folders), Path(named or os.devnull)]
+
+
+def _configurations_of_uv() -> list[Path]:
+    """Return the configuration files of which uv reads the first: the named one, the user's, the machine's."""
+    named = os.environ.get("UV_CONFIG_FILE")
+    if named:
+        return [Path(named)]
+    if os.environ.get("UV_NO_CONFIG", "").lower() not in ("", "0", "false"):
+        return []
+    user, machine = _folders("XDG_CONFIG_HOME", "~/.config"), _folders("XDG_CONFIG_DIRS", "/etc/xdg")
+    files = [folder / "uv" / "uv.toml" for folder in (*user, *machine, Path("/etc"))]
+    return [file for file in files if file.is_file()]
+
+
+def _folders(variable: str, default: str) -> list[Path]:
+    return [Path(each).expanduser() for each in (os.environ.get(variable) or default).split(os.pathsep) if each]
+
+
+def _configuration_options() -> list[str]:
+    """Return the options with which uv reads no configuration of the current folder, the project: environments are shared.
+
+    uv reads one file then: if the user and the machine have one, the user's.
+    """
+    files = _configurations_of_uv()
+    if not files:
+        return ["--no-config"]
+    return ["--config-file", str(files[0])]
 
 
 def _run(argv: list[str], variables: Mapping[str, str]) -> int:
