@@ -209,6 +209,7 @@ class _Resource(Resource):
     def __init__(
         self, provider: ResourceProvider, name: str, props: Props, opts: pulumi.ResourceOptions | None
     ) -> None:
+        self._opts = opts
         with few_frames():
             super().__init__(provider, name, props, opts)
 

@@ -9,6 +9,7 @@ from typing import Any
 import pulumi
 from pulumi_trainer.provider import pulumi_compat
 from pulumi_trainer.provider.api.submission import ANYTHING
+from pulumi_trainer.provider.kube.client.api_resources import NAMESPACE
 from pulumi_trainer.provider.kube.values.accessors import text
 
 _OBJECT = re.compile(r"kubernetes:(?!helm\.sh/|yaml[:/]|kustomize[:/])[^:]+:(\w+?)(List|Patch)?")
@@ -26,30 +27,51 @@ async def explicit(options: pulumi.ResourceOptions) -> list[pulumi.Resource | No
 
 
 async def made_by(resources: Iterable[pulumi.Resource | None]) -> frozenset[str]:
-    """Return "Kind/name" of the objects that resources create; "Kind/" if the name is unknown, `ANYTHING` if the kind is.
+    """Return "Kind/name" of the objects that resources and their dependencies create; "Kind/" if the name is unknown, `ANYTHING`
+    if the kind is.
 
-    In an `up` the function does not wait for names: a name is known once the object exists.
+    Of the dependencies of a resource, only those of our own resources are known: Pulumi keeps none. In an `up` the function does
+    not wait for names: a name is known once the object exists.
     """
-    made = [await _made(resource) for resource in resources]
-    return frozenset(filter(None, made))
+    made, waiting = set[str](), [*resources]
+    for resource in waiting:
+        made |= await _made(resource)
+        waiting += [each for each in await _before(resource) if each not in waiting]
+    return frozenset(made)
 
 
-async def _made(resource: pulumi.Resource | None) -> str:
+async def _before(resource: pulumi.Resource | None) -> list[pulumi.Resource | None]:
+    """Return what one of our resources was created after: its dependencies, and the component that creates it."""
+    options = getattr(resource, "_opts", None)
+    if not isinstance(options, pulumi.ResourceOptions):
+        return []
+    before = await explicit(options)
+    if options.parent is not None and _OURS.match(options.parent.pulumi_resource_type):
+        before.append(options.parent)
+    return before
+
+
+async def _made(resource: pulumi.Resource | None) -> set[str]:
+    """Return what a resource creates, and the namespace of an object, which exists before the object."""
     if resource is None:
-        return ANYTHING
+        return {ANYTHING}
     type_ = resource.pulumi_resource_type
     if _OURS.match(type_):
-        return ""
+        return set()
     found = _OBJECT.fullmatch(type_)
     if found is None:
-        return ANYTHING
-    name = ""
+        return {ANYTHING}
+    name, namespace = "", ""
     if pulumi.runtime.is_dry_run():
-        name = await _name(resource)
-    return f"{found[1]}/{name}"
+        metadata: Any = await pulumi.Output.from_input(getattr(resource, "metadata", None)).future()
+        name, namespace = _field(metadata, "name"), _field(metadata, "namespace")
+        if not namespace:
+            return {f"{found[1]}/{name}"}
+    return {f"{found[1]}/{name}", f"{NAMESPACE.kind}/{namespace}"}
 
 
-async def _name(resource: Any) -> str:
-    metadata: Any = await pulumi.Output.from_input(getattr(resource, "metadata", None)).future()
-    name = metadata.get("name") if isinstance(metadata, Mapping) else getattr(metadata, "name", None)
-    return text(name)
+def _field(metadata: Any, name: str) -> str:
+    """Return a field of an object's metadata, which may be an instance of a class of pulumi-kubernetes."""
+    if isinstance(metadata, Mapping):
+        return text(metadata.get(name))
+    return text(getattr(metadata, name, None))

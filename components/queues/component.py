@@ -572,4 +572,5 @@ class _Object(pulumi.CustomResource):
         for key, value in document.items():
             if isinstance(value, dict):
                 props[key] = known_output(value)
-        super().__init__(f"kubernetes:{version}:{kind}", name, props, pulumi.ResourceOptions.merge(own, opts))
+        self._opts = pulumi.ResourceOptions.merge(own, opts)
+        super().__init__(f"kubernetes:{version}:{kind}", name, props, self._opts)

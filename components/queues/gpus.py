@@ -131,9 +131,12 @@ class GpuQueues(Composed):
         self.quotas: list[dict[str, Any]] = []
         if found:
             current().refuse(problems_below(self.where, found))
-        above = args.opts or pulumi.ResourceOptions()
+        self._opts = args.opts or pulumi.ResourceOptions()
         own = pulumi.ResourceOptions(
-            parent=self, depends_on=above.depends_on, protect=above.protect, retain_on_delete=above.retain_on_delete
+            parent=self,
+            depends_on=self._opts.depends_on,
+            protect=self._opts.protect,
+            retain_on_delete=self._opts.retain_on_delete,
         )
         common: dict[str, Any] = {"target": args.target, "opts": own}
         self.making = True

@@ -100,8 +100,8 @@ def test_a_channel_moved_previewed_trained_with_and_rolled_back(
     stacks: tuple[Project, Project], root: Client, namespace: str
 ) -> None:
     platform, team = stacks
-    assert re.search(r"sorters +gpus +32 +all +all +64", platform.up().out)
-    assert "Succeeded" in team.up().out
+    assert re.search(r"sorters +gpus +32 +all +all +64", platform.plain_up().out)
+    assert "Succeeded" in team.plain_up().out
     assert jobset(root, namespace) == ("1.0.0", "1", False)
 
     move(platform, "1.1.0")

@@ -97,11 +97,13 @@ def test_the_programs_of_the_page(lab: Lab) -> None:
         lab.root_client.apply(NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     first, table, second = (block.text for block in blocks("docs/queues.md", __file__))
     lab.prefix = ""
-    shown = lab.up_of(first)
+    lab.program(first)
+    shown = lab.plain_up().out
     assert textwrap.indent(table.rstrip(), "    ") in shown
     assert lab.count()["ClusterQueue"] == 3
     lab.destroy()
-    lab.up_of(second)
+    lab.program(second)
+    lab.plain_up()
     assert lab.count() == {
         "ResourceFlavor": 2,
         "Cohort": 1,

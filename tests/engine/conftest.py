@@ -109,6 +109,10 @@ class Project:
     def up(self, *args: str, ok: bool = True) -> Result:
         return self._expect(self.run("up", "--yes", "--skip-preview", *args), ok)
 
+    def plain_up(self) -> Result:
+        """Bring the stack up as the docs do: Pulumi previews it first."""
+        return self._expect(self.run("up", "--yes"), True)
+
     def preview(self, *args: str, ok: bool = True) -> Result:
         return self._expect(self.run("preview", *args), ok)
 

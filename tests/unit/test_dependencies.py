@@ -61,7 +61,51 @@ def test_our_own_and_providers_make_nothing_that_the_program_does_not_know() -> 
 def test_no_name_is_waited_for_in_an_update(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pulumi.runtime, "is_dry_run", lambda: False)
     never: Any = resource("kubernetes:core/v1:Secret", asyncio.Future)
-    assert found(never) == {"Secret/"}
+    assert found(never) == {"Secret/", "Namespace/"}
+
+
+def of_type(type_: str, depends_on: list[Any], **options: Any) -> Any:
+    """One of our own resources, which keep their options."""
+    made: Any = pulumi.CustomResource.__new__(pulumi.CustomResource)
+    made._type, made.metadata = type_, {"name": "team", "namespace": "team"}
+    made._opts = pulumi.ResourceOptions(depends_on=depends_on, **options)
+    return made
+
+
+def foreign(type_: str, metadata: Any = None) -> Any:
+    made: Any = pulumi.CustomResource.__new__(pulumi.CustomResource)
+    made._type, made.metadata = type_, metadata
+    return made
+
+
+LOCAL_QUEUE = "kubernetes:kueue.x-k8s.io/v1beta2:LocalQueue"
+
+
+def test_what_our_own_resources_wait_for_is_created_before_them_too() -> None:
+    """A job in a queue depends on the queue's object, which depends on what the program gives the component."""
+    namespace, chart = foreign("kubernetes:core/v1:Namespace", {"name": "team"}), foreign("kubernetes:helm.sh/v4:Chart")
+    component = of_type("trainer:index:LocalQueue", [namespace])
+    cluster_queue = of_type("kubernetes:kueue.x-k8s.io/v1beta2:ClusterQueue", [])
+    cluster_queue.metadata = {"name": "gpus"}
+    queue = of_type(LOCAL_QUEUE, [cluster_queue], parent=component)
+    assert found(queue) == {"LocalQueue/team", "ClusterQueue/gpus", "Namespace/team"}
+    assert found(component) == {"Namespace/team"}
+    cluster_queue._opts = pulumi.ResourceOptions(depends_on=[chart])
+    assert ANYTHING in found(queue)
+    fetch = of_type("pulumi-python:dynamic/trainer:JobSet", [of_type("trainer:index:TrainJob", [namespace])])
+    assert found(fetch) == {"Namespace/team"}
+
+
+def test_a_component_of_the_program_above_ours_is_no_dependency() -> None:
+    above = foreign("acme:index:Team")
+    assert found(of_type("trainer:index:TrainJob", [], parent=above)) == set()
+
+
+def test_an_object_in_a_namespace_comes_after_its_namespace() -> None:
+    """Pulumi keeps no dependencies of objects that the program creates with pulumi-kubernetes."""
+    metadata = {"name": "team", "namespace": "nlp"}
+    for each in (metadata, SimpleNamespace(**metadata)):
+        assert found(resource(LOCAL_QUEUE, each)) == {"LocalQueue/team", "Namespace/nlp"}
 
 
 def test_what_is_not_known_yet_may_be_anything() -> None:
