@@ -14,7 +14,7 @@ from pulumi_trainer.provider.kube.values.accessors import only
 from pulumi_trainer.provider.kube.values.wording import duration
 
 OUTCOME_UNKNOWN = "OutcomeUnknown"
-"""Reason of a Deleted job that has ended with an unknown outcome: it is not run again."""
+"""Reason of a Deleted job whose end nobody has recorded: it is not run again unless the program or a user asks for that."""
 
 NOT_STARTED = "NotStarted"
 """Reason of a Pending job that should run, and that only `pulumi up` starts."""
@@ -134,7 +134,8 @@ class Presence:
 
     Args:
         owner: Owner in the job's record; None if no record was found.
-        deleted: Unique mark of a job that was deleted externally before it ended, while its record stayed; else empty.
+        deleted: Unique mark of a job that does not exist and has no recorded end, while its record stayed; else empty.
+        unsent: Whether such a job was never created: `rerun` was interrupted. Otherwise it is not known whether it had ended.
         missing: "Kind/name" of the job's other objects that were deleted externally before it ended.
         taken: Those of `missing` whose names objects of other owners have now.
         another: Whether another job has its name, since it was deleted.
@@ -151,6 +152,7 @@ class Presence:
     alone: Owner | None = None
     not_started: bool = False
     note: str = ""
+    unsent: bool = False
 
 
 def another_job(where: str) -> Problem:

@@ -416,7 +416,7 @@ def _check_existing(olds: Props, news: Props, presence: Presence | None, connect
     if presence is not None and presence.another:
         return Checked(_same_run(olds, news), failures=(str(another_job(_where(olds))),))
     again = ""
-    if presence is not None:
+    if presence is not None and (not _has_unknown_end(presence) or _may_interrupt(olds, news)):
         again = _recreate_mark(olds, presence)
     may_run = again.startswith((_MISSING, _TAKEN))
     if again and presence is not None and (same or not may_run):
@@ -463,6 +463,11 @@ def _check_existing(olds: Props, news: Props, presence: Presence | None, connect
 
 
 RERUN_ON = ("rerunOn", "withoutCode")
+
+
+def _has_unknown_end(presence: Presence) -> bool:
+    """Return whether a job is gone and may have ended: it only runs again if its program or a user asks for that."""
+    return bool(presence.deleted) and not presence.unsent
 
 
 def _kept_code_note(olds: Props, news: Props) -> tuple[str, ...]:
@@ -616,8 +621,10 @@ def _why_again(outputs: Props, again: str) -> str:
         )
     if again.startswith(_NOT_STARTED):
         return "its supervisor was killed or has never been started; this update starts it"
+    if again.startswith(_UNSENT):
+        return "its new run was recorded, but not created; this update creates it"
     if not again.startswith(_NO_RECORD):
-        return "somebody has deleted it before it ended; it is created again"
+        return "somebody has deleted it, and it is not known whether it had ended; it is created again, as interrupt= allows"
     phase = outputs.get("phase")
     lost = "for example because its namespace was deleted"
     if outputs["target"].get("kind") == "local":
@@ -634,6 +641,8 @@ _MISSING = "missing-"
 """Prefix of the mark of a job that lacks other objects; a number and their names follow."""
 _TAKEN = "taken-"
 """Prefix of the mark of a job whose objects' names are taken by foreign objects."""
+_UNSENT = "unsent-"
+"""Prefix of the mark of a job whose run was recorded and never created; the mark of its record follows."""
 _NOT_STARTED = "not-started-"
 """Prefix of the mark of a job that should run, and that nothing has started; a number follows."""
 _LOST_WITH_RECORD = (
@@ -665,6 +674,8 @@ def _presence(olds: Props, news: Props, connect: Connect) -> Presence | None:
 
 def _recreate_mark(olds: Props, presence: Presence) -> str:
     """Return a new mark for a job that is to be created again; empty if the job exists or has ended."""
+    if presence.unsent:
+        return f"{_UNSENT}{presence.deleted}"
     if presence.owner is not None and not presence.missing:
         return presence.deleted
     number = _next_number(olds)

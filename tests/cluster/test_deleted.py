@@ -20,6 +20,7 @@ from .storage_support import storage_class
 from .test_queue import queue  # noqa: F401 (a fixture)
 from .test_up import Lab, head, lab  # noqa: F401 (a fixture)
 
+UNKNOWN_END = "somebody has deleted it, and it is not known whether it had ended"
 PARTS = {"record": (CONFIG_MAP, ""), "jobset": (JOBSET, ""), "code": (CONFIG_MAP, "-code"), "secret": (SECRET, "-env")}
 """What a job has: kind, and how its name ends."""
 JOBS = """
@@ -84,18 +85,22 @@ def test_of_running_jobs(lab: Lab, user_kubeconfig: Path) -> None:  # noqa: F811
     assert (
         f"{lab.namespace}/record: its record is gone" in shown and "counts as unfinished and is created again" in shown
     )
-    assert f"{lab.namespace}/jobset: somebody has deleted it before it ended; it is created again" in shown
+    assert f'TrainJob("jobset") Deleted (OutcomeUnknown)\n    {UNKNOWN_END}' in shown, shown
     for part, name in (("code", "ConfigMap/code-code"), ("secret", "Secret/secret-env")):
         assert f"{lab.namespace}/{part}: somebody has deleted its {name}, which is created again" in shown
-    assert "4 to update" in shown
+    assert "3 to update" in shown
     told = {"jobset": "Deleted", "code": "Running", "secret": "Running"}
     until(lambda: phases(lab, user_kubeconfig) == told)
-    assert "somebody has deleted it before it ended" in cli(lab, user_kubeconfig, "why", "jobset")
+    assert UNKNOWN_END in cli(lab, user_kubeconfig, "why", "jobset")
     assert "no such JobSet or TrainJob" in cli(lab, user_kubeconfig, "why", "record")
     lab.up()
     outputs = lab.outputs()
-    after = all_run(lab)
     assert outputs["code"] == outputs["secret"] == "Running" and outputs["record"] in ("Pending", "Starting", "Running")
+    until(lambda: set(pods(lab)) == {"record", "code", "secret"})
+    lab.preview("--expect-no-changes")
+    assert outputs["jobset"] == "Deleted" and lab.root_client.get(JOBSET, lab.namespace, "jobset") is None
+    of_stack(lab, "rerun", "jobset")
+    after = all_run(lab)
     for part, (kind, end) in PARTS.items():
         assert (after[part] == before[part]) is (part in ("code", "secret"))
         assert lab.root_client.get(kind, lab.namespace, f"{part}{end}")
@@ -123,6 +128,28 @@ def test_of_finished_jobs(lab: Lab, user_kubeconfig: Path) -> None:  # noqa: F81
     assert "Succeeded" in cli(lab, user_kubeconfig, "why", "jobset")
     assert lab.root_client.get(JOBSET, lab.namespace, "record") is None
     assert lab.root_client.get(JOBSET, lab.namespace, "jobset") is None
+
+
+@pytest.mark.parametrize("asked", ["run", "interrupt"])
+def test_a_finished_job_without_a_recorded_end_is_not_trained_again_unless_asked(lab: Lab, asked: str) -> None:  # noqa: F811
+    """Its JobSet was deleted before anybody read its end."""
+    up(lab, "run: 1s", "jobset")
+    until(lambda: (lab.root_client.get(JOBSET, lab.namespace, "jobset") or {}).get("status", {}).get("terminalState"))
+    remove(lab, ["jobset"])
+    for _ in range(2):
+        assert UNKNOWN_END in lab.preview("--expect-no-changes").out
+        shown = lab.up().out
+        assert UNKNOWN_END in shown and "set another run= key" in shown
+        lab.refresh()
+        assert lab.root_client.get(JOBSET, lab.namespace, "jobset") is None
+    program = (lab.folder / "__main__.py").read_text()
+    more = {"run": 'run="2"', "interrupt": 'interrupt="allow"'}[asked]
+    lab.program(program.replace("part, name=part,", f"part, name=part, {more},"), "")
+    planned = lab.preview().out
+    if asked == "interrupt":
+        assert f"{UNKNOWN_END}; it is created again, as interrupt= allows" in planned
+    lab.up()
+    until(lambda: lab.root_client.get(JOBSET, lab.namespace, "jobset"))
 
 
 def test_of_a_finished_job_that_nobody_saw_end(lab: Lab, user_kubeconfig: Path) -> None:  # noqa: F811
@@ -373,6 +400,7 @@ def test_a_stranger_in_the_place_of_a_job_is_not_taken_for_it(lab: Lab, user_kub
     assert lab.root_client.delete(JOBSET, lab.namespace, "jobset")
     until(lambda: lab.root_client.get(JOBSET, lab.namespace, "jobset") is None)
     lab.up()
+    of_stack(lab, "rerun", "jobset")
     until(lambda: set(pods(lab)) == {"jobset"})
 
 

@@ -258,10 +258,10 @@ class TestEnd:
         root.delete(JOBSET, namespace, "a")
         until(lambda: root.get(JOBSET, namespace, "a") is None)
         status = target.status(namespace, "a")
-        assert status and (status.phase, status.reason) == (Phase.DELETED, "DeletedByOthers")
+        assert status and (status.phase, status.reason) == (Phase.DELETED, "OutcomeUnknown")
         fresh = KubernetesTarget(client, cluster=lambda: "", namespace=namespace)
         seen = fresh.presence(namespace, "a")
-        assert seen is not None and seen.owner == OURS and seen.deleted
+        assert seen is not None and seen.owner == OURS and seen.deleted and not seen.unsent
         assert target.create(wanted).uid == made.uid
         assert client.get(JOBSET, namespace, "a")
         root.delete(JOBSET, namespace, "a")

@@ -177,8 +177,8 @@ def test_a_human_s_change_is_shown_by_a_refresh_and_taken_back_by_the_next_up(la
     lab.preview("--expect-no-changes", "--refresh")
 
 
-def test_one_that_somebody_has_deleted_is_said_in_the_plan_and_made_again(lab: Lab) -> None:
-    lab.program(PLAIN, head())
+def test_one_that_somebody_has_deleted_is_said_in_the_plan_and_made_again_if_asked(lab: Lab) -> None:
+    lab.program(program('), interrupt="allow",'), head())
     lab.up()
     pods = lab.pods(2)
     name = lab.jobs()["train"]["metadata"]["name"]
@@ -186,7 +186,7 @@ def test_one_that_somebody_has_deleted_is_said_in_the_plan_and_made_again(lab: L
     until(lambda: lab.jobs() == {})
     for _ in range(2):
         shown = lab.preview()
-        assert "somebody has deleted it before it ended; it is created again" in shown.out
+        assert "it is not known whether it had ended; it is created again, as interrupt= allows" in shown.out
     lab.up()
     assert not pods & lab.pods(2)
     lab.preview("--expect-no-changes")

@@ -373,7 +373,7 @@ ROWS = [
     Row("TrainJob: no queue", lambda w: train_job(w, "nosuch"), "Queued", "Inadmissible", "LocalQueue nosuch doesn't exist",
         "LocalQueue nosuch does not exist", watched=False),
     Row("TrainJob: admitted, done", admitted_train_job, "Succeeded", "AllJobsCompleted", "", "all is done", watched=False),
-    Row("deleted", deleted, "Deleted", "DeletedByOthers", "somebody has deleted it", "it no longer exists"),
+    Row("deleted", deleted, "Deleted", "OutcomeUnknown", "it is not known whether it had ended", "it no longer exists"),
     Row("its time to live is over", expired, "Deleted", "OutcomeUnknown", "it was deleted by its TTL", "it no longer exists",
         watched=False),
 ]  # fmt: skip

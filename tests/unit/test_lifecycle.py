@@ -29,7 +29,7 @@ class Target:
         self.jobs: dict[str, JobStatus] = {}
         self.elsewhere = False
         self.deleted, self.missing, self.taken = "", tuple[str, ...](), tuple[str, ...]()
-        self.unlike = self.not_started = self.another = False
+        self.unlike = self.not_started = self.another = self.unsent = False
         self.note = ""
         self.earlier = list[Run]()
 
@@ -77,6 +77,7 @@ class Target:
                 self.another,
                 not_started=self.not_started,
                 note=self.note,
+                unsent=self.unsent,
             )
             if job
             else Presence()
@@ -468,12 +469,40 @@ def test_a_secret_is_rotated_where_the_job_cannot_be_seen() -> None:
 
 def test_a_job_that_somebody_has_deleted_is_made_again_with_the_rotated_secret() -> None:
     target = Target("Deleted")
-    made = checked({}, inputs(secrets=SECRET), target).inputs
+    made = checked({}, inputs(secrets=SECRET, interrupt="allow"), target).inputs
     _, outs = crud.create(made, lambda _: target)
     target.deleted = "mark"
-    news = checked(made, inputs(secrets=ROTATED), target).inputs
+    news = checked(made, inputs(secrets=ROTATED, interrupt="allow"), target).inputs
     assert news["again"] == "mark" and news["secrets"] == ROTATED
     crud.update(outs, news, lambda _: target)
+    assert target.asked[-1][0] == "create"
+
+
+@pytest.mark.parametrize("policy", ["refuse", "checkpoint"])
+def test_a_job_that_may_have_ended_when_somebody_deleted_it_runs_again_only_if_asked(policy: str) -> None:
+    """Its end was not read. interrupt="checkpoint" asks for nothing where no checkpoint is saved."""
+    target = Target("Running")
+    made, outs = first(target, interrupt=policy)
+    target.jobs["j"].phase, target.deleted = "Deleted", "mark"
+    same = checked(made, inputs(interrupt=policy), target)
+    assert "again" not in same.inputs and crud.diff(outs, same.inputs) == crud.Diff(False)
+    in_place = checked(made, inputs(digest="d2", objects=objects(suspend=True), interrupt=policy), target)
+    assert in_place.inputs["generation"] == 1 and "again" not in in_place.inputs
+    for asked in ({"digest": "d2", "run": "2"}, {"digest": "d2", "objects": objects(image="x:2")}):
+        assert checked(made, inputs(interrupt=policy, **asked), target).inputs["generation"] == 2
+    again = checked(made, inputs(interrupt="allow"), target)
+    (note,) = crud.diff(outs, again.inputs).notes
+    assert "it is not known whether it had ended; it is created again, as interrupt= allows" in note
+
+
+def test_a_run_that_was_recorded_and_never_created_is_created() -> None:
+    target = Target("Running")
+    made, outs = first(target)
+    target.jobs["j"].phase, target.deleted, target.unsent = "Deleted", "mark", True
+    again = checked(made, inputs(), target)
+    diff = crud.diff(outs, again.inputs)
+    assert diff.changes and "its new run was recorded, but not created; this update creates it" in diff.notes[0]
+    crud.update(outs, again.inputs, lambda _: target)
     assert target.asked[-1][0] == "create"
 
 
@@ -1016,8 +1045,8 @@ def test_another_run_remembers_the_data_of_now_and_a_change_in_place_what_it_run
 
 def test_a_job_that_somebody_has_deleted_is_made_again_with_the_volume_that_there_is() -> None:
     target = Target("Running")
-    made = started(target, objects=mounting("digits-b3ff0-5d72a1bc"), **data("5d72a1bc"))
-    news = inputs(objects=mounting("digits-b3ff0-91fc0def"), **data("91fc0def"))
+    made = started(target, objects=mounting("digits-b3ff0-5d72a1bc"), interrupt="allow", **data("5d72a1bc"))
+    news = inputs(objects=mounting("digits-b3ff0-91fc0def"), interrupt="allow", **data("91fc0def"))
     target.deleted = "mark"
     result = checked(made, news, target)
     assert result.inputs == {**news, "owner": made["owner"], "generation": 1, "again": "mark"} and not result.notes

@@ -177,10 +177,10 @@ def _again(view: JobView, known: JobStatus) -> str:
     """Return how a deleted job runs again; empty if it has succeeded."""
     if known.phase == Phase.SUCCEEDED:
         return ""
-    if known.phase != Phase.DELETED or known.reason == OUTCOME_UNKNOWN:
-        return "give the TrainJob another run= key to run it again"
-    if view.another:
+    if view.another and known.phase == Phase.DELETED:
         return "delete the other job, or give the TrainJob another name"
+    if known.phase != Phase.DELETED or known.reason == OUTCOME_UNKNOWN:
+        return "give the TrainJob another run= key, or use `pulumi-trainer rerun`, to run it again"
     return "`pulumi up` creates it again"
 
 

@@ -296,7 +296,7 @@ class KubernetesTarget:
             found = None
         if not owner.terminal:
             worker_copies.send(self.client, submission, owner.uid)
-        if found is None and (owner.terminal or owner.removes_itself):
+        if found is None and not owner.sending:  # it has ended, or may have
             status = owner.last_status()
         elif found is None:
             status = _status(owner, kind, apply.send(self.client, submission, owner, live=live, force=force))
@@ -309,7 +309,7 @@ class KubernetesTarget:
                 self.client.patch(kind, submission.namespace, submission.name, {**only, **change})
                 live = self._live(submission)
             status = _status(owner, kind, self._send(submission, live, force=force))
-        self._write(submission, owner, remade=found is None)
+        self._write(submission, owner, remade=found is None and owner.sending)
         status.digest = submission.digest
         return status
 

@@ -250,7 +250,10 @@ class Record:
         if self.removes_itself:
             why = "it was deleted by its TTL after its end, and its result was not recorded"
             return self.status(Phase.DELETED, OUTCOME_UNKNOWN, why)
-        return self.status(Phase.DELETED, "DeletedByOthers", "somebody has deleted it before it ended")
+        if self.sending:
+            return self.status(Phase.DELETED, "NotCreated", "its new run was recorded, but not created")
+        why = "somebody has deleted it, and it is not known whether it had ended"
+        return self.status(Phase.DELETED, OUTCOME_UNKNOWN, why)
 
     def owner_reference(self) -> Document:
         """Return the ownerReference of the job's other objects. It is not a controller reference, which belongs to whoever runs

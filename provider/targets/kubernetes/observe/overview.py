@@ -124,7 +124,7 @@ class Overview:
             if job is None:
                 job = self._client.get(self._kind, self._namespace, name)
                 if job is None or not belongs(job, record.uid):
-                    return Presence(record.whose, record.version, another=job is not None)
+                    return Presence(record.whose, record.version, another=job is not None, unsent=record.sending)
             taken = {key: self._is_taken(key, record) for key in beside if self._lacks(key)}
             missing = tuple(key for key, foreign in taken.items() if foreign is not None)
             note = record.override_note(job)
