@@ -14,6 +14,8 @@ MOST_RUNS = 20
 """Runs that a job's record keeps."""
 LONGEST = 1000
 """Characters of one input."""
+UNKNOWN = "Unknown"
+"""Phase of a run whose record was deleted."""
 NODES = "nodes"
 """Input that every run has, except those of earlier versions."""
 
@@ -24,8 +26,8 @@ class Run:
 
     Attributes:
         run: The user's `run` key.
-        phase: Its last phase; Interrupted if a new run has ended it.
-        created: Seconds since the epoch.
+        phase: Its last phase; Interrupted if a new run has ended it, `UNKNOWN` if its record was deleted.
+        created: Seconds since the epoch; 0 if unknown.
         finished: Seconds since the epoch; 0 if it has not finished.
         inputs: What it was made from: name -> digest, version or short text.
         started: When it began to run, in seconds since the epoch; 0 if it has not, or if unknown.

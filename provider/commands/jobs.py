@@ -123,6 +123,23 @@ def of_stack(wanted: str | None, where: Where) -> bool:
     return bool(where.stack) or not (where.cluster or "/" in (wanted or "") or not in_project(where.project))
 
 
+def in_cluster_of_stack(where: Where) -> Where:
+    """Return the options of a command about a cluster with the connection of the stack, unless they name a cluster or namespace.
+
+    Args:
+        where: The options of the command; `everywhere` stays as it is.
+
+    Raises:
+        Invalid: The options name both a stack and a cluster.
+        TargetFault: The configuration of the stack cannot be read.
+    """
+    if not of_stack(None, replace(where, everywhere=False)):
+        return where
+    from pulumi_trainer.provider.commands.stack import cluster_of
+
+    return replace(cluster_of(where.stack or None), everywhere=where.everywhere)
+
+
 def read_states(jobs: Sequence[Job], *, lines: bool = False) -> Iterator[State]:
     """Yield the state of each job. Three or more jobs of a namespace are listed together.
 
@@ -139,6 +156,8 @@ def read_states(jobs: Sequence[Job], *, lines: bool = False) -> Iterator[State]:
             view = _list_group(job, listed).get(job.name)
             if view is not None:
                 view = _without_others(job, view)
+            elif job.client is not None and job.client.workers:  # which may run it, although it is gone here
+                view = read_view(job)
             yield _state(job, view)
         else:
             yield _state(job, read_view(job, lines=lines))

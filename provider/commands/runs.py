@@ -99,6 +99,8 @@ def _same(run: Run) -> str:
 
 
 def _times(run: Run) -> str:
+    if not run.created:
+        return "created at an unknown time"
     created = datetime.fromtimestamp(run.created, timezone.utc)
     times = f"created {created:%Y-%m-%d %H:%M:%S} UTC"
     if run.finished:

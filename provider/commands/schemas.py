@@ -208,7 +208,7 @@ class RunEntry(TypedDict):
 
     Attributes:
         run: The `run` key.
-        phase: Its last phase; Interrupted if a new run has ended it.
+        phase: Its last phase; Interrupted if a new run has ended it, Unknown if its record was deleted.
         created: Time of its creation.
         started: When it began to run.
         finished: Time of its end.

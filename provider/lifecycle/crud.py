@@ -51,7 +51,7 @@ from typing import Any, Protocol
 from pulumi_trainer.provider.api.checkpoints import RUN_ENV, has_variable, saves_checkpoints
 from pulumi_trainer.provider.api.labels import patched_jobs
 from pulumi_trainer.provider.api.manual import SUSPENDED
-from pulumi_trainer.provider.api.runs import Run, read_inputs, read_runs
+from pulumi_trainer.provider.api.runs import MOST_RUNS, UNKNOWN, Run, read_inputs, read_runs
 from pulumi_trainer.provider.api.status import (
     NOT_STARTED,
     OUTCOME_UNKNOWN,
@@ -207,9 +207,23 @@ def check(olds: Props, news: Props, connect: Connect, labels: Collection[str] = 
     if news.get("retain"):
         inputs["retain"] = True
     failures = checked.failures or _name_conflicts(olds, inputs) or _moved_root_refusals(olds, news, inputs, presence)
+    if not failures and inputs["generation"] != olds["generation"]:
+        failures = tuple(f"{_where(olds)} is not replaced: {problem}" for problem in _silent_workers(olds, connect))
     if inputs["generation"] == olds["generation"]:
         inputs = _with_label(olds, news, inputs, presence)
     return Checked(inputs, failures, notes)
+
+
+def _silent_workers(props: Props, connect: Connect) -> tuple[Problem, ...]:
+    """Return which worker clusters do not answer, and may go on with a job that is deleted here. props: Inputs or outputs."""
+    if not workers_of(props):
+        return ()
+    try:
+        there: Any = connect(props["target"])
+        there.check_workers(props["namespace"], props["name"])
+    except TrainerError as fault:
+        return fault.problems
+    return ()
 
 
 def _secret_inputs(olds: Props, news: Props, changed: Collection[str]) -> Props:
@@ -362,6 +376,21 @@ def _is_previous_run(inputs: Props, current_owner: Owner, labels: Collection[str
     if not current_owner.stack:  # a retained job
         return bool(inputs.get("retain")) and not inputs.get("adopt")
     return current_owner.stack in (label, *labels)
+
+
+def recorded_runs(olds: Props, inputs: Props) -> Props:
+    """Return the input `earlierRuns` of a new run from previous inputs, for a job whose record is gone: a replacement has failed
+    after its deletion. How the last of these runs has ended, and when it was created, is not known.
+
+    Args:
+        olds: Previous inputs; empty for a new job.
+        inputs: Checked inputs.
+    """
+    same_name = all(olds.get(key) == inputs.get(key) for key in ("namespace", "name"))
+    if not olds.get("runInputs") or not same_name or olds.get("generation") == inputs.get("generation"):
+        return {}
+    last = Run(olds["run"], UNKNOWN, inputs=read_inputs(olds["runInputs"]))
+    return {"earlierRuns": [*olds.get("earlierRuns", []), last.to_dict()][-MOST_RUNS:]}
 
 
 def _with_earlier_runs(inputs: Props, target: Target) -> Props:
@@ -1031,7 +1060,8 @@ def _own_status(olds: Props, connect: Connect) -> JobStatus | None:
 
 
 def interruptions(outputs: Props, connect: Connect) -> tuple[str, ...]:
-    """Return a note if a job that is removed from the program is unfinished, so that its deletion ends it.
+    """Return a note if a job that is removed from the program is unfinished, so that its deletion ends it, or if it cannot be
+    deleted.
 
     Args:
         outputs: Outputs of the job in the state.
@@ -1039,6 +1069,10 @@ def interruptions(outputs: Props, connect: Connect) -> tuple[str, ...]:
     """
     if outputs.get("retain"):
         return ()
+    silent = _silent_workers(outputs, connect)
+    if silent:
+        why = f"{_where(outputs)} was removed from the program, but this update cannot delete it"
+        return tuple(f"{why}: {problem}" for problem in silent)
     status = _status_if_reachable(outputs, connect)
     if status is None or status.terminal or not _owner(outputs).owns(status.whose):
         return ()

@@ -44,9 +44,13 @@ class Jobs:
 
     def __init__(self, labels: UsedLabels) -> None:
         self._labels = labels
+        self._runs: dict[str, Props] = {}
 
     def check(self, olds: Props, news: Props, connect: crud.Connect) -> Checked:
         """Return the inputs to store.
+
+        The engine checks a replacement again, without its old inputs. Its record has the runs before it; if that is gone, those
+        of the first check count.
 
         Args:
             olds: Previous inputs; empty for a new job.
@@ -54,7 +58,11 @@ class Jobs:
             connect: Returns the target of an input `target`.
         """
         self._labels.use(olds)
+        component = str(news.get("component"))
+        if not olds:
+            news = {**news, **self._runs.get(component, {})}
         found = crud.check(olds, news, connect, self._labels)
+        self._runs[component] = crud.recorded_runs(olds, found.inputs)
         self._labels.use(found.inputs)
         return found
 

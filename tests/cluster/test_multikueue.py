@@ -86,18 +86,20 @@ def platform(
     pulumi_home: Path,  # noqa: F811
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Lab]:
-    """The stack with the program of the guide, brought up once."""
+    """The stack with the program of the guide. It is brought up as the guide does, with a preview and with its first job."""
     made = lab_on(tmp_path_factory.mktemp("lab") / "lab", pulumi_home, own_cluster.kubeconfig, "team")
     for_kueue = made.folder / "west-for-kueue"
     for_kueue.write_text(json.dumps(embedded(west.kubeconfig)))
     for key, path in (("manager", own_cluster.kubeconfig), ("west", west.kubeconfig), ("westForKueue", for_kueue)):
         made.config(key, str(path))
-    made.program(PLATFORM)
-    made.up()
     with ExitStack() as classes:
         for cluster in (own_cluster, west):
             root = open_client({"kubeconfig": str(cluster.kubeconfig)})
             classes.enter_context(storage_class(root, "team", volumes=10))
+        made.program(with_job('wait_for="running",'))
+        assert "on west" in made.plain_up().out
+        made.program(PLATFORM)
+        made.up()
         yield made
     made.program(PLATFORM)
     made.up()
@@ -231,6 +233,55 @@ def test_a_worker_that_goes_away_is_told_and_the_job_goes_on_when_it_is_back(
     restart(west)
     until(lambda: cluster_name(manager) == "west", 300)
     until(said(platform, "on west: its pods run."))
+    platform.program(PLATFORM)
+    platform.up()
+    assert left(worker, "team") == []
+
+
+def test_a_change_that_ends_a_job_deletes_nothing_while_its_worker_does_not_answer(
+    platform: Lab, worker: Client, west: Cluster
+) -> None:
+    """It would end the job here, fail, and leave its Pods in the worker cluster, which nobody would show."""
+    interrupted = with_job('wait_for="running", interrupt="allow",')
+    platform.program(interrupted)
+    platform.up()
+    before = running(worker)
+    here = left(platform.root_client, "team")
+    west.kill("apiserver")
+    silent = "worker cluster west: it cannot be asked, and may still run team/digits"
+    try:
+        platform.program(interrupted.replace("print(epochs)", "print(epochs, 2)"))
+        for refused in (platform.preview(ok=False).out, platform.up(ok=False).out):
+            assert f"team/digits is not replaced: {silent}" in refused and "Traceback" not in refused, refused
+        platform.program(PLATFORM)
+        assert f"this update cannot delete it: {silent}" in platform.preview().out
+        assert silent in platform.up(ok=False).out
+        assert silent in command(platform, "stop", "digits")
+        assert left(platform.root_client, "team") == here
+    finally:
+        restart(west)
+    assert running(worker) == before
+    until(lambda: active(platform.root_client) == "True", 300)
+    platform.program(interrupted.replace("print(epochs)", "print(epochs, 2)"))
+    platform.up()
+    listed = command(platform, "runs", "digits")
+    assert listed.count("digits: ") == 2 and "Interrupted" in listed, listed
+    platform.program(PLATFORM)
+    platform.up()
+    assert left(worker, "team") == []
+
+
+def test_a_job_that_is_gone_here_is_shown_in_the_worker_that_still_has_it(platform: Lab, worker: Client) -> None:
+    platform.program(with_job('wait_for="running",'))
+    platform.up()
+    own = worker.get(JOBSET, "team", "digits") or {}
+    worker.patch(JOBSET, "team", "digits", {"metadata": {"finalizers": ["example.com/stays"]}})
+    platform.root_client.delete(CONFIG_MAP, "team", "digits", propagation="Foreground")
+    until(lambda: platform.root_client.get(JOBSET, "team", "digits") is None)
+    assert worker.get(JOBSET, "team", "digits"), own
+    there = "worker cluster west: its JobSet is still there, and may run"
+    assert there in command(platform, "status") and there in command(platform, "why", "digits")
+    worker.patch(JOBSET, "team", "digits", {"metadata": {"finalizers": None}})
     platform.program(PLATFORM)
     platform.up()
     assert left(worker, "team") == []

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pulumi_trainer.provider.api.runs import Run
 from pulumi_trainer.provider.lifecycle import runtime_crud
 from pulumi_trainer.provider.lifecycle.crud import Diff
-from pulumi_trainer.provider.lifecycle.one_update import Runtimes, Targets, UsedLabels, label_suffix
+from pulumi_trainer.provider.lifecycle.one_update import Jobs, Runtimes, Targets, UsedLabels, label_suffix
+from test_lifecycle import Target, inputs, objects
 
 
 class Swept:
@@ -67,3 +69,31 @@ def test_a_runtime_that_another_resource_has_is_not_deleted(
     runtimes.diff({"uid": "u-1"}, {})
     runtimes.delete({"uid": "u-1"}, lambda _: None)
     assert deleted == (["u-1"] if replaces else [])
+
+
+def test_the_runs_of_a_job_survive_a_replacement_that_has_deleted_its_record() -> None:
+    """The engine checks the replacement again, without the old inputs, and no record has the runs before it."""
+    target, jobs = Target("Running"), Jobs(UsedLabels())
+    earlier = [{"run": "1", "phase": "Succeeded", "created": 1.0, "finished": 2.0, "inputs": {"code": "a"}}]
+    made = jobs.check({}, inputs(run="2", runInputs={"code": "b"}), lambda _: target).inputs
+    news = inputs(run="3", runInputs={"code": "c"}, digest="d3", objects=objects(image="x:3"))
+    assert jobs.check({**made, "earlierRuns": earlier}, news, lambda _: target).inputs["generation"] == 2
+    again = jobs.check({}, news, lambda _: target).inputs["earlierRuns"]
+    assert again[0] == earlier[0] and len(again) == 2
+    assert {key: again[1][key] for key in ("run", "phase", "inputs")} == {
+        "run": "2", "phase": "Unknown", "inputs": {"code": "b"},
+    }  # fmt: skip
+    assert "earlierRuns" not in jobs.check({}, inputs(component="urn:2"), lambda _: target).inputs
+
+
+def test_a_record_knows_the_runs_before_a_replacement_better() -> None:
+    target, jobs = Target("Running"), Jobs(UsedLabels())
+    given = inputs(run="1", runInputs={"code": "a"})
+    made = jobs.check({}, given, lambda _: target).inputs
+    jobs.create(made, lambda _: target)
+    target.jobs["j"].phase = "Succeeded"
+    target.earlier = [Run("1", "Succeeded", created=5.0, inputs={"code": "a"})]
+    news = {**given, "run": "2", "digest": "d2"}
+    jobs.check(made, news, lambda _: target)
+    (run,) = jobs.check({}, news, lambda _: target).inputs["earlierRuns"]
+    assert (run["phase"], run["created"]) == ("Succeeded", 5.0)

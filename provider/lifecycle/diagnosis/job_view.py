@@ -71,6 +71,7 @@ class JobView:
         logs_before: Number of logs of rank 0 before it that were read from their start.
         cluster: Worker cluster of MultiKueue to which the job was sent; empty if it runs in its own cluster.
         attempts: Its attempts as they were observed before; those of `recorded` if it is None.
+        left: Of a job that is gone: which worker clusters of MultiKueue run it, or may run it.
         worker_fault: Why its Pods in that cluster are not known, or which worker cluster is lost; None if nothing is wrong.
         unreadable: Plurals of kinds that the cluster does not have or that the user may not read.
     """
@@ -100,6 +101,7 @@ class JobView:
     logs_before: int = 0
     cluster: str = ""
     attempts: Sequence[Attempt] | None = None
+    left: Sequence[str] = ()
     worker_fault: Problem | None = None
     unreadable: frozenset[str] = frozenset()
 

@@ -160,8 +160,9 @@ def ending_finding(view: JobView) -> Finding | None:
 def gone_finding(view: JobView) -> Finding:
     """Return the last known state of a job whose objects are gone."""
     known = view.recorded
+    left = "".join(f"; {each}" for each in view.left)
     if known is None:
-        why = "the job and its record do not exist"
+        why = f"the job and its record do not exist{left}"
         return Finding(
             Phase.DELETED, "NotFound", "the job does not exist", why, "`pulumi preview` shows what happens next"
         )
@@ -170,13 +171,15 @@ def gone_finding(view: JobView) -> Finding:
     why = "it no longer exists"
     if known.message:
         why = f"it no longer exists ({without_full_stop(known.message)})"
-    return Finding(Phase(known.phase), known.reason, known.message, why, _again(view, known))
+    return Finding(Phase(known.phase), known.reason, known.message, why + left, _again(view, known))
 
 
 def _again(view: JobView, known: JobStatus) -> str:
     """Return how a deleted job runs again; empty if it has succeeded."""
     if known.phase == Phase.SUCCEEDED:
         return ""
+    if view.left:
+        return "delete it in that cluster, or wait until Kueue has, before it runs again"
     if view.another and known.phase == Phase.DELETED:
         return "delete the other job, or give the TrainJob another name"
     if known.phase != Phase.DELETED or known.reason == OUTCOME_UNKNOWN:

@@ -145,8 +145,9 @@ def diagnose(view: JobView, now: float) -> JobStatus:
         now: Seconds since the epoch.
     """
     status = _diagnosed(view, now)
-    if view.losses:
-        status = replace(status, message="; ".join(filter(None, [status.message, *view.losses])))
+    more = (*view.left, *view.losses)
+    if more:
+        status = replace(status, message="; ".join(filter(None, [status.message, *more])))
     return status
 
 

@@ -141,6 +141,7 @@ def stop(client: Client, namespace: str, name: str, owner: Owner | None, message
     view, status = _diagnosed(client, namespace, name, found)
     if status.terminal and found.ended.get("reason") != STOPPED:
         return status
+    worker_copies.check_reachable(client, f"{namespace}/{name}")
     if not found.terminal:
         status.fail(STOPPED, message, time.time())
         data = record.end_of(found, status, view.jobset)
@@ -172,6 +173,7 @@ def rerun(client: Client, submission: Submission) -> JobStatus:
     view, status = _diagnosed(client, submission.namespace, submission.name, found)
     if not status.terminal:
         raise Refused(not_ended_problem(status))
+    worker_copies.check_reachable(client, f"{submission.namespace}/{submission.name}")
     promised = [f"Secret/{name}" for name in submission.secrets]
     absent = server_review.missing(client, submission.objects, submission.namespace, promised)
     if absent:

@@ -330,6 +330,20 @@ class KubernetesTarget:
         if not owner.terminal:
             worker_copies.send(self.client, submission, owner.uid)
 
+    def check_workers(self, namespace: str, name: str) -> None:
+        """Check that the worker clusters of MultiKueue answer to which a job may have been sent.
+
+        Each is asked once for all jobs, as for a plan.
+
+        Args:
+            namespace: Namespace of the job.
+            name: Name of the job.
+
+        Raises:
+            TargetFault: A worker cluster does not answer, and may still run the job.
+        """
+        worker_copies.check_reachable(self.client, f"{namespace}/{name}", cached=True)
+
     def abandon_copies(self, namespace: str, name: str, owner: Owner) -> None:
         """Delete the copies of a job in worker clusters that the program no longer has, as far as these answer.
 
@@ -527,10 +541,12 @@ class KubernetesTarget:
 
         asked = time.monotonic()
         known = self.overview(namespace).record(name) if uid else None
-        if self.mode == "trainer":
+        if self.mode == "trainer" or self.client.workers:
             known = record.find(self.client, namespace, name)
-            if known is not None and mine(known):
-                end_train_jobs(self.client, [known])
+        if known is None or mine(known):
+            worker_copies.check_reachable(self.client, f"{namespace}/{name}")
+        if self.mode == "trainer" and known is not None and mine(known):
+            end_train_jobs(self.client, [known])
         found = delete_record(self.client, namespace, name, mine, known)
         if found is not None and mine(found):
             self._await_gone(found, asked)
@@ -553,6 +569,7 @@ class KubernetesTarget:
             The names of the deleted jobs and volumes.
         """
         namespace = self.namespace
+        worker_copies.check_reachable(self.client, "")
         found, _ = self.client.list(CONFIG_MAP, namespace, labels=sweep_selector(label))
 
         def mine(each: Record) -> bool:
@@ -683,6 +700,7 @@ class KubernetesTarget:
             Refused: Another unfinished Pod mounts the claim.
             TargetFault: The claim is not gone in time.
         """
+        worker_copies.check_reachable(self.client, f"{namespace}/{name}")
         for cluster, worker in self.client.workers.items():
             with worker_copies.in_worker(cluster):
                 claims.delete(worker, namespace, name, generation)

@@ -13,9 +13,11 @@ from dataclasses import replace
 
 from pulumi_trainer.provider.api.status import Owner
 from pulumi_trainer.provider.api.submission import Submission
+from pulumi_trainer.provider.kube.cache.discovery import PATIENCE, Facts
 from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
 from pulumi_trainer.provider.kube.errors import Conflict, Invalid, Problem, TargetFault, TrainerError
+from pulumi_trainer.provider.kube.values.wording import without_full_stop
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs import apply, record
 from pulumi_trainer.provider.targets.kubernetes.jobs.deletion import (
@@ -28,7 +30,7 @@ from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 
 _POLL = 0.25
 _PATIENCE = 10.0
-"""Seconds for an answer of a worker cluster that the program no longer has."""
+"""Seconds for an answer of a worker cluster that may be down."""
 
 
 @contextmanager
@@ -45,6 +47,49 @@ def in_worker(name: str) -> Iterator[None]:
     except TrainerError as error:
         kind = next((each for each in (Conflict, Invalid) if isinstance(error, each)), TargetFault)
         raise kind(*(each.below(f"worker cluster {name}") for each in error.problems)) from None
+
+
+def check_reachable(client: Client, where: str, *, cached: bool = False) -> None:
+    """Check that all worker clusters answer, before anything of a job or volume is deleted.
+
+    Args:
+        client: Client of the manager cluster.
+        where: namespace/name of the job or volume; empty for those of a stack.
+        cached: Whether an earlier answer in this process counts, as for a plan.
+
+    Raises:
+        TargetFault: Worker clusters do not answer; the message names each, and that the job may run there.
+    """
+    silent = []
+    for cluster, worker in client.workers.items():
+        try:
+            if cached:
+                Facts.of(worker, PATIENCE).served()
+            else:
+                worker.within(_PATIENCE).read("/apis")
+        except TrainerError as fault:
+            silent.append(silent_worker(cluster, where, fault))
+    if silent:
+        raise TargetFault(*silent)
+
+
+def silent_worker(cluster: str, where: str, fault: TrainerError) -> Problem:
+    """Return the problem that a worker cluster does not answer, and may still run a job.
+
+    Args:
+        cluster: Name of the worker cluster.
+        where: namespace/name of the job; empty for the jobs of a stack.
+        fault: What a request to the worker cluster has raised.
+    """
+    what = where or "jobs of this stack"
+    why = f"it cannot be asked, and may still run {what}: {without_full_stop(fault.problems[0].why)}"
+    return Problem(f"worker cluster {cluster}", why, _IF_GONE)
+
+
+_IF_GONE = (
+    "make it answer and run the command again. If it is gone for good, remove it from the MultiKueueConfig of the queue and from"
+    " workers, and run `pulumi up` without another change first"
+)
 
 
 def send(client: Client, submission: Submission, run: str) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.api.labels import JOBSET_NAME
+from pulumi_trainer.provider.api.status import Phase
 from pulumi_trainer.provider.kube.client.api_resources import EVENT, JOB, POD, Kind
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
 from pulumi_trainer.provider.kube.errors import Problem, TrainerError
@@ -14,6 +15,7 @@ from pulumi_trainer.provider.kube.values.accessors import (
     Document,
     condition,
     conditions,
+    labels_of,
     mappings,
     name_of,
     section,
@@ -26,6 +28,8 @@ from pulumi_trainer.provider.lifecycle.diagnosis import JobView, keep
 from pulumi_trainer.provider.lifecycle.diagnosis.containers import has_crashed
 from pulumi_trainer.provider.lifecycle.diagnosis.job_view import pod_name
 from pulumi_trainer.provider.lifecycle.job_status import derive_phase
+from pulumi_trainer.provider.targets.kubernetes import owner_labels
+from pulumi_trainer.provider.targets.kubernetes.jobs.worker_copies import silent_worker
 
 MOST_GONE = 4
 """Number of failed pods that are remembered for a job after their deletion."""
@@ -58,6 +62,8 @@ def with_worker(client: Client, view: JobView) -> JobView:
         view: What the manager cluster shows.
     """
     name = cluster_of(view)
+    if view.main is None and not name:
+        return _with_left(client, view)
     if derive_phase(view.jobset, view.train_job).phase.terminal:
         return replace(view, cluster=name)  # Kueue deletes a job that has ended from the worker cluster
     if not name:
@@ -71,6 +77,23 @@ def with_worker(client: Client, view: JobView) -> JobView:
         return _read(client.workers[name].within(PATIENCE), view)
     except TrainerError as fault:
         return replace(view, worker_fault=replace(fault.problems[0], where=f"worker cluster {name}"))
+
+
+def _with_left(client: Client, view: JobView) -> JobView:
+    """Return the view of a job that is gone in the manager cluster, with the worker clusters that run it or may run it."""
+    if view.awaited or (view.recorded is not None and view.recorded.phase != Phase.DELETED):
+        return view
+    left = []
+    for cluster, worker in client.workers.items():
+        try:
+            jobset = worker.within(PATIENCE).get(JOBSET, view.namespace, view.name)
+        except TrainerError as fault:
+            left.append(str(replace(silent_worker(cluster, f"{view.namespace}/{view.name}", fault), hint="")))
+            continue
+        ours = text(labels_of(jobset).get(owner_labels.JOB)) == view.name
+        if ours and not derive_phase(jobset, None).phase.terminal:
+            left.append(f"worker cluster {cluster}: its JobSet is still there, and may run")
+    return replace(view, left=left)
 
 
 def with_gone(view: JobView, before: JobView) -> JobView:

@@ -85,12 +85,12 @@ def review(
     except TargetFault as fault:
         return multikueue.refusals(draft, client.workers), [unreachable_warning(fault)]
     doubts = list(multikueue.warnings(draft, client.workers))
-    if not unfinished:
+    only_changed_in_place = unfinished and not draft.interrupts
+    if not only_changed_in_place:
         for name, worker in client.workers.items():
             found, uncertain = _lacking_in_worker(worker, name, draft, namespace)
             lacking += found
             doubts += uncertain
-    only_changed_in_place = unfinished and not draft.interrupts
     for certain, problem in lacking:
         if certain and not only_changed_in_place:
             refusals.append(problem)
