@@ -272,6 +272,21 @@ class TestControllers:
         alone = JobView("team", "job", train_job={"metadata": {"name": "job", "creationTimestamp": BEFORE}})
         assert "Is Trainer's controller running" in told(alone)[3]
 
+    @pytest.mark.parametrize(
+        ("message", "hint"),
+        [
+            ('failed calling webhook "vjobset.kb.io": connection refused', "Do JobSet's controller and Kueue run?"),
+            ("spec.replicatedJobs[0].name: Invalid value", "Correct the TrainJob or its runtime"),
+        ],
+    )
+    def test_a_train_job_whose_jobset_cannot_be_created(self, message: str, hint: str) -> None:
+        events = [event("TrainJob", "job", "TrainJobResourcesCreationFailed", message)]
+        alone = JobView(
+            "team", "job", train_job={"metadata": {"name": "job", "creationTimestamp": BEFORE}}, events=events
+        )
+        phase, reason, _, why = told(alone)
+        assert (phase, reason) == ("Pending", "TrainJobResourcesCreationFailed") and hint in why
+
     def test_jobs_without_pods(self) -> None:
         idle = seen(jobs=[{**JOB, "status": {}}])
         assert told(idle)[:2] == ("Pending", "NoJobController")

@@ -25,16 +25,17 @@ from pulumi_trainer.provider.api.submission import Submission
 from pulumi_trainer.provider.commands import operations as commands
 from pulumi_trainer.provider.commands.reach import Job, Where
 from pulumi_trainer.provider.commands.runs import _times
-from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, POD, Kind
+from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, EVENT, POD, Kind
 from pulumi_trainer.provider.kube.client.client import ApiError
 from pulumi_trainer.provider.kube.errors import Conflict, Invalid, Problem, Refused, TargetFault, TrainerError
 from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
-from pulumi_trainer.provider.lifecycle.diagnosis import JobView
+from pulumi_trainer.provider.lifecycle.diagnosis import JobView, diagnose
 from pulumi_trainer.provider.lifecycle.diagnosis.outcome import FailedContainer
 from pulumi_trainer.provider.targets.kubernetes import operations, owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs import apply, deletion
 from pulumi_trainer.provider.targets.kubernetes.jobs import record as records
 from pulumi_trainer.provider.targets.kubernetes.observe import job_snapshot, watch
+from pulumi_trainer.provider.targets.kubernetes.observe.listing import snapshot_jobs
 from pulumi_trainer.provider.targets.kubernetes.observe.watch import Observer
 from pulumi_trainer.provider.targets.kubernetes.preflight import server_review
 from pulumi_trainer.provider.targets.kubernetes.storage import claims
@@ -427,6 +428,20 @@ def test_a_rerun_that_has_sent_nothing_is_not_a_run(
     assert [run.phase for run in target(server).runs("team", "job")] == ["Succeeded", "Deleted", "Pending"]
 
 
+def test_a_list_explains_a_train_job_without_a_jobset_as_why_does(server: Server) -> None:
+    about = {"namespace": "team", "name": "job"}
+    spec = {"runtimeRef": {"name": "plain"}}
+    server.create(TRAIN_JOB, {"kind": "TrainJob", "metadata": dict(about), "spec": spec})
+    refused = {"kind": "TrainJob", **about}
+    server.create(EVENT, {
+        "kind": "Event", "metadata": {"namespace": "team", "name": "job.1"}, "involvedObject": refused, "type": "Warning",
+        "reason": "TrainJobResourcesCreationFailed", "message": 'failed calling webhook "vjobset.kb.io": refused',
+    })  # fmt: skip
+    (listed,), alone = snapshot_jobs(server, "team"), job_snapshot.snapshot(server, "team", "job")  # type: ignore[arg-type]
+    reasons = [diagnose(view, time.time()).reason for view in (listed, alone)]
+    assert reasons == ["TrainJobResourcesCreationFailed"] * 2
+
+
 def test_a_deleted_rerun_of_an_earlier_version_is_a_run(server: Server) -> None:
     """Earlier versions wrote `sent` only for jobs with a TTL."""
     target(server).create(submission())
@@ -659,12 +674,25 @@ def test_a_rerun_that_stops_half_way_is_no_job_that_its_ttl_has_removed(
         with pytest.raises(ApiError, match="InternalError"):
             operations.rerun(server, with_ttl)  # type: ignore[arg-type]
     presence = target(server).presence("team", "job")
-    assert presence is not None and presence.deleted
+    assert presence is not None and presence.deleted and presence.unsent
     target(server).create(with_ttl)
     assert server.get(JOBSET, "team", "job") is not None
     del server.objects["JobSet", "team", "job"]
     presence = target(server).presence("team", "job")
     assert presence is not None and not presence.deleted, "removed by its TTL"
+
+
+def test_an_update_creates_no_job_that_may_have_ended_when_somebody_deleted_it(server: Server) -> None:
+    target(server).create(submission())
+    end(server, "Completed")  # which nobody reads
+    del server.objects["JobSet", "team", "job"]
+    presence = target(server).presence("team", "job")
+    assert presence is not None and presence.deleted and not presence.unsent
+    for status in (target(server).status("team", "job"), target(server).update(submission(labels={"team": "a"}))):
+        assert status is not None and (status.phase, status.reason) == ("Deleted", "OutcomeUnknown")
+        assert status.message == "somebody has deleted it, and it is not known whether it had ended"
+    assert server.get(JOBSET, "team", "job") is None
+    assert rerun(server).phase != "Deleted" and server.get(JOBSET, "team", "job") is not None
 
 
 def test_a_job_with_a_ttl_whose_creation_stopped_before_its_record_is_complete(server: Server) -> None:

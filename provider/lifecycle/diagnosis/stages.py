@@ -63,7 +63,7 @@ def _no_jobset(view: JobView, now: float) -> Finding | None:
             text(events[0].get("reason")),
             message,
             f"Trainer's controller cannot create its JobSet: {without_full_stop(message)}",
-            "correct the TrainJob or its runtime",
+            _webhook_hint(message) or "correct the TrainJob or its runtime",
         )
     if view.age(now) < PATIENCE:
         return None
@@ -103,10 +103,7 @@ def _refused_jobs(view: JobView) -> Finding | None:
     if not events or (view.jobs and not lacks_jobs(view)):
         return None
     message = text(events[0].get("message"))
-    hint = "correct the job; JobSet's controller tries again by itself"
-    webhook = _WEBHOOK.search(message)
-    if webhook:
-        hint = _webhook_hint(webhook[1])
+    hint = _webhook_hint(message) or "correct the job; JobSet's controller tries again by itself"
     return Finding(
         Phase.PENDING,
         text(events[0].get("reason")),
@@ -170,17 +167,20 @@ def _refusal_hint(view: JobView, message: str) -> str:
         return f"request what the LimitRange allows: kubectl describe limitrange -n {view.namespace}"
     if "must specify " in message:
         return "set these in resources_per_node, or give the namespace a LimitRange with defaults"
-    webhook = _WEBHOOK.search(message)
-    if webhook:
-        return _webhook_hint(webhook[1])
-    return (
+    return _webhook_hint(message) or (
         "correct what the message names (quota of the namespace, service account, security policy); the controller"
         " tries again"
     )
 
 
-def _webhook_hint(webhook: str) -> str:
-    if webhook.endswith("kb.io"):
+def _webhook_hint(message: str) -> str:
+    """Return what to do about a webhook that does not answer; empty if the message is about something else."""
+    webhook = _WEBHOOK.search(message)
+    if webhook is None:
+        return ""
+    if webhook[1].endswith("jobset.kb.io"):  # both have webhooks of this name
+        return "do JobSet's controller and Kueue run? kubectl get pods -A; the request is repeated"
+    if webhook[1].endswith("kb.io"):
         return "does Kueue run? kubectl get pods -n kueue-system; the request is repeated"
     return "does the controller of this webhook run? kubectl get pods -A; the request is repeated"
 

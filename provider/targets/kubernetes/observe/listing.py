@@ -40,7 +40,7 @@ Place = volumes.Place
 
 
 def snapshot_jobs(client: Client, namespace: str = "") -> list[JobView]:
-    """Return all jobs, by namespace and name. Of events only those that explain missing Jobs or pods are read.
+    """Return all jobs, by namespace and name. Of events only those that explain missing JobSets, Jobs or pods are read.
 
     Args:
         client: Client of the cluster.
@@ -134,7 +134,7 @@ def _losses(view: JobView, claims: Sequence[str], there: Mapping[volumes.Place, 
 
 
 def _with_refusals(client: Client, namespace: str, found: list[JobView]) -> list[JobView]:
-    """Return the views with the events about rejected Jobs and pods."""
+    """Return the views with the events about rejected JobSets, Jobs and pods."""
     lists: list[Document] = []
     if any(map(lacks_pods, chain.from_iterable(view.jobs for view in found))):
         lists += _maybe(
@@ -142,6 +142,8 @@ def _with_refusals(client: Client, namespace: str, found: list[JobView]) -> list
         )
     if any(view.jobset is not None and not _ended(view) and lacks_jobs(view) for view in found):
         lists += _maybe(client, EVENT, namespace, set(), fields="type=Warning,involvedObject.kind=JobSet")
+    if any(view.train_job is not None and view.jobset is None for view in found):
+        lists += _maybe(client, EVENT, namespace, set(), fields="type=Warning,involvedObject.kind=TrainJob")
     events: dict[Place, list[Document]] = {}
     for event in lists:
         involved = section(event, "involvedObject")
