@@ -356,9 +356,11 @@ def test_a_program_in_mode_trainer(lab: Lab, root: Client, namespace: str) -> No
     assert runtime is not None and job["spec"]["runtimeRef"]["name"] == name
     pods = lab.pods(2)
     lab.preview("--expect-no-changes")
+    until(lambda: lab.up() and lab.outputs()["phase"] == "Running")
 
     lab.program(text, top.replace("num_nodes=1", "num_nodes=3"))
     changed = lab.preview("--diff").out
+    assert '"Pending"' not in changed, "the job goes on"
     assert "numNodes: 1 => 3" in changed.replace(" ", " ") or "numNodes" in changed
     lab.up()
     now = root.get(CLUSTER_RUNTIME, "", name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.kinds import JOBSET
+from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.api.status import Loss, Owner, Phase
 from pulumi_trainer.provider.kube.client.api_resources import CLAIM, Kind
 from pulumi_trainer.provider.kube.errors import TargetFault
@@ -128,3 +128,29 @@ def test_what_a_job_says_is_made_harmless_and_cut() -> None:
     for status in (read.last_status(), read.status(Phase.FAILED, "\x1b[31mRED", "\x1b[31m" + "x" * 20_000)):
         assert (status.reason + status.message + status.output).isprintable() and len(status.message) == 4096
     assert read.last_status().finished == 0.0 and read.applied == {}
+
+
+@pytest.mark.parametrize(
+    ("status", "phase"),
+    [
+        ({"jobsStatus": [{"name": "node", "active": 2, "ready": 2}]}, "Running"),
+        ({"jobsStatus": [{"name": "node", "active": 2}]}, "Starting"),
+        ({"jobsStatus": [{"name": "node"}], "conditions": [{"type": "Complete", "status": "True"}]}, "Succeeded"),
+        ({}, "Pending"),
+    ],
+)
+def test_a_train_job_shows_what_its_jobset_does(status: dict[str, Any], phase: str) -> None:
+    """Conditions of a TrainJob do not tell whether it runs; a plan would expect it to be Pending."""
+    about = {"name": "job", "namespace": "team", "uid": "record", "labels": {owner_labels.RECORD: "true"}}
+    owners = [{"kind": "ConfigMap", "name": "job", "uid": "record"}]
+    listed = {
+        "ConfigMap": {"metadata": about, "data": {"job": "TrainJob/job"}},
+        "TrainJob": {"metadata": {"name": "job", "ownerReferences": owners}, "status": status},
+    }
+
+    class Jobs(Server):
+        def list(self, kind: Kind, *_: Any, **__: Any) -> tuple[list[dict[str, Any]], str]:
+            return [listed[kind.kind]], "1"
+
+    found = Overview(Jobs(Clock(), 0), "team", TRAIN_JOB).status("job")  # type: ignore[arg-type]
+    assert found is not None and found.phase == phase

@@ -88,7 +88,7 @@ class Overview:
     def _observed(self, job: dict[str, Any]) -> Observed:
         if self._kind is JOBSET:
             return derive_phase(job, None)
-        return derive_phase(None, job)
+        return derive_phase(_counts_of_jobset(job), job)
 
     def _missed(self, record: Record) -> dict[str, Any] | None:
         """Return a job that was created after the snapshot and after its record."""
@@ -227,6 +227,14 @@ class Overview:
         self._alone = {name: job for name, job in named.items() if name not in self._records}
         self._taken = time.monotonic()
         self._rest = REST * (self._taken - begun)
+
+
+def _counts_of_jobset(train_job: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the counts of its JobSet that Trainer has copied to a TrainJob; None if there are none, as with Trainer 2.1."""
+    steps = section(train_job, "status").get("jobsStatus")
+    if not steps:
+        return None
+    return {"status": {"replicatedJobsStatus": steps}}
 
 
 def _trimmed(job: dict[str, Any]) -> dict[str, Any]:
