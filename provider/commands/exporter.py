@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pulumi_trainer.provider.api.extras import not_installed
-from pulumi_trainer.provider.commands.jobs import of_stack, open_cluster
+from pulumi_trainer.provider.commands.jobs import in_cluster_of_stack, open_cluster
 from pulumi_trainer.provider.commands.reach import Where
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 from pulumi_trainer.provider.kube.terminal import print_line
@@ -59,10 +59,7 @@ def exporter(where: Where, *, port: int, address: str) -> None:
         raise not_installed("prometheus_client", "exporter") from None
     from pulumi_trainer.provider.targets.kubernetes.observe.job_metrics import JobMetrics
 
-    if of_stack(None, where):
-        from pulumi_trainer.provider.commands.stack import cluster_of
-
-        where = cluster_of(where.stack or None)
+    where = in_cluster_of_stack(where)
     client, namespace = open_cluster(where)
     client.within(START).cluster_id()  # a cluster out of reach is reported now
     source = JobMetrics(client, "" if where.everywhere else namespace).start()

@@ -9,7 +9,7 @@ from fractions import Fraction
 from itertools import chain
 
 from pulumi_trainer.provider.commands.formats import add_row, print_data, table_console
-from pulumi_trainer.provider.commands.jobs import of_stack, open_cluster
+from pulumi_trainer.provider.commands.jobs import in_cluster_of_stack, open_cluster
 from pulumi_trainer.provider.commands.reach import Where
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
 from pulumi_trainer.provider.kube.terminal import plain, print_line, print_lines
@@ -95,17 +95,14 @@ def _idle_counts(listed: Occupancy, busy: Occupancy) -> str:
 
 
 def queues(where: Where, *, output: str, shown: Shown = Shown()) -> None:
-    """Print the queues of a namespace or of the cluster; in a project, those of the stack's namespace.
+    """Print the queues of a namespace or of the cluster; in a project, those of the stack's cluster.
 
     Raises:
         Invalid: No queue or cohort has the name of `shown`, though there are queues.
     """
     from pulumi_trainer.provider.targets.kubernetes.queues.queue_snapshot import overview
 
-    if of_stack(None, where):
-        from pulumi_trainer.provider.commands.stack import cluster_of
-
-        where = cluster_of(where.stack or None)
+    where = in_cluster_of_stack(where)
     client, namespace = open_cluster(where)
     if where.everywhere:
         place = "the cluster has"

@@ -74,6 +74,17 @@ def test_a_secret_connection_of_the_stack_is_used(monkeypatch: pytest.MonkeyPatc
         stack.cluster_of("organization/lab/prod")
 
 
+@pytest.mark.parametrize("named", [{}, {"context": "other"}, {"namespace": "team"}])
+def test_all_namespaces_are_those_of_the_cluster_of_the_stack(
+    monkeypatch: pytest.MonkeyPatch, named: dict[str, str]
+) -> None:
+    """Else `queues -A` and `exporter -A` would read the cluster of kubectl's context."""
+    monkeypatch.setattr(jobs, "in_project", lambda _: True)
+    monkeypatch.setattr(stack, "cluster_of", lambda _: Where("", "ns", "prod", "/kubeconfig"))
+    where = jobs.in_cluster_of_stack(Where(everywhere=True, **named))
+    assert where == (Where(everywhere=True, **named) if named else Where("", "ns", "prod", "/kubeconfig", True))
+
+
 @pytest.mark.parametrize(
     "words",
     [
