@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pulumi_trainer import runtimes
+from pulumi_trainer.program.queue_lints import ABOUT_QUEUES
 from pulumi_trainer.provider.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.admission.warnings import (
     RULES,
@@ -1087,6 +1088,13 @@ def test_whom_kueue_may_preempt(spec: Document, warned: bool) -> None:
     ]
     known = Queues(tuple(others), below=changed("ClusterQueue", "busy", **spec))
     assert codes(runtime(TORCH), queued("busy"), queues=known) == (["PT217"] if warned else [])
+
+
+def test_a_preemption_that_loses_work_is_about_the_queue() -> None:
+    """Such a warning is reported for the first job in the queue, and not for each job of a sweep."""
+    told = found(runtime(TORCH), queued("busy"), queues=complete_queues(QUEUES))
+    (where,) = [each.where for each in told if each.code == "PT217"]
+    assert where == "LocalQueue busy" and where.startswith(ABOUT_QUEUES)
 
 
 def test_work_that_a_preemption_does_not_lose() -> None:

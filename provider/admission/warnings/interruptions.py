@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from pulumi_trainer.provider.admission.warnings.queues import QUEUED, cluster_queue_of_job
+from pulumi_trainer.provider.admission.warnings.queues import cluster_queue_of_job
 from pulumi_trainer.provider.admission.warnings.quota_changes import preemption_policy, reclaiming_queues
 from pulumi_trainer.provider.admission.warnings.view import Document, Step, View, number, value_or_unknown
 from pulumi_trainer.provider.api import code
@@ -15,10 +15,10 @@ from pulumi_trainer.provider.api.attempts import INTERRUPTED_RULE
 from pulumi_trainer.provider.api.checkpoints import CHECKPOINT_DIR
 from pulumi_trainer.provider.api.labels import patched_jobs
 from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.values.accessors import items, listed, name_of, section
+from pulumi_trainer.provider.kube.values.accessors import items, listed, name_of, section, text
 from pulumi_trainer.provider.kube.values.unknown import Unknown, any_unknown, first_unknown
 from pulumi_trainer.provider.kube.values.wording import join_names
-from pulumi_trainer.provider.kueue.labels import PRIORITY
+from pulumi_trainer.provider.kueue.labels import PRIORITY, QUEUE
 from pulumi_trainer.provider.pipeline.disruptions import (
     DISRUPTED,
     RESTART,
@@ -343,14 +343,15 @@ def unsaved_work(view: View) -> Iterator[Problem]:
     saves = any(_variable(view, name) for name in (CHECKPOINT_DIR, OUTPUT))
     if by and not saves and view.steps and all(map(_loses_all, filter(trains, view.steps))):
         why = (
-            f"Kueue may preempt the job for {' or '.join(by)}, but the job saves nothing that outlives its Pods: it"
-            " would start from zero"
+            f"Kueue may preempt this job, and any other one in the queue that saves nothing beyond its Pods, for"
+            f" {' or '.join(by)}: it would start from zero"
         )
         hint = (
             "give it checkpoint=CheckpointPolicy(...), a volume for checkpoints, or the highest priority; ignore this if the"
             " program saves them elsewhere"
         )
-        yield Problem(QUEUED, why, hint)
+        queue_name = text(section(view.train_job, "metadata", "labels").get(QUEUE))
+        yield Problem(f"LocalQueue {queue_name}", why, hint)  # reported for the first job in it
 
 
 def _lower_priority(view: View) -> bool:
