@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from types import FrameType
@@ -159,6 +160,9 @@ class Checkpoints:
 
         Returns:
             Its path; None if the job has none yet. Give it to `resume_from_checkpoint` of Transformers.
+
+        Raises:
+            RuntimeError: As for `load`.
         """
         newest = self._newest()
         return None if newest is None else newest.path
@@ -171,7 +175,9 @@ class Checkpoints:
     def _kept(self) -> _Saved | None:
         """Return the newest checkpoint that a stop does not lose: of those that go to S3, what is there."""
         if not self._in_s3:
-            return self._newest()
+            with suppress(RuntimeError):  # `load` raises it
+                return self._newest()
+            return None
         marker = os.path.join(self.folder, _UPLOADED)
         try:
             with open(marker, encoding="utf-8") as file:
@@ -182,17 +188,43 @@ class Checkpoints:
             return None
 
     def _search(self) -> _Saved | None:
-        """Return the checkpoint that there was before this process has saved any."""
-        is_restarted = self._nodes == 1 and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
-        if self.folder == os.environ.get("TRAINER_CHECKPOINT_DIR", "") and not is_restarted:
-            path = os.environ.get("TRAINER_RESUME_FROM", "")
-        else:  # torchrun may have started the ranks again after some checkpoints
-            path = _newest_in(self.folder) if os.path.isdir(self.folder) else ""
-        if not os.path.exists(path):
+        """Return the checkpoint that there was before this process has saved any.
+
+        Raises:
+            RuntimeError: The checkpoint that the job resumes from does not exist any more; or torchrun has started the ranks
+                again after this node has saved checkpoints, and each node has its own.
+        """
+        is_restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+        path = os.environ.get("TRAINER_RESUME_FROM", "")
+        if self.folder != os.environ.get("TRAINER_CHECKPOINT_DIR", ""):
+            path = self._newest_here()
+        elif is_restarted and self._nodes == 1:  # after some checkpoints, perhaps
+            path = self._newest_here() or path
+        elif is_restarted and self._has_saved_after(path):
+            raise RuntimeError(
+                f"{self.folder} has newer checkpoints than the one that this attempt has started from, but the other nodes may"
+                " not have them: this rank ends, so that all nodes start again from S3"
+            )
+        if not path:
             return None
+        if not os.path.exists(path):
+            raise RuntimeError(
+                f"the job resumes from {path} (TRAINER_RESUME_FROM), which does not exist any more: training would start at 0."
+                " This rank ends, so that the job finds the newest checkpoint again"
+            )
         marker = os.path.join(path, _OWN)
         return _Saved(
             path, _number_of(os.path.basename(path)), os.path.getmtime(marker if os.path.exists(marker) else path)
+        )
+
+    def _newest_here(self) -> str:
+        return _newest_in(self.folder) if os.path.isdir(self.folder) else ""
+
+    def _has_saved_after(self, path: str) -> bool:
+        """Return whether this node has a checkpoint, or its part of one, that is newer than another."""
+        names, limit = os.listdir(self.folder) if os.path.isdir(self.folder) else [], _number_of(os.path.basename(path))
+        return any(
+            _number_of(name) > limit and not _fault(os.path.join(self.folder, name), part=True) for name in names
         )
 
     def due(self, step: int) -> bool:
@@ -328,7 +360,7 @@ class Checkpoints:
         try:
             names = os.listdir(self.folder)
             steps = {int(name[5:]): name for name in names if re.fullmatch(r"step-\d{8,}", name)}
-            newest = self._newest()
+            newest = self._saved or self._start
             # later ones are of an earlier run: they stay, and do not count
             own = [steps[step] for step in sorted(steps) if newest is not None and step <= newest.step]
             complete = [
@@ -366,6 +398,8 @@ class Checkpoints:
             starts at the beginning.
 
         Raises:
+            RuntimeError: The checkpoint that the job resumes from (TRAINER_RESUME_FROM) is gone, or torchrun has started the
+                ranks again on nodes that share no checkpoints (S3). It has to end the program: the job then starts again.
             ValueError: The checkpoint was not made by `save`, it is sharded and there is no `state`, or it lacks an object of the
                 `state`.
         """

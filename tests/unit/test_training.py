@@ -151,6 +151,45 @@ class TestCheckpoints:
         monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
         assert training.checkpoints().load() == {"step": 500, "total": 1}
 
+    @pytest.mark.parametrize("restarts", ["0", "1"])
+    def test_a_checkpoint_that_is_gone_is_an_error(
+        self, job: Path, monkeypatch: pytest.MonkeyPatch, restarts: str
+    ) -> None:
+        """Training would start at the beginning, and its checkpoints would replace those of the one before."""
+        monkeypatch.setenv("TRAINER_RESUME_FROM", str(job / "step-00000100"))
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", restarts)
+        for call in (training.checkpoints().load, training.checkpoints().latest):
+            with pytest.raises(
+                RuntimeError, match=r"resumes from .*step-00000100 \(TRAINER_RESUME_FROM\), which does not"
+            ):
+                call()
+        training.progress(step=1)
+        assert training.checkpoints().save({"a": 1}, step=200)
+
+    @pytest.mark.parametrize("resumed", [True, False])
+    @pytest.mark.parametrize("parts", [{}, {"nodes": 2}])
+    def test_ranks_that_torchrun_starts_again_on_several_nodes(
+        self, job: Path, monkeypatch: pytest.MonkeyPatch, resumed: bool, parts: dict[str, int]
+    ) -> None:
+        """With S3, each node has a folder of its own, and what it has saved may not be on the others."""
+        monkeypatch.setenv("TRAINER_CHECKPOINT_TO", "s3://bucket/prefix")
+        monkeypatch.setenv("TRAINER_NUM_NODES", "2")
+        training.checkpoints().save({"a": 1}, step=100)
+        if resumed:
+            monkeypatch.setenv("TRAINER_RESUME_FROM", str(job / "step-00000100"))
+        else:
+            (job / "step-00000100").rename(job / ".before")
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+        monkeypatch.setattr(training, "_known", {})
+        assert training.checkpoints().load() == ({"step": 100, "a": 1} if resumed else None), "nothing is saved since"
+        for step in (200, 300, 400):
+            training.checkpoints().save({"a": 1}, step=step)
+            marker = job / f"step-{step:08}/.complete"
+            marker.write_text(json.dumps({**json.loads(marker.read_text()), **parts}))
+        monkeypatch.setattr(training, "_known", {})
+        with pytest.raises(RuntimeError, match="has newer checkpoints than the one that this attempt has started from"):
+            training.checkpoints().load()
+
     def test_a_step_is_saved_once(self, job: Path) -> None:
         training.checkpoints().save({"a": 1}, step=1)
         before = (job / "step-00000001/state.json").stat()
