@@ -79,7 +79,8 @@ class TrainJob(Job):
         logs: Whether `pulumi up` shows the log of rank 0 while it waits for the job; default: False.
         interrupt: Whether a change may end an unfinished run: `refuse` (default), `allow`, or `checkpoint`, for jobs
             with a checkpoint policy: the run saves a checkpoint first, and the new run goes on from it.
-        adopt: Whether to take over an equal live object of the same name.
+        adopt: Whether to take over an equal live object of the same name, and a folder of checkpoints in S3 that belongs to
+            another stack.
         target: `Local(...)` or `Kubernetes(...)`; default: `trainer:target` of the stack, else Local.
         opts: Resource options.
     """

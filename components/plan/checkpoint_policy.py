@@ -35,8 +35,9 @@ class CheckpointPolicy(Args):
         max_restarts: Restarts after errors of the program until the job fails (`failurePolicy.maxRestarts` of the JobSet).
             Default: that of the runtime, else 3.
         to: The output volume, an `OutputVolume`, or a place in S3, `s3://BUCKET/PREFIX`: each node then saves in a folder of
-            its own, and what is complete is uploaded below `PREFIX/PROJECT/STACK/NAMESPACE/JOB`. The nodes need credentials in
-            their environment. Default: the volume of `output=`, else one with default settings.
+            its own, and what is complete is uploaded below `PREFIX/PROJECT/STACK/NAMESPACE/JOB`. This folder belongs to the stack
+            that saves there first; another stack of that name is rejected unless its TrainJob has `adopt=True`. The nodes need
+            credentials in their environment. Default: the volume of `output=`, else one with default settings.
     """
 
     every: int | str | None = None

@@ -103,6 +103,10 @@ def render_job(
     return replace(rendered, problems=problems)
 
 
+CHECKPOINT_OWNER = Unknown("checkpoint_owner")
+"""The owner mark of a new stack, for the folder in S3 with a job's checkpoints."""
+
+
 @dataclass(frozen=True)
 class Plan(StepResult):
     """The documents of a job, and its problems.
@@ -236,6 +240,8 @@ class Plan(StepResult):
         def with_claim_name(_: str, leaf: Any) -> Any:
             if isinstance(leaf, Unknown) and leaf.token in self.claims:
                 return self.claims[leaf.token].name
+            if leaf == CHECKPOINT_OWNER:  # a dry run needs some text
+                return "new"
             return leaf
 
         claims = [claim.key for claim in self.claims.values()]

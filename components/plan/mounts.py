@@ -21,7 +21,12 @@ from pulumi_trainer.plan.volume_claims import mount, pod_volume, run_env
 from pulumi_trainer.plan.written_job import WrittenJob
 from pulumi_trainer.provider import source_archives
 from pulumi_trainer.provider.api import code as paths
-from pulumi_trainer.provider.api.checkpoints import CHECKPOINT_TO
+from pulumi_trainer.provider.api.checkpoints import (
+    CHECKPOINT_ADOPT,
+    CHECKPOINT_ATTEMPT,
+    CHECKPOINT_OWNER,
+    CHECKPOINT_TO,
+)
 from pulumi_trainer.provider.api.labels import ancestor_of, patched_jobs
 from pulumi_trainer.provider.api.submission import secret_name
 from pulumi_trainer.provider.kube.errors import Problem, TrainerError, problems_below
@@ -59,6 +64,8 @@ class Folders:
         fresh: Whether each run gets folders of its own for output and checkpoints.
         checkpoint: How the job saves checkpoints; None if it has no policy.
         s3_folder: Folder of the job's checkpoints below their address in S3; None if they are in the volume for output.
+        owner: Owner mark of the stack, for the folder in S3.
+        adopt: Whether the job may take over a folder in S3 that belongs to another stack.
     """
 
     claims: Mapping[str, Any]
@@ -66,6 +73,8 @@ class Folders:
     fresh: bool = False
     checkpoint: CheckpointPolicy | None = None
     s3_folder: Any = None
+    owner: Any = None
+    adopt: bool = False
 
     @property
     def named_by_run(self) -> bool:
@@ -260,8 +269,16 @@ def _checkpoint_variables(folders: Folders, nodes: Any, address: Any, framework:
         nodes = str(nodes)
     values = {"TRAINER_NUM_NODES": nodes}
     if folders.s3_folder is not None:
-        values |= {CHECKPOINT_TO: address, "TRAINER_CHECKPOINT_FOLDER": folders.s3_folder}
-    own = [{"name": name, "value": value} for name, value in values.items()]
+        values |= {
+            CHECKPOINT_TO: address,
+            "TRAINER_CHECKPOINT_FOLDER": folders.s3_folder,
+            CHECKPOINT_OWNER: folders.owner,
+        }
+        if folders.adopt:
+            values[CHECKPOINT_ADOPT] = "1"
+    own: list[dict[str, Any]] = [{"name": name, "value": value} for name, value in values.items()]
+    if folders.s3_folder is not None:
+        own.append({"name": CHECKPOINT_ATTEMPT, "valueFrom": {"fieldRef": {"fieldPath": _JOB_UID}}})
     return [*folders.checkpoint.variables(framework), *own]
 
 
@@ -308,6 +325,8 @@ def _credentials_warnings(
     return [Problem("checkpoint.to", why, hint)]
 
 
+_JOB_UID = "metadata.labels['batch.kubernetes.io/controller-uid']"
+"""JobSet makes the Job with all nodes anew for each attempt."""
 _KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 _ROLES = ("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI")
 

@@ -106,17 +106,22 @@ def run(argv, launch):
         argv[len(launch["across"]) - 1 :] = ["-x", name, *argv[len(launch["across"]) - 1 :]]
     program = Training(argv, files, "across" in launch)
     if uploads:
+        uploads.when_taken = lambda: os.kill(os.getpid(), signal.SIGTERM)  # what it saves from now on is not kept
         uploads.start()
     code = program.run()
     missing = uploads.finish(lambda: program.stopped) if uploads else ""
+    taken = bool(uploads) and bool(uploads.taken)
     if missing:
-        fails = "" if code or program.interrupted() else "; the container fails, so that the job goes on from there"
+        succeeds = not (code or taken or program.interrupted())
+        fails = "; the container fails, so that the job goes on from there" if succeeds else ""
         print(f"pulumi-trainer: {missing}{fails}", file=sys.stderr)
     if code:
         program.await_stop()
     signal.signal(signal.SIGALRM, signal.SIG_IGN)
     interrupted, done = program.interrupted(), os.path.exists(files["TRAINER_DONE_FILE"])
     shutil.rmtree(os.path.dirname(files["TRAINER_STOP_FILE"]), ignore_errors=True)
+    if taken:  # as an interruption, it would start again without end
+        exit_with(1)
     if interrupted:
         exit_with(0 if done and not missing else TERMINATED)
     if code in (TERMINATED, -signal.SIGTERM):

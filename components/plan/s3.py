@@ -92,12 +92,12 @@ def read_all(answer, limit=MOST_ANSWER):
     return data
 
 
-def exchange(request, handle, proxies=None):
+def exchange(request, handle, proxies=None, timeout=None):
     opener = urllib.request.build_opener(
         NoRedirect, *([] if proxies is None else [urllib.request.ProxyHandler(proxies)])
     )
     try:
-        with opener.open(request, timeout=TIMEOUT) as answer:
+        with opener.open(request, timeout=timeout or TIMEOUT) as answer:
             return handle(answer)
     except urllib.error.HTTPError as error:
         text = error.read(4000).decode(errors="replace")
@@ -129,8 +129,8 @@ class Slice:
 
 
 class Bucket:
-    def __init__(self, name, env=os.environ):
-        self.name, self.env = name, env
+    def __init__(self, name, env=os.environ, tries=None, timeout=None):
+        self.name, self.env, self.tries, self.timeout = name, env, tries, timeout
         self.region = env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION") or "us-east-1"
         self.given = env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL")
         self.keys, self.expires = None, 0.0
@@ -204,7 +204,7 @@ class Bucket:
         handle=read_all,
         tries=None,
     ):
-        attempt, last = 0, (tries or ATTEMPTS) - 1
+        attempt, last = 0, (tries or self.tries or ATTEMPTS) - 1
         while True:
             try:
                 return self.call_once(method, key, query or {}, body, size, payload, headers or {}, handle)
@@ -237,7 +237,7 @@ class Bucket:
             found |= {"Content-Length": str(size), "Content-Type": "application/octet-stream"}
         data = body if method in ("PUT", "POST") else None
         try:
-            return exchange(urllib.request.Request(url, data, found, method=method), handle)
+            return exchange(urllib.request.Request(url, data, found, method=method), handle, timeout=self.timeout)
         except Failed as error:
             text = str(error)
             for secret in map(str, (keys or ())[1:]):

@@ -1,9 +1,11 @@
-import json, os, re, shutil, sys, threading, time
+import json, os, re, secrets, shutil, sys, threading, time
 
-from find_checkpoint import OWN, UPLOADED, fault, newest, newest_first, number_of
-from s3 import Bucket, DiskFailed, Failed
+from find_checkpoint import OWN, RUN, UPLOADED, fault, newest, newest_first, number_of
+from s3 import Bucket, DiskFailed, Failed, words
 
 MANIFESTS = "manifests/"
+OWNER = "owner.json"
+READS = 3
 MOST_FILES = 100_000
 MOST_BYTES = 1 << 50
 PERIOD = 1
@@ -20,6 +22,14 @@ class Unusable(Exception):
 
 
 class Incomplete(Unusable):
+    pass
+
+
+class Taken(Exception):
+    pass
+
+
+class Waiting(Failed):
     pass
 
 
@@ -66,6 +76,28 @@ def read_marker(path):
         return {}
 
 
+def read_again(read):
+    for _ in range(READS - 1):  # a byte may have changed on its way
+        try:
+            return read()
+        except Incomplete:
+            raise
+        except Unusable:
+            pass
+    return read()
+
+
+def state_of(path):
+    marker = os.path.join(path, OWN)
+    files = {OWN: marker} if os.path.exists(marker) else files_below(path)
+    return {file: os.stat(each).st_mtime_ns for file, each in files.items()}
+
+
+def is_written(state, before):
+    is_deleted = OWN in before and OWN not in state
+    return bool(state.items() - before.items()) and not is_deleted
+
+
 def is_path(name):
     parts = name.split("/")
     try:
@@ -80,6 +112,7 @@ class Manifest:
         try:
             found = json.loads(data)
             self.nodes, self.token, self.files, self.single = found["nodes"], found["token"], {}, found["single"]
+            self.attempt, self.folder = found.get("attempt", ""), found.get("folder", "")
             for name, about in found["files"].items():
                 self.files[name] = about["size"], about["sha256"]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -93,6 +126,8 @@ class Manifest:
             raise Unusable("its manifest has a SHA-256 that is not valid")
         if len(self.files) > MOST_FILES or (self.single and len(self.files) != 1) or not 1 <= self.nodes <= MOST_FILES:
             raise Unusable("its manifest is not valid")
+        if not isinstance(self.folder, str) or not re.fullmatch("[\\w-]*", self.folder):
+            raise Unusable("its manifest has a folder that is not valid")
         for name in self.files:
             if not is_path(name) or (self.single and "/" in name):
                 raise Unusable(f"its manifest has a path that is not valid: {name[:100]!r}")
@@ -104,9 +139,11 @@ class Store:
         self.bucket = Bucket(bucket)
         self.prefix = "/".join(filter(None, [prefix.strip("/"), folder.strip("/")])) + "/"
         self.where = f"s3://{bucket}/{self.prefix}"
+        above, _, run = self.prefix[:-1].rpartition("/")
+        self.job = above + "/" if RUN.fullmatch(run) else self.prefix  # the folder of a run is below that of its job
 
-    def place(self, name, node):
-        return f"{self.prefix}{name}/node-{node}/"
+    def place(self, name, part):
+        return f"{self.prefix}{name}/{part}/"
 
     def manifest_key(self, name, node):
         return f"{self.prefix}{MANIFESTS}{name}/node-{node}.json"
@@ -119,9 +156,30 @@ class Store:
                 found.setdefault(match[1], set()).add(int(match[2]))
         return found
 
+    def read_owner(self):
+        try:
+            found = json.loads(self.bucket.read(self.job + OWNER, 1 << 16))
+        except Failed as error:
+            if error.status != 404:
+                raise
+            return {}
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise Failed(f"{self.job}{OWNER} is not valid JSON")
+        return found
+
+    def write_owner(self, owner, attempt):
+        since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        text = json.dumps({"owner": owner, "attempt": attempt, "since": since})
+        self.bucket.write(self.job + OWNER, text.encode())
+
     def manifest(self, name, node, parts):
         if node not in parts:
             raise Incomplete(f"the part of node {node} is missing")
+        return read_again(lambda: self.read_manifest(name, node))
+
+    def read_manifest(self, name, node):
         try:
             return Manifest(self.bucket.read(self.manifest_key(name, node)))
         except Failed as error:
@@ -129,12 +187,17 @@ class Store:
                 raise
             raise Unusable(f"the manifest of node {node} cannot be read: {error}") from None
 
-    def needed(self, name, parts):
-        manifest = self.manifest(name, 0, parts)
-        for node in range(manifest.nodes):
-            if node not in parts:
-                raise Incomplete(f"the part of node {node} is missing")
-        return manifest
+    def manifests(self, name, parts):
+        first = self.manifest(name, 0, parts)
+        missing = [node for node in range(first.nodes) if node not in parts]
+        if missing:
+            raise Incomplete(f"the part of node {missing[0]} is missing")
+        found = {0: first}
+        for node in range(1, first.nodes):
+            found[node] = self.manifest(name, node, parts)
+            if (found[node].token, found[node].attempt) != (first.token, first.attempt):
+                raise Incomplete(f"the part of node {node} is of another attempt")
+        return found
 
     def delete(self, name, parts):
         for node in sorted(parts):
@@ -143,40 +206,29 @@ class Store:
             self.bucket.delete(key)
 
     def download(self, name, parts, node, folder):
-        first = self.needed(name, parts)
-        manifests = {0: first}
-        for other in range(1, first.nodes):
-            manifests[other] = self.manifest(name, other, parts)
-            if manifests[other].token != first.token:
-                raise Incomplete(f"the part of node {other} is of another attempt")
-        if first.nodes == 1 and node in parts and node:
+        manifests = self.manifests(name, parts)
+        first = manifests[0]
+        if node not in manifests and node in parts:
             try:
                 manifests[node] = self.manifest(name, node, parts)
+                if manifests[node].attempt != first.attempt:
+                    del manifests[node]
+                    raise Incomplete("they are of another attempt")
             except Unusable as why:
                 log(f"leaves out the files of node {node} in {self.where}{name}: {why}")
         files = {}
         for each in sorted(manifests, key=lambda other: (other == node, other == 0)):
-            files |= {file: (each, *about) for file, about in manifests[each].files.items()}
+            place = self.place(name, manifests[each].folder or f"node-{each}")
+            files |= {file: (place + file, *about) for file, about in manifests[each].files.items()}
         total = sum(size for _, size, _ in files.values())
         free = shutil.disk_usage(folder).free
         if total > free:
             raise DiskFailed(f"{self.where}{name} has {total} bytes, and {folder} has {free} left")
         made, target = os.path.join(folder, f".download-{name}"), os.path.join(folder, name)
         remove(made)
-        for file, (each, size, digest) in files.items():
+        for file, about in files.items():
             path = made if first.single else os.path.join(made, file)
-            try:
-                os.makedirs(os.path.dirname(path), exist_ok=True)
-                with open(path, "wb") as out:
-                    found = self.bucket.download(self.place(name, each) + file, size, out)
-            except Failed as error:
-                if error.status not in (404, 416):
-                    raise
-                raise Unusable(f"{file} cannot be read: {error}") from None
-            except (FileExistsError, NotADirectoryError, IsADirectoryError):
-                raise Unusable(f"its manifest has a path that is not valid: {file[:100]!r}") from None
-            if found != digest:
-                raise Unusable(f"{file} is damaged: its SHA-256 is not that of the manifest")
+            read_again(lambda file=file, path=path, about=about: self.download_file(file, path, *about))
         if first.nodes > 1 and os.path.exists(os.path.join(made, OWN)):
             marker = {**read_marker(made), "files": {file: size for file, (_, size, _) in files.items() if file != OWN}}
             marker.pop("nodes", None)
@@ -189,6 +241,25 @@ class Store:
         os.rename(made, target)
         return target
 
+    def download_file(self, file, path, key, size, digest):
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "wb") as out:
+                found = self.bucket.download(key, size, out)
+        except Failed as error:
+            if error.status not in (404, 416):
+                raise
+            raise Unusable(f"{file} cannot be read: {error}") from None
+        except (FileExistsError, NotADirectoryError, IsADirectoryError):
+            raise Unusable(f"its manifest has a path that is not valid: {file[:100]!r}") from None
+        if found != digest:
+            raise Unusable(f"{file} is damaged: its SHA-256 is not that of the manifest")
+
+
+class Seen:
+    def __init__(self, state, order):
+        self.state, self.order, self.since = state, order, time.monotonic()
+
 
 class Uploads(threading.Thread):
     def __init__(self, folder):
@@ -197,17 +268,25 @@ class Uploads(threading.Thread):
         self.nodes, self.keep = count("TRAINER_NUM_NODES", 1), max(1, count("TRAINER_CHECKPOINT_KEEP", 3))
         self.grace = count("TRAINER_CHECKPOINT_GRACE", 300)
         self.store = Store(os.environ["TRAINER_CHECKPOINT_TO"], os.environ.get("TRAINER_CHECKPOINT_FOLDER", ""))
-        self.ending, self.newest, self.present = threading.Event(), "", set()
-        self.trying, self.sending, self.sent, self.hurries = "a checkpoint", "", {}, False
-        self.unmarked, self.asked = "", 0.0
-        self.seen, self.polled, self.why, self.since, self.pauses, self.reported = {}, 0.0, "", 0.0, 0, ""
+        self.owner, self.attempt = (os.environ.get(f"TRAINER_CHECKPOINT_{name}", "") for name in ("OWNER", "ATTEMPT"))
+        if self.owner and self.node == 0:  # a Job that was suspended starts its Pods again
+            self.attempt += f"/{secrets.token_hex(4)}"
+        self.adopts, self.taken, self.when_taken = bool(os.environ.get("TRAINER_CHECKPOINT_ADOPT")), "", lambda: None
+        self.ending, self.newest, self.restored, self.present = threading.Event(), "", "", set()
+        self.trying, self.sending, self.part, self.sent, self.hurries = "a checkpoint", "", "", {}, False
+        self.unmarked, self.asked, self.whole = "", 0.0, set()
+        self.seen, self.order, self.sent_order = {}, 0, 0
+        self.polled, self.why, self.since, self.pauses, self.reported = 0.0, "", 0.0, 0, ""
 
     def restore(self):
         os.makedirs(self.folder, exist_ok=True)
         end = time.monotonic() + self.grace
         while True:
             try:
+                self.claim()
                 return self.restore_newest()
+            except Taken as why:
+                sys.exit(f"pulumi-trainer: {why}")
             except (DiskFailed, OSError) as error:
                 sys.exit(f"pulumi-trainer: no checkpoint can be restored from {self.store.where}: {error}")
             except Failed as error:
@@ -216,34 +295,100 @@ class Uploads(threading.Thread):
                 log(f"the checkpoints in {self.store.where} cannot be used: {error}; tries again")
                 time.sleep(POLL)
 
+    def claim(self):
+        found = self.store.read_owner() if self.owner else {}
+        if found and not self.is_own(found) and not self.adopts:
+            where = f"s3://{self.store.bucket.name}/{self.store.job}"
+            raise Taken(
+                f"{where} belongs to {self.called(found)}: nothing is read or written there\n"
+                "Hint: give CheckpointPolicy another to=, or take the folder over with adopt=True on the TrainJob,"
+                " as after `pulumi destroy`"
+            )
+        if self.owner and self.node == 0:
+            self.store.write_owner(self.owner, self.attempt)
+
+    def is_own(self, found):
+        random = self.owner.rpartition("/")[2]
+        return str(found.get("owner", "")).rpartition("/")[2] == random
+
+    def called(self, found):
+        stack, own = (str(owner).rpartition("/")[0] for owner in (found.get("owner", ""), self.owner))
+        if stack == own:
+            return "another stack of this name: in another backend, or destroyed since"
+        return f"the stack {stack[:300]!r}"
+
+    def check_turn(self):
+        if not self.owner:
+            return self.attempt
+        found = self.store.read_owner()
+        if not found and self.node == 0:  # somebody has deleted it
+            self.store.write_owner(self.owner, self.attempt)
+            return self.attempt
+        attempt = str(found.get("attempt"))
+        started = attempt if self.node == 0 else attempt.partition("/")[0]
+        if found and self.is_own(found) and started == self.attempt:
+            return attempt
+        if self.node:
+            raise Waiting("in this attempt, the node with number 0 has not started", True)
+        where, since = self.store.where, words(str(found.get("since")))[:30]
+        if self.is_own(found):
+            raise Taken(f"another attempt of the job saves in {where} since {since}; this one ends")
+        raise Taken(f"{where} belongs to {self.called(found)} since {since}; this job ends")
+
     def restore_newest(self):
         for name in os.listdir(self.folder):
             if name.startswith((".download-", ".upload-")):
                 remove(os.path.join(self.folder, name))
         present = self.store.names()
-        local, incomplete = newest(self.folder) if self.nodes == 1 else "", []
-        for name in newest_first(present):
-            if local and number_of(os.path.basename(local)) >= number_of(name):
+        self.present = {name for name in present if self.node in present[name]}
+        local = newest(self.folder) if self.nodes == 1 else ""
+        path, name = local, os.path.basename(local)
+        for each in newest_first(present):
+            if local and number_of(name) >= number_of(each):
                 break
             try:
-                path = self.store.download(name, present[name], self.node, self.folder)
+                path, name = self.store.download(each, present[each], self.node, self.folder), each
             except Unusable as why:
-                log(f"skips {self.store.where}{name}: {why}")
-                incomplete += [name] if isinstance(why, Incomplete) else []
+                log(f"skips {self.store.where}{each}: {why}")
                 continue
             finally:
-                remove(os.path.join(self.folder, f".download-{name}"))
-            log(f"resumes from {path}, as in {self.store.where}{name}")
-            self.newest = name
+                remove(os.path.join(self.folder, f".download-{each}"))
+            log(f"resumes from {path}, as in {self.store.where}{each}")
+            break
+        if self.nodes > 1:
+            self.remove_later(number_of(name) if path else -1)
+        is_there = bool(path) and (path != local or self.is_uploaded(name))
+        self.forget_present("" if is_there else name)
+        if is_there:
+            self.newest = self.restored = name
             self.mark_uploaded(name)
-            self.forget_later(present, path, [*present])
-            return path
-        # without any to go on from, another release may read those that this one cannot
-        self.forget_later(present, local, [*present] if local else incomplete)
-        if local and self.is_uploaded(os.path.basename(local)):
-            self.newest = os.path.basename(local)
-            self.mark_uploaded(self.newest)
-        return local
+        return path
+
+    def remove_later(self, limit):
+        for name in newest_first(os.listdir(self.folder)):
+            if number_of(name) > limit:
+                remove(os.path.join(self.folder, name))
+
+    def forget_present(self, unsent):
+        self.look()
+        for name, seen in self.seen.items():
+            seen.order = int(name == unsent)
+        self.order, self.sent_order = 1, 0
+
+    def look(self):
+        found = {}
+        for name in newest_first(os.listdir(self.folder))[::-1]:
+            try:
+                state, before = state_of(os.path.join(self.folder, name)), self.seen.get(name)
+            except OSError:
+                continue
+            if before is None or state != before.state:
+                is_saved = before is None or is_written(state, before.state)
+                self.order += is_saved
+                found[name] = Seen(state, self.order if is_saved else before.order)
+            else:
+                found[name] = before
+        self.seen = found
 
     def mark_uploaded(self, name):
         made = os.path.join(self.folder, f"{UPLOADED}.part")
@@ -259,7 +404,7 @@ class Uploads(threading.Thread):
             return
         self.asked = time.monotonic()
         try:
-            self.store.needed(self.unmarked, self.store.names().get(self.unmarked, set()))
+            self.store.manifests(self.unmarked, self.store.names().get(self.unmarked, set()))
         except (Unusable, Failed):
             return
         self.mark_uploaded(self.unmarked)
@@ -277,30 +422,25 @@ class Uploads(threading.Thread):
         same = manifest.token == read_marker(path).get("token", "")
         return same and local == {file: size for file, (size, _) in manifest.files.items()}
 
-    def forget_later(self, present, path, names):
-        limit = number_of(os.path.basename(path)) if path else -1
-        for name in newest_first(names) if self.node == 0 else ():
-            if number_of(name) > limit:
-                for node in sorted(present.pop(name)):
-                    self.store.bucket.delete(self.store.manifest_key(name, node))
-        for name in newest_first(os.listdir(self.folder)) if self.nodes > 1 else ():
-            if number_of(name) > limit:
-                remove(os.path.join(self.folder, name))
-        self.present = {name for name in present if self.node in present[name]}
-
     def run(self):
         while True:
             ends = self.ending.is_set()
             try:
                 name = self.find_next(ends)
                 if name:
+                    order = self.seen[name].order
                     self.upload(name)
+                    self.sent_order = order
                     self.prune()
                 elif ends:
                     return
                 self.mark_if_whole()
                 self.why, self.pauses = "", 0
                 pause = 0 if name else PERIOD
+            except Taken as why:
+                self.taken = str(why)
+                self.when_taken()
+                return
             except Exception as error:
                 self.since = self.since if self.why else time.monotonic()
                 self.why, self.pauses = str(error), self.pauses + 1
@@ -319,39 +459,42 @@ class Uploads(threading.Thread):
             log(f"{name} is not in {self.store.where}: {self.why}; training goes on, the newest there is {newest}")
 
     def find_next(self, ends):
-        names, limit = newest_first(os.listdir(self.folder)), number_of(self.newest) if self.newest else -1
-        ready = [name for name in names if number_of(name) > limit and self.is_ready(name, ends)]
+        self.look()
+        unsent = [name for name, seen in self.seen.items() if seen.order > self.sent_order]
+        ready = [name for name in unsent if self.is_ready(name, ends)]
+        ready.sort(key=lambda name: -self.seen[name].order)
         if not ready or self.node == 0 or ends:
             return ready[0] if ready else ""
         if time.monotonic() - self.polled < POLL:
             return ""
         self.trying, self.polled = ready[0], time.monotonic()
         present = self.store.names()
-        return next((name for name in ready if 0 in present.get(name, ())), "")
+        return next((name for name in ready if self.is_begun(name, present.get(name, set()))), "")
+
+    def is_begun(self, name, parts):
+        try:
+            return self.store.manifest(name, 0, parts).attempt == self.check_turn()
+        except (Unusable, Waiting):
+            return False
 
     def is_ready(self, name, ends):
-        path = os.path.join(self.folder, name)
+        path, seen = os.path.join(self.folder, name), self.seen[name]
         whole = not fault(path, part=True)
-        if os.path.exists(os.path.join(path, OWN)):
+        if OWN in seen.state:
             return whole
         if not whole and self.node == 0:
             return False
-        try:
-            state = {file: os.stat(each).st_mtime_ns for file, each in files_below(path).items()}
-        except OSError:
-            return False
-        before, since = self.seen.get(name, (None, 0.0))
-        if state != before:
-            since = time.monotonic()
-            self.seen[name] = state, since
-        return bool(state) and (ends or time.monotonic() - since >= SETTLED)
+        return bool(seen.state) and (ends or time.monotonic() - seen.since >= SETTLED)
 
     def upload(self, name):
         began = time.monotonic()
         path, made = os.path.join(self.folder, name), os.path.join(self.folder, f".upload-{name}")
         self.trying = name
-        if name != self.sending:
-            self.sending, self.sent = name, {}
+        saved = name, self.seen[name].order if name in self.seen else 0
+        if saved != self.sending:
+            self.sending, self.sent, self.part = saved, {}, f"node-{self.node}"
+            if self.owner or name in self.present:  # other files of this name stay until all of these are there
+                self.part += f"-{secrets.token_hex(4)}"
             for other in os.listdir(self.folder):
                 if other.startswith(".upload-"):
                     remove(os.path.join(self.folder, other))
@@ -368,24 +511,45 @@ class Uploads(threading.Thread):
         sharded = names & SHARDED or any(each.startswith(SHARDS) for each in names)
         needed = self.nodes if sharded else 1
         nodes = marker.get("nodes", 1) if marker else needed
-        if name in self.present:
-            self.store.bucket.delete(self.store.manifest_key(name, self.node))
-            self.present.discard(name)
         files = {file or name: each for file, each in found.items()}
         for file in sorted(files, key=lambda each: os.path.getsize(files[each])):
             if file not in self.sent:
-                self.sent[file] = self.store.bucket.upload(self.store.place(name, self.node) + file, files[file])
+                self.sent[file] = self.store.bucket.upload(self.store.place(name, self.part) + file, files[file])
         size = sum(each["size"] for each in self.sent.values())
         text = {"nodes": nodes, "token": marker.get("token", ""), "single": single, "files": self.sent}
+        text |= {"attempt": self.check_turn(), "folder": self.part}
         self.store.bucket.write(self.store.manifest_key(name, self.node), json.dumps(text).encode())
         self.sending, self.sent = "", {}
+        self.whole.discard(name)
+        self.report_restart(name)
         self.newest, self.unmarked = name, name if nodes > 1 else ""
         if nodes == 1:
             self.mark_uploaded(name)
+        if name in self.present:
+            self.delete_replaced(name)
         self.present.add(name)
         remove(made)
         seconds = time.monotonic() - began
         log(f"{name} is in {self.store.where} ({size / 1e6:.1f} MB, {seconds:.1f} s)")
+
+    def report_restart(self, name):
+        if self.restored and number_of(name) <= number_of(self.restored):
+            log(
+                f"the program has saved {name} and has not continued from {self.restored}, which stays in {self.store.where};"
+                " the next attempt finds the higher number first.\n"
+                "Hint: set resume=False on the TrainJob, which gives each run a folder of its own"
+            )
+            self.restored = ""
+
+    def delete_replaced(self, name):
+        start = f"{self.store.prefix}{name}/"
+        try:
+            for key in self.store.bucket.list(start):
+                part = key[len(start) :].partition("/")[0]
+                if re.fullmatch(rf"node-{self.node}(-[0-9a-f]+)?", part) and part != self.part:
+                    self.store.bucket.delete(key)
+        except Failed as error:
+            log(f"replaced files stay in {self.store.where}{name}: {error}")
 
     def prune(self):
         if self.node:
@@ -397,7 +561,9 @@ class Uploads(threading.Thread):
                 if number_of(name) > limit:
                     continue
                 try:
-                    self.store.needed(name, present[name])
+                    if name not in self.whole:
+                        self.store.manifests(name, present[name])
+                        self.whole.add(name)
                     complete.append(name)
                 except Unusable:
                     pass
@@ -425,4 +591,4 @@ class Uploads(threading.Thread):
             if late or (self.why and now - max(began, self.since) > self.grace):
                 why = self.why or "the grace period is over"
                 return f"{self.trying} is not in {self.store.where}: {why}; the newest there is {self.newest or 'none'}"
-        return ""
+        return self.taken

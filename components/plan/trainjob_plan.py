@@ -18,12 +18,13 @@ from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.args.trainers import Compiled, CustomTrainer, Trainer
 from pulumi_trainer.plan import generation_role, mounts, runtime_ref
 from pulumi_trainer.plan.card_facts import with_card_facts
+from pulumi_trainer.plan.checkpoint_folder import review_folder
 from pulumi_trainer.plan.checkpoint_policy import CheckpointPolicy, checkpoint_place
 from pulumi_trainer.plan.gpu_precision import precision_problems
-from pulumi_trainer.plan.job_plan import PlacedJob, Plan, RenderedJob, StepResult, render_job
+from pulumi_trainer.plan.job_plan import CHECKPOINT_OWNER, PlacedJob, Plan, RenderedJob, StepResult, render_job
 from pulumi_trainer.plan.local_files import is_folder, packages_version, version_of
 from pulumi_trainer.plan.mounts import Folders, MountedCode
-from pulumi_trainer.plan.outputs import FreeForm, resolve
+from pulumi_trainer.plan.outputs import FreeForm, Resolved, resolve
 from pulumi_trainer.plan.project_code import former_requirements, project_warnings
 from pulumi_trainer.plan.review import classified_warnings, none_problems, queue_refusals, train_job_verdict
 from pulumi_trainer.plan.run_inputs import describe_inputs, describe_nodes
@@ -108,7 +109,9 @@ async def plan(args: TrainJobArgs) -> Plan:
     restricted = targets.is_restricted(args.hardening, destination)
     made = session.current().queues_of(destination)
     queues = await queue_lints.find_queues(made, place.target, place.namespace, _queue(train_job))
-    folders = _folders(args, written, job)
+    owner = await _checkpoint_owner(args)
+    result = replace(result, resolved=_with_owner(result.resolved, owner))
+    folders = _folders(args, written, job, owner.document[CHECKPOINT_OWNER.token])
     keeps_grace = job.mode == "jobset" or not _queue(train_job)
     shipped = with_card_facts(written, args, job.name, result.runtime)
     mounted = mounts.mount_volumes(train_job, shipped, folders, cluster=job.cluster, keeps_grace=keeps_grace)
@@ -134,6 +137,7 @@ async def plan(args: TrainJobArgs) -> Plan:
     claimed = await _claim_volumes(args, job, rendered, folders)
     jobsets = [*rendered.jobsets.values()]
     result = result.add(rendered).add(warned).add(claimed).add(_judge_tool(written, job, jobsets, queues))
+    result = result.add(await review_folder(result, folders, jobsets))
     result = replace(
         result,
         dispatch=find_dispatch(complete, queues),
@@ -237,8 +241,22 @@ def _given_twice(args: TrainJobArgs) -> list[Problem]:
     return found
 
 
-def _folders(args: TrainJobArgs, written: WrittenJob, job: PlacedJob) -> Folders:
-    """Return the volumes that a job mounts."""
+async def _checkpoint_owner(args: TrainJobArgs) -> Resolved:
+    """Return the owner mark of the folder in S3 with the job's checkpoints; None without one."""
+    owner: Any = None
+    if args.checkpoint is not None and args.checkpoint.in_s3:
+        owner = await session.current().stack_mark()
+    return await resolve({CHECKPOINT_OWNER.token: owner}, "")
+
+
+def _with_owner(resolved: Resolved, owner: Resolved) -> Resolved:
+    return replace(
+        resolved, unknown={**resolved.unknown, **owner.unknown}, depends_on=resolved.depends_on | owner.depends_on
+    )
+
+
+def _folders(args: TrainJobArgs, written: WrittenJob, job: PlacedJob, owner: Any) -> Folders:
+    """Return the volumes that a job mounts, and the folder in S3. owner: Owner mark of that folder."""
     has_output = args.output_volume is not None
     claims, saved = written.mounts, None
     if args.checkpoint is not None and args.checkpoint.in_s3:
@@ -246,7 +264,7 @@ def _folders(args: TrainJobArgs, written: WrittenJob, job: PlacedJob) -> Folders
     if has_output:
         claims = {**written.mounts, "output": Unknown("output")}
     writable = {"output", *writable_data(args)}
-    return Folders(claims, writable, not args.resume, args.checkpoint, saved)
+    return Folders(claims, writable, not args.resume, args.checkpoint, saved, owner, args.adopt)
 
 
 def _harden(mounted: MountedCode, written: WrittenJob, job: PlacedJob, runtime: dict[str, Any]) -> MountedCode:

@@ -217,8 +217,12 @@ class Program:
         kept = owner.kept_mark(place, live)
         if kept is not None:
             return kept
+        return await self.stack_mark()
+
+    async def stack_mark(self) -> pulumi.Output[str]:
+        """Return the owner mark of this stack, which the first object that it gives it to draws."""
         self._mark = self._mark or dynamic.StackMark("stack")
-        return pulumi.Output.concat(owner.name, "/", self._mark.random)
+        return pulumi.Output.concat((await self.object_owner()).name, "/", self._mark.random)
 
     async def guard(
         self, made: pulumi.Resource, kind: Kind, metadata: Mapping[str, Any], connection: dict[str, Any]

@@ -8,6 +8,12 @@ from typing import Any
 CHECKPOINT_DIR = "TRAINER_CHECKPOINT_DIR"
 CHECKPOINT_TO = "TRAINER_CHECKPOINT_TO"
 """Address in S3 that checkpoints are uploaded to."""
+CHECKPOINT_OWNER = "TRAINER_CHECKPOINT_OWNER"
+"""Owner mark of the stack, which the folder in S3 gets."""
+CHECKPOINT_ATTEMPT = "TRAINER_CHECKPOINT_ATTEMPT"
+"""What the nodes of one attempt have in common, and no other attempt."""
+CHECKPOINT_ADOPT = "TRAINER_CHECKPOINT_ADOPT"
+"""Set if the job takes over a folder in S3 that belongs to another stack."""
 RUN_ENV = "TRAINER_RUN"
 """With resume=False: names the folder of a run in the output volume or in S3."""
 

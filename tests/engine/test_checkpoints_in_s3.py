@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -16,7 +19,7 @@ import pytest
 from tests.moto_server import moto_server
 
 from .conftest import Project, eventually
-from .test_checkpoints import bootstrap_of, total
+from .test_checkpoints import bootstrap_of, run_cli, total
 
 JOB = """
 def train(steps, pause):
@@ -136,6 +139,117 @@ def test_each_run_has_its_own_checkpoints_unless_it_resumes(project: Project, bu
         assert {step for _, step in starts(project.logs("long"))} == {"10" if number == 2 else "0"}, call
     folders = {key.partition("/manifests/")[0] for key in manifests(bucket)}
     assert len(folders) == 3 and len({folder.split("/")[4] for folder in folders}) == 1, folders
+
+
+ALONE = """
+def train(steps, who, loads):
+    from pulumi_trainer import training
+
+    points = training.checkpoints()
+    found = (points.load() if loads else None) or {"step": 0, "who": "nobody"}
+    print(f"starts at {found['step']} from a state of {found['who']}", flush=True)
+    for step in range(found["step"] + 10, steps + 1, 10):
+        assert points.save({"who": who}, step=step)
+
+def job(steps, who, loads=True, **more):
+    return trainer.TrainJob(
+        "alone",
+        runtime=plain,
+        trainer=trainer.CustomTrainer(
+            func=train, func_args={"steps": steps, "who": who, "loads": loads},
+            env={
+                "AWS_ENDPOINT_URL": "SERVER",
+                "AWS_ACCESS_KEY_ID": pulumi.Output.secret("AKIACANARY"),
+                "AWS_SECRET_ACCESS_KEY": pulumi.Output.secret("canary-secret"),
+            },
+        ),
+        checkpoint=trainer.CheckpointPolicy(grace=20, to="s3://ckpt/prefix"), wait_for="complete", **more,
+    )
+
+"""
+
+
+def alone(project: Project, bucket: Any, call: str) -> None:
+    project.program(ALONE.replace("SERVER", bucket.meta.endpoint_url) + call + "\n")
+
+
+def saved(bucket: Any) -> dict[str, str]:
+    """Checkpoint -> whose state is in it."""
+    found = {}
+    for key in manifests(bucket):
+        name, text = key.split("/")[-2], bucket.get_object(Bucket="ckpt", Key=key)["Body"].read()
+        state = f"{key.partition('/manifests/')[0]}/{name}/{json.loads(text)['folder']}/state.json"
+        found[name] = json.loads(bucket.get_object(Bucket="ckpt", Key=state)["Body"].read())["who"]
+    return found
+
+
+def test_a_run_that_loads_nothing_has_its_checkpoints_in_s3(project: Project, bucket: Any) -> None:
+    alone(project, bucket, 'job(100, "first")')
+    project.up()
+    assert saved(bucket)["step-00000100"] == "first"
+    alone(project, bucket, 'job(80, "second", loads=False)')
+    project.up()
+    found = saved(bucket)
+    assert found["step-00000080"] == "second" and found["step-00000100"] == "first", found
+    assert "the program has saved step-000000" in project.logs("alone")
+    assert "and has not continued from step-00000100, which stays in s3://ckpt/prefix/" in project.logs("alone")
+
+
+@pytest.mark.core
+def test_a_folder_belongs_to_one_stack(project: Project, bucket: Any, tmp_path: Path) -> None:
+    """Two people have stacks of one name, each in a backend of its own."""
+    other = replace(project, folder=tmp_path / "other")
+    (other.folder / "state").mkdir(parents=True)
+    shutil.copy(project.folder / "Pulumi.yaml", other.folder)
+    assert other.run("stack", "init").code == 0
+    alone(project, bucket, 'job(100, "alice")')
+    first = project.preview("--diff").out
+    assert "s3://ckpt/prefix/lab/test" not in first, "nothing is there, so there is nothing to note"
+    project.up()
+    project.preview("--expect-no-changes")
+    alone(other, bucket, 'job(200, "bob")')
+    folder = "s3://ckpt/prefix/lab/test/default/alone-"
+    for refused in (other.preview(ok=False).out, other.up(ok=False).out):
+        assert f"checkpoint.to: {folder}" in refused, refused
+        assert "/ belongs to another stack of this name: in another backend" in refused, refused
+        assert "Hint: give another to=, or take the folder over with adopt=True on the TrainJob" in refused, refused
+    assert {*saved(bucket).values()} == {"alice"}
+
+    alone(other, bucket, 'job(200, "bob", adopt=True)')
+    note = other.preview().out
+    assert "and is taken over; the job continues from step-00000100, which it has. To start anew, set resume=" in note
+    other.up()
+    assert "starts at 100 from a state of alice" in other.logs("alone")
+    before = saved(bucket)
+    assert before["step-00000200"] == "bob"
+
+    alone(project, bucket, 'job(300, "alice")')
+    assert "/ belongs to another stack of this name" in project.preview(ok=False).out
+    alone(project, bucket, 'job(300, "alice", resume=False)')
+    assert "/ belongs to another stack of this name" in project.preview(ok=False).out
+    run_cli(project, "rerun", "alone")  # without a plan: the container looks again
+    status = eventually(lambda: s if (s := project.job("alone")).phase == "Failed" else None)
+    assert "exit code 1" in status.message, status
+    assert "/ belongs to another stack of this name: in another backend" in project.logs("alone")
+    assert saved(bucket) == before
+
+
+def test_the_plan_of_a_new_job_says_from_where_it_goes_on(project: Project, bucket: Any) -> None:
+    alone(project, bucket, 'job(100, "first")')
+    project.up()
+    project.destroy()
+    place = next(key.partition("manifests/")[0] for key in manifests(bucket))
+    bucket.delete_object(Bucket="ckpt", Key=f"{place}owner.json")
+    note = f"s3://ckpt/{place} has no recorded owner; the job continues from step-00000100, which it has."
+    assert note in project.preview().out
+    project.up()
+    assert "starts at 100 from a state of first" in project.logs("alone")
+    alone(project, bucket, 'job(200, "first")')
+    assert "has no recorded owner" not in project.preview().out
+    bucket.put_object(Bucket="ckpt", Key=f"{place}owner.json", Body=b"{")
+    project.destroy()
+    unknown = "whether it has checkpoints, and whose, is not known: owner.json is not valid JSON. The job looks when it starts"
+    assert unknown in project.preview().out
 
 
 def test_what_cannot_be_uploaded_is_a_problem(project: Project) -> None:

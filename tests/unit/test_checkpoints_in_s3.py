@@ -232,6 +232,74 @@ class TestUpload:
         assert {key.split("/")[0] for key in place.objects()} == {"manifests", "step-40", "step-50"}
         assert len([key for key in place.objects() if key.startswith("manifests")]) == 2
 
+    def test_what_a_run_saves_that_has_loaded_nothing(
+        self, node: Node, place: Place, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """The next run starts from the beginning: its program does not call `load`."""
+        place.put_checkpoint("step-1000", {".metadata": b"of the run before"})
+        assert node.start() == f"{node.folder}/step-1000"
+        node.uploads.start()
+        for step in (100, 200, 300):
+            save(node.folder, f"step-{step}", {"model.pt": b"%d" % step})
+            wait_until(lambda step=step: f"manifests/step-{step}/node-0.json" in place.objects())
+        assert node.uploads.finish(lambda: 0.0) == ""
+        assert place.get("step-300/node-0/model.pt") == b"300"
+        kept = {key.split("/")[1] for key in place.objects() if key.startswith("manifests")}
+        assert kept == {"step-200", "step-300", "step-1000"}
+        err = capsys.readouterr().err
+        assert err.count("the program has saved step-100 and has not continued from step-1000, which stays in") == 1
+        assert "Hint: set resume=False on the TrainJob" in err
+
+    def test_a_number_that_is_saved_again(self, node: Node, place: Place) -> None:
+        """The ranks start again from an earlier checkpoint in the same container."""
+        node.start()
+        node.uploads.start()
+        for number, step in enumerate((10, 20, 30, 20)):
+            found = save(node.folder, f"step-{step}.new", {"model.pt": b"%d" % number})
+            target = node.folder / f"step-{step}"
+            if target.exists():
+                target.rename(node.folder / ".tmp-old")
+            found.rename(target)
+            wait_until(lambda step=step, number=number: has(place, f"step-{step}", "model.pt", b"%d" % number))
+        assert node.uploads.finish(lambda: 0.0) == ""
+
+    def test_a_folder_that_is_deleted_file_by_file_is_not_saved_again(self, node: Node, place: Place) -> None:
+        node.start()
+        node.uploads.start()
+        for step in (10, 20):
+            made = node.folder / f"checkpoint-{step}"
+            made.mkdir()
+            for file in ("trainer_state.json", "model", "optimizer"):
+                (made / file).write_text("{}")
+            wait_until(lambda step=step: f"manifests/checkpoint-{step}/node-0.json" in place.objects())
+        (node.folder / "checkpoint-10/model").unlink()
+        (node.folder / "checkpoint-20/optimizer").unlink()
+        before = len([request for request in place.front.requests if request.method == "PUT"])
+        assert node.uploads.finish(lambda: 0.0) == ""
+        assert len([request for request in place.front.requests if request.method == "PUT"]) == before
+
+    def test_one_that_is_saved_again_while_its_upload_fails(self, node: Node, place: Place) -> None:
+        node.start()
+        bad = place.front.fault(lambda r: r.method == "PUT", times=9999, answer=Answer(503, b""))
+        save(node.folder, "step-10", {"model.pt": b"old"})
+        node.uploads.start()
+        wait_until(lambda: node.uploads.pauses > 1)
+        (node.folder / "step-10").rename(node.folder / ".tmp-old")
+        save(node.folder, "step-10", {"model.pt": b"new"})
+        bad.times = 0
+        assert node.uploads.finish(lambda: 0.0) == "" and has(place, "step-10", "model.pt", b"new")
+
+    @pytest.mark.parametrize("first", [".complete", "model.pt"])
+    def test_a_deletion_that_was_killed_is_not_a_checkpoint(self, node: Node, place: Place, first: str) -> None:
+        node.start()
+        node.uploads.start()
+        for step in (10, 20):
+            save(node.folder, f"step-{step}", {"model.pt": b"1", ".metadata": b"1"})
+            wait_until(lambda step=step: f"manifests/step-{step}/node-0.json" in place.objects())
+        (node.folder / "step-10" / first).unlink()
+        before = place.objects()
+        assert node.uploads.finish(lambda: 0.0) == "" and place.objects() == before
+
     def test_folders_of_other_runs_stay(self, node: Node, place: Place) -> None:
         """Runs with `resume=False` have folders that are named by their uid, beside the checkpoints of the job."""
         run = "3f2a77c0-1111-4222-8333-9d0e1a2b3c47"
@@ -300,9 +368,48 @@ class TestRestore:
             f"pulumi-trainer: resumes from {node.folder}/step-20, as in {place.where}step-20",
         ]
         manifests = [key for key in place.objects() if key.startswith("manifests/")]
-        assert manifests == ["manifests/step-10/node-0.json", "manifests/step-20/node-0.json"], (
-            "its files are written again: a node would find its new ones with the old ones of another"
+        assert manifests == [f"manifests/step-{step}/node-0.json" for step in (10, 20, 30)], (
+            "it stays until a new one of its number is complete"
         )
+
+    @pytest.mark.parametrize(("part", "times"), [("model", 1), ("model", 2), ("manifests/step-20", 2)])
+    def test_what_is_damaged_on_its_way_is_read_again(
+        self, node: Node, place: Place, capsys: pytest.CaptureFixture[str], part: str, times: int
+    ) -> None:
+        place.put_checkpoint("step-10", {"trainer_state.json": b"{}", "model": b"10"})
+        place.put_checkpoint("step-20", {"trainer_state.json": b"{}", "model": b"20"})
+        place.front.fault(part, times=times, change=lambda body: bytes([body[0] ^ 1]) + body[1:])
+        assert node.start() == f"{node.folder}/step-20" and "skips" not in capsys.readouterr().err
+        assert (node.folder / "step-20/model").read_bytes() == b"20"
+
+    def test_one_that_was_skipped_is_used_by_the_next_attempt(self, node: Node, place: Place, tmp_path: Path) -> None:
+        for step in (10, 20):
+            place.put_checkpoint(f"step-{step}", {".metadata": b"%d" % step})
+        place.front.fault("step-20/node-0/.metadata", times=3, change=lambda _: b"xx")
+        assert node.start() == f"{node.folder}/step-10" and node.finish() == ""
+        node.folder = tmp_path / "next"
+        assert node.start() == f"{node.folder}/step-20"
+
+    def test_a_checkpoint_is_replaced_once_the_new_one_is_complete(
+        self, node: Node, place: Place, tmp_path: Path
+    ) -> None:
+        """Whatever ends the upload, one of the two can be read."""
+        place.put_checkpoint("step-10", {".metadata": b"1"})
+        place.put_checkpoint("step-20", {".metadata": b"old", "a": b"old"})
+        damaged = place.front.fault("step-20/node-0/", times=99, change=lambda _: b"xxx")
+        assert node.start() == f"{node.folder}/step-10"
+        damaged.times, gate = 0, threading.Event()
+        stalled = place.front.fault(lambda r: r.method == "PUT" and "manifests" in r.path, change=holds(gate))
+        save(node.folder, "step-20", {".metadata": b"new", "a": b"new"})
+        node.uploads.start()
+        wait_until(lambda: stalled.times == 0)
+        assert place.get("step-20/node-0/a") == b"old"
+        gate.set()
+        assert node.uploads.finish(lambda: 0.0) == ""
+        node.folder = tmp_path / "next"
+        assert node.start() == f"{node.folder}/step-20" and (node.folder / "step-20/a").read_bytes() == b"new"
+        wait_until(lambda: "step-20/node-0/a" not in place.objects(), 5)
+        assert len([key for key in place.objects() if key.startswith("step-20/")]) == 3
 
     @pytest.mark.parametrize(
         ("files", "why"),
@@ -499,7 +606,6 @@ class TestNodes:
         assert first.finish() == ""
         third = self.nodes(node, tmp_path, 3)[2]
         assert third.start(0, 2) == "", "the part of the other node is missing"
-        assert not place.objects()[0].startswith("manifests"), "and the first node's is taken back"
         first.start(0, 2)
         save(first.folder, "step-10", {"__0_0.distcp": b"0", ".metadata": b"all"}, nodes=2, token="one", step=10)
         assert first.finish() == second.finish() == ""
@@ -534,6 +640,42 @@ class TestNodes:
         place.put_checkpoint("step-10", {"__1_0.distcp": b"b"}, 1, nodes=2, token="two")
         assert node.start(0, 2) == ""
         assert "step-10: the part of node 1 is of another attempt" in capsys.readouterr().err
+
+    def test_files_of_two_attempts_are_not_mixed(self, node: Node, place: Place, tmp_path: Path) -> None:
+        """Of tools whose checkpoints have no token, an earlier attempt may have left the part of one node."""
+        place.put_checkpoint("step-10", {".metadata": b"1", "0": b"1"}, nodes=2, attempt="old")
+        place.put_checkpoint("step-10", {"1": b"1"}, 1, nodes=2, attempt="old")
+        place.put_checkpoint("step-20", {".metadata": b"2", "0": b"2"}, nodes=2, attempt="old")
+        place.put_checkpoint("step-20", {"1": b"2"}, 1, nodes=2, attempt="old")
+        damaged = place.front.fault("step-20/node-1/1", times=99, change=lambda _: b"x")
+        first, second = self.nodes(node, tmp_path)
+        for number, each in enumerate((first, second)):
+            assert each.start(number, 2, TRAINER_CHECKPOINT_ATTEMPT="new") == f"{each.folder}/step-10"
+        damaged.times = 0
+        for file, each in (("0", first), ("1", second)):
+            (each.folder / "step-20").mkdir()
+            (each.folder / "step-20" / file).write_text("new")
+        (first.folder / "step-20/.metadata").write_text("new")
+        second.uploads.start()
+        time.sleep(0.5)
+        assert json.loads(place.get("manifests/step-20/node-1.json"))["attempt"] == "old", "the first node has none yet"
+        first.uploads.start()
+        assert first.uploads.finish(lambda: 0.0) == ""
+        third = Node(place, node.sync, tmp_path / "third", node.monkeypatch)
+        wait_until(lambda: json.loads(place.get("manifests/step-20/node-1.json"))["attempt"] == "new")
+        assert second.uploads.finish(lambda: 0.0) == ""
+        assert third.start(0, 2) == f"{third.folder}/step-20"
+        assert {(third.folder / "step-20" / file).read_text() for file in (".metadata", "0", "1")} == {"new"}
+
+    def test_parts_of_two_attempts_do_not_count_as_one_that_is_kept(self, node: Node, place: Place) -> None:
+        place.put_checkpoint("step-10", {".metadata": b"1"})
+        for step in (20, 30):
+            place.put_checkpoint(f"step-{step}", {".metadata": b"2"}, nodes=2, attempt="new")
+            place.put_checkpoint(f"step-{step}", {"1": b"2"}, 1, nodes=2, attempt="old")
+        assert node.start(0, 2, TRAINER_CHECKPOINT_KEEP="2") == f"{node.folder}/step-10"
+        save(node.folder, "step-40")
+        assert node.finish() == ""
+        assert node.start(0, 2) == f"{node.folder}/step-40" and "manifests/step-10/node-0.json" in place.objects()
 
     def test_other_nodes_wait_for_the_first(self, node: Node, place: Place, tmp_path: Path) -> None:
         second = self.nodes(node, tmp_path)[1]
@@ -582,6 +724,118 @@ class TestNodes:
         save(node.folder, "step-20")
         assert node.start(0, 2) == f"{node.folder}/step-10"
         assert {path.name for path in node.folder.iterdir()} == {"step-10", ".uploaded"}
+
+
+OWNER = "organization/lab/test/0a1b2c3d"
+NAMESAKE = "organization/lab/test/99999999"
+
+
+class TestOwner:
+    """The folder of a job belongs to one stack, and one attempt of the job saves in it at a time."""
+
+    def owner(self, place: Place) -> dict[str, str]:
+        return dict(json.loads(place.get("owner.json")))
+
+    def as_owner(self, node: Node, owner: str, attempt: str = "1", **more: str) -> str:
+        return node.start(TRAINER_CHECKPOINT_OWNER=owner, TRAINER_CHECKPOINT_ATTEMPT=attempt, **more)
+
+    def test_the_first_one_gets_it(self, node: Node, place: Place) -> None:
+        """A folder of an earlier version has checkpoints and no owner."""
+        place.put_checkpoint("step-10", {".metadata": b"1"})
+        assert self.as_owner(node, OWNER) == f"{node.folder}/step-10"
+        first = self.owner(place)
+        assert first["owner"] == OWNER and first["attempt"].startswith("1/") and first["since"].endswith("Z")
+        save(node.folder, "step-20")
+        assert node.finish() == ""
+        assert json.loads(place.get("manifests/step-20/node-0.json"))["attempt"] == first["attempt"]
+        assert self.as_owner(node, OWNER, "1"), "a Job that was suspended has the same uid"
+        again = self.owner(place)["attempt"]
+        assert again.startswith("1/") and again != first["attempt"]
+
+    def test_an_owner_that_somebody_has_deleted(self, node: Node, place: Place) -> None:
+        self.as_owner(node, OWNER)
+        place.client.delete_object(Bucket=place.bucket, Key=f"{place.folder}/owner.json")
+        save(node.folder, "step-20")
+        assert node.finish() == "" and self.owner(place)["owner"] == OWNER
+
+    @pytest.mark.parametrize("number", [0, 1])
+    def test_that_of_another_stack_is_neither_read_nor_written(self, node: Node, place: Place, number: int) -> None:
+        place.put_checkpoint("step-10", {".metadata": b"1"})
+        self.as_owner(node, OWNER)
+        before = {key: place.get(key) for key in place.objects()}
+        for other, called in (
+            (NAMESAKE, "another stack of this name: in another backend, or destroyed since"),
+            ("acme/lab/test/99999999", "the stack 'organization/lab/test'"),
+        ):
+            place.front.requests.clear()
+            with pytest.raises(SystemExit) as ended:
+                self.as_owner(node, other, JOB_COMPLETION_INDEX=str(number), TRAINER_NUM_NODES="2")
+            assert str(ended.value) == (
+                f"pulumi-trainer: {place.where} belongs to {called}: nothing is read or written there\n"
+                "Hint: give CheckpointPolicy another to=, or take the folder over with adopt=True on the TrainJob,"
+                " as after `pulumi destroy`"
+            )
+            assert len(place.front.requests) == 1
+        assert {key: place.get(key) for key in place.objects()} == before
+
+    def test_it_is_taken_over(self, node: Node, place: Place) -> None:
+        place.put_checkpoint("step-10", {".metadata": b"1"})
+        self.as_owner(node, OWNER)
+        assert self.as_owner(node, NAMESAKE, TRAINER_CHECKPOINT_ADOPT="1") == f"{node.folder}/step-10"
+        assert self.owner(place)["owner"] == NAMESAKE
+        with pytest.raises(SystemExit, match="belongs to another stack of this name"):
+            self.as_owner(node, OWNER, TRAINER_CHECKPOINT_ADOPT="")
+
+    def test_a_stack_in_another_organization_is_the_same(self, node: Node, place: Place) -> None:
+        """As after a transfer: the random part is in its state."""
+        self.as_owner(node, OWNER)
+        assert self.as_owner(node, OWNER.replace("organization", "acme")) == ""
+
+    def test_the_folder_of_a_run_is_below_it(self, node: Node, place: Place) -> None:
+        """With `resume=False` each run has a folder that is named by its uid."""
+        run = "3f2a77c0-1111-4222-8333-9d0e1a2b3c47"
+        self.as_owner(node, OWNER, TRAINER_CHECKPOINT_FOLDER=f"lab/test/default/job/{run}")
+        assert place.objects() == ["owner.json"] and self.owner(place)["owner"] == OWNER
+        save(node.folder, "step-10")
+        assert node.finish() == "" and f"{run}/manifests/step-10/node-0.json" in place.objects()
+
+    @pytest.mark.parametrize("body", [b"{", b"[]", b"\xff", b"[" * 60_000])
+    def test_an_owner_that_cannot_be_read(self, node: Node, place: Place, body: bytes) -> None:
+        place.put("owner.json", body)
+        with pytest.raises(SystemExit, match=r"cannot be used: .*owner\.json is not valid JSON"):
+            self.as_owner(node, OWNER)
+        assert place.get("owner.json") == body
+
+    def test_an_earlier_attempt_saves_nothing_more(self, node: Node, place: Place, tmp_path: Path) -> None:
+        """As of a worker cluster that MultiKueue has lost, and that comes back."""
+        self.as_owner(node, OWNER, "1")
+        later = Node(place, node.sync, tmp_path / "later", node.monkeypatch)
+        self.as_owner(later, OWNER, "2")
+        save(later.folder, "step-10", {"model.pt": b"later"})
+        assert later.finish() == ""
+        save(node.folder, "step-10", {"model.pt": b"earlier"})
+        save(node.folder, "step-20", {"model.pt": b"earlier"})
+        stops = list[bool]()
+        node.uploads.when_taken = lambda: stops.append(True)
+        missing = node.finish()
+        assert missing.startswith(f"another attempt of the job saves in {place.where} since 20") and stops == [True]
+        assert has(place, "step-10", "model.pt", b"later")
+        assert not [key for key in place.objects() if key.startswith("manifests/step-20")]
+
+    def test_other_nodes_wait_for_the_first_of_their_attempt(self, node: Node, place: Place) -> None:
+        self.as_owner(node, OWNER, "1")
+        second = Node(place, node.sync, node.folder.parent / "second", node.monkeypatch)
+        two = {"JOB_COMPLETION_INDEX": "1", "TRAINER_NUM_NODES": "2"}
+        self.as_owner(second, OWNER, "2", **two)
+        assert self.owner(place)["attempt"].startswith("1/")
+        save(second.folder, "step-10", nodes=2, token="one")
+        second.uploads.start()
+        second.uploads.ending.set()
+        wait_until(lambda: second.uploads.pauses > 1)
+        assert "manifests/step-10/node-1.json" not in place.objects()
+        self.as_owner(node, OWNER, "2", TRAINER_NUM_NODES="2", JOB_COMPLETION_INDEX="0")
+        assert second.uploads.finish(lambda: 0.0) == ""
+        assert "manifests/step-10/node-1.json" in place.objects()
 
 
 class TestCredentials:
@@ -750,7 +1004,7 @@ class Container:
     """The first process of a container, with the code that such a policy ships."""
 
     def __init__(self, place: Place, folder: Path, program: str, **variables: str) -> None:
-        code = folder / "code"
+        code, self.folder = folder / "code", folder
         code.mkdir(parents=True)
         files = user_code.files(
             textwrap.dedent(program), None, None, None, "", checkpoints=True, s3=True, training=True
@@ -860,6 +1114,39 @@ class TestFirstProcess:
         code, out, err = Container(place, tmp_path / "c", SAVES, LAST="5").end()
         assert (code, out.splitlines()[0]) == (0, "starts at 4"), err
 
+    def test_a_run_that_loads_nothing(self, place: Place, tmp_path: Path) -> None:
+        place.put_checkpoint("step-00000009", {".metadata": b"1", "state.json": b'{"step": 9}'})
+        anew = SAVES.replace('points.load() or {"step": 0}', '{"step": 0}')
+        code, out, err = Container(place, tmp_path / "b", anew, LAST="3").end()
+        assert (code, out.splitlines()[0]) == (0, "starts at 0"), err
+        assert "manifests/step-00000003/node-0.json" in place.objects(), err
+
+    def test_a_run_that_loads_nothing_fails_without_its_last_checkpoint(self, place: Place, tmp_path: Path) -> None:
+        place.put_checkpoint("step-00000009", {".metadata": b"1", "state.json": b'{"step": 9}'})
+        place.front.fault(lambda r: r.method == "PUT", times=99, answer=Answer(403, b"<Code>AccessDenied</Code>"))
+        anew = SAVES.replace('points.load() or {"step": 0}', '{"step": 0}')
+        code, _, err = Container(place, tmp_path / "b", anew, LAST="3").end()
+        assert code == 1 and f"step-00000003 is not in {place.where}: 403 AccessDenied" in err, err
+
+    def test_another_attempt_ends_it(self, place: Place, tmp_path: Path) -> None:
+        """What it saves from then on is lost; as an interruption, the two would end each other for ever."""
+        variables = {"TRAINER_CHECKPOINT_OWNER": OWNER, "TRAINER_CHECKPOINT_GRACE": "20"}
+        first = Container(place, tmp_path / "a", SAVES, TRAINER_CHECKPOINT_ATTEMPT="1", **variables)
+        while first.line() != "step 5\n":
+            pass
+        wait_until(lambda: "manifests/step-00000005/node-0.json" in place.objects())
+        code, out, err = Container(
+            place, tmp_path / "b", SAVES, LAST="9", TRAINER_CHECKPOINT_ATTEMPT="2", **variables
+        ).end()
+        assert (code, out.splitlines()[0]) == (0, "starts at 5"), err
+        more = first.folder / "checkpoints" / ".tmp-more"
+        more.mkdir()
+        (more / ".complete").write_text('{"files": {}}')
+        more.rename(more.parent / "step-00000006")
+        code, _, err = first.end()
+        assert code == 1 and f"pulumi-trainer: another attempt of the job saves in {place.where} since 20" in err, err
+        assert "Traceback" not in err
+
     def test_an_error_of_the_program_is_its_own(self, place: Place, tmp_path: Path) -> None:
         code, _, err = Container(place, tmp_path, SAVES + "    sys.exit(7)\n", LAST="3").end()
         assert code == 7 and "manifests/step-00000003/node-0.json" in place.objects(), err
@@ -876,6 +1163,14 @@ class TestFirstProcess:
         place.front.fault(lambda _: True, times=5, answer=Answer(503, b""))
         code, _, err = Container(place, tmp_path, SAVES, LAST="1", TRAINER_CHECKPOINT_GRACE="60").end()
         assert code == 0 and "cannot be used: 503 Service Unavailable; tries again" in err
+
+
+def has(place: Place, name: str, file: str, body: bytes) -> bool:
+    """Whether the files of a manifest are in S3 and one of them has this content."""
+    if f"manifests/{name}/node-0.json" not in place.objects():
+        return False
+    folder = json.loads(place.get(f"manifests/{name}/node-0.json"))["folder"]
+    return f"{name}/{folder}/{file}" in place.objects() and place.get(f"{name}/{folder}/{file}") == body
 
 
 def holds(gate: threading.Event) -> Any:

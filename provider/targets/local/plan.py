@@ -447,6 +447,9 @@ def _facts(jobset: Mapping[str, Any], step: ReplicatedJob, pod: PodId, name: str
     labels = {
         **(own.get("labels") or {}),
         **both,
+        "batch.kubernetes.io/controller-uid": hashlib.sha256(f"{site.uid}/{job}/{pod.restarts}".encode()).hexdigest()[
+            :32
+        ],
         "batch.kubernetes.io/job-name": job,
         "job-name": job,
         COMPLETION_INDEX: str(pod.index),
