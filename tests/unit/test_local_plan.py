@@ -127,6 +127,15 @@ class TestSources:
         assert {k: env[k] for k in expected} == expected
         assert (env["JOB_COMPLETION_INDEX"], env["HOSTNAME"]) == ("1", "job-node-1-1")
 
+    def test_all_pods_of_an_attempt_have_one_job(self) -> None:
+        """As in a cluster, where JobSet makes the Jobs anew for each attempt."""
+        one = step("node", replicas=2, pods=2)
+        ref = {"fieldRef": {"fieldPath": "metadata.labels['batch.kubernetes.io/controller-uid']"}}
+        one["template"]["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "UID", "valueFrom": ref}]
+        pods = [PodId("node", 0, 0), PodId("node", 0, 1), PodId("node", 1, 0), PodId("node", 0, 0, restarts=1)]
+        first, second, other_job, later = [planned(jobset(one), who=pod).env["UID"] for pod in pods]
+        assert first == second and len({first, other_job, later}) == 3
+
     @pytest.mark.parametrize(
         ("resource", "divisor", "expected"),
         [
