@@ -442,4 +442,4 @@ class _Reached(pulumi.CustomResource):
             return ""  # all problems of the program are reported at its end
         here = session.current()
         here.problems.append(Problem(self._job.where, "what depends on it is not created either"))
-        raise here.refusal()
+        raise here.refusal(here.problems)

@@ -113,6 +113,8 @@ class Program:
     _names: dict[str, str] = field(default_factory=dict)
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     _reporting: bool = False
+    _is_late: bool = False
+    _reported_problems: int = 0
     _held: bool = False
     projects: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     """Folder, include and exclude -> the project, or why it is rejected."""
@@ -131,9 +133,11 @@ class Program:
         """Run the rest of a component's construction, which awaits Outputs; report its problems at the end of the program."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
-        if not self._reporting:
+        if self._is_late:
+            _: pulumi.Output[bool] = pulumi.Output.from_input(self._raise_late_refusal(task))
+        elif not self._reporting:
             self._reporting = True
-            _: pulumi.Output[bool] = pulumi.Output.from_input(self._raise_refusal())  # awaited with all other outputs
+            _ = pulumi.Output.from_input(self._raise_refusal())  # awaited with all other outputs
         return task
 
     def construct(self, kind: str, name: str, parent: pulumi.Resource | None) -> None:
@@ -264,7 +268,7 @@ class Program:
 
     def _results(self) -> list[Any]:
         """Return what those tasks return that have succeeded."""
-        return [task.result() for task in self._tasks if not task.cancelled() and task.exception() is None]
+        return [task.result() for task in self._tasks if task.done() and not _has_failed(task)]
 
     async def cluster_mismatch(self, connection: dict[str, Any]) -> list[Problem]:
         """Return a problem if a connection leads to another cluster than the one that has the stack's jobs."""
@@ -316,6 +320,7 @@ class Program:
     async def _report(self) -> pulumi.RunError | None:
         """Return the error with all problems, once all are known. If an exception ends the program, log the problems."""
         await self._quiet()
+        self._is_late = True
         for cluster, queues in self.queues.items():
             if cluster in self.unmade_queues:  # warnings about queues depend on their cluster
                 continue
@@ -336,22 +341,42 @@ class Program:
             if not pulumi_compat.has_failed():
                 await self._register_guards()
             return None
-        results = self._results()
-        for resource in results:  # problems do not interrupt valid resources
+        await self._await_creation()
+        self._reported_problems = len(self.problems)
+        failed = any(task.done() and _has_failed(task) for task in self._tasks)
+        if not failed and not pulumi_compat.has_failed():
+            return self.refusal(self.problems)
+        messages.error(self.refusal(self.problems))
+        return None
+
+    async def _await_creation(self) -> None:
+        """Wait until the valid resources are created, so that problems do not interrupt them."""
+        for resource in self._results():
             if isinstance(resource, pulumi.CustomResource):
                 await resource.id.future()
-        if len(results) == len(self._tasks) and not pulumi_compat.has_failed():
-            return self.refusal()
-        messages.error(self.refusal())
-        return None
 
     async def _raise_refusal(self) -> bool:
         self._reported = self._reported or asyncio.ensure_future(self._report())
         refusal = await self._reported
         if refusal:
             raise refusal
-        for task in self._tasks:
+        for task in filter(asyncio.Task.done, self._tasks):
             task.result()
+        return True
+
+    async def _raise_late_refusal(self, task: asyncio.Task[Any]) -> bool:
+        """Report the problems of components that the program constructs after the report, for example once an Output is known."""
+        if self._reported:
+            await asyncio.wait([self._reported])
+        await self._quiet()
+        late, self._reported_problems = self.problems[self._reported_problems :], len(self.problems)
+        if late:
+            await self._await_creation()
+            refusal = self.refusal(late)
+            if not pulumi_compat.has_failed():
+                raise refusal
+            messages.error(refusal)  # Pulumi raises one exception
+        task.result()
         return True
 
     def _refuse_exit(self, _: asyncio.Task[None]) -> None:
@@ -364,14 +389,14 @@ class Program:
         if not isinstance(exit_, SystemExit):
             return
         if self.problems:
-            messages.error(self.refusal())
+            messages.error(self.refusal(self.problems))
         if not exit_.code:
             messages.error(EXIT)
             raise SystemExit(1)
 
-    def refusal(self) -> pulumi.RunError:
-        """Return the error with all problems found so far."""
-        unique = list(dict.fromkeys(map(_placed, sorted(self.problems, key=self._order()))))
+    def refusal(self, problems: Iterable[Problem]) -> pulumi.RunError:
+        """Return the error with problems."""
+        unique = list(dict.fromkeys(map(_placed, sorted(problems, key=self._order()))))
         lines = "\n".join(f"  {p}" for p in unique)
         count = plural(len(unique), "problem")
         return messages.failure(f"{count} found. These resources were not created or changed:\n{lines}")
@@ -436,6 +461,11 @@ class Program:
             options = pulumi.ResourceOptions(depends_on=needs)
             self.targets[at] = dynamic.Target(name, {"target": connection, "stack": stack}, options)
         return self.targets[at]
+
+
+def _has_failed(task: asyncio.Task[Any]) -> bool:
+    """Return whether a task that is done was cancelled or has raised an exception."""
+    return task.cancelled() or task.exception() is not None
 
 
 def _names(connection: Mapping[str, Any]) -> Iterator[str]:

@@ -188,6 +188,30 @@ def test_no_job_is_made_with_an_output_of_a_refused_job(project: Project) -> Non
     assert not project.target.jobs() and not project.resources()
 
 
+LATE = """
+import asyncio
+
+async def main():
+    await asyncio.sleep(2)
+    trainer.TrainJob("late", runtime="torch-distributed", trainer=command, suspend=True)
+    trainer.TrainJob("wrong", runtime="torch-distributed", trainer=command, labels={"a b": "c"})
+
+getattr(pulumi, "run", lambda late: pulumi.Output.from_input(late()))(main)  # `run` is in newer releases
+"""
+FIRST = """
+trainer.TrainJob("first", runtime="torch-distributed", trainer=command, suspend=True)
+"""
+
+
+@pytest.mark.parametrize("first", [pytest.param(FIRST, marks=pytest.mark.core), ""], ids=["after others", "alone"])
+def test_problems_of_jobs_that_are_constructed_later_are_reported(project: Project, first: str) -> None:
+    project.program(first + LATE, head=HEAD)
+    (line,) = told(project.up(ok=False))
+    assert line.startswith('TrainJob("wrong") (__main__.py:') and "Hint: the label a b" in line
+    made = {job.name.partition("-")[0] for job in project.target.jobs()}
+    assert made == ({"first", "late"} if first else {"late"})
+
+
 NAMES = """
 trainer.TrainJob("a", name="one", runtime="torch-distributed", trainer=command)
 trainer.TrainJob("b", name="one", runtime="torch-distributed", trainer=command)
