@@ -9,7 +9,7 @@ RUN := .venv/bin/python tools/stack.py
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-queues up preview preview-kubernetes logs down clean env check messages docs docs-serve dist picture \
-  test test-smoke test-engine test-pythons test-cluster test-nodes test-gangs test-frameworks test-fine-tuning test-all coverage \
+  test test-smoke test-engine test-pythons test-pulumi test-cluster test-nodes test-gangs test-frameworks test-fine-tuning test-all coverage \
   bench bench-cluster bench-interruptions cluster-up cluster-down
 
 help: ## this list
@@ -105,6 +105,11 @@ test-engine: ## all tests with the real Pulumi engine: 20 minutes, PyTorch inclu
 test-pythons: ## the unit tests on the oldest and the newest Python of this machine
 	@$(SETUP) --dev
 	@$(RUN) exec python tools/pythons.py
+
+test-pulumi: ## the unit tests, the engine's core and a job in a cluster with the oldest and the newest Pulumi: 20 minutes, 40 from nothing
+	@$(SETUP) --dev
+	@.venv/bin/python -m tools.cluster build
+	@$(RUN) exec python tools/pulumi_matrix.py
 
 test-cluster: ## the Kubernetes target on a real control plane with simulated nodes
 	@$(SETUP) --dev

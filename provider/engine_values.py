@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pulumi
 from pulumi_trainer.provider.kube.values.unknown import Unknown
-from pulumi_trainer.provider.pulumi_compat import UNKNOWN, is_unknown
 
 
 def to_plain(value: Any) -> Any:
@@ -16,7 +16,7 @@ def to_plain(value: Any) -> Any:
         return [*map(to_plain, value)]
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    if is_unknown(value):
+    if isinstance(value, type(pulumi.UNKNOWN)):
         return Unknown("")
     return value
 
@@ -28,5 +28,5 @@ def to_engine(value: Any) -> Any:
     if isinstance(value, list):
         return [*map(to_engine, value)]
     if isinstance(value, Unknown):
-        return UNKNOWN
+        return pulumi.UNKNOWN
     return value

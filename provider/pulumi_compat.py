@@ -16,10 +16,11 @@ from threading import Lock, Timer
 from types import FrameType
 from typing import Any
 
+import grpc  # type: ignore[import-untyped]
 import pulumi
 
-OLDEST, NEWEST = "3.246.0", "3.246.0"
-"""The releases of the package `pulumi` that the tests of this module have passed with."""
+OLDEST, NEWEST = "3.246.0", "3.272.0"
+"""The releases of the package `pulumi` that `make test-pulumi` has passed with. `tools/pulumi/` pins the same."""
 
 
 def _hook(module: str, *names: str) -> Any:
@@ -60,22 +61,14 @@ _rpc_manager = _hook("pulumi.runtime.settings", "_get_rpc_manager")
 _engine = _hook("pulumi.runtime.settings", "get_engine")
 _monitor = _hook("pulumi.runtime.settings", "get_monitor")
 _log_request = _hook("pulumi.runtime.proto.engine_pb2", "LogRequest")
-_RpcError = _hook("grpc", "RpcError")
 _debug = _hook("pulumi.runtime.proto.engine_pb2", "DEBUG")
 _engine_stub = _hook("pulumi.runtime.proto.engine_pb2_grpc", "EngineStub")
 _program_code = _hook("pulumi.runtime.stack", "run_pulumi_func", "__code__")
-_invoke = _hook("pulumi.runtime", "invoke_async")
 _configuration = _hook("pulumi.runtime.config", "CONFIG")
-_configuration_of_environment = _hook("pulumi.runtime.config", "get_config_env")
 _is_input_type = _hook("pulumi._types", "is_input_type")
 _input_type_to_dict = _hook("pulumi._types", "input_type_to_dict")
-_depends_on = _hook("pulumi", "ResourceOptions", "_depends_on_list")
 _children = _resource_field("_childResources")
 _aliases = _resource_field("_aliases")
-_contains_unknowns = _hook("pulumi.output", "contains_unknowns")
-_Unknown = _hook("pulumi.output", "Unknown")
-UNKNOWN = _hook("pulumi.output", "UNKNOWN")
-"""The value that the engine expects for an unknown one."""
 
 
 def await_with_rpcs(task: asyncio.Task[Any]) -> None:
@@ -119,14 +112,16 @@ async def read_stack_outputs() -> Mapping[str, Mapping[str, Any]]:
 
     What the engine raises for a stack that was never brought up differs by backend.
     """
-    found = await _invoke("pulumi:pulumi:readStackResourceOutputs", {"stackName": pulumi.get_stack()})
+    found = await pulumi.runtime.invoke_async(
+        "pulumi:pulumi:readStackResourceOutputs", {"stackName": pulumi.get_stack()}
+    )
     outputs: Mapping[str, Mapping[str, Any]] = found["outputs"]
     return outputs
 
 
 def configuration_keys() -> list[str]:
     """Return the full names of all keys of the stack's configuration, such as `trainer:target`."""
-    return [*_configuration_of_environment(), *_configuration.get()]
+    return [*pulumi.runtime.get_config_env(), *_configuration.get()]
 
 
 def is_input_type(value: Any) -> bool:
@@ -138,14 +133,6 @@ def fields_of_input_type(value: Any) -> dict[str, Any]:
     """Return the fields of an instance of an input class by the names of the API."""
     fields: dict[str, Any] = _input_type_to_dict(value)
     return fields
-
-
-async def depends_on(options: pulumi.ResourceOptions) -> Sequence[pulumi.Resource] | None:
-    """Return the resources that `depends_on` of the options names; None if they are not known yet."""
-    if options.depends_on is None:
-        return ()
-    resources: Any = await pulumi.Output.from_input(_depends_on(options)).future()
-    return None if resources is None else list(resources)
 
 
 def add_child(parent: pulumi.Resource, child: pulumi.Resource) -> None:
@@ -163,16 +150,6 @@ def aliases_of(resource: pulumi.Resource) -> Sequence[pulumi.Input[str]]:
     """Return the former URNs of a resource, those that its parent's aliases imply included."""
     aliases: Sequence[pulumi.Input[str]] = getattr(resource, _aliases)
     return aliases
-
-
-def is_unknown(value: Any) -> bool:
-    """Return whether a value that a provider received stands for an unknown one."""
-    return isinstance(value, _Unknown)
-
-
-def contains_unknowns(value: Any) -> bool:
-    """Return whether the value of an Output, read with unknown values, is one or has one inside."""
-    return bool(_contains_unknowns(value))
 
 
 def known_output(value: Any) -> pulumi.Output[Any]:
@@ -213,14 +190,16 @@ _SDK_FRAMES = 5
 def answer_with(text: str) -> None:
     """Make an error's text the whole answer of the provider call that is being served.
 
-    grpc writes "Exception calling application:" before it, unless the call was given its details. Pulumi's host of dynamic
-    providers keeps the call in a variable of the frame that has called the provider.
+    grpc writes "Exception calling application:" before it, unless the call was given its details; from 3.260 on Pulumi's host of
+    dynamic providers aborts the call with a traceback as its details. The host keeps the call in a variable of the frame that has
+    called the provider.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         call = frame.f_locals.get("context")
         if call is not None and hasattr(call, "set_details"):
             call.set_details(text)
+            call.abort = lambda code, _traceback, abort=call.abort: abort(code, text)
             return
         frame = frame.f_back
 
@@ -274,5 +253,5 @@ class _GatheredLog:
             messages, self._waiting = self._waiting, []
         if not messages:
             return
-        with suppress(_RpcError):  # an engine that has ended reads no more of them
+        with suppress(grpc.RpcError):  # an engine that has ended reads no more of them
             self._send(_log_request(severity=_debug, message="\n".join(messages)))

@@ -24,6 +24,8 @@ VERSION = "3.246.0"
 """The oldest CLI that will do, and the one that is downloaded or built. go.mod and requirements.in name the same."""
 RELEASES = (f"https://github.com/pulumi/pulumi/releases/download/v{VERSION}", "https://get.pulumi.com/releases/sdk")
 MODULE = Path(__file__).resolve().parent / "pulumi"
+NEWEST = MODULE / "newest"
+"""The module of the newest CLI that is tested (pulumi_matrix.py)."""
 HOSTS = ("pulumi-language-python", "pulumi-resource-pulumi-python")
 """What the engine starts beside the CLI for Python programs and for dynamic providers."""
 
@@ -100,8 +102,9 @@ def _archive_folder(cache: Path) -> Path:
     return cache / "pulumi" / f"v{VERSION}-{_system()}"
 
 
-def _built_folder(cache: Path, *hosts: str) -> Path:
-    content = b"\0".join((MODULE / name).read_bytes() for name in ("go.mod", "go.sum", *hosts))
+def _built_folder(cache: Path, *hosts: str, module: Path | None = None) -> Path:
+    pins = [(module or MODULE) / name for name in ("go.mod", "go.sum")]
+    content = b"\0".join(file.read_bytes() for file in (*pins, *(MODULE / host for host in hosts)))
     return cache / "pulumi" / f"built-{hashlib.sha256(content).hexdigest()[:16]}-{_system()}"
 
 
@@ -132,16 +135,29 @@ def from_archive(cache: Path, say: Callable[[str], None], releases: Sequence[str
     raise Unavailable("; ".join(failed))
 
 
-def from_modules(cache: Path, say: Callable[[str], None]) -> Path:
-    """Built from the pinned Go modules, with stand-ins beside it for the two hosts that are none."""
-    compiled = _built_folder(cache)  # for itself: a stand-in that changes needs no other CLI
+def newest(cache: Path, say: Callable[[str], None]) -> Path:
+    """The folder with the newest CLI that is tested, and its hosts; builds it first if need be."""
+    (cache / "pulumi").mkdir(parents=True, exist_ok=True)
+    with alone(cache / "pulumi", say):
+        folder = _built_folder(cache, *HOSTS, module=NEWEST)
+        return folder if (folder / "pulumi").exists() else from_modules(cache, say, NEWEST)
+
+
+def from_modules(cache: Path, say: Callable[[str], None], module: Path | None = None) -> Path:
+    """Built from pinned Go modules, with stand-ins beside it for the two hosts that are none.
+
+    module: the folder with their go.mod, `MODULE` by default.
+    """
+    module = module or MODULE
+    version = built_version(module)
+    compiled = _built_folder(cache, module=module)  # for itself: a stand-in that changes needs no other CLI
     if not (compiled / "pulumi").exists():
         try:
             go_modules.find()
         except go_modules.Failed as error:
             raise Unavailable(str(error)) from None
-        say(f"building Pulumi {VERSION} from Go modules: 3 to 4 minutes on 2 cores, once")
-        _folder(compiled, lambda folder: _compile(folder / "pulumi", cache / "go", say))
+        say(f"building Pulumi {version} from Go modules: 3 to 4 minutes on 2 cores, once")
+        _folder(compiled, lambda folder: _compile(module, version, folder / "pulumi", cache / "go", say))
         shutil.rmtree(cache / "go", ignore_errors=True)  # 3 GB that only an interrupted build needs again
 
     def assemble(folder: Path) -> None:
@@ -149,13 +165,21 @@ def from_modules(cache: Path, say: Callable[[str], None]) -> Path:
         for host in HOSTS:
             shutil.copy(MODULE / host, folder / host)
 
-    return _folder(_built_folder(cache, *HOSTS), assemble)
+    return _folder(_built_folder(cache, *HOSTS, module=module), assemble)
 
 
-def _compile(binary: Path, caches: Path, say: Callable[[str], None]) -> None:
-    flags = f"-X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=v{VERSION}"
+def built_version(module: Path) -> str:
+    """The version of the CLI that a module's go.mod names."""
+    required = re.search(r"github\.com/pulumi/pulumi/pkg/v3 v(\S+)", (module / "go.mod").read_text())
+    if not required:
+        raise Unavailable(f"{module / 'go.mod'} does not require github.com/pulumi/pulumi/pkg/v3")
+    return required[1]
+
+
+def _compile(module: Path, version: str, binary: Path, caches: Path, say: Callable[[str], None]) -> None:
+    flags = f"-X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=v{version}"
     try:
-        go_modules.build(MODULE, ["github.com/pulumi/pulumi/pkg/v3/cmd/pulumi"], flags, binary, caches, say)
+        go_modules.build(module, ["github.com/pulumi/pulumi/pkg/v3/cmd/pulumi"], flags, binary, caches, say)
     except go_modules.Failed as error:
         raise Unavailable(str(error)) from None
 

@@ -14,7 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 TARGETS = (
-    "coverage", "test-engine", "test-pythons", "test-cluster", "test-nodes", "test-gangs", "test-frameworks", "test-fine-tuning",
+    "coverage", "test-engine", "test-pythons", "test-pulumi", "test-cluster", "test-nodes", "test-gangs", "test-frameworks",
+    "test-fine-tuning",
 )  # fmt: skip
 COUNTED = ("passed", "failed", "error", "skipped", "rerun")
 MOST_RERUNS = 3

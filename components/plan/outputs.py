@@ -178,7 +178,7 @@ async def _value(path: str, output: pulumi.Output[Any], result: Resolved) -> Any
         result.problems.append(missing.below(path))
         result.unknown[path] = output  # no further problems of it
         return Unknown(path)
-    known = await output.is_known() and not pulumi_compat.contains_unknowns(value)
+    known = await output.is_known() and not pulumi.contains_unknowns(value)
     if resources and all(isinstance(resource, pulumi.StackReference) for resource in resources):
         value = to_whole_number(value)
     if not known:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pulumi
-from pulumi_trainer.provider import pulumi_compat
 from pulumi_trainer.provider.api.submission import ANYTHING
 from pulumi_trainer.provider.kube.client.api_resources import NAMESPACE
 from pulumi_trainer.provider.kube.values.accessors import text
@@ -20,10 +19,10 @@ _OURS = re.compile(r"(trainer:index:|pulumi-python:dynamic/trainer|pulumi:provid
 
 async def explicit(options: pulumi.ResourceOptions) -> list[pulumi.Resource | None]:
     """Return the resources in `depends_on`; None stands for resources that are not known yet."""
-    named = await pulumi_compat.depends_on(options)
-    if named is None:
-        return [None]
-    return [*named]
+    if options.depends_on is None:
+        return []
+    named: Any = await pulumi.Output.from_input(options.depends_on).future()
+    return list(named) if isinstance(named, Sequence) else [named]
 
 
 async def made_by(resources: Iterable[pulumi.Resource | None]) -> frozenset[str]:

@@ -429,7 +429,7 @@ async def _awaited(given: Any) -> _Awaited:
         return _Awaited(given)
     value = await given.future(with_unknowns=True)
     needs, secret = frozenset(await given.resources()), await given.is_secret()
-    if not await given.is_known() or pulumi_compat.contains_unknowns(value):
+    if not await given.is_known() or pulumi.contains_unknowns(value):
         return _Awaited(given, secret, True, needs)
     return _Awaited(value, secret, False, needs)
 

@@ -56,8 +56,11 @@ UPSTREAM = {
         Upstream("Volcano", "`VolcanoPolicy`", "1.13.0", "1.14.1"),
         Upstream("KAI", "`KAIPolicy`", "0.13.1", "0.13.1"),
         Upstream(
-            "Pulumi", "each program", "3.246.0", "3.246.0", "3.246",
-            ("newer: not compared; an error names a private part of its SDK that is gone",),
+            "Pulumi", "each program", "3.272.0", "3.246.0 and 3.272.0", "3.246",
+            (
+                "3.260: its host of dynamic providers answers with tracebacks in place of errors, which this package prevents",
+                "newer: not compared; an error names a private part of its SDK that is gone",
+            ),
         ),
     )
 }  # fmt: skip

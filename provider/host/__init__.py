@@ -14,6 +14,8 @@ import sys
 from importlib import import_module
 from typing import Any
 
+from pulumi_trainer.provider.pulumi_compat import answer_with
+
 _MODULE = "pulumi_trainer.provider.dynamic"
 _PROVIDERS = (
     "JobSetProvider", "VolumeProvider", "RuntimeProvider", "ChannelProvider", "QueueGuardProvider", "TargetProvider",
@@ -50,6 +52,16 @@ def load_provider(data: bytes, *_: Any, **__: Any) -> Any:
     Raises:
         Refused: The pickle is not a reference to a provider of pulumi_trainer.
     """
+    try:
+        name = _provider_name(data)
+    except Refused as error:
+        answer_with(str(error))
+        raise
+    return getattr(import_module(_MODULE), name)()
+
+
+def _provider_name(data: bytes) -> str:
+    """Return the name of the class that a pickle refers to. Raises Refused."""
     if len(data) > _LONGEST:
         raise Refused(f"a pickle of {len(data)} bytes")
     try:
@@ -63,7 +75,7 @@ def load_provider(data: bytes, *_: Any, **__: Any) -> Any:
         raise Refused(f"a pickle that cannot be read ({type(error).__name__})") from None
     if found.__module__ != __name__ or found.__name__ not in _PROVIDERS:
         raise Refused(f"a value of type {found.__name__}")
-    return getattr(import_module(_MODULE), found.__name__)()
+    return found.__name__
 
 
 def _refuse_others(event: str, arguments: tuple[Any, ...]) -> None:

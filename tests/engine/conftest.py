@@ -234,7 +234,8 @@ def _selection(home: Path, folder: Path) -> Path:
 def project(tmp_path: Path, pulumi_home: Path) -> Iterator[Project]:
     empty_stack = _empty_stack(pulumi_home)
     shutil.copytree(empty_stack, tmp_path, dirs_exist_ok=True)
-    _selection(pulumi_home, tmp_path).write_text(_selection(pulumi_home, empty_stack).read_text())
+    selected = _selection(pulumi_home, empty_stack).read_text().replace(str(empty_stack), str(tmp_path))
+    _selection(pulumi_home, tmp_path).write_text(selected)  # newer CLIs select a stack for each backend
     made = Project(tmp_path, pulumi_home)
     yield made
     for status in made.target.jobs():

@@ -212,6 +212,7 @@ def test_a_git_ref_that_has_moved_changes_nothing(project: Project) -> None:
     assert project.resources("Channel")[0]["inputs"]["releases"] == ["1.0.0", "1.1.0"]
 
 
+@pytest.mark.core
 def test_a_channel_in_use_is_not_removed(project: Project) -> None:
     job = 'trainer.TrainJob("mine", runtime=RUNTIME, trainer=trainer.Trainer(command=["true"]))'
     head = "import pulumi\nimport pulumi_trainer as trainer\n"

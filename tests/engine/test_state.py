@@ -65,6 +65,7 @@ def test_our_host_runs_no_program_of_a_state(guarded: Project, command: str) -> 
     changed(guarded, change)
     result = guarded.run(command, "--yes", "--skip-preview")
     assert result.code != 0 and "this host only runs providers of pulumi_trainer" in result.out, result
+    assert "Exception calling" not in result.out and "Traceback" not in result.out
     assert not place.exists() and guarded.job("long").phase == "Suspended"
     (guarded.folder / "state.json").write_text(json.dumps(before))
     assert guarded.run("stack", "import", "--file", "state.json").code == 0

@@ -11,7 +11,11 @@ from pathlib import Path
 
 import pulumi
 import pytest
+from google.protobuf import json_format, struct_pb2
+from pulumi.runtime import rpc
 from pulumi_trainer.provider import pulumi_compat
+from pulumi_trainer.provider.engine_values import to_engine, to_plain
+from pulumi_trainer.provider.kube.values.unknown import Unknown
 
 ROOT = Path(pulumi_compat.__file__).parents[1]
 PRIVATE = re.compile(
@@ -25,8 +29,8 @@ def test_the_installed_release_is_one_that_was_tested() -> None:
         version("pulumi"), pulumi_compat.OLDEST, pulumi_compat.NEWEST
     ))  # fmt: skip
     assert oldest <= installed <= newest, (
-        f"pulumi {version('pulumi')} has not been tested: run tests/unit/test_pulumi_compat.py and tests/engine with it, and set"
-        " OLDEST or NEWEST in provider/pulumi_compat.py"
+        f"pulumi {version('pulumi')} has not been tested: pin it in tools/pulumi/newest.txt, set NEWEST in"
+        " provider/pulumi_compat.py, and run `make test-pulumi`"
     )
 
 
@@ -131,5 +135,31 @@ def test_unknown_values_are_those_of_the_sdk() -> None:
         return await pulumi.Output.from_input(pulumi.output.UNKNOWN).future(with_unknowns=True)
 
     value = asyncio.new_event_loop().run_until_complete(unknown())
-    assert pulumi_compat.contains_unknowns({"deep": [value]}) and not pulumi_compat.contains_unknowns({"deep": [1]})
-    assert pulumi_compat.is_unknown(pulumi_compat.UNKNOWN) and not pulumi_compat.is_unknown("04da6b54")
+    received = rpc.deserialize_properties(json_format.ParseDict({"new": rpc.UNKNOWN}, struct_pb2.Struct()), True)
+    assert pulumi.contains_unknowns({"deep": [value]}) and not pulumi.contains_unknowns({"deep": [1]})
+    assert to_plain(received) == {"new": Unknown("")} and to_plain("04da6b54") == "04da6b54"
+    assert to_engine([Unknown("")]) == [pulumi.UNKNOWN]
+
+
+class Call:
+    """The call of a provider that grpc serves, as far as errors need it."""
+
+    details = "Exception calling application"
+
+    def set_details(self, text: str) -> None:
+        self.details = text
+
+    def abort(self, code: str, details: str) -> None:
+        self.details = details
+
+
+@pytest.mark.parametrize("aborts", [False, True], ids=["before 3.260", "from 3.260 on"])
+def test_the_answer_to_a_call_that_fails_is_our_text_alone(aborts: bool) -> None:
+    def serve(context: Call) -> None:
+        pulumi_compat.answer_with("the queue is full")
+        if aborts:
+            context.abort("UNKNOWN", "Traceback (most recent call last):")
+
+    call = Call()
+    serve(call)
+    assert call.details == "the queue is full"

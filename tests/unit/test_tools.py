@@ -24,12 +24,14 @@ import clone
 import locks
 import psutil
 import pulumi_cli
+import pulumi_matrix
 import pytest
 import pythons
 import setup
 import stack
 from alone import alone
 from downloads_support import member, pack, served
+from pulumi_trainer.provider import pulumi_compat
 
 ARCHIVE = f"pulumi-v{pulumi_cli.VERSION}-{pulumi_cli._system()}.tar.gz"
 
@@ -271,6 +273,66 @@ def test_one_version_of_pulumi_everywhere() -> None:
     names = {f"pulumi-v{version}-{s}-{m}.tar.gz" for s in ("linux", "darwin") for m in ("x64", "arm64")}
     assert set(pulumi_cli.checksums()) == names
     assert all(re.fullmatch("[0-9a-f]{64}", checksum) for checksum in pulumi_cli.checksums().values())
+
+
+def test_the_oldest_and_the_newest_pulumi_are_pinned_with_the_versions_that_we_promise() -> None:
+    pinned = {
+        r: dict(re.findall(r"^([\w-]+)==(\S+)", pulumi_matrix.pins(r).read_text(), re.M))
+        for r in pulumi_matrix.RELEASES
+    }
+    assert [pinned[release]["pulumi"] for release in pinned] == [pulumi_compat.OLDEST, pulumi_compat.NEWEST]
+    promised = (setup.ROOT / "pyproject.toml").read_text()
+    page = " ".join((setup.ROOT / "docs" / "start" / "install.md").read_text().split())
+    for release, cli_version in (
+        ("oldest", pulumi_cli.VERSION),
+        ("newest", pulumi_cli.built_version(pulumi_cli.NEWEST)),
+    ):
+        versions = pinned[release]
+        packages = f"`pulumi` {versions['pulumi']} with `pulumi-kubernetes` {versions['pulumi-kubernetes']}"
+        assert f"{packages} and the CLI {cli_version}" in page
+    for package, version in pinned["oldest"].items():
+        assert f'"{package}>={version.removesuffix(".0")},' in promised
+    for release in pinned:
+        text = pulumi_matrix.pins(release).read_text()
+        assert all("--hash=sha256:" in entry for entry in re.split(r"^(?=pulumi)", text, flags=re.M)[1:])
+    assert pulumi_cli.new_enough(pulumi_cli.built_version(pulumi_cli.NEWEST))
+
+
+def test_the_newest_cli_is_built_from_modules_of_its_own(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version, record = pulumi_cli.built_version(pulumi_cli.NEWEST), tmp_path / "record"
+    monkeypatch.setenv("RECORD", str(record))
+    program(path / "go", GO.replace("{then}", f'printf "#!/bin/sh\necho v{version}" > "$out"; chmod +x "$out"'))
+    said: list[str] = []
+    folder = pulumi_cli.newest(tmp_path / "cache", said.append)
+    assert names(folder) == sorted(["pulumi", *pulumi_cli.HOSTS]) and f"Pulumi {version} from Go modules" in said[0]
+    assert f"version.Version=v{version}" in record.read_text()
+    assert pulumi_cli.cached(tmp_path / "cache") is None, "set-up takes the one of its own version"
+    assert pulumi_cli.newest(tmp_path / "cache", pytest.fail) == folder
+
+
+def test_the_suites_run_with_each_release_whatever_fails(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    program(path / "pulumi", "echo v3.300.0")
+    program(path / "python", 'case "$*" in *tests/unit*) echo 1 failed; exit 1;; esac; echo 2 passed')
+    program(path / "uv", 'echo " + pulumi==3.400.0" >&2')
+    monkeypatch.setattr(pulumi_matrix, "environment", lambda release: {**os.environ, "VIRTUAL_ENV": str(tmp_path)})
+    monkeypatch.setattr(setup, "uv", lambda: path / "uv")
+    monkeypatch.setattr(setup, "indexes", dict)
+    with pytest.raises(SystemExit) as end:
+        pulumi_matrix.main()
+    failures, shown = str(end.value).splitlines(), capfd.readouterr().out
+    assert [line.partition(" with ")[0] for line in failures] == ["test: the unit tests failed"] * 2
+    assert f"pulumi {pulumi_compat.OLDEST}" in failures[0] and f"pulumi {pulumi_compat.NEWEST}" in failures[1]
+    assert all(line.endswith("CLI 3.300.0") for line in failures)
+    assert shown.count("2 passed") == 4
+    assert shown.endswith("test: pulumi==3.400.0 is served but not tested: pin it in tools/pulumi/newest.txt\n")
+    program(path / "uv", "exit 2")
+    assert "unknown" in pulumi_matrix.newer_releases({"PATH": str(path)})
+    program(path / "uv", "echo Audited 2 packages >&2")
+    assert pulumi_matrix.newer_releases({"PATH": str(path)}) == "test: the package index serves no newer release"
 
 
 @pytest.fixture

@@ -60,7 +60,8 @@ def test_trainer_is_followed_at_a_commit() -> None:
 
 def test_pulumi() -> None:
     pulumi = UPSTREAM["Pulumi"]
-    assert pulumi.followed == pulumi.tested == pulumi_compat.NEWEST
+    assert pulumi.followed == pulumi_compat.NEWEST
+    assert pulumi.tested == f"{pulumi_compat.OLDEST} and {pulumi_compat.NEWEST}"
     assert f'"pulumi>={pulumi.least},<4"' in (ROOT / "pyproject.toml").read_text()
 
 
