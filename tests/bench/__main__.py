@@ -153,6 +153,46 @@ def many(count: int) -> None:
     print(f"| {count} | state, KB of JSON a job | {size:.1f} | | |", flush=True)
 
 
+ONCE = {"PULUMI_EXPERIMENTAL": "1", "PULUMI_SKIP_CHECKPOINTS": "1"}
+"""Variables with which the engine writes the state once, at the end."""
+
+
+def pulumi_releases(count: int) -> None:
+    """`up` of suspended jobs with the releases of Pulumi that `make test-pulumi` tests, in turns. Ratios are those of processor
+    time, which other work on the machine changes little."""
+    sys.path.append(str(Path(__file__).parents[2] / "tools"))
+    import pulumi_matrix
+
+    environments = {release: pulumi_matrix.environment(release) for release in pulumi_matrix.RELEASES}
+    runs: dict[tuple[str, bool], list[tuple[float, float]]] = {
+        (r, once): [] for r in environments for once in (False, True)
+    }
+    for _ in range(3):
+        for (release, once), measured in runs.items():
+            with tempfile.TemporaryDirectory() as temporary:
+                folder = Path(temporary, "bench")
+                env = {**environment(folder), "PATH": environments[release]["PATH"], **(ONCE if once else {})}
+                (folder / "__main__.py").write_text(OURS.format(count=count))
+                timed(["pulumi", "stack", "init", "bench", "--non-interactive"], folder, env)
+                before = processor_time()
+                measured.append((timed(["pulumi", "up", *FLAGS], folder, env), processor_time() - before))
+    median = {kind: [*map(statistics.median, zip(*measured, strict=True))] for kind, measured in runs.items()}
+    base = median["oldest", False][1]
+    for release, env in environments.items():
+        (wall, processor), (wall_once, processor_once) = median[release, False], median[release, True]
+        print(
+            f"| {pulumi_matrix.describe(release, env)} | {wall:.1f} | {processor:.1f} | {processor / base:.2f}"
+            f" | {wall_once:.1f} | {processor_once:.1f} | {processor_once / processor:.2f} |",
+            flush=True,
+        )
+
+
+def processor_time() -> float:
+    """Seconds of the processes that have ended, those of their own children included."""
+    times = os.times()
+    return times.children_user + times.children_system
+
+
 def channel(count: int) -> None:
     """A preview of a channel that moves, with as many jobs in the stack, suspended on the Local target."""
     with tempfile.TemporaryDirectory() as temporary:
@@ -330,6 +370,10 @@ def main() -> None:
         print("\n| releases | time | limit |\n| --- | --- | --- |")
         releases.catalogue()
         channel(300)
+    if "pulumi" in chosen:
+        once = "state written once, s | processor, s | ratio to this"
+        print(f"\n| `up` of 200 suspended jobs | s | processor, s | ratio to the oldest | {once} |\n{'| --- ' * 7}|")
+        pulumi_releases(200)
     counts = [int(c) for c in chosen if c.isdigit()]
     if counts:
         print("\n| jobs | what | ours, s | baseline, s | ratio |\n| --- | --- | --- | --- | --- |")

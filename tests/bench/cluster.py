@@ -29,6 +29,7 @@ from tools.cluster.existing import Existing
 
 from . import __main__ as bench
 from . import exporter, queues, running, starting, usage
+from .__main__ import ONCE
 
 NAMESPACE = "bench"
 
@@ -46,8 +47,6 @@ for document in json.loads(open("objects.json").read()):
             name, api_version=document["apiVersion"], kind=document["kind"], metadata=metadata, spec=document["spec"]
         )
 """
-ONCE = {"PULUMI_EXPERIMENTAL": "1", "PULUMI_SKIP_CHECKPOINTS": "1"}
-"""The engine writes its state once, at the end."""
 
 Seconds = dict[str, float]
 
