@@ -19,7 +19,8 @@ from typing import Any
 import grpc  # type: ignore[import-untyped]
 import pulumi
 
-OLDEST, NEWEST = "3.246.0", "3.272.0"
+OLDEST = "3.246.0"
+NEWEST = "3.272.0"
 """The releases of the package `pulumi` that `make test-pulumi` has passed with. `tools/pulumi/` pins the same."""
 
 
