@@ -10,6 +10,7 @@ import os
 import random
 import re
 import signal
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -201,6 +202,34 @@ def job(name, pause):
 """
 
 
+STARVED = """
+import pulumi
+import pulumi_trainer as trainer
+
+def train():
+    import os
+    import torch.distributed as dist
+    from pulumi_trainer import training
+
+    dist.init_process_group("gloo")
+    training.should_stop()
+    threads = training._gloo_threads()
+    assert threads, "torch has given them another name"
+    for path in threads:
+        os.sched_setscheduler(int(path.split("/")[4]), os.SCHED_IDLE, os.sched_param(0))
+    training.should_stop()
+
+trainer.TrainJob(
+    "starved",
+    runtime="torch-distributed",
+    trainer=trainer.CustomTrainer(
+        func=train, num_nodes=2, num_proc_per_node=2, packages_to_install=["torch>=2.6,<3"], resources_per_node={"cpu": 1},
+    ),
+    wait_for="complete",
+)
+"""
+
+
 def parameters(logs: str) -> list[str]:
     return re.findall(r"parameters (-?0x.+)", logs)
 
@@ -211,6 +240,15 @@ def wait_for(project: Project, name: str, text: str) -> None:
         status = project.job(name)
         assert time.monotonic() < end and not status.terminal, (status, project.logs(name))
         time.sleep(0.5)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc and SCHED_IDLE are Linux's")
+def test_no_rank_dies_when_threads_of_gloo_are_slower_than_the_end_of_python(project: Project) -> None:
+    """As on a loaded machine: of ranks that do not wait for these threads, some die with SIGABRT in two of three runs."""
+    project.program("", head=STARVED)
+    up = project.run("up", "--yes", "--skip-preview", timeout=SECONDS)
+    status, logs = project.job("starved"), project.logs("starved")
+    assert (up.code, status.phase, status.restarts) == (0, "Succeeded", 0), (up, status, logs)
 
 
 @pytest.mark.parametrize(("kind", "node"), [("ddp", 0), ("fsdp2", 1), ("async", 0)])

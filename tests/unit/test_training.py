@@ -376,6 +376,47 @@ class TestStop:
         assert got == [True] and not training.should_stop()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+class TestEnd:
+    HEAD = """
+        import hashlib, os, threading
+        from pulumi_trainer import training
+
+        def gloo():
+            with open(f"/proc/self/task/{threading.get_native_id()}/comm", "w") as file:
+                file.write("pt_gloo_runloop")
+            begun.set()
+            work()
+
+        begun = threading.Event()
+        threading.Thread(target=gloo, daemon=True).start()
+        begun.wait()
+    """
+
+    def run(self, script: str) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-c", textwrap.dedent(script) + textwrap.dedent(self.HEAD)]
+        return subprocess.run(argv, capture_output=True, text=True, timeout=120)
+
+    def test_threads_of_gloo_finish_what_they_do(self) -> None:
+        """As theirs, this thread runs without the GIL, needs it once more, and waits for the next collective."""
+        done = self.run("""
+            def work():
+                hashlib.pbkdf2_hmac("sha256", b"", b"", 100_000)
+                os.write(1, b"freed")
+                threading.Event().wait()
+        """)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "freed", "")
+
+    def test_one_that_never_waits_does_not_keep_the_process(self) -> None:
+        done = self.run("""
+            def work():
+                training._GLOO_IDLE = 0.2
+                while True:
+                    hashlib.pbkdf2_hmac("sha256", b"", b"", 1000)
+        """)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 class TestProgress:
     def lines(self, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
         found = [parsed(line.encode(), 0) for line in capsys.readouterr().out.splitlines()]
