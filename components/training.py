@@ -153,9 +153,12 @@ def _gloo_threads() -> dict[str, list[str]]:
     """Return the state of each thread of gloo in this process, and its numbers of context switches; nothing without /proc."""
     found = {}
     for path in glob.glob("/proc/self/task/*/status"):
+        fields: dict[str, str] = {}
         try:
             with open(path, encoding="utf-8", errors="replace") as file:
-                fields = dict(line.rstrip().partition(":\t")[::2] for line in file)
+                for line in file:
+                    name, _, value = line.rstrip().partition(":\t")
+                    fields[name] = value
         except OSError:  # the thread has ended
             continue
         if fields.get("Name") == _GLOO_THREAD:

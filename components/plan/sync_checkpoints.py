@@ -382,10 +382,11 @@ class Uploads(threading.Thread):
                 state, before = state_of(os.path.join(self.folder, name)), self.seen.get(name)
             except OSError:
                 continue
-            if before is None or state != before.state:
-                is_saved = before is None or is_written(state, before.state)
-                self.order += is_saved
-                found[name] = Seen(state, self.order if is_saved else before.order)
+            if before is None or is_written(state, before.state):
+                self.order += 1
+                found[name] = Seen(state, self.order)
+            elif state != before.state:
+                found[name] = Seen(state, before.order)
             else:
                 found[name] = before
         self.seen = found
