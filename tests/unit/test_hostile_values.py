@@ -140,8 +140,8 @@ def somewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyP
     monkeypatch.setattr(stack, "jobs", lambda *_, **__: [job])
     monkeypatch.setattr(operations, "find_job", lambda *_: job)
     monkeypatch.setattr(operations, "apply", lambda *_: filled(JobStatus))
-    monkeypatch.setattr(queue_usage, "of_stack", lambda *_: False)
     for module in (queue_usage, exporter):
+        monkeypatch.setattr(module, "in_cluster_of_stack", lambda where: where)
         monkeypatch.setattr(module, "open_cluster", lambda *_: (types.SimpleNamespace(), HOSTILE))
     monkeypatch.chdir(tmp_path)
     return monkeypatch

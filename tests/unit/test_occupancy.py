@@ -235,7 +235,7 @@ def test_a_topology_change_counts_each_gpu_once(status: dict[str, str], reservin
 
 def test_a_name_that_no_queue_has_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     found = [cluster_queue("gpus-nlp", cohort="research"), LOCAL]
-    monkeypatch.setattr(queue_usage, "of_stack", lambda *_: False)
+    monkeypatch.setattr(queue_usage, "in_cluster_of_stack", lambda where: where)
     monkeypatch.setattr(queue_usage, "open_cluster", lambda _: (None, "team"))
     monkeypatch.setattr(queue_snapshot, "overview", lambda *_: (found, ()))
     where = Where(everywhere=True)

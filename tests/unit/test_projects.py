@@ -251,8 +251,12 @@ def test_git_starts_no_program_that_a_project_names(
     )
     bare = "safe.bareRepository=all"
     monkeypatch.setattr(git, "_command", lambda: [bare if each == removed else each for each in command()])
-    with pytest.raises(Invalid) as raised:
+
+    async def read() -> None:
         project_code.read_project(Source(folder))
+
+    with pytest.raises(Invalid) as raised:
+        asyncio.run(read())
     assert not (tmp_path / "owned").exists()
     (problem,) = raised.value.problems
     assert problem.why.startswith("git cannot list the files that it tracks, which travel although a .gitignore")
