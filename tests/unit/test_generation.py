@@ -404,6 +404,17 @@ class TestSecrets:
         )
 
 
+def _answer(connection: socket.socket) -> bytes:
+    """One answer of the server, which arrives in several pieces."""
+    found = b""
+    while b"\r\n\r\n" not in found:
+        found += connection.recv(1000)
+    length = int(found.lower().partition(b"content-length:")[2].split()[0])
+    while len(found.partition(b"\r\n\r\n")[2]) < length:
+        found += connection.recv(1000)
+    return found
+
+
 class TestServer:
     """What the server without vLLM answers to wrong and to large requests. No model is loaded for these."""
 
@@ -512,12 +523,12 @@ class TestServer:
         with socket.create_connection(place, timeout=30) as nodes:
             request = f"GET /v1/models HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {self.TOKEN}\r\n\r\n".encode()
             nodes.sendall(request)
-            assert b" 200 " in nodes.recv(1000)
+            assert b" 200 " in _answer(nodes)
             idle = [socket.create_connection(place, timeout=30) for _ in range(run_generation.STRANGERS + 1)]
             assert idle[0].recv(1) == b"", "the oldest is closed"
             assert self.ask(address, "/v1/models")[0] == 200
             nodes.sendall(request)
-            assert b" 200 " in nodes.recv(1000), "a connection that has shown the token stays"
+            assert b" 200 " in _answer(nodes), "a connection that has shown the token stays"
             for each in idle:
                 each.close()
 
