@@ -20,6 +20,7 @@ from pulumi_trainer.program.removals import JOBSET, URN, Planned, urn_of_job
 from pulumi_trainer.program.targets import Destination
 from pulumi_trainer.program.watch import Watched
 from pulumi_trainer.provider import dynamic
+from pulumi_trainer.provider.api.lineage import UNFINISHED
 from pulumi_trainer.provider.api.manual import STOPPED
 from pulumi_trainer.provider.api.progress import timestamp
 from pulumi_trainer.provider.api.status import NOT_STARTED, TAKE_BACK, JobStatus, Owner, Phase
@@ -320,6 +321,12 @@ class Job(pulumi.ComponentResource):
             props["withoutCode"] = _known(plan.without_code)
         if plan.fills:
             props["fills"] = self.volumes[plan.fills].generation
+        if plan.resume != UNFINISHED:
+            props["resume"] = plan.resume
+        if plan.checkpoints:
+            props["place"] = restore_outputs(plan.checkpoints, unknown)
+        elif "output" in self.volumes:
+            props["place"] = self.volumes["output"].name
         if plan.interrupt != "refuse":
             props["interrupt"] = plan.interrupt
         if plan.adopt:

@@ -67,7 +67,8 @@ class TrainJob(Job):
         output: Volume at /workspace/output in every node: True, or an `OutputVolume`; default: none.
         checkpoint: How the job saves checkpoints and goes on after an interruption, a `CheckpointPolicy`;
             default: as the program and the runtime do.
-        resume: Whether a run sees what earlier runs left in the output volume or in S3; False: each run gets an empty folder.
+        resume: Which run a new run continues, in its folder of the output volume or of S3: `unfinished` (default): the one before
+            it, unless that has succeeded; True: the one before it; False: none, it gets an empty folder; or the id of a run.
         run: Key of the run: changing it runs the job again.
         rerun_on: Which changes run the job again: `code` (code, arguments and the other fields of this job), `data` (a dataset,
             a model or a package of this machine that has changed), `runtime` (its document or its release). Default:

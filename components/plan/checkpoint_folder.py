@@ -1,4 +1,4 @@
-"""What a plan knows of the folder in S3 with a job's checkpoints: whose it is, and from which checkpoint the job would go on.
+"""What a plan knows of the folder in S3 with a job's checkpoints: whose it is.
 
 The first process of a container looks again before it reads or writes there (`sync_checkpoints.py`).
 """
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from pulumi_trainer.plan import find_checkpoint, s3
+from pulumi_trainer.plan import s3
 from pulumi_trainer.plan.checkpoint_policy import checkpoint_place
 from pulumi_trainer.plan.job_plan import Plan, StepResult
 from pulumi_trainer.plan.mounts import Folders
@@ -26,7 +26,6 @@ from pulumi_trainer.provider.kube.views import jobs_of
 
 OWNER_FILE = "owner.json"
 """The object with the owner mark, as `sync_checkpoints.py` writes it."""
-_MANIFESTS = "manifests/"
 _PATIENCE = 5
 """Seconds that a plan waits for S3."""
 _LONGEST_OWNER = 1 << 16
@@ -35,11 +34,10 @@ _KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 
 _Bucket: Callable[..., Any] = s3.Bucket
 _failure: Callable[..., Exception] = s3.Failed
-_newest_first: Callable[..., list[str]] = find_checkpoint.newest_first
 
 
 async def review_folder(plan: Plan, folders: Folders, jobsets: Sequence[Mapping[str, Any]]) -> StepResult:
-    """Return why a job cannot use its folder in S3, and from which checkpoint of it a new job goes on.
+    """Return why a job cannot use its folder in S3, or that it takes the folder over.
 
     Nothing is asked for a job that stays as it is, and nothing is known if the plan has no credentials or S3 does not answer.
 
@@ -59,18 +57,18 @@ async def review_folder(plan: Plan, folders: Folders, jobsets: Sequence[Mapping[
     if not address:
         return StepResult()
     bucket, _, prefix = address.removeprefix("s3://").partition("/")
-    place = checkpoint_place(plan.name, plan.namespace, fresh=False)
+    place = checkpoint_place(plan.name, plan.namespace)
     folder = "/".join(filter(None, [prefix.strip("/"), place])) + "/"
     where, is_new = f"s3://{bucket}/{folder}", known is None
     try:
         if not all(env.get(name) for name in _KEYS):
             raise _failure("the plan does not know the credentials")
         there = _Bucket(bucket, env, tries=1, timeout=_PATIENCE)
-        owner, newest = await asyncio.to_thread(_read_folder, there, folder, resumes=is_new and not folders.fresh)
+        owner = await asyncio.to_thread(_read_owner, there, folder)
     except s3.Failed as error:
-        why = f"{where}: whether it has checkpoints, and whose, is not known: {error}. The job looks when it starts"
+        why = f"{where}: whose folder it is, is not known: {error}. The job looks when it starts"
         return StepResult(notes=[why] if is_new else [])
-    return _judge(plan, where, owner, newest, await session.current().object_owner())
+    return _judge(plan, where, owner, await session.current().object_owner())
 
 
 async def _environment(plan: Plan, jobsets: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -94,52 +92,40 @@ async def _value(plan: Plan, variable: Mapping[str, Any]) -> str:
     return text(variable.get("value"))
 
 
-def _read_folder(bucket: Any, folder: str, *, resumes: bool) -> tuple[str, str]:
-    """Return the owner mark of a folder and the name of its newest checkpoint; empty if it has none.
+def _read_owner(bucket: Any, folder: str) -> str:
+    """Return the owner mark of a folder; empty if it has none.
 
     Args:
         bucket: The bucket.
         folder: The folder; it ends with a slash.
-        resumes: Whether to look for checkpoints.
 
     Raises:
         Failed: S3 does not answer, or refuses.
     """
-    owner, newest = "", list[str]()
     try:
-        owner = text(section(json.loads(bucket.read(folder + OWNER_FILE, _LONGEST_OWNER))).get("owner"))
+        return text(section(json.loads(bucket.read(folder + OWNER_FILE, _LONGEST_OWNER))).get("owner"))
     except (ValueError, RecursionError):
         raise _failure(f"{OWNER_FILE} is not valid JSON") from None
     except s3.Failed as error:
         if error.status != 404:
             raise
-    if resumes:
-        start = folder + _MANIFESTS
-        newest = _newest_first({key[len(start) :].partition("/")[0] for key in bucket.list(start)})
-    return owner, next(iter(newest), "")
+    return ""
 
 
-def _judge(plan: Plan, where: str, owner: str, newest: str, me: ObjectOwner) -> StepResult:
-    """Return what the owner of a folder and its newest checkpoint mean for a job.
+def _judge(plan: Plan, where: str, owner: str, me: ObjectOwner) -> StepResult:
+    """Return what the owner of a folder means for a job.
 
     Args:
         plan: The job.
         where: The folder.
         owner: Owner mark of the folder; empty if it has none.
-        newest: The newest checkpoint that a new job finds; empty if there is none.
         me: This stack.
     """
-    called = plain(me.called(owner[:_LONGEST_NAME]))
     is_foreign = bool(owner) and (not me.mark or owner.rpartition("/")[2] != me.mark.rpartition("/")[2])
-    if is_foreign and not plan.adopt:
-        hint = "give another to=, or take the folder over with adopt=True on the TrainJob, as after `pulumi destroy`"
-        return StepResult(problems=[Problem("checkpoint.to", f"{where} belongs to {called}", hint)])
-    whose = ":"
-    if is_foreign:
-        whose = f" belongs to {called} and is taken over;"
-    elif newest and not owner:
-        whose = " has no recorded owner;"
-    if newest:
-        start = f"{where}{whose} the job continues from {plain(newest)}, which it has"
-        return StepResult(notes=[f"{start}. To start anew, set resume=False on the TrainJob"])
-    return StepResult(notes=[f"{where}{whose.rstrip(';')}"] if is_foreign else [])
+    if not is_foreign:
+        return StepResult()
+    called = plain(me.called(owner[:_LONGEST_NAME]))
+    if plan.adopt:
+        return StepResult(notes=[f"{where} belongs to {called} and is taken over"])
+    hint = "give another to=, or take the folder over with adopt=True on the TrainJob, as after `pulumi destroy`"
+    return StepResult(problems=[Problem("checkpoint.to", f"{where} belongs to {called}", hint)])

@@ -9,7 +9,7 @@ from pulumi_trainer.args.arguments import Args, type_problems
 from pulumi_trainer.args.project import s3_problems
 from pulumi_trainer.plan.volume_claims import OutputVolume
 from pulumi_trainer.provider.api import code
-from pulumi_trainer.provider.api.checkpoints import CHECKPOINT_DIR, RUN_ENV
+from pulumi_trainer.provider.api.checkpoints import CHECKPOINT_DIR
 from pulumi_trainer.provider.kube.errors import Problem, problems_below
 from pulumi_trainer.provider.kube.values.wording import parse_duration
 
@@ -35,8 +35,9 @@ class CheckpointPolicy(Args):
         max_restarts: Restarts after errors of the program until the job fails (`failurePolicy.maxRestarts` of the JobSet).
             Default: that of the runtime, else 3.
         to: The output volume, an `OutputVolume`, or a place in S3, `s3://BUCKET/PREFIX`: each node then saves in a folder of
-            its own, and what is complete is uploaded below `PREFIX/PROJECT/STACK/NAMESPACE/JOB`. This folder belongs to the stack
-            that saves there first; another stack of that name is rejected unless its TrainJob has `adopt=True`. The nodes need
+            its own, and what is complete is uploaded below `PREFIX/PROJECT/STACK/NAMESPACE/JOB/LINEAGE`. The folder
+            of the job belongs to the stack that saves there first; another stack of that name is rejected unless its TrainJob has
+            `adopt=True`. The nodes need
             credentials in their environment. Default: the volume of `output=`, else one with default settings.
     """
 
@@ -124,17 +125,13 @@ def output_of(output: OutputVolume | bool, policy: CheckpointPolicy | None) -> O
     return None
 
 
-def checkpoint_place(job: str, namespace: Any, *, fresh: bool) -> Any:
-    """Return the folder of a job's checkpoints below the address in S3; the namespace if that is not known yet.
+def checkpoint_place(job: str, namespace: Any) -> Any:
+    """Return the folder of a job below the address in S3, which has one for each lineage; the namespace if that is not known yet.
 
     Args:
         job: Name of the job.
         namespace: Namespace of the job.
-        fresh: Whether each run gets its own folder, named by the JobSet's uid.
     """
     if not isinstance(namespace, str):
         return namespace
-    parts = [pulumi.get_project(), pulumi.get_stack(), namespace, job]
-    if fresh:
-        parts.append(f"$({RUN_ENV})")
-    return "/".join(parts)
+    return "/".join([pulumi.get_project(), pulumi.get_stack(), namespace, job])

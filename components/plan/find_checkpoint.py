@@ -3,11 +3,10 @@ import json, os, re, sys
 FINISHED = {"trainer_state.json", ".metadata", "_CHECKPOINT_METADATA"}
 OWN = ".complete"
 UPLOADED = ".uploaded"
-RUN = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def number_of(name):
-    number = None if RUN.fullmatch(name) else re.search(r"(\d+)(?:\.[A-Za-z]\w*)?$", name)
+    number = re.search(r"(\d+)(?:\.[A-Za-z]\w*)?$", name)
     return int(number[1]) if number and name[0] != "." and "tmp" not in name else -1
 
 

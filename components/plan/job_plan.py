@@ -15,6 +15,7 @@ from pulumi_trainer.plan.volume_claims import Claim
 from pulumi_trainer.program import targets
 from pulumi_trainer.program.targets import Destination, Place
 from pulumi_trainer.provider.admission import review_jobset
+from pulumi_trainer.provider.api.lineage import UNFINISHED
 from pulumi_trainer.provider.api.submission import ANYTHING, MAIN, WORKERS, Dispatch, Draft, Objects, secret_name
 from pulumi_trainer.provider.kube.errors import Problem, TrainerError, problems_below
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
@@ -113,6 +114,8 @@ class Plan(StepResult):
 
     Attributes:
         run: Key of the run.
+        resume: Which run a new run continues.
+        checkpoints: Where the job keeps checkpoints in S3; empty for the volume for output, or nowhere.
         content: What the user wrote; another digest of it makes another job.
         former: The content as earlier versions had it, as far as it differs.
         resolved: Unknown and secret values.
@@ -133,6 +136,8 @@ class Plan(StepResult):
     namespace: Any
     target: dict[str, Any]
     run: str = "1"
+    resume: bool | str = UNFINISHED
+    checkpoints: Any = ""
     interrupt: str = "refuse"
     adopt: bool = False
     content: Any = None

@@ -17,17 +17,19 @@ from pulumi_trainer.plan import user_code
 from pulumi_trainer.plan.checkpoint_policy import CheckpointPolicy
 from pulumi_trainer.plan.job_plan import StepResult
 from pulumi_trainer.plan.source_tree import SourceTree
-from pulumi_trainer.plan.volume_claims import mount, pod_volume, run_env
+from pulumi_trainer.plan.volume_claims import mount, pod_volume
 from pulumi_trainer.plan.written_job import WrittenJob
 from pulumi_trainer.provider import source_archives
 from pulumi_trainer.provider.api import code as paths
 from pulumi_trainer.provider.api.checkpoints import (
     CHECKPOINT_ADOPT,
     CHECKPOINT_ATTEMPT,
+    CHECKPOINT_FOLDER,
     CHECKPOINT_OWNER,
     CHECKPOINT_TO,
 )
 from pulumi_trainer.provider.api.labels import ancestor_of, patched_jobs
+from pulumi_trainer.provider.api.lineage import ASSIGNED, RUN_ID_ENV
 from pulumi_trainer.provider.api.submission import secret_name
 from pulumi_trainer.provider.kube.errors import Problem, TrainerError, problems_below
 from pulumi_trainer.provider.kube.terminal import plain
@@ -61,7 +63,6 @@ class Folders:
     Attributes:
         claims: Kind of folder -> name of the claim.
         writable: Kinds of folders that the job may write to.
-        fresh: Whether each run gets folders of its own for output and checkpoints.
         checkpoint: How the job saves checkpoints; None if it has no policy.
         s3_folder: Folder of the job's checkpoints below their address in S3; None if they are in the volume for output.
         owner: Owner mark of the stack, for the folder in S3.
@@ -70,16 +71,10 @@ class Folders:
 
     claims: Mapping[str, Any]
     writable: Collection[str] = ("output",)
-    fresh: bool = False
     checkpoint: CheckpointPolicy | None = None
     s3_folder: Any = None
     owner: Any = None
     adopt: bool = False
-
-    @property
-    def named_by_run(self) -> bool:
-        """Return whether a folder has the name of the run."""
-        return self.fresh and ("output" in self.claims or self.s3_folder is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +107,7 @@ def mount_volumes(
     user_env = spec["trainer"].get("env")
     given = _items(user_env)
     own_env = [
+        *_run_variables(folders, fields),
         *_variables(folders, fields["initializer"]),
         *_checkpoint_variables(
             folders,
@@ -149,7 +145,7 @@ def mount_volumes(
         volumes.append({"name": paths.SCRATCH_VOLUME, "emptyDir": {}})
         volume_mounts.append(mount(paths.SCRATCH_VOLUME, paths.SCRATCH_PATH))
     steps = steps_of(runtime)
-    problems = [*shipped.problems, *_output_problems(folders, runtime, steps), *_s3_problems(folders, fields, runtime)]
+    problems = [*shipped.problems, *_s3_problems(folders, fields, runtime)]
     warnings = _replaced_variables(own_env, given)
     if not cluster:
         warnings += _credentials_warnings(folders, env, runtime, steps)
@@ -220,14 +216,19 @@ def _patch(jobs: list[dict[str, Any]]) -> dict[str, Any]:
     return {"manager": MANAGER, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}}
 
 
+def _run_variables(folders: Folders, fields: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the variable with the id of the run; none for a job with nothing but an image, which stays as it was written."""
+    if not fields["code"] and not folders.claims and folders.checkpoint is None:
+        return []
+    return [{"name": RUN_ID_ENV, "value": ASSIGNED}]
+
+
 def _variables(folders: Folders, initializer: Mapping[str, Any]) -> list[dict[str, Any]]:
     kinds = [*folders.claims]
     for kind, source in initializer.items():
         if not is_cached(source):
             kinds.append(kind)
     found = []
-    if folders.named_by_run:
-        found.append(run_env())
     for kind in dict.fromkeys(kinds):
         name, path = FOLDERS[kind]
         found.append({"name": name, "value": path})
@@ -269,11 +270,7 @@ def _checkpoint_variables(folders: Folders, nodes: Any, address: Any, framework:
         nodes = str(nodes)
     values = {"TRAINER_NUM_NODES": nodes}
     if folders.s3_folder is not None:
-        values |= {
-            CHECKPOINT_TO: address,
-            "TRAINER_CHECKPOINT_FOLDER": folders.s3_folder,
-            CHECKPOINT_OWNER: folders.owner,
-        }
+        values |= {CHECKPOINT_TO: address, CHECKPOINT_FOLDER: folders.s3_folder, CHECKPOINT_OWNER: folders.owner}
         if folders.adopt:
             values[CHECKPOINT_ADOPT] = "1"
     own: list[dict[str, Any]] = [{"name": name, "value": value} for name, value in values.items()]
@@ -335,18 +332,10 @@ def _mount_folders(folders: Folders) -> tuple[list[dict[str, Any]], list[dict[st
     """Return the volumes and the mounts of folders."""
     volumes, volume_mounts = [], []
     for kind, claim in folders.claims.items():
-        name, read_only, fresh = (f"trainer-{kind}", kind not in folders.writable, kind == "output" and folders.fresh)
+        name, read_only = f"trainer-{kind}", kind not in folders.writable
         volumes.append(pod_volume(name, claim, read_only=read_only))
-        volume_mounts.append(mount(name, FOLDERS[kind][1], read_only=read_only, run_folder=fresh))
+        volume_mounts.append(mount(name, FOLDERS[kind][1], read_only=read_only, lineage=kind == "output"))
     return volumes, volume_mounts
-
-
-def _output_problems(folders: Folders, runtime: Mapping[str, Any], steps: Collection[str]) -> list[Problem]:
-    """Return a problem if each run gets a folder of its own, whose name not all steps can know."""
-    if not folders.named_by_run or all(_takes_env(runtime, step) for step in steps):
-        return []
-    why = "resume=False needs environment variables on all nodes, which the nodes of this runtime do not get"
-    return [Problem("resume", why, "set run_launcher_as_node in the runtime's MPIPolicy")]
 
 
 def is_cached(source: Any) -> bool:
@@ -386,12 +375,6 @@ def steps_of(runtime: Mapping[str, Any]) -> list[str]:
     if _mpi(runtime) is not None and "node" in containers_of(runtime, "node"):
         steps += ["node"]
     return list(dict.fromkeys(steps))
-
-
-def _takes_env(runtime: Mapping[str, Any], step: str) -> bool:
-    """Return whether a step gets the trainer's variables."""
-    job = _replicated_job(runtime, step)
-    return ancestor_of(job) == "trainer" or bool((_mpi(runtime) or {}).get("runLauncherAsNode")) or not job.document
 
 
 def _jobs(runtime: Mapping[str, Any]) -> list[ReplicatedJob]:

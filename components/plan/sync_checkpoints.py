@@ -1,6 +1,6 @@
 import json, os, re, secrets, shutil, sys, threading, time
 
-from find_checkpoint import OWN, RUN, UPLOADED, fault, newest, newest_first, number_of
+from find_checkpoint import OWN, UPLOADED, fault, newest, newest_first, number_of
 from s3 import Bucket, DiskFailed, Failed, words
 
 MANIFESTS = "manifests/"
@@ -139,8 +139,7 @@ class Store:
         self.bucket = Bucket(bucket)
         self.prefix = "/".join(filter(None, [prefix.strip("/"), folder.strip("/")])) + "/"
         self.where = f"s3://{bucket}/{self.prefix}"
-        above, _, run = self.prefix[:-1].rpartition("/")
-        self.job = above + "/" if RUN.fullmatch(run) else self.prefix  # the folder of a run is below that of its job
+        self.job = self.prefix[:-1].rpartition("/")[0] + "/"  # the folder of a lineage is below that of its job
 
     def place(self, name, part):
         return f"{self.prefix}{name}/{part}/"
@@ -538,7 +537,7 @@ class Uploads(threading.Thread):
             log(
                 f"the program has saved {name} and has not continued from {self.restored}, which stays in {self.store.where};"
                 " the next attempt finds the higher number first.\n"
-                "Hint: set resume=False on the TrainJob, which gives each run a folder of its own"
+                "Hint: load TRAINER_RESUME_FROM, or set resume=False on the TrainJob, which then gets a folder of its own"
             )
             self.restored = ""
 

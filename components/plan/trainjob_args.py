@@ -24,6 +24,8 @@ from pulumi_trainer.program import session
 from pulumi_trainer.program.constructors import ComponentArgs
 from pulumi_trainer.program.targets import Destination
 from pulumi_trainer.program.watch import Timeouts, timeout_problems
+from pulumi_trainer.provider.api.lineage import UNFINISHED
+from pulumi_trainer.provider.api.runs import is_run_id
 from pulumi_trainer.provider.kube.errors import Problem, problems_below
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.lifecycle.identity import job_name
@@ -62,7 +64,7 @@ class TrainJobArgs(ComponentArgs):
     name: str | None = None
     output: bool | OutputVolume = False
     checkpoint: CheckpointPolicy | None = None
-    resume: bool = True
+    resume: bool | str = UNFINISHED
     run: str = "1"
     rerun_on: Sequence[Literal["code", "data", "runtime"]] | None = None
     wait_for: Literal["created", "admitted", "running", "complete"] = "created"
@@ -117,6 +119,10 @@ class TrainJobArgs(ComponentArgs):
         if self.interrupt == "checkpoint" and self.checkpoint is None:
             hint = 'set checkpoint=CheckpointPolicy(...), or interrupt="allow"'
             found.append(Problem("interrupt", "is 'checkpoint', but the job has no checkpoint policy", hint))
+        if isinstance(self.resume, str) and self.resume != UNFINISHED and not is_run_id(self.resume):
+            hint = "`pulumi-trainer runs JOB` lists the ids of a job's runs"
+            why = f"{self.resume!r} is not a valid id of a run (expected True, False, {UNFINISHED!r} or an id such as 't4kz1f')"
+            found.append(Problem("resume", why, hint))
         if isinstance(self.trainer, ToolTrainer):
             found += problems_below("trainer", self.tool_problems(self.trainer))
             found += input_problems(self.trainer, self.initializer)

@@ -49,6 +49,7 @@ from pulumi_trainer.provider.admission.document_checks import document_problems
 from pulumi_trainer.provider.admission.multikueue import find_dispatch
 from pulumi_trainer.provider.admission.warnings import Warning, subdomain
 from pulumi_trainer.provider.api.labels import trainer_step
+from pulumi_trainer.provider.api.lineage import ASSIGNED
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TrainerError, problems_below
 from pulumi_trainer.provider.kube.schema.verdict import Verdict
 from pulumi_trainer.provider.kube.values.accessors import listed, section
@@ -77,7 +78,7 @@ async def plan(args: TrainJobArgs) -> Plan:
     job = PlacedJob(name_of(args), destination, place)
     loaded = await runtime_ref.load_runtime(args.runtime, args.follow, job)
     result = Plan(
-        job.name, place.namespace, place.target, run=args.run, interrupt=args.interrupt, adopt=args.adopt,
+        job.name, place.namespace, place.target, run=args.run, resume=args.resume, interrupt=args.interrupt, adopt=args.adopt,
         needs=place.needs, problems=[*place.problems, *queued],
     ).add(loaded, runtime=loaded.channel)  # fmt: skip
     if place.problems or loaded.problems:
@@ -141,6 +142,7 @@ async def plan(args: TrainJobArgs) -> Plan:
     result = replace(
         result,
         dispatch=find_dispatch(complete, queues),
+        checkpoints=_checkpoint_address(written, folders),
         inputs=_describe_inputs(result, written, mounted.train_job, runtime, rendered.made, restricted=restricted),
         without_code=_digest_without_code(args.rerun_on, result.content),
     )
@@ -260,11 +262,21 @@ def _folders(args: TrainJobArgs, written: WrittenJob, job: PlacedJob, owner: Any
     has_output = args.output_volume is not None
     claims, saved = written.mounts, None
     if args.checkpoint is not None and args.checkpoint.in_s3:
-        saved = checkpoint_place(job.name, job.place.namespace, fresh=not args.resume)
+        place = checkpoint_place(job.name, job.place.namespace)
+        saved = place if isinstance(place, Unknown) else f"{place}/{ASSIGNED}"
     if has_output:
         claims = {**written.mounts, "output": Unknown("output")}
     writable = {"output", *writable_data(args)}
-    return Folders(claims, writable, not args.resume, args.checkpoint, saved, owner, args.adopt)
+    return Folders(claims, writable, args.checkpoint, saved, owner, args.adopt)
+
+
+def _checkpoint_address(written: WrittenJob, folders: Folders) -> Any:
+    """Return where a job keeps checkpoints in S3, without the folder of a lineage; empty if it does not."""
+    if folders.s3_folder is None:
+        return ""
+    address, folder = section(written.fields, "checkpoint").get("to"), folders.s3_folder
+    unknown = first_unknown([address, folder])
+    return unknown or f"{str(address).rstrip('/')}/{folder.rpartition('/')[0]}"
 
 
 def _harden(mounted: MountedCode, written: WrittenJob, job: PlacedJob, runtime: dict[str, Any]) -> MountedCode:
@@ -564,7 +576,6 @@ def _content(args: TrainJobArgs, job: PlacedJob, written: WrittenJob) -> dict[st
         "target": [type(job.destination).__name__, job.place.namespace],
         "name": args.name,
         "output": args.output_volume is not None,
-        "resume": args.resume,
         "run": args.run,
         "mounts": sorted(fetched_data(args)),
     }

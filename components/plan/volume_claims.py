@@ -11,16 +11,13 @@ import pulumi
 from pulumi_trainer.args.arguments import Args, shown_value
 from pulumi_trainer.plan.outputs import restore_outputs
 from pulumi_trainer.provider import dynamic
-from pulumi_trainer.provider.api.checkpoints import RUN_ENV
+from pulumi_trainer.provider.api.lineage import ASSIGNED
 from pulumi_trainer.provider.kube.errors import Problem, problems_below
 from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.kube.values.quantity import quantity_problems
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.kube.views import jobs_of
 from pulumi_trainer.provider.targets import queries
-
-_RUN_LABEL = "metadata.labels['jobset.sigs.k8s.io/jobset-uid']"
-
 
 ONE, MANY = "ReadWriteOnce", "ReadWriteMany"
 ACCESS_MODES = (ONE, MANY, "ReadWriteOncePod")
@@ -206,26 +203,21 @@ def pod_volume(name: str, claim: Any, read_only: bool = False) -> dict[str, Any]
     return {"name": name, "persistentVolumeClaim": source}
 
 
-def mount(name: str, path: str, *, read_only: bool = False, run_folder: bool = False) -> dict[str, Any]:
+def mount(name: str, path: str, *, read_only: bool = False, lineage: bool = False) -> dict[str, Any]:
     """Return a container's mount.
 
     Args:
         name: Name of the volume.
         path: Path in the container.
         read_only: Whether the mount is read-only.
-        run_folder: Whether each run gets its own folder, named by the JobSet's uid.
+        lineage: Whether to mount the folder of the run's lineage in the volume.
     """
     found: dict[str, Any] = {"name": name, "mountPath": path}
     if read_only:
         found["readOnly"] = True
-    if run_folder:
-        found["subPathExpr"] = f"$({RUN_ENV})"
+    if lineage:
+        found["subPath"] = ASSIGNED
     return found
-
-
-def run_env() -> dict[str, Any]:
-    """Return the environment variable that `run_folder` needs."""
-    return {"name": RUN_ENV, "valueFrom": {"fieldRef": {"fieldPath": _RUN_LABEL}}}
 
 
 def count_mounting_pods(jobset: Mapping[str, Any], claim: Any) -> int:

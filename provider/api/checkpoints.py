@@ -14,8 +14,8 @@ CHECKPOINT_ATTEMPT = "TRAINER_CHECKPOINT_ATTEMPT"
 """What the nodes of one attempt have in common, and no other attempt."""
 CHECKPOINT_ADOPT = "TRAINER_CHECKPOINT_ADOPT"
 """Set if the job takes over a folder in S3 that belongs to another stack."""
-RUN_ENV = "TRAINER_RUN"
-"""With resume=False: names the folder of a run in the output volume or in S3."""
+CHECKPOINT_FOLDER = "TRAINER_CHECKPOINT_FOLDER"
+"""Folder of a job's checkpoints below that address; its last part is the folder of the lineage."""
 
 
 def saves_checkpoints(objects: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -26,6 +27,11 @@ class Run:
 
     Attributes:
         run: The user's `run` key.
+        id: Id of the run, unique among those of its job; later runs have greater ones.
+        lineage: Id of the run that started anew, and from which this one continues, perhaps through others; else its own id.
+        parent: Id of the run that it continues; empty if it started anew.
+        cause: Why it was started (`lineage.CREATED`, `CHANGED`, `RERUN`).
+        place: Where it kept output and checkpoints, without the folder of the lineage; empty if nowhere.
         phase: Its last phase; Interrupted if a new run has ended it, `UNKNOWN` if its record was deleted.
         created: Seconds since the epoch; 0 if unknown.
         finished: Seconds since the epoch; 0 if it has not finished.
@@ -41,6 +47,11 @@ class Run:
     inputs: Mapping[str, str] = field(default_factory=dict)
     started: float = 0.0
     demand: Demand = NOTHING_KNOWN
+    id: str = ""
+    lineage: str = ""
+    parent: str = ""
+    cause: str = ""
+    place: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the run as JSON."""
@@ -58,12 +69,53 @@ class Run:
         return cls(
             run=plain_field(known.get("run"), LONGEST),
             phase=plain_field(known.get("phase"), LONGEST),
+            id=_name(known.get("id")),
+            lineage=_name(known.get("lineage")),
+            parent=_name(known.get("parent")),
+            cause=plain_field(known.get("cause"), LONGEST),
+            place=plain_field(known.get("place"), LONGEST),
             created=plausible_seconds(known.get("created")),
             finished=plausible_seconds(known.get("finished")),
             inputs=read_inputs(known.get("inputs")),
             started=plausible_seconds(known.get("started")),
             demand=Demand.from_dict(section(given).get("usage")),
         )
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a run is called, and where it comes from; the attributes are those of `Run`."""
+
+    id: str = ""
+    lineage: str = ""
+    parent: str = ""
+    cause: str = ""
+    place: str = ""
+
+    def to_dict(self) -> dict[str, str]:
+        """Return the identity as JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, given: Any) -> Identity:
+        """Return an identity from JSON that anybody may have written."""
+        run = Run.from_dict(given)
+        return cls(run.id, run.lineage, run.parent, run.cause, run.place)
+
+
+def _name(given: Any) -> str:
+    """Return the id of a run, which names a folder; empty if it is not valid."""
+    if isinstance(given, str) and is_run_id(given):
+        return given
+    return ""
+
+
+def is_run_id(text: str) -> bool:
+    """Return whether a text has the form of a run's id."""
+    return _RUN_ID.fullmatch(text) is not None
+
+
+_RUN_ID = re.compile(r"[0-9a-z]{1,16}")
 
 
 def read_inputs(given: Any) -> dict[str, str]:

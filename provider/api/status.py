@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any
 
 from pulumi_trainer.provider.api.attempts import Attempt, ended, read_attempts
-from pulumi_trainer.provider.api.runs import read_inputs
+from pulumi_trainer.provider.api.runs import Identity, read_inputs
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.terminal import lines
 from pulumi_trainer.provider.kube.values.accessors import only
@@ -172,6 +172,7 @@ class JobStatus:
         progress: The newest `trainerStatus` that rank 0 printed (upstream: `status.trainerStatus`: progressPercentage 0-100,
             estimatedRemainingSeconds, metrics), with step and checkpoint (step, time); None if not found.
         run: The user's `run` key.
+        identity: Id, lineage, parent and cause of the run (`runs.Identity`); empty if not recorded.
         inputs: What identifies the inputs of the run (`runs.Run.inputs`).
         cluster: Worker cluster of MultiKueue that has the job; empty if it runs in its own cluster.
         attempts: Starts of its Pods, the newest last.
@@ -197,6 +198,7 @@ class JobStatus:
     stack: str = ""
     program: str = ""
     run: str = ""
+    identity: Identity = field(default_factory=Identity)
     inputs: dict[str, str] = field(default_factory=dict)
     cluster: str = ""
     attempts: list[Attempt] = field(default_factory=list)
@@ -236,6 +238,7 @@ class JobStatus:
         known["steps"] = [Step(**only(s, Step.__dataclass_fields__)) for s in data.get("steps", [])]
         known["attempts"] = read_attempts(data.get("attempts"))
         known["inputs"] = read_inputs(data.get("inputs"))
+        known["identity"] = Identity.from_dict(data.get("identity"))
         return cls(**known)
 
 

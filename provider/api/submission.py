@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-from pulumi_trainer.provider.api.runs import Run
+from pulumi_trainer.provider.api.runs import Identity, Run
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
 
 Objects = dict[str, dict[str, Any]]
@@ -76,6 +76,7 @@ class Submission:
         program: "project/stack" for messages; empty if unknown.
         inputs: What identifies the inputs of this run (`runs.Run.inputs`).
         earlier: Earlier runs of the job, the newest last.
+        identity: What is known of the run before a target creates it (`lineage.new_identity`).
     """
 
     namespace: str
@@ -91,6 +92,7 @@ class Submission:
     program: str = ""
     inputs: Mapping[str, str] = field(default_factory=dict)
     earlier: Sequence[Run] = ()
+    identity: Identity = field(default_factory=Identity)
 
     def __post_init__(self) -> None:
         if not main_key(self.objects):

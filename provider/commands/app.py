@@ -275,6 +275,12 @@ def outputs(
         ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier copy at DEST.")] = False,
+    run: Annotated[
+        str,
+        typer.Option(
+            "--run", metavar="ID", help="Run of the job, for example t4kz1f (`runs` lists the ids).", show_default=False
+        ),
+    ] = "",
     image: Annotated[
         str,
         typer.Option(
@@ -298,7 +304,7 @@ def outputs(
         raise Invalid(Problem(option, "has no effect without --copy"))
     copying = command.Copying(copy, overwrite, image) if copy else None
     where = Where(stack, namespace, context, kubeconfig, everywhere)
-    command.outputs(job, where, output=_format(output, json_), copying=copying)
+    command.outputs(job, where, output=_format(output, json_), copying=copying, run=run)
 
 
 @app.command()

@@ -11,7 +11,9 @@ from datetime import datetime, timezone
 from typing import Any
 
 from pulumi_trainer.provider.api.code import OUTPUT_PATH
+from pulumi_trainer.provider.api.lineage import find_run, folder_of
 from pulumi_trainer.provider.api.output_facts import Output
+from pulumi_trainer.provider.api.runs import Run
 from pulumi_trainer.provider.api.status import Phase
 from pulumi_trainer.provider.commands.formats import print_data
 from pulumi_trainer.provider.commands.job_status import print_table
@@ -68,8 +70,15 @@ class _Found:
         return {**about, **known.to_dict(), "where": self.where, "gone": self.output is None}
 
 
-def outputs(job: str | None, where: Where, *, output: str, copying: Copying | None = None) -> None:
+def outputs(job: str | None, where: Where, *, output: str, copying: Copying | None = None, run: str = "") -> None:
     """Print the outputs of jobs, or copy that of one job.
+
+    Args:
+        job: The job argument of the command; None for all jobs.
+        where: The options of the command.
+        output: table, json or yaml.
+        copying: The options of a copy; None to print.
+        run: Id of the run whose output is meant; empty for the result of the job.
 
     Raises:
         Invalid: The options are not valid.
@@ -80,7 +89,9 @@ def outputs(job: str | None, where: Where, *, output: str, copying: Copying | No
     states = _states(job, where)
     if copying is not None:
         check_single([state.job for state in states], "outputs")
-    found = list(filter(None, map(_find, states)))
+    if run:
+        check_single([state.job for state in states], "--run")
+    found = list(filter(None, (_find(state, run) for state in states)))
     if copying is not None:
         _copy(found, states, copying, output=output)
     elif output != "table":
@@ -105,13 +116,13 @@ def _states(job: str | None, where: Where) -> list[State]:
     return list_all(where)
 
 
-def _find(state: State) -> _Found | None:
-    """Return the output of a job; None if it has none."""
+def _find(state: State, run: str) -> _Found | None:
+    """Return the output of a job, or of one of its runs; None if it has none."""
     job = state.job
     if job.local is not None:
         if state.status is None or not state.status.output:
             return None
-        path = state.status.output
+        path = _folder(job, state.status.output, run)
         return _Found(state, path, job.local.output(path))
     from pulumi_trainer.provider.targets.kubernetes.jobs import record
     from pulumi_trainer.provider.targets.kubernetes.storage import claims
@@ -120,7 +131,26 @@ def _find(state: State) -> _Found | None:
     kept = record.find(job.client, job.namespace, job.name)
     if kept is None or not kept.is_record or not kept.output:
         return None
-    return _Found(state, kept.output, claims.output(job.client, job.namespace, kept.output))
+    phase = state.status.phase if state.status is not None else ""
+    path = _folder(job, kept.result(phase), run)
+    return _Found(state, path, claims.output(job.client, job.namespace, path))
+
+
+def _folder(job: Job, result: str, run: str) -> str:
+    """Return the folder of a run's lineage beside the result of its job.
+
+    Raises:
+        Invalid: The job has no run of that id.
+    """
+    if not run:
+        return result
+    runs = read_runs_of(job)
+    chosen = find_run(runs, run, "--run")
+    if result.rpartition("/")[2] not in {
+        each.lineage for each in runs
+    }:  # a volume of the runtime, without folders for runs
+        return result
+    return folder_of(result, chosen.lineage)
 
 
 def _nothing(states: list[State], job: str | None) -> str:
@@ -169,7 +199,7 @@ def _copy(found: list[_Found], states: list[State], copying: Copying, *, output:
     if unfinished:
         note = f"note: {job.label} is {each.phase}: its files may change while they are copied"
         print_line(note, error=True)
-    record = {**read_runs_of(job)[-1].to_dict(), "job": job.name, "namespace": job.namespace}
+    record = {**_writer(read_runs_of(job), each.where).to_dict(), "job": job.name, "namespace": job.namespace}
     about = {
         "from": each.where,
         "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -195,6 +225,13 @@ def _copy(found: list[_Found], states: list[State], copying: Copying, *, output:
         return
     size = f"{plural(len(copied.files), 'file')}, {format_bytes(copied.size)}"
     print_line(f"{job.label}: {size} copied to {copying.destination}, and the record of its run to {name} there")
+
+
+def _writer(runs: list[Run], where: str) -> Run:
+    """Return the newest run that has written to a folder: that of its lineage which has succeeded, else the newest one."""
+    lineage = where.rpartition("/")[2]
+    writers = [run for run in runs if run.lineage == lineage] or runs
+    return next((run for run in reversed(writers) if run.phase == Phase.SUCCEEDED), writers[-1])
 
 
 @contextmanager

@@ -73,10 +73,10 @@ def _lines(job: Job, found: list[Run]) -> list[str]:
     lines = []
     before: Run | None = None
     for run in found:
-        label = job.label
+        label = f"{job.label} {run.id}".rstrip()
         if run.run not in _UNNAMED:
             label += f' (run="{plain(run.run)}")'
-        lines.append(f"{label}: {plain(run.phase)}, {_times(run)}")
+        lines.append(f"{label}: {plain(run.phase)}, {_times(run)}{_origin(run, before)}")
         shown = run.inputs
         if before is not None:
             shown = changed_inputs(before.inputs, run.inputs)
@@ -89,6 +89,17 @@ def _lines(job: Job, found: list[Run]) -> list[str]:
             lines.append(f"  {_same(run)}")
         before = run
     return lines
+
+
+def _origin(run: Run, before: Run | None) -> str:
+    """Return which run a run continues; empty for the first one."""
+    if before is None or not run.id:
+        return ""
+    if before.id == run.id:
+        return ", went on after it was interrupted"
+    if run.parent:
+        return f", continues {run.parent}"
+    return ", started anew"
 
 
 def _same(run: Run) -> str:

@@ -6,6 +6,9 @@ Inputs of a job (as `components.trainjob` writes them, frozen by `check`):
   digest           of what the user wrote; an equal digest means that nothing changes
   formerDigest     the digests that earlier versions made of the same (absent where that is `digest`); never stored
   run              the user's `run` key
+  resume           which run a new run continues: True, False or an id (absent: the one before it, unless that has succeeded)
+  place            where the job keeps output and checkpoints, without the folder of a lineage (absent: nowhere)
+  identity         set here: parent, lineage, cause and place of the run, as far as they are known before it is created
   runtime          {name, digest} of the runtime that was rendered; release where it has one, channel and follow of a job that
                    takes its releases from a channel: they decide whether it moves with it; of: "project/stack" of a
                    channel of the same program
@@ -48,10 +51,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
-from pulumi_trainer.provider.api.checkpoints import RUN_ENV, has_variable, saves_checkpoints
+from pulumi_trainer.provider.api.checkpoints import saves_checkpoints
 from pulumi_trainer.provider.api.labels import patched_jobs
 from pulumi_trainer.provider.api.manual import SUSPENDED
-from pulumi_trainer.provider.api.runs import MOST_RUNS, UNKNOWN, Run, read_inputs, read_runs
+from pulumi_trainer.provider.api.runs import MOST_RUNS, UNKNOWN, Identity, Run, read_inputs, read_runs
 from pulumi_trainer.provider.api.status import (
     NOT_STARTED,
     OUTCOME_UNKNOWN,
@@ -63,11 +66,12 @@ from pulumi_trainer.provider.api.status import (
     another_job,
 )
 from pulumi_trainer.provider.api.submission import WORKERS, Submission, from_state, main_key, secret_name
-from pulumi_trainer.provider.kube.errors import Conflict, Problem, Refused, TrainerError, Unreadable
+from pulumi_trainer.provider.kube.errors import Conflict, Invalid, Problem, Refused, TrainerError, Unreadable
 from pulumi_trainer.provider.kube.values.accessors import items, number, only, section, text, texts, without
 from pulumi_trainer.provider.kube.values.unknown import Unknown, any_unknown
 from pulumi_trainer.provider.kube.views import ReplicatedJob, jobs_of
 from pulumi_trainer.provider.lifecycle.changes import compare, queue_of
+from pulumi_trainer.provider.lifecycle.continuation import continuation_note, identity_input, new_identity_input
 from pulumi_trainer.provider.lifecycle.data import data_changes, data_notes, next_run, with_mounted_versions
 from pulumi_trainer.provider.lifecycle.identity import owner_id, program_of
 from pulumi_trainer.provider.lifecycle.interruption_cost import interruption_cost
@@ -174,7 +178,8 @@ def check(olds: Props, news: Props, connect: Connect, labels: Collection[str] = 
         owner: Any = Unknown("owner")
         if not any(isinstance(news.get(k), Unknown) for k in ("component", "digest")):
             owner = owner_id(news["component"], news["digest"], news["run"])
-        return _check_new({**news, "owner": owner, "generation": 1}, connect, labels)
+        identity = new_identity_input(news)
+        return _check_new({**news, "owner": owner, "generation": 1, "identity": identity}, connect, labels)
     presence = _presence(olds, news, connect)
     olds = _with_recorded_label(olds, news, presence)
     changed = _changed_secrets(olds, news)
@@ -351,13 +356,15 @@ def _check_new(inputs: Props, connect: Connect, labels: Collection[str]) -> Chec
         there = connect(target)
         current_owner = there.current_owner(inputs["namespace"], inputs["name"])
         if current_owner is not None and _is_previous_run(inputs, current_owner, labels):
-            return Checked(_with_earlier_runs(inputs, there))
+            return Checked(_with_earlier_runs(inputs, there.runs(inputs["namespace"], inputs["name"])))
+        if isinstance(inputs.get("resume"), str):
+            _with_earlier_runs(inputs, [])
         if inputs.get("adopt"):
             taken = there.check_adoption(submission_of({**inputs, "target": target}))
             if not taken:
                 return Checked(inputs)
             return Checked(inputs, notes=(f"{_where(inputs)}: {taken}",))
-    except Conflict as refused:
+    except (Conflict, Invalid) as refused:
         return Checked(inputs, (str(refused),))
     except TrainerError:
         return Checked(inputs)
@@ -393,17 +400,19 @@ def recorded_runs(olds: Props, inputs: Props) -> Props:
     return {"earlierRuns": [*olds.get("earlierRuns", []), last.to_dict()][-MOST_RUNS:]}
 
 
-def _with_earlier_runs(inputs: Props, target: Target) -> Props:
-    """Return the inputs of a new run with the runs before it, which its record keeps. A run that has not ended is ended by it."""
-    found = target.runs(inputs["namespace"], inputs["name"])
-    if not found or not any(run.inputs for run in found):
-        return inputs
+def _with_earlier_runs(inputs: Props, found: list[Run]) -> Props:
+    """Return the inputs of a new run with the runs before it, which its record keeps. A run that has not ended is ended by it.
+
+    Raises:
+        Invalid: `resume` names a run that the job does not have.
+    """
     earlier = []
     for run in found:
         if run.phase not in _ENDS:
             run = replace(run, phase="Interrupted")
-        earlier.append(run.to_dict())
-    return {**inputs, "earlierRuns": earlier}
+        earlier.append(run)
+    recorded = [run.to_dict() for run in earlier]
+    return {**inputs, "earlierRuns": recorded, "identity": identity_input(inputs, earlier)}
 
 
 _OTHER_NAME = "give the TrainJob another name, or take the job over with adopt=True"
@@ -458,7 +467,8 @@ def _check_existing(olds: Props, news: Props, presence: Presence | None, connect
             return Checked(recreated)
         new_run = _new_run(olds, news)
         if presence.alone is None or not _owner(olds).owns(presence.alone) or _may_interrupt(olds, news):
-            return Checked(new_run, notes=_resume_note(olds, news))
+            continued = _continuation(olds, news, connect)
+            return Checked(new_run, failures=continued.failures, notes=continued.notes)
         shown = "; ".join(_replacement_reasons(olds, news, connect))
         why = (
             f"{_where(olds)} is still running although its record is gone, but this change would end it and start a"
@@ -538,8 +548,8 @@ def _rerun(olds: Props, news: Props, changes: list[str], connect: Connect) -> Ch
 
 
 def _same_run(olds: Props, news: Props) -> Props:
-    earlier = only(olds, ("earlierRuns",))
-    return {**news, **earlier, "owner": olds["owner"], "generation": olds["generation"]}
+    kept = only(olds, ("earlierRuns", "identity"))
+    return {**news, **kept, "owner": olds["owner"], "generation": olds["generation"]}
 
 
 def _new_run(olds: Props, news: Props) -> Props:
@@ -828,7 +838,8 @@ def update(outputs: Props, inputs: Props, connect: Connect) -> Props:
     target = connect(where)
     submission = submission_of({**inputs, "target": where})
     if _is_recreated(outputs, inputs) and not inputs["again"].startswith(_NOT_STARTED):
-        return _outputs(inputs, target.create(submission), target.identity())
+        same = replace(submission, identity=Identity.from_dict(outputs.get("identity")))
+        return _outputs(inputs, target.create(same), target.identity())
     if not diff({**outputs, "target": where, REVISIONS: _revisions(inputs)}, inputs).changes:
         if inputs.get("again") in (None, outputs.get("again")):  # otherwise its record is gone, and it has ended
             target.update_secrets(submission)
@@ -930,6 +941,7 @@ def submission_of(inputs: Props) -> Submission:
         program=program_of(str(inputs.get("component") or "")),
         inputs=inputs.get("runInputs") or {},
         earlier=read_runs(inputs.get("earlierRuns")),
+        identity=Identity.from_dict(inputs.get("identity")),
     )
 
 
@@ -937,7 +949,14 @@ def _outputs(inputs: Props, status: JobStatus, identity: Props) -> Props:
     where = {**only(inputs["target"], LOCATION), **identity}
     frozen = {k: inputs[k] for k in FROZEN}
     kept = {k: inputs[k] for k in ("again", "retain", REVISIONS) if k in inputs}
-    return {**frozen, **kept, "target": where, "uid": status.uid, "phase": status.phase}
+    return {
+        **frozen,
+        **kept,
+        "target": where,
+        "uid": status.uid,
+        "phase": status.phase,
+        "identity": status.identity.to_dict(),
+    }
 
 
 def _replacement_reasons(olds: Props, news: Props, connect: Connect) -> list[str]:
@@ -1104,8 +1123,8 @@ def _interruption(olds: Props, news: Props, reasons: list[str], connect: Connect
         reasons: What has changed.
         connect: Returns the target of an input `target`.
     """
-    resumed = _Interruption(notes=_resume_note(olds, news))
-    if news.get("interrupt") == "allow":
+    resumed = _continuation(olds, news, connect)
+    if resumed.failures or news.get("interrupt") == "allow":
         return resumed
     try:
         target = connect(olds["target"])
@@ -1120,7 +1139,7 @@ def _interruption(olds: Props, news: Props, reasons: list[str], connect: Connect
         return resumed
     loss = _loss(status, target)
     if _may_interrupt(olds, news):
-        return _Interruption(notes=_checkpoint_note(olds, news, status, loss))
+        return _Interruption(notes=(*_checkpoint_note(olds, status, loss), *resumed.notes))
     shown = "; ".join(reasons[:5])
     if len(reasons) > 5:
         shown += f"; and {len(reasons) - 5} more"
@@ -1146,36 +1165,51 @@ def _loss(status: JobStatus, target: Target) -> str:
     return str(interruption_cost(status, time.time()) or "")
 
 
-def _checkpoint_note(olds: Props, news: Props, status: JobStatus, loss: str) -> tuple[str, ...]:
+def _checkpoint_note(olds: Props, status: JobStatus, loss: str) -> tuple[str, ...]:
     """Return what interrupt="checkpoint" does to a job; nothing for one without Pods, such as a suspended one."""
     if status.phase not in (Phase.STARTING, Phase.RUNNING, Phase.RESTARTING):
         return ()
     grace = max(map(_grace, from_state(olds["objects"]).values()), default=0) or DEFAULT_GRACE
-    after = "The new run continues from it"
-    if (olds["namespace"], olds["name"]) != (news["namespace"], news["name"]):
-        after = "The new run continues from it if it has the same output volume"
-    if any(has_variable(from_state(each["objects"]), RUN_ENV) for each in (olds, news)):
-        after = "The new run does not use it: with resume=False each run has its own folder"
     failed = ""
     if loss:
         failed = f"; if that fails, it {loss}"
     return (
         f"{_where(olds)} is {_unfinished(status)}, and this change ends it: its Pods get SIGTERM, and up to {grace} s to save a"
-        f" checkpoint{failed}. {after}",
+        f" checkpoint{failed}",
     )
 
 
-def _resume_note(olds: Props, news: Props) -> tuple[str, ...]:
-    """Return that a new run goes on from a checkpoint of the runs before it, if it looks where these have saved theirs."""
-    before, after = from_state(olds["objects"]), from_state(news["objects"])
-    if not all(saves_checkpoints(each) and not has_variable(each, RUN_ENV) for each in (before, after)):
-        return ()
-    if (olds["namespace"], olds["name"]) != (news["namespace"], news["name"]):
-        return ()
-    return (
-        f"{_where(olds)}: the new run continues from the newest checkpoint of the runs before it, if there is one. To start anew,"
-        " set resume=False on the TrainJob: then each run has its own folder",
-    )
+def _continuation(olds: Props, news: Props, connect: Connect) -> _Interruption:
+    """Return which run a new run continues, if the job keeps anything for it, or why it cannot continue the one that it names."""
+    try:
+        note, left = continuation_note(olds, news, connect(olds["target"]))
+    except Invalid as unknown_run:
+        return _Interruption((f"{_where(olds)}: {unknown_run}",))
+    except TrainerError as fault:
+        note, left = f"{_where(olds)}: which run the new run continues is not known: {fault}", ""
+    lost = _lost_checkpoints(olds, news, left)
+    if lost:
+        return _Interruption((lost,))
+    if not note:
+        return _Interruption()
+    return _Interruption(notes=(note,))
+
+
+def _lost_checkpoints(olds: Props, news: Props, place: str) -> str:
+    """Return why a change is rejected that deletes the volume with the checkpoints of a run that may be continued; else empty.
+
+    Args:
+        olds: Previous inputs.
+        news: Current inputs.
+        place: Where the checkpoints of the run are that the new one does not continue; empty if there are none.
+    """
+    if news.get("interrupt") == "allow" or not saves_checkpoints(from_state(olds["objects"])):
+        return ""
+    is_kept = place.startswith("s3://") or place in json.dumps(news["objects"], default=str) or olds.get("retain")
+    if not place or is_kept:
+        return ""
+    why = f"{_where(olds)} keeps its checkpoints in the volume {place}, which would be deleted with this change"
+    return f'{why}. Keep the volume (output=True or OutputVolume(retain=True)), or set interrupt="allow"'
 
 
 DEFAULT_GRACE = 30

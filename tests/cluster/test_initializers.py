@@ -118,7 +118,10 @@ def test_a_dataset_as_a_resource(lab: Lab, root: Client, namespace: str, made: s
     assert "canary-token" not in lab.stack_text() and "canary-token" not in str(pods)
 
     claims = {c["metadata"]["name"]: c["spec"] for c in root.list(kinds.CLAIM, namespace)[0]}
-    data, written = lab.outputs()["data"].removeprefix("pvc://"), lab.outputs()["output"].removeprefix("pvc://")
+    data, written = (
+        lab.outputs()["data"].removeprefix("pvc://"),
+        lab.outputs()["output"].removeprefix("pvc://").partition("/")[0],
+    )
     assert set(claims) == {data, written}
     assert {c["accessModes"][0] for c in claims.values()} == {"ReadWriteMany"}, "two nodes mount them"
     assert claims[data]["resources"]["requests"]["storage"] == "2Gi"

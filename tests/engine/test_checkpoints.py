@@ -63,7 +63,7 @@ def run_cli(project: Project, *args: str) -> None:
 
 
 def checkpoints(project: Project) -> list[Path]:
-    return sorted(project.root.glob("volumes/*/*/data/checkpoints/step-*[0-9]"))
+    return sorted(project.root.glob("volumes/*/*/data/*/checkpoints/step-*[0-9]"))
 
 
 def bootstrap_of(project: Project, node: int, job: str = "") -> psutil.Process:

@@ -15,6 +15,8 @@ from typing import Any
 import boto3
 import psutil
 import pytest
+from pulumi_trainer.provider.api.runs import Run
+from pulumi_trainer.provider.targets.local import LocalTarget
 
 from tests.moto_server import moto_server
 
@@ -126,19 +128,33 @@ def test_a_job_goes_on_from_s3(project: Project, bucket: Any) -> None:
     assert "canary-secret" not in project.stack_text()
 
 
-def test_each_run_has_its_own_checkpoints_unless_it_resumes(project: Project, bucket: Any) -> None:
+def runs_of(project: Project) -> list[Run]:
+    job = project.job("long")
+    return LocalTarget(project.root).runs(job.namespace, job.name)
+
+
+def test_what_a_run_continues_and_where_its_checkpoints_are(project: Project, bucket: Any) -> None:
     meeting = project.folder / "meeting"
     once = JOB.replace('"steps": 120, "pause": 0.1', '"steps": 10, "pause": 0')
     once = once.replace("    for step in", MEET.format(folder=str(meeting)) + "    for step in")
-    for number, call in enumerate(('run="1"', 'run="2"', 'run="3", resume=False', 'run="4", resume=False'), 1):
+    said_so = {
+        'run="1"': "",
+        'run="2"': "the new run starts anew: run {0} has succeeded; resume=True continues it",
+        'run="3", resume=True': "the new run continues run {1} from its newest checkpoint",
+        'run="4", resume=False': "the new run starts anew: resume=False",
+    }
+    for call, sentence in said_so.items():
         shutil.rmtree(meeting, ignore_errors=True)
         meeting.mkdir()
         project.program(once.replace("SERVER", bucket.meta.endpoint_url) + f'job(wait_for="complete", {call})\n')
-        said = project.up().out
-        assert ("the new run continues from the newest checkpoint of the runs before it" in said) is (number == 2), said
-        assert {step for _, step in starts(project.logs("long"))} == {"10" if number == 2 else "0"}, call
+        said, known = project.up().out, [each.id for each in runs_of(project)]
+        assert sentence.format(*known) in said, said
+        assert {step for _, step in starts(project.logs("long"))} == {"10" if "True" in call else "0"}, call
+    first, second, third, fourth = runs_of(project)
+    assert [each.parent for each in (first, second, third, fourth)] == ["", "", second.id, ""]
+    assert (third.lineage, fourth.lineage) == (second.id, fourth.id)
     folders = {key.partition("/manifests/")[0] for key in manifests(bucket)}
-    assert len(folders) == 3 and len({folder.split("/")[4] for folder in folders}) == 1, folders
+    assert {folder.split("/")[5] for folder in folders} == {first.id, second.id, fourth.id}, folders
 
 
 ALONE = """
@@ -187,7 +203,7 @@ def test_a_run_that_loads_nothing_has_its_checkpoints_in_s3(project: Project, bu
     alone(project, bucket, 'job(100, "first")')
     project.up()
     assert saved(bucket)["step-00000100"] == "first"
-    alone(project, bucket, 'job(80, "second", loads=False)')
+    alone(project, bucket, 'job(80, "second", loads=False, resume=True)')
     project.up()
     found = saved(bucket)
     assert found["step-00000080"] == "second" and found["step-00000100"] == "first", found
@@ -204,7 +220,7 @@ def test_a_folder_belongs_to_one_stack(project: Project, bucket: Any, tmp_path: 
     assert other.run("stack", "init").code == 0
     alone(project, bucket, 'job(100, "alice")')
     first = project.preview("--diff").out
-    assert "s3://ckpt/prefix/lab/test" not in first, "nothing is there, so there is nothing to note"
+    assert "belongs to" not in first, "nothing is there, so there is nothing to note"
     project.up()
     project.preview("--expect-no-changes")
     alone(other, bucket, 'job(200, "bob")')
@@ -217,11 +233,11 @@ def test_a_folder_belongs_to_one_stack(project: Project, bucket: Any, tmp_path: 
 
     alone(other, bucket, 'job(200, "bob", adopt=True)')
     note = other.preview().out
-    assert "and is taken over; the job continues from step-00000100, which it has. To start anew, set resume=" in note
+    assert "belongs to another stack of this name" in note and "and is taken over" in note
     other.up()
-    assert "starts at 100 from a state of alice" in other.logs("alone")
+    assert "starts at 0 from a state of nobody" in other.logs("alone"), "a new job continues nobody's run"
     before = saved(bucket)
-    assert before["step-00000200"] == "bob"
+    assert before["step-00000200"] == "bob" and before["step-00000100"] == "alice"
 
     alone(project, bucket, 'job(300, "alice")')
     assert "/ belongs to another stack of this name" in project.preview(ok=False).out
@@ -234,21 +250,18 @@ def test_a_folder_belongs_to_one_stack(project: Project, bucket: Any, tmp_path: 
     assert saved(bucket) == before
 
 
-def test_the_plan_of_a_new_job_says_from_where_it_goes_on(project: Project, bucket: Any) -> None:
+def test_a_new_job_starts_anew_in_a_folder_with_checkpoints(project: Project, bucket: Any) -> None:
     alone(project, bucket, 'job(100, "first")')
     project.up()
     project.destroy()
-    place = next(key.partition("manifests/")[0] for key in manifests(bucket))
-    bucket.delete_object(Bucket="ckpt", Key=f"{place}owner.json")
-    note = f"s3://ckpt/{place} has no recorded owner; the job continues from step-00000100, which it has."
-    assert note in project.preview().out
+    place = next(key.rpartition("/manifests/")[0].rpartition("/")[0] for key in manifests(bucket))
+    bucket.delete_object(Bucket="ckpt", Key=f"{place}/owner.json")
     project.up()
-    assert "starts at 100 from a state of first" in project.logs("alone")
-    alone(project, bucket, 'job(200, "first")')
-    assert "has no recorded owner" not in project.preview().out
-    bucket.put_object(Bucket="ckpt", Key=f"{place}owner.json", Body=b"{")
+    assert "starts at 0 from a state of nobody" in project.logs("alone")
+    assert len({key.partition("/manifests/")[0] for key in manifests(bucket)}) == 2, "nothing of the first is lost"
+    bucket.put_object(Bucket="ckpt", Key=f"{place}/owner.json", Body=b"{")
     project.destroy()
-    unknown = "whether it has checkpoints, and whose, is not known: owner.json is not valid JSON. The job looks when it starts"
+    unknown = "whose folder it is, is not known: owner.json is not valid JSON. The job looks when it starts"
     assert unknown in project.preview().out
 
 

@@ -127,7 +127,7 @@ pulumi.export("fresh", fresh.output_path)
     assert (path / "model").read_text() == (first / "model").read_text() == "weights"
     text = (project.folder / "__main__.py").read_text()
     (project.folder / "__main__.py").write_text(
-        text.replace('run="RUN"', 'run="again"').replace('"kept", runtime', '"kept", run="2", runtime')
+        text.replace('run="RUN"', 'run="again"').replace('"kept", runtime', '"kept", run="2", resume=True, runtime')
     )
     project.up()
     assert "found ['model']" in project.logs("kept") and "found []" in project.logs("fresh")

@@ -150,7 +150,7 @@ def test_a_stop_says_what_it_loses_and_may_save_it_first(project: Project) -> No
     after = eventually(
         lambda: s if (s := project.job("long")) and s.attempts and s.attempts[-1].first is not None else None
     )
-    newest = max(project.root.glob("volumes/*/*/data/checkpoints/step-*[0-9]")).name
+    newest = max(project.root.glob("volumes/*/*/data/*/checkpoints/step-*[0-9]")).name
     assert after.attempts[0].first >= before.progress["step"], "the new run goes on where the old one was stopped"
     assert newest == f"step-{after.attempts[0].first:06}", "no step is done twice"
     assert len(after.attempts) == 1 and after.uid != before.uid

@@ -124,7 +124,7 @@ def test_random_interruptions(project: Project) -> None:
         if cause:
             assert project.job("long").attempts[-2].cause == cause, interrupt.__name__
         print(f"{number}: {interrupt.__name__}, saved {saved}, goes on at step {again}", flush=True)
-    for folder in project.root.glob("volumes/*/*/data/checkpoints"):
+    for folder in project.root.glob("volumes/*/*/data/*/checkpoints"):
         (folder / "hurry").touch()
     status = eventually(lambda: s if (s := project.job("long")) and s.terminal else None, PATIENCE)
     assert status.phase == "Succeeded", status

@@ -32,7 +32,7 @@ def reads(project: Project, more: str = "") -> str:
 
 
 def outputs(root: Path) -> list[Path]:
-    return sorted(root.glob("volumes/*/one-*/data/a.txt"))
+    return sorted(root.glob("volumes/*/one-*/data/*/a.txt"))
 
 
 def test_a_new_run_in_another_root_is_refused_where_it_would_lack_its_volumes(project: Project) -> None:

@@ -94,7 +94,7 @@ def test_a_job_with_retain_on_delete_keeps_its_output_and_its_data(project: Proj
     assert "volume default/one-output will be kept when its job is deleted: 1 file, 1.2 kB" in told
     project.preview("--expect-no-changes")
     project.destroy()
-    kept = {path.name: path.stat().st_size for path in project.root.glob("volumes/default/*/data/*.*")}
+    kept = {path.name: path.stat().st_size for path in project.root.glob("volumes/default/*/data/*/*.*")}
     assert kept == {"model.pt": 1200, "a.txt": 5}
     assert project.job("one").phase == "Succeeded"
 
@@ -163,5 +163,5 @@ def test_what_stays_when_a_volume_is_replaced_is_what_the_plan_says(project: Pro
     assert "volume default/one-output will be deleted with the output in it: 1 file" in planned
     assert "volume default/two-output is kept because it is retained, and another volume is created: 1 file" in planned
     project.up()
-    assert not [*project.root.glob("volumes/default/one-output/data/model.pt")]
-    assert [*project.root.glob("volumes/default/two-output/data/model.pt")]
+    assert not [*project.root.glob("volumes/default/one-output/data/*/model.pt")]
+    assert [*project.root.glob("volumes/default/two-output/data/*/model.pt")]

@@ -60,7 +60,7 @@ def test_runs_tells_what_differed(project: Project, data: Any) -> None:
     assert {"code", "arguments", "image", "python", "runtime", "nodes", "dataset"} == {*inputs}
     assert inputs["python"] == platform.python_version()
     assert inputs["arguments"] == '{"lr": 0.1}' and inputs["image"] == "python:3.12"
-    (manifest,) = project.root.glob("volumes/*/*/.*.run.json")
+    (manifest,) = project.root.glob("volumes/*/*/*/.*.run.json")
     assert json.loads(manifest.read_text())["inputs"] == inputs
     (fetched,) = project.root.glob("volumes/*/*/.*.pulumi-trainer.json")
     about = json.loads(fetched.read_text())
@@ -68,14 +68,14 @@ def test_runs_tells_what_differed(project: Project, data: Any) -> None:
     project.program(program("0.2"))
     project.up()
     shown = cli(project, "runs", "digits")
-    assert [line.partition(", created")[0] for line in shown.splitlines() if line[0] != " "] == [
-        "digits: Succeeded"
-    ] * 2
+    heads = [line for line in shown.splitlines() if line[0] != " "]
+    assert [re.sub(r"digits \w{6}: ", "", head).partition(", created")[0] for head in heads] == ["Succeeded"] * 2
+    assert heads[1].endswith(", started anew"), "what has succeeded is not continued"
     assert '{"lr": 0.1} -> {"lr": 0.2}' in shown, shown
     data.write_text("two")
     project.program(program("0.2", 'run="2", '))
     project.up()
-    assert '\ndigits (run="2"): Succeeded, created' in cli(project, "runs", "digits")
+    assert re.search(r'\ndigits \w{6} \(run="2"\): Succeeded, created', cli(project, "runs", "digits"))
     first, second, third = json.loads(cli(project, "runs", "digits", "--json"))
     assert (first["run"], second["run"], third["run"]) == ("1", "1", "2")
     assert first["inputs"]["arguments"] != second["inputs"]["arguments"] == third["inputs"]["arguments"]
@@ -111,7 +111,7 @@ def test_runs_tells_changed_nodes_and_variables(project: Project, data: Any) -> 
     assert third == '  environment  {"SEED": "2"} -> {"SEED": "3"}\n  nodes        2 -> 1\n'
     (status,) = json.loads(cli(project, "status", "digits", "--json"))
     assert status["inputs"]["environment"] == variables.replace("2", "3") and status["inputs"]["nodes"] == "1"
-    (manifest,) = project.root.glob("volumes/*/*/.*.run.json")
+    (manifest,) = project.root.glob("volumes/*/*/*/.*.run.json")
     assert json.loads(manifest.read_text())["inputs"] == status["inputs"]
     record = next(project.root.glob("jobs/*/digits/record.json")).read_text()
     assert "hidden" not in record + json.dumps(project.export()), "nor in the state"

@@ -29,7 +29,7 @@ def writes(name: str, options: str = "", run: str = "1", more: str = "") -> str:
 
 
 def models(root: Path) -> list[Path]:
-    return sorted(root.glob("volumes/*/*/data/model"))
+    return sorted(root.glob("volumes/*/*/data/*/model"))
 
 
 def test_a_job_in_one_folder_does_not_go_with_those_in_another(project: Project) -> None:

@@ -38,7 +38,7 @@ TORCHTUNE = """job(
 
 
 def checkpoints(project: Project, name: str) -> list[Path]:
-    return list(project.root.glob(f"volumes/*/{name}-*/data/checkpoints/checkpoint-*/trainer_state.json"))
+    return list(project.root.glob(f"volumes/*/{name}-*/data/*/checkpoints/checkpoint-*/trainer_state.json"))
 
 
 def test_it_resumes_after_sigterm_and_after_a_killed_rank(train: Callable[..., Project]) -> None:
@@ -78,7 +78,7 @@ def test_torchtune_resumes_after_its_last_epoch(train: Callable[..., Project]) -
 
 
 def epochs(project: Project, name: str) -> list[Path]:
-    return list(project.root.glob(f"volumes/*/{name}*/data/checkpoints/step-*/recipe_state/recipe_state.pt"))
+    return list(project.root.glob(f"volumes/*/{name}*/data/*/checkpoints/step-*/recipe_state/recipe_state.pt"))
 
 
 def rank_of(project: Project, node: int, job: str) -> psutil.Process:

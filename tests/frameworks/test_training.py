@@ -316,7 +316,7 @@ def test_parts_of_nodes_that_share_no_folder_come_together_in_s3(
 
 
 def saved(project: Project) -> list[Path]:
-    return sorted(project.root.glob("volumes/*/*cut*/data/checkpoints/step-*[0-9]"))
+    return sorted(project.root.glob("volumes/*/*cut*/data/*/checkpoints/step-*[0-9]"))
 
 
 def test_a_trainer_of_transformers_ends_as_an_uninterrupted_one(project: Project) -> None:
@@ -328,7 +328,7 @@ def test_a_trainer_of_transformers_ends_as_an_uninterrupted_one(project: Project
     project.up()
     wait_for(project, "cut", "starts from None.")
     eventually(
-        lambda: list(project.root.glob("volumes/*/*cut*/data/checkpoints/checkpoint-10/trainer_state.json")), 120
+        lambda: list(project.root.glob("volumes/*/*cut*/data/*/checkpoints/checkpoint-10/trainer_state.json")), 120
     )
     os.kill(bootstrap_of(project, 1, "cut").pid, signal.SIGTERM)
     status = eventually(lambda: s if (s := project.job("cut")) and s.terminal else None, SECONDS)

@@ -55,7 +55,8 @@ class Place:
     front: Loopback
     client: Any
     bucket: str
-    folder: str = "ckpt/lab/test/default/job"
+    job: str = "ckpt/lab/test/default/job"
+    folder: str = "ckpt/lab/test/default/job/t4kz1f"
 
     @property
     def environment(self) -> dict[str, str]:
@@ -65,7 +66,7 @@ class Place:
             "AWS_SECRET_ACCESS_KEY": SECRET,
             "AWS_REGION": "eu-west-1",
             "TRAINER_CHECKPOINT_TO": f"s3://{self.bucket}/ckpt/",
-            "TRAINER_CHECKPOINT_FOLDER": "lab/test/default/job",
+            "TRAINER_CHECKPOINT_FOLDER": "lab/test/default/job/t4kz1f",
             "TRAINER_CHECKPOINT_GRACE": "3",
             "TRAINER_CHECKPOINT_KEEP": "2",
         }
@@ -79,13 +80,17 @@ class Place:
         found = []
         for page in pages:
             found += [each["Key"].removeprefix(f"{self.folder}/") for each in page.get("Contents", [])]
-        return sorted(found)
+        return sorted(key.removeprefix(f"{self.job}/") for key in found)
+
+    def key(self, name: str) -> str:
+        """The owner is that of the job's folder, everything else is in the folder of the lineage."""
+        return f"{self.job if name == 'owner.json' else self.folder}/{name}"
 
     def get(self, key: str) -> bytes:
-        return bytes(self.client.get_object(Bucket=self.bucket, Key=f"{self.folder}/{key}")["Body"].read())
+        return bytes(self.client.get_object(Bucket=self.bucket, Key=self.key(key))["Body"].read())
 
     def put(self, key: str, body: bytes) -> None:
-        self.client.put_object(Bucket=self.bucket, Key=f"{self.folder}/{key}", Body=body)
+        self.client.put_object(Bucket=self.bucket, Key=self.key(key), Body=body)
 
     def put_checkpoint(self, name: str, content: dict[str, bytes], node: int = 0, **manifest: Any) -> None:
         listed = {file: {"size": len(body), "sha256": sha256(body).hexdigest()} for file, body in content.items()}
@@ -248,7 +253,7 @@ class TestUpload:
         assert kept == {"step-200", "step-300", "step-1000"}
         err = capsys.readouterr().err
         assert err.count("the program has saved step-100 and has not continued from step-1000, which stays in") == 1
-        assert "Hint: set resume=False on the TrainJob" in err
+        assert "Hint: load TRAINER_RESUME_FROM, or set resume=False on the TrainJob" in err
 
     def test_a_number_that_is_saved_again(self, node: Node, place: Place) -> None:
         """The ranks start again from an earlier checkpoint in the same container."""
@@ -300,10 +305,8 @@ class TestUpload:
         before = place.objects()
         assert node.uploads.finish(lambda: 0.0) == "" and place.objects() == before
 
-    def test_folders_of_other_runs_stay(self, node: Node, place: Place) -> None:
-        """Runs with `resume=False` have folders that are named by their uid, beside the checkpoints of the job."""
-        run = "3f2a77c0-1111-4222-8333-9d0e1a2b3c47"
-        place.put_checkpoint(f"{run}/step-5000", {"model.pt": b"of another run"})
+    def test_folders_of_other_lineages_stay(self, node: Node, place: Place) -> None:
+        place.client.put_object(Bucket=place.bucket, Key=f"{place.job}/t4kz1a/step-5000/node-0/model.pt", Body=b"x")
         before = place.objects()
         node.start(TRAINER_CHECKPOINT_KEEP="1")
         save(node.folder, "step-1000")
@@ -754,7 +757,7 @@ class TestOwner:
 
     def test_an_owner_that_somebody_has_deleted(self, node: Node, place: Place) -> None:
         self.as_owner(node, OWNER)
-        place.client.delete_object(Bucket=place.bucket, Key=f"{place.folder}/owner.json")
+        place.client.delete_object(Bucket=place.bucket, Key=place.key("owner.json"))
         save(node.folder, "step-20")
         assert node.finish() == "" and self.owner(place)["owner"] == OWNER
 
@@ -771,7 +774,7 @@ class TestOwner:
             with pytest.raises(SystemExit) as ended:
                 self.as_owner(node, other, JOB_COMPLETION_INDEX=str(number), TRAINER_NUM_NODES="2")
             assert str(ended.value) == (
-                f"pulumi-trainer: {place.where} belongs to {called}: nothing is read or written there\n"
+                f"pulumi-trainer: s3://{place.bucket}/{place.job}/ belongs to {called}: nothing is read or written there\n"
                 "Hint: give CheckpointPolicy another to=, or take the folder over with adopt=True on the TrainJob,"
                 " as after `pulumi destroy`"
             )
@@ -791,13 +794,11 @@ class TestOwner:
         self.as_owner(node, OWNER)
         assert self.as_owner(node, OWNER.replace("organization", "acme")) == ""
 
-    def test_the_folder_of_a_run_is_below_it(self, node: Node, place: Place) -> None:
-        """With `resume=False` each run has a folder that is named by its uid."""
-        run = "3f2a77c0-1111-4222-8333-9d0e1a2b3c47"
-        self.as_owner(node, OWNER, TRAINER_CHECKPOINT_FOLDER=f"lab/test/default/job/{run}")
+    def test_the_folders_of_all_lineages_have_one_owner(self, node: Node, place: Place) -> None:
+        self.as_owner(node, OWNER, TRAINER_CHECKPOINT_FOLDER="lab/test/default/job/t4kz1a")
         assert place.objects() == ["owner.json"] and self.owner(place)["owner"] == OWNER
         save(node.folder, "step-10")
-        assert node.finish() == "" and f"{run}/manifests/step-10/node-0.json" in place.objects()
+        assert node.finish() == "" and "t4kz1a/manifests/step-10/node-0.json" in place.objects()
 
     @pytest.mark.parametrize("body", [b"{", b"[]", b"\xff", b"[" * 60_000])
     def test_an_owner_that_cannot_be_read(self, node: Node, place: Place, body: bytes) -> None:

@@ -13,6 +13,7 @@ import pytest
 from pulumi_trainer.plan import runtime_ref, trainjob_plan
 from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
+from pulumi_trainer.provider.api.lineage import ASSIGNED
 from pulumi_trainer.provider.kube import pod_security
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.kube.views import jobs_of
@@ -209,7 +210,8 @@ class TestPlans:
         spec = plan.objects["TrainJob/job"]["spec"]
         patch = spec["runtimePatches"][-1]
         assert patch["manager"] == MANAGER
-        assert spec["trainer"]["env"] == [{"name": "HOME", "value": "/tmp"}, {"name": "USER", "value": "nonroot"}]
+        env = {each["name"]: each["value"] for each in spec["trainer"]["env"]}
+        assert env == {"HOME": "/tmp", "USER": "nonroot", "TRAINER_RUN_ID": ASSIGNED}
         (made,) = specs(plan).values()
         mounts = {mount["mountPath"] for mount in made["containers"][0]["volumeMounts"]}
         assert pod_security.TOKEN_PATH in mounts and "automountServiceAccountToken" not in made

@@ -203,8 +203,6 @@ def test_a_new_run_keeps_the_runs_before_it(phase: str, kept: str) -> None:
         "earlierRuns"
     ]  # the engine checks a replacement without its old inputs
     assert [run["phase"] for run in found] == ["Succeeded", kept]
-    target.earlier = [Run("1", phase)]
-    assert "earlierRuns" not in checked({}, inputs(), target).inputs, "records of earlier versions have no inputs"
 
 
 def test_the_owner_is_computed_once_and_kept() -> None:
@@ -308,46 +306,104 @@ def test_a_refusal_says_what_a_stop_would_lose() -> None:
 
 def test_a_run_with_a_checkpoint_policy_is_ended_after_a_checkpoint() -> None:
     target = Target("Running")
-    made, outputs = first(target, objects=with_policy())
+    made, outputs = first(target, objects=with_policy(), place="j-output")
     target.jobs["j"].checkpoints, target.jobs["j"].progress = True, {"step": 1}
-    result = checked(made, inputs(objects=with_policy(), run="2", digest="d2", interrupt="checkpoint"), target)
+    target.earlier = [a_run("Running")]
+    changed = {"objects": with_policy(), "run": "2", "digest": "d2", "interrupt": "checkpoint", "place": "j-output"}
+    result = checked(made, inputs(**changed), target)
     assert not result.failures and crud.diff(outputs, result.inputs).replaces == ("generation",)
-    (note,) = result.notes
+    ends, continues = result.notes
     assert (
-        "its Pods get SIGTERM, and up to 310 s to save a checkpoint; if that fails, it would lose all 1 step (" in note
+        "its Pods get SIGTERM, and up to 310 s to save a checkpoint; if that fails, it would lose all 1 step (" in ends
     )
-    assert note.endswith("The new run continues from it")
+    assert "the new run continues run t4kz1f from its newest checkpoint" in continues
     target.jobs["j"].phase = "Queued"
-    assert not checked(made, inputs(objects=with_policy(), run="2", digest="d2", interrupt="checkpoint"), target).notes
+    (continues,) = checked(made, inputs(**changed), target).notes
+    assert "continues run t4kz1f" in continues
 
 
-@pytest.mark.parametrize("phase", ["Failed", "Succeeded", "Running"])
-def test_a_corrected_job_goes_on_from_the_checkpoints_of_the_wrong_one_and_the_plan_says_so(phase: str) -> None:
+def a_run(phase: str, name: str = "t4kz1f", lineage: str = "t4kz1f", place: str = "j-output") -> Run:
+    return Run("1", phase, name, lineage, place=place, inputs={"code": "a"})
+
+
+SAVED: dict[str, Any] = {"progress": {"step": 230, "checkpoint": {"step": 225, "time": "2026-11-28T00:00:00Z"}}}
+
+
+@pytest.mark.parametrize(
+    ("phase", "resume", "sentence", "continues"),
+    [
+        (
+            "Failed",
+            "unfinished",
+            "the new run continues run t4kz1f from its newest checkpoint, which is of step 225",
+            True,
+        ),
+        ("Running", "unfinished", "the new run continues run t4kz1f", True),
+        ("Suspended", "unfinished", "the new run continues run t4kz1f", True),
+        (
+            "Succeeded",
+            "unfinished",
+            "the new run starts anew: run t4kz1f has succeeded; resume=True continues it",
+            False,
+        ),
+        ("Succeeded", True, "the new run continues run t4kz1f", True),
+        ("Succeeded", "t4kz1f", "the new run continues run t4kz1f", True),
+        ("Failed", False, "the new run starts anew: resume=False", False),
+    ],
+)
+def test_what_continues_what(phase: str, resume: Any, sentence: str, continues: bool) -> None:
     target = Target(phase)
-    made, _ = first(target, objects=with_policy())
-    corrected = {"digest": "d2", "interrupt": "allow"}
-    (note,) = checked(made, inputs(objects=with_policy(grace=320), **corrected), target).notes
-    assert "the new run continues from the newest checkpoint of the runs before it, if there is one" in note
-    assert "resume=False on the TrainJob" in note
-    assert not checked(made, inputs(objects=in_own_folder(), **corrected), target).notes
-    assert not checked(made, inputs(objects=objects(), **corrected), target).notes
-    assert not checked(made, inputs(objects=with_policy()), target).notes, "an unchanged job stays"
-    notes = checked(made, inputs(objects=with_policy(grace=320), name="k", **corrected), target).notes
-    assert "checkpoint" not in "".join(notes), "a job of another name has other volumes"
+    made, _ = first(target, objects=with_policy(), place="j-output")
+    target.jobs["j"].progress, target.earlier = SAVED["progress"], [a_run(phase)]
+    news = inputs(objects=with_policy(320), digest="d2", interrupt="allow", place="j-output", resume=resume)
+    result = checked(made, news, target)
+    assert not result.failures and len(result.notes) == 1 and sentence in result.notes[0], result
+    identity = checked({}, news, target).inputs["identity"]  # the engine checks a replacement without its old inputs
+    assert (identity["parent"], identity["lineage"]) == (("t4kz1f", "t4kz1f") if continues else ("", ""))
+    assert (identity["cause"], identity["place"]) == ("changed", "j-output")
 
 
-def in_own_folder() -> dict[str, Any]:
-    own = with_policy()
-    pod = own["JobSet/j"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
-    pod["containers"][0]["env"].append({"name": "TRAINER_RUN"})
-    return own
+def test_a_run_whose_checkpoints_are_elsewhere_is_not_continued() -> None:
+    target = Target("Failed")
+    made, _ = first(target, objects=with_policy(), place="j-output")
+    target.earlier = [a_run("Failed")]
+    for place in ("s3://bucket/p/dev/team/j", ""):
+        changed = inputs(objects=with_policy(320), digest="d2", place=place)
+        (why,) = checked(made, changed, target).failures
+        assert "default/j keeps its checkpoints in the volume j-output, which would be deleted" in why
+        (note,) = checked(made, {**changed, "interrupt": "allow"}, target).notes
+        assert note.endswith("starts anew: run t4kz1f kept its checkpoints in j-output, which this run does not use")
+    kept = with_policy(320)
+    kept["JobSet/j"]["spec"]["volume"] = {"persistentVolumeClaim": {"claimName": "j-output"}}
+    result = checked(made, inputs(objects=kept, digest="d2", place="s3://bucket/p/dev/team/j"), target)
+    assert not result.failures and "starts anew" in result.notes[0]
+    target.earlier = [a_run("Succeeded")]
+    assert not checked(made, inputs(objects=with_policy(320), digest="d2", place=""), target).failures
 
 
-def test_a_folder_for_each_run_hides_the_checkpoint_from_the_next() -> None:
-    own, target = in_own_folder(), Target("Running")
-    made, _ = first(target, objects=own)
-    (note,) = checked(made, inputs(objects=own, run="2", digest="d2", interrupt="checkpoint"), target).notes
-    assert note.endswith("The new run does not use it: with resume=False each run has its own folder")
+def test_the_plan_says_that_it_does_not_know_which_run_is_continued() -> None:
+    target = Target("Failed")
+    made, _ = first(target, objects=with_policy(), place="j-output")
+    target.earlier = [a_run("Failed")]
+    changed = {"objects": with_policy(320), "digest": "d2"}
+    (note,) = checked(made, inputs(**changed, place=Unknown("place")), target).notes
+    assert "which run the new run continues is known when the place of its checkpoints is" in note
+    (note,) = checked(made, inputs(**changed, place="j-output"), target).notes
+    assert "the job has not reported whether it has one" in note
+    changed["interrupt"] = "allow"
+    (note,) = checked(made, inputs(**changed, name="k", place="k-output"), target).notes
+    assert note == "default/k starts anew: the runs of default/j belong to a job of another name"
+
+
+def test_a_run_that_is_not_recorded_cannot_be_continued() -> None:
+    target = Target("Failed")
+    made, _ = first(target, place="j-output")
+    target.earlier = [a_run("Succeeded", "t4kz1a", "t4kz1a"), a_run("Failed")]
+    (why,) = checked(made, inputs(digest="d2", run="2", place="j-output", resume="t4kz1e"), target).failures
+    assert "no run 't4kz1e' is recorded for this job" in why
+    assert "did you mean 't4kz1f'? the job has the runs t4kz1a, t4kz1f" in why
+    (why,) = checked({}, inputs(name="k", place="k-output", resume="t4kz1f"), Target()).failures
+    assert "the job has not run yet" in why
 
 
 @pytest.mark.parametrize(("declared", "seconds"), [({"terminationGracePeriodSeconds": 310}, 310), ({}, 30)])
@@ -1049,7 +1105,8 @@ def test_a_job_that_somebody_has_deleted_is_made_again_with_the_volume_that_ther
     news = inputs(objects=mounting("digits-b3ff0-91fc0def"), interrupt="allow", **data("91fc0def"))
     target.deleted = "mark"
     result = checked(made, news, target)
-    assert result.inputs == {**news, "owner": made["owner"], "generation": 1, "again": "mark"} and not result.notes
+    kept = {name: made[name] for name in ("owner", "identity")}
+    assert result.inputs == {**news, **kept, "generation": 1, "again": "mark"} and not result.notes
     assert checked(made, {**news, **data("5d72a1bc")}, target).inputs["objects"] == made["objects"]
     target.jobs.clear()
     unknown = checked(made, news, target)

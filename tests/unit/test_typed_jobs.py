@@ -22,6 +22,7 @@ from pulumi_trainer.plan.outputs import FreeForm, Resolved
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.plan.written_job import WrittenJob
 from pulumi_trainer.provider.api import code
+from pulumi_trainer.provider.api.lineage import ASSIGNED
 from pulumi_trainer.provider.pipeline import registry
 
 LABEL = "trainer.kubeflow.org/framework"
@@ -89,16 +90,14 @@ def jobset(plan: Plan) -> dict[str, dict[str, Any]]:
     return {j["name"]: j["template"]["spec"]["template"]["spec"] for j in document["spec"]["replicatedJobs"]}
 
 
-def added(
-    document: dict[str, Any], *kinds: str, fresh: bool = False, **wish: Any
-) -> tuple[dict[str, Any], mounts.MountedCode]:
+def added(document: dict[str, Any], *kinds: str, **wish: Any) -> tuple[dict[str, Any], mounts.MountedCode]:
     """The TrainJob's spec with folders, for runtimes of frameworks that need no plugin here."""
     wish = {"trainer": {}, "code": {}, "initializer": {}, **wish}
     train_job = {
         "metadata": {"name": "job", "namespace": "default"}, "spec": {"trainer": wish["trainer"], **wish.get("spec", {})},
     }  # fmt: skip
     written = WrittenJob(wish, {}, document, FreeForm(None, None, None), Compiled({}), Resolved(None))
-    folders = mounts.Folders({kind: f"{kind}-claim" for kind in kinds}, fresh=fresh)
+    folders = mounts.Folders({kind: f"{kind}-claim" for kind in kinds})
     mounted = mounts.mount_volumes(train_job, written, folders, cluster=True)
     return mounted.train_job["spec"], mounted
 
@@ -234,10 +233,10 @@ def test_a_function_on_mpi_starts_in_the_launcher_and_lies_in_all_pods(planned: 
 
 
 def test_mpirun_takes_all_variables_of_the_trainer_along() -> None:
-    _, plan = added(MPI, "output", code=SHIPPED, trainer={"env": [{"name": "A", "value": "1"}]}, fresh=True)
+    _, plan = added(MPI, "output", code=SHIPPED, trainer={"env": [{"name": "A", "value": "1"}]})
     launch = json.loads(plan.objects["ConfigMap/job-code"]["data"][code.LAUNCH_FILE])
     told = [name for flag, name in zip(launch["across"], launch["across"][1:], strict=False) if flag == "-x"]
-    assert told == ["TRAINER_RUN", "TRAINER_OUTPUT_DIR", "A"]
+    assert told == ["TRAINER_RUN_ID", "TRAINER_OUTPUT_DIR", "A"]
 
 
 @pytest.mark.parametrize(
@@ -259,13 +258,18 @@ def test_steps_that_run_user_code(document: dict[str, Any], steps: list[str]) ->
     assert mounts.steps_of(document) == steps
 
 
-def test_a_fresh_output_needs_variables_in_every_step() -> None:
-    lone = runtime(step("node"), step("launcher", "trainer"), label="mpi", policy={"mpi": {}})
-    _, plan = added(lone, "output", fresh=True)
-    assert [p.where for p in plan.problems] == ["resume"]
-    for document in (MPI, runtime()):
-        assert added(document, "output", fresh=True)[1].problems == []
-    assert added(lone, "output")[1].problems == []
+@pytest.mark.parametrize(
+    "document", [runtime(step("node"), step("launcher", "trainer"), label="mpi", policy={"mpi": {}}), MPI, runtime()]
+)
+def test_every_step_mounts_the_folder_of_the_lineage(document: dict[str, Any]) -> None:
+    """Also steps that get no variables of the trainer."""
+    spec, plan = added(document, "output", "dataset")
+    assert plan.problems == []
+    (patch,) = spec["runtimePatches"]
+    for job in patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]:
+        (container,) = job["template"]["spec"]["template"]["spec"]["containers"]
+        folders = {each["mountPath"]: each.get("subPath") for each in container["volumeMounts"]}
+        assert folders["/workspace/output"] == ASSIGNED and folders["/workspace/dataset"] is None
 
 
 def test_kueue_drops_the_grace_period_of_a_train_job() -> None:

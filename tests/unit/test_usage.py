@@ -242,16 +242,6 @@ def test_earlier_runs_count_and_an_interrupted_one_until_the_next() -> None:
     assert summarize(found, "user", 0, NOW, {})[1].incomplete == {("team", "digits")}
 
 
-def test_runs_of_earlier_versions_keep_their_form() -> None:
-    assert Run("1", "Failed", 1.0, 2.0).to_dict() == {
-        "run": "1",
-        "phase": "Failed",
-        "created": 1.0,
-        "finished": 2.0,
-        "inputs": {},
-    }
-
-
 def test_a_record_keeps_the_start_of_its_runs() -> None:
     known = Record.of(configmap(usage={"gpus": 2}))
     (run,) = known.runs(JobStatus("digits", "team", phase="Failed", started=5.0, finished=6.0))

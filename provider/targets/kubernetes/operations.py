@@ -10,10 +10,12 @@ import json
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from pulumi_trainer.provider.api.attempts import SUSPENDED, ended
 from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
+from pulumi_trainer.provider.api.lineage import rerun_identity, started
 from pulumi_trainer.provider.api.manual import STOPPED, Override, not_ended_problem
 from pulumi_trainer.provider.api.status import JobStatus, Owner
 from pulumi_trainer.provider.api.submission import Submission
@@ -181,16 +183,23 @@ def rerun(client: Client, submission: Submission) -> JobStatus:
     submission = apply.with_archives(client, submission)  # without it, the job that has ended stays
     if status.phase in record.ENDS and not found.terminal:  # only the job itself shows its end
         found = _patch_record(client, found, {"data": record.end_of(found, status, view.jobset)})
+    earlier = found.runs(status)
+    identity = rerun_identity(found.identity, status.phase, status.reason)
+    submission = started(replace(submission, earlier=earlier, identity=identity), time.time())
     delete_job(client, found)
     fresh: dict[str, Any] = {
-        "metadata": {"annotations": {owner_labels.OVERRIDE: None}},
+        "metadata": {
+            "annotations": {owner_labels.OVERRIDE: None},
+            "labels": {owner_labels.RUN_ID: submission.identity.id},
+        },
         "data": {
             **record.no_end(),
             **record.usage(submission),
             record.SENT: None,
             record.SENDING: "true",
             record.BEGUN: str(time.time()),
-            record.EARLIER: record.runs_as_text(found.runs(status)),
+            record.EARLIER: record.runs_as_text(earlier),
+            **record.identity_data(submission),
         },
     }
     found = _patch_record(client, found, fresh)

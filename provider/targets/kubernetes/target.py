@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP, TRAIN_JOB, kind_of
+from pulumi_trainer.provider.api.lineage import identified, started
 from pulumi_trainer.provider.api.runs import Run
 from pulumi_trainer.provider.api.status import JobStatus, Loss, Owner, Phase, Presence, another_job
 from pulumi_trainer.provider.api.submission import Consumer, Draft, Submission, Work, main_key, secret_name
@@ -393,7 +394,8 @@ class KubernetesTarget:
         if status.phase in record.ENDS and not owner.terminal:  # the Pods may be deleted soon
             status = diagnose(with_output(self.client, view), time.time())
         status.uid, status.owner, status.digest, status.created = owner.uid, owner.owner, owner.digest, owner.created
-        status.output, status.stack, status.program = owner.output, owner.stack, owner.program
+        status.output = owner.result(status.phase)
+        status.stack, status.program = owner.stack, owner.program
         record.write_end(self.client, owner, status, view.jobset)
         return status
 
@@ -458,7 +460,7 @@ class KubernetesTarget:
             raise Conflict(found.foreign_problem(f"{submission.namespace}/{submission.name}"))
         if found.deleting or (found.owner == me.id and found.stack in ("", me.stack)):
             return ""
-        adoption.check(job, found.run, submission, kind)
+        adoption.check(job, found.run, identified(submission, found.identity), kind)
         return adoption.adoption_note(f"belongs to {found.whose.called_by(me)}", submission)
 
     def current_owner(self, namespace: str, name: str) -> Owner | None:
@@ -851,7 +853,8 @@ class KubernetesTarget:
             remade: Whether the job was created again because it was deleted externally; the version of the record has changed
                 then.
         """
-        data = without(record.document(submission)["data"], record.EARLIER)  # which a rerun has extended
+        known = identified(submission, owner.identity)
+        data = without(record.document(known)["data"], record.EARLIER)  # which a rerun has extended
         data = {**data, record.SENT: str(time.time()) if remade else "0", record.SENDING: None}
         while True:
             try:
@@ -941,7 +944,7 @@ class KubernetesTarget:
         """
         where = f"{submission.namespace}/{submission.name}"
         deadline = time.monotonic() + LEAVING_SECONDS
-        document = record.document(submission)
+        document = record.document(started(submission, time.time()))
         while True:
             try:
                 return Record.of(self.client.create(CONFIG_MAP, document)), True
@@ -999,7 +1002,7 @@ class KubernetesTarget:
         kind = kind_of(submission.main)
         job = self.client.get(kind, submission.namespace, submission.name)
         if not kept:
-            adoption.check(job, found.run, submission, kind)
+            adoption.check(job, found.run, identified(submission, found.identity), kind)
         change = record.update_patch(submission, found.version)
         return Record.of(self.client.patch(CONFIG_MAP, submission.namespace, submission.name, change))
 

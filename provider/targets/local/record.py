@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from pulumi_trainer.provider.api.checkpoints import saves_checkpoints
+from pulumi_trainer.provider.api.lineage import result_of, started
 from pulumi_trainer.provider.api.manual import Override
-from pulumi_trainer.provider.api.runs import Run, read_inputs, read_runs
+from pulumi_trainer.provider.api.runs import Identity, Run, read_inputs, read_runs
 from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase, Step
 from pulumi_trainer.provider.api.submission import Consumer, Submission
 from pulumi_trainer.provider.api.usage import Demand, current_user, demand_of
@@ -56,6 +57,7 @@ class Record:
         temporary: The machine's folder for temporary files.
         inputs: What identifies the inputs of the run.
         earlier: Earlier runs of the job, as JSON, the newest last.
+        identity: Id, lineage, parent, cause and place of the run, as JSON.
         first_uid: UID of the first run, by which the stack's state knows the job; empty if this run is the first one.
         override: The `Override` of `suspend` by `pulumi-trainer`; empty if nobody has overridden it.
         stop: Message of a job that is to be stopped; empty if it is not.
@@ -84,6 +86,7 @@ class Record:
     temporary: str = field(default_factory=tempfile.gettempdir)
     inputs: Mapping[str, str] = field(default_factory=dict)
     earlier: Sequence[Mapping[str, Any]] = ()
+    identity: Mapping[str, Any] = field(default_factory=dict)
     first_uid: str = ""
     override: Mapping[str, Any] = field(default_factory=dict)
     stop: str = ""
@@ -93,8 +96,8 @@ class Record:
 
     @classmethod
     def of(cls, submission: Submission, site: Site, tuning: Tuning, isolation: str = "") -> Record:
-        """Return the record of a new job."""
-        jobset = submission.jobset
+        """Return the record of a new run."""
+        submission = started(submission, time.time())
         return cls(
             namespace=submission.namespace,
             name=submission.name,
@@ -108,11 +111,12 @@ class Record:
             environments=str(site.environments),
             tuning=tuning,
             uid=site.uid,
-            output=output_folder(jobset, submission.objects, site),
+            output=output_folder(submission.jobset, submission.objects, site),
             runtime=dict(submission.runtime),
             program=submission.program,
             inputs=dict(submission.inputs),
             earlier=[run.to_dict() for run in submission.earlier],
+            identity=submission.identity.to_dict(),
             user=current_user(),
             isolation=isolation,
             visible_gpus=os.environ.get(VISIBLE_GPUS),
@@ -169,6 +173,11 @@ class Record:
     def jobset(self) -> dict[str, Any]:
         """Return the JobSet."""
         return next(o for k, o in self.objects.items() if k.startswith("JobSet/"))
+
+    @property
+    def known_identity(self) -> Identity:
+        """Return the identity of the run."""
+        return Identity.from_dict(self.identity)
 
     @property
     def demand(self) -> Demand:
@@ -272,7 +281,12 @@ class Record:
         output = Path(self.output)
         if not inputs or Path(self.root, "volumes") not in output.parents:
             return
-        about = {"job": f"{self.namespace}/{self.name}", "run": self.run, "created": self.created}
+        about = {
+            "job": f"{self.namespace}/{self.name}",
+            "run": self.run,
+            "created": self.created,
+            **self.known_identity.to_dict(),
+        }
         with translate_os_errors(output.parent):
             make_folder(output.parent, Path(self.root))  # of a claim that only a Pod mounts there is none yet
         write_json(output.with_name(f".{output.name}.run.json"), {**about, "inputs": dict(inputs)})
@@ -312,14 +326,19 @@ class Record:
             message=message,
             steps=[Step(name, phase=state.value, count=count) for name, count in counts.items()],
             created=self.created,
-            output=self.output,
+            output=self.result(phase),
             logs=str(folder / "logs"),
             stack=self.sweep,
             program=self.program,
             run=self.run,
+            identity=self.known_identity,
             inputs=dict(self.inputs),
             checkpoints=saves_checkpoints(self.jobset),
         )
+
+    def result(self, phase: str) -> str:
+        """Return the folder with the result of the job. phase: Phase of its run."""
+        return result_of(self.output, self.known_identity.lineage, phase, read_runs(self.earlier))
 
     def runs(self, status: JobStatus) -> list[Run]:
         """Return the runs of the job, the newest last. status: Status of the current one, or of the one before."""
@@ -327,7 +346,10 @@ class Record:
         if status.created != self.created:
             return read_runs(self.earlier)
         inputs, demand = read_inputs(status.inputs or self.inputs), self.demand
-        current = Run(self.run, status.phase, self.created, status.finished, inputs, status.started, demand)
+        current = Run(
+            self.run, status.phase, created=self.created, finished=status.finished, inputs=inputs, started=status.started,
+            demand=demand, **self.known_identity.to_dict(),
+        )  # fmt: skip
         return read_runs([*self.earlier, current.to_dict()])
 
 

@@ -24,6 +24,7 @@ import psutil
 from pulumi_trainer.provider import source_archives
 from pulumi_trainer.provider.api.attempts import Attempt
 from pulumi_trainer.provider.api.code import with_user_paths
+from pulumi_trainer.provider.api.lineage import identified, rerun_identity
 from pulumi_trainer.provider.api.manual import STOPPED, SUSPENDED, Override, not_ended_problem
 from pulumi_trainer.provider.api.observed_inputs import DATA, PACKAGES, PYTHON
 from pulumi_trainer.provider.api.output_facts import Output
@@ -236,6 +237,7 @@ class LocalTarget:
         owner = Owner(submission.owner, submission.sweep)
         with self._locked(submission.namespace, submission.name, owner) as (folder, record):
             self._known_status(folder, record)
+            submission = replace(submission, identity=record.known_identity)
             changed = Record.of(submission, self._site(folder, record.uid), record.tuning, record.isolation)
             names = ("host", "hostname", "created", "temporary", "visible_gpus", "earlier", "first_uid", "stop")
             kept = {name: getattr(record, name) for name in names}
@@ -346,9 +348,10 @@ class LocalTarget:
             if lost:
                 raise Refused(*lost)
             _is_unsupervised(folder, STUCK_SECONDS)
+            identity = rerun_identity(record.known_identity, status.phase, status.reason)
+            submission = replace(submission, earlier=record.runs(status), identity=identity)
             again = Record.of(submission, self._site(folder), record.tuning, self.isolation)
-            earlier = [run.to_dict() for run in record.runs(status)]
-            again = replace(again, first_uid=record.resource_uid, earlier=earlier)
+            again = replace(again, first_uid=record.resource_uid)
             self._create_claims(again)
             _store_source(folder, submission)
             again.write(folder)
@@ -485,7 +488,7 @@ class LocalTarget:
         me = Owner(submission.owner, submission.sweep)
         if found is None or (found.owner == me.id and found.whose.stack in ("", me.stack)):
             return ""
-        _check_same_objects(found, submission)
+        _check_same_objects(found, identified(submission, found.known_identity))
         return f"belongs to {found.whose.called_by(me)} and is taken over"
 
     def progress(self, status: JobStatus) -> dict[str, Any] | None:
@@ -893,7 +896,7 @@ class LocalTarget:
         if not adopt:
             why = f"exists since {since} and belongs to {record.whose.called_by(me)}"
             raise Conflict(Problem(where, why, "give the TrainJob another name, or take the job over with adopt=True"))
-        _check_same_objects(record, submission)
+        _check_same_objects(record, identified(submission, record.known_identity))
         record = replace(
             record,
             owner=submission.owner,
@@ -949,6 +952,7 @@ class LocalTarget:
         if status is not None:
             status.owner, status.digest = record.owner, record.digest
             status.stack, status.program = record.sweep, record.program
+            status.output, status.identity = record.result(status.phase), record.known_identity
             status.run, status.inputs = record.run, {**record.inputs, **only(status.inputs, (*DATA, PACKAGES, PYTHON))}
             if status.terminal:
                 if record.ttl is not None and time.time() >= status.finished + record.ttl:

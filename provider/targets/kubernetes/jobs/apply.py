@@ -13,6 +13,7 @@ from pulumi_trainer.provider import source_archives
 from pulumi_trainer.provider.api.code import SOURCE_FILE
 from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB, kind_of
 from pulumi_trainer.provider.api.labels import KAI_QUEUE, KAI_SCHEDULER
+from pulumi_trainer.provider.api.lineage import identified
 from pulumi_trainer.provider.api.submission import Submission, main_key
 from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, SECRET, Kind
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
@@ -37,7 +38,7 @@ _NEVER = "1"
 def documents(submission: Submission, owner: Record) -> Iterator[tuple[Kind, Document]]:
     """Yield kind and document of each object to send; the job is last, so that everything its Pods refer to exists before it."""
     yield from _beside(submission, owner)
-    job = add_owner_metadata(submission.main, submission, owner)
+    job = add_owner_metadata(identified(submission, owner.identity).main, submission, owner)
     job["metadata"]["annotations"] = {**job["metadata"]["annotations"], **record.job_annotations(submission)}
     if _must_be_top_owner(job):
         del job["metadata"]["ownerReferences"]
@@ -81,6 +82,8 @@ def add_owner_metadata(document: Mapping[str, Any], submission: Submission, owne
     meta = dict(document["metadata"])
     meta["namespace"] = submission.namespace
     meta["labels"] = {**(meta.get("labels") or {}), **record.labels(submission)}
+    if owner.identity.id:
+        meta["labels"][owner_labels.RUN_ID] = owner.identity.id
     meta["annotations"] = {**(meta.get("annotations") or {}), owner_labels.RECORD: owner.uid}
     meta["ownerReferences"] = [owner.owner_reference()]
     return {**without(document, "status"), "metadata": meta}

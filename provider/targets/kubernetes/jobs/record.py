@@ -16,9 +16,10 @@ from typing import Any
 from pulumi_trainer.provider.api.attempts import Attempt, read_attempts
 from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.api.labels import MADE_BY, RELEASE, RUNTIME
+from pulumi_trainer.provider.api.lineage import result_of
 from pulumi_trainer.provider.api.manual import STOPPED, Override
 from pulumi_trainer.provider.api.progress import read_progress
-from pulumi_trainer.provider.api.runs import MOST_RUNS, Run, read_inputs, read_runs
+from pulumi_trainer.provider.api.runs import MOST_RUNS, Identity, Run, read_inputs, read_runs
 from pulumi_trainer.provider.api.status import OUTCOME_UNKNOWN, JobStatus, Owner, Phase
 from pulumi_trainer.provider.api.submission import Submission
 from pulumi_trainer.provider.api.usage import NOTHING_KNOWN, Demand, current_user, demand_of
@@ -47,6 +48,8 @@ SENDING = "sending"
 """Key of a record whose run `rerun` has begun and not sent yet: if no job is found, the run has never existed."""
 COPY = "copy"
 """Value of the label `RECORD` of the ConfigMap that owns the copies of a job's objects in a worker cluster of MultiKueue."""
+IDENTITY = "identity"
+"""Key of id, lineage, parent, cause and place of the run, as JSON."""
 EARLIER = "earlier"
 """Key of the earlier runs in a record."""
 USAGE = "usage"
@@ -92,6 +95,7 @@ class Record:
         follow: How far the job follows the channel.
         program: "project/stack" of the job; empty in records of earlier versions.
         inputs: What identifies the inputs of the run.
+        identity: Id, lineage, parent, cause and place of the run.
         earlier: Earlier runs of the job, the newest last.
         override: Who has suspended or resumed the job with `pulumi-trainer`; None if nobody has.
         demand: What the job requests.
@@ -125,6 +129,7 @@ class Record:
     follow: str = ""
     program: str = ""
     inputs: Mapping[str, str] = field(default_factory=dict)
+    identity: Identity = field(default_factory=Identity)
     earlier: Sequence[Run] = ()
     override: Override | None = None
     demand: Demand = NOTHING_KNOWN
@@ -175,6 +180,7 @@ class Record:
             follow=str(annotations.get(owner_labels.FOLLOW, "")),
             program=str(annotations.get(MADE_BY, "")),
             inputs=read_inputs({**_object(data.get("inputs")), **_object(data.get(OBSERVED))}),
+            identity=Identity.from_dict(_object(data.get(IDENTITY))),
             earlier=read_runs(_parsed(data.get(EARLIER))),
             override=Override.from_text(str(annotations.get(owner_labels.OVERRIDE, ""))),
             demand=Demand.from_text(data.get(USAGE)),
@@ -220,23 +226,31 @@ class Record:
             owner=self.owner,
             digest=self.digest,
             phase=phase.value,
-            output=self.output,
+            output=self.result(phase.value),
             reason=plain(reason)[:_LONGEST],
             message=harmless_message(message)[:_LONGEST],
             created=self.created,
             stack=self.stack,
             program=self.program,
             run=self.run,
+            identity=self.identity,
             inputs=dict(self.inputs),
             attempts=[*self.attempts],
         )
+
+    def result(self, phase: str) -> str:
+        """Return the URI of the folder with the result of the job. phase: Phase of its run."""
+        return result_of(self.output, self.identity.lineage, phase, self.earlier)
 
     def runs(self, status: JobStatus) -> list[Run]:
         """Return the runs of the job, the newest last. status: Status of the current one."""
         if self.sending and status.phase == Phase.DELETED:
             return [*self.earlier]
         inputs = status.inputs or self.inputs
-        current = Run(self.run, status.phase, self.created, status.finished, inputs, status.started, self.demand)
+        current = Run(
+            self.run, status.phase, created=self.created, finished=status.finished, inputs=inputs, started=status.started,
+            demand=self.demand, **self.identity.to_dict(),
+        )  # fmt: skip
         return [*self.earlier, current][-MOST_RUNS:]
 
     def last_status(self) -> JobStatus:
@@ -278,7 +292,7 @@ def document(submission: Submission) -> Document:
     data = {
         "job": f"{submission.main['kind']}/{submission.name}",
         "ttl": "true" if ttl else "false",
-        "output": output_path(submission.main),
+        **identity_data(submission),
         "applied": json.dumps(drift.changeable_fields(submission.main), separators=(",", ":")),
         **_inputs(submission),
         **usage(submission),
@@ -291,7 +305,7 @@ def document(submission: Submission) -> Document:
         "metadata": {
             "name": submission.name,
             "namespace": submission.namespace,
-            "labels": {**labels(submission), owner_labels.RECORD: "true"},
+            "labels": {**labels(submission), owner_labels.RECORD: "true", owner_labels.RUN_ID: submission.identity.id},
             "annotations": annotations,
         },
         "data": data,
@@ -314,6 +328,12 @@ def _inputs(submission: Submission) -> dict[str, str]:
     if not submission.inputs:
         return {}
     return {"inputs": json.dumps(submission.inputs)}
+
+
+def identity_data(submission: Submission) -> dict[str, str]:
+    """Return the identity of a run and the folder of its output, as its record has them."""
+    identity = json.dumps(submission.identity.to_dict())
+    return {IDENTITY: identity, "output": output_path(submission.main)}
 
 
 def usage(submission: Submission) -> dict[str, str]:

@@ -278,6 +278,7 @@ class Observer:
             view = with_output(self._client, view)
         status = diagnose(view, time.time())
         if owner is not None:
+            status.output = owner.result(status.phase)
             record.write_end(self._client, owner, status, view.jobset)
         return status
 

@@ -1,0 +1,221 @@
+"""The identity of a run, and the lineage that it belongs to: a run that started anew, and all runs that continue from it.
+
+The runs of a lineage share one folder below output and checkpoints. Rendered objects have placeholders for the names that only a
+target can give, when it creates the run.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pulumi_trainer.provider.api.checkpoints import CHECKPOINT_FOLDER
+from pulumi_trainer.provider.api.manual import STOPPED
+from pulumi_trainer.provider.api.runs import Identity, Run
+from pulumi_trainer.provider.api.status import OUTCOME_UNKNOWN, Phase
+from pulumi_trainer.provider.api.submission import MAIN, Objects, Submission
+from pulumi_trainer.provider.kube.errors import Invalid, Problem
+
+RUN_ID_ENV = "TRAINER_RUN_ID"
+"""Environment variable with the id of the run."""
+ASSIGNED = "assigned-when-created"
+"""Stands in rendered objects for the id of the run, and for the folder of its lineage."""
+UNFINISHED = "unfinished"
+"""Value of `resume`: a new run continues from the run before it, unless that has succeeded."""
+CREATED, CHANGED, RERUN = "created", "changed", "rerun"
+"""Causes of a run: it is the first one of its job, a change of the program needs it, or `pulumi-trainer rerun` started it."""
+INTERRUPTED = (STOPPED, "SupervisorLost", OUTCOME_UNKNOWN)
+"""Reasons of runs that have ended without an end of their program."""
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+def new_identity(earlier: Sequence[Run], now: float, wanted: Identity) -> Identity:
+    """Return the identity of a new run.
+
+    Args:
+        earlier: The earlier runs of the job, the newest last.
+        now: The time, in seconds since the epoch.
+        wanted: What is known of the run: without a lineage it starts anew; with an id it is that run, which goes on.
+    """
+    newest = max((int(run.id or "0", 36) for run in earlier), default=0)
+    name = wanted.id or _base36(max(int(now), newest + 1))
+    return replace(wanted, id=name, lineage=wanted.lineage or name)
+
+
+def started(submission: Submission, now: float) -> Submission:
+    """Return the submission of a run that is created now, with its identity.
+
+    Args:
+        submission: The job, with the earlier runs and what is known of the run.
+        now: The time, in seconds since the epoch.
+    """
+    return identified(submission, new_identity(submission.earlier, now, submission.identity))
+
+
+def identified(submission: Submission, identity: Identity) -> Submission:
+    """Return the submission of a run with its identity, which its rendered objects contain as well.
+
+    Args:
+        submission: The job; placeholders in its objects are replaced.
+        identity: The identity of the run.
+    """
+    return replace(submission, identity=identity, objects=with_identity(submission.objects, identity))
+
+
+def with_identity(objects: Objects, identity: Identity) -> Objects:
+    """Return rendered objects with the id of the run and the folder of its lineage in place of `ASSIGNED`."""
+    return {
+        key: _assigned(document, identity) if key.partition("/")[0] in MAIN else document
+        for key, document in objects.items()
+    }
+
+
+def _assigned(value: Any, identity: Identity) -> Any:
+    if isinstance(value, list):
+        return [_assigned(each, identity) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if value.get("name") == RUN_ID_ENV and value.get("value") == ASSIGNED:
+        return {**value, "value": identity.id}
+    if value.get("name") == CHECKPOINT_FOLDER and isinstance(value.get("value"), str):
+        return {**value, "value": _in_folder(value["value"], identity.lineage)}
+    if value.get("subPath") == ASSIGNED:
+        return {**value, "subPath": identity.lineage}
+    return {name: _assigned(each, identity) for name, each in value.items()}
+
+
+def _in_folder(path: str, lineage: str) -> str:
+    above, _, name = path.rpartition("/")
+    if name != ASSIGNED:
+        return path
+    return f"{above}/{lineage}"
+
+
+def _base36(number: int) -> str:
+    text = ""
+    while number:
+        number, digit = divmod(number, 36)
+        text = _DIGITS[digit] + text
+    return text
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """Which run a new run continues.
+
+    Args:
+        run: The run; None if the new one starts anew.
+        why: Why it starts anew, and how it could continue; empty if it continues.
+        left: Place of the checkpoints of the run that it does not continue because it looks elsewhere; else empty.
+    """
+
+    run: Run | None = None
+    why: str = ""
+    left: str = ""
+
+    def identity(self, cause: str, place: str) -> Identity:
+        """Return what is known of the new run before it is created.
+
+        Args:
+            cause: `CREATED`, `CHANGED` or `RERUN`.
+            place: Where it keeps output and checkpoints.
+        """
+        if self.run is None:
+            return Identity(cause=cause, place=place)
+        return Identity(lineage=self.run.lineage, parent=self.run.id, cause=cause, place=place)
+
+
+def rerun_identity(run: Identity, phase: str, reason: str) -> Identity:
+    """Return what is known of the run that `pulumi-trainer rerun` starts.
+
+    A run that something has interrupted goes on, whatever `resume` says; one that its program has failed is continued by another
+    one; and one that has succeeded is followed by one that starts anew.
+
+    Args:
+        run: The run that has ended.
+        phase: Its phase.
+        reason: The reason of the phase.
+    """
+    if phase == Phase.SUCCEEDED:
+        return Identity(cause=RERUN, place=run.place)
+    if reason in INTERRUPTED:
+        return run
+    return Identity(lineage=run.lineage, parent=run.id, cause=RERUN, place=run.place)
+
+
+def choose_continued(earlier: Sequence[Run], resume: bool | str, place: str) -> Continuation:
+    """Return which run a new run continues.
+
+    Args:
+        earlier: The earlier runs of the job, the newest last.
+        resume: The argument `resume` of the job.
+        place: Where the new run keeps output and checkpoints; empty if nowhere.
+
+    Raises:
+        Invalid: `resume` names a run that the job does not have.
+    """
+    if isinstance(resume, str) and resume != UNFINISHED:
+        run = find_run(earlier, resume, "resume")
+    elif not earlier or not earlier[-1].id:
+        return Continuation()
+    else:
+        run = earlier[-1]
+    if resume is False:
+        return Continuation(why="resume=False")
+    if resume == UNFINISHED and run.phase == Phase.SUCCEEDED:
+        hint = "resume=True continues it, for more steps or epochs of the same training"
+        return Continuation(why=f"run {run.id} has succeeded; {hint}")
+    if run.place != place:
+        why = f"run {run.id} kept its checkpoints in {run.place or 'no volume'}, which this run does not use"
+        return Continuation(why=why, left=run.place)
+    return Continuation(run)
+
+
+def find_run(runs: Sequence[Run], name: str, where: str) -> Run:
+    """Return the run of that id.
+
+    Args:
+        runs: The runs of a job, the newest last.
+        name: Id of the run.
+        where: Argument or option that names it.
+
+    Raises:
+        Invalid: The job has no such run.
+    """
+    for run in runs:
+        if run.id == name:
+            return run
+    known = [run.id for run in runs if run.id]
+    why = f"no run {name!r} is recorded for this job"
+    nearest = difflib.get_close_matches(name, known, 1)
+    hint = f"the job has the runs {', '.join(known)}" if known else "the job has not run yet"
+    if nearest:
+        hint = f"did you mean {nearest[0]!r}? {hint}"
+    raise Invalid(Problem(where, why, hint))
+
+
+def result_of(output: str, lineage: str, phase: str, earlier: Sequence[Run]) -> str:
+    """Return the folder with the result of a job: that of the newest lineage that has succeeded; if none has, that of its run.
+
+    Args:
+        output: Folder or URI of the output of the current run; empty if it has none.
+        lineage: Lineage of the current run.
+        phase: Its phase.
+        earlier: The earlier runs of the job, the newest last.
+    """
+    if phase == Phase.SUCCEEDED or not lineage or output.rpartition("/")[2] != lineage:
+        return output
+    best = next((run.lineage for run in reversed(earlier) if run.phase == Phase.SUCCEEDED), lineage)
+    return folder_of(output, best)
+
+
+def folder_of(output: str, lineage: str) -> str:
+    """Return the folder of another lineage beside that of an output.
+
+    Args:
+        output: Folder or URI of an output, which ends with the folder of a lineage.
+        lineage: Id of the other lineage.
+    """
+    return f"{output.rpartition('/')[0]}/{lineage}"
