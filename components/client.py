@@ -17,14 +17,31 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pulumi_trainer.provider.api.attempts import Attempt
+from pulumi_trainer.provider.api.lineage import find_run
+from pulumi_trainer.provider.api.metrics import Metric, Metrics, Point
+from pulumi_trainer.provider.api.runs import Run, metrics_of
 from pulumi_trainer.provider.api.status import Phase, Step
 from pulumi_trainer.provider.commands import jobs as commands
 from pulumi_trainer.provider.commands import logs, operations
 from pulumi_trainer.provider.commands.reach import Job as Found
 from pulumi_trainer.provider.commands.reach import Where
+from pulumi_trainer.provider.commands.runs import read_runs_of
 from pulumi_trainer.provider.kube.errors import Invalid, NotFound, Problem, TrainerError
 
-__all__ = ["Attempt", "Invalid", "Job", "JobFailed", "Jobs", "Phase", "Step", "TrainerError", "connect"]
+__all__ = [
+    "Attempt",
+    "Invalid",
+    "Job",
+    "JobFailed",
+    "Jobs",
+    "Metric",
+    "Phase",
+    "Point",
+    "Run",
+    "Step",
+    "TrainerError",
+    "connect",
+]
 
 Until = Literal["running", "finished"]
 """What `Jobs.wait` waits for: `running` is reached when Pods or processes run, or when the job has ended."""
@@ -62,7 +79,7 @@ class Job:
         created: Time of the creation.
         started: Time of the start.
         finished: Time of the end.
-        progress: The newest `trainerStatus` that rank 0 has printed; None if it has printed none.
+        progress: The newest `trainerStatus` that rank 0 has printed, with metrics by name; None if it has printed none.
         queue: Its LocalQueue; empty if it has none.
         cluster: Name of the MultiKueueCluster where its Pods run; empty if that is the cluster itself.
         output: Path of its output.
@@ -73,6 +90,7 @@ class Job:
         stack: Label of its stack.
         program: PROJECT/STACK of its program.
         run: The user's `run` key.
+        identity: Id, lineage, parent, cause and place of the run, as those of `Run`.
         inputs: What identifies the inputs of the run: code, arguments, env, packages, images, runtime, nodes and data.
         attempts: Starts of its Pods, the newest last.
         checkpoints: Whether it has a checkpoint policy.
@@ -103,6 +121,7 @@ class Job:
     stack: str = field(repr=False)
     program: str = field(repr=False)
     run: str = field(repr=False)
+    identity: Mapping[str, str] = field(repr=False)
     inputs: Mapping[str, str] = field(repr=False)
     attempts: tuple[Attempt, ...] = field(repr=False)
     checkpoints: bool = field(repr=False)
@@ -236,6 +255,38 @@ class Jobs:
         """
         return commands.why(self._find(name)).text
 
+    def runs(self, name: str) -> list[Run]:
+        """Return the runs of a job, the newest last.
+
+        Args:
+            name: The job.
+        """
+        return read_runs_of(self._find(name))
+
+    def metrics(self, name: str, run: str = "") -> Mapping[str, Metric]:
+        """Return the metrics of a run by name: first, last, best, least and greatest value of each.
+
+        Args:
+            name: The job.
+            run: Id of the run; default: the newest one.
+
+        Raises:
+            Invalid: The job has no such run.
+        """
+        return metrics_of(self._run(name, run))
+
+    def history(self, name: str, run: str = "") -> Mapping[str, list[Point]]:
+        """Return the history of the metrics of a run by name, the newest point last, of at most 200 points each.
+
+        Args:
+            name: The job.
+            run: Id of the run; default: the newest one.
+
+        Raises:
+            Invalid: The job has no such run.
+        """
+        return Metrics.from_text(self._run(name, run).history).history()
+
     def suspend(self, name: str) -> None:
         """End the processes or Pods of a job until it is resumed; returns before they have ended.
 
@@ -267,6 +318,12 @@ class Jobs:
             name: The job.
         """
         self._operate("rerun", name)
+
+    def _run(self, name: str, run: str) -> Run:
+        found = self.runs(name)
+        if not run:
+            return found[-1]
+        return find_run(found, run, "run")
 
     def _operate(self, operation: operations.Operation, name: str) -> None:
         operations.apply(operation, operations.find_job(operation, name, self._where))

@@ -22,7 +22,7 @@ from pulumi_trainer.program.watch import Watched
 from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.api.lineage import UNFINISHED
 from pulumi_trainer.provider.api.manual import STOPPED
-from pulumi_trainer.provider.api.progress import timestamp
+from pulumi_trainer.provider.api.progress import kept_progress
 from pulumi_trainer.provider.api.status import NOT_STARTED, TAKE_BACK, JobStatus, Owner, Phase
 from pulumi_trainer.provider.api.submission import to_state
 from pulumi_trainer.provider.kube.errors import Problem, TrainerError
@@ -66,7 +66,9 @@ OUTPUTS: dict[str, Callable[[JobStatus | None], Any]] = {
     "reason": lambda s: s and s.reason,
     "message": lambda s: s and s.message,
     "steps": lambda s: s and [_with_value(vars(step)) for step in s.steps],
-    "progress": lambda s: s and s.progress and _progress(s.progress),
+    "progress": lambda s: (
+        s and s.progress and {"metrics": {}, "lastUpdatedTime": "", **(kept_progress(s.progress) or {})}
+    ),
     "output_path": lambda s: s and s.output,
     "run_inputs": lambda s: s and s.inputs,
     "seconds": lambda s: s and _seconds(s),
@@ -79,20 +81,6 @@ def _seconds(status: JobStatus) -> float | None:
     if not status.finished or not status.started:
         return None
     return round(status.finished - status.started, 1)
-
-
-def _progress(given: dict[str, Any]) -> dict[str, Any]:
-    """Return Trainer's trainerStatus as `Progress`, with metrics by name. Jobs of earlier versions have the time in seconds."""
-    metrics: dict[str, str] = {}
-    for each in given.get("metrics") or []:
-        if isinstance(each, Mapping) and "name" in each:
-            metrics[str(each["name"])] = str(each.get("value", ""))
-    updated = given.get("lastUpdatedTime", "")
-    if isinstance(updated, (int, float)):
-        updated = timestamp(updated)
-    else:
-        updated = str(updated or "")
-    return {**given, "metrics": metrics, "lastUpdatedTime": updated}
 
 
 class Job(pulumi.ComponentResource):

@@ -9,10 +9,13 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any, TypeGuard
 
-from pulumi_trainer.provider.kube.values.accessors import epoch_seconds, only
+from pulumi_trainer.provider.kube.values.accessors import epoch_seconds, mappings, only, plausible_seconds, section
 
 LONGEST_LINE = 1 << 16
 """Maximum bytes of a line with a trainerStatus."""
+_MOST_METRICS = 256
+_LONGEST_METRIC = 64
+"""Characters of the name and of the value of a metric."""
 
 
 _LOCAL_RANK_0 = re.compile(rb"^\[[a-zA-Z_]{1,32}0\]: ?")
@@ -52,15 +55,42 @@ def read_progress(given: Any) -> dict[str, Any]:
         found["progressPercentage"] = percent
     if _is_int(remaining) and 0 <= remaining < 1 << 31:
         found["estimatedRemainingSeconds"] = remaining
-    metrics = given.get("metrics")
-    if isinstance(metrics, list):
-        found["metrics"] = [m for m in map(_metric, metrics[:256]) if m]
+    if isinstance(given.get("metrics"), (list, dict)):
+        found["metrics"] = read_metrics(given["metrics"])
     if _is_int(step) and 0 <= step < 1 << 63:
         found["step"] = step
     checkpoint = _checkpoint(given.get("checkpoint"))
     if checkpoint:
         found["checkpoint"] = checkpoint
     return found
+
+
+def read_metrics(given: Any) -> dict[str, str]:
+    """Return the values of metrics by name, as texts; values and names that are not valid are left out.
+
+    Args:
+        given: Trainer's list of `name` and `value`, or values by name.
+    """
+    pairs = [(each.get("name"), each.get("value")) for each in mappings(given)]
+    if isinstance(given, Mapping):
+        pairs = [*given.items()]
+    found: dict[str, str] = {}
+    for name, value in pairs[:_MOST_METRICS]:
+        known = metric_text(value)
+        if isinstance(name, str) and name and known is not None and metric_text(name) is not None:
+            found[name] = known
+    return found
+
+
+def kept_progress(given: Any) -> dict[str, Any] | None:
+    """Return a report with its time from JSON that anybody may have written; None if nothing in it is valid."""
+    found, updated = read_progress(given), section(given).get("lastUpdatedTime")
+    seconds = plausible_seconds(updated)
+    if seconds:  # of a job of an earlier version
+        found["lastUpdatedTime"] = timestamp(seconds)
+    elif isinstance(updated, str) and metric_text(updated) is not None:
+        found["lastUpdatedTime"] = updated
+    return found or None
 
 
 def with_kept(earlier: dict[str, Any] | None, newest: dict[str, Any]) -> dict[str, Any]:
@@ -99,14 +129,10 @@ def _checkpoint(given: object) -> dict[str, Any] | None:
     return {"step": step, "time": time}
 
 
-def _metric(given: object) -> dict[str, str] | None:
-    if not isinstance(given, Mapping):
-        return None
-    name, value = given.get("name"), given.get("value")
+def metric_text(value: object) -> str | None:
+    """Return the value of a metric as text; None if it is not valid."""
     if _is_int(value) or isinstance(value, float):
         value = str(value)
-    if not isinstance(name, str) or not isinstance(value, str) or not name or len(name) > 64 or len(value) > 64:
+    if not isinstance(value, str) or len(value) > _LONGEST_METRIC or not value.isprintable():
         return None
-    if not name.isprintable() or not value.isprintable():
-        return None
-    return {"name": name, "value": value}
+    return value

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from pulumi_trainer.provider.api.metrics import Metric, Metrics, read_summary
 from pulumi_trainer.provider.api.usage import NOTHING_KNOWN, Demand
 from pulumi_trainer.provider.kube.terminal import plain_field
 from pulumi_trainer.provider.kube.values.accessors import mappings, only, plausible_seconds, section, without
@@ -38,6 +39,8 @@ class Run:
         inputs: What it was made from: name -> digest, version or short text.
         started: When it began to run, in seconds since the epoch; 0 if it has not, or if unknown.
         demand: What it has requested.
+        metrics: The metrics that it has reported, by name.
+        history: The same with the history, as text (`metrics.Metrics`); no part of the JSON; empty if not known.
     """
 
     run: str = ""
@@ -52,14 +55,19 @@ class Run:
     parent: str = ""
     cause: str = ""
     place: str = ""
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+    history: str = field(default="", compare=False, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the run as JSON."""
-        document = without(asdict(self), "started", "demand")
+        document = without(vars(self), "started", "demand", "metrics", "history")
+        document["inputs"] = dict(self.inputs)
         if self.started:
             document["started"] = self.started
         if self.demand != NOTHING_KNOWN:
             document["usage"] = self.demand.to_dict()
+        if self.metrics:
+            document["metrics"] = {name: asdict(metric) for name, metric in self.metrics.items()}
         return document
 
     @classmethod
@@ -79,6 +87,7 @@ class Run:
             inputs=read_inputs(known.get("inputs")),
             started=plausible_seconds(known.get("started")),
             demand=Demand.from_dict(section(given).get("usage")),
+            metrics=read_summary(known.get("metrics")),
         )
 
 
@@ -116,6 +125,11 @@ def is_run_id(text: str) -> bool:
 
 
 _RUN_ID = re.compile(r"[0-9a-z]{1,16}")
+
+
+def metrics_of(run: Run) -> Mapping[str, Metric]:
+    """Return the metrics of a run: those of its history, if it is known."""
+    return Metrics.from_text(run.history).summary() or run.metrics
 
 
 def read_inputs(given: Any) -> dict[str, str]:

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Any
 
 from pulumi_trainer.provider.api.attempts import Attempt, ended, read_attempts
+from pulumi_trainer.provider.api.progress import kept_progress
 from pulumi_trainer.provider.api.runs import Identity, read_inputs
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.terminal import lines
@@ -170,7 +171,7 @@ class JobStatus:
         owner: See `Owner`, as for stack and program.
         restarts: Whole-JobSet restarts (upstream: `status.restarts`).
         progress: The newest `trainerStatus` that rank 0 printed (upstream: `status.trainerStatus`: progressPercentage 0-100,
-            estimatedRemainingSeconds, metrics), with step and checkpoint (step, time); None if not found.
+            estimatedRemainingSeconds, metrics), with metrics by name, step and checkpoint (step, time); None if not found.
         run: The user's `run` key.
         identity: Id, lineage, parent and cause of the run (`runs.Identity`); empty if not recorded.
         inputs: What identifies the inputs of the run (`runs.Run.inputs`).
@@ -238,6 +239,7 @@ class JobStatus:
         known["steps"] = [Step(**only(s, Step.__dataclass_fields__)) for s in data.get("steps", [])]
         known["attempts"] = read_attempts(data.get("attempts"))
         known["inputs"] = read_inputs(data.get("inputs"))
+        known["progress"] = kept_progress(data.get("progress"))
         known["identity"] = Identity.from_dict(data.get("identity"))
         return cls(**known)
 
@@ -261,7 +263,7 @@ def describe(status: JobStatus, phase: bool = True) -> str:
         percent, remaining = progress.get("progressPercentage"), progress.get("estimatedRemainingSeconds")
         if percent is not None:
             parts.append(f"{percent}%")
-        parts += [f"{m['name']} {m['value']}" for m in progress.get("metrics", [])[:6]]
+        parts += [f"{name} {value}" for name, value in [*progress.get("metrics", {}).items()][:6]]
         if remaining and not status.terminal:
             parts.append(f"ETA {duration(remaining)}")
     if phase and status.restarts:

@@ -208,6 +208,17 @@ def events(
 @app.command()
 def runs(
     job: SingleJobArgument = None,
+    metrics: Annotated[
+        bool, typer.Option("--metrics", help="Show the metrics of each run as a table, of all jobs without JOB.")
+    ] = False,
+    sort: Annotated[
+        str,
+        typer.Option(
+            metavar="METRIC",
+            help="Sort the table by a metric, for example loss, the best run first.",
+            show_default=False,
+        ),
+    ] = "",
     stack: StackOption = "",
     namespace: NamespaceOption = "",
     context: ContextOption = "",
@@ -215,10 +226,11 @@ def runs(
     output: OutputOption = "table",
     json_: JsonOption = False,
 ) -> None:
-    """List the runs of a job and what differed in each, for example `runs digits`."""
+    """List the runs of a job and what differed in each, for example `runs digits` or `runs --metrics --sort loss`."""
     from pulumi_trainer.provider.commands import runs as command
 
-    command.runs(job, Where(stack, namespace, context, kubeconfig), output=_format(output, json_))
+    where = Where(stack, namespace, context, kubeconfig)
+    command.runs(job, where, output=_format(output, json_), metrics=metrics, sort=sort)
 
 
 def _add_operation(operation: Literal["suspend", "resume", "stop"], help_: str) -> None:

@@ -1,45 +1,80 @@
-"""`runs`: lists the runs of a job, with the inputs of the first and what differed in each later one."""
+"""`runs`: lists the runs of a job, with the inputs of the first and what differed in each later one, and the metrics of runs."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from pulumi_trainer.provider.api.metrics import Metric, Metrics, is_lower_better, number_of
 from pulumi_trainer.provider.api.observed_inputs import DATA
 from pulumi_trainer.provider.api.runs import NODES, Run
-from pulumi_trainer.provider.commands.formats import print_data
-from pulumi_trainer.provider.commands.jobs import check_single, chosen_jobs, read_states, report_no_jobs
+from pulumi_trainer.provider.commands.formats import print_data, shortened
+from pulumi_trainer.provider.commands.jobs import (
+    State,
+    check_single,
+    chosen_jobs,
+    read_states,
+    report_no_jobs,
+    with_progress,
+)
 from pulumi_trainer.provider.commands.reach import Job, Where
-from pulumi_trainer.provider.kube.errors import Problem, TargetFault
-from pulumi_trainer.provider.kube.terminal import plain, print_lines
-from pulumi_trainer.provider.kube.values.wording import duration
+from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault
+from pulumi_trainer.provider.kube.terminal import plain, print_line, print_lines
+from pulumi_trainer.provider.kube.values.accessors import section
+from pulumi_trainer.provider.kube.values.wording import did_you_mean, duration, plural
 from pulumi_trainer.provider.lifecycle.run_changes import changed_inputs
 
+if TYPE_CHECKING:
+    from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
+
+_MOST_METRICS = 6
+"""Metrics that a table shows."""
+_MOST_OF_ARGUMENTS = 60
+"""Characters of the arguments of a run in a table."""
 _UNNAMED = ("", "1")
 """Keys of runs to which the program gives none: of an edited record, and the default."""
 _DIGEST = re.compile(r"\b([0-9a-f]{16})[0-9a-f]{48}\b")
 """A sha256, and the characters of it that are shown."""
 
 
-def runs(job: str | None, where: Where, *, output: str) -> None:
-    """Print the runs of a job, the newest last, as text or as JSON.
+def runs(job: str | None, where: Where, *, output: str, metrics: bool = False, sort: str = "") -> None:
+    """Print the runs of a job, the newest last, or the metrics of the runs of all jobs, as text or as JSON.
+
+    Args:
+        job: The job argument of the command; None for the only job, or for all jobs with `metrics`.
+        where: The options of the command.
+        output: table, json or yaml.
+        metrics: Whether the table has the metrics of each run; then it may have the runs of several jobs.
+        sort: Name of the metric that sorts the runs, the best one first; empty for none.
 
     Raises:
+        Invalid: No run has the metric.
         TargetFault: Nothing is known of the job's runs.
     """
+    if sort and not metrics:
+        raise Invalid(Problem("--sort", "has no effect without --metrics"))
     jobs = chosen_jobs(job, where)
-    check_single(jobs, "runs")
-    if not jobs and output != "table":
-        print_data([], output)
+    if not metrics:
+        check_single(jobs, "runs")
+    of_jobs = read_runs_of_all(jobs)
+    if len(of_jobs) == 1:
+        _check_recorded(*of_jobs[0])
+    found: list[tuple[Job, Run]] = []
+    for each, of_job in of_jobs:
+        found += [(each, run) for run in of_job]
+    if sort:
+        found = _sorted(found, sort)
+    if output != "table":
+        print_data([entry(each, run) for each, run in found], output)
     elif not jobs:
         report_no_jobs(job, where)
-    for each in jobs:
-        found = read_runs_of(each)
-        if output != "table":
-            print_data([entry(run) for run in found], output)
-        else:
-            print_lines(_lines(each, found))
+    elif metrics:
+        _print_metrics(found, sort)
+    else:
+        print_lines(_lines(jobs[0], [run for _, run in found]))
 
 
 def read_runs_of(job: Job) -> list[Run]:
@@ -48,25 +83,139 @@ def read_runs_of(job: Job) -> list[Run]:
     Raises:
         TargetFault: The job has no record.
     """
-    found: list[Run] = []
-    if job.local is not None:
-        found = job.local.runs(job.namespace, job.name)
-    elif job.client is not None:
-        from pulumi_trainer.provider.targets.kubernetes.jobs import record
-
-        kept = record.find(job.client, job.namespace, job.name)
-        if kept is not None and kept.is_record:
-            (state,) = read_states([job])
-            found = kept.runs(state.status or kept.last_status())
-    if not found:
-        why = "no record of its runs was found"
-        raise TargetFault(Problem(f"{job.namespace}/{job.name}", why, "only jobs that `pulumi up` creates have one"))
+    ((_, found),) = read_runs_of_all([job])
+    _check_recorded(job, found)
     return found
 
 
-def entry(run: Run) -> dict[str, Any]:
-    """Return a run as JSON, with all keys."""
-    return {**run.to_dict(), "started": run.started, "usage": run.demand.to_dict()}
+def _check_recorded(job: Job, found: Sequence[Run]) -> None:
+    """Check that the runs of a job are known.
+
+    Raises:
+        TargetFault: The job has no record.
+    """
+    if not found:
+        why = "no record of its runs was found"
+        raise TargetFault(Problem(f"{job.namespace}/{job.name}", why, "only jobs that `pulumi up` creates have one"))
+
+
+def read_runs_of_all(jobs: Sequence[Job]) -> list[tuple[Job, list[Run]]]:
+    """Return jobs with their runs, the newest last; none for a job without a record.
+
+    Raises:
+        TargetFault: The records cannot be read.
+    """
+    in_cluster = [job for job in jobs if job.client is not None]
+    shown = with_progress([*read_states(in_cluster)]) if in_cluster else []
+    states = {id(state.job): state for state in shown}
+    records = _records(in_cluster)
+    found: list[tuple[Job, list[Run]]] = []
+    for job in jobs:
+        if job.local is not None:
+            found.append((job, job.local.runs(job.namespace, job.name)))
+        else:
+            found.append((job, _runs_in_cluster(states[id(job)], records.get(_place(job)))))
+    return found
+
+
+def _place(job: Job) -> tuple[int, str, str]:
+    return id(job.client), job.namespace, job.name
+
+
+def _records(jobs: Sequence[Job]) -> dict[tuple[int, str, str], Record]:
+    """Return the records of jobs in clusters. Those of several jobs of a namespace are listed together."""
+    from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP
+    from pulumi_trainer.provider.targets.kubernetes.jobs import record
+
+    found: dict[tuple[int, str, str], Record] = {}
+    groups: dict[tuple[int, str], list[Job]] = {}
+    for job in jobs:
+        groups.setdefault((id(job.client), job.namespace), []).append(job)
+    for (number, namespace), members in groups.items():
+        client = members[0].client
+        assert client is not None
+        if len(members) == 1:
+            one = record.find(client, namespace, members[0].name)
+            kept = [one] if one is not None and one.is_record else []
+        else:
+            documents, _ = client.list(CONFIG_MAP, namespace, labels=record.SELECTOR)
+            kept = [*map(record.Record.of, documents)]
+        found |= {(number, namespace, each.name): each for each in kept}
+    return found
+
+
+def _runs_in_cluster(state: State, record: Record | None) -> list[Run]:
+    """Return the runs of a job in a cluster; of one that has not ended, the newest metrics alone are known."""
+    if record is None:
+        return []
+    found = record.runs(state.status or record.last_status())
+    reported = section(state.status and state.status.progress, "metrics")
+    if found and not found[-1].metrics and reported:
+        metrics = {name: Metric(last=value) for name, value in reported.items()}
+        found[-1] = replace(found[-1], metrics=metrics)
+    return found
+
+
+def entry(job: Job, run: Run) -> dict[str, Any]:
+    """Return a run of a job as JSON, with all keys."""
+    shown = {"metrics": {}, **run.to_dict(), "started": run.started, "usage": run.demand.to_dict()}
+    history = {name: [*map(vars, points)] for name, points in Metrics.from_text(run.history).history().items()}
+    return {"job": job.resource or job.name, "namespace": job.namespace, **shown, "history": history}
+
+
+def _sorted(found: Sequence[tuple[Job, Run]], metric: str) -> list[tuple[Job, Run]]:
+    """Return runs sorted by the last value of a metric, the best first; runs whose value is not a finite number come last.
+
+    Raises:
+        Invalid: No run has the metric.
+    """
+    names = sorted(_metric_names(found))
+    if metric not in names:
+        hint = "no run has reported metrics"
+        if names:
+            hint = f"{did_you_mean(metric, names)} available: {', '.join(names)}".strip()
+        raise Invalid(Problem("--sort", f"unknown metric {metric!r}", hint))
+    sign = -1 if is_lower_better(metric) is False else 1
+
+    def place(each: tuple[Job, Run]) -> tuple[bool, float]:
+        value = number_of(each[1].metrics.get(metric, Metric()).last)
+        if value is None:
+            return True, 0.0
+        return False, sign * value
+
+    return sorted(found, key=place)
+
+
+def _metric_names(found: Sequence[tuple[Job, Run]]) -> list[str]:
+    """Return the names of the metrics of runs, in the order of their reports."""
+    names: dict[str, None] = {}
+    for _, run in found:
+        names |= dict.fromkeys(run.metrics)
+    return [*names]
+
+
+def _print_metrics(found: Sequence[tuple[Job, Run]], first: str) -> None:
+    """Print the metrics of runs as a table. first: Name of the metric in the first column; empty for the order of the reports."""
+    from pulumi_trainer.provider.commands.job_status import print_table
+
+    names = _metric_names(found)
+    names.sort(key=lambda name: name != first)
+    shown, others = names[:_MOST_METRICS], names[_MOST_METRICS:]
+    rows = []
+    for job, run in found:
+        values = [_value(run.metrics.get(name, Metric())) for name in shown]
+        arguments = shortened(run.inputs.get("arguments", ""), _MOST_OF_ARGUMENTS)
+        rows.append([job.label, run.id, run.phase, *values, arguments])
+    print_table(["job", "run", "phase", *map(plain, shown), "arguments"], rows)
+    if others:
+        print_line(f"{plural(len(others), 'more metric')}, with -o json: {', '.join(map(plain, others))}")
+
+
+def _value(metric: Metric) -> str:
+    """Return the last value of a metric, with the best one if that is another one."""
+    if metric.best in ("", metric.last):
+        return plain(metric.last)
+    return plain(f"{metric.last} (best {metric.best})")
 
 
 def _lines(job: Job, found: list[Run]) -> list[str]:
@@ -87,6 +236,9 @@ def _lines(job: Job, found: list[Run]) -> list[str]:
             lines.append(f"  {name:<{width}}  {text}")
         if before is not None and not shown:
             lines.append(f"  {_same(run)}")
+        if run.metrics:
+            values = ", ".join(f"{plain(name)} {_value(metric)}" for name, metric in run.metrics.items())
+            lines.append(f"  {'metrics':<{width}}  {values}")
         before = run
     return lines
 

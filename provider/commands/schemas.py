@@ -84,13 +84,14 @@ class StatusEntry(TypedDict):
         created: Time of its creation.
         started: Time of its start.
         finished: Time of its end.
-        progress: Newest `trainerStatus` of rank 0: progressPercentage, estimatedRemainingSeconds, metrics, step,
+        progress: Newest `trainerStatus` of rank 0: progressPercentage, estimatedRemainingSeconds, metrics (name -> value), step,
             checkpoint (step, time); null if none.
         output: Folder or claim of its output; empty for none.
         logs: Folder of its logs on this machine; empty in a cluster.
         stack: Label of the stack that owns it.
         program: Project of the stack that owns it.
         run: The `run` key.
+        identity: Id, lineage, parent, cause and place of the run, as in `runs`.
         inputs: What identifies the inputs of the run: name -> digest, version or short text.
         cluster: Worker cluster of MultiKueue that has the job; empty if it runs in its own cluster.
         attempts: Starts of its Pods, the newest last.
@@ -122,6 +123,7 @@ class StatusEntry(TypedDict):
     stack: str
     program: str
     run: str
+    identity: dict[str, str]
     inputs: dict[str, str]
     cluster: str
     attempts: list[AttemptEntry]
@@ -203,26 +205,76 @@ class EventEntry(TypedDict):
     source: str
 
 
-class RunEntry(TypedDict):
-    """An entry of the list that `runs` prints, the newest last.
+class MetricEntry(TypedDict):
+    """A metric in an entry of `runs`. Values are texts, as the program has reported them.
 
     Attributes:
+        first: The first value; empty if the reports were not read from the start.
+        last: The newest value, also `nan`.
+        best: The least or greatest finite value, by the usual direction of the metric; empty if no direction is known.
+        min: The least finite value; empty if none is a finite number.
+        max: The greatest finite value, likewise.
+    """
+
+    first: str
+    last: str
+    best: str
+    min: str
+    max: str
+
+
+class PointEntry(TypedDict):
+    """A value in the history of a metric.
+
+    Attributes:
+        step: Step of the report; null if it has none.
+        time: Time of the report.
+        value: The value, as text.
+    """
+
+    step: int | None
+    time: float
+    value: str
+
+
+class RunEntry(TypedDict):
+    """An entry of the list that `runs` prints, the newest run of a job last.
+
+    Attributes:
+        job: Name of the job; in a stack that of its resource.
+        namespace: Its namespace.
         run: The `run` key.
+        id: Id of the run.
+        lineage: Id of the run that started anew and from which this one continues; its own id if it started anew.
+        parent: Id of the run that it continues; empty if it started anew.
+        cause: Why it was started: created, changed or rerun.
+        place: Where it keeps output and checkpoints, without the folder of its lineage; empty if nowhere.
         phase: Its last phase; Interrupted if a new run has ended it, Unknown if its record was deleted.
         created: Time of its creation.
         started: When it began to run.
         finished: Time of its end.
         inputs: What it was made from: name -> digest, version or short text.
         usage: What it requested: user, queue, gpus, cpus, since; only what is known.
+        metrics: The metrics that it has reported, by name.
+        history: Their history by name, the newest point last; at most 200 points each.
     """
 
+    job: str
+    namespace: str
     run: str
+    id: str
+    lineage: str
+    parent: str
+    cause: str
+    place: str
     phase: str
     created: float
     started: float
     finished: float
     inputs: dict[str, str]
     usage: dict[str, Any]
+    metrics: dict[str, MetricEntry]
+    history: dict[str, list[PointEntry]]
 
 
 class OutputEntry(TypedDict):

@@ -411,10 +411,15 @@ def _with_earlier_runs(inputs: Props, found: list[Run]) -> Props:
         if run.phase not in _ENDS:
             run = replace(run, phase="Interrupted")
         earlier.append(run)
+        _histories[inputs["owner"], run.id] = run.history
     recorded = [run.to_dict() for run in earlier]
     return {**inputs, "earlierRuns": recorded, "identity": identity_input(inputs, earlier)}
 
 
+_histories: dict[tuple[str, str], str] = {}
+"""Owner and id of a run -> its metrics with their history (`Run.history`), which is too large for the state of the stack.
+
+They are kept from the check of the next run until its creation, since the record is deleted between the two."""
 _OTHER_NAME = "give the TrainJob another name, or take the job over with adopt=True"
 
 
@@ -811,7 +816,9 @@ def create(inputs: Props, connect: Connect) -> tuple[str, Props]:
         TrainerError: The target cannot be reached, or refuses.
     """
     target = connect(inputs["target"])
-    status = target.create(submission_of(inputs), adopt=bool(inputs.get("adopt")))
+    submission = submission_of(inputs)
+    known = [replace(run, history=_histories.get((submission.owner, run.id), "")) for run in submission.earlier]
+    status = target.create(replace(submission, earlier=known), adopt=bool(inputs.get("adopt")))
     return f"{inputs['namespace']}/{inputs['name']}", _outputs(inputs, status, target.identity())
 
 

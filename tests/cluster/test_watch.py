@@ -282,7 +282,7 @@ class TestMemory:
             return status and status.progress
 
         found = until(progress)
-        assert found["progressPercentage"] == 40 and found["metrics"] == [{"name": "loss", "value": "0.5"}]
+        assert found["progressPercentage"] == 40 and found["metrics"] == {"loss": "0.5"}
 
 
 class TestServer:

@@ -142,10 +142,11 @@ def test_the_last_progress_of_a_job_that_nobody_has_watched(lab: Lab) -> None:
     reached = open_client({"kubeconfig": str(lab.kubeconfig)})
     eventually(lambda: true_condition(conditions(reached.get(JOBSET, lab.namespace, "learns")), "Completed"), PATIENCE)
     assert "loss 0.25" in lab.said("status", "learns")
-    assert (lab.status("learns").progress or {})["metrics"] == [{"name": "loss", "value": "0.25"}]
+    assert (lab.status("learns").progress or {})["metrics"] == {"loss": "0.25"}
     reached.delete(JOBSET, lab.namespace, "learns")
     eventually(lambda: not lab.pods(), PATIENCE)
     assert "loss 0.25" in lab.said("status", "learns"), "its record has it"
+    assert "metrics  loss 0.25" in lab.said("runs", "learns")
 
 
 def test_an_image_that_is_not_there(lab: Lab) -> None:

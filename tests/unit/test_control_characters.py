@@ -47,7 +47,7 @@ class Fake:
 @pytest.fixture
 def job(monkeypatch: pytest.MonkeyPatch) -> Job:
     found = Job("default", HOSTILE, local=Fake(  # type: ignore[arg-type]
-        steps=[Step(HOSTILE)], progress={"metrics": [{"name": "[/b]", "value": "[link=https://evil]1"}]}
+        steps=[Step(HOSTILE)], progress={"metrics": {"[/b]": "[link=https://evil]1"}}
     ))  # fmt: skip
     for module in (jobs, job_status, logs):
         monkeypatch.setattr(module, "chosen_jobs", lambda *_: [found])

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
+from pulumi_trainer.provider.api.metrics import Metrics
 from pulumi_trainer.provider.api.output_facts import Output
 from pulumi_trainer.provider.api.runs import Run
 from pulumi_trainer.provider.api.status import JobStatus, Step
@@ -17,7 +18,7 @@ from pulumi_trainer.provider.commands.logs import LogLine, PodPlace
 from pulumi_trainer.provider.commands.outputs import _Found
 from pulumi_trainer.provider.commands.reach import Job
 from pulumi_trainer.provider.commands.runtime_table import list_runtimes
-from pulumi_trainer.provider.commands.schemas import SCHEMAS, StepEntry
+from pulumi_trainer.provider.commands.schemas import SCHEMAS, MetricEntry, PointEntry, StepEntry
 from pulumi_trainer.provider.commands.version import read_versions
 from pulumi_trainer.provider.kueue.occupancy import Occupancy
 from pulumi_trainer.provider.lifecycle.events import JobEvent
@@ -30,7 +31,7 @@ PRINTED: dict[str, dict[str, Any]] = {
     "why": Explanation("digits", "team", "Queued", "", "", "", [], "").to_dict(),
     "logs": LogLine("digits", PodPlace("node", 0), "digits-node-0-0", "", "epoch 1").to_dict(),
     "events": JobEvent(1.0, 2.0, 1, "Normal", "Created", "Pod").to_dict(),
-    "runs": runs.entry(Run("1")),
+    "runs": runs.entry(JOB, Run("1")),
     "outputs": _Found(STATE, "folder", Output("folder", 1)).to_dict(),
     "queues": Occupancy().to_dict(),
     "usage": {**to_json([], Row(""), "team", 0.0, 1.0), "unseen": []},
@@ -50,7 +51,14 @@ def test_steps_have_the_keys_of_the_schema() -> None:
     assert set(PRINTED["status"]["steps"][0]) == set(get_type_hints(StepEntry))
 
 
-@pytest.mark.parametrize("schema", [*SCHEMAS.values(), StepEntry])
+def test_metrics_have_the_keys_of_the_schema() -> None:
+    metrics = Metrics.of([{"metrics": {"loss": "0.5"}}])
+    entry = runs.entry(JOB, Run("1", metrics=metrics.summary(), history=metrics.to_text()))
+    assert set(entry["metrics"]["loss"]) == set(get_type_hints(MetricEntry))
+    assert set(entry["history"]["loss"][0]) == set(get_type_hints(PointEntry))
+
+
+@pytest.mark.parametrize("schema", [*SCHEMAS.values(), MetricEntry, PointEntry, StepEntry])
 def test_each_key_is_explained(schema: type) -> None:
     explained = re.findall(r"^    (\w+): \S", inspect.getdoc(schema) or "", re.M)
     assert explained == list(get_type_hints(schema))

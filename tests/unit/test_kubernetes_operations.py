@@ -19,6 +19,7 @@ from pulumi_trainer.provider.admission import review
 from pulumi_trainer.provider.api.code import SOURCE_DIGEST
 from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.api.manual import Override
+from pulumi_trainer.provider.api.metrics import Metric, Metrics
 from pulumi_trainer.provider.api.runs import MOST_RUNS
 from pulumi_trainer.provider.api.status import Owner, describe
 from pulumi_trainer.provider.api.submission import Submission
@@ -34,7 +35,7 @@ from pulumi_trainer.provider.lifecycle.diagnosis.outcome import FailedContainer
 from pulumi_trainer.provider.targets.kubernetes import operations, owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs import apply, deletion
 from pulumi_trainer.provider.targets.kubernetes.jobs import record as records
-from pulumi_trainer.provider.targets.kubernetes.observe import job_snapshot, watch
+from pulumi_trainer.provider.targets.kubernetes.observe import job_snapshot, training_progress, watch
 from pulumi_trainer.provider.targets.kubernetes.observe.listing import snapshot_jobs
 from pulumi_trainer.provider.targets.kubernetes.observe.watch import Observer
 from pulumi_trainer.provider.targets.kubernetes.preflight import server_review
@@ -570,6 +571,39 @@ def test_a_record_that_somebody_has_edited_costs_itself_alone(server: Server, ed
     assert describe(status) and (odd.override is None or "at an unknown time" in odd.override.note)
 
 
+LOSSES = b"".join(
+    b'2026-03-04T05:06:07Z {"trainerStatus": {"step": %d, "metrics": [{"name": "loss", "value": %d}]}}\n' % (i, 3 - i)
+    for i in range(3)
+)
+
+
+@pytest.mark.parametrize("how", ["ended", "stopped"])
+def test_the_record_keeps_the_metrics_of_a_run_and_of_the_runs_before(
+    server: Server, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    def last_reports(*_: object) -> tuple[list[dict[str, Any]], bool]:
+        return [*filter(None, map(training_progress._stamped_progress, LOSSES.split(b"\n")))], True
+
+    monkeypatch.setattr(training_progress, "_last_reports", last_reports)
+    target(server).create(submission())
+    if how == "stopped":
+        stop(server)
+    else:
+        end(server, "Completed")
+        target(server).status("team", "job")
+    monkeypatch.setattr(training_progress, "_last_reports", lambda *_: ([], True))
+    (only,) = target(server).runs("team", "job")
+    assert only.metrics == {"loss": Metric("3", "1", "1", "1", "3")}
+    rerun(server)
+    first, second = target(server).runs("team", "job")
+    goes_on = how == "stopped"
+    assert (first.id == second.id) is goes_on and first.metrics == only.metrics
+    assert second.metrics == (only.metrics if goes_on else {})
+    assert [point.step for point in Metrics.from_text(first.history).history()["loss"]] == [0, 1, 2]
+    created = replace(submission(), earlier=target(server).runs("team", "job"))
+    assert records.document(created)["data"][f"{records.METRICS}{first.id}"] == first.history, "also after a new `up`"
+
+
 def test_jobs_of_others(server: Server) -> None:
     target(server).create(submission())
     for operate in (lambda: set_suspend(server, SUSPEND, Owner("x", "y")), lambda: stop(server, Owner("x", "y"))):
@@ -612,16 +646,16 @@ def test_a_late_end_of_a_run_is_not_that_of_the_run_after_it(server: Server) -> 
     assert found is not None and status is not None
     server.patch(CONFIG_MAP, "team", "job", {"data": records.no_end()})
     server.patch(CONFIG_MAP, "team", "job", {"data": {"attempts": "[]"}})
-    records.write_end(server, found, status, None)  # type: ignore[arg-type]
+    records.write_end(server, found, status, JobView("team", "job"))  # type: ignore[arg-type]
     assert record(server)["data"]["phase"] == "Failed", "what others have written meanwhile does not keep it out"
     server.patch(CONFIG_MAP, "team", "job", {"data": {"phase": "Succeeded"}})
-    records.write_end(server, found, status, None)  # type: ignore[arg-type]
+    records.write_end(server, found, status, JobView("team", "job"))  # type: ignore[arg-type]
     assert record(server)["data"]["phase"] == "Succeeded", "the first end stays"
     server.patch(CONFIG_MAP, "team", "job", {"data": records.no_end()})
     found = records.find(server, "team", "job")  # type: ignore[arg-type]
     assert found is not None
     rerun(server)
-    records.write_end(server, found, status, None)  # type: ignore[arg-type]
+    records.write_end(server, found, status, JobView("team", "job"))  # type: ignore[arg-type]
     assert "phase" not in record(server)["data"]
 
 

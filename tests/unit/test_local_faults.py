@@ -510,7 +510,8 @@ class TestSecrets:
         status = run(local, self.document(code), secrets={"creds": {"token": WRITTEN["back"]}})  # type: ignore[arg-type]
         assert "ValueError: '[secret]'" in status.message
         assert status.progress is not None
-        assert status.progress["metrics"] == [{"name": "of", "value": "[secret]"}, {"name": "loss", "value": "0.5"}]
+        assert status.progress["metrics"] == {"of": "[secret]", "loss": "0.5"}
+        assert set(local.runs(NAMESPACE, "job")[-1].metrics) == {"of", "loss"}
 
     def test_a_lost_supervisor_leaves_none(self, local: LocalTarget) -> None:
         document = self.document("print('up', flush=True); import time; time.sleep(120)")

@@ -99,7 +99,7 @@ class TestProgress:
         assert progress(line, 12.5) == {
             "progressPercentage": 50,
             "estimatedRemainingSeconds": 0,
-            "metrics": [{"name": "loss", "value": "0.25"}, {"name": "epoch", "value": "3"}],
+            "metrics": {"loss": "0.25", "epoch": "3"},
             "lastUpdatedTime": "1970-01-01T00:00:12Z",
         }
 
@@ -143,7 +143,7 @@ class TestProgress:
     def test_a_bad_metric_is_left_out(self, metric: str) -> None:
         found = progress(b'{"trainerStatus": {"metrics": [%s, {"name": "b", "value": "1"}]}}' % metric.encode(), 1.0)
         assert found is not None
-        assert found["metrics"] == [{"name": "b", "value": "1"}]
+        assert found["metrics"] == {"b": "1"}
 
     def test_numbers_that_a_program_plainly_means(self) -> None:
         """A fraction of a percent, and a loss that is no number any more, which a user has to see."""
@@ -155,7 +155,7 @@ class TestProgress:
             "progressPercentage": 40,
             "estimatedRemainingSeconds": 12,
             "step": 7,
-            "metrics": [{"name": n, "value": v} for n, v in (("loss", "nan"), ("norm", "inf"), ("low", "-inf"))],
+            "metrics": {"loss": "nan", "norm": "inf", "low": "-inf"},
             "lastUpdatedTime": "1970-01-01T00:00:00Z",
         }
 

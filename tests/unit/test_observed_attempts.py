@@ -335,11 +335,11 @@ def test_the_record_keeps_attempts() -> None:
     known = [Attempt(1, 2.0, 3.0, "Preempted", "by x"), Attempt(2, 4.0, 5.0, "Succeeded")]
     status = JobStatus("j", "team", phase="Succeeded", attempts=known)
     empty = Record.of({"metadata": {"name": "j"}})
-    data = end_of(empty, status, None)
+    data = end_of(empty, status, JobView("j", "team"))
     assert data["attempts"] == attempts_as_data(known)["attempts"]
     labels = {"pulumi-trainer.dev/record": "true"}
     found = Record.of({"metadata": {"name": "j", "labels": labels}, "data": data})
     assert found.last_status().attempts == known
     assert Record.of({"metadata": {"name": "j"}, "data": {"attempts": "[3, {"}}).attempts == []
-    assert "attempts" not in end_of(empty, replace(status, attempts=[]), None)
+    assert "attempts" not in end_of(empty, replace(status, attempts=[]), JobView("j", "team"))
     assert epoch_seconds(timestamp(T)) == T

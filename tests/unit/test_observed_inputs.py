@@ -332,7 +332,7 @@ def test_the_record_of_an_ended_job_is_complete() -> None:
     record = Record.of({"metadata": {"name": "job"}, "data": {"inputs": '{"dataset": "data 5d72ab01"}'}})
     running = diagnose(JobView("team", "job", jobset=KEPT, pods=[pod], recorded=record.last_status()), 0.0)
     running.phase = "Succeeded"
-    data = {"inputs": '{"dataset": "data 5d72ab01"}', **end_of(record, running, None)}
+    data = {"inputs": '{"dataset": "data 5d72ab01"}', **end_of(record, running, JobView("team", "j"))}
     record = Record.of({"metadata": {"name": "job"}, "data": data})
     view = JobView("team", "job", jobset=KEPT, pods=[pod], recorded=record.last_status())
     assert record.inputs == diagnose(view, 0.0).inputs == {"dataset": "data 5d72ab01 files 8c1f0b6a2d3e"}

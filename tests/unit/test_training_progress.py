@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from pulumi_trainer.provider.api.metrics import Metric, Metrics
 from pulumi_trainer.provider.api.progress import timestamp
 from pulumi_trainer.provider.api.status import JobStatus
 from pulumi_trainer.provider.commands.jobs import State, with_progress
@@ -17,7 +18,12 @@ from pulumi_trainer.provider.kube.client.client import ApiError, Client, Unreach
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView
 from pulumi_trainer.provider.targets.kubernetes.observe import printed_output, training_progress
-from pulumi_trainer.provider.targets.kubernetes.observe.training_progress import Progress, progress_of, rank_0
+from pulumi_trainer.provider.targets.kubernetes.observe.training_progress import (
+    Progress,
+    progress_of,
+    rank_0,
+    with_reports,
+)
 from test_observed_attempts import jobset, pod, view
 
 STEPS = b"starting\n" + b"".join(json.dumps({"trainerStatus": {"step": n}}).encode() + b"\n" for n in (4, 5))
@@ -130,16 +136,43 @@ def test_what_is_lost_with_the_pods_is_read_when_a_job_has_ended(
     phase: str, asked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(printed_output, "with_lines", lambda _, seen: replace(seen, lines={"a": ["KeyError: 1"]}))
-    monkeypatch.setattr(printed_output, "progress_of", lambda *_: {"progressPercentage": 7})
+    read = {"progressPercentage": 7, "metrics": {"loss": "0.5"}}
+    monkeypatch.setattr(
+        printed_output, "with_reports", lambda _, seen: replace(seen, progress=read, metrics=Metrics.of([read]))
+    )
     status: Any = {
         "conditions": [{"type": phase, "status": "True"}],
         "replicatedJobsStatus": [{"name": "node", "ready": 1}],
     }
     seen = JobView("team", "j", jobset={"spec": {"suspend": phase == "Suspended"}, "status": status})
     found = printed_output.with_output(cast("Client", Log()), seen)
-    assert (found.progress, bool(found.lines)) == ({"progressPercentage": 7} if asked else None, phase == "Failed")
+    assert (found.progress, bool(found.lines)) == (read if asked else None, phase == "Failed")
+    assert bool(found.metrics) is asked
     known = replace(seen, progress={"progressPercentage": 9})
     assert printed_output.with_output(cast("Client", Log()), known).progress == {"progressPercentage": 9}
+
+
+def printed(*losses: float) -> bytes:
+    line = '2026-03-04T05:06:0{}Z {{"trainerStatus": {{"step": {}, "metrics": [{{"name": "loss", "value": {}}}]}}}}\n'
+    return "".join(line.format(i, i, loss) for i, loss in enumerate(losses)).encode()
+
+
+def test_the_log_of_a_training_that_has_ended_has_its_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = with_reports(cast("Client", Log(printed(3, 1, 2))), running(0, 5.0))
+    assert found.metrics is not None and found.metrics.summary() == {"loss": Metric("3", "2", "1", "1", "3")}
+    assert found.progress is not None and found.progress["step"] == 2
+    monkeypatch.setattr(training_progress, "ALL_LINES", 2)
+    monkeypatch.setattr(training_progress, "LINES", 1)
+    cut = with_reports(cast("Client", Log(printed(1, 2))), running(0, 5.0)).metrics
+    assert cut is not None and cut.summary()["loss"].first == "", "lines before these may exist"
+    monkeypatch.setattr(training_progress, "ALL_BYTES", 10)
+    long = Log(printed(3, 1, 2), printed(2))
+    last = with_reports(cast("Client", long), running(0, 5.0)).metrics
+    assert last is not None and last.summary()["loss"].last == "2" and len(long.queries) == 2, (
+        "not the first of many bytes"
+    )
+    nothing = with_reports(cast("Client", Log(TargetFault(Problem("a", "b")))), running(0, 5.0))
+    assert (nothing.progress, bool(nothing.metrics)) == (None, False)
 
 
 def test_a_log_for_which_the_credentials_fail_shows_no_progress() -> None:

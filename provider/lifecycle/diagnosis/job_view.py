@@ -14,6 +14,7 @@ from typing import Any
 from pulumi_trainer.provider.api.attempts import Attempt
 from pulumi_trainer.provider.api.checkpoints import CHECKPOINT_DIR
 from pulumi_trainer.provider.api.labels import JOBSET_NAME, RECORD, trainer_step
+from pulumi_trainer.provider.api.metrics import Metrics
 from pulumi_trainer.provider.api.status import JobStatus
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.schema.node_fit import NoNode
@@ -66,6 +67,7 @@ class JobView:
         override: Who has suspended or resumed it with `pulumi-trainer`; empty if nobody has.
         losses: What was lost with volumes that were deleted externally, if looked up.
         progress: The newest trainerStatus.
+        metrics: The metrics in the logs of rank 0, as far as these were read.
         steps_done: The steps in the newest log of rank 0, as an attempt that begins with its container; None if no log was read
             from its start.
         logs_before: Number of logs of rank 0 before it that were read from their start.
@@ -97,6 +99,7 @@ class JobView:
     override: str = ""
     losses: Sequence[str] = ()
     progress: Mapping[str, Any] | None = None
+    metrics: Metrics | None = None
     steps_done: Attempt | None = None
     logs_before: int = 0
     cluster: str = ""

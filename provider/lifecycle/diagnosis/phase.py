@@ -10,6 +10,7 @@ from pulumi_trainer.provider.api.attempts import Attempt
 from pulumi_trainer.provider.api.checkpoints import saves_checkpoints
 from pulumi_trainer.provider.api.manual import SUSPENDED
 from pulumi_trainer.provider.api.observed_inputs import with_observed
+from pulumi_trainer.provider.api.progress import kept_progress
 from pulumi_trainer.provider.api.status import JobStatus, Phase, Step
 from pulumi_trainer.provider.kube.terminal import lines, plain
 from pulumi_trainer.provider.kube.values.accessors import (
@@ -258,11 +259,11 @@ def _finished(view: JobView) -> float:
     return 0.0
 
 
-def _newest_progress(view: JobView) -> dict[str, Any]:
-    """Return the newest trainerStatus, otherwise what the training has reported to Trainer's status server; empty if nothing."""
+def _newest_progress(view: JobView) -> dict[str, Any] | None:
+    """Return the newest trainerStatus, otherwise what the training has reported to Trainer's status server; None if nothing."""
     if view.progress:
         return dict(view.progress)
-    return dict(section(view.train_job, "status", "trainerStatus"))
+    return kept_progress(section(view.train_job, "status", "trainerStatus"))
 
 
 def _step(view: JobView, step: ReplicatedJob, phase: Phase) -> Step:

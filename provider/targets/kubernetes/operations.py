@@ -30,6 +30,7 @@ from pulumi_trainer.provider.targets.kubernetes.jobs import apply, record, worke
 from pulumi_trainer.provider.targets.kubernetes.jobs.deletion import delete_job
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import snapshot
+from pulumi_trainer.provider.targets.kubernetes.observe.training_progress import with_reports
 from pulumi_trainer.provider.targets.kubernetes.preflight import server_review
 from pulumi_trainer.provider.targets.kubernetes.queues.queue_snapshot import ask_as_served
 
@@ -146,7 +147,7 @@ def stop(client: Client, namespace: str, name: str, owner: Owner | None, message
     worker_copies.check_reachable(client, f"{namespace}/{name}")
     if not found.terminal:
         status.fail(STOPPED, message, time.time())
-        data = record.end_of(found, status, view.jobset)
+        data = record.end_of(found, status, with_reports(client, view))
         found = _patch_record(client, found, {"data": data})
     delete_job(client, found)
     return found.last_status()
@@ -182,7 +183,7 @@ def rerun(client: Client, submission: Submission) -> JobStatus:
         raise Invalid(*absent)
     submission = apply.with_archives(client, submission)  # without it, the job that has ended stays
     if status.phase in record.ENDS and not found.terminal:  # only the job itself shows its end
-        found = _patch_record(client, found, {"data": record.end_of(found, status, view.jobset)})
+        found = _patch_record(client, found, {"data": record.end_of(found, status, with_reports(client, view))})
     earlier = found.runs(status)
     identity = rerun_identity(found.identity, status.phase, status.reason)
     submission = started(replace(submission, earlier=earlier, identity=identity), time.time())

@@ -392,11 +392,12 @@ class KubernetesTarget:
         view = snapshot(self.client, namespace, name, owner)
         status = diagnose(view, time.time())
         if status.phase in record.ENDS and not owner.terminal:  # the Pods may be deleted soon
-            status = diagnose(with_output(self.client, view), time.time())
+            view = with_output(self.client, view)
+            status = diagnose(view, time.time())
         status.uid, status.owner, status.digest, status.created = owner.uid, owner.owner, owner.digest, owner.created
         status.output = owner.result(status.phase)
         status.stack, status.program = owner.stack, owner.program
-        record.write_end(self.client, owner, status, view.jobset)
+        record.write_end(self.client, owner, status, view)
         return status
 
     def cached_status(self, namespace: str, name: str, uid: str, phase: str, owner: Owner) -> JobStatus | None:
@@ -853,9 +854,12 @@ class KubernetesTarget:
             remade: Whether the job was created again because it was deleted externally; the version of the record has changed
                 then.
         """
-        known = identified(submission, owner.identity)
-        data = without(record.document(known)["data"], record.EARLIER)  # which a rerun has extended
-        data = {**data, record.SENT: str(time.time()) if remade else "0", record.SENDING: None}
+        known = identified(replace(submission, earlier=()), owner.identity)  # a rerun has extended the recorded ones
+        data = {
+            **record.document(known)["data"],
+            record.SENT: str(time.time()) if remade else "0",
+            record.SENDING: None,
+        }
         while True:
             try:
                 change = {**record.update_patch(submission, owner.version), "data": data}

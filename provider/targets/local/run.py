@@ -21,6 +21,7 @@ from pulumi_trainer.provider import source_archives
 from pulumi_trainer.provider.api import attempts, code
 from pulumi_trainer.provider.api.attempts import Attempt, Attempts
 from pulumi_trainer.provider.api.labels import trainer_step
+from pulumi_trainer.provider.api.metrics import Metrics
 from pulumi_trainer.provider.api.observed_inputs import Observed, with_observed
 from pulumi_trainer.provider.api.progress import progress, with_kept
 from pulumi_trainer.provider.api.status import JobStatus, Phase, Step
@@ -95,6 +96,7 @@ class Run:
             self.status.started, self.status.progress = before.started, before.progress
             earlier = before.attempts
         self.attempts = Attempts(earlier)
+        self.metrics = Metrics.from_text(folder.read_metrics(record.known_identity.id))
         self._trainer_step = trainer_step(record.jobset)
         self._folder, self._secrets, self._pumps, self._umask = folder, secrets, pumps, umask
         self._pods: dict[tuple[str, int], PodRunner] = {}
@@ -353,8 +355,9 @@ class Run:
         reported = progress(line, now)
         if reported is None:
             return
-        for metric in reported.get("metrics", []):
-            metric.update({key: self._mask(text) for key, text in metric.items()})
+        if "metrics" in reported:
+            reported["metrics"] = {self._mask(name): self._mask(value) for name, value in reported["metrics"].items()}
+            self.metrics.report(reported)
         if "step" in reported:
             self.attempts.report(reported["step"], now)
         self.status.progress = reported = with_kept(self.status.progress, reported)

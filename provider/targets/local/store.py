@@ -6,6 +6,7 @@
         lock             locked by each call that creates, changes or deletes the job
         supervisor.lock  locked by the supervisor, and before by the call that starts the supervisor
         supervisor.json  pid of the supervisor, which removes it when it exits normally
+        metrics/<run>.json  the metrics of each run with their history; written by the supervisor of the run
         spare            space for the last status, so that it can be written to a full disk
         supervisor.log, logs/<pod>/<container>.log, pods/<pod>/..., errors/<pod>-<container>.json
 
@@ -20,13 +21,15 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pulumi_trainer.provider.api.atomic_files import replace_file
+from pulumi_trainer.provider.api.metrics import MOST_BYTES
+from pulumi_trainer.provider.api.runs import Run
 from pulumi_trainer.provider.api.status import JobStatus
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, Refused, TargetFault, Unreadable
 from pulumi_trainer.provider.targets.local.paths import (
@@ -121,6 +124,7 @@ class JobFolder:
         self.logs = path / "logs"
         self.pods = path / "pods"
         self.errors = path / "errors"
+        self.metrics = path / "metrics"
 
     @classmethod
     def of(cls, root: Path, namespace: str, name: str) -> JobFolder:
@@ -249,6 +253,36 @@ class JobFolder:
             return None if data is None else JobStatus.from_dict(data["status"])
         except (KeyError, TypeError, AttributeError):
             raise unreadable(self.status, "is not the status of a job") from None
+
+    def read_metrics(self, run: str) -> str:
+        """Return the metrics of a run as JSON; empty if not found. run: Id of the run."""
+        with suppress(OSError):
+            return read_beginning(self.metrics / f"{run}.json", MOST_BYTES).decode(errors="replace")
+        return ""
+
+    def write_metrics(self, run: str, text: str) -> None:
+        """Write the metrics of a run, as JSON; nothing for a run without an id or metrics. run: Id of the run.
+
+        Raises:
+            TargetFault: The file cannot be written.
+        """
+        if run and text:
+            make_folder(self.metrics, self.root)
+            write_file(self.metrics / f"{run}.json", text.encode())
+
+    def keep_metrics(self, runs: Sequence[Run]) -> None:
+        """Write the metrics of earlier runs that the folder does not have, and remove those of all other runs.
+
+        Raises:
+            TargetFault: A file cannot be written.
+        """
+        for run in runs:
+            if not self.read_metrics(run.id):
+                self.write_metrics(run.id, run.history)
+        known = {run.id for run in runs}
+        for file in self.metrics.glob("*.json"):
+            if file.stem not in known:
+                file.unlink(missing_ok=True)
 
     def read_state(self) -> dict[str, Any] | None:
         """Return the state of the JobSet when the job was suspended; None if not found."""

@@ -33,6 +33,8 @@ from pulumi_trainer.provider.targets.local.store import JobFolder, write_json
 TICK = 0.1
 """Seconds between two checks of the record, back-offs and deadlines, which cause no event."""
 WRITE_EVERY = 0.2
+METRICS_EVERY = 2.0
+"""Seconds between two writes of the metrics with their history, which are large."""
 GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL for the processes of a job whose supervisor fails."""
 
@@ -57,6 +59,7 @@ class Supervisor:
         self._written: dict[str, Any] = {}
         self._write_at = 0.0
         self._retry_at = 0.0
+        self._metrics, self._metrics_at = "", 0.0
         self._selector = selectors.DefaultSelector()
         self._awake, self._wake = os.pipe()
 
@@ -186,6 +189,7 @@ class Supervisor:
             self.record = Record.read(self.folder)
             if not self.record.suspended:
                 return
+            self._write_metrics()
             self.folder.write_status(self.run.suspended(), self.run.jobset.state())
             self._clean_up()
             self.folder.supervisor.unlink(missing_ok=True)
@@ -203,6 +207,8 @@ class Supervisor:
         self._clean_up()
         remove_tree(volumes.memory_folder(self.record.uid))
         if not self._end_requested:
+            with suppress(TargetFault):  # those of some seconds ago stay
+                self._write_metrics()
             with suppress(TargetFault):  # the next caller gets this error
                 self._retry_write(lambda: self.folder.write_last(self.run.status))
             if self.record.ttl == 0:
@@ -223,6 +229,10 @@ class Supervisor:
         """Write a changed status, at most a few times a second; on a full disk the job continues and the write is retried."""
         if self._end_requested or self._over:
             return
+        if now >= self._metrics_at:
+            self._metrics_at = now + METRICS_EVERY
+            with suppress(TargetFault):  # the status reports that the disk is full
+                self._write_metrics()
         new = self.run.status.to_dict()
         due = now >= self._write_at or new["phase"] != self._written["phase"]
         if new == self._written or not due or now < self._retry_at:
@@ -233,6 +243,13 @@ class Supervisor:
         except TargetFault as fault:
             _log_fault(fault)
             self._retry_at = now + RETRY
+
+    def _write_metrics(self) -> None:
+        """Write the metrics of the run, if they have changed."""
+        text = self.run.metrics.to_text()
+        if text != self._metrics:
+            self.folder.write_metrics(self.record.known_identity.id, text)
+            self._metrics = text
 
     def _retry_write(self, write: Callable[[], None]) -> None:
         """Retry `write` until it succeeds or the job is to be deleted.

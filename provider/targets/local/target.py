@@ -28,7 +28,7 @@ from pulumi_trainer.provider.api.lineage import identified, rerun_identity
 from pulumi_trainer.provider.api.manual import STOPPED, SUSPENDED, Override, not_ended_problem
 from pulumi_trainer.provider.api.observed_inputs import DATA, PACKAGES, PYTHON
 from pulumi_trainer.provider.api.output_facts import Output
-from pulumi_trainer.provider.api.runs import Run, read_runs
+from pulumi_trainer.provider.api.runs import Run, metrics_of, read_runs
 from pulumi_trainer.provider.api.status import NOT_STARTED, OUTCOME_UNKNOWN, JobStatus, Loss, Owner, Phase, Presence
 from pulumi_trainer.provider.api.submission import Consumer, Draft, Objects, Submission, another_run, differences
 from pulumi_trainer.provider.api.user_cache import cache_folder
@@ -190,6 +190,7 @@ class LocalTarget:
                 self._create_claims(record)
                 _store_source(folder, submission)
                 record.write(folder)
+                folder.keep_metrics(submission.earlier)
                 keep_out_of_projects(self.root)
                 record.write_run_manifest(record.inputs)
             else:
@@ -349,12 +350,13 @@ class LocalTarget:
                 raise Refused(*lost)
             _is_unsupervised(folder, STUCK_SECONDS)
             identity = rerun_identity(record.known_identity, status.phase, status.reason)
-            submission = replace(submission, earlier=record.runs(status), identity=identity)
+            submission = replace(submission, earlier=_runs(folder, record, status), identity=identity)
             again = Record.of(submission, self._site(folder), record.tuning, self.isolation)
             again = replace(again, first_uid=record.resource_uid)
             self._create_claims(again)
             _store_source(folder, submission)
             again.write(folder)
+            folder.keep_metrics(submission.earlier)
             folder.forget_run()
             with suppress(TrainerError):  # the record has it
                 again.write_run_manifest(again.inputs)
@@ -507,7 +509,7 @@ class LocalTarget:
         if record is None:
             return []
         status = self._current_status(folder, record) or record.status(Phase.FAILED)
-        return record.runs(status)
+        return _runs(folder, record, status)
 
     def job_usage(self, namespace: str, name: str) -> list[Ran]:
         """Return the times for which the job of that name has run; empty if not found.
@@ -1047,6 +1049,12 @@ class LocalTarget:
         process.kill_marked(record.uid, folder.path)
         remove_tree(volumes.memory_folder(record.uid))
         remove_temporaries(Path(record.temporary), record.uid)
+
+
+def _runs(folder: JobFolder, record: Record, status: JobStatus) -> list[Run]:
+    """Return the runs of a job with their metrics, the newest last. status: Status of the current run, or of the one before."""
+    found = [replace(run, history=folder.read_metrics(run.id)) for run in record.runs(status)]
+    return [*found[:-1], *(replace(run, metrics=metrics_of(run)) for run in found[-1:])]
 
 
 def _unreadable_status(namespace: str, name: str, owner: Owner, fault: Unreadable) -> JobStatus:

@@ -11,14 +11,15 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pulumi_trainer.provider.api.attempts import Attempt, read_attempts
 from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.api.labels import MADE_BY, RELEASE, RUNTIME
 from pulumi_trainer.provider.api.lineage import result_of
 from pulumi_trainer.provider.api.manual import STOPPED, Override
-from pulumi_trainer.provider.api.progress import read_progress
+from pulumi_trainer.provider.api.metrics import Metrics
+from pulumi_trainer.provider.api.progress import kept_progress
 from pulumi_trainer.provider.api.runs import MOST_RUNS, Identity, Run, read_inputs, read_runs
 from pulumi_trainer.provider.api.status import OUTCOME_UNKNOWN, JobStatus, Owner, Phase
 from pulumi_trainer.provider.api.submission import Submission
@@ -35,6 +36,9 @@ from pulumi_trainer.provider.lifecycle.usage_report import began_at
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs import drift
 from pulumi_trainer.provider.targets.kubernetes.storage.claims import output_path
+
+if TYPE_CHECKING:
+    from pulumi_trainer.provider.lifecycle.diagnosis import JobView
 
 Document = dict[str, Any]
 
@@ -54,6 +58,12 @@ EARLIER = "earlier"
 """Key of the earlier runs in a record."""
 USAGE = "usage"
 """Key of what the job requests and for whom, which `pulumi-trainer usage` counts."""
+METRICS = "metrics-"
+"""Prefix of the keys with the metrics of a run and their history; the id of the run follows."""
+_MOST_HISTORY = 400_000
+"""Bytes of the metrics of all runs, of which the newest are kept: a ConfigMap has 1 MiB, and a record at most 900 KB."""
+_MOST_EARLIER = 300_000
+"""Bytes of the earlier runs; the oldest ones lose their metrics first."""
 _LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _LONGEST = 4096
 """Longest stored message of a job, in characters."""
@@ -102,6 +112,7 @@ class Record:
         attempts: Attempts of the run, as they were known when the record was written last.
         copy_of: UID of the record in the manager cluster, if this is the owner of copies in a worker cluster; else empty.
         sending: Whether `rerun` has begun the run, and has not recorded that it sent the job.
+        histories: Id of a run -> its metrics with their history (`Run.history`).
     """
 
     namespace: str
@@ -136,6 +147,7 @@ class Record:
     copy_of: str = ""
     attempts: Sequence[Attempt] = ()
     sending: bool = False
+    histories: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def foreign_problem(self, where: str) -> Problem:
         """Return the problem that a ConfigMap that is not a record has the job's name."""
@@ -187,6 +199,7 @@ class Record:
             attempts=read_attempts(_parsed(data.get(ATTEMPTS))),
             copy_of=copy_of,
             sending=SENDING in data,
+            histories={key.removeprefix(METRICS): str(data[key]) for key in data if key.startswith(METRICS)},
         )
 
     @property
@@ -244,14 +257,16 @@ class Record:
 
     def runs(self, status: JobStatus) -> list[Run]:
         """Return the runs of the job, the newest last. status: Status of the current one."""
+        earlier = [replace(run, history=self.histories.get(run.id, "")) for run in self.earlier]
         if self.sending and status.phase == Phase.DELETED:
-            return [*self.earlier]
+            return earlier
         inputs = status.inputs or self.inputs
+        history = self.histories.get(self.identity.id, "")
         current = Run(
             self.run, status.phase, created=self.created, finished=status.finished, inputs=inputs, started=status.started,
-            demand=self.demand, **self.identity.to_dict(),
+            demand=self.demand, metrics=Metrics.from_text(history).summary(), history=history, **self.identity.to_dict(),
         )  # fmt: skip
-        return [*self.earlier, current][-MOST_RUNS:]
+        return [*earlier, current][-MOST_RUNS:]
 
     def last_status(self) -> JobStatus:
         """Return the status of a job whose JobSet or TrainJob is gone: the recorded end, otherwise Deleted."""
@@ -259,7 +274,7 @@ class Record:
             ended = self.ended
             status = self.status(Phase(ended["phase"]), ended.get("reason", ""), ended.get("message", ""))
             status.started, status.finished = seconds(ended.get("started")), seconds(ended.get("finished"))
-            status.progress = _progress(_object(ended.get("progress")))
+            status.progress = kept_progress(_object(ended.get("progress")))
             return status
         if self.removes_itself:
             why = "it was deleted by its TTL after its end, and its result was not recorded"
@@ -299,6 +314,7 @@ def document(submission: Submission) -> Document:
     }
     if submission.earlier:
         data[EARLIER] = runs_as_text(submission.earlier)
+        data |= histories_as_data({run.id: run.history for run in submission.earlier})
     return {
         "apiVersion": CONFIG_MAP.api_version,
         "kind": CONFIG_MAP.kind,
@@ -408,19 +424,42 @@ def message_of(ended: Mapping[str, str]) -> str:
 
 
 def runs_as_text(runs: Sequence[Run]) -> str:
-    """Return runs as a record has them."""
-    return json.dumps([run.to_dict() for run in runs])
+    """Return runs as a record has them, as long as it may be with the metrics of the newest ones."""
+    kept = [*runs]
+    for number in range(len(runs)):
+        found = json.dumps([run.to_dict() for run in kept])
+        if len(found) <= _MOST_EARLIER:
+            return found
+        kept[number] = replace(kept[number], metrics={})
+    return json.dumps([run.to_dict() for run in kept])
 
 
-def end_of(record: Record, status: JobStatus, jobset: Document | None) -> dict[str, str]:
-    """Return the end of a job as its record has it.
+def histories_as_data(histories: Mapping[str, str]) -> dict[str, str]:
+    """Return the metrics of runs as the data of a record, of as many of the newest runs as it may have.
+
+    Args:
+        histories: Id of a run -> `Run.history`.
+    """
+    kept: dict[str, str] = {}
+    left = _MOST_HISTORY
+    for run in sorted(histories, key=lambda name: int(name or "0", 36), reverse=True):
+        left -= len(histories[run].encode())
+        if left < 0:
+            break
+        if run and histories[run]:
+            kept[f"{METRICS}{run}"] = histories[run]
+    return kept
+
+
+def end_of(record: Record, status: JobStatus, view: JobView) -> dict[str, str | None]:
+    """Return the end of a job as its record has it: the merge patch of its data.
 
     Args:
         record: The record, before it has the end.
         status: The status of the job.
-        jobset: The JobSet of the job; None if it is gone.
+        view: What the cluster shows of the job, with the metrics that were read.
     """
-    end = {
+    end: dict[str, str | None] = {
         "phase": status.phase,
         "reason": status.reason,
         "message": status.message[:_LONGEST],
@@ -432,7 +471,23 @@ def end_of(record: Record, status: JobStatus, jobset: Document | None) -> dict[s
     observed = {name: value for name, value in status.inputs.items() if record.inputs.get(name) != value}
     if observed:
         end[OBSERVED] = json.dumps(observed)
-    return {**end, **attempts_as_data(status.attempts), **_usage_at_end(record, jobset)}
+    metrics = _metrics_at_end(record, status, view)
+    return {**end, **attempts_as_data(status.attempts), **_usage_at_end(record, view.jobset), **metrics}
+
+
+def _metrics_at_end(record: Record, status: JobStatus, view: JobView) -> dict[str, str | None]:
+    """Return the metrics of a run that has ended, and which ones of earlier runs are removed for them."""
+    reported = view.metrics or Metrics.of([status.progress or {}], whole=False)
+    text = record.histories.get(record.identity.id, "")
+    if text and reported:  # the run was interrupted, and went on
+        whole = Metrics.from_text(text)
+        whole.extend(reported)
+        reported = whole
+    text = reported.to_text() or text
+    known = {run.id for run in record.earlier}
+    earlier = {run: history for run, history in record.histories.items() if run in known}
+    kept = histories_as_data({**earlier, record.identity.id: text})
+    return {**dict.fromkeys(f"{METRICS}{run}" for run in record.histories), **kept}
 
 
 def attempts_as_data(attempts: Sequence[Attempt]) -> dict[str, str]:
@@ -463,22 +518,22 @@ def _usage_at_end(record: Record, jobset: Document | None) -> dict[str, str]:
     return {USAGE: found.to_text()}
 
 
-def write_end(client: Client, record: Record, status: JobStatus, jobset: Document | None) -> None:
+def write_end(client: Client, record: Record, status: JobStatus, view: JobView) -> None:
     """Write how a job has ended into its record, unless the record has it as detailed or cannot be written.
 
     Args:
         client: Client of the cluster.
         record: The record.
         status: The status of the job.
-        jobset: The JobSet of the job; None if it is gone.
+        view: What the cluster shows of the job, with the metrics that were read.
     """
     if status.phase not in ENDS:
         return
     with suppress(TrainerError):
-        _patch_end(client.within(5.0), record, end_of(record, status, jobset))
+        _patch_end(client.within(5.0), record, end_of(record, status, view))
 
 
-def _patch_end(client: Client, record: Record, data: Mapping[str, str]) -> None:
+def _patch_end(client: Client, record: Record, data: Mapping[str, str | None]) -> None:
     """Write the end of a run into its record, unless the record has one that explains as much, or is that of another run by now.
 
     `rerun` keeps the record, and adds the run that has ended to the earlier ones.
@@ -499,10 +554,10 @@ def _patch_end(client: Client, record: Record, data: Mapping[str, str]) -> None:
         current = find(client, record.namespace, record.name)
 
 
-def _explains_more(data: Mapping[str, str], recorded: Record) -> bool:
+def _explains_more(data: Mapping[str, str | None], recorded: Record) -> bool:
     """Return whether the end of a run has a longer message than its record: somebody else has not seen what its Pods printed."""
     ended = recorded.ended
-    return data["phase"] == ended.get("phase") and len(data["message"]) > len(ended.get("message", ""))
+    return data["phase"] == ended.get("phase") and len(data["message"] or "") > len(ended.get("message", ""))
 
 
 def _object(text: Any) -> dict[str, Any]:
@@ -516,13 +571,6 @@ def _parsed(text: Any) -> Any:
         return json.loads(text or "null")
     except (TypeError, ValueError, RecursionError):
         return None
-
-
-def _progress(given: Mapping[str, Any]) -> dict[str, Any] | None:
-    found, updated = read_progress(given), given.get("lastUpdatedTime")
-    if isinstance(updated, str):
-        found["lastUpdatedTime"] = updated
-    return found or None
 
 
 def seconds(text: str | None) -> float:

@@ -15,6 +15,7 @@ from typing import Any
 from pulumi_trainer.provider.api.attempts import Attempts
 from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP, TRAIN_JOB, VOLCANO_POD_GROUP
 from pulumi_trainer.provider.api.labels import JOBSET_NAME
+from pulumi_trainer.provider.api.metrics import Metrics
 from pulumi_trainer.provider.api.status import JobStatus
 from pulumi_trainer.provider.kube.client.api_resources import EVENT, JOB, POD, Kind
 from pulumi_trainer.provider.kube.values.accessors import labels_of, name_of, section, text
@@ -53,6 +54,7 @@ class Job:
         gone: Failed pods that were deleted since.
         lines: Pod -> what its log explained when it had failed; the newest ones.
         progress: The newest trainerStatus.
+        metrics: The metrics of its current run; None if none were reported.
         steps: The steps in the logs of rank 0 that were read from their start, each as an attempt that begins with its container.
     """
 
@@ -64,6 +66,7 @@ class Job:
     gone: deque[Document] | None = None
     lines: dict[str, Sequence[str]] = field(default_factory=dict)
     progress: dict[str, Any] | None = None
+    metrics: Metrics | None = None
     steps: Attempts = field(default_factory=lambda: Attempts([]))
 
     def report_steps(self, began: float, steps: Iterable[int], now: float) -> None:
@@ -150,6 +153,7 @@ class JobStore:
             recorded=recorded,
             awaited=_follows(job),
             progress=job.progress,
+            metrics=job.metrics,
             steps_done=next(iter(job.steps.all[-1:]), None),
             logs_before=sum(each.count for each in job.steps.all[:-1]),
             unreadable=unreadable,
@@ -177,6 +181,8 @@ class JobStore:
             return False
         if job is None:
             job = self.jobs[found.name] = Job(time.monotonic())
+        if job.record is None or job.record.identity.id != found.identity.id:
+            job.metrics = None
         if job.record is None or job.record.uid != found.uid:
             job.outcome, job.gone, job.since, job.steps = None, None, time.monotonic(), Attempts([])
             job.met = any(belongs(each, found.uid) for each in job.all(found.kind))

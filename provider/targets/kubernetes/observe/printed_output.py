@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from pulumi_trainer.provider.api.status import Phase
 from pulumi_trainer.provider.kube.client.client import Client
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView
 from pulumi_trainer.provider.lifecycle.job_status import derive_phase
 from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import with_lines
-from pulumi_trainer.provider.targets.kubernetes.observe.training_progress import progress_of
+from pulumi_trainer.provider.targets.kubernetes.observe.training_progress import with_reports
 
 
 def with_output(client: Client, view: JobView) -> JobView:
@@ -23,5 +21,5 @@ def with_output(client: Client, view: JobView) -> JobView:
     if phase == Phase.FAILED:
         view = with_lines(client, view)
     if phase in (Phase.RUNNING, Phase.SUCCEEDED, Phase.FAILED) and not view.progress:
-        view = replace(view, progress=progress_of(client, view))
+        view = with_reports(client, view)
     return view

@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import Any, NamedTuple
 
+from pulumi_trainer.provider.api.metrics import Metrics
 from pulumi_trainer.provider.api.progress import LONGEST_LINE, progress, with_kept
 from pulumi_trainer.provider.api.status import JobStatus, Phase
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
@@ -27,6 +29,9 @@ YOUNG = 60.0
 LINES = 100
 """Number of last lines of rank 0 that are searched for its progress."""
 BYTES = 2**20
+ALL_LINES = 5_000
+"""Number of last lines of rank 0 that are searched for the metrics of a job that has ended."""
+ALL_BYTES = 4 * 2**20
 IDLE = 60.0
 """Seconds without data after which a log is opened again: the connection may have broken silently."""
 PAUSE = 1.0
@@ -135,15 +140,44 @@ def progress_of(client: Client, view: JobView) -> dict[str, Any] | None:
         client: Client of the cluster to which the job was submitted.
         view: The view of the job, with its Pods.
     """
-    found = rank_0(view) or _ended_rank_0(view)
-    if found is None:
-        return None
-    query = {"container": found.container, "tailLines": str(LINES), "timestamps": "true"}
+    found, _ = _last_reports(client, view, LINES, BYTES)
+    return reduce(with_kept, found, None)
+
+
+def with_reports(client: Client, view: JobView) -> JobView:
+    """Return the view of a job with the newest trainerStatus and the metrics in the log of rank 0, as far as they can be read.
+
+    Args:
+        client: Client of the cluster to which the job was submitted.
+        view: The view of the job, with its Pods.
+    """
+    found, whole = _last_reports(client, view, ALL_LINES, ALL_BYTES)
+    if not found and not whole:  # the last lines may be behind so many bytes
+        found, whole = _last_reports(client, view, LINES, BYTES)
+    return replace(view, progress=reduce(with_kept, found, None), metrics=Metrics.of(found, whole))
+
+
+def _last_reports(client: Client, view: JobView, lines: int, most: int) -> tuple[list[dict[str, Any]], bool]:
+    """Return what the last log lines of rank 0 report, and whether these are all lines of the log.
+
+    Args:
+        client: Client of the cluster to which the job was submitted.
+        view: The view of the job, with its Pods.
+        lines: Number of lines.
+        most: Bytes, from the first of these lines on.
+    """
+    rank = rank_0(view) or _ended_rank_0(view)
+    if rank is None:
+        return [], True
+    query = {"container": rank.container, "tailLines": str(lines), "timestamps": "true"}
     try:
-        log = client_of(client, view).log_tail(view.namespace, found.pod, query, BYTES)
+        log = client_of(client, view).log_tail(view.namespace, rank.pod, query, most)
     except TrainerError:
-        return None
-    return reduce(with_kept, filter(None, map(_stamped_progress, log.split(b"\n"))), None)
+        return [], True
+    if len(log) >= most and lines > LINES:
+        return [], False
+    printed = log.split(b"\n")
+    return [*filter(None, map(_stamped_progress, printed))], len(printed) <= lines
 
 
 def _stamped_progress(line: bytes) -> dict[str, Any] | None:

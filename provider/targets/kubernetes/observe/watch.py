@@ -16,6 +16,7 @@ from typing import Any
 from pulumi_trainer.provider.api.attempts import Attempt
 from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP, TRAIN_JOB, VOLCANO_POD_GROUP
 from pulumi_trainer.provider.api.labels import JOBSET_NAME
+from pulumi_trainer.provider.api.metrics import Metrics
 from pulumi_trainer.provider.api.progress import with_kept
 from pulumi_trainer.provider.api.status import JobStatus, Phase
 from pulumi_trainer.provider.kube.cache.reflector import Stream
@@ -279,7 +280,7 @@ class Observer:
         status = diagnose(view, time.time())
         if owner is not None:
             status.output = owner.result(status.phase)
-            record.write_end(self._client, owner, status, view.jobset)
+            record.write_end(self._client, owner, status, view)
         return status
 
     def trouble(self) -> str:
@@ -394,6 +395,8 @@ class Observer:
                 return
             for report in reports:
                 job.progress = with_kept(job.progress, report)
+                job.metrics = job.metrics or Metrics(whole=began > 0)
+                job.metrics.report(report)
             if began:
                 steps = [report["step"] for report in reports if "step" in report]
                 job.report_steps(began, steps, time.time())
