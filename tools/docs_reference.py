@@ -333,10 +333,16 @@ def _nested(entry: Any) -> list[Any]:
     """Return a TypedDict and those that its keys name."""
     found = [entry]
     for kind in get_type_hints(entry).values():
-        for each in (kind, *get_args(kind)):
-            if is_typeddict(each):
-                found += [other for other in _nested(each) if other not in found]
+        for each in filter(is_typeddict, _parts(kind)):
+            found += [other for other in _nested(each) if other not in found]
     return found
+
+
+def _parts(kind: Any) -> Iterable[Any]:
+    """Yield a type and the types in its brackets."""
+    yield kind
+    for each in get_args(kind):
+        yield from _parts(each)
 
 
 def command_line() -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pulumi_trainer.provider.api.metrics import Metric, Metrics, is_lower_better, number_of
 from pulumi_trainer.provider.api.observed_inputs import DATA
 from pulumi_trainer.provider.api.runs import NODES, Run
-from pulumi_trainer.provider.commands.formats import print_data, shortened
+from pulumi_trainer.provider.commands.formats import aligned, print_data, shortened
 from pulumi_trainer.provider.commands.jobs import (
     State,
     check_single,
@@ -65,7 +65,7 @@ def runs(job: str | None, where: Where, *, output: str, metrics: bool = False, s
     found: list[tuple[Job, Run]] = []
     for each, of_job in of_jobs:
         found += [(each, run) for run in of_job]
-    if sort:
+    if sort and jobs:
         found = _sorted(found, sort)
     if output != "table":
         print_data([entry(each, run) for each, run in found], output)
@@ -196,17 +196,15 @@ def _metric_names(found: Sequence[tuple[Job, Run]]) -> list[str]:
 
 def _print_metrics(found: Sequence[tuple[Job, Run]], first: str) -> None:
     """Print the metrics of runs as a table. first: Name of the metric in the first column; empty for the order of the reports."""
-    from pulumi_trainer.provider.commands.job_status import print_table
-
     names = _metric_names(found)
     names.sort(key=lambda name: name != first)
     shown, others = names[:_MOST_METRICS], names[_MOST_METRICS:]
-    rows = []
+    rows = [["job", "run", "phase", *map(plain, shown), "arguments"]]
     for job, run in found:
         values = [_value(run.metrics.get(name, Metric())) for name in shown]
         arguments = shortened(run.inputs.get("arguments", ""), _MOST_OF_ARGUMENTS)
-        rows.append([job.label, run.id, run.phase, *values, arguments])
-    print_table(["job", "run", "phase", *map(plain, shown), "arguments"], rows)
+        rows.append([job.label, run.id, plain(run.phase), *values, arguments])
+    print_lines(aligned(rows))
     if others:
         print_line(f"{plural(len(others), 'more metric')}, with -o json: {', '.join(map(plain, others))}")
 

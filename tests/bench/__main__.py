@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 from pulumi_trainer.plan import source_tree, user_code
 
-from . import queues, releases, rendering
+from . import queues, releases, rendering, runs
 
 FLAGS = ["--yes", "--skip-preview", "--non-interactive"]
 
@@ -193,6 +193,18 @@ def processor_time() -> float:
     return times.children_user + times.children_system
 
 
+def metrics_of_runs() -> None:
+    """`runs --metrics` of a stack with 1,000 runs."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "runs"
+        env = environment(folder)
+        (folder / "__main__.py").write_text(OURS.format(count=runs.JOBS))
+        timed(["pulumi", "stack", "init", "bench", "--non-interactive"], folder, env)
+        timed(["pulumi", "up", *FLAGS], folder, env)
+        runs.measure(folder, env, timed)
+        timed(["pulumi", "destroy", *FLAGS], folder, env)
+
+
 def channel(count: int) -> None:
     """A preview of a channel that moves, with as many jobs in the stack, suspended on the Local target."""
     with tempfile.TemporaryDirectory() as temporary:
@@ -350,7 +362,17 @@ def step_at(text: str) -> float:
 
 def main() -> None:
     """All tables, or those named."""
-    chosen = sys.argv[1:] or ["imports", "render", "first-process", "first-step", "project", "releases", "100", "300"]
+    chosen = sys.argv[1:] or [
+        "imports",
+        "render",
+        "first-process",
+        "first-step",
+        "project",
+        "releases",
+        "runs",
+        "100",
+        "300",
+    ]
     if "imports" in chosen:
         print("\n| import | seconds |\n| --- | --- |")
         imports()
@@ -374,6 +396,9 @@ def main() -> None:
         once = "state written once, s | processor, s | ratio to this"
         print(f"\n| `up` of 200 suspended jobs | s | processor, s | ratio to the oldest | {once} |\n{'| --- ' * 7}|")
         pulumi_releases(200)
+    if "runs" in chosen:
+        print("\n| 1,000 runs of 50 jobs | seconds | processor time, s |\n| --- | --- | --- |")
+        metrics_of_runs()
     counts = [int(c) for c in chosen if c.isdigit()]
     if counts:
         print("\n| jobs | what | ours, s | baseline, s | ratio |\n| --- | --- | --- | --- | --- |")
