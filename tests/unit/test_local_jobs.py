@@ -467,7 +467,7 @@ class TestProgress:
         assert progress == {
             "progressPercentage": 40,
             "estimatedRemainingSeconds": 7,
-            "metrics": [{"name": "loss", "value": "0.5"}],
+            "metrics": {"loss": "0.5"},
         }
 
 

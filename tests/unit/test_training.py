@@ -432,9 +432,7 @@ class TestProgress:
         found = self.lines(capsys)
         assert [each["step"] for each in found] == [*range(20, 101, 10)]
         assert found[1]["estimatedRemainingSeconds"] == 35 and found[1]["progressPercentage"] == 30
-        assert found[1]["metrics"] == [
-            {"name": "loss", "value": "0.0333333"}, {"name": "epoch", "value": "1"}, {"name": "note", "value": "x" * 64},
-        ]  # fmt: skip
+        assert found[1]["metrics"] == {"loss": "0.0333333", "epoch": "1", "note": "x" * 64}
         assert found[1]["checkpoint"]["step"] == 20
         assert abs(time.time() - time.mktime(time.strptime(found[1]["checkpoint"]["time"], "%Y-%m-%dT%H:%M:%SZ"))) < 1e5
 
@@ -447,7 +445,7 @@ class TestProgress:
                 training.progress(step=1)
         assert not capsys.readouterr().out
         training.progress(step=1)
-        assert self.lines(capsys) == [{"step": 1, "metrics": [], "lastUpdatedTime": "1970-01-01T00:00:00Z"}]
+        assert self.lines(capsys) == [{"step": 1, "metrics": {}, "lastUpdatedTime": "1970-01-01T00:00:00Z"}]
 
 
 class TestTravel:
