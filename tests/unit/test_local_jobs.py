@@ -464,11 +464,7 @@ class TestProgress:
         progress = run(local, jobset(step(command=python(code), pods=2))).progress
         assert progress is not None
         assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", progress.pop("lastUpdatedTime"))
-        assert progress == {
-            "progressPercentage": 40,
-            "estimatedRemainingSeconds": 7,
-            "metrics": {"loss": "0.5"},
-        }
+        assert progress == {"progressPercentage": 40, "estimatedRemainingSeconds": 7, "metrics": {"loss": "0.5"}}
 
 
 def test_the_record_holds_what_identifies_the_job(local: LocalTarget) -> None:
