@@ -59,6 +59,8 @@ LORA_NAMES = {name: name for name in ("lora_rank", "lora_alpha", "lora_dropout",
 MODULES = {"output_proj": "o_proj"}
 """Projection in torchtune -> in Transformers, where the two differ."""
 MLP = ("gate_proj", "up_proj", "down_proj")
+LOST = "the trained model would be lost"
+OUTPUT_HINT = "give the job output=True"
 
 
 @cache
@@ -254,9 +256,7 @@ class ToolTrainer(Trainer):
                 found.append(Problem(where, f"is required: the job has no {kind}", hint))
         if "dataset" in fetched:
             found += self._other_dataset_problems(config.get(self.other_dataset))
-        if config.get("output_dir") is None and not output:
-            why = "is not set, and the job has no output volume: the trained model would be lost"
-            found.append(Problem('config["output_dir"]', why, "give the job output=True"))
+        found += output_problems(config.get("output_dir"), output=output, policy=policy)
         if policy is not None:
             found += _policy_problems(config, policy)
         if found:  # the last check of this trainer: a field that is missing is often a misspelt one
@@ -315,6 +315,22 @@ def given_twice(where: str, kind: str, path: str) -> Problem:
     """
     why = f"cannot be combined with the {kind} of initializer="
     return Problem(where, why, f"leave one of the two out, or give a path below {path}")
+
+
+def output_problems(given: Any, *, output: bool, policy: Any) -> Iterator[Problem]:
+    """Yield why the folder of a tool's result is not the output volume of its job.
+
+    Args:
+        given: The field `output_dir`.
+        output: Whether the job has an output volume.
+        policy: The checkpoint policy, which sets the field as well; None without one.
+    """
+    where = 'config["output_dir"]'
+    if given is None and not output:
+        yield Problem(where, f"is not set, and the job has no output volume: {LOST}", OUTPUT_HINT)
+    elif output and policy is None and given is not None and not is_below(given, code.OUTPUT_PATH):
+        why = "cannot be combined with output=, which sets it"
+        yield Problem(where, why, f"leave one of the two out, or give a path below {code.OUTPUT_PATH}")
 
 
 def _policy_problems(config: Mapping[str, Any], policy: Any) -> Iterator[Problem]:

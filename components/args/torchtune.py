@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pulumi
 from pulumi_trainer.args.arguments import as_mapping, quoted, to_document
 from pulumi_trainer.args.builtin import LoraConfig
-from pulumi_trainer.args.fine_tuning import ToolTrainer, field_problems, given_twice, is_below, table
+from pulumi_trainer.args.fine_tuning import ToolTrainer, field_problems, given_twice, is_below, output_problems, table
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.unknown import Unknown
@@ -141,9 +141,7 @@ class TorchTuneTrainer(ToolTrainer):
         if "model" not in fetched and model is None and not isinstance(self.config, pulumi.Output):
             hint = "give its folder here, or initializer=Initializer(model=...)"
             found.append(Problem('config["checkpointer.checkpoint_dir"]', "is required: the job has no model", hint))
-        if given.get("output_dir") is None and not output:
-            why = "is not set, and the job has no output volume: the trained model would be lost"
-            found.append(Problem('config["output_dir"]', why, "give the job output=True"))
+        found += output_problems(given.get("output_dir"), output=output, policy=policy)
         if policy is not None:
             found += self._policy_problems(given, policy)
         return found

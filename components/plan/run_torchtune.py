@@ -35,8 +35,7 @@ def settings():
     made.tokenizer = {name: in_folder(model, value) for name, value in made.tokenizer.items()}
     for node in made.dataset if OmegaConf.is_list(made.dataset) else [made.dataset]:
         read_from(node, fetched["dataset"])
-    chosen = None if points.folder else given.get("output_dir")
-    made.output_dir = chosen or os.environ.get("TRAINER_OUTPUT_DIR") or points.folder
+    made.output_dir = run_tool.result_folder(run_tool.in_output(given.get("output_dir"))) or points.folder
     if on_cpu:
         made.device = "cpu"
         made.enable_activation_offloading = given.get("enable_activation_offloading", False)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
+import posixpath
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from pulumi_trainer.args.arguments import as_mapping, quoted
+from pulumi_trainer.args.fine_tuning import LOST, OUTPUT_HINT, is_below
 from pulumi_trainer.args.torchtune import flat, nested
 from pulumi_trainer.args.trainers import asks_for_gpu
 from pulumi_trainer.provider.api.code import WORKSPACE
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.accessors import Document, section, text
 from pulumi_trainer.provider.kube.values.unknown import first_unknown
-from pulumi_trainer.provider.kube.values.wording import plural
+from pulumi_trainer.provider.kube.values.wording import plural, short_repr
 from pulumi_trainer.provider.kube.views import Container, jobs_of
 from pulumi_trainer.provider.pipeline.info import NODE
 from pulumi_trainer.provider.pipeline.resources import gpus
@@ -27,6 +29,8 @@ _MODELS = (
     "ref_checkpointer.checkpoint_dir",
 )
 """Fields that name a further model."""
+_PASSING = frozenset({"emptyDir", "ephemeral", "configMap", "secret", "projected", "downwardAPI"})
+"""Volumes that end with their Pod, or that nothing can be written to."""
 
 
 def nodes_have_gpus(jobsets: Iterable[Document]) -> bool:
@@ -132,6 +136,33 @@ def path_warnings(fields: Iterable[str], config: Any, jobsets: Iterable[Document
             hint = "fetch it by initializer=, mount a volume there, or ignore this if the image has it"
             found.append(Problem(f"trainer.config[{quoted(name)}]", why, hint))
     return found
+
+
+def lost_output_problems(config: Any, jobsets: Iterable[Document], *, cluster: bool) -> list[Problem]:
+    """Return a problem if the tool would write its result where nothing outlives the Pods.
+
+    Args:
+        config: Fields of the tool that are known.
+        jobsets: The rendered JobSets.
+        cluster: Whether the job runs in a cluster; on this machine, absolute paths are those of the machine.
+    """
+    path = as_mapping(config).get("output_dir")
+    if not isinstance(path, str) or (path.startswith("/") and not cluster):
+        return []
+    if any(is_below(posixpath.normpath(path), place) for place in _lasting_paths(jobsets)):
+        return []
+    why = f"is {short_repr(path)}, which is on no volume that outlives the Pods of the job: {LOST}"
+    return [Problem('config["output_dir"]', why, f"leave it out, and {OUTPUT_HINT}; or mount a volume there")]
+
+
+def _lasting_paths(jobsets: Iterable[Document]) -> Iterator[str]:
+    """Yield where the containers of the tool mount volumes that outlive their Pods."""
+    for job in chain.from_iterable(map(jobs_of, jobsets)):
+        passing = [volume.get("name") for volume in job.pod.volumes if _PASSING & volume.keys()]
+        for container in job.pod.containers:
+            for mount in container.mounts:
+                if container.name == NODE and mount.get("name") not in passing:
+                    yield text(mount.get("mountPath")).rstrip("/")
 
 
 def _is_here(path: str) -> bool:

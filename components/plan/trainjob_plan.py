@@ -30,7 +30,13 @@ from pulumi_trainer.plan.review import classified_warnings, none_problems, queue
 from pulumi_trainer.plan.run_inputs import describe_inputs, describe_nodes
 from pulumi_trainer.plan.runtime_ref import API_VERSION
 from pulumi_trainer.plan.summary import summarize
-from pulumi_trainer.plan.tool_job import batch_problems, nodes_have_gpus, parallel_problems, path_warnings
+from pulumi_trainer.plan.tool_job import (
+    batch_problems,
+    lost_output_problems,
+    nodes_have_gpus,
+    parallel_problems,
+    path_warnings,
+)
 from pulumi_trainer.plan.tool_needs import Needs
 from pulumi_trainer.plan.trainjob_args import WRITTEN, TrainJobArgs, name_of
 from pulumi_trainer.plan.volume_claims import MANY, Claim, FetchedData, OutputVolume, count_mounting_pods
@@ -414,6 +420,7 @@ def _judge_tool(written: WrittenJob, job: PlacedJob, jobsets: list[dict[str, Any
         *needs.problems(),
         *batch_problems(config, batch, jobsets),
         *parallel_problems(config, jobsets),
+        *lost_output_problems(config, jobsets, cluster=job.cluster),
     ]
     problems = [*problems_below("trainer", found), *precision_problems(config, jobsets, queues)]
     warnings = problems_below("trainer", needs.warnings())

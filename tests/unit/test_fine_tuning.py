@@ -708,7 +708,43 @@ class TestJob:
         assert any(
             'trainer.config["output_dir"]: is not set, and the job has no output volume' in each for each in said
         )
-        assert problems(planned(sft(output_dir="/data"), output=False)) == []
+
+    @pytest.mark.parametrize("made", [trl, language, factory, tune])
+    def test_the_folder_of_the_result_is_the_output_volume(self, planned: Any, made: Any) -> None:
+        (said,) = problems(planned(made({"output_dir": "odir"})))
+        assert 'trainer.config["output_dir"]: cannot be combined with output=, which sets it. Hint: leave one' in said
+        assert problems(planned(made({"output_dir": "/workspace/output/run-7"}))) == []
+
+    @pytest.mark.parametrize("made", [trl, language, factory, tune])
+    @pytest.mark.parametrize("path", ["./results", "/tmp/torchtune", "/data/../results", "/scratch/results"])
+    def test_a_result_outside_of_the_volumes_would_be_lost(self, planned: Any, made: Any, path: str) -> None:
+        pod = trainer.PodPatch(
+            volumes=[
+                {"name": "team", "persistentVolumeClaim": {"claimName": "team"}}, {"name": "scratch", "emptyDir": {}},
+            ],
+            containers=[
+                trainer.ContainerPatch(
+                    name="node",
+                    volume_mounts=[
+                        {"name": "team", "mountPath": "/data"}, {"name": "scratch", "mountPath": "/scratch"},
+                    ],
+                )
+            ],
+        )  # fmt: skip
+        jobs = [trainer.JobPatch(name="node", pod=pod)]
+        patched = {"runtime_patches": [trainer.RuntimePatch(manager="program.dev/here", jobs=jobs)], "output": False}
+        (said,) = problems(planned(made({"output_dir": path}), **patched))
+        assert (
+            f'trainer.config["output_dir"]: is {path!r}, which is on no volume that outlives the Pods of the job'
+            in said
+        )
+        assert "give the job output=True" in said
+        assert problems(planned(made({"output_dir": "/data/results"}), **patched)) == []
+
+    def test_a_result_of_this_machine_stays_in_an_absolute_path(self, planned: Any) -> None:
+        (said,) = problems(planned(sft(output_dir="results"), output=False, target=trainer.Local()))
+        assert "is 'results', which is on no volume that outlives the Pods" in said
+        assert problems(planned(sft(output_dir="/data/results"), output=False, target=trainer.Local())) == []
 
     def test_model_and_dataset_are_given_once(self, planned: Any) -> None:
         inline = trainer.Initializer(model=trainer.HuggingFaceModelInitializer(storage_uri="hf://org/model"))
