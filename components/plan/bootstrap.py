@@ -56,6 +56,7 @@ else:
         __import__("report_inputs").report(launch["install"])
     if "modules" in launch:
         folder = tempfile.mkdtemp(prefix="modules-")
+        os.environ["TRAINER_FINAL_FILE"] = folder + "/final"
         for name, file in launch["modules"].items():
             os.makedirs(os.path.dirname(folder + "/" + name), exist_ok=True)
             os.symlink(here + "/" + file, folder + "/" + name)

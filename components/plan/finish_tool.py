@@ -6,6 +6,7 @@ import run_tool
 
 training = run_tool.training
 ENDED = "pulumi-trainer/ended"
+WEIGHTS = (".safetensors", ".bin", ".pth", ".pt")
 LAUNCHED = (
     "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE",
     "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS",
@@ -25,7 +26,10 @@ def result(job, config, model="model_name_or_path"):
     first = os.environ.get("RANK", "0") == "0"
     if merges:
         check_base(base, config)
+    before = weights_in(folder)
     yield
+    if first:
+        check_written(folder, before)
     if merges and first:
         merge(base, folder, config)
     if first:
@@ -34,6 +38,23 @@ def result(job, config, model="model_name_or_path"):
         rendezvous(first)
     if first or os.environ.get("GROUP_RANK", "0") != "0":
         training.done()
+
+
+def weights_in(folder):
+    found = {}
+    for path in glob.glob(f"{glob.escape(folder)}/*"):
+        if path.endswith(WEIGHTS) and not path.endswith("/training_args.bin"):
+            about = os.stat(path)
+            found[path] = (about.st_size, about.st_ino, about.st_mtime_ns)
+    return found
+
+
+def check_written(folder, before):
+    if weights_in(folder) == before:
+        run_tool.fail(
+            f"the training has ended, but it has written no model to {folder}",
+            'its checkpoints may have it; with FSDP set "state_dict_type": "FULL_STATE_DICT" in "fsdp_config"',
+        )
 
 
 def check_base(base, config):

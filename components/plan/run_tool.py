@@ -1,4 +1,4 @@
-import contextlib, functools, importlib.util, json, os, sys, tempfile, time, traceback
+import contextlib, functools, importlib.util, json, math, os, sys, tempfile, time, traceback
 
 training = importlib.import_module("pulumi_trainer.training")
 check_data = importlib.import_module("pulumi_trainer.plan.check_data")
@@ -93,6 +93,18 @@ def refuse(why, hint):
     sys.exit(text)
 
 
+def fail(why, hint):
+    with contextlib.suppress(KeyError, OSError):
+        open(os.environ["TRAINER_FINAL_FILE"], "w").close()
+    refuse(why, hint)
+
+
+def fail_all(fault):
+    (failed,) = training._reduce([int(bool(fault))], "MAX")
+    if failed:
+        fail(*(training._from_rank_0(fault) or fault or ("a rank has weights that are not finite", NAN_HINT)))
+
+
 def device(given):
     import torch
 
@@ -160,6 +172,8 @@ def check_datasets(method, config):
     datasets.load_dataset = checked
 
 
+METRICS = ("loss", "grad_norm", "eval_loss")
+NAN_HINT = 'a lower "learning_rate", or "bf16" instead of "fp16"; resume=False leaves the checkpoints of this run alone'
 KNOWN = (
     ("training-compatible", check_data.TEMPLATE_HINT),
     ("no assistant tokens", check_data.TEMPLATE_HINT),
@@ -184,16 +198,75 @@ def callbacks():
     from transformers import TrainerCallback
 
     class End(TrainerCallback):
+        first, metrics = 0, {}
+
         def on_train_begin(self, args, state, control, **_):
+            self.first, self.metrics = state.global_step, {}
             say(f"world size {args.world_size}, from step {state.global_step} to {state.max_steps}")
 
-        def on_train_end(self, args, state, control, **_):
+        def on_log(self, args, state, control, logs=None, **_):
+            for name in METRICS:
+                value = (logs or {}).get(name)
+                if value is not None and not (args.fp16 and name == "grad_norm" and is_finite(self.metrics.get(name))):
+                    self.metrics[name] = value  # of fp16, the first finite norm stays: its scaler skips single steps
+
+        def on_train_end(self, args, state, control, model=None, train_dataloader=None, **_):
             if training.should_stop():
                 say(f"stops at step {state.global_step} of {state.max_steps}")
                 sys.exit()
+            why = rows_fault(args, train_dataloader) if train_dataloader is not None else None
+            fault = no_step_fault(self.first, state.global_step, state.max_steps, why)
+            fail_all(fault or nan_fault(self.metrics) or weights_fault(model))
             args.output_dir = result_folder(args.output_dir)
 
     return [training.callback(), End()]
+
+
+def no_step_fault(first, last, total, why):
+    if last > first:
+        return None
+    if first and first >= total:
+        say(f"nothing was left to do (0 steps): the checkpoint is of step {first} of {total}")
+        return None
+    about, hint = why or ("", "correct the fields that decide the number of steps")
+    return f"0 of {total - first} steps were done{about}, so the model is not trained", hint
+
+
+def rows_fault(args, loader):
+    try:
+        rows, batches = len(loader.dataset), len(loader)
+    except (AttributeError, TypeError):  # a stream has no length
+        return ": the dataset has no row that is left", "another dataset, or fewer steps"
+    if batches:
+        return None
+    why = f": the dataset has {rows} rows, fewer than {batch_text(args.per_device_train_batch_size, args.world_size)}"
+    return f"{why}, and dataloader_drop_last leaves them out", 'a smaller "per_device_train_batch_size"'
+
+
+def batch_text(each, ranks, accumulated=1):
+    text = f"{each} per device * {ranks} {'rank' if ranks == 1 else 'ranks'}"
+    if accumulated > 1:
+        text += f" * {accumulated} accumulated"
+    return f"a batch of {each * ranks * accumulated} ({text})"
+
+
+def nan_fault(metrics):
+    wrong = [name for name, value in metrics.items() if not is_finite(value)]
+    if not wrong:
+        return None
+    return f"{wrong[0]} is {float(metrics[wrong[0]])} at the end of the training, so the model is not usable", NAN_HINT
+
+
+def is_finite(value):
+    return value is not None and math.isfinite(value)
+
+
+def weights_fault(model):
+    for name, weights in model.named_parameters() if model is not None else ():
+        part = weights.to_local() if hasattr(weights, "to_local") else weights
+        if weights.requires_grad and part.is_floating_point() and not bool(part.detach().isfinite().all()):
+            return f"{name} is not finite at the end of the training, so the model is not usable", NAN_HINT
+    return None
 
 
 def rewards(names):

@@ -127,7 +127,8 @@ def place_checkpoints(checkpointer):
         if intermediate_checkpoint:
             points._adopt(made, running["recipe"].global_step)
         else:
-            shutil.copytree(f"{made}/epoch_{epoch}", folder, dirs_exist_ok=True)
+            if not run_tool.nan_fault({"loss": running.get("metrics", {}).get("loss", 0)}):
+                shutil.copytree(f"{made}/epoch_{epoch}", folder, dirs_exist_ok=True)
             shutil.rmtree(made)
 
     checkpointer.save_checkpoint = save
@@ -149,10 +150,18 @@ def started(train):
     def with_progress(recipe):
         running["recipe"] = recipe
         recipe.global_step = recipe.epochs_run * recipe._steps_per_epoch
-        last, size = recipe.total_epochs * recipe._steps_per_epoch, torch.distributed.get_world_size()
-        run_tool.say(f"world size {size}, from step {recipe.global_step} to {last}")
+        first, last = recipe.global_step, recipe.total_epochs * recipe._steps_per_epoch
+        size = torch.distributed.get_world_size()
+        run_tool.say(f"world size {size}, from step {first} to {last}")
+        if not recipe._steps_per_epoch:
+            ranks = getattr(recipe, "data_parallel_dim", size)
+            batch = run_tool.batch_text(made.batch_size, ranks, made.gradient_accumulation_steps)
+            rows = len(recipe._dataloader.dataset)
+            run_tool.fail(f"0 steps: the dataset has {rows} rows, fewer than {batch}", 'a smaller "batch_size"')
         train(recipe)
         report(recipe.global_step)
+        fault = run_tool.no_step_fault(first, recipe.global_step, last, None)
+        run_tool.fail_all(fault or run_tool.nan_fault({"loss": running.get("metrics", {}).get("loss", 0)}))
 
     return with_progress
 
@@ -173,11 +182,13 @@ for kind in vars(recipe).values():
 with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
     OmegaConf.save(made, file.name)
     sys.argv[1:] = ["--config", file.name]
+    written = finish_tool.weights_in(output)
     try:
         recipe.recipe_main()
     except SystemExit as end:  # torchtune ends the process with what the recipe returns
         if end.code:
             raise
 if os.environ["RANK"] == "0":
+    finish_tool.check_written(output, written)
     finish_tool.write_card(output)
 run_tool.training.done()

@@ -1,7 +1,7 @@
 import os, shutil, signal, sys, tempfile, time
 
 from find_checkpoint import newest
-from run_program import Program, children, exit_with
+from run_program import Program, children, exit_with, final
 
 STARTERS = (
     "torchrun",
@@ -127,4 +127,4 @@ def run(argv, launch):
     if code in (TERMINATED, -signal.SIGTERM):
         print("pulumi-trainer: the program was ended by a SIGTERM that its container did not receive", file=sys.stderr)
         code = 1
-    exit_with(code or int(bool(missing)))
+    exit_with(final(code) or int(bool(missing)))

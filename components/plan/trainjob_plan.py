@@ -134,9 +134,15 @@ async def plan(args: TrainJobArgs) -> Plan:
     submitted = None
     if job.mode == "trainer":
         submitted = {f"TrainJob/{job.name}": _as_stored(mounted.train_job)}
-    disruptions = _disruptions(args)
     rendered = render_job(
-        lambda: render(runtime, complete, mode=job.mode, restricted=restricted, disruptions=disruptions),
+        lambda: render(
+            runtime,
+            complete,
+            mode=job.mode,
+            restricted=restricted,
+            disruptions=_disruptions(args),
+            fails_early=written.tool is not None,
+        ),
         args.place,
         submitted,
     )

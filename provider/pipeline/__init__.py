@@ -12,7 +12,7 @@ from typing import Any
 from pulumi_trainer.provider.api.submission import Objects
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.pipeline import core
-from pulumi_trainer.provider.pipeline.disruptions import Disruptions, tolerate_disruptions
+from pulumi_trainer.provider.pipeline.disruptions import Disruptions, fail_at_final_errors, tolerate_disruptions
 from pulumi_trainer.provider.pipeline.hardening import harden_jobset
 from pulumi_trainer.provider.pipeline.modes import Mode, end_at_deadline, finish
 from pulumi_trainer.provider.pipeline.registry import reject_own_policies
@@ -43,6 +43,7 @@ def render(
     status_server_ca: str | None = None,
     restricted: bool = False,
     disruptions: Disruptions | None = None,
+    fails_early: bool = False,
 ) -> Rendered:
     """Return the objects of a TrainJob, byte by byte the same for the same input. The input is not changed.
 
@@ -55,6 +56,7 @@ def render(
         status_server_ca: Certificate of the server to which jobs report, if the controller's feature gate TrainJobStatus is on.
         restricted: Whether Pods are hardened; in mode trainer by `hardening.with_patch` before.
         disruptions: How the job goes on after disruptions. Default, and always in mode trainer: as its runtime declares.
+        fails_early: Whether a container that ends with `disruptions.FINAL` fails the job at once. Never in mode trainer.
 
     Raises:
         Invalid: A type is wrong, a policy has no plugin, a patch cannot be merged, a name is missing, or a Pod
@@ -64,8 +66,8 @@ def render(
     reject_own_policies(info, mode)
     objects = core.build(info, job)
     finish(objects, info, job, mode)
-    if disruptions is not None and mode == "jobset":
-        objects = [_tolerant(document, disruptions) for document in objects]
+    if mode == "jobset":
+        objects = [_with_failure_rules(document, disruptions, fails_early=fails_early) for document in objects]
     for document in objects:
         if mode == "jobset" and document["kind"] == "JobSet":
             end_at_deadline(document, job)
@@ -74,10 +76,14 @@ def render(
     return Rendered(_keyed(objects), notes)
 
 
-def _tolerant(document: dict[str, Any], disruptions: Disruptions) -> dict[str, Any]:
-    if document["kind"] != "JobSet":
-        return document
-    return tolerate_disruptions(document, disruptions)
+def _with_failure_rules(
+    document: dict[str, Any], disruptions: Disruptions | None, *, fails_early: bool
+) -> dict[str, Any]:
+    if document["kind"] == "JobSet" and disruptions is not None:
+        document = tolerate_disruptions(document, disruptions)
+    if document["kind"] == "JobSet" and fails_early:
+        document = fail_at_final_errors(document)
+    return document
 
 
 def _hardened(document: dict[str, Any], ml_policy: dict[str, Any], mode: Mode) -> dict[str, Any]:

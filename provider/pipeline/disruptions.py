@@ -1,4 +1,5 @@
-"""Renders a JobSet that survives disruptions: eviction, drain, preemption and lost nodes restart it without using `maxRestarts`.
+"""Renders how a JobSet ends or goes on: disruptions (eviction, drain, preemption, lost nodes) restart it without using
+`maxRestarts`, and an error that would come again fails it at once.
 
 A Pod that a disruption ends gets the condition DisruptionTarget; one whose program had to stop ends with `TERMINATED`. Both
 fail the Job at once, and a rule of the JobSet restarts all Jobs. Errors of the program fail the Job with another reason, which
@@ -25,6 +26,9 @@ from pulumi_trainer.provider.pipeline.info import DATASET_INITIALIZER, MODEL_INI
 TERMINATED = 143
 """Exit code of a container whose program had to stop: 128 + SIGTERM. `components/plan/run_with_checkpoints.py` ends with it."""
 
+FINAL = 65
+"""Exit code of a container whose program would fail again, EX_DATAERR of sysexits.h. `components/plan/run_program.py` ends with it."""
+
 _REASON = "PodFailurePolicy"
 _MESSAGE = "Pod default/job-node-0-0-abcde has condition DisruptionTarget matching FailJob rule at index 0"
 """How Kubernetes reports a Job that `DISRUPTED` has failed."""
@@ -39,6 +43,13 @@ RESTART: Mapping[str, Any] = {
         "has condition DisruptionTarget matching FailJob rule",
         f"failed with exit code {TERMINATED} matching FailJob rule",
     ],
+}
+USELESS = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [FINAL]}}
+FAIL: Mapping[str, Any] = {
+    "name": "final_error",
+    "action": "FailJobSet",
+    "onJobFailureReasons": [_REASON],
+    "onJobFailureMessagePatterns": [f"failed with exit code {FINAL} matching FailJob rule"],
 }
 """The messages are those of `matchPodFailurePolicy` in
 https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/controller/job/pod_failure_policy.go.
@@ -86,6 +97,22 @@ def tolerate_disruptions(jobset: Document, disruptions: Disruptions) -> Document
     if disruptions.max_restarts is not None:
         policy["maxRestarts"] = disruptions.max_restarts
     return {**jobset, "spec": {**jobset["spec"], "replicatedJobs": jobs, "failurePolicy": policy}}
+
+
+def fail_at_final_errors(jobset: Document) -> Document:
+    """Return a rendered JobSet that fails at once if a container ends with `FINAL`: neither its Jobs nor the JobSet try again.
+
+    Pods that restart containers in place stay as they are, as for disruptions.
+
+    Args:
+        jobset: The JobSet.
+    """
+    jobs = [_with_pod_rules(job, USELESS) if may_tolerate(job) else job.document for job in jobs_of(jobset)]
+    spec = {**jobset["spec"], "replicatedJobs": jobs}
+    own = spec.get("failurePolicy")
+    if isinstance(own, dict):
+        spec["failurePolicy"] = {**own, "rules": [dict(FAIL), *items(own, "rules")]}
+    return {**jobset, "spec": spec}
 
 
 def trains(job: ReplicatedJob) -> bool:
@@ -145,8 +172,15 @@ def _reported(pattern: str) -> bool:
 
 def _tolerant_job(job: ReplicatedJob) -> Document:
     """Return a replicated job with the rules for disruptions."""
-    spec, pod = {"backoffLimit": 0, **job.job}, {**job.pod.spec, "restartPolicy": "Never"}
-    rules = [*items(job.job.get("podFailurePolicy"), "rules"), DISRUPTED, STOPPED]
+    document = _with_pod_rules(job, DISRUPTED, STOPPED)
+    spec = {"backoffLimit": 0, **document["template"]["spec"]}
+    return {**document, "template": {**document["template"], "spec": spec}}
+
+
+def _with_pod_rules(job: ReplicatedJob, *added: Mapping[str, Any]) -> Document:
+    """Return a replicated job with more rules for failed Pods, which Kubernetes allows only if their containers never restart."""
+    spec, pod = {**job.job}, {**job.pod.spec, "restartPolicy": "Never"}
+    rules = [*items(job.job.get("podFailurePolicy"), "rules"), *map(dict, added)]
     spec["podFailurePolicy"] = {**section(job.job, "podFailurePolicy"), "rules": rules}
     spec["template"] = {**job.template, "spec": pod}
     return {**job.document, "template": {**job.document["template"], "spec": spec}}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import os
 import re
 import runpy
@@ -524,12 +525,12 @@ class TestMerging:
         (job / "merge_adapter.py").write_text(f"import os, sys\nos.makedirs(sys.argv[3])\n{program}")
         config = {"model_name_or_path": "base", "output_dir": ""}
         with finish_tool.result({"merge": True}, config):
-            pass
+            (job / "output" / "adapter_model.safetensors").touch()
         return sorted(path.name for path in (job / "output").iterdir())
 
     def test_the_whole_model_takes_the_place_of_that_of_an_earlier_attempt(self, job: Path) -> None:
         text = "open(sys.argv[3] + '/model.safetensors', 'w').write(sys.argv[1] + os.environ.get('RANK', ''))"
-        assert self.ends(job, text) == ["merged"]
+        assert self.ends(job, text) == ["adapter_model.safetensors", "merged"]
         assert (job / "output" / "merged" / "model.safetensors").read_text() == "base"
         assert not (job / "output" / "merged" / "half").exists() and (job / "done").exists()
 
@@ -564,7 +565,7 @@ class TestMerging:
         monkeypatch.setenv("RANK", "1")
         for node, complete in (("0", False), ("1", True)):
             monkeypatch.setenv("GROUP_RANK", node)
-            assert self.ends(job, "") == [".merging", "merged"]
+            assert self.ends(job, "") == [".merging", "adapter_model.safetensors", "merged"]
             assert (job / "done").exists() is complete
         assert waited == [False, False]
 
@@ -1148,6 +1149,33 @@ def test_the_guide_shows_the_message() -> None:
     assert said in (ROOT / "docs/guides/fine-tuning.md").read_text()
 
 
+ARGS: dict[str, Any] = {
+    "fp16": False, "world_size": 1, "per_device_train_batch_size": 8, "output_dir": "/out", "max_steps": -1,
+    "resume_from_checkpoint": None, "learning_rate": 1e-5, "num_train_epochs": 1, "gradient_accumulation_steps": 1,
+}  # fmt: skip
+
+
+class Weight:
+    """What is asked of a tensor of one number."""
+
+    requires_grad = True
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def is_floating_point(self) -> bool:
+        return True
+
+    def detach(self) -> Weight:
+        return self
+
+    def isfinite(self) -> Weight:
+        return self
+
+    def all(self) -> bool:
+        return math.isfinite(self.value)
+
+
 class TestInTheJob:
     """What the program of a tool does before it calls the tool."""
 
@@ -1159,6 +1187,69 @@ class TestInTheJob:
         monkeypatch.setattr(run_tool, "device", lambda given: {})
         monkeypatch.setattr(run_tool.training, "_known", {})
         return monkeypatch
+
+    @pytest.fixture
+    def end(self, here: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+        """Trains as Transformers does, and returns what the job has said of the end."""
+        module = types.ModuleType("transformers")
+        module.TrainerCallback = object  # type: ignore[attr-defined]
+        here.setitem(sys.modules, "transformers", module)
+        here.setattr(run_tool.training, "callback", lambda: None)
+        here.setenv("TRAINER_FINAL_FILE", str(tmp_path / "final"))
+
+        def train(
+            first: int, last: int, total: int, logs: Any = (), weight: float = 1.0, batches: int = 1, **fields: Any
+        ) -> str:  # fmt: skip
+            (tmp_path / "final").unlink(missing_ok=True)
+            args = SimpleNamespace(**{**ARGS, **fields})
+            (_, callback) = run_tool.callbacks()
+            callback.on_train_begin(args, SimpleNamespace(global_step=first, max_steps=total), None)
+            state = SimpleNamespace(global_step=last, max_steps=total)
+            for each in logs:
+                callback.on_log(args, state, None, logs=each)
+            loader = type("Loader", (), {"dataset": range(120), "__len__": lambda _: batches})()
+            model = SimpleNamespace(named_parameters=lambda: [("layer.weight", Weight(weight))])
+            try:
+                callback.on_train_end(args, state, None, model=model, train_dataloader=loader)
+            except SystemExit as ended:
+                assert (tmp_path / "final").exists(), "it is not tried again"
+                return str(ended.code)
+            assert not (tmp_path / "final").exists()
+            return ""
+
+        return train
+
+    def test_a_training_without_a_step_fails(self, end: Any, capsys: pytest.CaptureFixture[str]) -> None:
+        assert end(0, 4, 4) == ""
+        said = end(0, 0, 4, batches=0, per_device_train_batch_size=4096, world_size=2)
+        assert (
+            "0 of 4 steps were done: the dataset has 120 rows, fewer than a batch of 8192 (4096 per device * 2 ranks), and "
+            "dataloader_drop_last leaves them out, so the model is not trained. Hint: a smaller"
+        ) in said
+        assert "0 of 0 steps were done, so the model is not trained" in end(0, 0, 0)
+        assert "0 of 2 steps were done" in end(2, 2, 4)
+        assert "nothing was left" not in capsys.readouterr().out
+
+    def test_a_run_that_has_nothing_left_to_do_has_not_failed(
+        self, end: Any, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert end(4, 4, 4) == end(300, 300, 120) == ""
+        said = capsys.readouterr().out
+        assert "nothing was left to do (0 steps): the checkpoint is of step 300 of 120" in said
+
+    def test_a_training_that_ends_with_nan_fails(self, end: Any) -> None:
+        nan = float("nan")
+        said = end(0, 4, 4, [{"loss": 2.0}, {"loss": nan, "grad_norm": 1.0}, {"train_runtime": 1.0}])
+        assert "loss is nan at the end of the training, so the model is not usable. Hint: a lower" in said
+        assert "eval_loss is inf at the end" in end(0, 4, 4, [{"loss": 1.0, "eval_loss": float("inf")}])
+        assert end(0, 4, 4, [{"loss": nan}, {"loss": 1.0, "rewards/chosen": nan}]) == ""
+        assert "layer.weight is not finite at the end" in end(0, 4, 4, [{"loss": 0.0}], weight=nan)
+
+    def test_the_scaler_of_fp16_skips_some_steps_but_not_all(self, end: Any) -> None:
+        nan = {"loss": 1.0, "grad_norm": float("nan")}
+        assert end(0, 4, 4, [{"loss": 1.0, "grad_norm": 2.0}, nan], fp16=True) == ""
+        assert "grad_norm is nan" in end(0, 4, 4, [nan, nan], fp16=True)
+        assert "grad_norm is nan" in end(0, 4, 4, [{"grad_norm": 2.0}, nan])
 
     def test_the_job_sets_model_dataset_and_output(self, here: pytest.MonkeyPatch) -> None:
         given = {"model_name_or_path": "m", "dataset_name": "d", "output_dir": "/mine", "disable_tqdm": False}

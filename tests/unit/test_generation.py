@@ -275,7 +275,8 @@ class TestJobSet:
         spec = jobset(planned(served()))["spec"]
         assert spec["successPolicy"] == {"operator": "All", "targetReplicatedJobs": ["node"]}
         assert spec["failurePolicy"]["maxRestarts"] == 3
-        assert {rule["action"] for rule in spec["failurePolicy"]["rules"]} == {"RestartJobSetAndIgnoreMaxRestarts"}
+        rules = [rule["action"] for rule in spec["failurePolicy"]["rules"]]
+        assert rules == ["FailJobSet", "RestartJobSetAndIgnoreMaxRestarts"], "what would fail again is not tried again"
         for job in spec["replicatedJobs"]:
             assert job["template"]["spec"]["backoffLimit"] == 0
             assert job["template"]["spec"]["template"]["spec"]["restartPolicy"] == "Never"

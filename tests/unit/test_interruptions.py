@@ -23,7 +23,18 @@ from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.kube.values.wording import parse_duration
 from pulumi_trainer.provider.kube.views import jobs_of
 from pulumi_trainer.provider.pipeline import Disruptions
-from pulumi_trainer.provider.pipeline.disruptions import DISRUPTED, RESTART, STOPPED, tolerate_disruptions, tolerates
+from pulumi_trainer.provider.pipeline.disruptions import (
+    DISRUPTED,
+    FAIL,
+    FINAL,
+    RESTART,
+    STOPPED,
+    USELESS,
+    fail_at_final_errors,
+    tolerate_disruptions,
+    tolerates,
+)
+from pulumi_trainer.provider.targets.local.jobset_controller import Exit, JobSet
 
 
 def jobset(job: dict[str, Any] | None = None, pod: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
@@ -85,6 +96,29 @@ class TestRules:
         made = tolerate_disruptions(given, Disruptions())
         assert made["spec"]["replicatedJobs"] == given["spec"]["replicatedJobs"]
         assert not tolerates(jobs_of(made)[1])
+
+    def test_an_error_that_would_come_again_fails_the_job_at_once(self) -> None:
+        fetch, node = jobs_of(fail_at_final_errors(jobset({"backoffLimit": 4})))
+        assert fetch.document == jobset()["spec"]["replicatedJobs"][0]
+        assert node.job["podFailurePolicy"] == {"rules": [USELESS]} and node.job["backoffLimit"] == 4
+        assert node.pod.spec["restartPolicy"] == "Never"
+        assert "failurePolicy" not in fail_at_final_errors(jobset())["spec"], (
+            "without one, a failed Job fails the JobSet"
+        )
+        made = fail_at_final_errors(tolerate_disruptions(jobset(), Disruptions()))
+        assert made["spec"]["failurePolicy"]["rules"] == [dict(FAIL), dict(RESTART)]
+        assert jobs_of(made)[1].job["podFailurePolicy"]["rules"] == [DISRUPTED, STOPPED, USELESS]
+        assert review_jobset(made) == []
+        in_place = jobset(pod={"restartPolicy": "OnFailure"})
+        assert fail_at_final_errors(in_place)["spec"]["replicatedJobs"] == in_place["spec"]["replicatedJobs"]
+
+    @pytest.mark.parametrize(("code", "action"), [(FINAL, "Failed"), (1, "Restart"), (143, "Restart")])
+    def test_this_machine_follows_the_rules(self, code: int, action: str) -> None:
+        made = JobSet(fail_at_final_errors(tolerate_disruptions(jobset(), Disruptions())))
+        made.start_ready(1.0)
+        made.jobs[1].pod_failed(0, [Exit("node", code)], 2.0, "team/pod")
+        verdict = made.verdict()
+        assert verdict is not None and verdict.action == action
 
 
 PLACE = "expected: s3://BUCKET/PREFIX with letters, digits and . _ = + - only, and without credentials or parameters"
@@ -218,12 +252,14 @@ class Container:
 
     def __init__(
         self, folder: Path, program: str, launcher: list[str] | None = None, checkpoints: bool = True,
-        install: list[str] | None = None, first: str = "",
+        install: list[str] | None = None, first: str = "", imports: bool = False,
     ) -> None:  # fmt: skip
         self.checkpoints = folder / "checkpoints"
         place = folder / "code"
         place.mkdir()
-        files = user_code.files(textwrap.dedent(program), None, install, None, "", checkpoints=checkpoints)
+        files = user_code.files(
+            textwrap.dedent(program), None, install, None, "", checkpoints=checkpoints, training=imports
+        )
         launch = json.loads(files["launch.json"])
         files["launch.json"] = json.dumps({**launch, **({"launcher": launcher} if launcher else {})})
         for name, content in files.items():
@@ -453,6 +489,19 @@ class TestFirstProcess:
         begun = time.monotonic()
         assert Container(tmp_path, "raise SystemExit(3)\n", install=["torch"]).terminate() == (143, "")
         assert time.monotonic() - begun < 30
+
+    @pytest.mark.parametrize("checkpoints", [False, True])
+    @pytest.mark.parametrize(("code", "ends"), [(1, FINAL), (0, 0)])
+    def test_an_error_that_would_come_again_has_a_code_of_its_own(
+        self, tmp_path: Path, checkpoints: bool, code: int, ends: int
+    ) -> None:
+        program = f"""
+            import os
+            from pulumi_trainer import training
+            open(os.environ["TRAINER_FINAL_FILE"], "w").close()
+            raise SystemExit({code})
+        """
+        assert Container(tmp_path, program, checkpoints=checkpoints, imports=True).end() == (ends, "")
 
     @pytest.mark.skipif(
         sys.platform != "linux", reason="elsewhere nobody knows the children of a shell, and all get it"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +122,20 @@ class TestInTheJob:
 
     def ends(self) -> None:
         with finish_tool.result({}, {"model_name_or_path": "base", "output_dir": ""}):
-            pass
+            weights = Path(os.environ["TRAINER_OUTPUT_DIR"], "model.safetensors")
+            weights.write_text(secrets.token_hex())
+
+    def test_a_training_that_writes_no_model_fails(self, job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("RANK", "0")
+        monkeypatch.setenv("TRAINER_FINAL_FILE", str(job / "final"))
+        self.ends()
+        for name in ("training_args.bin", "config.json"):
+            with (
+                pytest.raises(SystemExit, match=f"it has written no model to {job}/output. Hint: "),
+                finish_tool.result({}, {"model_name_or_path": "base", "output_dir": ""}),
+            ):
+                (job / "output" / name).touch()
+        assert (job / "final").exists(), "it is not tried again"
 
     def test_rank_0_writes_it_when_the_tool_has_ended(self, job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("RANK", "1")
