@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -458,6 +459,7 @@ class Checkpoints:
         if not path:
             return None
         found = {**self._load(path, state), "step": step}
+        _shown.resumed = step
         self._saved = self._saved or _Saved(path, step, newest.time if newest else time.time())
         return found
 
@@ -802,13 +804,25 @@ class _Shown:
     Attributes:
         first: Step and time of the first call, from which the rate is.
         time: Time of the last line.
+        resumed: Step of the checkpoint that this process has loaded.
+        held: What the last call would have printed, if it came too soon.
     """
 
     first: tuple[int, float] | None = None
     time: float = float("-inf")
+    resumed: int = 0
+    held: Callable[[], None] | None = None
 
 
 _shown = _Shown()
+
+
+@atexit.register
+def _print_held() -> None:
+    """Print the last progress of a program that ends soon after the line before."""
+    if _shown.held is not None:
+        with suppress(Exception):
+            _shown.held()
 
 
 def progress(*, step: int, total: int | None = None, loss: Any = None, **metrics: Any) -> None:
@@ -827,16 +841,25 @@ def progress(*, step: int, total: int | None = None, loss: Any = None, **metrics
     now = time.monotonic()
     _shown.first = _shown.first or (step, now)
     last = total is not None and step >= total
+    _shown.held = None
     if now - _shown.time < _INTERVAL and not last:
+        _shown.held = partial(_print_progress, now, step, total, {"loss": loss, **metrics})
         return
     _shown.time = now
+    _print_progress(now, step, total, {"loss": loss, **metrics})
+
+
+def _print_progress(now: float, step: int, total: int | None, metrics: Mapping[str, Any]) -> None:
+    """Print a line of progress, of what was true at a time."""
     status: dict[str, Any] = {"step": int(step)}
     if total:
         status["progressPercentage"] = max(0, min(100, step * 100 // total))
-        first, began = _shown.first
+        first, began = _shown.first or (step, now)
         if step > first:
             status["estimatedRemainingSeconds"] = max(0, round((total - step) * (now - began) / (step - first)))
-    given = metrics if loss is None else {"loss": loss, **metrics}
+    if _shown.resumed:
+        status["resumedFrom"] = _shown.resumed
+    given = {name: value for name, value in metrics.items() if name != "loss" or value is not None}
     status["metrics"] = [{"name": name, "value": _text(value)} for name, value in given.items()]
     newest = [found for found in (each._kept() for each in _known.values()) if found is not None]
     if newest:
@@ -881,6 +904,7 @@ def callback() -> Any:
         numbers: Mapping[str, float] = {}
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            _shown.resumed = state.global_step
             progress(step=state.global_step, total=max(state.max_steps, 0) or None)
             _shown.time = float("-inf")  # the first line with numbers follows however soon
 

@@ -151,7 +151,7 @@ def started(train):
         running["recipe"] = recipe
         recipe.global_step = recipe.epochs_run * recipe._steps_per_epoch
         first, last = recipe.global_step, recipe.total_epochs * recipe._steps_per_epoch
-        size = torch.distributed.get_world_size()
+        run_tool.training._shown.resumed, size = first, torch.distributed.get_world_size()
         run_tool.say(f"world size {size}, from step {first} to {last}")
         if not recipe._steps_per_epoch:
             ranks = getattr(recipe, "data_parallel_dim", size)

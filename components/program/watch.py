@@ -13,6 +13,7 @@ from typing import Any, TypedDict
 import pulumi
 from pulumi_trainer.program import messages
 from pulumi_trainer.program.log_tail import FIRST_LINES, LogTail
+from pulumi_trainer.provider.api.progress import NOTHING_LEFT
 from pulumi_trainer.provider.api.status import NOT_STARTED, JobStatus, Phase, describe
 from pulumi_trainer.provider.kube.errors import Problem, TrainerError
 from pulumi_trainer.provider.kube.terminal import plain
@@ -271,6 +272,8 @@ def _show(wait: _Wait, status: JobStatus) -> None:
     if phase != wait.shown_phase or now - wait.shown_at >= pause:
         wait.shown, wait.shown_phase, wait.shown_at = text, phase, now
         messages.info(f"{wait.job.name}: {text}", wait.job.row, ephemeral=terminal)
+        if status.note and not status.note.startswith(NOTHING_LEFT):
+            messages.warn(f"{wait.job.namespace}/{wait.job.name} has succeeded, but {status.note}", wait.job.row)
 
 
 def _line(status: JobStatus) -> str:

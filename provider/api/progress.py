@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any, TypeGuard
 
-from pulumi_trainer.provider.kube.values.accessors import epoch_seconds, mappings, only, plausible_seconds, section
+from pulumi_trainer.provider.kube.values.accessors import epoch_seconds, mappings, only, plausible_seconds, section, without
 
 LONGEST_LINE = 1 << 16
 """Maximum bytes of a line with a trainerStatus."""
@@ -17,7 +17,8 @@ _MOST_METRICS = 256
 _LONGEST_METRIC = 64
 """Characters of the name and of the value of a metric."""
 
-
+NOTHING_LEFT = "nothing was left to do"
+"""Of a run that has resumed from the last step of its training."""
 _LOCAL_RANK_0 = re.compile(rb"^\[[a-zA-Z_]{1,32}0\]: ?")
 """torchrun's prefix of the lines of the first process of a node (`--tee`)."""
 
@@ -50,15 +51,16 @@ def read_progress(given: Any) -> dict[str, Any]:
     if not isinstance(given, dict):
         return found
     percent, remaining = _whole(given.get("progressPercentage")), _whole(given.get("estimatedRemainingSeconds"))
-    step = _whole(given.get("step"))
     if _is_int(percent) and 0 <= percent <= 100:
         found["progressPercentage"] = percent
     if _is_int(remaining) and 0 <= remaining < 1 << 31:
         found["estimatedRemainingSeconds"] = remaining
     if isinstance(given.get("metrics"), (list, dict)):
         found["metrics"] = read_metrics(given["metrics"])
-    if _is_int(step) and 0 <= step < 1 << 63:
-        found["step"] = step
+    for name in ("step", "resumedFrom"):
+        step = _whole(given.get(name))
+        if _is_int(step) and 0 <= step < 1 << 63:
+            found[name] = step
     checkpoint = _checkpoint(given.get("checkpoint"))
     if checkpoint:
         found["checkpoint"] = checkpoint
@@ -96,11 +98,31 @@ def kept_progress(given: Any) -> dict[str, Any] | None:
 def with_kept(earlier: dict[str, Any] | None, newest: dict[str, Any]) -> dict[str, Any]:
     """Return the newest report with step and checkpoint of an earlier one, if it has none: a program need not repeat them.
 
+    The run began at the step from which the first attempt that reported steps has resumed.
+
     Args:
         earlier: The earlier report; None if this is the first one.
         newest: The newest report, whose values override those of the earlier one.
     """
-    return {**only(earlier or {}, ("step", "checkpoint")), **newest}
+    kept = only(earlier or {}, ("step", "checkpoint", "resumedFrom"))
+    if "step" in kept:
+        newest = without(newest, "resumedFrom")
+    return {**kept, **newest}
+
+
+def missing_steps(progress: Mapping[str, Any] | None) -> str:
+    """Return that a run which has ended has done no step; empty if it has, or if its program has reported no steps.
+
+    Args:
+        progress: The newest report.
+    """
+    given = progress or {}
+    step, first = given.get("step"), given.get("resumedFrom", 0)
+    if step is None or step > first:
+        return ""
+    if first and given.get("progressPercentage") == 100:
+        return f"{NOTHING_LEFT} (0 steps)"
+    return "0 steps were done"
 
 
 def timestamp(seconds: float) -> str:

@@ -38,6 +38,7 @@ class Run:
         finished: Seconds since the epoch; 0 if it has not finished.
         inputs: What it was made from: name -> digest, version or short text.
         started: When it began to run, in seconds since the epoch; 0 if it has not, or if unknown.
+        note: That it has succeeded without a step; else empty.
         demand: What it has requested.
         metrics: The metrics that it has reported, by name.
         history: The same with the history, as text (`metrics.Metrics`); no part of the JSON; empty if not known.
@@ -49,6 +50,7 @@ class Run:
     finished: float = 0.0
     inputs: Mapping[str, str] = field(default_factory=dict)
     started: float = 0.0
+    note: str = ""
     demand: Demand = NOTHING_KNOWN
     id: str = ""
     lineage: str = ""
@@ -60,8 +62,10 @@ class Run:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the run as JSON."""
-        document = without(vars(self), "started", "demand", "metrics", "history")
+        document = without(vars(self), "started", "demand", "note", "metrics", "history")
         document["inputs"] = dict(self.inputs)
+        if self.note:
+            document["note"] = self.note
         if self.started:
             document["started"] = self.started
         if self.demand != NOTHING_KNOWN:
@@ -86,6 +90,7 @@ class Run:
             finished=plausible_seconds(known.get("finished")),
             inputs=read_inputs(known.get("inputs")),
             started=plausible_seconds(known.get("started")),
+            note=plain_field(known.get("note"), LONGEST),
             demand=Demand.from_dict(section(given).get("usage")),
             metrics=read_summary(known.get("metrics")),
         )

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any
 
 from pulumi_trainer.provider.api.attempts import Attempt, ended, read_attempts
-from pulumi_trainer.provider.api.progress import kept_progress
+from pulumi_trainer.provider.api.progress import kept_progress, missing_steps
 from pulumi_trainer.provider.api.runs import Identity, read_inputs
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.terminal import lines
@@ -171,7 +171,8 @@ class JobStatus:
         owner: See `Owner`, as for stack and program.
         restarts: Whole-JobSet restarts (upstream: `status.restarts`).
         progress: The newest `trainerStatus` that rank 0 printed (upstream: `status.trainerStatus`: progressPercentage 0-100,
-            estimatedRemainingSeconds, metrics), with metrics by name, step and checkpoint (step, time); None if not found.
+            estimatedRemainingSeconds, metrics), with metrics by name, step, checkpoint (step, time) and resumedFrom (step); None
+            if not found.
         run: The user's `run` key.
         identity: Id, lineage, parent and cause of the run (`runs.Identity`); empty if not recorded.
         inputs: What identifies the inputs of the run (`runs.Run.inputs`).
@@ -213,6 +214,13 @@ class JobStatus:
     @property
     def terminal(self) -> bool:
         return Phase(self.phase).terminal
+
+    @property
+    def note(self) -> str:
+        """That the run has succeeded without a step, as far as its program has reported steps; else empty."""
+        if self.phase != Phase.SUCCEEDED:
+            return ""
+        return missing_steps(self.progress)
 
     def fail(self, reason: str, message: str, finished: float) -> None:
         """Set phase, reason, message and time of a job that has failed, and fail its unfinished steps.
@@ -268,4 +276,4 @@ def describe(status: JobStatus, phase: bool = True) -> str:
             parts.append(f"ETA {duration(remaining)}")
     if phase and status.restarts:
         parts.append(f"restarts {status.restarts}")
-    return " ".join(parts)
+    return ", ".join(filter(None, [" ".join(parts), status.note]))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pulumi_trainer.provider.api.attempts import goodput
+from pulumi_trainer.provider.api.progress import NOTHING_LEFT
 from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase, describe
 from pulumi_trainer.provider.commands.reach import PATIENCE, Job, Where, in_project, show_warning
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault
@@ -398,7 +399,7 @@ def why(job: Job) -> Explanation:
         if local is None:
             local = JobStatus(job.name, job.namespace, phase=Phase.DELETED.value)
         detail = local.message or text.partition(": ")[2]
-        text = _with_loss(_with_ended_nodes(_with_progress(text, local), local), local)
+        text = _with_note(_with_loss(_with_ended_nodes(_with_progress(text, local), local), local), local)
         return _explanation(job, local, detail, "", _with_owner(text, job, local))
     from pulumi_trainer.provider.lifecycle.diagnosis import best_finding, diagnose
     from pulumi_trainer.provider.lifecycle.diagnosis import explain as paragraph
@@ -411,7 +412,7 @@ def why(job: Job) -> Explanation:
 
         status.progress = progress_of(job.client, view)
     text = _with_progress(paragraph(view, status, now), status)
-    text = _with_loss(_with_ended_nodes(text, status), status)
+    text = _with_note(_with_loss(_with_ended_nodes(text, status), status), status)
     text = _with_owner(text, job, status)
     return _explanation(job, status, found.why or found.message, found.hint, text)
 
@@ -460,6 +461,21 @@ def _with_ended_nodes(text: str, status: JobStatus) -> str:
                 " there, it is not started again: let it end with 143 after SIGTERM (PT135)."
             )
     return text
+
+
+def _with_note(text: str, status: JobStatus) -> str:
+    """Return a paragraph with that a job has succeeded without a step."""
+    if not status.note:
+        return text
+    first = status.note[0].upper() + status.note[1:]
+    return f"{text} {first}, as its program has reported: {_STEPS[status.note.startswith(NOTHING_LEFT)]}."
+
+
+_STEPS = (
+    "its result is not trained. Look at the size of the data and at the number of steps in its arguments",
+    "it has resumed from the last step",
+)
+"""What follows from a run that has succeeded without a step."""
 
 
 def _with_loss(text: str, status: JobStatus) -> str:

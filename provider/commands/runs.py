@@ -158,7 +158,7 @@ def _runs_in_cluster(state: State, record: Record | None) -> list[Run]:
 
 def entry(job: Job, run: Run) -> dict[str, Any]:
     """Return a run of a job as JSON, with all keys."""
-    shown = {"metrics": {}, **run.to_dict(), "started": run.started, "usage": run.demand.to_dict()}
+    shown = {"metrics": {}, **run.to_dict(), "started": run.started, "note": run.note, "usage": run.demand.to_dict()}
     history = {name: [*map(vars, points)] for name, points in Metrics.from_text(run.history).history().items()}
     return {"job": job.resource or job.name, "namespace": job.namespace, **shown, "history": history}
 
@@ -223,7 +223,8 @@ def _lines(job: Job, found: list[Run]) -> list[str]:
         label = f"{job.label} {run.id}".rstrip()
         if run.run not in _UNNAMED:
             label += f' (run="{plain(run.run)}")'
-        lines.append(f"{label}: {plain(run.phase)}, {_times(run)}{_origin(run, before)}")
+        note = f", {run.note}" if run.note else ""
+        lines.append(f"{label}: {plain(run.phase)}, {_times(run)}{_origin(run, before)}{note}")
         shown = run.inputs
         if before is not None:
             shown = changed_inputs(before.inputs, run.inputs)

@@ -85,7 +85,7 @@ class StatusEntry(TypedDict):
         started: Time of its start.
         finished: Time of its end.
         progress: Newest `trainerStatus` of rank 0: progressPercentage, estimatedRemainingSeconds, metrics (name -> value), step,
-            checkpoint (step, time); null if none.
+            checkpoint (step, time), resumedFrom (step); null if none.
         output: Folder or claim of its output; empty for none.
         logs: Folder of its logs on this machine; empty in a cluster.
         stack: Label of the stack that owns it.
@@ -254,6 +254,7 @@ class RunEntry(TypedDict):
         started: When it began to run.
         finished: Time of its end.
         inputs: What it was made from: name -> digest, version or short text.
+        note: That it has succeeded without a step; empty if it has done steps, or reported none.
         usage: What it requested: user, queue, gpus, cpus, since; only what is known.
         metrics: The metrics that it has reported, by name.
         history: Their history by name, the newest point last; at most 200 points each.
@@ -272,6 +273,7 @@ class RunEntry(TypedDict):
     started: float
     finished: float
     inputs: dict[str, str]
+    note: str
     usage: dict[str, Any]
     metrics: dict[str, MetricEntry]
     history: dict[str, list[PointEntry]]

@@ -27,7 +27,7 @@ TERMINATED = 143
 """Exit code of a container whose program had to stop: 128 + SIGTERM. `components/plan/run_with_checkpoints.py` ends with it."""
 
 FINAL = 65
-"""Exit code of a container whose program would fail again, EX_DATAERR of sysexits.h. `components/plan/run_program.py` ends with it."""
+"""Exit code of a container whose program would fail again: EX_DATAERR. `components/plan/run_program.py` ends with it."""
 
 _REASON = "PodFailurePolicy"
 _MESSAGE = "Pod default/job-node-0-0-abcde has condition DisruptionTarget matching FailJob rule at index 0"

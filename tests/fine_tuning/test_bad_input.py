@@ -63,6 +63,9 @@ bad("raises", trl("grpo", raises, **base, dataset_name=data("prompts")))
 bad("few", trl("grpo", few, **base, dataset_name=data("prompts")))
 bad("words", trl("grpo", words, **base, dataset_name=data("prompts")))
 bad("text", trainer.TransformersTrainer(config={**COMMON, **base, "dataset_name": data("chat")}, **ONE))
+whole = {"per_device_train_batch_size": 4096, "dataloader_drop_last": True}
+bad("rows", trl("sft", **base, dataset_name=data("chat"), **whole))
+bad("nan", trl("sft", **{**base, "dataset_name": data("chat"), "learning_rate": 1e38, "max_grad_norm": 0.0}))
 """
 """Paths in `config` are those of the job, so only the job can read them."""
 
@@ -78,6 +81,9 @@ WHY = {
     "few": "the reward function few returned 1 value for 4 completions. Hint: return one number for each completion",
     "words": "the reward function words returned str 'good' as score 0 for 4 completions. Hint: return one number for each",
     "text": "the dataset has the columns messages, and language-modeling needs text. Hint: rename the columns",
+    "rows": "0 of 12 steps were done: the dataset has {rows} rows, fewer than a batch of 4096 (4096 per device * 1 rank), and "
+    "dataloader_drop_last leaves them out, so the model is not trained. Hint: a smaller",
+    "nan": "",
 }
 
 PLANNED = """

@@ -360,3 +360,9 @@ def test_why_says_when_a_running_job_last_reported_progress(monkeypatch: pytest.
     running.phase = Phase.SUCCEEDED.value
     ended = jobs.why(Job("team", "digits", local=cast(Any, object()))).text
     assert "reported progress" not in ended and "SIGTERM" not in ended
+    running.progress = {"step": 0}
+    ended = jobs.why(Job("team", "digits", local=cast(Any, object()))).text
+    assert "0 steps were done, as its program has reported: its result is not trained. Look at the size" in ended
+    running.progress = {"step": 9, "resumedFrom": 9, "progressPercentage": 100}
+    ended = jobs.why(Job("team", "digits", local=cast(Any, object()))).text
+    assert "Nothing was left to do (0 steps), as its program has reported: it has resumed from the last step." in ended

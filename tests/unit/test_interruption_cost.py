@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pulumi_trainer.provider.api.attempts import Attempt
 from pulumi_trainer.provider.api.progress import progress, timestamp, with_kept
-from pulumi_trainer.provider.api.status import JobStatus
+from pulumi_trainer.provider.api.status import JobStatus, describe
 from pulumi_trainer.provider.lifecycle.interruption_cost import interruption_cost
 
 NOW = 1_800_000_000.0
@@ -63,6 +63,34 @@ def test_a_program_need_not_repeat_its_checkpoint() -> None:
     assert second is not None
     assert with_kept(first, second) == {**first, "step": 5}
     assert with_kept(None, second) == second
+
+
+def test_a_run_began_where_its_first_attempt_has_resumed() -> None:
+    fetched, fresh, resumed = {"progressPercentage": 100}, {"step": 4}, {"step": 300, "resumedFrom": 300}
+    assert with_kept(None, resumed) == resumed == {**with_kept(fetched, resumed), "step": 300}
+    assert with_kept(fresh, resumed) == {"step": 300}, "an earlier attempt has done them"
+    assert with_kept(resumed, {"step": 310, "resumedFrom": 305}) == {"step": 310, "resumedFrom": 300}
+
+
+@pytest.mark.parametrize(
+    ("report", "note"),
+    [
+        ('"progressPercentage": 100', ""),
+        ('"step": 4', ""),
+        ('"step": 0', "0 steps were done"),
+        ('"step": 0, "progressPercentage": 0', "0 steps were done"),
+        ('"step": 300, "progressPercentage": 100', ""),
+        ('"step": 300, "resumedFrom": 300, "progressPercentage": 100', "nothing was left to do (0 steps)"),
+        ('"step": 300, "resumedFrom": 300, "progressPercentage": 50', "0 steps were done"),
+        ('"step": 301, "resumedFrom": 300, "progressPercentage": 100', ""),
+        ('"step": 300, "resumedFrom": "300"', ""),
+    ],
+)
+def test_a_run_that_has_succeeded_without_a_step_says_so(report: str, note: str) -> None:
+    reported = progress(f'{{"trainerStatus": {{{report}}}}}'.encode(), NOW)
+    done = JobStatus("digits", "team", phase="Succeeded", progress=reported)
+    assert done.note == note and describe(done).endswith(f", {note}" if note else describe(done))
+    assert JobStatus("digits", "team", phase="Running", progress=reported).note == ""
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 from local_support import NAMESPACE, container, eventually, jobset, log, python, run, step, submission, wait
+from pulumi_trainer.provider.api.runs import Run
+from pulumi_trainer.provider.pipeline.disruptions import fail_at_final_errors
 from pulumi_trainer.provider.targets.local import LocalTarget
 from pulumi_trainer.provider.targets.local.record import Record
 from pulumi_trainer.provider.targets.local.store import JobFolder
@@ -345,6 +347,28 @@ class TestWhole:
         policy = {"maxRestarts": 5, "rules": [{"name": "r", "action": "FailJobSet", "targetReplicatedJobs": ["node"]}]}
         status = run(local, jobset(step(command=python("raise SystemExit(3)")), failurePolicy=policy))
         assert (status.reason, status.restarts) == ("FailJobSetFailurePolicyAction", 0)
+
+    def test_an_error_that_would_come_again_is_not_tried_again(self, local: LocalTarget) -> None:
+        given = jobset(step(command=python("raise SystemExit(65)"), job={"backoffLimit": 4}))
+        labels = {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}
+        given["spec"]["replicatedJobs"][0]["template"]["metadata"] = labels
+        given["spec"]["failurePolicy"] = {"maxRestarts": 5}
+        status = run(local, fail_at_final_errors(given))
+        assert (status.phase, status.reason, status.restarts) == ("Failed", "FailJobSetFailurePolicyAction", 0)
+        assert status.steps[0].failed == 1
+
+    @pytest.mark.parametrize(
+        ("report", "note"),
+        [
+            ('{"step": 0}', "0 steps were done"),
+            ('{"step": 9, "resumedFrom": 9, "progressPercentage": 100}', "nothing was left to do (0 steps)"),
+        ],
+    )
+    def test_a_run_without_a_step_says_so(self, local: LocalTarget, report: str, note: str) -> None:
+        status = run(local, jobset(step(command=python(f"""print('{{"trainerStatus": {report}}}')"""))))
+        assert (status.phase, status.note) == ("Succeeded", note)
+        (found,) = local.runs(status.namespace, status.name)
+        assert Run.from_dict(found.to_dict()).note == note
 
     def test_any_success_ends_the_rest(self, local: LocalTarget) -> None:
         document = jobset(step("a", python(SLEEP)), step("b"), successPolicy={"operator": "Any"})

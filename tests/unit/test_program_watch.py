@@ -61,7 +61,8 @@ Wait = Callable[..., JobStatus | None]
 @pytest.fixture
 def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
-    monkeypatch.setattr(pulumi.log, "info", lambda text, *_, **__: found.append(text))
+    for kind in ("info", "warn"):
+        monkeypatch.setattr(pulumi.log, kind, lambda text, *_, **__: found.append(text))
     monkeypatch.setattr(watch, "INTERVAL", 0.001)
     monkeypatch.setattr(watch, "AT_MOST_EVERY", 0.0)
     return found
@@ -159,6 +160,14 @@ class TestLines:
         ways = [status("Running", progress={"progressPercentage": p}) for p in range(50)]
         wait(News(*ways, status("Succeeded")))
         assert len([line for line in lines if "Running" in line]) == 1
+
+    def test_a_training_without_a_step_is_a_warning(self, wait: Wait, lines: list[str]) -> None:
+        wait(News(status("Running"), status("Succeeded", progress={"step": 0})))
+        assert lines[2:] == ["job: Succeeded, 0 steps were done", "team/job has succeeded, but 0 steps were done"]
+        del lines[:]
+        last = {"step": 9, "resumedFrom": 9, "progressPercentage": 100}
+        wait(News(status("Running"), status("Succeeded", progress=last)))
+        assert lines[2:] == ["job: Succeeded 100%, nothing was left to do (0 steps)"]
 
     def test_silence_is_told_once_and_its_end(self, wait: Wait, lines: list[str]) -> None:
         news = News(*[status("Running")] * 6, status("Succeeded"))

@@ -436,6 +436,28 @@ class TestProgress:
         assert found[1]["checkpoint"]["step"] == 20
         assert abs(time.time() - time.mktime(time.strptime(found[1]["checkpoint"]["time"], "%Y-%m-%dT%H:%M:%SZ"))) < 1e5
 
+    def test_the_last_line_is_not_lost(
+        self, job: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for step in range(4):
+            training.progress(step=step, loss=step / 2)
+        training._print_held()
+        first, last = (json.loads(line)["trainerStatus"] for line in capsys.readouterr().out.splitlines())
+        assert (first["step"], last["step"], last["metrics"]) == (0, 3, [{"name": "loss", "value": "1.5"}])
+        training.progress(step=9, total=9)
+        training._print_held()
+        assert len(capsys.readouterr().out.splitlines()) == 1
+
+    def test_it_has_the_step_from_which_it_has_resumed(
+        self, job: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        training.checkpoints().save({}, step=7)
+        monkeypatch.setenv("TRAINER_RESUME_FROM", str(job / "step-00000007"))
+        training._known.clear()
+        assert training.checkpoints().load() == {"step": 7}
+        training.progress(step=7, total=7)
+        assert json.loads(capsys.readouterr().out)["trainerStatus"]["resumedFrom"] == 7
+
     def test_other_ranks_print_nothing(
         self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:

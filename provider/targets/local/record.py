@@ -348,7 +348,7 @@ class Record:
         inputs, demand = read_inputs(status.inputs or self.inputs), self.demand
         current = Run(
             self.run, status.phase, created=self.created, finished=status.finished, inputs=inputs, started=status.started,
-            demand=demand, metrics={}, history="", **self.known_identity.to_dict(),
+            note=status.note, demand=demand, metrics={}, history="", **self.known_identity.to_dict(),
         )  # fmt: skip
         return read_runs([*self.earlier, current.to_dict()])
 

@@ -264,7 +264,8 @@ class Record:
         history = self.histories.get(self.identity.id, "")
         current = Run(
             self.run, status.phase, created=self.created, finished=status.finished, inputs=inputs, started=status.started,
-            demand=self.demand, metrics=Metrics.from_text(history).summary(), history=history, **self.identity.to_dict(),
+            note=status.note, demand=self.demand, metrics=Metrics.from_text(history).summary(), history=history,
+            **self.identity.to_dict(),
         )  # fmt: skip
         return [*earlier, current][-MOST_RUNS:]
 
