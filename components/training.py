@@ -194,6 +194,7 @@ class Checkpoints:
         self._start: _Saved | None = None
         self._searched = False
         self._pending: _Pending | None = None
+        self._arguments: dict[str, Any] | None = None
         self._own_group: Any = None
         uploads = bool(folder and os.environ.get("TRAINER_CHECKPOINT_TO"))
         self._in_s3 = uploads and folder == os.environ.get("TRAINER_CHECKPOINT_DIR")
@@ -382,8 +383,12 @@ class Checkpoints:
         """Return whether all ranks have written their part, and make the checkpoint complete if so."""
         writes = self._writes(sharded=made.sharded)
         if not made.has_failed() and writes:
-            part = {"nodes": self._nodes, "token": made.token} if made.sharded and self._nodes > 1 else {}
-            made.attempt(_complete, made.temporary, made.path, made.step, part)
+            more: dict[str, Any] = {}
+            if made.sharded and self._nodes > 1:
+                more = {"nodes": self._nodes, "token": made.token}
+            if self._arguments is not None:
+                more["arguments"] = self._arguments
+            made.attempt(_complete, made.temporary, made.path, made.step, more)
         rank, ranks = _rank(), 1 << 31
         (first,) = _reduce([ranks if made.error is None else rank], "MIN")
         failed = first < ranks
@@ -434,24 +439,32 @@ class Checkpoints:
         except OSError as error:
             print(f"pulumi-trainer: old checkpoints stay: {error}", file=sys.stderr, flush=True)
 
-    def load(self, state: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
+    def load(
+        self, state: Mapping[str, Any] | None = None, *, arguments: Mapping[str, Any] | None = None
+    ) -> dict[str, Any] | None:
         """Load the newest complete checkpoint, the same one on all ranks. Only load files that jobs of your own have written:
         those of torch may contain code.
 
         Args:
             state: What was given to `save`, newly made. A value with `load_state_dict()` takes its part in place. A sharded
                 checkpoint needs it; without it, the result has state dicts.
+            arguments: Hyperparameters of this run, as JSON, such as {"lr": lr}. Each `save` that follows keeps them beside the
+                checkpoint, and the log names those that the checkpoint was saved with in another value: a state that it has,
+                such as the learning rate of an optimizer, is the old one until the program sets it.
 
         Returns:
-            The values by name, and `step`, the number of steps that are done; None if there is no checkpoint, and training
-            starts at the beginning.
+            The values by name, and `step`, the number of steps that are done; with `arguments`, also `differs`: those that
+            differ -> the value that the checkpoint was saved with. None if there is no checkpoint, and training starts at the
+            beginning.
 
         Raises:
             RuntimeError: The checkpoint that the job resumes from (TRAINER_RESUME_FROM) is gone, or torchrun has started the
                 ranks again on nodes that share no checkpoints (S3). It has to end the program: the job then starts again.
-            ValueError: The checkpoint was not made by `save`, it is sharded and there is no `state`, or it lacks an object of the
-                `state`.
+            ValueError: The checkpoint was not made by `save`, it is sharded and there is no `state`, it lacks an object of the
+                `state`, or the arguments are not JSON.
         """
+        if arguments is not None:
+            self._arguments = _as_json(arguments)
         newest = self._newest()
         path, step = _from_rank_0((newest.path, newest.step) if newest else ("", 0))
         if path and self._nodes > 1:  # its path on another node may be another one
@@ -460,6 +473,8 @@ class Checkpoints:
             return None
         found = {**self._load(path, state), "step": step}
         _shown.resumed = step
+        if self._arguments is not None and arguments is not None:
+            found["differs"] = _differing(path, step, self._arguments)
         self._saved = self._saved or _Saved(path, step, newest.time if newest else time.time())
         return found
 
@@ -487,6 +502,30 @@ class Checkpoints:
         for name, value in objects.items():
             value.load_state_dict(found[name])
         return {**found, **objects}
+
+
+def _as_json(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments as they are read from a file."""
+    try:
+        found: dict[str, Any] = json.loads(json.dumps(dict(arguments)))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"the arguments must be JSON: {error}") from None
+    return found
+
+
+def _differing(path: str, step: int, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that a checkpoint was saved with in another value, by name, and print them."""
+    try:
+        with open(os.path.join(path, _OWN), encoding="utf-8") as marker:
+            saved = json.load(marker).get("arguments") or {}
+    except (OSError, ValueError, AttributeError):
+        saved = {}
+    found = {name: saved[name] for name in saved if name not in arguments or arguments[name] != saved[name]}
+    if found and _rank() == 0:
+        pairs = [f"{name} {value!r} (now {arguments.get(name)!r})" for name, value in found.items()]
+        text = f"pulumi-trainer: the checkpoint of step {step} was saved with {', '.join(pairs)}"
+        print(text, file=sys.stderr, flush=True)
+    return found
 
 
 @dataclass
@@ -558,14 +597,15 @@ def _write_whole(folder: str, state: Mapping[str, Any]) -> None:
             json.dump(values, text)
 
 
-def _complete(temporary: str, path: str, step: int, part: Mapping[str, Any]) -> None:
+def _complete(temporary: str, path: str, step: int, more: Mapping[str, Any]) -> None:
     """Write the marker into a folder whose other files are written, and give it its name.
 
     Args:
         temporary: The folder.
         path: Its name, once it is complete.
         step: The step of the checkpoint.
-        part: What the marker has besides, if it is the part of one node: the number of nodes, and a token of the checkpoint.
+        more: What the marker has besides: `arguments`, if the program has given any; and if it is the part of one node, the
+            number of nodes, and a token of the checkpoint.
     """
     sizes = {}
     for file in _files(temporary):
@@ -573,7 +613,7 @@ def _complete(temporary: str, path: str, step: int, part: Mapping[str, Any]) -> 
         if not os.path.isdir(file):
             sizes[os.path.relpath(file, temporary)] = os.path.getsize(file)
     with open(os.path.join(temporary, _OWN), "w", encoding="utf-8") as marker:
-        json.dump({"files": sizes, "step": step, "time": _timestamp(time.time()), **part}, marker)
+        json.dump({"files": sizes, "step": step, "time": _timestamp(time.time()), **more}, marker)
     _flush(os.path.join(temporary, _OWN))
     _flush(temporary)
     if os.path.exists(path):  # it is damaged, or an earlier run has left it

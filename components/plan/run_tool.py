@@ -195,14 +195,25 @@ def explained():
 
 
 def callbacks():
-    from transformers import TrainerCallback
+    from transformers import Trainer, TrainerCallback
+
+    Trainer.train = up_to_the_last_step(Trainer.train)
 
     class End(TrainerCallback):
         first, metrics = 0, {}
 
-        def on_train_begin(self, args, state, control, **_):
+        def on_train_begin(
+            self, args, state, control, optimizer=None, lr_scheduler=None, train_dataloader=None, **_
+        ):
             self.first, self.metrics = state.global_step, {}
             say(f"world size {args.world_size}, from step {state.global_step} to {state.max_steps}")
+            if self.first:
+                fail_all(length_fault(args, state, train_dataloader))
+                set_learning_rate(args.learning_rate, [optimizer], lr_scheduler)
+
+        def on_epoch_begin(self, args, state, control, **_):
+            if self.first and self.first >= state.max_steps:
+                raise NothingLeft
 
         def on_log(self, args, state, control, logs=None, **_):
             for name in METRICS:
@@ -222,6 +233,24 @@ def callbacks():
     return [training.callback(), End()]
 
 
+class NothingLeft(Exception):
+    pass
+
+
+def up_to_the_last_step(train):
+    @functools.wraps(train)
+    def ending(trainer, *given, **options):
+        try:
+            return train(trainer, *given, **options)
+        except NothingLeft:  # Transformers would do one more step in an epoch that is not complete
+            from transformers.trainer_utils import TrainOutput
+
+            trainer.callback_handler.on_train_end(trainer.args, trainer.state, trainer.control)
+            return TrainOutput(trainer.state.global_step, 0.0, {})
+
+    return ending
+
+
 def no_step_fault(first, last, total, why):
     if last > first:
         return None
@@ -230,6 +259,44 @@ def no_step_fault(first, last, total, why):
         return None
     about, hint = why or ("", "correct the fields that decide the number of steps")
     return f"0 of {total - first} steps were done{about}, so the model is not trained", hint
+
+
+def length_fault(args, state, loader):
+    if args.max_steps > 0 or not state.max_steps or state.epoch is None:
+        return None
+    steps = state.max_steps / args.num_train_epochs
+    here = state.global_step / steps
+    if abs(here - state.epoch) * steps < 2.5:  # the number of steps is rounded
+        return None
+    rows = f" of {len(loader.dataset)} rows" if hasattr(getattr(loader, "dataset", None), "__len__") else ""
+    batch = batch_text(args.per_device_train_batch_size, args.world_size, args.gradient_accumulation_steps)
+    why = (
+        f"the checkpoint of step {state.global_step} is at epoch {state.epoch:.4g}, but with {batch} an epoch{rows} has "
+        f"{steps:g} steps, so the run would go on at epoch {here:.4g} of {args.num_train_epochs:g}"
+    )
+    return why, (
+        "ranks, batch size, accumulation and data of the run before, or max_steps, which says how many steps the training has; "
+        "resume=False starts anew"
+    )
+
+
+def set_learning_rate(wanted, optimizers, scheduler):
+    groups = [group for each in optimizers for group in each.param_groups]
+    scheduler = getattr(scheduler, "scheduler", scheduler)  # accelerate's has that of torch
+    rates = getattr(scheduler, "base_lrs", None)
+    if scheduler is not None and not rates:
+        rate = float(groups[0]["lr"])
+        say(f"the learning rate is that of the checkpoint, {rate:g}, which {type(scheduler).__name__} decides")
+        return
+    before = float(rates[0] if rates else groups[0]["lr"])
+    if not before or math.isclose(before, wanted):
+        return
+    for group in groups:
+        for name in {"lr", "initial_lr"} & group.keys():
+            group[name] = group[name] * (wanted / before)
+    if rates:
+        scheduler.base_lrs = [rate * (wanted / before) for rate in rates]
+    say(f"the learning rate is {wanted:g}, and not that of the checkpoint, {before:g}")
 
 
 def rows_fault(args, loader):

@@ -158,6 +158,10 @@ def started(train):
             batch = run_tool.batch_text(made.batch_size, ranks, made.gradient_accumulation_steps)
             rows = len(recipe._dataloader.dataset)
             run_tool.fail(f"0 steps: the dataset has {rows} rows, fewer than {batch}", 'a smaller "batch_size"')
+        if first:
+            wrapper = getattr(recipe, "_optim_ckpt_wrapper", None)
+            optimizers = [recipe._optimizer] if recipe._optimizer is not None else wrapper.optim_map.values()
+            run_tool.set_learning_rate(made.optimizer.lr, optimizers, getattr(recipe, "_lr_scheduler", None))
         train(recipe)
         report(recipe.global_step)
         fault = run_tool.no_step_fault(first, recipe.global_step, last, None)

@@ -81,9 +81,9 @@ WHY = {
     "few": "the reward function few returned 1 value for 4 completions. Hint: return one number for each completion",
     "words": "the reward function words returned str 'good' as score 0 for 4 completions. Hint: return one number for each",
     "text": "the dataset has the columns messages, and language-modeling needs text. Hint: rename the columns",
-    "rows": "0 of 12 steps were done: the dataset has {rows} rows, fewer than a batch of 4096 (4096 per device * 1 rank), and "
+    "rows": "0 of 12 steps were done: the dataset has 64 rows, fewer than a batch of 4096 (4096 per device * 1 rank), and "
     "dataloader_drop_last leaves them out, so the model is not trained. Hint: a smaller",
-    "nan": "",
+    "nan": "grad_norm is nan at the end of the training, so the model is not usable. Hint: a lower",
 }
 
 PLANNED = """

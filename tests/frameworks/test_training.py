@@ -11,6 +11,7 @@ import random
 import re
 import signal
 import sys
+import textwrap
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -339,6 +340,61 @@ def test_a_trainer_of_transformers_ends_as_an_uninterrupted_one(project: Project
     assert logs.count(f"checkpoint-{ends[0][1]}.") >= 2, "both go on from the step at which they have stopped"
     assert parameters(logs) == [expected]
     assert status.progress["checkpoint"]["step"] == 60, status.progress
+
+
+CORRECTED = """
+import pulumi_trainer as trainer
+
+def train(lr):
+    import torch
+    from pulumi_trainer import training
+
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.Adam(model.parameters(), lr)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 20, 0.5)
+    state = {"model": model, "optimizer": optimizer, "schedule": schedule}
+    points = training.checkpoints()
+    found = points.load(state, arguments={"lr": lr})
+    if found and "lr" in found["differs"]:  # the optimizer and its schedule have that of the checkpoint
+        for group in optimizer.param_groups:
+            group["lr"] = group["initial_lr"] = lr
+        schedule.base_lrs = [lr for _ in schedule.base_lrs]
+    start = found["step"] if found else 0
+    print("starts at", start, "with", [group["lr"] for group in optimizer.param_groups], flush=True)
+    for step in range(start + 1, 41):
+        model(torch.ones(2, 4)).pow(2).mean().backward()
+        optimizer.step()
+        schedule.step()
+        if points.due(step):
+            points.save(state, step=step)
+        if step == 15 and lr == 0.1:
+            raise ValueError("too high")
+    print("ends with", [group["lr"] for group in optimizer.param_groups], flush=True)
+
+trainer.TrainJob(
+    "corrected",
+    runtime="torch-distributed",
+    trainer=trainer.CustomTrainer(
+        func=train, func_args={"lr": LR}, packages_to_install=["torch>=2.6,<3"], resources_per_node={"cpu": 1}, num_nodes=1,
+    ),
+    checkpoint=trainer.CheckpointPolicy(steps=10, max_restarts=0),
+    wait_for="complete",
+)
+"""
+
+
+def test_a_corrected_learning_rate_acts_after_the_checkpoint(project: Project) -> None:
+    project.program(CORRECTED.replace("LR", "0.1"))
+    failed = project.run("up", "--yes", "--skip-preview", timeout=SECONDS)
+    assert failed.code != 0 and "too high" in failed.out, failed
+    project.program(CORRECTED.replace("LR", "0.01"))
+    project.up()
+    logs = project.logs("corrected")
+    assert "the checkpoint of step 10 was saved with lr 0.1 (now 0.01)" in logs
+    assert "starts at 10 with [0.01]" in logs and "ends with [0.0025]" in logs, logs
+    guide = (Path(__file__).parents[2] / "docs/guides/training-helper.md").read_text()
+    lines = textwrap.dedent(CORRECTED[CORRECTED.index("    found = ") : CORRECTED.index("    print(")])
+    assert lines in guide
 
 
 def head(text: str) -> str:

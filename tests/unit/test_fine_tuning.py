@@ -1193,6 +1193,7 @@ class TestInTheJob:
         """Trains as Transformers does, and returns what the job has said of the end."""
         module = types.ModuleType("transformers")
         module.TrainerCallback = object  # type: ignore[attr-defined]
+        module.Trainer = type("Trainer", (), {"train": None})  # type: ignore[attr-defined]
         here.setitem(sys.modules, "transformers", module)
         here.setattr(run_tool.training, "callback", lambda: None)
         here.setenv("TRAINER_FINAL_FILE", str(tmp_path / "final"))
@@ -1203,7 +1204,9 @@ class TestInTheJob:
             (tmp_path / "final").unlink(missing_ok=True)
             args = SimpleNamespace(**{**ARGS, **fields})
             (_, callback) = run_tool.callbacks()
-            callback.on_train_begin(args, SimpleNamespace(global_step=first, max_steps=total), None)
+            state = SimpleNamespace(global_step=first, max_steps=total, epoch=None)
+            optimizer, schedule = SimpleNamespace(param_groups=[{"lr": 1e-5}]), SimpleNamespace(base_lrs=[1e-5])
+            callback.on_train_begin(args, state, None, optimizer=optimizer, lr_scheduler=schedule)
             state = SimpleNamespace(global_step=last, max_steps=total)
             for each in logs:
                 callback.on_log(args, state, None, logs=each)
@@ -1236,6 +1239,66 @@ class TestInTheJob:
         assert end(4, 4, 4) == end(300, 300, 120) == ""
         said = capsys.readouterr().out
         assert "nothing was left to do (0 steps): the checkpoint is of step 300 of 120" in said
+
+    def test_transformers_does_no_step_beyond_the_last_one(self, end: Any) -> None:
+        calls = list[str]()
+        (_, callback) = run_tool.callbacks()
+        callback.first = 12
+        handler = SimpleNamespace(on_train_end=lambda *_: calls.append("end"))
+        trained = SimpleNamespace(
+            callback_handler=handler, args=None, control=None, state=SimpleNamespace(global_step=12)
+        )
+        utils = types.ModuleType("transformers.trainer_utils")
+        utils.TrainOutput = lambda *given: given  # type: ignore[attr-defined]
+        sys.modules["transformers.trainer_utils"] = utils
+
+        def train(trainer: Any, total: int) -> str:
+            callback.on_epoch_begin(None, SimpleNamespace(max_steps=total), None)
+            return "trains"
+
+        assert run_tool.up_to_the_last_step(train)(trained, 12) == (12, 0.0, {}) and calls == ["end"]
+        assert run_tool.up_to_the_last_step(train)(trained, 13) == "trains"
+        del sys.modules["transformers.trainer_utils"]
+
+    def test_epochs_that_have_another_number_of_steps_than_the_checkpoint_fail(self) -> None:
+        loader = SimpleNamespace(dataset=range(8000))
+
+        def of(step: int, epoch: float, total: int, **fields: Any) -> str:
+            args = SimpleNamespace(**{**ARGS, **fields})
+            fault = run_tool.length_fault(args, SimpleNamespace(global_step=step, max_steps=total, epoch=epoch), loader)
+            return " ".join(fault or ())
+
+        assert (
+            "the checkpoint of step 500 is at epoch 0.5, but with a batch of 16 (8 per device * 2 ranks) an epoch of 8000 rows"
+            " has 500 steps, so the run would go on at epoch 1 of 1"
+        ) in of(500, 0.5, 500, world_size=2)
+        assert "a batch of 32 (8 per device * 1 rank * 4 accumulated)" in of(
+            500, 0.5, 250, gradient_accumulation_steps=4
+        )
+        assert of(500, 0.5, 500, world_size=2, max_steps=500) == ""
+        assert (
+            of(500, 0.5, 1000) == of(1000, 1.0, 3000, num_train_epochs=3) == of(3, 1.5, 5, num_train_epochs=2.5) == ""
+        )
+
+    def test_the_learning_rate_is_that_of_the_job_also_after_a_checkpoint(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        groups = [{"lr": 0.05, "initial_lr": 0.1}, {"lr": 0.5, "initial_lr": 1.0}]
+        schedule = SimpleNamespace(base_lrs=[0.1, 1.0])
+        run_tool.set_learning_rate(0.01, [SimpleNamespace(param_groups=groups)], SimpleNamespace(scheduler=schedule))
+        rates = [*groups[0].values(), *groups[1].values(), *schedule.base_lrs]
+        assert rates == pytest.approx([0.005, 0.01, 0.05, 0.1, 0.01, 0.1])
+        assert "the learning rate is 0.01, and not that of the checkpoint, 0.1\n" in capsys.readouterr().out
+        run_tool.set_learning_rate(0.01, [SimpleNamespace(param_groups=groups)], schedule)
+        assert capsys.readouterr().out == ""
+        alone = [SimpleNamespace(param_groups=[{"lr": 0.1}]) for _ in range(2)]
+        run_tool.set_learning_rate(0.2, alone, None)
+        assert [each.param_groups[0]["lr"] for each in alone] == [0.2, 0.2]
+        capsys.readouterr()
+        run_tool.set_learning_rate(0.3, alone, SimpleNamespace())
+        assert (
+            "the learning rate is that of the checkpoint, 0.2, which SimpleNamespace decides" in capsys.readouterr().out
+        )
 
     def test_a_training_that_ends_with_nan_fails(self, end: Any) -> None:
         nan = float("nan")

@@ -98,6 +98,28 @@ class TestCheckpoints:
         assert training.checkpoints().latest() == newest
         assert training.checkpoints().load() == {"step": 15, "total": 15}
 
+    def test_arguments_that_differ_are_named(
+        self, job: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        def attempt(step: int, **arguments: Any) -> Any:
+            training._known.clear()
+            points = training.checkpoints()
+            found = points.load(arguments=arguments or None)
+            points.save({"at": step}, step=step)
+            monkeypatch.setenv("TRAINER_RESUME_FROM", str(job / f"step-{step:08}"))
+            return found
+
+        assert attempt(1, lr=0.1, batch=[8, 4]) is None
+        assert attempt(2, lr=0.1, batch=(8, 4)) == {"at": 1, "step": 1, "differs": {}}
+        assert capsys.readouterr().err == ""
+        assert attempt(3, lr=0.0001, seed=1)["differs"] == {"lr": 0.1, "batch": [8, 4]}
+        said = "pulumi-trainer: the checkpoint of step 2 was saved with lr 0.1 (now 0.0001), batch [8, 4] (now None)\n"
+        assert capsys.readouterr().err == said
+        assert attempt(4) == {"at": 3, "step": 3}
+        assert attempt(5, lr=1.0)["differs"] == {}, "of the checkpoint before, nobody knows the arguments"
+        with pytest.raises(ValueError, match="the arguments must be JSON"):
+            attempt(6, lr=object())
+
     def test_a_folder_of_the_program(self, tmp_path: Path, job: Path) -> None:
         assert training.checkpoints(tmp_path / "own").save({"a": 1}, step=3)
         training._known.clear()
