@@ -297,7 +297,12 @@ class ToolTrainer(Trainer):
 
 
 def is_below(value: Any, folder: str) -> bool:
-    """Return whether a value, or one in it, is a path in a folder."""
+    """Return whether a value, or one in it, is a path in a folder.
+
+    Args:
+        value: A path, or a mapping or list of paths; false for anything else.
+        folder: The folder, which is itself in it.
+    """
     if isinstance(value, Mapping):
         value = [*value.values()]
     if isinstance(value, (list, tuple)):

@@ -202,9 +202,7 @@ def callbacks():
     class End(TrainerCallback):
         first, metrics = 0, {}
 
-        def on_train_begin(
-            self, args, state, control, optimizer=None, lr_scheduler=None, train_dataloader=None, **_
-        ):
+        def on_train_begin(self, args, state, control, optimizer=None, lr_scheduler=None, train_dataloader=None, **_):
             self.first, self.metrics = state.global_step, {}
             say(f"world size {args.world_size}, from step {state.global_step} to {state.max_steps}")
             if self.first:
@@ -275,13 +273,15 @@ def length_fault(args, state, loader):
         f"{steps:g} steps, so the run would go on at epoch {here:.4g} of {args.num_train_epochs:g}"
     )
     return why, (
-        "ranks, batch size, accumulation and data of the run before, or max_steps, which says how many steps the training has; "
+        "ranks, batch size, accumulation and data of the run before, or max_steps instead of epochs; "
         "resume=False starts anew"
     )
 
 
 def set_learning_rate(wanted, optimizers, scheduler):
-    groups = [group for each in optimizers for group in each.param_groups]
+    groups = []
+    for optimizer in optimizers:
+        groups += optimizer.param_groups
     scheduler = getattr(scheduler, "scheduler", scheduler)  # accelerate's has that of torch
     rates = getattr(scheduler, "base_lrs", None)
     if scheduler is not None and not rates:

@@ -384,10 +384,10 @@ trainer.TrainJob(
 
 
 def test_a_corrected_learning_rate_acts_after_the_checkpoint(project: Project) -> None:
-    project.program(CORRECTED.replace("LR", "0.1"))
+    project.program(CORRECTED.replace(": LR}", ": 0.1}"))
     failed = project.run("up", "--yes", "--skip-preview", timeout=SECONDS)
     assert failed.code != 0 and "too high" in failed.out, failed
-    project.program(CORRECTED.replace("LR", "0.01"))
+    project.program(CORRECTED.replace(": LR}", ": 0.01}"))
     project.up()
     logs = project.logs("corrected")
     assert "the checkpoint of step 10 was saved with lr 0.1 (now 0.01)" in logs
