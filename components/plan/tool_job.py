@@ -13,6 +13,7 @@ from pulumi_trainer.args.arguments import as_mapping, quoted
 from pulumi_trainer.args.fine_tuning import LOST, OUTPUT_HINT, is_below
 from pulumi_trainer.args.torchtune import flat, nested
 from pulumi_trainer.args.trainers import asks_for_gpu
+from pulumi_trainer.provider.admission.warnings.interruptions import PASSING
 from pulumi_trainer.provider.api.code import WORKSPACE
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.accessors import Document, section, text
@@ -29,8 +30,6 @@ _MODELS = (
     "ref_checkpointer.checkpoint_dir",
 )
 """Fields that name a further model."""
-_PASSING = frozenset({"emptyDir", "ephemeral", "configMap", "secret", "projected", "downwardAPI"})
-"""Volumes that end with their Pod, or that nothing can be written to."""
 
 
 def nodes_have_gpus(jobsets: Iterable[Document]) -> bool:
@@ -158,7 +157,7 @@ def lost_output_problems(config: Any, jobsets: Iterable[Document], *, cluster: b
 def _lasting_paths(jobsets: Iterable[Document]) -> Iterator[str]:
     """Yield where the containers of the tool mount volumes that outlive their Pods."""
     for job in chain.from_iterable(map(jobs_of, jobsets)):
-        passing = [volume.get("name") for volume in job.pod.volumes if _PASSING & volume.keys()]
+        passing = [volume.get("name") for volume in job.pod.volumes if volume.keys() & {*PASSING}]
         for container in job.pod.containers:
             for mount in container.mounts:
                 if container.name == NODE and mount.get("name") not in passing:

@@ -46,7 +46,7 @@ _OPTION = re.compile(r"--shutdown[-_]timeout\b")
 _TORCH_IMAGE = re.compile(r"(?:^|/)pytorch:v?(\d+)\.(\d+)\b")
 _LONGEST_DEADLINE = (2**63 - 1) // 10**9
 """Seconds whose nanoseconds an int64 holds."""
-_PASSING = ("configMap", "downwardAPI", "emptyDir", "ephemeral", "image", "projected", "secret")
+PASSING = ("configMap", "downwardAPI", "emptyDir", "ephemeral", "image", "projected", "secret")
 """Volumes that end with the Pod, or that nobody can write to."""
 
 
@@ -385,7 +385,7 @@ def _loses_all(step: Step) -> bool:
     if any_unknown([volumes, containers, *listed(volumes), *listed(containers)]) or first_unknown(step.pod.mounts):
         return False
     writable = {mount.get("name") for mount in step.pod.mounts if mount.get("readOnly") is not True}
-    lasting = [volume.get("name") for volume in step.pod.volumes if volume.keys().isdisjoint(_PASSING)]
+    lasting = [volume.get("name") for volume in step.pod.volumes if volume.keys().isdisjoint(PASSING)]
     return not writable & {*lasting, *_claims(step)}
 
 
