@@ -157,7 +157,8 @@ def started(train):
             ranks = getattr(recipe, "data_parallel_dim", size)
             batch = run_tool.batch_text(made.batch_size, ranks, made.gradient_accumulation_steps)
             rows = len(recipe._dataloader.dataset)
-            run_tool.fail(f"0 steps: the dataset has {rows} rows, fewer than {batch}", 'a smaller "batch_size"')
+            why = f"0 steps were done: the dataset has {rows} rows, fewer than {batch}, so the model is not trained"
+            run_tool.fail(why, 'a smaller "batch_size", or more rows')
         if first:
             wrapper = getattr(recipe, "_optim_ckpt_wrapper", None)
             optimizers = [recipe._optimizer] if recipe._optimizer is not None else wrapper.optim_map.values()
