@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import chain
 from types import MappingProxyType
@@ -96,6 +96,9 @@ class Job(pulumi.ComponentResource):
     has_run_key = True
     """Whether the component has the argument `run`."""
 
+    may_fail = False
+    """Whether a failure of the job is a warning although the program waits for it."""
+
     _sweep: Any = ""
     _timeouts: Mapping[str, Any] = MappingProxyType({})
 
@@ -129,6 +132,7 @@ class Job(pulumi.ComponentResource):
         self._opts = opts or pulumi.ResourceOptions()
         self.volumes: dict[str, dynamic.Volume] = {}
         self._log_step = ""
+        self._before = list[pulumi.Resource]()
         session.current().await_with_rpcs()
         self._resource = session.current().spawn(self._submit(plan))
         self.status = self._until(wait_for, at_least=True)
@@ -143,6 +147,13 @@ class Job(pulumi.ComponentResource):
     def outputs(self) -> pulumi.Output[dict[str, Any]]:
         """Return all outputs with a value as one."""
         return self.status.apply(_outputs)
+
+    @property
+    def reached(self) -> pulumi.Output[JobStatus | None]:
+        """Return the job's status once it has reached its `wait_for`; unknown in an `up` if it has failed before."""
+        if self.to_the_end and self.wait_for != "complete":
+            return self.until(self.wait_for)
+        return self.status
 
     def until(self, wait_for: str) -> pulumi.Output[JobStatus | None]:
         """Return the job's status once it has reached `wait_for`; unknown in a preview of a job that does not exist."""
@@ -163,6 +174,7 @@ class Job(pulumi.ComponentResource):
         here = session.current()
         await here.await_turn()
         plan: Plan = await make_plan()
+        self._before = [*plan.needs, *plan.resolved.depends_on]
         problems = merge_problems(self.misnamed, plan.problems) + await self._duplicate_name_problems()
         here.jobs[f"{plan.namespace}/{plan.name}"] = Planned(
             (plan.content_digest, *plan.former_digests), plan.runtime.get("channel", "")
@@ -182,7 +194,7 @@ class Job(pulumi.ComponentResource):
         here = session.current()
         if plan.target["kind"] == "kubernetes":
             here.clusters.append(plan.target)
-        before = [*await dependencies.explicit(self._opts), *plan.needs, *plan.resolved.depends_on]
+        before = [*await dependencies.explicit(self._opts), *self._before]
         promised, awaited = frozenset(here.created_objects(plan.namespace)), await dependencies.made_by(before)
         warnings = list[Problem]()
         refusals = [*await here.cluster_mismatch(plan.target), *await self._name_problems(plan)]
@@ -283,9 +295,7 @@ class Job(pulumi.ComponentResource):
         if plan.resolved.secrets:
             props["secrets"] = {plan.secret_name: plan.resolved.secrets}
         made = dynamic.JobSet(
-            self.pulumi_resource_name,
-            props,
-            self.child_options([target, *self.volumes.values(), *plan.needs, *plan.resolved.depends_on]),
+            self.pulumi_resource_name, props, self.child_options([target, *self.volumes.values(), *self._before])
         )
         session.current().registered += [made, *self.volumes.values()]
         return made
@@ -335,67 +345,84 @@ class Job(pulumi.ComponentResource):
         )
 
     async def _wait(self, wait_for: str, known: asyncio.Future[bool], *, at_least: bool) -> JobStatus | None:
-        try:
-            resource = await self._resource
-            if at_least and self.to_the_end:
-                wait_for = "complete"
-            if resource is not None:
-                exists = await resource.uid.is_known()
-            else:  # In a preview nothing is known of a refused job, so that no function of the program gets a None.
-                exists = not pulumi.runtime.is_dry_run()
-            known.set_result(exists)
-        except BaseException as error:
-            known.set_exception(error)
-            raise
-        if resource is None or not exists:
-            return None
+        with session.current().watch.expect_end():
+            status, is_known = await self._reach(wait_for, at_least=at_least)
+        known.set_result(is_known)
+        return status
+
+    async def _reach(self, wait_for: str, *, at_least: bool) -> tuple[JobStatus | None, bool]:
+        """Return the status of the job once it has reached a stage, and whether the outputs of the job are known.
+
+        In an `up` they are unknown if the wait has failed: nothing is made of them then, and other outputs have their values.
+        """
+        preview = pulumi.runtime.is_dry_run()
+        if not preview and not await _have_reached(await dependencies.explicit(self._opts)):
+            return None, False
+        resource = await self._resource
+        if at_least and self.to_the_end:
+            wait_for = "complete"
+        if resource is None:
+            return None, not preview  # a preview knows nothing of a refused job: no function of the program gets a None
+        if not preview and not await _have_reached(self._before):
+            return None, False
+        if not await resource.uid.is_known():
+            return None, False
         target, namespace, name = [await o.future() for o in (resource.target, resource.namespace, resource.name)]
         assert target is not None and namespace is not None and name is not None
         try:
             uid, phase, owner_id = [await o.future() or "" for o in (resource.uid, resource.phase, resource.owner)]
             owner = Owner(owner_id, str(target.get("sweep") or ""))
             now = queries.cached_status(target, namespace, name, uid, phase, owner)
+            waits = not preview and wait_for != "created"
             if now is not None and not owner.owns(now.whose):
-                return self._report_adopted(now, owner, wait_for)
-            if pulumi.runtime.is_dry_run() or wait_for == "created":
-                return await self._check_failure(now, None)
+                text = (
+                    f"{self.where}: {namespace}/{name} {now.whose.adopted_from(owner)}. It is left alone. {TAKE_BACK}"
+                )
+                return now, self._report(text, fails=waits)
+            if not waits:
+                return now, self._check_failure(now, None)
             stack = ""
             if isinstance(self._sweep, pulumi.Output):
                 stack = await self._sweep.future() or ""
             watched = Watched(target, namespace, name, stack, self, wait_for, self._timeouts, self._log_step)
             status = await session.current().watch.until(watched)
         except TrainerError as error:
-            raise messages.failure(f"{self.where}: {error}") from None
+            return None, self._report(f"{self.where}: {error}", fails=True)
         if status is None:
             messages.warn(
                 f"{namespace}/{name} no longer exists. Run `pulumi refresh`, then `pulumi up`, to create it again", self
             )
-        return await self._check_failure(status, wait_for)
+        return status, self._check_failure(status, wait_for)
 
-    def _report_adopted(self, status: JobStatus, me: Owner, waited_for: str) -> JobStatus:
-        """Return the status of a job that another stack has adopted; in an `up` that waits for the job, raise an error instead of
-        a warning.
-        """
-        text = f"{self.where}: {status.namespace}/{status.name} {status.whose.adopted_from(me)}. It is left alone. {TAKE_BACK}"
-        if waited_for != "created" and not pulumi.runtime.is_dry_run():
-            raise messages.failure(text)
-        messages.warn(text, self)
-        return status
+    def _report(self, text: str, *, fails: bool) -> bool:
+        """Report what is wrong with the job: as an error at the end of the program, or as a warning.
 
-    async def _check_failure(self, status: JobStatus | None, waited_for: str | None) -> JobStatus | None:
-        """Return the status. A failed job raises an error if the program waits for it, otherwise it is a warning; a job that
-        cannot start raises an error if the program waits for it.
+        Returns:
+            Whether the program may use the outputs of the job.
         """
-        if waited_for and status is not None and status.reason == NOT_STARTED:
+        if fails:
+            session.current().fail(text)
+        else:
+            messages.warn(text, self)
+        return not fails
+
+    def _check_failure(self, status: JobStatus | None, waited_for: str | None) -> bool:
+        """Report a failed job, as a warning if it may fail or the program does not wait for it; and one that cannot start, if the
+        program waits for it.
+
+        Returns:
+            Whether the program may use the outputs of the job.
+        """
+        fails = bool(waited_for) and not self.may_fail
+        if status is None:
+            return True
+        if waited_for and status.reason == NOT_STARTED:
             text = f"{self.where} {status.phase} ({status.reason})\n{message(status.message)}"
-            raise messages.failure(await session.current().watch.failures(text))
-        if status is None or status.phase not in (Phase.FAILED, Phase.DELETED):
-            return status
+            return self._report(text, fails=fails)
+        if status.phase not in (Phase.FAILED, Phase.DELETED):
+            return True
         text = f"{self.where} {status.phase} ({plain(status.reason)})\n{message(status.message)}\n{self._next_step(status)}"
-        if waited_for:
-            raise messages.failure(await session.current().watch.failures(text))
-        messages.warn(text, self)
-        return status
+        return self._report(text, fails=fails)
 
     def _next_step(self, status: JobStatus) -> str:
         """Return what to do about a job that has failed. Nothing is wrong with one that a user has stopped."""
@@ -405,6 +432,11 @@ class Job(pulumi.ComponentResource):
                 " or set another run= key to run it again, or remove it from the program"
             )
         return f"{self.another_run} `pulumi up --replace '**{self.pulumi_resource_name}'`"
+
+
+async def _have_reached(resources: Iterable[pulumi.Resource | None]) -> bool:
+    """Wait for the jobs among some resources, as what depends on them does. Return False if the wait for one has failed."""
+    return all([await each.reached.is_known() for each in resources if isinstance(each, Job)])
 
 
 class _Reached(pulumi.CustomResource):
@@ -425,12 +457,10 @@ class _Reached(pulumi.CustomResource):
         Raises:
             RunError: The job failed or was rejected.
         """
-        job = self._job
-        status = job.status
-        if job.to_the_end and job.wait_for != "complete":
-            status = job.until(job.wait_for)
-        await status.future()
+        is_known = await self._job.reached.is_known()
         resource = await self._job._resource
+        if resource is not None and not is_known and not pulumi.runtime.is_dry_run():
+            await session.current().raise_failures()
         if resource is not None:
             return await resource.urn.future() or ""
         if pulumi.runtime.is_dry_run():

@@ -37,7 +37,8 @@ class TrainJob(Job):
     """A training job (TrainJob of Kubeflow Trainer v1alpha1, pkg/apis/trainer/v1alpha1/trainjob_types.go, v2.3.0).
 
     Outputs: phase, reason, message, steps, progress, output_path, run_inputs and seconds (from start to finish), as far as
-    `wait_for` goes; `completion` (a phase) always waits for the end. A job that fails while `up` waits for it fails the `up`.
+    `wait_for` goes; `completion` (a phase) always waits for the end. A job that fails while `up` waits for it fails the `up`,
+    once it waits for no other job; the outputs of the failed job are unknown then.
 
     Args:
         resource_name: Name of the Pulumi resource.
@@ -75,6 +76,8 @@ class TrainJob(Job):
             `["code"]`; other changes are noted in the plan, and are for the next run.
         wait_for: How far `pulumi up` and resources with `depends_on` wait: `created` (default), `admitted`, `running`
             or `complete`.
+        may_fail: Whether a failed job is a warning of an `up` that waits for it, as a trial of a search may be: its outputs have
+            their values then, and what depends on it goes on; default: False.
         timeouts: Longest waits in seconds for `admitted`, `running` and `complete` (`Timeouts`); default: none. The job
             itself continues.
         logs: Whether `pulumi up` shows the log of rank 0 while it waits for the job; default: False.
@@ -92,6 +95,7 @@ class TrainJob(Job):
     def construct(self, args: TrainJobArgs) -> None:
         """Start the job."""
         self.where = f'TrainJob("{args.resource_name}")'
+        self.may_fail = args.may_fail
         site = session.call_site()
         for source in parts(args.initializer).values():
             if isinstance(source, Fetched):

@@ -61,6 +61,7 @@ _settings = _hook("pulumi.runtime.settings", "SETTINGS")
 _rpc_manager = _hook("pulumi.runtime.settings", "_get_rpc_manager")
 _engine = _hook("pulumi.runtime.settings", "get_engine")
 _monitor = _hook("pulumi.runtime.settings", "get_monitor")
+_root_resource = _hook("pulumi.runtime.settings", "get_root_resource")
 _log_request = _hook("pulumi.runtime.proto.engine_pb2", "LogRequest")
 _debug = _hook("pulumi.runtime.proto.engine_pb2", "DEBUG")
 _engine_stub = _hook("pulumi.runtime.proto.engine_pb2_grpc", "EngineStub")
@@ -134,6 +135,30 @@ def fields_of_input_type(value: Any) -> dict[str, Any]:
     """Return the fields of an instance of an input class by the names of the API."""
     fields: dict[str, Any] = _input_type_to_dict(value)
     return fields
+
+
+def export_known_values() -> None:
+    """Make stack outputs that are unknown at the end of an `up`, such as those of a failed job, null in the state, which would
+    have the engine's mark of unknown values there.
+    """
+    stack = _root_resource()
+    if stack is not None:
+        register = stack.register_outputs
+        vars(stack)["register_outputs"] = lambda outputs: register(_with_nulls(outputs))
+
+
+def _with_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _with_nulls(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_with_nulls(each) for each in value]
+    if not isinstance(value, pulumi.Output):
+        return value
+
+    async def is_known() -> bool:
+        return True
+
+    return pulumi.Output(value.resources(), value.future(), is_known(), value.is_secret())
 
 
 def add_child(parent: pulumi.Resource, child: pulumi.Resource) -> None:

@@ -68,6 +68,7 @@ class TrainJobArgs(ComponentArgs):
     run: str = "1"
     rerun_on: Sequence[Literal["code", "data", "runtime"]] | None = None
     wait_for: Literal["created", "admitted", "running", "complete"] = "created"
+    may_fail: bool = False
     timeouts: Timeouts | None = None
     logs: bool = False
     interrupt: Literal["refuse", "allow", "checkpoint"] = "refuse"

@@ -90,6 +90,7 @@ class Program:
         fingerprints: Fingerprints of the files that jobs read, by URI and patterns.
         registered: Resources of the program's jobs and volumes.
         cautions: Risks of the access to the clusters.
+        failures: What the program has waited for in vain.
     """
 
     problems: list[Problem] = field(default_factory=list)
@@ -109,6 +110,7 @@ class Program:
     fingerprints: dict[tuple[str, ...], asyncio.Future[str]] = field(default_factory=dict)
     registered: list[dynamic.JobSet | dynamic.Volume] = field(default_factory=list)
     cautions: list[Problem] = field(default_factory=list)
+    failures: dict[str, None] = field(default_factory=dict)
     _reported_warnings: set[str] = field(default_factory=set)
     _names: dict[str, str] = field(default_factory=dict)
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
@@ -159,6 +161,8 @@ class Program:
                 pulumi.runtime.is_dry_run()
             ):  # for the resources that are removed; reading the stack adds a provider to the state
                 self.stack_resources()
+            else:
+                pulumi_compat.export_known_values()
             self.spawn(asyncio.sleep(0))
         site = call_site()
         first = self.made.setdefault((kind, name, parent), site)
@@ -309,6 +313,17 @@ class Program:
         """Report problems that belong to no component."""
         self.problems.extend(problems)
         self.spawn(asyncio.sleep(0))
+
+    def fail(self, text: str) -> None:
+        """Let the program end with a failure, once it waits for no other job: Pulumi ends it with the first error."""
+        if not self.failures:
+            _: pulumi.Output[None] = pulumi.Output.from_input(self.raise_failures())
+        self.failures[text] = None
+
+    async def raise_failures(self) -> None:
+        """Raise a RunError with all failures, once the program waits for no job."""
+        await self.watch.end()
+        raise messages.failure("\n\n".join(self.failures))
 
     async def _quiet(self) -> None:
         while True:

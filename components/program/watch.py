@@ -6,7 +6,8 @@ import asyncio
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
@@ -25,7 +26,9 @@ INTERVAL = 0.25
 LINE_EVERY = 30.0
 """Seconds between two lines about a job that stays in its phase, without a terminal to update."""
 LAST_LOOK = 1.0
-"""Seconds after the first status of the latest job, after which a failure ends the program."""
+"""Seconds after the end of the last wait until a failure ends the program, which registers the outputs of its jobs meanwhile."""
+STUCK = 30.0
+"""Seconds until a failure ends a program in which a job waits for something else than its target and the jobs before it."""
 AT_MOST_EVERY = 1.0
 """Seconds between two lines about a job."""
 LONGEST = 240
@@ -148,18 +151,25 @@ class Watch:
     _waits: list[_Wait] = field(default_factory=list)
     _task: asyncio.Task[None] | None = None
     _troubled: dict[int, bool] = field(default_factory=dict)
-    _failed: dict[str, None] = field(default_factory=dict)
-    _looked_at: float = -math.inf
+    _changed_at: float = -math.inf
+    _unfinished: int = 0
     _asked: int = 0
 
-    async def failures(self, text: str) -> str:
-        """Return the failures of this job and of all jobs that have failed by now, because Pulumi ends the program with the first
-        error.
-        """
-        self._failed[text] = None
-        while time.monotonic() - self._looked_at < LAST_LOOK:
+    @contextmanager
+    def expect_end(self) -> Iterator[None]:
+        """Count a job as unfinished while the program waits for it to be created and to reach its stage."""
+        self._unfinished += 1
+        self._changed_at = time.monotonic()
+        try:
+            yield
+        finally:
+            self._unfinished -= 1
+            self._changed_at = time.monotonic()
+
+    async def end(self) -> None:
+        """Wait until no job is waited for."""
+        while self._waits or time.monotonic() - self._changed_at < (STUCK if self._unfinished else LAST_LOOK):
             await asyncio.sleep(INTERVAL)
-        return "\n\n".join(self._failed)
 
     async def until(self, job: Watched) -> JobStatus | None:
         """Wait until a job has reached `wait_for` or has ended, and show its progress on its row.
@@ -172,7 +182,7 @@ class Watch:
         """
         source = status_source.source(job.target, job.namespace, job.stack, messages.warn)
         status = await asyncio.to_thread(source.first, job.name)
-        self._looked_at = time.monotonic()
+        self._changed_at = time.monotonic()
         unwatched = job.is_over(status)
         if not unwatched:
             messages.info(

@@ -361,3 +361,52 @@ def test_names_in_messages_are_those_that_were_written(project: Project) -> None
     assert (
         "must be CustomTrainer, Trainer or BuiltinTrainer, not function. Hint: give CustomTrainer(func=...)" in out
     ), out
+
+
+TRIALS = """
+def trial(name: str, seconds: float):
+    import time
+    time.sleep(seconds)
+    print('{"trainerStatus": {"metrics": [{"name": "loss", "value": "0.5"}]}}', flush=True)
+    if name.startswith("bad"):
+        raise SystemExit(f"{name} is broken")
+
+def show(best):
+    print("best", best, flush=True)
+
+def job(name, seconds, func=trial, args=None, **more):
+    return trainer.TrainJob(name, runtime=plain, wait_for="complete", trainer=trainer.CustomTrainer(
+        func=func, func_args=args or {"name": name, "seconds": seconds}), **more)
+
+bad, slow, late = job("bad", 0), job("slow", 6), job("bad-too", 3)
+after = job("after", 0, show, {"best": bad.progress.apply(lambda progress: progress["metrics"]["loss"])},
+            opts=pulumi.ResourceOptions(depends_on=[late]))
+next_one = job("next", 0, show, {"best": after.phase})
+pulumi.export("phases", {"slow": slow.phase, "bad": bad.phase, "after": after.phase})
+pulumi.export("loss", slow.progress.apply(lambda progress: progress["metrics"]["loss"]))
+"""
+
+
+@pytest.mark.core
+def test_a_failed_job_ends_neither_the_wait_for_others_nor_their_outputs(project: Project) -> None:
+    project.program(TRIALS)
+    out = project.up(ok=False).out
+    assert project.job("slow").phase == "Succeeded", "the up has waited for it"
+    assert "bad is broken" in out and "bad-too is broken" in out and "Traceback" not in out, out
+    assert project.job("after") is None and project.job("next") is None, (
+        "nothing is made of the outputs of a failed job"
+    )
+    known = {"loss": "0.5", "phases": {"slow": "Succeeded", "bad": None, "after": None}}
+    assert project.outputs() == known, project.outputs()
+    again = project.up(ok=False).out
+    assert "bad is broken" in again and project.outputs() == known, again
+    project.preview()
+
+
+def test_a_trial_may_fail(project: Project) -> None:
+    project.program(TRIALS.replace("}), **more)", '}), may_fail=name.startswith("bad"), **more)'))
+    out = project.up().out
+    assert 'warning: TrainJob("bad") Failed' in out and "bad-too is broken" in out, out
+    assert project.outputs() == {"phases": {"slow": "Succeeded", "bad": "Failed", "after": "Succeeded"}, "loss": "0.5"}
+    assert "best 0.5" in project.logs("after")
+    assert 'warning: TrainJob("bad") Failed' in project.preview("--expect-no-changes").out

@@ -153,6 +153,7 @@ trainer.TrainJob(
     topology=trainer.Required("rack", slice_level="rack", slice_size=2),
     output=trainer.OutputVolume(size="1Gi", retain=True),
     wait_for="running",
+    may_fail=True,
     timeouts={"admitted": 600, "running": 60},
     interrupt="allow",
     hardening="restricted",

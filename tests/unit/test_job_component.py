@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from pulumi_trainer.datasets import DatasetInitializer, Fetched
 from pulumi_trainer.job_component import Job
@@ -36,7 +34,7 @@ def test_the_hint_of_a_stopped_job_names_no_cause(
     job = kind.__new__(kind)
     job._name, job.where = "digits", 'TrainJob("digits")'
     status = JobStatus("digits", "team", phase="Failed", reason=reason, message=stop_note("ann", 1.0))
-    asyncio.run(job._check_failure(status, None))
+    assert job._check_failure(status, None), "its outputs are known"
     (warning,) = warnings
     title, message, *rest = warning.splitlines()
     assert (title, rest) == (f'TrainJob("digits") Failed ({reason})', [hint])
