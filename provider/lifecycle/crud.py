@@ -1109,8 +1109,13 @@ def interruptions(outputs: Props, connect: Connect) -> tuple[str, ...]:
 
 
 def _unfinished(status: JobStatus) -> str:
-    since = datetime.fromtimestamp(status.started or status.created, timezone.utc)
-    return f"{status.phase} since {since:%Y-%m-%d %H:%M:%S} UTC"
+    """Return the phase of a job, and since when it has it: a suspended one since its Pods have ended."""
+    began = status.started or status.created
+    if status.phase == Phase.SUSPENDED and status.attempts:
+        began = status.attempts[-1].finished
+    if not began:
+        return status.phase
+    return f"{status.phase} since {datetime.fromtimestamp(began, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
 
 
 @dataclass(frozen=True)
@@ -1131,22 +1136,25 @@ def _interruption(olds: Props, news: Props, reasons: list[str], connect: Connect
         connect: Returns the target of an input `target`.
     """
     resumed = _continuation(olds, news, connect)
-    if resumed.failures or news.get("interrupt") == "allow":
+    if resumed.failures:
         return resumed
     try:
         target = connect(olds["target"])
         status = target.status(olds["namespace"], olds["name"])
-    except Refused as refused:
-        return _Interruption((str(refused),))
     except TrainerError as fault:
-        return _Interruption((f"cannot find out whether {_where(olds)} is still running: {fault}",))
+        why = f"cannot find out whether {_where(olds)} is still running: {fault}"
+        if news.get("interrupt") == "allow":
+            return _Interruption(notes=(f"{why}. This change ends it if it is", *resumed.notes))
+        if isinstance(fault, Refused):
+            why = str(fault)
+        return _Interruption((why,))
     if status is None or status.terminal or not _owner(olds).owns(status.whose):
         return resumed
     if status.reason == NOT_STARTED and not status.started:
         return resumed
     loss = _loss(status, target)
     if _may_interrupt(olds, news):
-        return _Interruption(notes=(*_checkpoint_note(olds, status, loss), *resumed.notes))
+        return _Interruption(notes=(_end_note(olds, news, status, loss), *resumed.notes))
     shown = "; ".join(reasons[:5])
     if len(reasons) > 5:
         shown += f"; and {len(reasons) - 5} more"
@@ -1164,26 +1172,29 @@ def _may_interrupt(olds: Props, news: Props) -> bool:
 
 
 def _loss(status: JobStatus, target: Target) -> str:
-    """Return what the job would lose if it were stopped; empty if that is not known."""
-    if status.phase != Phase.RUNNING:
-        return ""
+    """Return what the job would lose if it were stopped, or what it has kept if it is suspended; empty if that is not known."""
     with suppress(TrainerError):
-        status = replace(status, progress=target.progress(status))
-    return str(interruption_cost(status, time.time()) or "")
+        status = replace(status, progress=target.progress(status) or status.progress)
+    if status.phase == Phase.RUNNING:
+        return str(interruption_cost(status, time.time()) or "")
+    saved = section(status.progress, "checkpoint").get("step")
+    if isinstance(saved, int):
+        return f"has a checkpoint of step {saved:,}"
+    step = (status.progress or {}).get("step")
+    if status.phase == Phase.SUSPENDED and status.checkpoints and isinstance(step, int):
+        return f"has done {step:,} steps and has reported no checkpoint"
+    return ""
 
 
-def _checkpoint_note(olds: Props, status: JobStatus, loss: str) -> tuple[str, ...]:
-    """Return what interrupt="checkpoint" does to a job; nothing for one without Pods, such as a suspended one."""
-    if status.phase not in (Phase.STARTING, Phase.RUNNING, Phase.RESTARTING):
-        return ()
-    grace = max(map(_grace, from_state(olds["objects"]).values()), default=0) or DEFAULT_GRACE
-    failed = ""
-    if loss:
-        failed = f"; if that fails, it {loss}"
-    return (
-        f"{_where(olds)} is {_unfinished(status)}, and this change ends it: its Pods get SIGTERM, and up to {grace} s to save a"
-        f" checkpoint{failed}",
-    )
+def _end_note(olds: Props, news: Props, status: JobStatus, loss: str) -> str:
+    """Return what a change does to the unfinished run of a job that it may end."""
+    ends = f"{_where(olds)} is {_unfinished(status)}, and this change ends it"
+    has_pods = status.phase in (Phase.STARTING, Phase.RUNNING, Phase.RESTARTING)
+    if news.get("interrupt") == "checkpoint" and has_pods:
+        grace = max(map(_grace, from_state(olds["objects"]).values()), default=0) or DEFAULT_GRACE
+        ends += f": its Pods get SIGTERM, and up to {grace} s to save a checkpoint"
+        return f"{ends}; if that fails, it {loss}" if loss else ends
+    return f"{ends}: it {loss}" if loss else ends
 
 
 def _continuation(olds: Props, news: Props, connect: Connect) -> _Interruption:

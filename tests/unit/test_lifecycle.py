@@ -9,6 +9,7 @@ from collections.abc import Collection
 from typing import Any
 
 import pytest
+from pulumi_trainer.provider.api.attempts import Attempt
 from pulumi_trainer.provider.api.code import LAUNCH_FILE, SOURCE_ADDRESS, SOURCE_DIGEST
 from pulumi_trainer.provider.api.progress import timestamp
 from pulumi_trainer.provider.api.runs import Run
@@ -301,7 +302,8 @@ def test_a_refusal_says_what_a_stop_would_lose() -> None:
     )
     target.jobs["j"].phase = "Suspended"
     (refusal,) = checked(made, inputs(objects=with_policy(), run="2", digest="d2"), target).failures
-    assert "lose" not in refusal and "checkpoint" not in refusal
+    assert "lose" not in refusal and 'interrupt="checkpoint"' not in refusal
+    assert "It has a checkpoint of step 4,800. " in refusal, refusal
 
 
 def test_a_run_with_a_checkpoint_policy_is_ended_after_a_checkpoint() -> None:
@@ -318,8 +320,33 @@ def test_a_run_with_a_checkpoint_policy_is_ended_after_a_checkpoint() -> None:
     )
     assert "the new run continues run t4kz1f from its newest checkpoint" in continues
     target.jobs["j"].phase = "Queued"
-    (continues,) = checked(made, inputs(**changed), target).notes
-    assert "continues run t4kz1f" in continues
+    ends, continues = checked(made, inputs(**changed), target).notes
+    assert ends.endswith("this change ends it") and "continues run t4kz1f" in continues
+
+
+def test_a_plan_that_may_end_a_job_says_what_that_loses() -> None:
+    target = Target("Running")
+    made, _ = first(target, objects=with_policy(), place="j-output")
+    target.jobs["j"].checkpoints, target.earlier = True, [a_run("Running")]
+    target.jobs["j"].progress = {"step": 92, "checkpoint": {"step": 80, "time": timestamp(time.time() - 5)}}
+    news = inputs(objects=with_policy(), digest="d2", run="2", place="j-output", resume=False, interrupt="allow")
+    ends, anew = checked(made, news, target).notes
+    assert (
+        "default/j is Running since 1970-01-01 00:00:01 UTC, and this change ends it: it would lose 12 steps (" in ends
+    )
+    assert "since the checkpoint of step 80" in ends and "starts anew: resume=False" in anew
+    suspended = target.jobs["j"]
+    suspended.phase, suspended.attempts = "Suspended", [Attempt(1, 100.0, 200.0)]
+    for interrupt in ("allow", "checkpoint"):
+        ends, anew = checked(made, {**news, "interrupt": interrupt}, target).notes
+        why = "default/j is Suspended since 1970-01-01 00:03:20 UTC, and this change ends it: it has a checkpoint of step 80"
+        assert ends == why
+    suspended.progress = {"step": 92}
+    ends, _ = checked(made, news, target).notes
+    assert ends.endswith("it has done 92 steps and has reported no checkpoint")
+    target.elsewhere = True
+    unknown = crud._interruption(made, news, [], lambda _: target)  # type: ignore[arg-type]
+    assert "cannot find out whether default/j is still running" in unknown.notes[0] and not unknown.failures
 
 
 def a_run(phase: str, name: str = "t4kz1f", lineage: str = "t4kz1f", place: str = "j-output") -> Run:
@@ -357,7 +384,9 @@ def test_what_continues_what(phase: str, resume: Any, sentence: str, continues: 
     target.jobs["j"].progress, target.earlier = SAVED["progress"], [a_run(phase)]
     news = inputs(objects=with_policy(320), digest="d2", interrupt="allow", place="j-output", resume=resume)
     result = checked(made, news, target)
-    assert not result.failures and len(result.notes) == 1 and sentence in result.notes[0], result
+    ends = phase in ("Running", "Suspended")
+    assert not result.failures and len(result.notes) == 1 + ends and sentence in result.notes[-1], result
+    assert not ends or f"default/j is {phase} since 1970-01-01 00:00:01 UTC, and this change ends it" in result.notes[0]
     identity = checked({}, news, target).inputs["identity"]  # the engine checks a replacement without its old inputs
     assert (identity["parent"], identity["lineage"]) == (("t4kz1f", "t4kz1f") if continues else ("", ""))
     assert (identity["cause"], identity["place"]) == ("changed", "j-output")
@@ -1237,4 +1266,5 @@ def test_a_suspended_job_that_is_replaced_is_named() -> None:
     assert refused.failures and not any("starts nevertheless" in note for note in refused.notes)
     changed = checked(made, inputs(digest="d2", objects=objects(image="x:2"), interrupt="allow"), target)
     assert changed.inputs["generation"] == 2
-    assert changed.notes[0] == "default/j was suspended by ada; the new run starts nevertheless"
+    assert "default/j was suspended by ada; the new run starts nevertheless" in changed.notes
+    assert changed.notes[0].startswith("default/j is Suspended") and changed.notes[0].endswith("this change ends it")
