@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -845,30 +844,24 @@ class _Shown:
         first: Step and time of the first call, from which the rate is.
         time: Time of the last line.
         resumed: Step of the checkpoint that this process has loaded.
-        held: What the last call would have printed, if it came too soon.
+        line: The last line.
+        latest: Arguments of the latest call: step, total and the metrics.
     """
 
     first: tuple[int, float] | None = None
     time: float = float("-inf")
     resumed: int = 0
-    held: Callable[[], None] | None = None
+    line: Mapping[str, Any] | None = None
+    latest: tuple[int, int | None, Mapping[str, Any]] | None = None
 
 
 _shown = _Shown()
 
 
-@atexit.register
-def _print_held() -> None:
-    """Print the last progress of a program that ends soon after the line before."""
-    if _shown.held is not None:
-        with suppress(Exception):
-            _shown.held()
-
-
 def progress(*, step: int, total: int | None = None, loss: Any = None, **metrics: Any) -> None:
     """Print the progress of the job: `pulumi up`, `pulumi-trainer status` and `job.progress` show it.
 
-    Call it in each step, on any rank: rank 0 prints one line in 5 seconds, and the last one.
+    Call it in each step, on any rank: rank 0 prints one line in 5 seconds, and the last one when the program ends.
 
     Args:
         step: Number of steps that are done.
@@ -880,32 +873,47 @@ def progress(*, step: int, total: int | None = None, loss: Any = None, **metrics
         return
     now = time.monotonic()
     _shown.first = _shown.first or (step, now)
+    _shown.latest = step, total, metrics if loss is None else {"loss": loss, **metrics}
     last = total is not None and step >= total
-    _shown.held = None
-    if now - _shown.time < _INTERVAL and not last:
-        _shown.held = partial(_print_progress, now, step, total, {"loss": loss, **metrics})
-        return
-    _shown.time = now
-    _print_progress(now, step, total, {"loss": loss, **metrics})
+    if now - _shown.time >= _INTERVAL or last:
+        _print(_status(*_shown.latest))
 
 
-def _print_progress(now: float, step: int, total: int | None, metrics: Mapping[str, Any]) -> None:
-    """Print a line of progress, of what was true at a time."""
+def _status(step: int, total: int | None, metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return Trainer's `trainerStatus` at a step."""
     status: dict[str, Any] = {"step": int(step)}
     if total:
         status["progressPercentage"] = max(0, min(100, step * 100 // total))
-        first, began = _shown.first or (step, now)
+        first, began = _shown.first or (step, 0.0)
         if step > first:
-            status["estimatedRemainingSeconds"] = max(0, round((total - step) * (now - began) / (step - first)))
+            passed = time.monotonic() - began
+            status["estimatedRemainingSeconds"] = max(0, round((total - step) * passed / (step - first)))
     if _shown.resumed:
         status["resumedFrom"] = _shown.resumed
-    given = {name: value for name, value in metrics.items() if name != "loss" or value is not None}
-    status["metrics"] = [{"name": name, "value": _text(value)} for name, value in given.items()]
+    status["metrics"] = [{"name": name, "value": _text(value)} for name, value in metrics.items()]
     newest = [found for found in (each._kept() for each in _known.values()) if found is not None]
     if newest:
         found = max(newest, key=lambda each: each.time)
         status["checkpoint"] = {"step": found.step, "time": _timestamp(found.time)}
+    return status
+
+
+def _print(status: Mapping[str, Any]) -> None:
+    _shown.time, _shown.line = time.monotonic(), status
     print(json.dumps({"trainerStatus": status}), flush=True)
+
+
+def _print_latest() -> None:
+    """Print the latest progress when the program ends, unless its step and its newest checkpoint are printed."""
+    if _shown.latest is None:
+        return
+    with suppress(Exception):  # a metric of a broken device, a closed output
+        status = _status(*_shown.latest)
+        if any(status.get(name) != (_shown.line or {}).get(name) for name in ("step", "checkpoint")):
+            _print(status)
+
+
+atexit.register(_print_latest)
 
 
 def _text(value: Any) -> str:

@@ -458,18 +458,6 @@ class TestProgress:
         assert found[1]["checkpoint"]["step"] == 20
         assert abs(time.time() - time.mktime(time.strptime(found[1]["checkpoint"]["time"], "%Y-%m-%dT%H:%M:%SZ"))) < 1e5
 
-    def test_the_last_line_is_not_lost(
-        self, job: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        for step in range(4):
-            training.progress(step=step, loss=step / 2)
-        training._print_held()
-        first, last = (json.loads(line)["trainerStatus"] for line in capsys.readouterr().out.splitlines())
-        assert (first["step"], last["step"], last["metrics"]) == (0, 3, [{"name": "loss", "value": "1.5"}])
-        training.progress(step=9, total=9)
-        training._print_held()
-        assert len(capsys.readouterr().out.splitlines()) == 1
-
     def test_it_has_the_step_from_which_it_has_resumed(
         self, job: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -479,6 +467,29 @@ class TestProgress:
         assert training.checkpoints().load() == {"step": 7}
         training.progress(step=7, total=7)
         assert json.loads(capsys.readouterr().out)["trainerStatus"]["resumedFrom"] == 7
+
+    def test_the_last_one_is_printed_when_the_program_ends(self, job: Path) -> None:
+        program = """
+            from pulumi_trainer import training
+            kept = training.checkpoints()
+            for step in range(1, 8):
+                training.progress(step=step, total=100, loss=1 / step)
+                END
+            """
+        ends = {
+            "if step == 7: kept.save({}, step=7)": 7,
+            "kept.save({}, step=step)": 7,
+            "if step == 3: raise ValueError": 3,
+        }
+        for end, step in ends.items():
+            code = textwrap.dedent(program).replace("END", end)
+            done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=False, text=True)
+            lines = [json.loads(line)["trainerStatus"] for line in done.stdout.splitlines()]
+            assert [line["step"] for line in lines] == [1, step], lines
+            assert lines[-1].get("checkpoint", {}).get("step") == (7 if "save" in end else None), lines
+        code = textwrap.dedent(program).replace("END", "pass").replace("step=step", "step=1")
+        done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True, text=True)
+        assert done.stdout.count("trainerStatus") == 1, "nothing is printed twice"
 
     def test_other_ranks_print_nothing(
         self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
