@@ -210,19 +210,22 @@ def test_processes_that_need_one_environment_install_it_once(tmp_path: Path, whe
     assert sum("installing app" in log for _, log in ended) == 1
 
 
-def test_an_installation_that_was_killed_is_not_used(tmp_path: Path, wheels: Path, uv_path: str) -> None:
+@pytest.mark.parametrize("rank", [False, True])
+def test_an_installation_that_was_killed_is_not_used(tmp_path: Path, wheels: Path, uv_path: str, rank: bool) -> None:
     mine = Interpreter(tmp_path / "mine", wheels)
     fake = tmp_path / "fake" / "uv"
     fake.parent.mkdir()
     fake.write_text(f"#!/bin/sh\ntouch {tmp_path}/begun\nexec sleep 600\n")
     fake.chmod(0o755)
-    half = started(tmp_path, wheels, f"{fake.parent}:{os.defpath}", mine, "app")
+    half = started(tmp_path, wheels, f"{fake.parent}:{os.defpath}", mine, "app", PULUMI_TRAINER_JOB="a/0")
     while not (tmp_path / "begun").exists():
         time.sleep(0.05)
-    waiting = started(tmp_path, wheels, uv_path, mine, "app", PULUMI_TRAINER_INSTALLED=str(tmp_path / "x.installed"))
+    more = {"PULUMI_TRAINER_INSTALLED": str(tmp_path / "x.installed"), "PULUMI_TRAINER_JOB": "a/1" if rank else "b/0"}
+    waiting = started(tmp_path, wheels, uv_path, mine, "app", **more)
     while not (tmp_path / "x.installing").exists():
         time.sleep(0.05)
-    assert (tmp_path / "x.installing").read_text() == "another process is installing them"
+    whose = "rank of this job" if rank else "process"
+    assert (tmp_path / "x.installing").read_text() == f"another {whose} is installing them"
     os.kill(half.pid, signal.SIGKILL)
     half.wait()
     out, log = waiting.communicate()

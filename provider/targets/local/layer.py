@@ -115,13 +115,24 @@ def _site_folders() -> list[str]:
 @contextmanager
 def _locked(file: Path) -> Iterator[None]:
     """Hold a lock, so that processes that need one environment install it once."""
-    with file.open("w") as lock:
+    with file.open("a+", encoding="utf-8") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            _report("another process is installing them")
+            lock.seek(0)
+            run = _run_of_job()
+            whose = "rank of this job" if run and lock.read() == run else "process"
+            _report(f"another {whose} is installing them")
             fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.truncate(0)
+        lock.write(_run_of_job())
+        lock.flush()
         yield
+
+
+def _run_of_job() -> str:
+    """Return the UID of the job's run whose rank this process is; empty outside of a job."""
+    return os.environ.get("PULUMI_TRAINER_JOB", "").partition("/")[0]
 
 
 Packages = Mapping[str, metadata.Distribution]
@@ -903,8 +914,7 @@ PROGRESS = ".installing"
 
 if __name__ == "__main__":
     environments = os.environ.get("PULUMI_TRAINER_ENVIRONMENTS") or "~/.cache/pulumi-trainer/environments"
-    run = os.environ.get("PULUMI_TRAINER_JOB", "").partition("/")[0]
-    variables = layer(sys.argv[1:], Path(environments).expanduser(), run)
+    variables = layer(sys.argv[1:], Path(environments).expanduser(), _run_of_job())
     installed = os.environ.get(INSTALLED_ENV)
     if installed:
         _write(Path(installed), str(Path(variables["PATH"].split(os.pathsep)[0]).parent))
