@@ -338,13 +338,15 @@ def to_document(value: Any) -> Any:
 
 
 def plain_value(value: Any) -> Any:
-    """Return a text or whole number of another type, such as a member of an `Enum` or a number of numpy, as the equal one of
-    Python's own type; any other value stays.
+    """Return a text, a whole number or a bool of another type, such as a member of an `Enum` or a number of numpy, as the equal
+    one of Python's own type; any other value stays.
     """
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, Integral) and not isinstance(value, int):
         return int(value)
+    if type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_"):
+        return bool(value)
     return value
 
 

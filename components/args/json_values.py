@@ -10,7 +10,7 @@ from numbers import Integral, Real
 from typing import Any
 
 import pulumi
-from pulumi_trainer.args.arguments import nesting_problems, quoted
+from pulumi_trainer.args.arguments import nesting_problems, plain_value, quoted
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 
@@ -70,10 +70,11 @@ def json_value(
             items.append(item)
             found += problems
         return items, found
-    if value is None or isinstance(value, (bool, pulumi.Output, Unknown)):
+    if value is None or isinstance(value, (pulumi.Output, Unknown)):
         return value, []
-    if isinstance(value, str):
-        return str.__str__(value), []
+    value = plain_value(value)
+    if isinstance(value, (str, bool)):
+        return value, []
     if isinstance(value, Awaitable):
         return pulumi.Output.from_input(value), []
     return _number(value, path)

@@ -33,7 +33,7 @@ def with_card_facts(written: WrittenJob, args: TrainJobArgs, job: str, runtime: 
         uri = getattr(source, "storage_uri", None)
         if isinstance(uri, str):
             uris[kind] = uri
-    job_rows = {"Runtime": named_release(runtime), "Job": job, "Run": args.run}
+    job_rows = {"Runtime": named_release(runtime), "Job": job, "Run": args.run_key}
     facts = card_facts(args.trainer, written.func_args.visible, uris, job_rows)
     modules = {**(code.get("modules") or {}), CARD_FILE: json.dumps(facts, sort_keys=True)}
     return replace(written, fields={**written.fields, "code": {**code, "modules": modules}})

@@ -10,7 +10,7 @@ from typing import Any
 
 from pulumi_trainer.args import sources
 from pulumi_trainer.args.arguments import quoted
-from pulumi_trainer.args.fine_tuning import ToolTrainer, reward_columns, table
+from pulumi_trainer.args.fine_tuning import ToolTrainer, is_below, reward_columns, table
 from pulumi_trainer.plan import check_data
 from pulumi_trainer.plan.local_files import is_folder
 from pulumi_trainer.provider.api import code
@@ -43,7 +43,11 @@ def _path(source: Any, field: Any, mounted: str) -> str:
         mounted: Path in the job.
     """
     uri = getattr(source, "storage_uri", None)
-    if not is_folder(uri) or getattr(source, "ignore_patterns", None) is not None:
+    if (
+        not is_folder(uri)
+        or getattr(source, "ignore_patterns", None) is not None
+        or not is_below(field or mounted, mounted)
+    ):
         return ""
     below = str(field or "").removeprefix(mounted).strip("/")
     path = Path(str(uri).removeprefix("file://"), below)

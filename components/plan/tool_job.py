@@ -124,17 +124,41 @@ def path_warnings(fields: Iterable[str], config: Any, jobsets: Iterable[Document
         config: Fields of the tool that are known.
         jobsets: The rendered JobSets.
     """
-    known, mounted = dict(flat(nested(config))), [WORKSPACE, *_mount_paths(jobsets)]
     found = []
+    for where, path in _own_paths(fields, config, jobsets):
+        if _is_here(path):
+            why = f"{path} is on this machine, and no volume of the Pods has it"
+            hint = "fetch it by initializer=, mount a volume there, or ignore this if the image has it"
+            found.append(Problem(f"trainer.{where}", why, hint))
+    return found
+
+
+def missing_paths(fields: Iterable[str], config: Any, jobsets: Iterable[Document]) -> list[Problem]:
+    """Return the models and datasets that neither this machine nor a volume of a job that runs on it has.
+
+    Args:
+        fields: The tool's fields for model and dataset.
+        config: Fields of the tool that are known.
+        jobsets: The rendered JobSets.
+    """
+    hint = "give the path of a file or folder of this machine, or a name of the hub"
+    own = _own_paths(fields, config, jobsets)
+    return [
+        Problem(where, f"{path} does not exist on this machine", hint)
+        for where, path in own
+        if path.startswith("/") and not _is_here(path)
+    ]
+
+
+def _own_paths(fields: Iterable[str], config: Any, jobsets: Iterable[Document]) -> Iterator[tuple[str, str]]:
+    """Yield field and path of the models and datasets that are in no volume of the Pods."""
+    known, mounted = dict(flat(nested(config))), [WORKSPACE, *_mount_paths(jobsets)]
     for name in (*fields, *_MODELS):
         path = known.get(name)
         if not isinstance(path, str) or not path.startswith(("/", "./", "../", "~")):
             continue
-        if not any(f"{path}/".startswith(f"{place.rstrip('/')}/") for place in mounted) and _is_here(path):
-            why = f"{path} is on this machine, and no volume of the Pods has it"
-            hint = "fetch it by initializer=, mount a volume there, or ignore this if the image has it"
-            found.append(Problem(f"trainer.config[{quoted(name)}]", why, hint))
-    return found
+        if not any(f"{path}/".startswith(f"{place.rstrip('/')}/") for place in mounted):
+            yield f"config[{quoted(name)}]", path
 
 
 def lost_output_problems(config: Any, jobsets: Iterable[Document], *, cluster: bool) -> list[Problem]:

@@ -65,7 +65,7 @@ class TrainJobArgs(ComponentArgs):
     output: bool | OutputVolume = False
     checkpoint: CheckpointPolicy | None = None
     resume: bool | str = UNFINISHED
-    run: str = "1"
+    run: str | None = "1"
     rerun_on: Sequence[Literal["code", "data", "runtime"]] | None = None
     wait_for: Literal["created", "admitted", "running", "complete"] = "created"
     may_fail: bool = False
@@ -140,6 +140,11 @@ class TrainJobArgs(ComponentArgs):
             policy = self.checkpoint
         fetched = [kind for kind, source in sources.parts(self.initializer).items() if source is not None]
         return made.job_problems(fetched, policy, output=output_of(self.output, policy) is not None)
+
+    @property
+    def run_key(self) -> str:
+        """Return `run`, or its default for None, as `Config().get("run")` may be."""
+        return "1" if self.run is None else self.run
 
     @property
     def output_volume(self) -> OutputVolume | None:

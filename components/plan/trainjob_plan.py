@@ -33,6 +33,7 @@ from pulumi_trainer.plan.summary import summarize
 from pulumi_trainer.plan.tool_job import (
     batch_problems,
     lost_output_problems,
+    missing_paths,
     nodes_have_gpus,
     parallel_problems,
     path_warnings,
@@ -84,7 +85,7 @@ async def plan(args: TrainJobArgs) -> Plan:
     job = PlacedJob(name_of(args), destination, place)
     loaded = await runtime_ref.load_runtime(args.runtime, args.follow, job)
     result = Plan(
-        job.name, place.namespace, place.target, run=args.run, resume=args.resume, interrupt=args.interrupt, adopt=args.adopt,
+        job.name, place.namespace, place.target, run=args.run_key, resume=args.resume, interrupt=args.interrupt, adopt=args.adopt,
         needs=place.needs, problems=[*place.problems, *queued],
     ).add(loaded, runtime=loaded.channel)  # fmt: skip
     if place.problems or loaded.problems:
@@ -149,7 +150,7 @@ async def plan(args: TrainJobArgs) -> Plan:
     warned = _find_warnings(args, runtime, complete, rendered, job, queues)
     claimed = await _claim_volumes(args, job, rendered, folders)
     jobsets = [*rendered.jobsets.values()]
-    result = result.add(rendered).add(warned).add(claimed).add(_judge_tool(written, job, jobsets, queues))
+    result = result.add(rendered).add(warned).add(claimed).add(_judge_tool(written, args, job, jobsets, queues))
     result = result.add(await review_folder(result, folders, jobsets))
     result = replace(
         result,
@@ -249,7 +250,7 @@ def _given_twice(args: TrainJobArgs) -> list[Problem]:
     for kind, source in sources.parts(args.initializer).items():
         if isinstance(source, sources.DataSource):
             found += problems_below(f"initializer.{kind}", source.given_twice())
-    if args.run == "":
+    if args.run_key == "":
         why = "is empty, but an empty key counts as a key: a finished job whose key was another one runs again"
         found.append(Problem("run", why, "leave it out, or give a text that is not empty"))
     return found
@@ -359,7 +360,7 @@ def _document_problems(args: TrainJobArgs, train_job: dict[str, Any], verdict: V
 def _plain_secrets(args: TrainJobArgs, written: WrittenJob) -> list[Problem]:
     """Return the plain-text secrets, by the paths of the arguments."""
     found = []
-    for problem in (*plain_secrets(written), *plaintext_secrets.problems(args.run, "run")):
+    for problem in (*plain_secrets(written), *plaintext_secrets.problems(args.run_key, "run")):
         if problem.where.startswith("initializer."):
             problem = replace(problem, where=args.place(problem.where))
         found.append(problem)
@@ -411,7 +412,9 @@ def _find_warnings(
     return StepResult(problems=problems, warnings=remaining, notes=[*map(str, notes)])
 
 
-def _judge_tool(written: WrittenJob, job: PlacedJob, jobsets: list[dict[str, Any]], queues: Queues) -> StepResult:
+def _judge_tool(
+    written: WrittenJob, args: TrainJobArgs, job: PlacedJob, jobsets: list[dict[str, Any]], queues: Queues
+) -> StepResult:
     """Return what the rendered job lacks for the fields of a fine-tuning tool."""
     trainer, arguments = written.tool, written.func_args.visible
     if trainer is None:
@@ -430,8 +433,11 @@ def _judge_tool(written: WrittenJob, job: PlacedJob, jobsets: list[dict[str, Any
     ]
     problems = [*problems_below("trainer", found), *precision_problems(config, jobsets, queues)]
     warnings = problems_below("trainer", needs.warnings())
+    inputs = trainer.model, trainer.dataset
     if job.cluster:
-        warnings += path_warnings((trainer.model, trainer.dataset), config, jobsets)
+        warnings += path_warnings(inputs, config, jobsets)
+    elif args.opts is None or args.opts.depends_on is None:  # else what it depends on may write them
+        problems += problems_below("trainer", missing_paths(inputs, config, jobsets))
     return StepResult(problems=problems, warnings=warnings)
 
 
@@ -589,7 +595,7 @@ def _content(args: TrainJobArgs, job: PlacedJob, written: WrittenJob) -> dict[st
         "target": [type(job.destination).__name__, job.place.namespace],
         "name": args.name,
         "output": args.output_volume is not None,
-        "run": args.run,
+        "run": args.run_key,
         "mounts": sorted(fetched_data(args)),
     }
     if job.mode != "jobset":  # digests of stacks from before there were two modes stay

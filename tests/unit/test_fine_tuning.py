@@ -1003,6 +1003,11 @@ class TestRenderedJob:
         assert said.startswith(f'trainer.config["model_name_or_path"]: {tmp_path} is on this machine, and no volume of')
         assert warned({"model_name_or_path": str(tmp_path / "absent"), "dataset_name": "tests/unit"}) == []
         assert warned({"dataset_name": str(tmp_path)}, target=trainer.Local()) == []
+        absent = sft(model_name_or_path=str(tmp_path / "absent"), dataset_name="data")
+        (said,) = problems(planned(absent, target=trainer.Local()))
+        assert f'trainer.config["model_name_or_path"]: {tmp_path}/absent does not exist on this machine' in said
+        after = pulumi.ResourceOptions(depends_on=[])
+        assert problems(planned(absent, target=trainer.Local(), opts=after)) == [], "another job may write it before"
         mounted = trainer.RuntimePatch(
             manager="program.dev/here",
             jobs=[

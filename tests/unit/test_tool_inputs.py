@@ -390,3 +390,10 @@ class TestPrecision:
         assert "Tesla T4" in json.loads((tmp_path / "error.json").read_text())["message"]["message"]
         assert run_tool.device({"fp16": True}) == {"bf16": False}, "TRL's default is bf16"
         assert importlib.import_module("torch").cuda is cuda
+
+
+def test_a_model_that_is_given_twice_is_looked_for_nowhere(tiny: Path) -> None:
+    both = trl("sft", model_name_or_path=str(tiny / "model"))
+    assert not [each for each in found(both, model=tiny / "model") if "initializer.model" in each]
+    below = trl("sft", model_name_or_path="/workspace/model/absent")
+    assert f"{tiny}/model/absent is not there" in found(below, model=tiny / "model")[0]

@@ -619,6 +619,12 @@ def test_other_texts_for_seconds_are_named(planned: Any, given: Any) -> None:
     assert str(problem).startswith("max_execution: must be a whole number of seconds")
 
 
+def test_a_run_key_that_is_not_configured_is_left_out(planned: Any) -> None:
+    """`Config().get("run")` is None then."""
+    plan = planned(runtime(), trainer=trainer.CustomTrainer(func=work), run=None)
+    assert (plan.run, plan.problems) == ("1", [])
+
+
 def test_an_empty_key_of_a_run_is_warned_of(planned: Any) -> None:
     (warning,) = planned(runtime(), trainer=trainer.CustomTrainer(func=work), run="").warnings
     assert str(warning).startswith("run: is empty, but an empty key counts as a key")

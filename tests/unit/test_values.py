@@ -187,6 +187,13 @@ class Numpy:
 numbers.Integral.register(Numpy)
 
 
+FLAGS: list[Any] = [
+    type(name, (), {"__bool__": lambda self: self.value, "value": value, "__module__": "numpy"})
+    for name, value in (("bool", True), ("bool_", False))
+]
+"""Like numpy's bool, which is no number."""
+
+
 @pytest.mark.parametrize(
     ("value", "arrives"),
     [
@@ -195,6 +202,8 @@ numbers.Integral.register(Numpy)
         (Level.HIGH, "high"),
         (Count.TWO, 2),
         (Numpy(3), 3),
+        (FLAGS[0](), True),
+        ([FLAGS[1]()], [False]),
         (fractions.Fraction(1, 2), 0.5),
         (OrderedDict(b=1, a=2), {"b": 1, "a": 2}),
         (MappingProxyType({"b": {"c_d": None}}), {"b": {"c_d": None}}),
