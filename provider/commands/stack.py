@@ -15,11 +15,13 @@ from pulumi_trainer.provider.api.submission import from_state
 from pulumi_trainer.provider.commands.reach import PATIENCE, Job, Where, in_project, project_file, show_warning
 from pulumi_trainer.provider.commands.trust import kubeconfig_check
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault
+from pulumi_trainer.provider.kube.values.accessors import section, text
 from pulumi_trainer.provider.kube.values.wording import did_you_mean
 from pulumi_trainer.provider.lifecycle.crud import submission_of
 from pulumi_trainer.provider.lifecycle.identity import program_of
 from pulumi_trainer.provider.targets import connection
 from pulumi_trainer.provider.targets.local import LocalTarget
+from pulumi_trainer.provider.targets.local.machine import host_id
 
 if TYPE_CHECKING:
     from pulumi_trainer.provider.kube.client.client import Client
@@ -123,7 +125,26 @@ def _exported_resources(stack: str | None, project: str, *, secrets: bool) -> li
     if secrets:
         command.append("--show-secrets")
     state = json.loads(_pulumi(command, stack, project))
-    return (state.get("deployment") or {}).get("resources") or []
+    found, folder = (state.get("deployment") or {}).get("resources") or [], _project_folder(project)
+    if folder is None:
+        return list(found)
+    return [_in_current_folder(each, folder) for each in found]
+
+
+def _in_current_folder(resource: dict[str, Any], project: Path) -> dict[str, Any]:
+    """Return a resource of this machine with the current root folder of its jobs, if that has moved with the project; `pulumi up`
+    writes the new place into the state.
+
+    Args:
+        resource: A resource of an exported state.
+        project: Folder of the project.
+    """
+    target = section(resource, "inputs", "target")
+    was = text(target.get("root"))
+    now = project / Path(was).name
+    if not was or target.get("host") != host_id() or Path(was).exists() or not (now / "jobs").is_dir():
+        return resource
+    return {**resource, "inputs": {**resource["inputs"], "target": {**target, "root": str(now)}}}
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import pytest
 from pulumi_trainer.provider.targets.local.paths import remove_tree
 
 from .conftest import Project
+from .test_cli import cli
 
 READS = """
 import os
@@ -126,6 +127,30 @@ def test_a_project_that_was_moved_finds_its_jobs_and_volumes(project: Project, t
     assert moved.job("one").uid != uid and moved.logs("one").count("forty-two") == 1
     moved.destroy()
     assert outputs(moved.root) == [] and [*moved.target.jobs()] == []
+
+
+TRAINS = """
+job = trainer.TrainJob("one", runtime=plain, output=True, wait_for="complete", trainer=trainer.Trainer(
+    command=["sh", "-c", "echo trained > $TRAINER_OUTPUT_DIR/a.txt"]))
+pulumi.export("output", job.output_path)
+"""
+
+
+def test_commands_and_outputs_see_where_a_project_was_moved(project: Project, tmp_path: Path) -> None:
+    project.program(TRAINS)
+    project.up()
+    moved = replace(project, folder=tmp_path.with_name(f"{tmp_path.name}-moved"), env={})
+    project.folder.rename(moved.folder)
+    assert "Succeeded" in cli(moved, "status", "-s", "test").stdout
+    assert "2 objects checked" in (seen := cli(moved, "doctor", "-s", "test").stdout) and "refresh" not in seen, seen
+    assert str(moved.root) in (listed := cli(moved, "outputs", "-s", "test").stdout) and "gone" not in listed, listed
+    moved.up()
+    output = Path(moved.outputs()["output"])
+    assert output.is_relative_to(moved.root) and (output / "a.txt").read_text() == "trained\n"
+    assert cli(moved, "outputs", "one", "-s", "test", "--copy", str(moved.folder / "copy")).returncode == 0
+    assert sorted(path.name for path in (moved.folder / "copy").iterdir()) == ["a.txt", "run.json"]
+    shutil.rmtree(moved.root / "jobs/default")
+    assert "is in the state, but does not exist any more" in cli(moved, "doctor", "-s", "test").stdout
 
 
 MOVED = """

@@ -139,6 +139,8 @@ class Record:
     def find(cls, folder: JobFolder) -> Record | None:
         """Return the record in a job's folder; None if not found.
 
+        After the root folder was moved, root and output are those of the new place.
+
         Raises:
             Unreadable: The record is not valid.
         """
@@ -158,7 +160,12 @@ class Record:
         except (KeyError, TypeError, AttributeError, StopIteration):
             why = "is not a valid record of a job: its tuning or its objects are not valid"
             raise unreadable(folder.record, why) from None
-        return record
+        was, output = Path(record.root), Path(record.output)
+        if was == folder.root or (was / folder.record.relative_to(folder.root)).exists():
+            return record
+        if was in output.parents:
+            record = replace(record, output=str(folder.root / output.relative_to(was)))
+        return replace(record, root=str(folder.root))
 
     def write(self, folder: JobFolder) -> None:
         """Write the record into the job's folder."""

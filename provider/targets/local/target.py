@@ -954,7 +954,8 @@ class LocalTarget:
         if status is not None:
             status.owner, status.digest = record.owner, record.digest
             status.stack, status.program = record.sweep, record.program
-            status.output, status.identity = record.result(status.phase), record.known_identity
+            status.output, status.logs = record.result(status.phase), str(folder.logs)
+            status.identity = record.known_identity
             status.run, status.inputs = record.run, {**record.inputs, **only(status.inputs, (*DATA, PACKAGES, PYTHON))}
             if status.terminal:
                 if record.ttl is not None and time.time() >= status.finished + record.ttl:
