@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 import yaml
 from pulumi_trainer import runtimes
 
-from .conftest import Project
+from .conftest import Project, eventually
 from .test_faults import FAILING
 from .test_jobs import LONG, QUICK
 
@@ -111,3 +112,16 @@ def test_files_that_are_no_documents(project: Project, content: str) -> None:
     wrong = cli(project, "render", "job.yaml")
     assert wrong.returncode == 2 and wrong.stderr.startswith("error: ")
     assert "job.yaml" in wrong.stderr and "Traceback" not in wrong.stderr
+
+
+def test_a_plan_that_ends_a_suspended_job_says_since_when_it_is_suspended(project: Project) -> None:
+    project.program(LONG)
+    project.up()
+    assert cli(project, "suspend", "long", "-s", "test").returncode == 0
+    status = eventually(lambda: (found := project.job("long")).phase == "Suspended" and found)
+    ended = datetime.fromtimestamp(status.attempts[-1].finished, timezone.utc)
+    since = f"is Suspended since {ended:%Y-%m-%d %H:%M:%S} UTC"
+    project.program(LONG.replace('"long", runtime', '"long", run="2", runtime'))
+    assert since in (refused := project.preview(ok=False).out), refused
+    project.program(LONG.replace('"long", runtime', '"long", run="2", interrupt="allow", runtime'))
+    assert f"{since}, and this change ends it" in (told := project.preview().out), told

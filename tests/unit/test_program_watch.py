@@ -246,3 +246,24 @@ class TestTimeouts:
 
     def test_right_ones_are_right(self) -> None:
         assert timeout_problems({"admitted": 1, "running": 0.5, "complete": 86400}) == timeout_problems(None) == []
+
+
+@pytest.mark.parametrize("stuck", [False, True])
+def test_a_failure_waits_for_the_other_jobs(monkeypatch: pytest.MonkeyPatch, stuck: bool) -> None:
+    """One that waits for what depends on the failed job would wait for ever."""
+    monkeypatch.setattr(watch, "INTERVAL", 0.001)
+    monkeypatch.setattr(watch, "LAST_LOOK", 0.0)
+    monkeypatch.setattr(watch, "STUCK", 0.0 if stuck else float("inf"))
+
+    async def ended() -> list[bool]:
+        waiting, found = Watch(), list[bool]()
+        with waiting.expect_end():
+            with waiting.expect_end():
+                end = asyncio.ensure_future(waiting.end())
+            for _ in range(20):
+                await asyncio.sleep(0.001)
+            found.append(end.done())
+        await end
+        return [*found, end.done()]
+
+    assert asyncio.run(ended()) == [stuck, True]
