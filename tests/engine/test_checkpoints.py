@@ -115,3 +115,34 @@ def test_an_error_of_the_program_uses_a_restart(project: Project) -> None:
     out = project.up(ok=False).out
     assert "reaching max number of restarts" in out and "exit code 3" in out, out
     assert project.job("long").restarts == 1
+
+
+HELPED = """
+def train(steps):
+    import time
+    from pulumi_trainer import training
+    kept = training.checkpoints()
+    for step in range(1, steps + 1):
+        time.sleep(0.05)
+        stop = training.should_stop()
+        if stop:
+            kept.save({"step": step}, step=step)
+        training.progress(step=step, total=steps)
+        if stop:
+            return
+
+trainer.TrainJob(
+    "long", runtime=plain, trainer=trainer.CustomTrainer(func=train, func_args={"steps": 2000}),
+    checkpoint=trainer.CheckpointPolicy(grace=20), wait_for="running",
+)
+"""
+
+
+def test_a_stopped_job_shows_the_step_that_it_has_saved(project: Project) -> None:
+    project.program(HELPED)
+    project.up()
+    eventually(lambda: project.job("long").progress, what="the first progress")
+    run_cli(project, "stop", "long")
+    status = eventually(lambda: (found := project.job("long")).phase == "Failed" and found)
+    (saved,) = [int(path.name.partition("-")[2]) for path in project.root.rglob("step-*") if path.is_dir()]
+    assert status.progress["step"] == status.progress["checkpoint"]["step"] == saved, status.progress
