@@ -233,7 +233,7 @@ _STARTING = {
     "hardening": "new run",
     "checkpoint": "new run",
     "resource_name": "another job",
-    **dict.fromkeys(("rerun_on", "wait_for", "timeouts", "logs", "interrupt", "adopt", "opts"), "none"),
+    **dict.fromkeys(("rerun_on", "wait_for", "may_fail", "timeouts", "logs", "interrupt", "adopt", "opts"), "none"),
 }
 """Arguments that are not in the TrainJob's document, or that several documents have."""
 
