@@ -350,7 +350,7 @@ def test_a_plan_that_may_end_a_job_says_what_that_loses() -> None:
 
 
 def a_run(phase: str, name: str = "t4kz1f", lineage: str = "t4kz1f", place: str = "j-output") -> Run:
-    return Run("1", phase, name, lineage, place=place, inputs={"code": "a"})
+    return Run("1", phase, id=name, lineage=lineage, place=place, inputs={"code": "a"})
 
 
 SAVED: dict[str, Any] = {"progress": {"step": 230, "checkpoint": {"step": 225, "time": "2026-11-28T00:00:00Z"}}}

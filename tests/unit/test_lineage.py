@@ -19,7 +19,7 @@ from pulumi_trainer.provider.kube.errors import Invalid
 
 
 def run(name: str, phase: str = "Failed", lineage: str = "") -> Run:
-    return Run("1", phase, name, lineage or name)
+    return Run("1", phase, id=name, lineage=lineage or name)
 
 
 class TestIds:
