@@ -50,8 +50,8 @@ class Run:
     finished: float = 0.0
     inputs: Mapping[str, str] = field(default_factory=dict)
     started: float = 0.0
-    note: str = ""
     demand: Demand = NOTHING_KNOWN
+    note: str = ""
     id: str = ""
     lineage: str = ""
     parent: str = ""

@@ -235,6 +235,9 @@ class Target:
         self.asked += 1
         return JobStatus(name, namespace, owner=self.owner, phase=self.phase, started=1.0, created=1.0)
 
+    def progress(self, status: JobStatus) -> None:
+        """No job has reported any."""
+
     def current_owner(self, namespace: str, name: str) -> None:
         """Nobody has the name of a new job."""
 
