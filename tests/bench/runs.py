@@ -30,7 +30,16 @@ def add_runs(root: Path) -> None:
     inputs = {"code": "8c1f0b6a2d3e", "arguments": '{"lr": 0.1}', "image": "pytorch/pytorch:2.6.0", "nodes": "2"}
     ids = [f"t4kz{number:02}" for number in range(1, RUNS)]
     earlier = [
-        Run("1", "Succeeded", name, name, created=1.8e9, finished=1.8e9 + 900, inputs=inputs, metrics=made.summary())
+        Run(
+            "1",
+            "Succeeded",
+            id=name,
+            lineage=name,
+            created=1.8e9,
+            finished=1.8e9 + 900,
+            inputs=inputs,
+            metrics=made.summary(),
+        )
         for name in ids
     ]
     for file in root.glob("jobs/*/*/record.json"):

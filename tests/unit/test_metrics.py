@@ -147,7 +147,10 @@ def test_runs_of_this_machine_keep_their_metrics(local: LocalTarget) -> None:
 
 def test_a_job_that_is_created_again_has_the_history_of_its_earlier_runs(local: LocalTarget) -> None:
     history = reported(3, 2).to_text()
-    earlier = [Run("1", "Succeeded", "a1", metrics=reported(3, 2).summary(), history=history), Run("1", "Failed", "a2")]
+    earlier = [
+        Run("1", "Succeeded", id="a1", metrics=reported(3, 2).summary(), history=history),
+        Run("1", "Failed", id="a2"),
+    ]
     sent = submission(jobset(step()))
     local.create(replace(sent, earlier=earlier))
     wait(local)
@@ -193,7 +196,7 @@ def test_a_record_with_many_metrics_is_below_900_kb() -> None:
         big.report({"step": at, "metrics": {f"metric-{i}" + "é" * 40: "é" * 64 for i in range(256)}})
     names = [f"a{i}" for i in range(10, 29)]
     inputs = {f"dataset{i}": "x" * 900 for i in range(5)}
-    earlier = [Run("1", "Succeeded", name, inputs=inputs, metrics=big.summary()) for name in names]
+    earlier = [Run("1", "Succeeded", id=name, inputs=inputs, metrics=big.summary()) for name in names]
     end = ended(earlier, dict.fromkeys(names, big.to_text()), JobView("team", "j", metrics=big))
     kept = [name for name in [*names, "z99"] if end.get(f"{record.METRICS}{name}")]
     assert kept == [*names, "z99"][-len(kept) :] and 3 <= len(kept) < 20, "the newest ones"
@@ -230,7 +233,9 @@ class Target:
 
 def a_run(name: str, arguments: str, *values: object, metric: str = "loss") -> Run:
     made = reported(*values, name=metric)
-    return Run("1", "Succeeded", name, inputs={"arguments": arguments}, metrics=made.summary(), history=made.to_text())
+    return Run(
+        "1", "Succeeded", id=name, inputs={"arguments": arguments}, metrics=made.summary(), history=made.to_text()
+    )
 
 
 @pytest.fixture
@@ -248,7 +253,7 @@ def test_a_sweep_is_sorted_by_a_metric(shown: Any) -> None:
     sweep = [
         Target(a_run("a1", '{"lr": 0.1}', 3, 0.9)),
         Target(a_run("a2", '{"lr": 10}', 3, "nan"), a_run("a3", '{"lr": 0.3}', 3, 0.05, 0.2)),
-        Target(Run("1", "Running", "a4")),
+        Target(Run("1", "Running", id="a4")),
     ]
     lines = shown(*sweep, metrics=True, sort="loss").splitlines()
     assert [line.split() for line in lines[:1]] == [["job", "run", "phase", "loss", "arguments"]]
@@ -283,6 +288,6 @@ def test_runs_of_a_job_show_their_metrics(shown: Any) -> None:
 def test_a_table_shows_six_metrics_and_names_the_others(shown: Any) -> None:
     made = Metrics()
     made.report({"metrics": {f"m{i}": str(i) for i in range(8)}})
-    text = shown(Target(Run("1", "Succeeded", "a1", metrics=made.summary())), metrics=True, sort="m7")
+    text = shown(Target(Run("1", "Succeeded", id="a1", metrics=made.summary())), metrics=True, sort="m7")
     assert text.splitlines()[0].split() == ["job", "run", "phase", "m7", "m0", "m1", "m2", "m3", "m4", "arguments"]
     assert text.splitlines()[-1] == "2 more metrics, with -o json: m5, m6"

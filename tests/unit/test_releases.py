@@ -296,7 +296,8 @@ def test_a_job_when_its_channel_moves(after: str, given: dict[str, Any], phase: 
     assert not checked.failures and note in checked.notes[0]
     assert checked.inputs["generation"] == 1 + replaced
     assert checked.inputs["runtime"]["release"] == (after if replaced else "1.2.3")
-    assert target.asked == (given.get("interrupt") == "allow" and not note.startswith("No change"))
+    asked = given.get("interrupt") == "allow" and not note.startswith("No change")
+    assert target.asked == asked + replaced, "once more for what the job loses that is replaced"
 
 
 def test_a_new_run_takes_the_release_of_its_channel() -> None:
