@@ -9,8 +9,9 @@ from typing import Any
 
 from pulumi_trainer.provider.api.metrics import Metric, Metrics, read_summary
 from pulumi_trainer.provider.api.usage import NOTHING_KNOWN, Demand
+from pulumi_trainer.provider.kube.terminal import message as harmless_message
 from pulumi_trainer.provider.kube.terminal import plain_field
-from pulumi_trainer.provider.kube.values.accessors import mappings, only, plausible_seconds, section, without
+from pulumi_trainer.provider.kube.values.accessors import mappings, only, plausible_seconds, section, text, without
 
 MOST_RUNS = 20
 """Runs that a job's record keeps."""
@@ -42,6 +43,7 @@ class Run:
         demand: What it has requested.
         metrics: The metrics that it has reported, by name.
         history: The same with the history, as text (`metrics.Metrics`); no part of the JSON; empty if not known.
+        message: Why it has ended, with its last lines if it has failed.
     """
 
     run: str = ""
@@ -59,10 +61,11 @@ class Run:
     place: str = ""
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     history: str = field(default="", compare=False, repr=False)
+    message: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the run as JSON."""
-        document = without(vars(self), "started", "demand", "note", "metrics", "history")
+        document = without(vars(self), "started", "demand", "note", "metrics", "history", "message")
         document["inputs"] = dict(self.inputs)
         if self.note:
             document["note"] = self.note
@@ -72,6 +75,8 @@ class Run:
             document["usage"] = self.demand.to_dict()
         if self.metrics:
             document["metrics"] = {name: asdict(metric) for name, metric in self.metrics.items()}
+        if self.message:
+            document["message"] = self.message
         return document
 
     @classmethod
@@ -93,6 +98,7 @@ class Run:
             note=plain_field(known.get("note"), LONGEST),
             demand=Demand.from_dict(section(given).get("usage")),
             metrics=read_summary(known.get("metrics")),
+            message=harmless_message(text(known.get("message"))[:LONGEST]),
         )
 
 

@@ -154,7 +154,10 @@ def logs(
     since: Annotated[
         str, typer.Option(help="Show lines newer than this, for example 90s, 15m or 2h.", show_default=False)
     ] = "",
-    earlier: Annotated[bool, typer.Option("--all", help="Include the logs of earlier attempts.")] = False,
+    earlier: Annotated[
+        bool, typer.Option("--all", help="Include earlier runs on this machine, and earlier attempts in a cluster.")
+    ] = False,
+    run: Annotated[str, typer.Option(help="Show the run of this id, which `runs` lists.", show_default=False)] = "",
     stack: StackOption = "",
     namespace: NamespaceOption = "",
     context: ContextOption = "",
@@ -169,7 +172,7 @@ def logs(
 
     node, process = command.parse_rank(rank) if rank else (None, None)
     age = _seconds(since) if since else None
-    selection = command.Selection(follow, step, tail, age, earlier, node, process)
+    selection = command.Selection(follow, step, tail, age, earlier, node, process, run)
     command.logs(job, Where(stack, namespace, context, kubeconfig), selection, output=_format(output, json_))
 
 

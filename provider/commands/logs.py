@@ -9,14 +9,18 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, NamedTuple
 
+from pulumi_trainer.provider.api.lineage import find_run
+from pulumi_trainer.provider.api.runs import Run
 from pulumi_trainer.provider.api.status import JobStatus, Phase
-from pulumi_trainer.provider.commands.jobs import check_own, chosen_jobs, read_states, report_no_jobs
+from pulumi_trainer.provider.commands.jobs import check_own, check_single, chosen_jobs, read_states, report_no_jobs
 from pulumi_trainer.provider.commands.reach import Job, Where
-from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault
+from pulumi_trainer.provider.commands.runs import distinct, read_runs_of, times_of
+from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault, TrainerError
 from pulumi_trainer.provider.kube.terminal import Prefixes, escaped, plain, print_line, safe_line
 from pulumi_trainer.provider.kube.values.wording import join_names
 
@@ -38,6 +42,7 @@ class Selection:
         earlier: Whether to show earlier attempts too.
         node: The only node to show, by the index of its pod in its step; None for all.
         process: The only process of that node to show, by its local rank; None for all.
+        run: Id of the only run to show; empty for the current one, and with `earlier` for all.
     """
 
     follow: bool = False
@@ -47,6 +52,7 @@ class Selection:
     earlier: bool = False
     node: int | None = None
     process: int | None = None
+    run: str = ""
 
     def shows(self, line: LogLine) -> bool:
         """Return whether a line is of the selected node and process."""
@@ -60,8 +66,8 @@ class Selection:
 
 
 class LogLine(NamedTuple):
-    """A line of a log. job: Label of its job. container: Empty for the main container. process: Local rank of the process of a
-    node with several, which begins the line; else None.
+    """A line of a log. job: Label of its job. container: Empty for the main container. run: Id of its run; empty if not known.
+    process: Local rank of the process of a node with several, which begins the line; else None.
     """
 
     job: str
@@ -69,6 +75,7 @@ class LogLine(NamedTuple):
     pod: str
     container: str
     text: str
+    run: str = ""
 
     @property
     def process(self) -> int | None:
@@ -76,7 +83,7 @@ class LogLine(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the line of `--json`."""
-        named = {"job": self.job, **self.place._asdict(), "pod": self.pod}
+        named = {"job": self.job, "run": self.run, **self.place._asdict(), "pod": self.pod}
         text = self.text
         if self.process is not None:
             text = _PROCESS.sub("", text)
@@ -139,6 +146,8 @@ def logs(job: str | None, where: Where, selection: Selection, *, output: str = "
     if not jobs:
         report_no_jobs(job, where, error=True)
         return
+    if selection.run:
+        check_single(jobs, "--run")
     in_cluster = sum(job.local is None for job in jobs)
     if selection.follow and in_cluster > MOST_FOLLOWED:
         why = f"there are {len(jobs)} jobs, but only {MOST_FOLLOWED} can be followed at the same time"
@@ -174,20 +183,24 @@ def check_rank(jobs: Sequence[Job], selection: Selection, where: str = "--rank")
         where: The argument with the rank: --rank, or rank in a program.
     """
     if selection.node is not None:
-        _check_node(jobs, selection.node, selection.step, where)
+        if selection.run:  # the status is that of the newest run
+            lines = log_lines(jobs, replace(selection, node=None, process=None, lines=None))
+            counts = [max((line.place.rank + 1 for line in lines if line.place.rank is not None), default=0)]
+        else:
+            counts = [_pods(state.status, selection.step) for state in read_states(jobs)]
+        _check_node(jobs, counts, selection.node, where)
         _check_process(jobs, selection, where)
 
 
-def _check_node(jobs: Sequence[Job], node: int, step: str, where: str) -> None:
+def _check_node(jobs: Sequence[Job], counts: Sequence[int], node: int, where: str) -> None:
     """Raise Invalid if no step of the jobs has so many pods. A job whose pods are not known yet may have that node later.
 
     Args:
         jobs: The jobs.
+        counts: Pods of the largest step of each job; 0 if none is known yet.
         node: Index of a pod in its step.
-        step: The step; empty for any.
         where: The argument with the rank.
     """
-    counts = [_pods(state.status, step) for state in read_states(jobs)]
     most = max(counts)
     if min(counts) and node >= most:
         only = ["0", "0 and 1", f"0 to {most - 1}"][min(most, 3) - 1]
@@ -295,6 +308,13 @@ def _cluster_lines(job: Job, selection: Selection) -> Iterator[LogLine]:
 
     assert job.client is not None
     check_own(job)
+    run = Run()
+    if selection.run:
+        known = distinct(read_runs_of(job))
+        run = find_run(known, selection.run, "--run")
+        if run.id != known[-1].id:
+            yield from _recorded_lines(job, run, selection)
+            return
 
     def place_of(pod: str) -> PodPlace:
         return pod_place(job.name, pod.rpartition("-")[0])
@@ -308,29 +328,83 @@ def _cluster_lines(job: Job, selection: Selection) -> Iterator[LogLine]:
     )
     for line in tail(job.client, job.namespace, job.name, options, follow=selection.follow, note=_note):
         container = "" if line.alone or line.container == MAIN_CONTAINER else line.container
-        yield LogLine(job.label, place_of(line.pod), line.pod, container, line.text)
+        yield LogLine(job.label, place_of(line.pod), line.pod, container, line.text, run.id)
+
+
+def _recorded_lines(job: Job, run: Run, selection: Selection) -> Iterator[LogLine]:
+    """Yield what the record has of the output of an earlier run of a cluster.
+
+    Raises:
+        TargetFault: It has nothing of it.
+    """
+    where, gone = f"{job.label}: run {run.id}", "Kubernetes has removed its Pods, and their logs with them"
+    if not run.message:
+        hint = "files in TRAINER_OUTPUT_DIR stay: `pulumi-trainer outputs`"
+        raise TargetFault(Problem(where, f"{gone}, and its record has no message ({run.phase})", hint))
+    _note(f"{where}: {gone}; its record ends with:")
+    texts = run.message.splitlines()
+    first = 0 if selection.lines is None else max(0, len(texts) - selection.lines)
+    for text in texts[first:]:
+        yield LogLine(job.label, PodPlace("", None), job.name, "", text, run.id)
 
 
 def _local_lines(job: Job, selection: Selection) -> Iterator[LogLine]:
+    """Yield the lines of the selected runs, the newest last; notes say which runs these are if all are selected.
+
+    Raises:
+        Invalid: The job does not have the selected run.
+        TargetFault: Its logs are not kept.
+    """
+    assert job.local is not None
+    known: list[Run] = []
+    if selection.run:
+        known = distinct(read_runs_of(job))
+    else:
+        with suppress(TrainerError):  # the current log of a job whose status is damaged can be read
+            known = distinct(job.local.runs(job.namespace, job.name))
+    current = known[-1] if known else Run()
+    chosen = [current]
+    if selection.run:
+        chosen = [find_run(known, selection.run, "--run")]
+    elif selection.earlier and known:
+        chosen = known
+    for run in chosen:
+        earlier, is_kept = "", True
+        if run is not current:
+            earlier = run.id
+            is_kept = bool(earlier and job.local.log_files(job.namespace, job.name, None, earlier))
+        about = f"{job.label}: run {run.id or run.run} ({run.phase}, {times_of(run)})"
+        if selection.run and not is_kept:
+            why = "its logs are not kept: it has printed nothing, or they were removed for those of newer runs"
+            raise TargetFault(Problem(about, why, "a greater Local(log_bytes=) keeps more of those to come"))
+        if selection.earlier and known:
+            _note(about if is_kept else f"{about}: its logs are not kept")
+        if is_kept:
+            yield from _lines_of_run(job, selection, run.id, earlier)
+
+
+def _lines_of_run(job: Job, selection: Selection, run: str, earlier: str) -> Iterator[LogLine]:
+    """Yield the selected lines of one run. earlier: Its id; empty for the current run."""
     assert job.local is not None
     lines = sys.maxsize if selection.lines is None else selection.lines
-    if selection.step:
+    if selection.step and not earlier:
         steps = job.local.steps(job.namespace, job.name)
         if steps and selection.step not in steps:
             hint = f"available: {', '.join(steps)}"
             raise TargetFault(Problem(f"{job.namespace}/{job.name}", f"has no step {selection.step}", hint))
-    for pod, size in job.local.dropped_logs(job.namespace, job.name, selection.step or None):
+    for pod, size in job.local.dropped_logs(job.namespace, job.name, selection.step or None, earlier):
         _note(f"{pod}: the first {size:,} bytes of its log were replaced by newer ones")
     for pod, container, text in job.local.tail(
         job.namespace,
         job.name,
         selection.step or None,
+        earlier=earlier,
         lines=lines,
         follow=selection.follow,
         filter_of=lambda pod: selection.filter_of(pod_place(job.name, pod)),
     ):
         shown = "" if container == MAIN_CONTAINER else container
-        yield LogLine(job.label, pod_place(job.name, pod), pod, shown, text)
+        yield LogLine(job.label, pod_place(job.name, pod), pod, shown, text, run)
 
 
 def _merged(streams: Sequence[Iterator[LogLine]]) -> Iterator[LogLine]:

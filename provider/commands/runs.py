@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -75,6 +75,11 @@ def runs(job: str | None, where: Where, *, output: str, metrics: bool = False, s
         _print_metrics(found, sort)
     else:
         print_lines(_lines(jobs[0], [run for _, run in found]))
+
+
+def distinct(found: Sequence[Run]) -> list[Run]:
+    """Return runs, the newest last, without the earlier entries of one that went on after an interruption."""
+    return [*{run.id or number: run for number, run in enumerate(found)}.values()]
 
 
 def read_runs_of(job: Job) -> list[Run]:
@@ -158,7 +163,8 @@ def _runs_in_cluster(state: State, record: Record | None) -> list[Run]:
 
 def entry(job: Job, run: Run) -> dict[str, Any]:
     """Return a run of a job as JSON, with all keys."""
-    shown = {"metrics": {}, **run.to_dict(), "started": run.started, "note": run.note, "usage": run.demand.to_dict()}
+    shown = {"metrics": {}, **run.to_dict(), "started": run.started, "note": run.note, "message": run.message}
+    shown["usage"] = run.demand.to_dict()
     history = {name: [*map(vars, points)] for name, points in Metrics.from_text(run.history).history().items()}
     return {"job": job.resource or job.name, "namespace": job.namespace, **shown, "history": history}
 
@@ -220,25 +226,36 @@ def _lines(job: Job, found: list[Run]) -> list[str]:
     lines = []
     before: Run | None = None
     for run in found:
-        label = f"{job.label} {run.id}".rstrip()
-        if run.run not in _UNNAMED:
-            label += f' (run="{plain(run.run)}")'
         note = f", {run.note}" if run.note else ""
-        lines.append(f"{label}: {plain(run.phase)}, {_times(run)}{_origin(run, before)}{note}")
+        lines.append(f"{_head(job, run)}{_origin(run, before)}{note}")
         shown = run.inputs
         if before is not None:
             shown = changed_inputs(before.inputs, run.inputs)
-        width = max(map(len, shown), default=0)
-        for name, text in shown.items():
-            if name in DATA:
-                text = _DIGEST.sub(r"\1", text)
-            lines.append(f"  {name:<{width}}  {text}")
+        lines += _shown(shown)
         if before is not None and not shown:
             lines.append(f"  {_same(run)}")
         if run.metrics:
             values = ", ".join(f"{plain(name)} {_value(metric)}" for name, metric in run.metrics.items())
-            lines.append(f"  {'metrics':<{width}}  {values}")
+            lines.append(f"  metrics  {values}")
         before = run
+    return lines
+
+
+def _head(job: Job, run: Run) -> str:
+    label = f"{job.label} {run.id}".rstrip()
+    if run.run not in _UNNAMED:
+        label += f' (run="{plain(run.run)}")'
+    return f"{label}: {plain(run.phase)}, {times_of(run)}"
+
+
+def _shown(inputs: Mapping[str, str]) -> list[str]:
+    """Return the lines of inputs, or of changes of them."""
+    lines = []
+    width = max(map(len, inputs), default=0)
+    for name, text in inputs.items():
+        if name in DATA:
+            text = _DIGEST.sub(r"\1", text)
+        lines.append(f"  {name:<{width}}  {text}")
     return lines
 
 
@@ -260,7 +277,8 @@ def _same(run: Run) -> str:
     return "the same code, arguments, environment, packages, images, runtime, nodes, resources and data"
 
 
-def _times(run: Run) -> str:
+def times_of(run: Run) -> str:
+    """Return when a run was created, and how long it has taken."""
     if not run.created:
         return "created at an unknown time"
     created = datetime.fromtimestamp(run.created, timezone.utc)

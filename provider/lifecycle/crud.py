@@ -125,7 +125,9 @@ class Target(Protocol):
     def current_owner(self, namespace: str, name: str) -> Owner | None: ...
     def runs(self, namespace: str, name: str) -> list[Run]: ...
     def progress(self, status: JobStatus) -> dict[str, Any] | None: ...
-    def delete(self, namespace: str, name: str, *, uid: str = "", owner: Owner | None = None) -> Owner | str | None: ...
+    def delete(
+        self, namespace: str, name: str, *, uid: str = "", owner: Owner | None = None, replaced: bool = False
+    ) -> Owner | str | None: ...
 
 
 Connect = Callable[[Mapping[str, Any]], Target]
@@ -911,12 +913,13 @@ def read(outputs: Props, connect: Connect) -> tuple[Props | None, list[str]]:
 _FORGOTTEN = "no longer in the state of this stack"
 
 
-def delete(outputs: Props, connect: Connect) -> list[str]:
+def delete(outputs: Props, connect: Connect, *, replaced: bool = False) -> list[str]:
     """End the job and delete the objects of this run; objects that somebody else has created since stay.
 
     Args:
         outputs: Outputs of the job in the state.
         connect: Returns the target of an input `target`.
+        replaced: Whether a new run of the job follows.
 
     Returns:
         Notes for the user: the current owner, or which data was deleted.
@@ -924,7 +927,8 @@ def delete(outputs: Props, connect: Connect) -> list[str]:
         TrainerError: The target cannot be reached, or refuses.
     """
     uid, owner = outputs.get("uid", ""), _owner(outputs)
-    left = connect(outputs["target"]).delete(outputs["namespace"], outputs["name"], uid=uid, owner=owner)
+    target = connect(outputs["target"])
+    left = target.delete(outputs["namespace"], outputs["name"], uid=uid, owner=owner, replaced=replaced)
     if isinstance(left, Owner):
         return [f"{_where(outputs)} {left.adopted_from(owner)}. It is left alone"]
     if not left:

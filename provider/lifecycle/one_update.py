@@ -40,11 +40,11 @@ class Jobs:
     create = staticmethod(crud.create)
     update = staticmethod(crud.update)
     read = staticmethod(crud.read)
-    delete = staticmethod(crud.delete)
 
     def __init__(self, labels: UsedLabels) -> None:
         self._labels = labels
         self._runs: dict[str, Props] = {}
+        self._replaced = set[tuple[str, str]]()
 
     def check(self, olds: Props, news: Props, connect: crud.Connect) -> Checked:
         """Return the inputs to store.
@@ -64,7 +64,19 @@ class Jobs:
         found = crud.check(olds, news, connect, self._labels)
         self._runs[component] = crud.recorded_runs(olds, found.inputs)
         self._labels.use(found.inputs)
+        if not olds and found.inputs.get("earlierRuns"):
+            self._replaced.add((found.inputs["namespace"], found.inputs["name"]))
         return found
+
+    def delete(self, outputs: Props, connect: crud.Connect) -> list[str]:
+        """Delete a job, as `crud.delete` does. A job that was checked as new before is followed by a new run.
+
+        Args:
+            outputs: Outputs of the job in the state.
+            connect: Returns the target of an input `target`.
+        """
+        replaced = (outputs["namespace"], outputs["name"]) in self._replaced
+        return crud.delete(outputs, connect, replaced=replaced)
 
 
 class Volumes:

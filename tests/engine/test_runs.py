@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import HEAD, Project
+from .conftest import HEAD, Project, eventually
 
 CODE = """
 def train(lr, steps=1):
@@ -72,11 +72,20 @@ def test_runs_tells_what_differed(project: Project, data: Any) -> None:
     assert [re.sub(r"digits \w{6}: ", "", head).partition(", created")[0] for head in heads] == ["Succeeded"] * 2
     assert heads[1].endswith(", started anew"), "what has succeeded is not continued"
     assert '{"lr": 0.1} -> {"lr": 0.2}' in shown, shown
+    one, two = (each["id"] for each in json.loads(cli(project, "runs", "digits", "--json")))
+    assert "lr 0.1\n" in cli(project, "logs", "digits", "--run", one, "--rank", "0"), "its job was replaced"
+    assert cli(project, "logs", "digits") == cli(project, "logs", "digits", "--run", two)
+    cli(project, "rerun", "digits")
+    eventually(lambda: json.loads(cli(project, "status", "digits", "--json"))[0]["phase"] == "Succeeded")
+    lines = [json.loads(line) for line in cli(project, "logs", "digits", "--all", "--json").splitlines()]
+    again = json.loads(cli(project, "runs", "digits", "--json"))[-1]["id"]
+    printed = [(line["run"], line["line"]) for line in lines if line["line"].startswith("lr ")]
+    assert printed == [(one, "lr 0.1"), (two, "lr 0.2"), (again, "lr 0.2")]
     data.write_text("two")
     project.program(program("0.2", 'run="2", '))
     project.up()
     assert re.search(r'\ndigits \w{6} \(run="2"\): Succeeded, created', cli(project, "runs", "digits"))
-    first, second, third = json.loads(cli(project, "runs", "digits", "--json"))
+    first, second, _, third = json.loads(cli(project, "runs", "digits", "--json"))
     assert (first["run"], second["run"], third["run"]) == ("1", "1", "2")
     assert first["inputs"]["arguments"] != second["inputs"]["arguments"] == third["inputs"]["arguments"]
     assert [each["inputs"]["dataset"] for each in (first, second)] == [inputs["dataset"]] * 2, "its volume is gone"
@@ -84,7 +93,7 @@ def test_runs_tells_what_differed(project: Project, data: Any) -> None:
     assert third["inputs"]["dataset"] != inputs["dataset"], "the revision that was fetched"
     assert "python" not in project.preview("--expect-no-changes").out
     project.destroy()
-    assert not [*project.root.glob("jobs/*/*")]
+    assert not [*project.root.glob("jobs/*/*"), *project.root.glob("earlier-logs/*/*")]
 
 
 def test_runs_tells_changed_nodes_and_variables(project: Project, data: Any) -> None:

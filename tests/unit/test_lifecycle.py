@@ -105,7 +105,9 @@ class Target:
             raise Refused("is another cluster")
         return {}
 
-    def delete(self, namespace: str, name: str, *, uid: str = "", owner: Owner | None = None) -> Owner | None:
+    def delete(
+        self, namespace: str, name: str, *, uid: str = "", owner: Owner | None = None, replaced: bool = False
+    ) -> Owner | None:
         self.asked.append(("delete", uid))
         if owner and (job := self.jobs.get(name)) and not owner.owns(job.whose):
             return job.whose

@@ -523,7 +523,15 @@ class KubernetesTarget:
         found = drift.changed_fields(owner.applied, live)
         return found if owner.override is None else without(found, "spec.suspend")
 
-    def delete(self, namespace: str, name: str, *, uid: str = "", owner: Owner | None = None) -> Owner | None:
+    def delete(
+        self,
+        namespace: str,
+        name: str,
+        *,
+        uid: str = "",
+        owner: Owner | None = None,
+        replaced: bool = False,  # noqa: ARG002
+    ) -> Owner | None:
         """End the job, remove all its objects, and return when they are gone. Safe to repeat.
 
         Args:
@@ -531,6 +539,7 @@ class KubernetesTarget:
             name: Name of the job.
             uid: UID of the only run to delete; empty for any.
             owner: Delete the job only while it belongs to this owner; None for any.
+            replaced: Has no effect: Kubernetes removes the logs with the Pods.
 
         Returns:
             The current owner if it is another one, in which case nothing is deleted; None otherwise.

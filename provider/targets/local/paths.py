@@ -132,7 +132,9 @@ def _has_other_content(root: Path) -> bool:
 
 
 _IGNORE = ".gitignore"
-_OWN_NAMES = frozenset({"jobs", "volumes", "trash", "queue", _IGNORE})
+EARLIER_LOGS = "earlier-logs"
+"""Folder of the root with the logs of earlier runs."""
+_OWN_NAMES = frozenset({"jobs", "volumes", "trash", "queue", EARLIER_LOGS, _IGNORE})
 """Names of what this package creates in a root."""
 
 

@@ -48,6 +48,11 @@ class Tuning:
     log_bytes: int = 16 << 20
     log_files: int = 3
 
+    @property
+    def bytes_of_container(self) -> int:
+        """Return the bytes of all log files of a container."""
+        return self.log_bytes * self.log_files
+
     def with_log_bytes(self, total: int) -> Tuning:
         """Return the same with another size of all log files of a container."""
         return replace(self, log_bytes=total // self.log_files)

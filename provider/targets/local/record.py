@@ -16,7 +16,7 @@ from typing import Any
 from pulumi_trainer.provider.api.checkpoints import saves_checkpoints
 from pulumi_trainer.provider.api.lineage import result_of, started
 from pulumi_trainer.provider.api.manual import Override
-from pulumi_trainer.provider.api.runs import Identity, Run, read_inputs, read_runs
+from pulumi_trainer.provider.api.runs import LONGEST, Identity, Run, read_inputs, read_runs
 from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase, Step
 from pulumi_trainer.provider.api.submission import Consumer, Submission
 from pulumi_trainer.provider.api.usage import Demand, current_user, demand_of
@@ -355,7 +355,8 @@ class Record:
         inputs, demand = read_inputs(status.inputs or self.inputs), self.demand
         current = Run(
             self.run, status.phase, created=self.created, finished=status.finished, inputs=inputs, started=status.started,
-            note=status.note, demand=demand, metrics={}, history="", **self.known_identity.to_dict(),
+            note=status.note, demand=demand, metrics={}, history="", message=status.message[:LONGEST],
+            **self.known_identity.to_dict(),
         )  # fmt: skip
         return read_runs([*self.earlier, current.to_dict()])
 

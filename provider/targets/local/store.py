@@ -9,6 +9,8 @@
         metrics/<run>.json  the metrics of each run with their history; written by the supervisor of the run
         spare            space for the last status, so that it can be written to a full disk
         supervisor.log, logs/<pod>/<container>.log, pods/<pod>/..., errors/<pod>-<container>.json
+    <root>/earlier-logs/<namespace>/<name>/<run>/<pod>/<container>.log
+        what earlier runs have printed; it stays when a new run replaces the job
 
 Standard library only: the supervisor must start at once.
 """
@@ -21,7 +23,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +35,7 @@ from pulumi_trainer.provider.api.runs import Run
 from pulumi_trainer.provider.api.status import JobStatus
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, Refused, TargetFault, Unreadable
 from pulumi_trainer.provider.targets.local.paths import (
+    EARLIER_LOGS,
     FILE_MODE,
     inside,
     make_folder,
@@ -122,6 +125,7 @@ class JobFolder:
         self.spare = path / "spare"
         self.stop = path / "stop.json"
         self.logs = path / "logs"
+        self.earlier_logs = self.root / EARLIER_LOGS / path.parent.name / path.name
         self.pods = path / "pods"
         self.errors = path / "errors"
         self.metrics = path / "metrics"
@@ -322,18 +326,54 @@ class JobFolder:
 
     def expire(self) -> None:
         """Remove the files that the time to live limits: all but the record and the status."""
-        for folder in (self.logs, self.pods, self.errors):
+        for folder in (self.logs, self.earlier_logs, self.pods, self.errors):
             remove_tree(folder)
         self.supervisor_log.unlink(missing_ok=True)
 
-    def forget_run(self) -> None:
+    def forget_run(self, run: str, following: str) -> None:
         """Remove what the last run of an ended job has left, so that the job counts as new. The caller has the lock.
 
         The status goes last: until then the job counts as ended.
+
+        Args:
+            run: Id of the run, whose logs are kept.
+            following: Id of the new run; if it is the same, the run goes on, and so do its logs.
         """
-        self.expire()
-        for file in (self.stop, self.supervisor_lock, self.status):
+        if run != following:
+            self.keep_logs(run)
+        for folder in (self.pods, self.errors):
+            remove_tree(folder)
+        for file in (self.supervisor_log, self.stop, self.supervisor_lock, self.status):
             file.unlink(missing_ok=True)
+
+    def keep_logs(self, run: str) -> None:
+        """Move the logs of a run that has ended to those of the earlier runs; without an id they are removed."""
+        if not run:
+            remove_tree(self.logs)
+        if not self.logs.is_dir():
+            return
+        with translate_os_errors(self.earlier_logs):
+            kept = inside(make_folder(self.earlier_logs, self.root), run)
+            remove_tree(kept)
+            self.logs.rename(kept)
+
+    def limit_logs(self, runs: Collection[str], most: int) -> None:
+        """Remove logs of earlier runs, the oldest first.
+
+        Args:
+            runs: Ids of the runs whose logs may stay.
+            most: Bytes that all of them may take for each container of the newest one, which stays in any case.
+        """
+        with translate_os_errors(self.earlier_logs), suppress(FileNotFoundError):
+            newest_first = sorted(
+                self.earlier_logs.iterdir(), key=lambda kept: (len(kept.name), kept.name), reverse=True
+            )
+            allowed = size = 0
+            for kept in newest_first:
+                size += sum(file.lstat().st_size for file in kept.glob("*/*"))
+                allowed = allowed or most * len([*kept.glob("*/*.log")])
+                if kept.name not in runs or (kept != newest_first[0] and size > allowed):
+                    remove_tree(kept)
 
 
 def discard(path: Path, root: Path) -> None:

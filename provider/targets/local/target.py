@@ -17,6 +17,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,9 @@ from pulumi_trainer.provider.targets.local.claims import Claim
 from pulumi_trainer.provider.targets.local.environment import inherited
 from pulumi_trainer.provider.targets.local.machine import host_id
 from pulumi_trainer.provider.targets.local.paths import (
+    EARLIER_LOGS,
     FILE_MODE,
+    inside,
     keep_out_of_projects,
     remove_temporaries,
     remove_tree,
@@ -187,6 +190,7 @@ class LocalTarget:
             record = Record.find(folder)
             if record is None:
                 record = Record.of(submission, self._site(folder), self.tuning, self.isolation)
+                _limit_logs(folder, record)
                 self._create_claims(record)
                 _store_source(folder, submission)
                 record.write(folder)
@@ -330,7 +334,7 @@ class LocalTarget:
             return self._known_status(folder, record)
 
     def rerun(self, submission: Submission) -> JobStatus:
-        """Run a job that has ended again. Its volumes stay, its logs are those of the new run.
+        """Run a job that has ended again. Its volumes stay, and the logs of its earlier runs.
 
         Args:
             submission: The job as its stack has it, with the values of its Secrets.
@@ -357,7 +361,8 @@ class LocalTarget:
             _store_source(folder, submission)
             again.write(folder)
             folder.keep_metrics(submission.earlier)
-            folder.forget_run()
+            folder.forget_run(_newest_run(record, status), again.known_identity.id)
+            _limit_logs(folder, again)
             with suppress(TrainerError):  # the record has it
                 again.write_run_manifest(again.inputs)
             self._start_if_due(folder, again, submission)
@@ -546,8 +551,9 @@ class LocalTarget:
         return found.whose
 
     def delete(
-        self, namespace: str, name: str, *, uid: str = "", owner: Owner | None = None, grace: float | None = None
-    ) -> Owner | str | None:
+        self, namespace: str, name: str, *, uid: str = "", owner: Owner | None = None, replaced: bool = False,
+        grace: float | None = None,
+    ) -> Owner | str | None:  # fmt: skip
         """Terminate a job's processes and remove its folder and the claims that were created for it. Idempotent.
 
         Args:
@@ -555,6 +561,7 @@ class LocalTarget:
             name: Name of the job.
             uid: Delete only this run of the job; default: any run.
             owner: Delete only a job of this owner; default: any owner.
+            replaced: Whether a new run of the job follows, so that the logs stay.
             grace: Seconds between SIGTERM and SIGKILL; default: each pod's terminationGracePeriodSeconds.
 
         Returns:
@@ -563,6 +570,8 @@ class LocalTarget:
         notes: list[str] = []
         folder = JobFolder.of(self.root, namespace, name)
         if not folder.path.exists():
+            if not replaced:
+                remove_tree(folder.earlier_logs)
             return None
         folder.check_is_job()
         with folder.guard():
@@ -579,6 +588,10 @@ class LocalTarget:
                     if deleted:
                         users = self._users(namespace, claim, beside=name)
                         notes.append(Claim(self.root, namespace, claim).delete_with_job(f"{namespace}/{name}", users))
+                if replaced:
+                    folder.keep_logs(_newest_run(record, _written_status(folder)))
+            if not replaced:
+                remove_tree(folder.earlier_logs)
             discard(folder.path, self.root)
         mounted: set[str] = set()
         if record is not None:
@@ -632,6 +645,9 @@ class LocalTarget:
                 swept.append(f"{record.namespace}/{record.name}")
                 if isinstance(left, str):
                     report(left)
+        for kept in (self.root / EARLIER_LOGS).glob("*/*"):  # of jobs that a failed replacement has deleted
+            if label and not (self.root / "jobs" / kept.parent.name / kept.name).exists():
+                remove_tree(kept)
         for file in sorted((self.root / "volumes").glob(f"*/*/{VOLUME}")):
             claim, content = Claim(self.root, file.parent.parent.name, file.parent.name), None
             with suppress(Unreadable):
@@ -655,19 +671,33 @@ class LocalTarget:
             return []
         return [str(step["name"]) for step in record.jobset["spec"]["replicatedJobs"]]
 
-    def log_files(self, namespace: str, name: str, step: str | None = None) -> list[tuple[str, str, Path]]:
-        """Return (pod, container, file) of every container of a job, or of one step, with output."""
-        return logs.files(JobFolder.of(self.root, namespace, name).logs, name, step)
+    def log_files(
+        self, namespace: str, name: str, step: str | None = None, earlier: str = ""
+    ) -> list[tuple[str, str, Path]]:
+        """Return (pod, container, file) of every container with output of a job.
 
-    def dropped_logs(self, namespace: str, name: str, step: str | None = None) -> list[tuple[str, int]]:
+        Args:
+            namespace: Namespace of the job.
+            name: Name of the job.
+            step: The only step; default: all.
+            earlier: Id of an earlier run; empty for the current one.
+        """
+        folder = JobFolder.of(self.root, namespace, name)
+        place = inside(folder.earlier_logs, earlier) if earlier else folder.logs
+        return logs.files(place, name, step)
+
+    def dropped_logs(
+        self, namespace: str, name: str, step: str | None = None, earlier: str = ""
+    ) -> list[tuple[str, int]]:
         """Return pod and bytes of the logs whose beginning was replaced by newer lines.
 
         Args:
             namespace: Namespace of the job.
             name: Name of the job.
             step: Name of the step; None for all.
+            earlier: Id of an earlier run; empty for the current one.
         """
-        sizes = [(pod, logs.dropped_bytes(path)) for pod, _, path in self.log_files(namespace, name, step)]
+        sizes = [(pod, logs.dropped_bytes(path)) for pod, _, path in self.log_files(namespace, name, step, earlier)]
         return [(pod, size) for pod, size in sizes if size]
 
     def tail(
@@ -676,6 +706,7 @@ class LocalTarget:
         name: str,
         step: str | None = None,
         *,
+        earlier: str = "",
         lines: int = 100,
         follow: bool = False,
         filter_of: Callable[[str], logs.LineFilter | None] = lambda _: None,
@@ -686,6 +717,7 @@ class LocalTarget:
             namespace: Namespace of the job.
             name: Name of the job.
             step: Default: all steps.
+            earlier: Id of an earlier run, which has ended; empty for the current one.
             lines: Number of last lines of each log.
             follow: Whether to continue with new lines until the job has ended, is suspended, or was never started.
             filter_of: Returns the filter of the last lines of a pod; None for all lines.
@@ -698,9 +730,10 @@ class LocalTarget:
             return status.phase == Phase.SUSPENDED or status.reason == NOT_STARTED
 
         until: Callable[[], bool] | None = None
-        if follow:
+        if follow and not earlier:
             until = over
-        for pod, container, line in logs.show(lambda: self.log_files(namespace, name, step), lines, until, filter_of):
+        listing = partial(self.log_files, namespace, name, step, earlier)
+        for pod, container, line in logs.show(listing, lines, until, filter_of):
             yield pod, container, with_user_paths(line)
 
     def create_volume(
@@ -1070,6 +1103,25 @@ def _unreadable_status(namespace: str, name: str, owner: Owner, fault: Unreadabl
         stack=owner.stack,
         program=owner.program,
     )
+
+
+def _newest_run(record: Record, status: JobStatus | None) -> str:
+    """Return the id of the run that has written the status and the logs; that of the record if there is no status."""
+    if status is None:
+        return record.known_identity.id
+    return next((run.id for run in reversed(record.runs(status))), "")
+
+
+def _written_status(folder: JobFolder) -> JobStatus | None:
+    with suppress(Unreadable):
+        return folder.read_status()
+    return None
+
+
+def _limit_logs(folder: JobFolder, record: Record) -> None:
+    """Remove the logs of earlier runs that the record of the new run does not have, and those that take too much space."""
+    known = {run.id for run in read_runs(record.earlier)}
+    folder.limit_logs(known, record.tuning.bytes_of_container)
 
 
 def _expire(folder: JobFolder, record: Record) -> None:

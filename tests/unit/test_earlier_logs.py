@@ -1,0 +1,177 @@
+"""The logs of earlier runs on this machine: what keeps them, what bounds them, and what `logs` shows of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from local_support import NAMESPACE, QUICK, jobset, log, python, run, step, submission, wait
+from pulumi_trainer.provider.api.runs import Run
+from pulumi_trainer.provider.api.status import Owner
+from pulumi_trainer.provider.commands import logs
+from pulumi_trainer.provider.commands.logs import Selection
+from pulumi_trainer.provider.commands.reach import Job, Where
+from pulumi_trainer.provider.kube.client.client import Client
+from pulumi_trainer.provider.kube.errors import Invalid, TargetFault
+from pulumi_trainer.provider.targets.local.store import JobFolder
+from pulumi_trainer.provider.targets.local.target import LocalTarget
+
+OWNER = Owner("owner-1", "stack-1")
+
+
+def printing(text: str, pods: int = 1) -> dict[str, Any]:
+    return jobset(step(command=python(f"print('{text}', flush=True)"), pods=pods))
+
+
+def replace_job(local: LocalTarget, document: dict[str, Any]) -> None:
+    """Run another program in the place of the job, as the engine does."""
+    earlier = tuple(local.runs(NAMESPACE, "job"))
+    assert local.delete(NAMESPACE, "job", owner=OWNER, replaced=True) is None
+    run(local, document, earlier=earlier)
+
+
+def shown(local: LocalTarget, **selection: Any) -> list[tuple[str, str]]:
+    """Run and text of the lines."""
+    job = Job(NAMESPACE, "job", local=local)
+    return [(line.run, line.text) for line in logs.log_lines([job], Selection(**selection))]
+
+
+def ids(local: LocalTarget) -> list[str]:
+    return [each.id for each in local.runs(NAMESPACE, "job")]
+
+
+def kept(local: LocalTarget) -> list[Path]:
+    return sorted(local.root.glob("earlier-logs/*/*/*"))
+
+
+def test_a_rerun_and_a_replacement_keep_the_logs(local: LocalTarget, capsys: pytest.CaptureFixture[str]) -> None:
+    run(local, printing("one"))
+    local.rerun(submission(printing("one")))
+    wait(local)
+    replace_job(local, printing("three"))
+    first, second, third = ids(local)
+    assert shown(local) == [(third, "three")] and log(local) == "three\n"
+    assert shown(local, run=first) == [(first, "one")] and shown(local, run=third) == [(third, "three")]
+    capsys.readouterr()
+    assert shown(local, earlier=True) == [(first, "one"), (second, "one"), (third, "three")]
+    notes = capsys.readouterr().err.splitlines()
+    heads = [note.partition(", created")[0] for note in notes]
+    assert heads == [f"pulumi-trainer: job: run {each} (Succeeded" for each in (first, second, third)]
+    with pytest.raises(Invalid, match=f"--run: no run '{first}x' is recorded for this job. Hint: did you mean"):
+        shown(local, run=f"{first}x")
+    assert local.delete(NAMESPACE, "job", owner=OWNER) is None
+    assert kept(local) == []
+
+
+def test_a_run_that_goes_on_has_one_log(local: LocalTarget) -> None:
+    marker = local.root.parent / "second"
+    code = f"import pathlib, time; m = pathlib.Path({str(marker)!r}); done = m.exists(); m.touch()"
+    document = jobset(
+        step(command=python(f"{code}; print('done' if done else 'begun', flush=True); done or time.sleep(600)"))
+    )
+    local.create(submission(document))
+    wait(local, until=lambda status: "begun" in log(local))
+    local.stop(NAMESPACE, "job", OWNER, "stopped by ann")
+    local.rerun(submission(document))
+    wait(local)
+    (before, after) = ids(local)
+    assert before == after and [text for _, text in shown(local, run=after)] == ["begun", "done"]
+    assert shown(local, earlier=True) == shown(local) and kept(local) == []
+
+
+def test_ranks_and_ends_of_an_earlier_run(local: LocalTarget) -> None:
+    run(local, printing("a\\nb", pods=2))
+    replace_job(local, printing("c"))
+    first, _ = ids(local)
+    assert shown(local, run=first, node=1, lines=1) == [(first, "b")]
+    selection = Selection(run=first, node=2)
+    with pytest.raises(Invalid, match=r"--rank: job has no node 2. Hint: available: 0 and 1; --rank takes a node"):
+        logs.check_rank([Job(NAMESPACE, "job", local=local)], selection)
+
+
+def test_the_oldest_logs_go_first(local: LocalTarget) -> None:
+    """All earlier runs together take as much as the log of each container may."""
+    local.tuning = replace(QUICK, log_bytes=4000, log_files=2)
+    for letter in "abcd":
+        text = letter * 2999
+        if letter == "a":
+            run(local, printing(text))
+        else:
+            replace_job(local, printing(text))
+    *_, second, third, fourth = ids(local)
+    assert [folder.name for folder in kept(local)] == [second, third]
+    assert [text[0] for _, text in shown(local, earlier=True)] == ["b", "c", "d"]
+    assert shown(local, run=fourth)[0][1] == "d" * 2999
+
+
+def test_runs_without_a_log_are_named(local: LocalTarget, capsys: pytest.CaptureFixture[str]) -> None:
+    former = Run("1", "Failed", created=1.0)
+    run(local, printing("new"), earlier=(former, Run("1", "Failed", "top2v4", "top2v4", created=1.0)))
+    assert [text for _, text in shown(local, earlier=True)] == ["new"]
+    assert (
+        "job: run top2v4 (Failed, created 1970-01-01 00:00:01 UTC): its logs are not kept\n" in capsys.readouterr().err
+    )
+    with pytest.raises(TargetFault, match=r"run top2v4 .*: its logs are not kept: it has printed nothing, or"):
+        shown(local, run="top2v4")
+
+
+def test_logs_of_runs_that_nobody_knows_go(local: LocalTarget) -> None:
+    """A failed replacement has deleted the job; then its program, or its stack, was changed."""
+    for end in ("create", "sweep", "delete"):
+        run(local, printing("one"))
+        local.delete(NAMESPACE, "job", owner=OWNER, replaced=True)
+        assert len(kept(local)) == 1
+        if end == "create":
+            run(local, printing("other"))
+        elif end == "sweep":
+            local.sweep("stack-1")
+        else:
+            local.delete(NAMESPACE, "job", owner=OWNER)
+        assert kept(local) == [], end
+        local.delete(NAMESPACE, "job", owner=OWNER)
+
+
+def test_the_time_to_live_counts_for_all_logs(local: LocalTarget) -> None:
+    run(local, printing("one"))
+    replace_job(local, {**printing("two"), "spec": {**printing("two")["spec"], "ttlSecondsAfterFinished": 0}})
+    local.status(NAMESPACE, "job")
+    assert kept(local) == [] and log(local) == ""
+
+
+def test_an_id_leads_nowhere_else(local: LocalTarget) -> None:
+    run(local, printing("one"))
+    (local.root / "mine").mkdir()
+    folder = JobFolder.of(local.root, NAMESPACE, "job")
+    folder.earlier_logs.parent.mkdir(parents=True)
+    folder.earlier_logs.symlink_to(local.root / "mine")
+    (local.root / "mine" / "thesis").mkdir()
+    local.delete(NAMESPACE, "job", owner=OWNER)
+    assert (local.root / "mine" / "thesis").is_dir()
+
+
+def test_a_run_of_a_cluster(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its Pods are gone with their logs; its record has the message of its end."""
+    failed = Run("1", "Failed", "r1", message="exit code 1\n  ValueError: bad")
+    known = [failed, Run("1", "Interrupted", "r2"), Run("1", "Running", "r3")]
+    monkeypatch.setattr(logs, "check_own", lambda _: None)
+    monkeypatch.setattr(logs, "read_runs_of", lambda _: known)
+    job = Job("team", "digits", client=cast(Client, object()))
+    lines = [*logs.log_lines([job], Selection(run="r1"))]
+    assert [(line.run, line.text) for line in lines] == [("r1", "exit code 1"), ("r1", "  ValueError: bad")]
+    assert [line.text for line in logs.log_lines([job], Selection(run="r1", lines=1))] == ["  ValueError: bad"]
+    note = "digits: run r1: Kubernetes has removed its Pods, and their logs with them; its record ends with:\n"
+    assert capsys.readouterr().err == f"pulumi-trainer: {note}" * 2
+    with pytest.raises(TargetFault, match=r"run r2: Kubernetes has removed its Pods, .* no message \(Interrupted\)"):
+        [*logs.log_lines([job], Selection(run="r2"))]
+    with pytest.raises(Invalid, match="did you mean 'r3'"):
+        [*logs.log_lines([job], Selection(run="r33"))]
+    assert Run.from_dict({**failed.to_dict(), "message": "a\x1b[2Jb" + "x" * 5000}).message.startswith("a")
+
+
+def test_the_command_takes_one_job(local: LocalTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    both = [Job(NAMESPACE, name, local=local) for name in ("a", "b")]
+    monkeypatch.setattr(logs, "chosen_jobs", lambda *_: both)
+    with pytest.raises(Invalid, match="--run"):
+        logs.logs(None, Where(), Selection(run="top2v4"))
