@@ -36,6 +36,14 @@ def archive_path(digest: str) -> Path:
     return folder() / f"{digest}.tar.gz"
 
 
+def find_digest(beginning: str) -> str:
+    """Return the digest of an archive of the cache by its first characters; empty if there is none, or several."""
+    found = [each.name.partition(".")[0] for each in folder().glob(f"{beginning}*.tar.gz")]
+    if len(found) != 1:
+        return ""
+    return found[0]
+
+
 def folder() -> Path:
     """Return the folder of the archives."""
     return cache_folder() / "sources"

@@ -211,6 +211,10 @@ def events(
 @app.command()
 def runs(
     job: SingleJobArgument = None,
+    compared: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[RUN RUN]", help="Ids of two runs: show what differed in these.", show_default=False),
+    ] = None,
     metrics: Annotated[
         bool, typer.Option("--metrics", help="Show the metrics of each run as a table, of all jobs without JOB.")
     ] = False,
@@ -233,7 +237,12 @@ def runs(
     from pulumi_trainer.provider.commands import runs as command
 
     where = Where(stack, namespace, context, kubeconfig)
-    command.runs(job, where, output=_format(output, json_), metrics=metrics, sort=sort)
+    if compared:
+        if metrics or sort:
+            raise Invalid(Problem("--metrics", "cannot be combined with two runs to compare"))
+        command.compare(job, where, compared, output=_format(output, json_))
+    else:
+        command.runs(job, where, output=_format(output, json_), metrics=metrics, sort=sort)
 
 
 def _add_operation(operation: Literal["suspend", "resume", "stop"], help_: str) -> None:

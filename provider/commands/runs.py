@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+from pulumi_trainer.provider.api.lineage import find_run
 from pulumi_trainer.provider.api.metrics import Metric, Metrics, is_lower_better, number_of
 from pulumi_trainer.provider.api.observed_inputs import DATA
 from pulumi_trainer.provider.api.runs import NODES, Run
@@ -26,6 +27,8 @@ from pulumi_trainer.provider.kube.terminal import plain, print_line, print_lines
 from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.kube.values.wording import did_you_mean, duration, plural
 from pulumi_trainer.provider.lifecycle.run_changes import changed_inputs
+from pulumi_trainer.provider.lifecycle.source_changes import Changes, compare_projects
+from pulumi_trainer.provider.source_archives import find_digest
 
 if TYPE_CHECKING:
     from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
@@ -38,6 +41,8 @@ _UNNAMED = ("", "1")
 """Keys of runs to which the program gives none: of an edited record, and the default."""
 _DIGEST = re.compile(r"\b([0-9a-f]{16})[0-9a-f]{48}\b")
 """A sha256, and the characters of it that are shown."""
+_PROJECT = re.compile(r"\bproject ([0-9a-f]{12})\b")
+"""The digest of a project in the code of a run."""
 
 
 def runs(job: str | None, where: Where, *, output: str, metrics: bool = False, sort: str = "") -> None:
@@ -75,6 +80,55 @@ def runs(job: str | None, where: Where, *, output: str, metrics: bool = False, s
         _print_metrics(found, sort)
     else:
         print_lines(_lines(jobs[0], [run for _, run in found]))
+
+
+def compare(job: str | None, where: Where, names: Sequence[str], *, output: str) -> None:
+    """Print what differed in two runs of a job, as text or as JSON.
+
+    Args:
+        job: The job argument of the command.
+        where: The options of the command.
+        names: Ids of the two runs.
+        output: table, json or yaml.
+
+    Raises:
+        Invalid: There are not two names, or the job has no run of such a name.
+        TargetFault: Nothing is known of the job's runs.
+    """
+    if len(names) != 2:
+        hint = "name the job and two of the ids that `runs` shows: runs JOB RUN RUN"
+        raise Invalid(Problem("runs", f"compares two runs, not {len(names)} ({', '.join(names)})", hint))
+    jobs = chosen_jobs(job, where)
+    check_single(jobs, "runs")
+    (each,) = jobs
+    known = distinct(read_runs_of(each))
+    one, other = (find_run(known, name, "RUN") for name in names)
+    changed = changed_inputs(one.inputs, other.inputs)
+    files = _changed_files(one, other)
+    if output != "table":
+        listed = None if files is None else files.files
+        print_data({"runs": [entry(each, one), entry(each, other)], "changed": changed, "files": listed}, output)
+        return
+    lines = [_head(each, one), _head(each, other), *_shown(changed)]
+    if not changed:
+        lines.append(f"  {_same(other)}")
+    if files is None:
+        lines.append(
+            "  the files of one of the projects are not in the cache of this machine, so they cannot be compared"
+        )
+    else:
+        lines += files.lines
+    print_lines(lines)
+
+
+def _changed_files(one: Run, other: Run) -> Changes | None:
+    """Return what differs in the files of the projects of two runs; None if these are not known."""
+    digests = [_PROJECT.search(run.inputs.get("code", "")) for run in (one, other)]
+    names = [found[1] if found else "" for found in digests]
+    if names[0] == names[1] or not all(names):
+        return Changes({}, [])
+    was, now = map(find_digest, names)
+    return compare_projects(was, now)
 
 
 def distinct(found: Sequence[Run]) -> list[Run]:

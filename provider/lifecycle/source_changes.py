@@ -51,11 +51,39 @@ def source_notes(olds: Mapping[str, Any], news: Mapping[str, Any]) -> tuple[str,
     change = f"{job}: project {' -> '.join(sources)}"
     if _shown.setdefault((was, now), job) != job:
         return (f"{change}, as for {_shown[was, now]}",)
+    found = compare_projects(was, now)
+    if found is None:
+        return (f"{change}; the files of {was[:8]} are not in the cache of this machine, so they cannot be compared",)
+    return ("\n".join([change, *found.lines]),)
+
+
+class Changes(NamedTuple):
+    """What differs in two projects. files: Path -> added, removed or changed. lines: The files with their changed lines."""
+
+    files: dict[str, str]
+    lines: list[str]
+
+
+def compare_projects(was: str, now: str) -> Changes | None:
+    """Return what differs in the files of two projects; None if one of them is not in the cache of this machine.
+
+    Args:
+        was: Digest of the earlier project.
+        now: Digest of the later one.
+    """
     try:
         before, after = _files(was), _files(now)
     except (TrainerError, OSError, tarfile.TarError):
-        return (f"{change}; the files of {was[:8]} are not in the cache of this machine, so they cannot be compared",)
-    return ("\n".join([change, *_changes(before, after)]),)
+        return None
+    files = {}
+    for path in sorted({*before, *after}):
+        if path not in before:
+            files[path] = "added"
+        elif path not in after:
+            files[path] = "removed"
+        elif before[path] != after[path]:
+            files[path] = "changed"
+    return Changes(files, _changes(before, after))
 
 
 def _digest(inputs: Mapping[str, Any]) -> str:
