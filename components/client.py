@@ -19,10 +19,11 @@ from typing import Any, Literal
 from pulumi_trainer.provider.api.attempts import Attempt
 from pulumi_trainer.provider.api.lineage import find_run
 from pulumi_trainer.provider.api.metrics import Metric, Metrics, Point
+from pulumi_trainer.provider.api.output_facts import Output
 from pulumi_trainer.provider.api.runs import Run, metrics_of
 from pulumi_trainer.provider.api.status import Phase, Step
 from pulumi_trainer.provider.commands import jobs as commands
-from pulumi_trainer.provider.commands import logs, operations
+from pulumi_trainer.provider.commands import logs, operations, outputs
 from pulumi_trainer.provider.commands.reach import Job as Found
 from pulumi_trainer.provider.commands.reach import Where
 from pulumi_trainer.provider.commands.runs import read_runs_of
@@ -35,6 +36,7 @@ __all__ = [
     "JobFailed",
     "Jobs",
     "Metric",
+    "Output",
     "Phase",
     "Point",
     "Run",
@@ -225,7 +227,7 @@ class Jobs:
             time.sleep(min(interval, left))
 
     def logs(
-        self, name: str, rank: int | str | None = 0, follow: bool = False, step: str | None = None
+        self, name: str, rank: int | str | None = 0, follow: bool = False, step: str | None = None, run: str = ""
     ) -> Iterator[str]:
         """Yield the lines of a job's logs.
 
@@ -234,18 +236,37 @@ class Jobs:
             rank: Index of the Pod in its step, for example 1, or NODE.PROCESS, for example "1.3" for its process 3; None for all.
             follow: Whether to go on until the job has ended.
             step: Name of a step, for example node; default: all steps.
+            run: Id of a run of the job; default: the newest one.
 
         Raises:
-            Invalid: The rank is not valid, or the job does not have it.
+            Invalid: The rank is not valid, or the job does not have it or the run.
         """
         node, process = _parse_rank(rank)
-        selection = logs.Selection(follow=follow, step=step or "", node=node, process=process)
+        selection = logs.Selection(follow=follow, step=step or "", node=node, process=process, run=run)
         found, printed = self._find(name), False
+        if run:
+            find_run(read_runs_of(found), run, "run")
         for line in logs.log_lines([found], selection):
             printed = True
             yield line.text
         if not printed:
             logs.check_rank([found], selection, where="rank")
+
+    def outputs(self, name: str, run: str = "") -> Output | None:
+        """Return what is known of a job's output; None if it has none, or if its volume is gone.
+
+        Args:
+            name: The job.
+            run: Id of a run of the job, for the folder of its lineage; default: the result of the job.
+
+        Raises:
+            Invalid: The job does not have the run.
+        """
+        (state,) = commands.read_states([self._find(name)])
+        found = outputs.find_output(state, run, "run")
+        if found is None:
+            return None
+        return found.output
 
     def why(self, name: str) -> str:
         """Return what a job waits for or why it has ended, as a paragraph.

@@ -50,7 +50,7 @@ class Copying:
 
 
 @dataclass(frozen=True)
-class _Found:
+class Found:
     """An output and its job. output: None if the volume is gone."""
 
     state: State
@@ -91,7 +91,7 @@ def outputs(job: str | None, where: Where, *, output: str, copying: Copying | No
         check_single([state.job for state in states], "outputs")
     if run:
         check_single([state.job for state in states], "--run")
-    found = list(filter(None, (_find(state, run) for state in states)))
+    found = list(filter(None, (find_output(state, run, "--run") for state in states)))
     if copying is not None:
         _copy(found, states, copying, output=output)
     elif output != "table":
@@ -116,14 +116,23 @@ def _states(job: str | None, where: Where) -> list[State]:
     return list_all(where)
 
 
-def _find(state: State, run: str) -> _Found | None:
-    """Return the output of a job, or of one of its runs; None if it has none."""
+def find_output(state: State, run: str, argument: str) -> Found | None:
+    """Return the output of a job, or of one of its runs; None if it has none.
+
+    Args:
+        state: The job with its status.
+        run: Id of the run; empty for the result of the job.
+        argument: What names the run in a message.
+
+    Raises:
+        Invalid: The job has no run of that id.
+    """
     job = state.job
     if job.local is not None:
         if state.status is None or not state.status.output:
             return None
-        path = _folder(job, state.status.output, run)
-        return _Found(state, path, job.local.output(path))
+        path = _folder(job, state.status.output, run, argument)
+        return Found(state, path, job.local.output(path))
     from pulumi_trainer.provider.targets.kubernetes.jobs import record
     from pulumi_trainer.provider.targets.kubernetes.storage import claims
 
@@ -132,11 +141,11 @@ def _find(state: State, run: str) -> _Found | None:
     if kept is None or not kept.is_record or not kept.output:
         return None
     phase = state.status.phase if state.status is not None else ""
-    path = _folder(job, kept.result(phase), run)
-    return _Found(state, path, claims.output(job.client, job.namespace, path))
+    path = _folder(job, kept.result(phase), run, argument)
+    return Found(state, path, claims.output(job.client, job.namespace, path))
 
 
-def _folder(job: Job, result: str, run: str) -> str:
+def _folder(job: Job, result: str, run: str, argument: str) -> str:
     """Return the folder of a run's lineage beside the result of its job.
 
     Raises:
@@ -145,10 +154,9 @@ def _folder(job: Job, result: str, run: str) -> str:
     if not run:
         return result
     runs = read_runs_of(job)
-    chosen = find_run(runs, run, "--run")
-    if result.rpartition("/")[2] not in {
-        each.lineage for each in runs
-    }:  # a volume of the runtime, without folders for runs
+    chosen = find_run(runs, run, argument)
+    lineages = {each.lineage for each in runs}
+    if result.rpartition("/")[2] not in lineages:  # a volume of the runtime, without folders for runs
         return result
     return folder_of(result, chosen.lineage)
 
@@ -159,7 +167,7 @@ def _nothing(states: list[State], job: str | None) -> str:
     return "No job has an output volume. Hint: set output=True on the TrainJob"
 
 
-def _row(each: _Found) -> list[str]:
+def _row(each: Found) -> list[str]:
     now, known = time.time(), each.output
     begin = [each.state.job.label, each.phase, each.where]
     if known is None:
@@ -180,7 +188,7 @@ def _row(each: _Found) -> list[str]:
     return [*begin, size, files, age, written, kept]
 
 
-def _copy(found: list[_Found], states: list[State], copying: Copying, *, output: str) -> None:
+def _copy(found: list[Found], states: list[State], copying: Copying, *, output: str) -> None:
     """Copy the output of the only job, and print what was copied."""
     from pulumi_trainer.provider.commands import output_copy
     from pulumi_trainer.provider.commands.destinations import open_destination
@@ -235,7 +243,7 @@ def _writer(runs: list[Run], where: str) -> Run:
 
 
 @contextmanager
-def _archive(job: Job, each: _Found, image: str) -> Iterator[Iterator[bytes]]:
+def _archive(job: Job, each: Found, image: str) -> Iterator[Iterator[bytes]]:
     """Provide the archive of the output."""
     from pulumi_trainer.provider.commands.output_copy import read_folder
 

@@ -57,6 +57,11 @@ def test_reading(project: Project, jobs: Jobs) -> None:
     assert [line for line in jobs.logs("quick", rank=1) if "hello" in line] == ["hello $HOME `id` 1"]
     assert len([line for line in jobs.logs("quick", rank=None, step="node", follow=True) if "hello" in line]) == 2
     assert "is Succeeded" in jobs.why("quick")
+    assert jobs.outputs("quick") is None
+    with pytest.raises(
+        client.Invalid, match=r"run: no run 'nothing' is recorded for this job. Hint: the job has the runs"
+    ):
+        list(jobs.logs("quick", run="nothing"))
     with pytest.raises(client.TrainerError, match=r"nothing: no such job in the stack. Hint: available: quick"):
         jobs.status("nothing")
     with pytest.raises(client.TrainerError, match="has no step launcher"):
@@ -136,6 +141,14 @@ def test_stop_and_rerun(project: Project, jobs: Jobs) -> None:
     project.preview("--expect-no-changes")
     project.program(RESUMED.replace('"long", ', '"long", run="2", '))
     project.up()
+    ran, runs_now = sorted({run.id for run in project.target.runs("default", jobs.status("long").name)})
+    assert [line for line in jobs.logs("long", run=ran) if "True" in line] == ["first True", "second True"], "one run"
+    assert (
+        [line for line in jobs.logs("long", run=runs_now) if "True" in line] == [*jobs.logs("long")] == ["first True"]
+    )
+    result, newest = jobs.outputs("long"), jobs.outputs("long", run=runs_now)
+    assert result == jobs.outputs("long", run=ran) and result is not None and result.where.endswith(ran)
+    assert newest is not None and newest.where.endswith(runs_now) and newest.files == 1
     project.destroy()
     assert not project.target.jobs()
 
