@@ -14,7 +14,7 @@ from pulumi_trainer.provider.commands import logs
 from pulumi_trainer.provider.commands.logs import Selection
 from pulumi_trainer.provider.commands.reach import Job, Where
 from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.errors import Invalid, TargetFault
+from pulumi_trainer.provider.kube.errors import Invalid, Refused, TargetFault
 from pulumi_trainer.provider.targets.local.store import JobFolder
 from pulumi_trainer.provider.targets.local.target import LocalTarget
 
@@ -140,15 +140,24 @@ def test_the_time_to_live_counts_for_all_logs(local: LocalTarget) -> None:
     assert kept(local) == [] and log(local) == ""
 
 
-def test_an_id_leads_nowhere_else(local: LocalTarget) -> None:
+@pytest.mark.parametrize("above", [0, 1, 2])
+def test_a_link_leads_to_nothing_that_is_removed(local: LocalTarget, tmp_path: Path, above: int) -> None:
+    """above: Which folder is a link: that of the job, its namespace, or all."""
+    link = JobFolder.of(local.root, NAMESPACE, "job").earlier_logs
+    place = tmp_path / "mine"
+    for name in [NAMESPACE, "job"][2 - above :]:
+        place /= name
+    thesis = place / "thesis"
+    thesis.mkdir(parents=True)
+    link = [link, *link.parents][above]
+    link.parent.mkdir(parents=True)
+    link.symlink_to(tmp_path / "mine")
     run(local, printing("one"))
-    (local.root / "mine").mkdir()
-    folder = JobFolder.of(local.root, NAMESPACE, "job")
-    folder.earlier_logs.parent.mkdir(parents=True)
-    folder.earlier_logs.symlink_to(local.root / "mine")
-    (local.root / "mine" / "thesis").mkdir()
+    with pytest.raises(Refused, match="leads out of its folder"):
+        local.delete(NAMESPACE, "job", owner=OWNER, replaced=True)
     local.delete(NAMESPACE, "job", owner=OWNER)
-    assert (local.root / "mine" / "thesis").is_dir()
+    local.sweep("stack-1")
+    assert thesis.is_dir()
 
 
 def test_a_run_of_a_cluster(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -326,7 +326,8 @@ class JobFolder:
 
     def expire(self) -> None:
         """Remove the files that the time to live limits: all but the record and the status."""
-        for folder in (self.logs, self.earlier_logs, self.pods, self.errors):
+        self.forget_logs()
+        for folder in (self.logs, self.pods, self.errors):
             remove_tree(folder)
         self.supervisor_log.unlink(missing_ok=True)
 
@@ -357,6 +358,12 @@ class JobFolder:
             remove_tree(kept)
             self.logs.rename(kept)
 
+    def forget_logs(self) -> None:
+        """Remove the logs of earlier runs; what a link has elsewhere stays."""
+        with suppress(Refused):
+            inside(self.root, EARLIER_LOGS, self.path.parent.name)
+            remove_tree(self.earlier_logs)
+
     def limit_logs(self, runs: Collection[str], most: int) -> None:
         """Remove logs of earlier runs, the oldest first.
 
@@ -364,7 +371,8 @@ class JobFolder:
             runs: Ids of the runs whose logs may stay.
             most: Bytes that all of them may take for each container of the newest one, which stays in any case.
         """
-        with translate_os_errors(self.earlier_logs), suppress(FileNotFoundError):
+        with translate_os_errors(self.earlier_logs), suppress(FileNotFoundError, Refused):
+            inside(self.root, *self.earlier_logs.relative_to(self.root).parts)
             newest_first = sorted(
                 self.earlier_logs.iterdir(), key=lambda kept: (len(kept.name), kept.name), reverse=True
             )

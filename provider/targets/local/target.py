@@ -571,7 +571,7 @@ class LocalTarget:
         folder = JobFolder.of(self.root, namespace, name)
         if not folder.path.exists():
             if not replaced:
-                remove_tree(folder.earlier_logs)
+                folder.forget_logs()
             return None
         folder.check_is_job()
         with folder.guard():
@@ -591,7 +591,7 @@ class LocalTarget:
                 if replaced:
                     folder.keep_logs(_newest_run(record, _written_status(folder)))
             if not replaced:
-                remove_tree(folder.earlier_logs)
+                folder.forget_logs()
             discard(folder.path, self.root)
         mounted: set[str] = set()
         if record is not None:
@@ -647,7 +647,7 @@ class LocalTarget:
                     report(left)
         for kept in (self.root / EARLIER_LOGS).glob("*/*"):  # of jobs that a failed replacement has deleted
             if label and not (self.root / "jobs" / kept.parent.name / kept.name).exists():
-                remove_tree(kept)
+                JobFolder.of(self.root, kept.parent.name, kept.name).forget_logs()
         for file in sorted((self.root / "volumes").glob(f"*/*/{VOLUME}")):
             claim, content = Claim(self.root, file.parent.parent.name, file.parent.name), None
             with suppress(Unreadable):
