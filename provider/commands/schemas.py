@@ -162,6 +162,7 @@ class LogEntry(TypedDict):
 
     Attributes:
         job: Name of the job.
+        run: Id of its run; empty if unknown.
         step: Name of the replicated job.
         rank: Index of the Pod in its step; null if unknown.
         pod: Name of the Pod.
@@ -171,6 +172,7 @@ class LogEntry(TypedDict):
     """
 
     job: str
+    run: str
     step: str
     rank: int | None
     pod: str
@@ -255,6 +257,7 @@ class RunEntry(TypedDict):
         finished: Time of its end.
         inputs: What it was made from: name -> digest, version or short text.
         note: That it has succeeded without a step; empty if it has done steps, or reported none.
+        message: Why it has ended, with its last lines if it has failed.
         usage: What it requested: user, queue, gpus, cpus, since; only what is known.
         metrics: The metrics that it has reported, by name.
         history: Their history by name, the newest point last; at most 200 points each.
@@ -274,6 +277,7 @@ class RunEntry(TypedDict):
     finished: float
     inputs: dict[str, str]
     note: str
+    message: str
     usage: dict[str, Any]
     metrics: dict[str, MetricEntry]
     history: dict[str, list[PointEntry]]

@@ -31,7 +31,7 @@ def archive(files: dict[str, str]) -> bytes:
 def run(name: str, digest: str, lr: float, phase: str = "Succeeded") -> Run:
     code = f"python -m train of project {digest[:12]}"
     inputs = {"code": code, "arguments": json.dumps({"lr": lr, "steps": 5}), "nodes": "1"}
-    return Run("1", phase, name, name, inputs=inputs, created=1.0)
+    return Run("1", phase, id=name, lineage=name, inputs=inputs, created=1.0)
 
 
 @pytest.fixture

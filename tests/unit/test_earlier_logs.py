@@ -108,7 +108,7 @@ def test_the_oldest_logs_go_first(local: LocalTarget) -> None:
 
 def test_runs_without_a_log_are_named(local: LocalTarget, capsys: pytest.CaptureFixture[str]) -> None:
     former = Run("1", "Failed", created=1.0)
-    run(local, printing("new"), earlier=(former, Run("1", "Failed", "top2v4", "top2v4", created=1.0)))
+    run(local, printing("new"), earlier=(former, Run("1", "Failed", id="top2v4", lineage="top2v4", created=1.0)))
     assert [text for _, text in shown(local, earlier=True)] == ["new"]
     assert (
         "job: run top2v4 (Failed, created 1970-01-01 00:00:01 UTC): its logs are not kept\n" in capsys.readouterr().err
@@ -162,8 +162,8 @@ def test_a_link_leads_to_nothing_that_is_removed(local: LocalTarget, tmp_path: P
 
 def test_a_run_of_a_cluster(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Its Pods are gone with their logs; its record has the message of its end."""
-    failed = Run("1", "Failed", "r1", message="exit code 1\n  ValueError: bad")
-    known = [failed, Run("1", "Interrupted", "r2"), Run("1", "Running", "r3")]
+    failed = Run("1", "Failed", id="r1", message="exit code 1\n  ValueError: bad")
+    known = [failed, Run("1", "Interrupted", id="r2"), Run("1", "Running", id="r3")]
     monkeypatch.setattr(logs, "check_own", lambda _: None)
     monkeypatch.setattr(logs, "read_runs_of", lambda _: known)
     job = Job("team", "digits", client=cast(Client, object()))

@@ -15,7 +15,7 @@ from pulumi_trainer.provider.api.status import JobStatus, Step
 from pulumi_trainer.provider.commands import cache, runs
 from pulumi_trainer.provider.commands.jobs import Explanation, State
 from pulumi_trainer.provider.commands.logs import LogLine, PodPlace
-from pulumi_trainer.provider.commands.outputs import _Found
+from pulumi_trainer.provider.commands.outputs import Found
 from pulumi_trainer.provider.commands.reach import Job
 from pulumi_trainer.provider.commands.runtime_table import list_runtimes
 from pulumi_trainer.provider.commands.schemas import SCHEMAS, MetricEntry, PointEntry, StepEntry
@@ -32,7 +32,7 @@ PRINTED: dict[str, dict[str, Any]] = {
     "logs": LogLine("digits", PodPlace("node", 0), "digits-node-0-0", "", "epoch 1").to_dict(),
     "events": JobEvent(1.0, 2.0, 1, "Normal", "Created", "Pod").to_dict(),
     "runs": runs.entry(JOB, Run("1")),
-    "outputs": _Found(STATE, "folder", Output("folder", 1)).to_dict(),
+    "outputs": Found(STATE, "folder", Output("folder", 1)).to_dict(),
     "queues": Occupancy().to_dict(),
     "usage": {**to_json([], Row(""), "team", 0.0, 1.0), "unseen": []},
     "doctor": {"findings": [], "unseen": []},

@@ -25,7 +25,7 @@ from pulumi_trainer.provider.api.status import Owner, describe
 from pulumi_trainer.provider.api.submission import Submission
 from pulumi_trainer.provider.commands import operations as commands
 from pulumi_trainer.provider.commands.reach import Job, Where
-from pulumi_trainer.provider.commands.runs import _times
+from pulumi_trainer.provider.commands.runs import times_of
 from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, EVENT, POD, Kind
 from pulumi_trainer.provider.kube.client.client import ApiError
 from pulumi_trainer.provider.kube.errors import Conflict, Invalid, Problem, Refused, TargetFault, TrainerError
@@ -567,7 +567,7 @@ def test_a_record_that_somebody_has_edited_costs_itself_alone(server: Server, ed
     assert odd is not None
     status = odd.last_status()
     for run in odd.runs(status):
-        assert _times(run)
+        assert times_of(run)
     assert describe(status) and (odd.override is None or "at an unknown time" in odd.override.note)
 
 
