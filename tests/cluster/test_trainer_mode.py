@@ -21,6 +21,7 @@ from pulumi_trainer.plan.outputs import restore_outputs
 from pulumi_trainer.provider.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.api.kinds import CLUSTER_RUNTIME, JOBSET, TRAIN_JOB, TRAINING_RUNTIME, kind_of
 from pulumi_trainer.provider.api.labels import FRAMEWORK
+from pulumi_trainer.provider.api.lineage import with_identity
 from pulumi_trainer.provider.api.status import Owner
 from pulumi_trainer.provider.api.submission import Objects, Submission, differences
 from pulumi_trainer.provider.kube.client import api_resources as kinds
@@ -219,7 +220,8 @@ def test_a_program_runs_as_it_is_planned(
     objects, planned = (restore_outputs(documents, unknown) for documents in (plan.objects, plan.made))  # type: ignore[arg-type]
     for claim in plan.claims.values():
         target.create_volume(namespace, claim.name, "urn:a", "stack", claim.spec)
-    target.create(Submission(namespace, "job", "owner", "digest", objects, sweep="stack"))
+    status = target.create(Submission(namespace, "job", "owner", "digest", objects, sweep="stack"))
+    planned = with_identity(planned, status.identity)
 
     live = until(lambda: client.get(JOBSET, namespace, "job"))
     for document in planned.values():
