@@ -595,6 +595,7 @@ def _content(args: TrainJobArgs, job: PlacedJob, written: WrittenJob) -> dict[st
         "target": [type(job.destination).__name__, job.place.namespace],
         "name": args.name,
         "output": args.output_volume is not None,
+        "resume": args.resume is not False,  # what a new run continues is no change of the run that there is
         "run": args.run_key,
         "mounts": sorted(fetched_data(args)),
     }

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pulumi_trainer.provider.api.lineage import with_identity
+from pulumi_trainer.provider.api.runs import Identity
 
 from .conftest import Project
 from .test_examples import previewed_objects
@@ -34,7 +36,8 @@ def runs_as_previewed(project: Project) -> dict[str, Any]:
     applied = resource["inputs"]["objects"]
     assert applied == previewed
     (record,) = [json.loads(p.read_text()) for p in project.root.glob("jobs/*/*/record.json")]
-    assert all(record["objects"].get(key) == document for key, document in applied.items())
+    identified = with_identity(applied, Identity.from_dict(record["identity"]))
+    assert all(record["objects"].get(key) == document for key, document in identified.items())
     assert "plugin" not in resource["inputs"]["__provider"]
     return next(document for key, document in applied.items() if key.startswith("JobSet/"))
 
