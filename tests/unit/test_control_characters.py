@@ -12,6 +12,7 @@ import yaml
 from documents_support import runtime, train_job
 from kubernetes_support import refusal, server
 from pulumi_trainer.provider import cli
+from pulumi_trainer.provider.api.runs import Run
 from pulumi_trainer.provider.api.status import JobStatus, Step
 from pulumi_trainer.provider.api.submission import Draft
 from pulumi_trainer.provider.commands import documents, job_status, jobs, logs
@@ -36,6 +37,9 @@ class Fake:
         return self.found
 
     cached_status = status
+
+    def runs(self, *_: object) -> list[Run]:
+        return [Run("1", HOSTILE, id="t4kz1f", message=HOSTILE)]
 
     def dropped_logs(self, *_: object) -> list[tuple[str, int]]:
         return []
