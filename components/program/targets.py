@@ -485,9 +485,9 @@ def provider(place: Place, key: str) -> pulumi.ProviderResource | None:
     if at not in providers:
         number_cluster(key)
         number = _numbers[asyncio.get_event_loop()][key]
-        name = "cluster"
+        name = "trainer-cluster"  # a program may well call a provider of its own `cluster`
         if number > 1:
-            name = f"cluster-{number}"
+            name = f"trainer-cluster-{number}"
         kubeconfig = given.get("content", given.get("kubeconfig"))
         props = {"kubeconfig": kubeconfig, "context": given.get("context")}
         providers[at] = pulumi.ProviderResource(

@@ -20,14 +20,4 @@ CHECKPOINT_FOLDER = "TRAINER_CHECKPOINT_FOLDER"
 
 def saves_checkpoints(objects: Any) -> bool:
     """Return whether a job has a checkpoint policy, by its rendered objects or its JobSet."""
-    return has_variable(objects, CHECKPOINT_DIR)
-
-
-def has_variable(objects: Any, name: str) -> bool:
-    """Return whether a container in objects of a job has an environment variable.
-
-    Args:
-        objects: Rendered objects of the job, of any shape.
-        name: Name of the variable.
-    """
-    return f'"name": "{name}"' in json.dumps(objects, default=str)
+    return f'"name": "{CHECKPOINT_DIR}"' in json.dumps(objects, default=str)

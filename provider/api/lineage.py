@@ -6,7 +6,6 @@ target can give, when it creates the run.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,6 +16,7 @@ from pulumi_trainer.provider.api.runs import Identity, Run
 from pulumi_trainer.provider.api.status import OUTCOME_UNKNOWN, Phase
 from pulumi_trainer.provider.api.submission import MAIN, Objects, Submission
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kube.values.wording import did_you_mean
 
 RUN_ID_ENV = "TRAINER_RUN_ID"
 """Environment variable with the id of the run."""
@@ -187,13 +187,11 @@ def find_run(runs: Sequence[Run], name: str, where: str) -> Run:
     for run in runs:
         if run.id == name:
             return run
-    known = [run.id for run in runs if run.id]
-    why = f"no run {name!r} is recorded for this job"
-    nearest = difflib.get_close_matches(name, known, 1)
-    hint = f"the job has the runs {', '.join(known)}" if known else "the job has not run yet"
-    if nearest:
-        hint = f"did you mean {nearest[0]!r}? {hint}"
-    raise Invalid(Problem(where, why, hint))
+    known = [*dict.fromkeys(run.id for run in runs if run.id)]
+    hint = "the job has not run yet"
+    if known:
+        hint = f"{did_you_mean(name, known)} the job has the runs {', '.join(known)}".strip()
+    raise Invalid(Problem(where, f"no run {name!r} is recorded for this job", hint))
 
 
 def result_of(output: str, lineage: str, phase: str, earlier: Sequence[Run]) -> str:

@@ -86,11 +86,6 @@ class Run:
         return cls(
             run=plain_field(known.get("run"), LONGEST),
             phase=plain_field(known.get("phase"), LONGEST),
-            id=_name(known.get("id")),
-            lineage=_name(known.get("lineage")),
-            parent=_name(known.get("parent")),
-            cause=plain_field(known.get("cause"), LONGEST),
-            place=plain_field(known.get("place"), LONGEST),
             created=plausible_seconds(known.get("created")),
             finished=plausible_seconds(known.get("finished")),
             inputs=read_inputs(known.get("inputs")),
@@ -99,6 +94,7 @@ class Run:
             demand=Demand.from_dict(section(given).get("usage")),
             metrics=read_summary(known.get("metrics")),
             message=harmless_message(text(known.get("message"))[:LONGEST]),
+            **Identity.from_dict(given).to_dict(),
         )
 
 
@@ -119,8 +115,9 @@ class Identity:
     @classmethod
     def from_dict(cls, given: Any) -> Identity:
         """Return an identity from JSON that anybody may have written."""
-        run = Run.from_dict(given)
-        return cls(run.id, run.lineage, run.parent, run.cause, run.place)
+        known = section(given)
+        names = (_name(known.get(part)) for part in ("id", "lineage", "parent"))
+        return cls(*names, *(plain_field(known.get(part), LONGEST) for part in ("cause", "place")))
 
 
 def _name(given: Any) -> str:

@@ -285,12 +285,12 @@ def _lines(job: Job, found: list[Run]) -> list[str]:
         shown = run.inputs
         if before is not None:
             shown = changed_inputs(before.inputs, run.inputs)
-        lines += _shown(shown)
         if before is not None and not shown:
             lines.append(f"  {_same(run)}")
         if run.metrics:
             values = ", ".join(f"{plain(name)} {_value(metric)}" for name, metric in run.metrics.items())
-            lines.append(f"  metrics  {values}")
+            shown = {**shown, "metrics": values}
+        lines += _shown(shown)
         before = run
     return lines
 

@@ -174,7 +174,7 @@ def test_a_run_of_a_cluster(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     assert capsys.readouterr().err == f"pulumi-trainer: {note}" * 2
     with pytest.raises(TargetFault, match=r"run r2: Kubernetes has removed its Pods, .* no message \(Interrupted\)"):
         [*logs.log_lines([job], Selection(run="r2"))]
-    with pytest.raises(Invalid, match="did you mean 'r3'"):
+    with pytest.raises(Invalid, match="did you mean r3"):
         [*logs.log_lines([job], Selection(run="r33"))]
     assert Run.from_dict({**failed.to_dict(), "message": "a\x1b[2Jb" + "x" * 5000}).message.startswith("a")
 

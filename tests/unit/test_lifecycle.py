@@ -432,7 +432,7 @@ def test_a_run_that_is_not_recorded_cannot_be_continued() -> None:
     target.earlier = [a_run("Succeeded", "t4kz1a", "t4kz1a"), a_run("Failed")]
     (why,) = checked(made, inputs(digest="d2", run="2", place="j-output", resume="t4kz1e"), target).failures
     assert "no run 't4kz1e' is recorded for this job" in why
-    assert "did you mean 't4kz1f'? the job has the runs t4kz1a, t4kz1f" in why
+    assert "did you mean t4kz1f? the job has the runs t4kz1a, t4kz1f" in why
     (why,) = checked({}, inputs(name="k", place="k-output", resume="t4kz1f"), Target()).failures
     assert "the job has not run yet" in why
 
