@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
+from pulumi_trainer.provider.api.lineage import ASSIGNED
 from pulumi_trainer.provider.api.submission import Submission
 from pulumi_trainer.provider.targets.kubernetes.jobs import apply
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
@@ -46,3 +48,15 @@ def test_a_gang_of_kai_is_the_topmost_owner_of_its_pods(main: dict[str, Any]) ->
 def test_the_pods_of_a_train_job_may_be_kais() -> None:
     main = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": {"name": "job"}, "spec": {}}
     assert owned(main) == {"ConfigMap": True, "TrainJob": False}
+
+
+def test_the_objects_that_are_sent_have_the_names_that_the_record_has_given() -> None:
+    identity = {"id": "t4kz1f", "lineage": "t4kz1a"}
+    record = Record.of({"metadata": {"name": "job", "uid": "u-1"}, "data": {"identity": json.dumps(identity)}})
+    env = [{"name": "TRAINER_RUN_ID", "value": ASSIGNED}]
+    mounts = [{"name": "trainer-output", "mountPath": "/workspace/output", "subPath": ASSIGNED}]
+    main = jobset({}, containers=[{"name": "node", "env": env, "volumeMounts": mounts}])
+    ((_, sent),) = apply.documents(Submission("team", "job", "owner", "digest", {"JobSet/job": main}), record)
+    (container,) = sent["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"]
+    assert (container["env"][0]["value"], container["volumeMounts"][0]["subPath"]) == ("t4kz1f", "t4kz1a")
+    assert sent["metadata"]["labels"]["pulumi-trainer.dev/run-id"] == "t4kz1f"

@@ -12,7 +12,7 @@ import pytest
 from pulumi_trainer.provider.api.attempts import Attempt
 from pulumi_trainer.provider.api.code import LAUNCH_FILE, SOURCE_ADDRESS, SOURCE_DIGEST
 from pulumi_trainer.provider.api.progress import timestamp
-from pulumi_trainer.provider.api.runs import Run
+from pulumi_trainer.provider.api.runs import Identity, Run
 from pulumi_trainer.provider.api.status import JobStatus, Owner, Presence
 from pulumi_trainer.provider.api.submission import Submission, from_state, to_state
 from pulumi_trainer.provider.kube.errors import Conflict, Problem, Refused
@@ -33,12 +33,13 @@ class Target:
         self.unlike = self.not_started = self.another = self.unsent = False
         self.note = ""
         self.earlier = list[Run]()
+        self.identity_of_jobs = Identity()
 
     def create(self, submission: Submission, *, adopt: bool = False) -> JobStatus:
         self.asked.append(("create", submission))
         self.jobs[submission.name] = JobStatus(
             submission.name, submission.namespace, "uid-1", submission.owner, submission.digest, self.phase, created=1.0,
-            stack=submission.sweep, program=submission.program,
+            stack=submission.sweep, program=submission.program, identity=self.identity_of_jobs,
         )  # fmt: skip
         return self.jobs[submission.name]
 
@@ -552,6 +553,19 @@ def test_a_secret_is_rotated_where_the_job_cannot_be_seen() -> None:
     target.elsewhere = True
     (note,) = checked(made, inputs(secrets=ROTATED), target).notes
     assert "a job reads it when its Pods start" in note
+
+
+def test_a_job_that_somebody_has_deleted_is_made_again_as_the_same_run() -> None:
+    """So that it finds its checkpoints."""
+    target = Target("Deleted")
+    target.identity_of_jobs = known = Identity("t4kz1f", "t4kz1a", "t4kz1a", "changed", "j-output")
+    made, outs = first(target, interrupt="allow")
+    target.deleted = "mark"
+    news = checked(made, inputs(interrupt="allow"), target).inputs
+    assert outs["identity"] == known.to_dict() and news["again"] == "mark"
+    crud.update(outs, news, lambda _: target)
+    what, submitted = target.asked[-1]
+    assert (what, submitted.identity) == ("create", known)
 
 
 def test_a_job_that_somebody_has_deleted_is_made_again_with_the_rotated_secret() -> None:

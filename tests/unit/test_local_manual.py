@@ -36,6 +36,14 @@ def running(local: LocalTarget, **spec: object) -> None:
     wait(local, until=lambda s: s.phase == "Running")
 
 
+def test_a_change_in_place_keeps_the_id_of_the_run(local: LocalTarget) -> None:
+    folder = JobFolder(local.root / "jobs" / NAMESPACE / "job")
+    made = local.create(submission(jobset(step(command=WAITS), suspend=True)))
+    time.sleep(1.1)  # another id would be that of another second
+    local.update(submission(jobset(step(command=WAITS), suspend=True, ttlSecondsAfterFinished=9), digest="digest-2"))
+    assert Record.read(folder).known_identity == made.identity and made.identity.id
+
+
 def test_suspend_and_resume(local: LocalTarget) -> None:
     running(local)
     local.set_suspend(NAMESPACE, "job", OWNER, SUSPEND)
