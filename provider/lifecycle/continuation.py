@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from pulumi_trainer.provider.api.checkpoints import saves_checkpoints
 from pulumi_trainer.provider.api.lineage import CHANGED, CREATED, UNFINISHED, Continuation, choose_continued
 from pulumi_trainer.provider.api.runs import Run
-from pulumi_trainer.provider.api.status import JobStatus
+from pulumi_trainer.provider.api.status import JobStatus, Phase
 from pulumi_trainer.provider.api.submission import from_state
 from pulumi_trainer.provider.kube.errors import TrainerError
 from pulumi_trainer.provider.kube.values.accessors import section, text
@@ -60,18 +60,20 @@ def continuation_note(olds: Mapping[str, Any], news: Mapping[str, Any], target: 
     Raises:
         Invalid: `resume` names a run that the job does not have.
     """
-    where, place = f"{olds['namespace']}/{olds['name']}", news.get("place", "")
+    where, other = (f"{each['namespace']}/{each['name']}" for each in (olds, news))
+    place = news.get("place", "")
     if not place and not olds.get("place"):
         return "", ""
-    if where != f"{news['namespace']}/{news['name']}":
-        other = f"{news['namespace']}/{news['name']}"
-        return f"{other} starts anew: the runs of {where} belong to a job of another name", text(olds.get("place"))
-    if isinstance(place, Unknown):
+    if where == other and isinstance(place, Unknown):
         return f"{where}: which run the new run continues is known when the place of its checkpoints is", ""
     try:
         earlier = target.runs(olds["namespace"], olds["name"])
     except TrainerError as fault:
         return f"{where}: which run the new run continues is not known: {fault}", ""
+    if where != other:
+        has_succeeded = bool(earlier) and earlier[-1].phase == Phase.SUCCEEDED
+        left = "" if has_succeeded else text(olds.get("place"))
+        return f"{other} starts anew: the runs of {where} belong to a job of another name", left
     found = choose_continued(earlier, news.get("resume", UNFINISHED), place)
     if found.run is not None:
         return f"{where}: the new run continues run {found.run.id} {_from_step(olds, found, earlier, target)}", ""

@@ -422,7 +422,8 @@ def test_the_plan_says_that_it_does_not_know_which_run_is_continued() -> None:
     assert "which run the new run continues is known when the place of its checkpoints is" in note
     (note,) = checked(made, inputs(**changed, place="j-output"), target).notes
     assert "the job has not reported whether it has one" in note
-    changed["interrupt"] = "allow"
+    assert "j-output" in checked(made, inputs(**changed, name="k", place="k-output"), target).failures[0]
+    target.earlier = [a_run("Succeeded")]
     (note,) = checked(made, inputs(**changed, name="k", place="k-output"), target).notes
     assert note == "default/k starts anew: the runs of default/j belong to a job of another name"
 
