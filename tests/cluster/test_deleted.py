@@ -85,7 +85,7 @@ def test_of_running_jobs(lab: Lab, user_kubeconfig: Path) -> None:  # noqa: F811
     assert (
         f"{lab.namespace}/record: its record is gone" in shown and "counts as unfinished and is created again" in shown
     )
-    assert f'TrainJob("jobset") Deleted (OutcomeUnknown)\n    {UNKNOWN_END}' in shown, shown
+    assert f'TrainJob("jobset") Deleted (OutcomeUnknown)\n      {UNKNOWN_END}' in shown, shown
     for part, name in (("code", "ConfigMap/code-code"), ("secret", "Secret/secret-env")):
         assert f"{lab.namespace}/{part}: somebody has deleted its {name}, which is created again" in shown
     assert "3 to update" in shown

@@ -64,6 +64,7 @@ PROGRAMS = {
 def lab(tmp_path: Path, pulumi_home: Path, cluster: Any) -> Iterator[Lab]:  # noqa: F811
     made = lab_on(tmp_path / "lab", pulumi_home, cluster.kubeconfig, "")
     made.namespace = made.prefix
+    made.config("trainer:target", "kubernetes")
     made.config("trainer:namespace", made.prefix)
     yield made
     made.destroy()
