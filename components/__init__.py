@@ -108,6 +108,7 @@ if TYPE_CHECKING:  # `as`: type checkers take only such names for exported
         ReplicatedJob as ReplicatedJob,
         SuccessPolicy as SuccessPolicy,
     )
+    from .args.fork import Fork as Fork
     from .args.topology import Preferred as Preferred, Required as Required, Unconstrained as Unconstrained
     from .args.trainers import CustomTrainer as CustomTrainer, Trainer as Trainer
     from .trainjob import Progress as Progress, TrainJob as TrainJob
@@ -189,6 +190,7 @@ _MODULES = {
         "ReplicatedJob",
         "SuccessPolicy",
     ),
+    "args.fork": ("Fork",),
     "args.topology": ("Preferred", "Required", "Unconstrained"),
     "args.trainers": ("CustomTrainer", "Trainer"),
     "trainjob": ("Progress", "TrainJob"),

@@ -321,6 +321,8 @@ class Job(pulumi.ComponentResource):
             props["fills"] = self.volumes[plan.fills].generation
         if plan.resume != UNFINISHED:
             props["resume"] = plan.resume
+        if plan.fork is not None:
+            props["fork"] = plan.fork
         if plan.checkpoints:
             props["place"] = restore_outputs(plan.checkpoints, unknown)
         elif "output" in self.volumes:

@@ -25,7 +25,7 @@ from datetime import datetime, timezone
 from types import FrameType
 from typing import Any
 
-from pulumi_trainer.plan import find_checkpoint
+from pulumi_trainer.provider.api.in_container import find_checkpoint
 
 __all__ = ["Checkpoints", "callback", "checkpoints", "done", "progress", "should_stop"]
 
@@ -466,18 +466,44 @@ class Checkpoints:
             self._arguments = _as_json(arguments)
         newest = self._newest()
         path, step = _from_rank_0((newest.path, newest.step) if newest else ("", 0))
+        start = os.environ.get("TRAINER_RESUME_FROM", "")
         if path and self._nodes > 1:  # its path on another node may be another one
-            path = os.path.join(self.folder, os.path.basename(path))
+            is_start = os.path.basename(path) == os.path.basename(start)
+            path = start if is_start else os.path.join(self.folder, os.path.basename(path))
         if not path:
             return None
-        found = {**self._load(path, state), "step": step}
-        _shown.resumed = step
+        reset = _reset_names(path)
+        found = self._load(path, state, reset)
+        found["step"] = step if "step" not in reset else 0
+        _shown.resumed = found["step"]
         if self._arguments is not None and arguments is not None:
             found["differs"] = _differing(path, step, self._arguments)
         self._saved = self._saved or _Saved(path, step, newest.time if newest else time.time())
         return found
 
-    def _load(self, path: str, state: Mapping[str, Any] | None) -> dict[str, Any]:
+    def _load(self, path: str, state: Mapping[str, Any] | None, reset: set[str]) -> dict[str, Any]:
+        """Return what a checkpoint has, apart from what a fork resets, which stays as the program has made it.
+
+        Raises:
+            ValueError: As for `load`; or neither the state nor its optimizers have what is reset.
+        """
+        own = {name: value for name, value in (state or {}).items() if name in reset}
+        taken = {name: value for name, value in (state or {}).items() if name not in reset}
+        options, rates = _options(taken, reset), _rates(taken) if "lr" in reset else []
+        found = self._read(path, taken if state is not None else None)
+        unknown = reset - {"step", *found, *own}.union(*(values for _, _, values in options))
+        if unknown:
+            has = ", ".join(sorted({*found, *own}))
+            raise ValueError(
+                f"Fork(reset={sorted(unknown)}): no part of the state ({has}) and no option of its optimizers"
+            )
+        for optimizer, number, values in options:
+            _set_options(optimizer.param_groups[number], values, keeps_place=bool(rates))
+        for schedule, base in rates:
+            schedule.base_lrs = base
+        return {**{name: value for name, value in found.items() if name not in reset}, **own}
+
+    def _read(self, path: str, state: Mapping[str, Any] | None) -> dict[str, Any]:
         if os.path.exists(os.path.join(path, _SHARDED_FILE)):
             if state is None:
                 raise ValueError(f"{path} is sharded: load(state) needs the state that its parts belong to")
@@ -501,6 +527,36 @@ class Checkpoints:
         for name, value in objects.items():
             value.load_state_dict(found[name])
         return {**found, **objects}
+
+
+def _reset_names(path: str) -> set[str]:
+    """Return what is not taken from a checkpoint, which a fork may start from."""
+    if path != os.environ.get("TRAINER_RESUME_FROM"):
+        return set()
+    return {*filter(None, os.environ.get("TRAINER_RESET", "").split(","))}
+
+
+def _options(state: Mapping[str, Any], names: set[str]) -> list[tuple[Any, int, dict[str, Any]]]:
+    """Return some options of each group of the optimizers of a state, with the optimizer and the number of the group."""
+    wanted = names | ({"initial_lr"} if "lr" in names else set())
+    found = []
+    for optimizer in state.values():
+        for number, group in enumerate(getattr(optimizer, "param_groups", ())):
+            found.append((optimizer, number, {name: group[name] for name in wanted & group.keys()}))
+    return found
+
+
+def _rates(state: Mapping[str, Any]) -> list[tuple[Any, list[float]]]:
+    """Return the schedules of a state, each with the learning rates that it starts from."""
+    return [(value, [*value.base_lrs]) for value in state.values() if hasattr(value, "base_lrs")]
+
+
+def _set_options(group: dict[str, Any], values: Mapping[str, Any], *, keeps_place: bool) -> None:
+    """Set options of a group of an optimizer. keeps_place: Whether a schedule has changed the learning rate, in proportion."""
+    before = group.get("initial_lr", group.get("lr"))
+    if keeps_place and "lr" in values and before:
+        values = {**values, "lr": group["lr"] * (values.get("initial_lr", values["lr"]) / before)}
+    group.update(values)
 
 
 def _as_json(arguments: Mapping[str, Any]) -> dict[str, Any]:

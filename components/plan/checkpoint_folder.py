@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from pulumi_trainer.plan import s3
 from pulumi_trainer.plan.checkpoint_policy import checkpoint_place
 from pulumi_trainer.plan.job_plan import Plan, StepResult
 from pulumi_trainer.plan.mounts import Folders
@@ -19,6 +18,7 @@ from pulumi_trainer.program import session
 from pulumi_trainer.program.object_owner import ObjectOwner
 from pulumi_trainer.program.removals import jobs_of as recorded_jobs
 from pulumi_trainer.provider.api.checkpoints import CHECKPOINT_TO
+from pulumi_trainer.provider.api.in_container import s3
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.terminal import plain
 from pulumi_trainer.provider.kube.values.accessors import mappings, section, text

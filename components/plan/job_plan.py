@@ -115,6 +115,7 @@ class Plan(StepResult):
     Attributes:
         run: Key of the run.
         resume: Which run a new run continues.
+        fork: Run and step of the checkpoint that a new run starts from; None if it is no fork.
         checkpoints: Where the job keeps checkpoints in S3; empty for the volume for output, or nowhere.
         content: What the user wrote; another digest of it makes another job.
         former: The content as earlier versions had it, as far as it differs.
@@ -137,6 +138,7 @@ class Plan(StepResult):
     target: dict[str, Any]
     run: str = "1"
     resume: bool | str = UNFINISHED
+    fork: Mapping[str, Any] | None = None
     checkpoints: Any = ""
     interrupt: str = "refuse"
     adopt: bool = False

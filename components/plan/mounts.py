@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Any
 
 from pulumi_trainer.args import topology
+from pulumi_trainer.args.fork import Fork
 from pulumi_trainer.args.project import s3_problems
 from pulumi_trainer.args.trainers import Compiled
 from pulumi_trainer.plan import user_code
@@ -27,9 +28,12 @@ from pulumi_trainer.provider.api.checkpoints import (
     CHECKPOINT_FOLDER,
     CHECKPOINT_OWNER,
     CHECKPOINT_TO,
+    FORK_FOLDER,
+    FORK_RESET,
+    FORK_STEP,
 )
 from pulumi_trainer.provider.api.labels import ancestor_of, patched_jobs
-from pulumi_trainer.provider.api.lineage import ASSIGNED, RUN_ID_ENV
+from pulumi_trainer.provider.api.lineage import ASSIGNED, FORKED, RUN_ID_ENV
 from pulumi_trainer.provider.api.submission import secret_name
 from pulumi_trainer.provider.kube.errors import Problem, TrainerError, problems_below
 from pulumi_trainer.provider.kube.terminal import plain
@@ -67,6 +71,7 @@ class Folders:
         s3_folder: Folder of the job's checkpoints below their address in S3; None if they are in the volume for output.
         owner: Owner mark of the stack, for the folder in S3.
         adopt: Whether the job may take over a folder in S3 that belongs to another stack.
+        fork: The checkpoint that the job starts from; None for none.
     """
 
     claims: Mapping[str, Any]
@@ -75,6 +80,7 @@ class Folders:
     s3_folder: Any = None
     owner: Any = None
     adopt: bool = False
+    fork: Fork | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +151,7 @@ def mount_volumes(
         volumes.append({"name": paths.SCRATCH_VOLUME, "emptyDir": {}})
         volume_mounts.append(mount(paths.SCRATCH_VOLUME, paths.SCRATCH_PATH))
     steps = steps_of(runtime)
-    problems = [*shipped.problems, *_s3_problems(folders, fields, runtime)]
+    problems = [*shipped.problems, *_s3_problems(folders, fields, runtime), *_fork_problems(folders, fields)]
     warnings = _replaced_variables(own_env, given)
     if not cluster:
         warnings += _credentials_warnings(folders, env, runtime, steps)
@@ -273,10 +279,35 @@ def _checkpoint_variables(folders: Folders, nodes: Any, address: Any, framework:
         values |= {CHECKPOINT_TO: address, CHECKPOINT_FOLDER: folders.s3_folder, CHECKPOINT_OWNER: folders.owner}
         if folders.adopt:
             values[CHECKPOINT_ADOPT] = "1"
+    if folders.fork is not None:
+        values |= _fork_values(folders, folders.fork)
     own: list[dict[str, Any]] = [{"name": name, "value": value} for name, value in values.items()]
     if folders.s3_folder is not None:
         own.append({"name": CHECKPOINT_ATTEMPT, "valueFrom": {"fieldRef": {"fieldPath": _JOB_UID}}})
     return [*folders.checkpoint.variables(framework), *own]
+
+
+def _fork_values(folders: Folders, fork: Fork) -> dict[str, Any]:
+    """Return the variables that tell a fork where its first checkpoint is, and what it leaves out of it."""
+    folder = folders.s3_folder
+    if folder is None:
+        folder = paths.FORK_PATH + paths.CHECKPOINT_PATH.removeprefix(paths.OUTPUT_PATH)
+    elif isinstance(folder, str):
+        folder = f"{folder.rpartition('/')[0]}/{FORKED}"
+    values = {FORK_FOLDER: folder}
+    if fork.step is not None:
+        values[FORK_STEP] = str(fork.step)
+    if fork.reset:
+        values[FORK_RESET] = ",".join(fork.reset)
+    return values
+
+
+def _fork_problems(folders: Folders, fields: Mapping[str, Any]) -> list[Problem]:
+    """Return why nothing would find the checkpoint that a job starts from."""
+    if folders.fork is None or fields["code"]:
+        return []
+    why = "requires func, script or source: with an image's own command nothing finds the checkpoint"
+    return [Problem("fork", why, "leave it out")]
 
 
 def _s3_problems(folders: Folders, fields: Mapping[str, Any], runtime: Mapping[str, Any]) -> list[Problem]:
@@ -334,7 +365,10 @@ def _mount_folders(folders: Folders) -> tuple[list[dict[str, Any]], list[dict[st
     for kind, claim in folders.claims.items():
         name, read_only = f"trainer-{kind}", kind not in folders.writable
         volumes.append(pod_volume(name, claim, read_only=read_only))
-        volume_mounts.append(mount(name, FOLDERS[kind][1], read_only=read_only, lineage=kind == "output"))
+        is_output = kind == "output"
+        volume_mounts.append(mount(name, FOLDERS[kind][1], read_only=read_only, folder=ASSIGNED if is_output else ""))
+        if is_output and folders.fork is not None and folders.s3_folder is None:
+            volume_mounts.append(mount(name, paths.FORK_PATH, read_only=True, folder=FORKED))
     return volumes, volume_mounts
 
 

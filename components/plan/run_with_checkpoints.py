@@ -1,6 +1,6 @@
 import os, shutil, signal, sys, tempfile, time
 
-from find_checkpoint import newest
+from find_checkpoint import fault, missing_fork, newest, newest_first, number_of
 from run_program import Program, children, exit_with, final
 
 STARTERS = (
@@ -92,13 +92,28 @@ class Training(Program):
             time.sleep(0.1)
 
 
+def fork(folder, step):
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    for name in newest_first(name for name in names if step in ("", str(number_of(name)))):
+        path = os.path.join(folder, name)
+        why = fault(path)
+        if not why:
+            print(f"pulumi-trainer: starts from {path}", file=sys.stderr)
+            return path
+        print(f"pulumi-trainer: skips {path}: {why}", file=sys.stderr)
+    sys.exit(missing_fork(folder, step, names))
+
+
 def run(argv, launch):
     folder, uploads = os.environ["TRAINER_CHECKPOINT_DIR"], None
     if os.environ.get("TRAINER_CHECKPOINT_TO"):
         uploads = __import__("sync_checkpoints").Uploads(folder)
     try:
-        found = uploads.restore() if uploads else newest(folder)
-        files = protocol(folder, found, "across" in launch)
+        found, reset = uploads.restore() if uploads else newest(folder), ""
+        origin, step = (os.environ.get(f"TRAINER_FORK_{name}", "") for name in ("FOLDER", "STEP"))
+        if origin and not found:
+            found, reset = (uploads.fork if uploads else fork)(origin, step), os.environ.get("TRAINER_FORK_RESET", "")
+        files = protocol(folder, found, "across" in launch) | ({"TRAINER_RESET": reset} if reset else {})
     except OSError as error:
         sys.exit(f"pulumi-trainer: TRAINER_CHECKPOINT_DIR {folder!r} cannot be used: {error.strerror}")
     os.environ.update(files)

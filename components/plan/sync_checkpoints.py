@@ -1,6 +1,6 @@
 import json, os, re, secrets, shutil, sys, threading, time
 
-from find_checkpoint import OWN, UPLOADED, fault, newest, newest_first, number_of
+from find_checkpoint import OWN, UPLOADED, fault, missing_fork, newest, newest_first, number_of
 from s3 import Bucket, DiskFailed, Failed, words
 
 MANIFESTS = "manifests/"
@@ -279,11 +279,31 @@ class Uploads(threading.Thread):
 
     def restore(self):
         os.makedirs(self.folder, exist_ok=True)
+        return self.read_patiently(lambda: (self.claim(), self.restore_newest())[1])
+
+    def fork(self, folder, step):
+        origin = Store(os.environ["TRAINER_CHECKPOINT_TO"], folder)
+        return self.read_patiently(lambda: self.restore_fork(origin, step))
+
+    def restore_fork(self, origin, step):
+        present, made = origin.names(), os.path.join(self.folder, ".fork")  # no checkpoint of this lineage
+        remove(made)
+        os.makedirs(made)
+        for name in newest_first(name for name in present if step in ("", str(number_of(name)))):
+            try:
+                path = origin.download(name, present[name], self.node, made)
+            except Unusable as why:
+                log(f"skips {origin.where}{name}: {why}")
+                continue
+            log(f"starts from {path}, as in {origin.where}{name}")
+            return path
+        sys.exit(missing_fork(origin.where, step, present))
+
+    def read_patiently(self, read):
         end = time.monotonic() + self.grace
         while True:
             try:
-                self.claim()
-                return self.restore_newest()
+                return read()
             except Taken as why:
                 sys.exit(f"pulumi-trainer: {why}")
             except (DiskFailed, OSError) as error:

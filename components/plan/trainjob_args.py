@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pulumi
 from pulumi_trainer.args import queue_labels, sources
-from pulumi_trainer.args.arguments import type_problems
+from pulumi_trainer.args.arguments import as_sequence, type_problems
 from pulumi_trainer.args.builtin import BuiltinTrainer
 from pulumi_trainer.args.fine_tuning import ToolTrainer
+from pulumi_trainer.args.fork import RESET_OF_TOOLS, Fork
 from pulumi_trainer.args.patches import RuntimePatch
 from pulumi_trainer.args.signatures import not_one_of
 from pulumi_trainer.args.topology import Topology
@@ -65,6 +66,7 @@ class TrainJobArgs(ComponentArgs):
     output: bool | OutputVolume = False
     checkpoint: CheckpointPolicy | None = None
     resume: bool | str = UNFINISHED
+    fork: Fork | None = None
     run: str | None = "1"
     rerun_on: Sequence[Literal["code", "data", "runtime"]] | None = None
     wait_for: Literal["created", "admitted", "running", "complete"] = "created"
@@ -124,6 +126,7 @@ class TrainJobArgs(ComponentArgs):
             hint = "`pulumi-trainer runs JOB` lists the ids of a job's runs"
             why = f"{self.resume!r} is not a valid id of a run (expected True, False, {UNFINISHED!r} or an id such as 't4kz1f')"
             found.append(Problem("resume", why, hint))
+        found += self._fork_problems()
         if isinstance(self.trainer, ToolTrainer):
             found += problems_below("trainer", self.tool_problems(self.trainer))
             found += input_problems(self.trainer, self.initializer)
@@ -150,6 +153,19 @@ class TrainJobArgs(ComponentArgs):
     def output_volume(self) -> OutputVolume | None:
         """Return the volume for output and checkpoints; None if the job has none."""
         return output_of(self.output, self.checkpoint)
+
+    def _fork_problems(self) -> list[Problem]:
+        if not isinstance(self.fork, Fork):
+            return []
+        found = list[Problem]()
+        if self.checkpoint is None:
+            found.append(Problem("fork", "requires a checkpoint policy", "set checkpoint=CheckpointPolicy(...)"))
+        if self.resume != UNFINISHED:
+            found.append(Problem("fork", "cannot be combined with resume=", "leave one of the two out"))
+        if isinstance(self.trainer, ToolTrainer):
+            for i, name in enumerate(as_sequence(self.fork.reset)):
+                found += not_one_of(f"fork.reset[{i}]", name, RESET_OF_TOOLS)
+        return found
 
     def _rerun_problems(self) -> list[Problem]:
         if not isinstance(self.rerun_on, (list, tuple)):
@@ -180,6 +196,8 @@ def _hint(field: str, value: Any) -> str:
         return f'give run="{value}"'
     if field == "checkpoint":
         return "give CheckpointPolicy(...)"
+    if field == "fork":
+        return 'give Fork("RUN", step=...)'
     if field == "initializer" and "Model" in type(value).__name__:
         return "give Initializer(model=...)"
     if field == "initializer":

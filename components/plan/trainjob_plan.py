@@ -85,7 +85,8 @@ async def plan(args: TrainJobArgs) -> Plan:
     job = PlacedJob(name_of(args), destination, place)
     loaded = await runtime_ref.load_runtime(args.runtime, args.follow, job)
     result = Plan(
-        job.name, place.namespace, place.target, run=args.run_key, resume=args.resume, interrupt=args.interrupt, adopt=args.adopt,
+        job.name, place.namespace, place.target, run=args.run_key, resume=args.resume, fork=_fork(args),
+        interrupt=args.interrupt, adopt=args.adopt,
         needs=place.needs, problems=[*place.problems, *queued],
     ).add(loaded, runtime=loaded.channel)  # fmt: skip
     if place.problems or loaded.problems:
@@ -280,7 +281,16 @@ def _folders(args: TrainJobArgs, written: WrittenJob, job: PlacedJob, owner: Any
     if has_output:
         claims = {**written.mounts, "output": Unknown("output")}
     writable = {"output", *writable_data(args)}
-    return Folders(claims, writable, args.checkpoint, saved, owner, args.adopt)
+    return Folders(claims, writable, args.checkpoint, saved, owner, args.adopt, args.fork)
+
+
+def _fork(args: TrainJobArgs) -> dict[str, Any] | None:
+    """Return run and step of the checkpoint that a new run starts from; None without `fork`."""
+    if args.fork is None:
+        return None
+    if args.fork.step is None:
+        return {"run": args.fork.run}
+    return {"run": args.fork.run, "step": args.fork.step}
 
 
 def _checkpoint_address(written: WrittenJob, folders: Folders) -> Any:
@@ -606,6 +616,8 @@ def _content(args: TrainJobArgs, job: PlacedJob, written: WrittenJob) -> dict[st
         content["writable"] = writable
     if args.checkpoint is not None:
         content["checkpoint"] = {name: getattr(args.checkpoint, name) for name in CHECKPOINT_FIELDS}
+    if args.fork is not None:
+        content["fork"] = [args.fork.run, args.fork.step, [*args.fork.reset]]
     if args.hardening is not None:  # that of the stack is, as the runtime's content, for the next run
         content["hardening"] = args.hardening
     return content

@@ -55,7 +55,7 @@ from pulumi_trainer.plan.python_source import TOO_DEEP, parse, syntax_problem
 from pulumi_trainer.plan.unbound_annotations import has_unbound
 from pulumi_trainer.plan.uncalled_code import uncalled_code
 from pulumi_trainer.program.targets import project_folder
-from pulumi_trainer.provider.api import code
+from pulumi_trainer.provider.api import code, in_container
 from pulumi_trainer.provider.api.labels import FRAMEWORK
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, problems_below
 from pulumi_trainer.provider.kube.values.accessors import listed, without
@@ -1079,10 +1079,12 @@ def _json(value: Any, *, sort_keys: bool = True) -> Any:
 
 @lru_cache(maxsize=16)
 def _script_text(name: str) -> str:
-    file = Path(__file__).with_name(name)
+    folder = Path(__file__).parent
     if name == code.TRAINING_FILE:
-        file = file.parents[1] / name
-    return file.read_text(encoding="utf-8")
+        folder = folder.parent
+    elif name in (code.CHECKPOINT_FILE, code.S3_FILE):
+        folder = Path(in_container.__file__).parent
+    return (folder / name).read_text(encoding="utf-8")
 
 
 def _script_texts(*names: str) -> dict[str, str]:

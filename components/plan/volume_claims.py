@@ -11,7 +11,6 @@ import pulumi
 from pulumi_trainer.args.arguments import Args, shown_value
 from pulumi_trainer.plan.outputs import restore_outputs
 from pulumi_trainer.provider import dynamic
-from pulumi_trainer.provider.api.lineage import ASSIGNED
 from pulumi_trainer.provider.kube.errors import Problem, problems_below
 from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.kube.values.quantity import quantity_problems
@@ -203,20 +202,20 @@ def pod_volume(name: str, claim: Any, read_only: bool = False) -> dict[str, Any]
     return {"name": name, "persistentVolumeClaim": source}
 
 
-def mount(name: str, path: str, *, read_only: bool = False, lineage: bool = False) -> dict[str, Any]:
+def mount(name: str, path: str, *, read_only: bool = False, folder: str = "") -> dict[str, Any]:
     """Return a container's mount.
 
     Args:
         name: Name of the volume.
         path: Path in the container.
         read_only: Whether the mount is read-only.
-        lineage: Whether to mount the folder of the run's lineage in the volume.
+        folder: Folder of the volume to mount; default: all of it.
     """
     found: dict[str, Any] = {"name": name, "mountPath": path}
     if read_only:
         found["readOnly"] = True
-    if lineage:
-        found["subPath"] = ASSIGNED
+    if folder:
+        found["subPath"] = folder
     return found
 
 

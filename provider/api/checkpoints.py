@@ -16,6 +16,12 @@ CHECKPOINT_ADOPT = "TRAINER_CHECKPOINT_ADOPT"
 """Set if the job takes over a folder in S3 that belongs to another stack."""
 CHECKPOINT_FOLDER = "TRAINER_CHECKPOINT_FOLDER"
 """Folder of a job's checkpoints below that address; its last part is the folder of the lineage."""
+FORK_FOLDER = "TRAINER_FORK_FOLDER"
+"""Folder with the checkpoints of the lineage that a fork starts from: a path in the container, or below the address in S3."""
+FORK_STEP = "TRAINER_FORK_STEP"
+"""Step of the checkpoint that a fork starts from; not set: the newest one."""
+FORK_RESET = "TRAINER_FORK_RESET"
+"""What a fork does not take from that checkpoint, separated by commas."""
 
 
 def saves_checkpoints(objects: Any) -> bool:

@@ -34,18 +34,24 @@ SYNC_FILE = "sync_checkpoints.py"
 S3_FILE = "s3.py"
 """Requests to S3, for `SYNC_FILE` and `FETCH_FILE`."""
 PACKAGE_FILE = "package.py"
-"""`__init__.py` of the packages `pulumi_trainer` and `pulumi_trainer.plan` of a job whose code imports the module below."""
+"""`__init__.py` of the package `pulumi_trainer` and those inside of it, of a job whose code imports the module below."""
 TRAINING_FILE = "training.py"
 """`pulumi_trainer.training`, only where the code imports it."""
 MODULES = {
     "pulumi_trainer/__init__.py": PACKAGE_FILE,
     "pulumi_trainer/training.py": TRAINING_FILE,
-    "pulumi_trainer/plan/__init__.py": PACKAGE_FILE,
-    "pulumi_trainer/plan/find_checkpoint.py": CHECKPOINT_FILE,
+    "pulumi_trainer/provider/__init__.py": PACKAGE_FILE,
+    "pulumi_trainer/provider/api/__init__.py": PACKAGE_FILE,
+    "pulumi_trainer/provider/api/in_container/__init__.py": PACKAGE_FILE,
+    "pulumi_trainer/provider/api/in_container/find_checkpoint.py": CHECKPOINT_FILE,
 }
 """File of a package that a job's code imports -> file of the ConfigMap. The bootstrap makes a folder of them for PYTHONPATH; a
 package of this name that the image has is still found, except for these files."""
-TOOL_MODULES = {**MODULES, "pulumi_trainer/plan/check_data.py": "check_data.py"}
+TOOL_MODULES = {
+    **MODULES,
+    "pulumi_trainer/plan/__init__.py": PACKAGE_FILE,
+    "pulumi_trainer/plan/check_data.py": "check_data.py",
+}
 """The same for the program of a tool, with what finds faults of its data and model."""
 TOOL_FILES = ("run_tool.py", "finish_tool.py", "merge_adapter.py", "model_card.py", "check_data.py")
 """What the programs of all tools share: the fields that the job sets, callbacks and reward functions; what follows the training;
@@ -106,6 +112,8 @@ DATASET_PATH = "/workspace/dataset"
 MODEL_PATH = "/workspace/model"
 OUTPUT_PATH = "/workspace/output"
 CHECKPOINT_PATH = "/workspace/output/checkpoints"
+FORK_PATH = "/workspace/fork"
+"""Where a fork finds the folder of the lineage that it starts from."""
 SCRATCH_VOLUME = "trainer-checkpoints"
 SCRATCH_PATH = "/workspace/checkpoints"
 """Folder of each node for checkpoints that go to S3."""

@@ -6,11 +6,11 @@ target can give, when it creates the run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pulumi_trainer.provider.api.checkpoints import CHECKPOINT_FOLDER
+from pulumi_trainer.provider.api.checkpoints import CHECKPOINT_FOLDER, FORK_FOLDER
 from pulumi_trainer.provider.api.manual import STOPPED
 from pulumi_trainer.provider.api.runs import Identity, Run
 from pulumi_trainer.provider.api.status import OUTCOME_UNKNOWN, Phase
@@ -22,6 +22,8 @@ RUN_ID_ENV = "TRAINER_RUN_ID"
 """Environment variable with the id of the run."""
 ASSIGNED = "assigned-when-created"
 """Stands in rendered objects for the id of the run, and for the folder of its lineage."""
+FORKED = "forked-when-created"
+"""Stands in rendered objects for the folder of the lineage that a fork takes its first checkpoint from."""
 UNFINISHED = "unfinished"
 """Value of `resume`: a new run continues from the run before it, unless that has succeeded."""
 CREATED, CHANGED, RERUN = "created", "changed", "rerun"
@@ -79,18 +81,18 @@ def _assigned(value: Any, identity: Identity) -> Any:
         return value
     if value.get("name") == RUN_ID_ENV and value.get("value") == ASSIGNED:
         return {**value, "value": identity.id}
-    if value.get("name") == CHECKPOINT_FOLDER and isinstance(value.get("value"), str):
-        return {**value, "value": _in_folder(value["value"], identity.lineage)}
-    if value.get("subPath") == ASSIGNED:
-        return {**value, "subPath": identity.lineage}
+    if value.get("name") in (CHECKPOINT_FOLDER, FORK_FOLDER) and isinstance(value.get("value"), str):
+        return {**value, "value": _in_folder(value["value"], identity)}
+    if value.get("subPath") in (ASSIGNED, FORKED):
+        return {**value, "subPath": _in_folder(value["subPath"], identity)}
     return {name: _assigned(each, identity) for name, each in value.items()}
 
 
-def _in_folder(path: str, lineage: str) -> str:
-    above, _, name = path.rpartition("/")
-    if name != ASSIGNED:
-        return path
-    return f"{above}/{lineage}"
+def _in_folder(path: str, identity: Identity) -> str:
+    """Return a path whose last part may stand for the folder of a lineage, with that folder."""
+    above, slash, name = path.rpartition("/")
+    found = {ASSIGNED: identity.lineage, FORKED: identity.origin}.get(name, name)
+    return f"{above}{slash}{found}"
 
 
 def _base36(number: int) -> str:
@@ -109,11 +111,15 @@ class Continuation:
         run: The run; None if the new one starts anew.
         why: Why it starts anew, and how it could continue; empty if it continues.
         left: Place of the checkpoints of the run that it does not continue because it looks elsewhere; else empty.
+        forked: The run that it starts anew from; None if it is no fork.
+        fork: Run and step of that, as text.
     """
 
     run: Run | None = None
     why: str = ""
     left: str = ""
+    forked: Run | None = None
+    fork: str = ""
 
     def identity(self, cause: str, place: str) -> Identity:
         """Return what is known of the new run before it is created.
@@ -122,9 +128,13 @@ class Continuation:
             cause: `CREATED`, `CHANGED` or `RERUN`.
             place: Where it keeps output and checkpoints.
         """
+        if self.forked is not None:
+            origin = self.forked
+            return Identity(parent=origin.id, cause=cause, place=place, fork=self.fork, origin=origin.lineage)
         if self.run is None:
             return Identity(cause=cause, place=place)
-        return Identity(lineage=self.run.lineage, parent=self.run.id, cause=cause, place=place)
+        run = self.run
+        return Identity(lineage=run.lineage, parent=run.id, cause=cause, place=place, fork=run.fork, origin=run.origin)
 
 
 def rerun_identity(run: Identity, phase: str, reason: str) -> Identity:
@@ -139,23 +149,28 @@ def rerun_identity(run: Identity, phase: str, reason: str) -> Identity:
         reason: The reason of the phase.
     """
     if phase == Phase.SUCCEEDED:
-        return Identity(cause=RERUN, place=run.place)
+        return replace(run, id="", lineage="", parent=run.fork.partition("@")[0], cause=RERUN)
     if reason in INTERRUPTED:
         return run
-    return Identity(lineage=run.lineage, parent=run.id, cause=RERUN, place=run.place)
+    return replace(run, id="", parent=run.id, cause=RERUN)
 
 
-def choose_continued(earlier: Sequence[Run], resume: bool | str, place: str) -> Continuation:
+def choose_continued(
+    earlier: Sequence[Run], resume: bool | str, place: str, fork: Mapping[str, Any] | None = None
+) -> Continuation:
     """Return which run a new run continues.
 
     Args:
         earlier: The earlier runs of the job, the newest last.
         resume: The argument `resume` of the job.
         place: Where the new run keeps output and checkpoints; empty if nowhere.
+        fork: `run` and `step` of the argument `fork` of the job; None without one.
 
     Raises:
-        Invalid: `resume` names a run that the job does not have.
+        Invalid: `resume` or `fork` names a run that the job does not have, or `fork` one that kept its checkpoints elsewhere.
     """
+    if fork is not None:
+        return _choose_fork(earlier, place, fork)
     if isinstance(resume, str) and resume != UNFINISHED:
         run = find_run(earlier, resume, "resume")
     elif not earlier or not earlier[-1].id:
@@ -171,6 +186,25 @@ def choose_continued(earlier: Sequence[Run], resume: bool | str, place: str) -> 
         why = f"run {run.id} kept its checkpoints in {run.place or 'no volume'}, which this run does not use"
         return Continuation(why=why, left=run.place)
     return Continuation(run)
+
+
+def _choose_fork(earlier: Sequence[Run], place: str, fork: Mapping[str, Any]) -> Continuation:
+    """Return which run a new run forks, or that it continues the run before it, which is the same fork and has not succeeded."""
+    run = find_run(earlier, fork["run"], "fork.run")
+    name = fork_name(fork)
+    last = earlier[-1]
+    if last.fork == name and last.phase != Phase.SUCCEEDED and last.place == place:
+        return Continuation(last)
+    if run.place != place:
+        why = f"run {run.id} kept its checkpoints in {run.place or 'no volume'}, which this run does not use"
+        raise Invalid(Problem("fork.run", why, "keep output= and checkpoint= as that run had them"))
+    return Continuation(forked=run, fork=name)
+
+
+def fork_name(fork: Mapping[str, Any]) -> str:
+    """Return run and step of a fork as text: RUN@STEP, or RUN for its newest checkpoint."""
+    step = fork.get("step")
+    return fork["run"] if step is None else f"{fork['run']}@{step}"
 
 
 def find_run(runs: Sequence[Run], name: str, where: str) -> Run:

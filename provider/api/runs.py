@@ -34,6 +34,8 @@ class Run:
         parent: Id of the run that it continues; empty if it started anew.
         cause: Why it was started (`lineage.CREATED`, `CHANGED`, `RERUN`).
         place: Where it kept output and checkpoints, without the folder of the lineage; empty if nowhere.
+        fork: Run and step that its lineage started from, as RUN@STEP or RUN; empty if it started without a checkpoint.
+        origin: Lineage of that run.
         phase: Its last phase; Interrupted if a new run has ended it, `UNKNOWN` if its record was deleted.
         created: Seconds since the epoch; 0 if unknown.
         finished: Seconds since the epoch; 0 if it has not finished.
@@ -59,14 +61,18 @@ class Run:
     parent: str = ""
     cause: str = ""
     place: str = ""
+    fork: str = ""
+    origin: str = ""
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     history: str = field(default="", compare=False, repr=False)
     message: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the run as JSON."""
-        document = without(vars(self), "started", "demand", "note", "metrics", "history", "message")
+        document = without(vars(self), "started", "demand", "note", "metrics", "history", "message", "fork", "origin")
         document["inputs"] = dict(self.inputs)
+        if self.fork:
+            document |= {"fork": self.fork, "origin": self.origin}
         if self.note:
             document["note"] = self.note
         if self.started:
@@ -107,17 +113,20 @@ class Identity:
     parent: str = ""
     cause: str = ""
     place: str = ""
+    fork: str = ""
+    origin: str = ""
 
     def to_dict(self) -> dict[str, str]:
         """Return the identity as JSON."""
-        return asdict(self)
+        return {part: value for part, value in asdict(self).items() if value or part not in ("fork", "origin")}
 
     @classmethod
     def from_dict(cls, given: Any) -> Identity:
         """Return an identity from JSON that anybody may have written."""
         known = section(given)
-        names = (_name(known.get(part)) for part in ("id", "lineage", "parent"))
-        return cls(*names, *(plain_field(known.get(part), LONGEST) for part in ("cause", "place")))
+        names = {part: _name(known.get(part)) for part in ("id", "lineage", "parent", "origin")}
+        texts = {part: plain_field(known.get(part), LONGEST) for part in ("cause", "place", "fork")}
+        return cls(**names, **texts)
 
 
 def _name(given: Any) -> str:

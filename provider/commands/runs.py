@@ -319,6 +319,8 @@ def _origin(run: Run, before: Run | None) -> str:
         return ""
     if before.id == run.id:
         return ", went on after it was interrupted"
+    if run.fork and run.id == run.lineage:
+        return f", forked from {run.fork}"
     if run.parent:
         return f", continues {run.parent}"
     return ", started anew"

@@ -251,6 +251,8 @@ class RunEntry(TypedDict):
         parent: Id of the run that it continues; empty if it started anew.
         cause: Why it was started: created, changed or rerun.
         place: Where it keeps output and checkpoints, without the folder of its lineage; empty if nowhere.
+        fork: Run and step of the checkpoint that its lineage started from; empty for none.
+        origin: Lineage of that run.
         phase: Its last phase; Interrupted if a new run has ended it, Unknown if its record was deleted.
         created: Time of its creation.
         started: When it began to run.
@@ -271,6 +273,8 @@ class RunEntry(TypedDict):
     parent: str
     cause: str
     place: str
+    fork: str
+    origin: str
     phase: str
     created: float
     started: float

@@ -7,18 +7,20 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from pulumi_trainer.provider.api.checkpoints import saves_checkpoints
-from pulumi_trainer.provider.api.lineage import CHANGED, CREATED, UNFINISHED, Continuation, choose_continued
+from pulumi_trainer.provider.api.lineage import CHANGED, CREATED, UNFINISHED, Continuation, choose_continued, find_run
 from pulumi_trainer.provider.api.runs import Run
-from pulumi_trainer.provider.api.status import JobStatus, Phase
+from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase
 from pulumi_trainer.provider.api.submission import from_state
-from pulumi_trainer.provider.kube.errors import TrainerError
+from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault, TrainerError
 from pulumi_trainer.provider.kube.values.accessors import section, text
 from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.lifecycle.saved_checkpoints import saved_steps
 
 
 class Target(Protocol):
-    """The methods that show the runs of a job."""
+    """The methods that show the runs of a job, and where it keeps checkpoints."""
 
+    def volume(self, namespace: str, name: str) -> tuple[dict[str, str], Owner] | None: ...
     def status(self, namespace: str, name: str) -> JobStatus | None: ...
     def runs(self, namespace: str, name: str) -> list[Run]: ...
     def progress(self, status: JobStatus) -> dict[str, Any] | None: ...
@@ -37,12 +39,16 @@ def identity_input(inputs: Mapping[str, Any], earlier: list[Run]) -> dict[str, A
         earlier: The earlier runs of the job, the newest last.
 
     Raises:
-        Invalid: `resume` names a run that the job does not have.
+        Invalid: `resume` or `fork` names a run that the job does not have.
     """
     place = inputs.get("place", "")
     if isinstance(place, Unknown):
         return {"cause": CHANGED, "place": place}
-    return choose_continued(earlier, inputs.get("resume", UNFINISHED), place).identity(CHANGED, place).to_dict()
+    return _choose(earlier, inputs, place).identity(CHANGED, place).to_dict()
+
+
+def _choose(earlier: list[Run], inputs: Mapping[str, Any], place: str) -> Continuation:
+    return choose_continued(earlier, inputs.get("resume", UNFINISHED), place, inputs.get("fork"))
 
 
 def continuation_note(olds: Mapping[str, Any], news: Mapping[str, Any], target: Target) -> tuple[str, str]:
@@ -58,7 +64,7 @@ def continuation_note(olds: Mapping[str, Any], news: Mapping[str, Any], target: 
         target: The target of the run before.
 
     Raises:
-        Invalid: `resume` names a run that the job does not have.
+        Invalid: `resume` or `fork` names a run that the job does not have.
     """
     where, other = (f"{each['namespace']}/{each['name']}" for each in (olds, news))
     place = news.get("place", "")
@@ -70,30 +76,72 @@ def continuation_note(olds: Mapping[str, Any], news: Mapping[str, Any], target: 
         earlier = target.runs(olds["namespace"], olds["name"])
     except TrainerError as fault:
         return f"{where}: which run the new run continues is not known: {fault}", ""
+    if where != other and "fork" in news:
+        find_run([], news["fork"]["run"], "fork.run")
     if where != other:
         has_succeeded = bool(earlier) and earlier[-1].phase == Phase.SUCCEEDED
         left = "" if has_succeeded else text(olds.get("place"))
         return f"{other} starts anew: the runs of {where} belong to a job of another name", left
-    found = choose_continued(earlier, news.get("resume", UNFINISHED), place)
+    found = _choose(earlier, news, place)
+    if found.forked is not None:
+        return f"{where}: the new run starts anew {_fork_step(news['fork'], found.forked, olds, target)}", ""
     if found.run is not None:
-        return f"{where}: the new run continues run {found.run.id} {_from_step(olds, found, earlier, target)}", ""
+        return f"{where}: the new run continues run {found.run.id} {_from_step(olds, found.run, earlier, target)}", ""
     why = found.why or "no earlier run is recorded"
     return f"{where}: the new run starts anew: {why}", found.left
 
 
-def _from_step(olds: Mapping[str, Any], found: Continuation, earlier: list[Run], target: Target) -> str:
+def _from_step(olds: Mapping[str, Any], run: Run, earlier: list[Run], target: Target) -> str:
     """Return from which step a run continues another one."""
     if not saves_checkpoints(from_state(olds["objects"])):
         return "in its folder, where a program that looks finds the files of that run. resume=False starts anew"
-    unknown = "from its newest checkpoint; the job has not reported whether it has one. resume=False starts anew"
-    if found.run != earlier[-1]:
-        return unknown
+    status: JobStatus | None = None
+    if run == earlier[-1]:
+        with suppress(TrainerError):
+            status = target.status(olds["namespace"], olds["name"])
+    try:
+        steps = saved_steps(olds, run, target)
+    except TargetFault as fault:
+        return f"{_reported_step(status, target)}: {fault}. resume=False starts anew"
+    if not steps:
+        return "in its folder, which has no complete checkpoint: training starts at step 0"
+    total = (status.progress or {}).get("total") if status is not None else None
+    of = f" of {total:,}" if isinstance(total, int) else ""
+    now = " now" if status is not None and not status.terminal else ""
+    return f"from its newest checkpoint, which is of step {steps[-1]:,}{of}{now}. resume=False starts anew"
+
+
+def _reported_step(status: JobStatus | None, target: Target) -> str:
+    """Return from which step a run continues one whose checkpoints cannot be read from here, as far as that one has reported."""
     progress: dict[str, Any] | None = None
-    with suppress(TrainerError):
-        status = target.status(olds["namespace"], olds["name"])
-        if status is not None:
-            progress = target.progress(status) or status.progress
+    if status is not None:
+        with suppress(TrainerError):
+            progress = target.progress(status)
+        progress = progress or status.progress
     saved = section(progress, "checkpoint").get("step")
     if saved is None:
-        return unknown
-    return f"from its newest checkpoint, which is of step {saved:,} as far as the job has reported. resume=False starts anew"
+        return "from its newest checkpoint; whether it has one is not known"
+    return f"from its newest checkpoint, of step {saved:,} as far as the job has reported"
+
+
+def _fork_step(fork: Mapping[str, Any], run: Run, olds: Mapping[str, Any], target: Target) -> str:
+    """Return from which checkpoint a fork starts.
+
+    Raises:
+        Invalid: The run has no such checkpoint.
+    """
+    step = fork.get("step")
+    which = "the newest checkpoint" if step is None else f"the checkpoint of step {step:,}"
+    try:
+        steps = saved_steps(olds, run, target)
+    except TargetFault as fault:
+        return f"from {which} of run {run.id}, if it is there: {fault}"
+    if not steps:
+        raise Invalid(Problem("fork.run", f"run {run.id} has no complete checkpoint", "fork=None starts without one"))
+    if step is not None and step not in steps:
+        left = ", ".join(f"{each:,}" for each in steps)
+        why = f"run {run.id} has no complete checkpoint of step {step:,}"
+        raise Invalid(Problem("fork.step", why, f"it has those of steps {left}"))
+    if step is None:
+        which = f"the newest checkpoint, of step {steps[-1]:,},"
+    return f"from {which} of run {run.id}"

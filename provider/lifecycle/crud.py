@@ -6,6 +6,7 @@ Inputs of a job (as `components.trainjob` writes them, frozen by `check`):
   digest           of what the user wrote; an equal digest means that nothing changes
   formerDigest     the digests that earlier versions made of the same (absent where that is `digest`); never stored
   run              the user's `run` key
+  fork             {run, step} of the checkpoint that a new run starts from (absent: none)
   resume           which run a new run continues: True, False or an id (absent: the one before it, unless that has succeeded)
   place            where the job keeps output and checkpoints, without the folder of a lineage (absent: nowhere)
   identity         set here: parent, lineage, cause and place of the run, as far as they are known before it is created
@@ -124,6 +125,7 @@ class Target(Protocol):
     def presence(self, namespace: str, name: str, beside: Collection[str]) -> Presence | None: ...
     def current_owner(self, namespace: str, name: str) -> Owner | None: ...
     def runs(self, namespace: str, name: str) -> list[Run]: ...
+    def volume(self, namespace: str, name: str) -> tuple[dict[str, str], Owner] | None: ...
     def progress(self, status: JobStatus) -> dict[str, Any] | None: ...
     def delete(
         self, namespace: str, name: str, *, uid: str = "", owner: Owner | None = None, replaced: bool = False
@@ -359,7 +361,7 @@ def _check_new(inputs: Props, connect: Connect, labels: Collection[str]) -> Chec
         current_owner = there.current_owner(inputs["namespace"], inputs["name"])
         if current_owner is not None and _is_previous_run(inputs, current_owner, labels):
             return Checked(_with_earlier_runs(inputs, there.runs(inputs["namespace"], inputs["name"])))
-        if isinstance(inputs.get("resume"), str):
+        if isinstance(inputs.get("resume"), str) or "fork" in inputs:
             _with_earlier_runs(inputs, [])
         if inputs.get("adopt"):
             taken = there.check_adoption(submission_of({**inputs, "target": target}))
@@ -406,7 +408,7 @@ def _with_earlier_runs(inputs: Props, found: list[Run]) -> Props:
     """Return the inputs of a new run with the runs before it, which its record keeps. A run that has not ended is ended by it.
 
     Raises:
-        Invalid: `resume` names a run that the job does not have.
+        Invalid: `resume` or `fork` names a run that the job does not have.
     """
     earlier = []
     for run in found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -57,9 +58,10 @@ def total(steps: int) -> int:
     return found
 
 
-def run_cli(project: Project, *args: str) -> None:
+def run_cli(project: Project, *args: str) -> str:
     argv = ["pulumi-trainer", *args, "-s", project.stack]
-    subprocess.run(argv, cwd=project.folder, env=project.environment, check=True, capture_output=True, text=True)
+    done = subprocess.run(argv, cwd=project.folder, env=project.environment, check=True, capture_output=True, text=True)
+    return done.stdout
 
 
 def checkpoints(project: Project) -> list[Path]:
@@ -146,3 +148,77 @@ def test_a_stopped_job_shows_the_step_that_it_has_saved(project: Project) -> Non
     status = eventually(lambda: (found := project.job("long")).phase == "Failed" and found)
     (saved,) = [int(path.name.partition("-")[2]) for path in project.root.rglob("step-*") if path.is_dir()]
     assert status.progress["step"] == status.progress["checkpoint"]["step"] == saved, status.progress
+
+
+FORKED = """
+def train(steps, lr):
+    from pulumi_trainer import training
+
+    class Optimizer:
+        def __init__(self):
+            self.param_groups = [{"lr": lr}]
+
+        def state_dict(self):
+            return self.param_groups[0]
+
+        def load_state_dict(self, state):
+            self.param_groups = [dict(state)]
+
+    points, optimizer = training.checkpoints(), Optimizer()
+    found = points.load({"optimizer": optimizer, "total": 0}) or {"step": 0, "total": 0}
+    print("starts at", found["step"], "of", found["total"], "with lr", optimizer.param_groups[0]["lr"], flush=True)
+    total = found["total"]
+    for step in range(found["step"] + 1, steps + 1):
+        total += step
+        if points.due(step):
+            points.save({"optimizer": optimizer, "total": total}, step=step)
+        training.progress(step=step, total=steps)
+
+job = trainer.TrainJob(
+    "long",
+    runtime=plain,
+    trainer=trainer.CustomTrainer(func=train, func_args={"steps": 30, "lr": 0.1}),
+    checkpoint=trainer.CheckpointPolicy(steps=10),
+    wait_for="complete",
+)
+"""
+
+
+def test_a_fork_starts_from_a_checkpoint_of_an_earlier_run_in_a_folder_of_its_own(project: Project) -> None:
+    project.program(FORKED)
+    project.up()
+    (first,) = json.loads(run_cli(project, "runs", "long", "--json"))
+    before = {path: path.stat().st_mtime_ns for path in checkpoints(project)}
+    fork = FORKED.replace('"lr": 0.1', '"lr": 0.01').replace("wait_for=", "fork=FORK, wait_for=")
+
+    def forked(text: str, program: str = fork) -> None:
+        project.program(program.replace("FORK,", f"{text},"))
+
+    forked('trainer.Fork("nosuch")')
+    refused = project.preview(ok=False).out
+    assert "fork.run: no run 'nosuch' is recorded for this job" in refused and first["id"] in refused
+    forked(f'trainer.Fork("{first["id"]}", step=15)')
+    refused = project.preview(ok=False).out
+    assert "has no complete checkpoint of step 15" in refused and "it has those of steps 10, 20, 30" in refused
+    forked(f'trainer.Fork("{first["id"]}", step=20, reset=["lr"])')
+    plan = project.preview().out
+    assert f"the new run starts anew from the checkpoint of step 20 of run {first['id']}" in plan
+    project.up()
+    assert "starts at 20 of 210 with lr 0.01" in run_cli(project, "logs", "long")
+    _, second = json.loads(run_cli(project, "runs", "long", "--json"))
+    assert (second["parent"], second["fork"]) == (first["id"], f"{first['id']}@20")
+    assert second["lineage"] == second["id"], "a lineage of its own"
+    assert before.items() <= {path: path.stat().st_mtime_ns for path in checkpoints(project)}.items()
+    assert f"forked from {first['id']}@20" in run_cli(project, "runs", "long")
+    project.preview("--expect-no-changes")
+    forked(f'trainer.Fork("{first["id"]}", step=20)')
+    project.up()
+    assert "starts at 20 of 210 with lr 0.1" in run_cli(project, "logs", "long"), "which the checkpoint has"
+    forked(f'trainer.Fork("{first["id"]}", step=20, reset=["batch"])')
+    failed = project.up(ok=False).out
+    assert "Fork(reset=['batch']): no part of the state (optimizer, total)" in failed, failed
+    forked(
+        f'trainer.Fork("{first["id"]}", step=20, reset=["batch"])', fork.replace("total += step", "total += step + 0")
+    )
+    continues = project.preview().out
+    assert "which has no complete checkpoint" in continues, "it continues the fork that has failed, not the first run"

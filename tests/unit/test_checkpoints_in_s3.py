@@ -28,6 +28,7 @@ import pytest
 from initializers_support import Answer, Loopback, Request, forward
 from initializers_support import tree as all_files
 from pulumi_trainer.plan import user_code
+from pulumi_trainer.provider.api.in_container import find_checkpoint
 
 from tests.moto_server import moto_server
 
@@ -115,6 +116,7 @@ def place(moto: str) -> Iterator[Place]:
 def modules(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
     """The modules `s3` and `sync_checkpoints` as the first process imports them, without long waits."""
     monkeypatch.syspath_prepend(PLAN)
+    monkeypatch.syspath_prepend(Path(find_checkpoint.__file__).parent)
     s3, sync = importlib.import_module("s3"), importlib.import_module("sync_checkpoints")
     for module, values in (
         (s3, {"DELAY": 0.001, "TIMEOUT": 60}),
@@ -731,6 +733,51 @@ class TestNodes:
 
 OWNER = "organization/lab/test/0a1b2c3d"
 NAMESAKE = "organization/lab/test/99999999"
+
+
+def own(place: Place) -> list[str]:
+    return [key for key in place.objects() if key.startswith("manifests/")]
+
+
+class TestFork:
+    """A fork starts from a checkpoint of another lineage, which stays as it is."""
+
+    def forked(self, node: Node, place: Place, step: str = "", **more: str) -> str:
+        node.start(**more)
+        folder = place.environment["TRAINER_CHECKPOINT_FOLDER"]
+        return str(node.uploads.fork(f"{folder.rpartition('/')[0]}/origin", step))
+
+    @pytest.fixture
+    def origin(self, place: Place) -> Place:
+        above = place.folder.rpartition("/")[0]
+        return Place(place.front, place.client, place.bucket, folder=f"{above}/origin")
+
+    def test_the_checkpoint_of_a_step(self, node: Node, place: Place, origin: Place) -> None:
+        for step in (5, 10, 20):
+            origin.put_checkpoint(f"step-{step}", {".metadata": str(step).encode()})
+        origin.put_checkpoint("step-30", {".metadata": b"1"}, nodes=2)
+        before = [key for key in origin.objects() if "t4kz1f" not in key]
+        found = Path(self.forked(node, place, "10"))
+        assert (found / ".metadata").read_text() == "10" and found.name == "step-10"
+        assert Path(self.forked(node, place)).name == "step-20", "the newest that is complete"
+        assert node.finish() == "" and not own(place), "nothing of it is uploaded"
+        save(node.folder, "step-11")
+        assert node.start() == f"{node.folder}/step-11" and node.finish() == ""
+        assert own(place) == ["manifests/step-11/node-0.json"]
+        assert [key for key in origin.objects() if "t4kz1f" not in key] == before
+
+    def test_one_that_is_not_there(self, node: Node, place: Place, origin: Place) -> None:
+        origin.put_checkpoint("step-5", {".metadata": b"1"})
+        with pytest.raises(
+            SystemExit, match=r"no complete checkpoint of step 7 to start from \(steps that are there: 5\)"
+        ):
+            self.forked(node, place, "7")
+
+    def test_each_node_starts_from_it(self, node: Node, place: Place, origin: Place) -> None:
+        origin.put_checkpoint("step-5", {".metadata": b"1"}, nodes=2)
+        origin.put_checkpoint("step-5", {"__1_0.distcp": b"2"}, node=1, nodes=2)
+        found = Path(self.forked(node, place, "5", JOB_COMPLETION_INDEX="1", TRAINER_NUM_NODES="2"))
+        assert sorted(path.name for path in found.iterdir()) == [".metadata", "__1_0.distcp"]
 
 
 class TestOwner:

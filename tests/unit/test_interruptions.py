@@ -15,11 +15,14 @@ from typing import Any
 
 import psutil
 import pytest
-from pulumi_trainer import CheckpointPolicy, OutputVolume
-from pulumi_trainer.plan import find_checkpoint, user_code
+from pulumi_trainer import CheckpointPolicy, Fork, OutputVolume, TRLTrainer
+from pulumi_trainer.plan import mounts, user_code
 from pulumi_trainer.plan.checkpoint_policy import output_of
+from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.provider.admission import review_jobset
 from pulumi_trainer.provider.api import code
+from pulumi_trainer.provider.api.in_container import find_checkpoint
+from pulumi_trainer.provider.api.lineage import ASSIGNED, FORKED
 from pulumi_trainer.provider.kube.values.wording import parse_duration
 from pulumi_trainer.provider.kube.views import jobs_of
 from pulumi_trainer.provider.pipeline import Disruptions
@@ -182,6 +185,60 @@ class TestPolicy:
         assert parse_duration(text) == seconds
 
 
+IDS = "`pulumi-trainer runs JOB` lists the ids of a job's runs"
+
+
+class TestFork:
+    @pytest.mark.parametrize(
+        ("given", "problem"),
+        [
+            ({"run": "T4kz"}, f"run: 'T4kz' is not a valid id of a run. Hint: {IDS}"),
+            ({"run": 5}, "run: must be a string, not 5"),
+            ({"run": "t4kz1f", "step": -1}, "step: must be a number of steps, not -1"),
+            ({"run": "t4kz1f", "step": True}, "step: must be a number of steps, not True"),
+            ({"run": "t4kz1f", "reset": ["a,b"]}, "reset[0]: must be the name of a part of the checkpoint, not 'a,b'"),
+            ({"run": "t4kz1f", "stp": 1}, "stp: unknown field. Hint: did you mean step?"),
+        ],
+    )  # fmt: skip
+    def test_mistakes(self, given: dict[str, Any], problem: str) -> None:
+        assert [str(found) for found in Fork(**given).check()] == [problem]
+
+    def test_conflicts_with_other_arguments(self) -> None:
+        def problems(**given: Any) -> list[str]:
+            return [
+                str(found)
+                for found in TrainJobArgs("j", runtime="plain", fork=Fork("t4kz1f", reset=["lr"]), **given).check()
+            ]
+
+        assert problems() == ["fork: requires a checkpoint policy. Hint: set checkpoint=CheckpointPolicy(...)"]
+        with_policy = {"checkpoint": CheckpointPolicy()}
+        assert problems(**with_policy) == []
+        assert problems(**with_policy, resume=False) == [
+            "fork: cannot be combined with resume=. Hint: leave one of the two out"
+        ]
+        found = problems(
+            **with_policy, trainer=TRLTrainer("sft", packages_to_install=["trl"], config={"model_name_or_path": "m"})
+        )
+        assert found[0].startswith("fork.reset[0]: must be one of optimizer, not 'lr'"), found
+
+    @pytest.mark.parametrize(
+        ("to", "folder"), [(None, "/workspace/fork/checkpoints"), ("p/dev/team/j", "p/dev/team/j/" + FORKED)]
+    )
+    def test_what_a_node_is_told(self, to: str | None, folder: str) -> None:
+        saved = to and f"{to}/{ASSIGNED}"
+        fork = Fork("t4kz1f", step=20, reset=["lr", "step"])
+        folders = mounts.Folders({"output": "claim"}, checkpoint=CheckpointPolicy(), s3_folder=saved, fork=fork)
+        assert mounts._fork_values(folders, fork) == {
+            "TRAINER_FORK_FOLDER": folder, "TRAINER_FORK_STEP": "20", "TRAINER_FORK_RESET": "lr,step",
+        }  # fmt: skip
+        _, mounted = mounts._mount_folders(folders)
+        origins = [each for each in mounted if each.get("subPath") == FORKED]
+        own = {"name": "trainer-output", "mountPath": "/workspace/fork", "readOnly": True, "subPath": FORKED}
+        assert origins == ([] if to else [own])
+        (problem,) = mounts._fork_problems(folders, {"code": None})
+        assert "with an image's own command nothing finds the checkpoint" in str(problem)
+
+
 def complete(path: Path, **files: str) -> None:
     path.mkdir(parents=True)
     for name, content in files.items():
@@ -284,6 +341,7 @@ class Container:
 def training(monkeypatch: pytest.MonkeyPatch, folder: Path, argv: list[str]) -> Any:
     """Return the process that starts a program, before it does. Its module finds the others beside it."""
     monkeypatch.syspath_prepend(Path(user_code.__file__).parent)
+    monkeypatch.syspath_prepend(Path(find_checkpoint.__file__).parent)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     files = {"TRAINER_STOP_FILE": str(folder / "stop")}
     return importlib.import_module("run_with_checkpoints").Training(argv, files, False)
@@ -398,6 +456,7 @@ class TestFirstProcess:
     ) -> None:
         """With MPI, the folder for the stop file is shared by the nodes; without a temporary folder, too."""
         monkeypatch.syspath_prepend(Path(user_code.__file__).parent)
+        monkeypatch.syspath_prepend(Path(find_checkpoint.__file__).parent)
         module = importlib.import_module("run_with_checkpoints")
         if not across:
             monkeypatch.setattr(module.tempfile, "tempdir", str(tmp_path / "missing"))
@@ -424,6 +483,7 @@ class TestFirstProcess:
     )
     def test_starters(self, monkeypatch: pytest.MonkeyPatch, argv: list[str], starts: bool) -> None:
         monkeypatch.syspath_prepend(Path(user_code.__file__).parent)
+        monkeypatch.syspath_prepend(Path(find_checkpoint.__file__).parent)
         assert importlib.import_module("run_with_checkpoints").starts_ranks(argv) is starts
 
     def test_a_grace_period_of_env_that_is_no_number_is_that_of_the_pod(

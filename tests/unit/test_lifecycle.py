@@ -6,6 +6,8 @@ import copy
 import json
 import time
 from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from pulumi_trainer.provider.api.progress import timestamp
 from pulumi_trainer.provider.api.runs import Identity, Run
 from pulumi_trainer.provider.api.status import JobStatus, Owner, Presence
 from pulumi_trainer.provider.api.submission import Submission, from_state, to_state
-from pulumi_trainer.provider.kube.errors import Conflict, Problem, Refused
+from pulumi_trainer.provider.kube.errors import Conflict, Problem, Refused, TargetFault
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.lifecycle import crud
 from pulumi_trainer.provider.lifecycle.changes import compare
@@ -33,6 +35,7 @@ class Target:
         self.unlike = self.not_started = self.another = self.unsent = False
         self.note = ""
         self.earlier = list[Run]()
+        self.volumes: Path | None = None
         self.identity_of_jobs = Identity()
 
     def create(self, submission: Submission, *, adopt: bool = False) -> JobStatus:
@@ -64,6 +67,11 @@ class Target:
 
     def runs(self, namespace: str, name: str) -> list[Run]:
         return self.earlier
+
+    def volume(self, namespace: str, name: str) -> tuple[dict[str, str], Owner] | None:
+        if self.volumes is None:
+            raise TargetFault("the disk does not answer")
+        return {"path": str(self.volumes / name)}, Owner("", "")
 
     def presence(self, namespace: str, name: str, beside: Collection[str]) -> Presence | None:
         self.beside = sorted(beside)
@@ -365,7 +373,7 @@ SAVED: dict[str, Any] = {"progress": {"step": 230, "checkpoint": {"step": 225, "
         (
             "Failed",
             "unfinished",
-            "the new run continues run t4kz1f from its newest checkpoint, which is of step 225",
+            "the new run continues run t4kz1f from its newest checkpoint, of step 225 as far as the job has reported",
             True,
         ),
         ("Running", "unfinished", "the new run continues run t4kz1f", True),
@@ -395,6 +403,65 @@ def test_what_continues_what(phase: str, resume: Any, sentence: str, continues: 
     assert (identity["cause"], identity["place"]) == ("changed", "j-output")
 
 
+def save(volumes: Path, step: int, lineage: str = "t4kz1f", complete: bool = True) -> None:
+    folder = volumes / "j-output" / lineage / "checkpoints" / f"step-{step:08}"
+    folder.mkdir(parents=True)
+    (folder / "state.json").write_text("{}")
+    if complete:
+        (folder / ".complete").write_text('{"files": {"state.json": 2}}')
+
+
+def test_the_plan_names_the_checkpoint_that_is_there(tmp_path: Path) -> None:
+    target = Target("Failed")
+    made, _ = first(target, objects=with_policy(), place="j-output")
+    target.earlier, target.volumes = [a_run("Failed")], tmp_path
+    news = inputs(objects=with_policy(320), digest="d2", place="j-output")
+    target.jobs["j"].progress = {**SAVED["progress"], "total": 400}
+    (note,) = checked(made, news, target).notes
+    assert "continues run t4kz1f in its folder, which has no complete checkpoint: training starts at step 0" in note
+    save(tmp_path, 75)
+    save(tmp_path, 300, complete=False)
+    save(tmp_path, 999, lineage="t4kz1a")
+    (note,) = checked(made, news, target).notes
+    assert "from its newest checkpoint, which is of step 75 of 400. resume=False" in note, (
+        "although the job has reported 225"
+    )
+    target.jobs["j"].phase = "Running"
+    assert "of step 75 of 400 now." in checked(made, {**news, "interrupt": "allow"}, target).notes[-1]
+
+
+def test_a_fork_names_the_checkpoint_that_it_starts_from(tmp_path: Path) -> None:
+    target = Target("Succeeded")
+    made, _ = first(target, objects=with_policy(), place="j-output")
+    target.earlier = [a_run("Succeeded", "t4kz1a", "t4kz1a"), a_run("Succeeded")]
+    news = inputs(objects=with_policy(320), digest="d2", place="j-output", fork={"run": "t4kz1a", "step": 20})
+    (note,) = checked(made, news, target).notes
+    assert "from the checkpoint of step 20 of run t4kz1a, if it is there: the disk does not answer" in note
+    target.volumes = tmp_path
+    (why,) = checked(made, news, target).failures
+    assert "fork.run: run t4kz1a has no complete checkpoint" in why
+    save(tmp_path, 10, "t4kz1a")
+    save(tmp_path, 30, "t4kz1a")
+    (why,) = checked(made, news, target).failures
+    assert "fork.step: run t4kz1a has no complete checkpoint of step 20" in why and "those of steps 10, 30" in why
+    newest = {**news, "fork": {"run": "t4kz1a"}}
+    result = checked(made, newest, target)
+    assert "starts anew from the newest checkpoint, of step 30, of run t4kz1a" in result.notes[0]
+    identity = checked({}, newest, target).inputs["identity"]
+    assert identity == {**NO_IDENTITY, "parent": "t4kz1a", "fork": "t4kz1a", "origin": "t4kz1a"}
+    target.earlier.append(replace(a_run("Failed", "t4kz1z", "t4kz1z"), fork="t4kz1a", origin="t4kz1a"))
+    identity = checked({}, newest, target).inputs["identity"]
+    same = {"parent": "t4kz1z", "lineage": "t4kz1z", "fork": "t4kz1a", "origin": "t4kz1a"}
+    assert identity == {**NO_IDENTITY, **same}, "the same fork goes on"
+    (why,) = checked(made, {**news, "place": "other"}, target).failures
+    assert "run t4kz1a kept its checkpoints in j-output, which this run does not use" in why
+    (why,) = checked({}, {**newest, "name": "k"}, Target()).failures
+    assert "no run 't4kz1a' is recorded" in why
+
+
+NO_IDENTITY = {"id": "", "lineage": "", "parent": "", "cause": "changed", "place": "j-output"}
+
+
 def test_a_run_whose_checkpoints_are_elsewhere_is_not_continued() -> None:
     target = Target("Failed")
     made, _ = first(target, objects=with_policy(), place="j-output")
@@ -421,7 +488,7 @@ def test_the_plan_says_that_it_does_not_know_which_run_is_continued() -> None:
     (note,) = checked(made, inputs(**changed, place=Unknown("place")), target).notes
     assert "which run the new run continues is known when the place of its checkpoints is" in note
     (note,) = checked(made, inputs(**changed, place="j-output"), target).notes
-    assert "the job has not reported whether it has one" in note
+    assert "whether it has one is not known: the disk does not answer" in note
     assert "j-output" in checked(made, inputs(**changed, name="k", place="k-output"), target).failures[0]
     target.earlier = [a_run("Succeeded")]
     (note,) = checked(made, inputs(**changed, name="k", place="k-output"), target).notes

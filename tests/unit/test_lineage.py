@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from pulumi_trainer.provider.api.lineage import (
     ASSIGNED,
+    FORKED,
     find_run,
     new_identity,
     rerun_identity,
@@ -42,6 +44,13 @@ class TestIds:
         assert (found.id, found.lineage, found.parent) == ("", "", "")
 
 
+def test_a_rerun_of_a_fork_starts_from_the_same_checkpoint() -> None:
+    fork = Identity("r", "l", "q", "changed", "p", "q@20", "o")
+    for phase, parent, lineage in (("Succeeded", "q", ""), ("Failed", "r", "l")):
+        again = rerun_identity(replace(fork, parent="between"), phase, "")
+        assert again == Identity("", lineage, parent, "rerun", "p", "q@20", "o")
+
+
 @pytest.mark.parametrize(
     ("phase", "reason", "expected"),
     [
@@ -61,17 +70,24 @@ def test_only_the_names_that_a_target_gives_are_replaced() -> None:
             {"name": "TRAINER_RUN_ID", "value": ASSIGNED},
             {"name": "TRAINER_CHECKPOINT_FOLDER", "value": f"lab/dev/team/j/{ASSIGNED}"},
             {"name": "MINE", "value": ASSIGNED},
+            {"name": "TRAINER_FORK_FOLDER", "value": f"lab/dev/team/j/{FORKED}"},
         ],
-        "volumeMounts": [{"name": "trainer-output", "subPath": ASSIGNED}, {"name": "own", "subPath": "mine"}],
+        "volumeMounts": [
+            {"name": "trainer-output", "subPath": ASSIGNED},
+            {"name": "own", "subPath": "mine"},
+            {"name": "trainer-output", "subPath": FORKED},
+        ],
         "args": [ASSIGNED],
     }
     objects = {"JobSet/j": {"spec": {"containers": [container]}}, "ConfigMap/j-code": {"data": {"subPath": ASSIGNED}}}
     before = json.dumps(objects)
-    made = with_identity(objects, Identity("run2", "run1"))
+    made = with_identity(objects, Identity("run2", "run1", origin="run0"))
     assert json.dumps(objects) == before and made["ConfigMap/j-code"] == objects["ConfigMap/j-code"]
     (found,) = made["JobSet/j"]["spec"]["containers"]
-    assert [each["value"] for each in found["env"]] == ["run2", "lab/dev/team/j/run1", ASSIGNED]
-    assert [each["subPath"] for each in found["volumeMounts"]] == ["run1", "mine"] and found["args"] == [ASSIGNED]
+    assert [each["value"] for each in found["env"]] == ["run2", "lab/dev/team/j/run1", ASSIGNED, "lab/dev/team/j/run0"]
+    assert [each["subPath"] for each in found["volumeMounts"]] == ["run1", "mine", "run0"] and found["args"] == [
+        ASSIGNED
+    ]
 
 
 def test_the_result_is_that_of_the_newest_run_that_has_succeeded() -> None:

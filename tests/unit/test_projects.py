@@ -24,13 +24,14 @@ import pytest
 from pulumi_trainer.args.arguments import nested_problems
 from pulumi_trainer.args.project import Source
 from pulumi_trainer.args.trainers import Compiled, CustomTrainer
-from pulumi_trainer.plan import mounts, project_code, s3, source_tree, trainjob_plan, user_code
+from pulumi_trainer.plan import mounts, project_code, source_tree, trainjob_plan, user_code
 from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.run_inputs import describe_inputs
 from pulumi_trainer.plan.source_tree import SourceTree, read_tree
 from pulumi_trainer.plan.trainjob_args import WRITTEN, TrainJobArgs
 from pulumi_trainer.provider import source_archives
 from pulumi_trainer.provider.api import code as api_code
+from pulumi_trainer.provider.api.in_container import s3
 from pulumi_trainer.provider.catalog import git
 from pulumi_trainer.provider.kube.errors import Invalid, TargetFault
 from pulumi_trainer.provider.lifecycle import crud, source_changes

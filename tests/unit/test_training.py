@@ -23,8 +23,9 @@ from hypothesis import strategies as st
 from pulumi_trainer import training
 from pulumi_trainer.args.project import Source
 from pulumi_trainer.args.trainers import Compiled, CustomTrainer
-from pulumi_trainer.plan import find_checkpoint, imports, user_code
+from pulumi_trainer.plan import imports, user_code
 from pulumi_trainer.provider.api import code
+from pulumi_trainer.provider.api.in_container import find_checkpoint
 from pulumi_trainer.provider.api.progress import progress as parsed
 
 SOURCE = Path(training.__file__).read_text(encoding="utf-8")
@@ -119,6 +120,63 @@ class TestCheckpoints:
         assert attempt(5, lr=1.0)["differs"] == {}, "of the checkpoint before, nobody knows the arguments"
         with pytest.raises(ValueError, match="the arguments must be JSON"):
             attempt(6, lr=object())
+
+    def test_a_fork_takes_what_it_does_not_reset(
+        self, job: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        class Part:
+            def __init__(self, **values: Any) -> None:
+                vars(self).update(values)
+
+            def state_dict(self) -> dict[str, Any]:
+                return vars(self)
+
+            def load_state_dict(self, state: dict[str, Any]) -> None:
+                vars(self).update(state)
+
+        def state(lr: float, total: int = 0) -> dict[str, Any]:
+            group = {"lr": lr, "initial_lr": lr, "decay": lr}
+            return {"optimizer": Part(param_groups=[group]), "schedule": Part(base_lrs=[lr], at=0), "total": total}
+
+        origin = state(0.4, total=7)
+        origin["schedule"].at = 20
+        origin["optimizer"].param_groups[0]["lr"] = 0.2  # by its schedule
+        training.checkpoints(tmp_path / "origin").save(origin, step=20)
+        start = str(tmp_path / "origin" / "step-00000020")
+        monkeypatch.setenv("TRAINER_RESUME_FROM", start)
+
+        def forked(reset: str) -> Any:
+            training._known.clear()
+            monkeypatch.setenv("TRAINER_RESET", reset)
+            found = training.checkpoints().load(state(0.04))
+            assert found is not None
+            group = found["optimizer"].param_groups[0]
+            return (
+                group["lr"],
+                group["decay"],
+                found["schedule"].base_lrs[0],
+                found["schedule"].at,
+                found["total"],
+                found["step"],
+            )
+
+        assert forked("") == (0.2, 0.4, 0.4, 20, 7, 20)
+        assert forked("lr") == (pytest.approx(0.02), 0.4, 0.04, 20, 7, 20), "half of it, as by its schedule"
+        assert forked("lr,schedule") == (0.04, 0.4, 0.04, 0, 7, 20)
+        assert forked("decay,total") == (0.2, 0.04, 0.4, 20, 0, 20)
+        assert forked("optimizer,step") == (0.04, 0.04, 0.4, 20, 7, 0)
+        with pytest.raises(
+            ValueError, match=r"Fork\(reset=\['batch', 'size'\]\): no part of the state \(optimizer, schedule, total\)"
+        ):
+            forked("batch,lr,size")
+        training._known.clear()
+        monkeypatch.setenv("TRAINER_RESET", "lr")
+        own = training.checkpoints()
+        assert own.save(state(0.1), step=21)
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+        training._known.clear()
+        found = training.checkpoints().load(state(0.04))
+        assert found is not None and found["optimizer"].param_groups[0]["lr"] == 0.1, "of its own checkpoint, all"
 
     def test_a_folder_of_the_program(self, tmp_path: Path, job: Path) -> None:
         assert training.checkpoints(tmp_path / "own").save({"a": 1}, step=3)
@@ -596,20 +654,21 @@ class TestTravel:
         assert names(saved) == ["step-00000007"]
 
     def test_it_comes_before_another_release_in_the_image(self, tmp_path: Path) -> None:
-        for name in ("", "plan/"):
+        for name in ("", "provider/", "provider/api/", "provider/api/in_container/"):
             (tmp_path / "image/pulumi_trainer" / name).mkdir(parents=True, exist_ok=True)
             (tmp_path / "image/pulumi_trainer" / name / "__init__.py").touch()
-        (tmp_path / "image/pulumi_trainer/plan/other.py").touch()
-        files = {code.PACKAGE_FILE: "package.py", code.CHECKPOINT_FILE: "find_checkpoint.py"}
+        (tmp_path / "image/pulumi_trainer/provider/api/in_container/other.py").touch()
+        package = Path(user_code.__file__).with_name(code.PACKAGE_FILE)
+        files = {code.PACKAGE_FILE: package, code.CHECKPOINT_FILE: find_checkpoint.__file__}
         for name, file in code.MODULES.items():
             place = tmp_path / "modules" / name
             place.parent.mkdir(parents=True, exist_ok=True)
-            place.symlink_to(Path(user_code.__file__).with_name(files[file]) if file in files else training.__file__)
+            place.symlink_to(files.get(file, training.__file__))
         env = {"PYTHONPATH": os.pathsep.join(str(tmp_path / name) for name in ("modules", "image"))}
-        script = "import pulumi_trainer.training, pulumi_trainer.plan.other as other; print(other.__file__)"
+        script = "import pulumi_trainer.training, pulumi_trainer.provider.api.in_container.other as other; print(other.__file__)"
         argv = [str(Path(sys.executable).resolve()), "-c", script]
         done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60)
-        assert done.stdout == f"{tmp_path}/image/pulumi_trainer/plan/other.py\n", done.stderr
+        assert done.stdout == f"{tmp_path}/image/pulumi_trainer/provider/api/in_container/other.py\n", done.stderr
 
     def test_a_job_that_does_not_import_it_has_no_more_files(self) -> None:
         data = user_code.files("", None, None, None, "")

@@ -52,3 +52,9 @@ def wrong_size(path, part):
         if os.path.getsize(os.path.join(path, name)) != size:
             return f"{name} is incomplete"
     return "" if part or wanted.get("nodes", 1) == 1 else "it is the part of one node"
+
+
+def missing_fork(place, step, names):
+    which = f"checkpoint of step {step}" if step else "checkpoint"
+    left = ", ".join(str(number_of(name)) for name in newest_first(names)) or "none"
+    return f"pulumi-trainer: {place} has no complete {which} to start from (steps that are there: {left})"

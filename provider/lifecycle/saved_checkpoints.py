@@ -1,0 +1,113 @@
+"""Which checkpoints of a lineage are complete: in the folder of a volume on this machine, or by the manifests in S3."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import Any, Protocol
+
+from pulumi_trainer.provider.api.checkpoints import CHECKPOINT_TO
+from pulumi_trainer.provider.api.code import CHECKPOINT_PATH, OUTPUT_PATH
+from pulumi_trainer.provider.api.in_container import find_checkpoint, s3
+from pulumi_trainer.provider.api.runs import Run
+from pulumi_trainer.provider.api.status import Owner
+from pulumi_trainer.provider.api.submission import Objects, from_state
+from pulumi_trainer.provider.kube.errors import TargetFault
+from pulumi_trainer.provider.kube.values.accessors import mappings, section, text
+from pulumi_trainer.provider.kube.views import jobs_of
+
+PATIENCE = 5
+"""Seconds that a plan waits for S3."""
+_LONGEST_MANIFEST = 64 << 20
+_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+_BELOW_OUTPUT = CHECKPOINT_PATH.removeprefix(OUTPUT_PATH).strip("/")
+_Bucket: Callable[..., Any] = s3.Bucket
+_fault: Callable[[str], str] = find_checkpoint.fault
+_number_of: Callable[[str], int] = find_checkpoint.number_of
+
+
+class Target(Protocol):
+    """The method that shows where a volume is."""
+
+    def volume(self, namespace: str, name: str) -> tuple[dict[str, str], Owner] | None: ...
+
+
+def saved_steps(inputs: Mapping[str, Any], run: Run, target: Target) -> list[int]:
+    """Return the steps of the complete checkpoints in the folder of a run's lineage, in ascending order.
+
+    Args:
+        inputs: Inputs of a job that keeps its checkpoints in the same place.
+        run: The run.
+        target: The target of the job.
+
+    Raises:
+        TargetFault: They cannot be read: the volume is in a cluster, S3 does not answer, or its credentials are not known.
+    """
+    if run.place.startswith("s3://"):
+        return sorted(_steps_in_s3(f"{run.place}/{run.lineage}", environment_of(inputs)))
+    if inputs["target"].get("kind") != "local":
+        raise TargetFault(f"volume {run.place} is in the cluster")
+    found = target.volume(inputs["namespace"], run.place)
+    if found is None:
+        return []
+    folder = Path(found[0]["path"], run.lineage, _BELOW_OUTPUT)
+    try:
+        names = [path.name for path in folder.iterdir()]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise TargetFault(f"{folder}: {error.strerror}") from None
+    numbers = {name: _number_of(name) for name in names}
+    return sorted(numbers[name] for name in names if numbers[name] >= 0 and not _fault(str(folder / name)))
+
+
+def environment_of(inputs: Mapping[str, Any]) -> dict[str, str]:
+    """Return the variables of the container that saves checkpoints in S3, as far as the plan knows their values.
+
+    Args:
+        inputs: Inputs of the job, with its secrets.
+    """
+    found = dict[str, str]()
+    for container in _containers(from_state(inputs["objects"])):
+        variables = {text(each.get("name")): each for each in mappings(container.env)}
+        if CHECKPOINT_TO in variables:
+            for name, variable in variables.items():
+                ref = section(variable, "valueFrom", "secretKeyRef")
+                secret = section(inputs.get("secrets"), text(ref.get("name"))).get(text(ref.get("key")))
+                found[name] = text(secret) or text(variable.get("value"))
+    return {name: value for name, value in found.items() if value}
+
+
+def _containers(objects: Objects) -> Iterator[Any]:
+    for key, document in objects.items():
+        if key.startswith("JobSet/"):
+            yield from chain.from_iterable(job.pod.containers for job in jobs_of(document))
+
+
+def _steps_in_s3(address: str, env: Mapping[str, str]) -> Iterator[int]:
+    """Yield the steps of the checkpoints whose manifests are complete.
+
+    Raises:
+        TargetFault: S3 does not answer, or the credentials are not known.
+    """
+    bucket, _, prefix = address.removeprefix("s3://").partition("/")
+    if not all(env.get(name) for name in _KEYS):
+        raise TargetFault(f"{address}: the plan does not know the credentials")
+    start, parts = f"{prefix}/manifests/", dict[str, set[int]]()
+    try:
+        there = _Bucket(bucket, env, tries=1, timeout=PATIENCE)
+        for key in there.list(start):
+            match = re.fullmatch(r"([^/]{1,255})/node-(\d{1,6})\.json", key[len(start) :])
+            if match and _number_of(match[1]) >= 0:
+                parts.setdefault(match[1], set()).add(int(match[2]))
+        for name, nodes in parts.items():
+            if 0 in nodes:
+                first = section(json.loads(there.read(f"{start}{name}/node-0.json", _LONGEST_MANIFEST)))
+                count = first.get("nodes")
+                if isinstance(count, int) and 0 < count <= len(nodes) and nodes >= {*range(count)}:
+                    yield _number_of(name)
+    except (s3.Failed, ValueError, RecursionError) as error:
+        raise TargetFault(f"{address}: {error}") from None
