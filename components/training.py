@@ -538,8 +538,8 @@ def _reset_names(path: str) -> set[str]:
 
 def _options(state: Mapping[str, Any], names: set[str]) -> list[tuple[Any, int, dict[str, Any]]]:
     """Return some options of each group of the optimizers of a state, with the optimizer and the number of the group."""
-    wanted = names | ({"initial_lr"} if "lr" in names else set())
-    found = []
+    wanted = {*names, *(["initial_lr"] if "lr" in names else [])}
+    found: list[tuple[Any, int, dict[str, Any]]] = []
     for optimizer in state.values():
         for number, group in enumerate(getattr(optimizer, "param_groups", ())):
             found.append((optimizer, number, {name: group[name] for name in wanted & group.keys()}))

@@ -228,7 +228,7 @@ _EFFECTS = {
 }
 _STARTING = {
     **dict.fromkeys(("runtime", "follow"), "next run"),
-    **dict.fromkeys(("output", "resume", "run", "topology", "runtime_patches", "initializer"), "new run"),
+    **dict.fromkeys(("output", "resume", "fork", "run", "topology", "runtime_patches", "initializer"), "new run"),
     **dict.fromkeys(("name", "target"), "new run, of another name or in another place"),
     "hardening": "new run",
     "checkpoint": "new run",

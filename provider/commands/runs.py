@@ -217,8 +217,8 @@ def _runs_in_cluster(state: State, record: Record | None) -> list[Run]:
 
 def entry(job: Job, run: Run) -> dict[str, Any]:
     """Return a run of a job as JSON, with all keys."""
-    shown = {"metrics": {}, **run.to_dict(), "started": run.started, "note": run.note, "message": run.message}
-    shown["usage"] = run.demand.to_dict()
+    shown = {"metrics": {}, "fork": "", "origin": "", **run.to_dict(), "usage": run.demand.to_dict()}
+    shown |= {"started": run.started, "note": run.note, "message": run.message}
     history = {name: [*map(vars, points)] for name, points in Metrics.from_text(run.history).history().items()}
     return {"job": job.resource or job.name, "namespace": job.namespace, **shown, "history": history}
 
