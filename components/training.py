@@ -541,7 +541,8 @@ def _options(state: Mapping[str, Any], names: set[str]) -> list[tuple[Any, int, 
     wanted = {*names, *(["initial_lr"] if "lr" in names else [])}
     found: list[tuple[Any, int, dict[str, Any]]] = []
     for optimizer in state.values():
-        for number, group in enumerate(getattr(optimizer, "param_groups", ())):
+        groups: list[dict[str, Any]] = getattr(optimizer, "param_groups", [])
+        for number, group in enumerate(groups):
             found.append((optimizer, number, {name: group[name] for name in wanted & group.keys()}))
     return found
 
