@@ -35,7 +35,15 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = {
     "trainjob": (
         "TrainJob",
-        ("trainjob", "program.watch", "args.topology", "plan.volume_claims", "plan.checkpoint_policy", "args.fork", "args.patches"),
+        (
+            "trainjob",
+            "program.watch",
+            "args.topology",
+            "plan.volume_claims",
+            "plan.checkpoint_policy",
+            "args.fork",
+            "args.patches",
+        ),
     ),
     "trainers": (
         "Trainers and code",
