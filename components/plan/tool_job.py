@@ -101,6 +101,28 @@ def _processes(jobset: Document) -> int:
     return 0
 
 
+def describe_batch(config: Any, jobsets: Iterable[Document]) -> str:
+    """Return what makes a batch of Transformers' Trainer, where epochs and not `max_steps` decide how many steps there are.
+
+    Args:
+        config: Fields of the tool that are known.
+        jobsets: The rendered JobSets.
+
+    Returns:
+        The factors; empty if `max_steps` decides, or if they are not known.
+    """
+    given = as_mapping(config)
+    factors = [given.get(name) for name in ("max_steps", "per_device_train_batch_size", "gradient_accumulation_steps")]
+    processes = next(filter(None, map(_processes, jobsets)), 0)
+    if not processes or any(each is not None and type(each) is not int for each in factors) or (factors[0] or 0) > 0:
+        return ""
+    _, size, accumulated = factors
+    found = f"{size or 'the default'} per device * {plural(processes, 'rank')}"
+    if (accumulated or 1) > 1:
+        found += f" * {accumulated} accumulated"
+    return found
+
+
 def parallel_problems(config: Any, jobsets: Iterable[Document]) -> list[Problem]:
     """Return why torchtune cannot split its model between the processes of the job.
 

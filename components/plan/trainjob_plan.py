@@ -32,6 +32,7 @@ from pulumi_trainer.plan.runtime_ref import API_VERSION
 from pulumi_trainer.plan.summary import summarize
 from pulumi_trainer.plan.tool_job import (
     batch_problems,
+    describe_batch,
     lost_output_problems,
     missing_paths,
     nodes_have_gpus,
@@ -57,6 +58,7 @@ from pulumi_trainer.provider.admission.multikueue import find_dispatch
 from pulumi_trainer.provider.admission.warnings import Warning, subdomain
 from pulumi_trainer.provider.api.labels import trainer_step
 from pulumi_trainer.provider.api.lineage import ASSIGNED
+from pulumi_trainer.provider.api.runs import BATCH
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TrainerError, problems_below
 from pulumi_trainer.provider.kube.schema.verdict import Verdict
 from pulumi_trainer.provider.kube.values.accessors import listed, section
@@ -157,7 +159,7 @@ async def plan(args: TrainJobArgs) -> Plan:
         result,
         dispatch=find_dispatch(complete, queues),
         checkpoints=_checkpoint_address(written, folders),
-        inputs=_describe_inputs(result, written, mounted.train_job, runtime, rendered.made, restricted=restricted),
+        inputs=_describe_inputs(result, written, mounted.train_job, runtime, rendered, restricted=restricted),
         without_code=_digest_without_code(args.rerun_on, result.content),
     )
     return _with_rendered(result, args, rendered, complete, runtime)
@@ -316,7 +318,7 @@ def _harden(mounted: MountedCode, written: WrittenJob, job: PlacedJob, runtime: 
 
 
 def _describe_inputs(
-    result: Plan, written: WrittenJob, train_job: dict[str, Any], runtime: dict[str, Any], made: Mapping[str, Any],
+    result: Plan, written: WrittenJob, train_job: dict[str, Any], runtime: dict[str, Any], rendered: RenderedJob,
     *, restricted: bool,
 ) -> dict[str, str]:  # fmt: skip
     """Return what identifies the inputs of the run: name -> text."""
@@ -326,11 +328,14 @@ def _describe_inputs(
     data = {**_named_data(section(train_job, "spec", "initializer")), **result.data}
     code, trainer, tree = written.fields["code"], train_job["spec"]["trainer"], written.compiled.tree
     revision = tree.revision if tree is not None else ""
-    found = describe_inputs(code, trainer, arguments, result.runtime, data, made, revision)
+    found = describe_inputs(code, trainer, arguments, result.runtime, data, rendered.made, revision)
     nodes, server = mounts.num_nodes(train_job, runtime), section(written.fields, "generation")
     found |= describe_nodes(nodes, written.fields["trainer"], server, result.secret_name)
     if restricted:
         found["hardening"] = "restricted"
+    if written.tool is not None and "save_strategy" in table(written.tool.tool)["fields"]:
+        batch = describe_batch(section(written.func_args.visible).get("config"), rendered.jobsets.values())
+        found |= {BATCH: batch} if batch else {}
     return found
 
 

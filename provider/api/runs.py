@@ -19,6 +19,8 @@ LONGEST = 1000
 """Characters of one input."""
 UNKNOWN = "Unknown"
 """Phase of a run whose record was deleted."""
+BATCH = "batch"
+"""Input of a run of a fine-tuning tool whose number of steps depends on the batch, as epochs decide it: what makes the batch."""
 NODES = "nodes"
 """Input that every run has, except those of earlier versions."""
 
@@ -168,5 +170,6 @@ def _place(name: str) -> tuple[int, str]:
 
 
 _FIRST = (
-    "code", "arguments", "environment", "packages", "image", "python", "runtime", NODES, "processes", "resources", "generation",
+    "code", "arguments", BATCH, "environment", "packages", "image", "python", "runtime", NODES, "processes", "resources",
+    "generation",
 )  # fmt: skip

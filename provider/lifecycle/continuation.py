@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from pulumi_trainer.provider.api.checkpoints import saves_checkpoints
 from pulumi_trainer.provider.api.lineage import CHANGED, CREATED, UNFINISHED, Continuation, choose_continued, find_run
-from pulumi_trainer.provider.api.runs import Run
+from pulumi_trainer.provider.api.runs import BATCH, Run
 from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase
 from pulumi_trainer.provider.api.submission import from_state
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault, TrainerError
@@ -83,12 +83,30 @@ def continuation_note(olds: Mapping[str, Any], news: Mapping[str, Any], target: 
         left = "" if has_succeeded else text(olds.get("place"))
         return f"{other} starts anew: the runs of {where} belong to a job of another name", left
     found = _choose(earlier, news, place)
+    _check_batch(found.forked or found.run, news)
     if found.forked is not None:
         return f"{where}: the new run starts anew {_fork_step(news['fork'], found.forked, olds, target)}", ""
     if found.run is not None:
         return f"{where}: the new run continues run {found.run.id} {_from_step(olds, found.run, earlier, target)}", ""
     why = found.why or "no earlier run is recorded"
     return f"{where}: the new run starts anew: {why}", found.left
+
+
+def _check_batch(run: Run | None, news: Mapping[str, Any]) -> None:
+    """Raise an error if a run takes a checkpoint whose step would be another place in its data.
+
+    Raises:
+        Invalid: Epochs decide how many steps there are, and the batch has changed.
+    """
+    before = run.inputs.get(BATCH) if run is not None else None
+    now = section(news.get("runInputs")).get(BATCH)
+    if run is None or not before or not now or before == now:
+        return
+    why = f"run {run.id} had batches of {before}, this one has {now}, and epochs decide how many steps there are"
+    hint = "keep ranks, batch size and accumulation, or give max_steps in place of epochs; resume=False starts anew"
+    raise Invalid(
+        Problem("trainer.config", f"{why}: the step of its checkpoint would be another place in the data", hint)
+    )
 
 
 def _from_step(olds: Mapping[str, Any], run: Run, earlier: list[Run], target: Target) -> str:

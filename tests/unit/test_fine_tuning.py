@@ -442,6 +442,22 @@ class TestDistribution:
             assert f'trainer.config["tensor_parallel_dim"]: is {size}, which does not divide' in said
             assert "the number of processes, 2" in said
 
+    def test_runs_know_their_batch_where_epochs_decide_the_length(self, planned: Any) -> None:
+        def batch(made: ToolTrainer) -> str | None:
+            plan: Plan = planned(made)
+            return plan.inputs.get("batch")
+
+        size = {"per_device_train_batch_size": 4}
+        assert batch(language(size, num_nodes=2, **GPU)) == "4 per device * 4 ranks"
+        assert (
+            batch(sft(gradient_accumulation_steps=8, max_steps=-1)) == "the default per device * 1 rank * 8 accumulated"
+        )
+        assert (
+            batch(trl({"gradient_accumulation_steps": 8}, **GPU)) == "the default per device * 2 ranks * 8 accumulated"
+        )
+        assert batch(language({**size, "max_steps": 50}, **GPU)) is None, "the steps are the same with another batch"
+        assert batch(tune({"batch_size": 4}, **GPU)) is None, "torchtune goes on at the beginning of an epoch"
+
     @pytest.mark.parametrize("name", ["fsdp", "deepspeed"])
     def test_unsloth_is_ddp(self, name: str) -> None:
         (said,) = found(trainer.UnslothTrainer(config={**UNSLOTH, name: "full_shard"}, **GPU))

@@ -459,6 +459,21 @@ def test_a_fork_names_the_checkpoint_that_it_starts_from(tmp_path: Path) -> None
     assert "no run 't4kz1a' is recorded" in why
 
 
+def test_a_batch_that_moves_the_step_of_a_checkpoint_is_refused(tmp_path: Path) -> None:
+    target = Target("Failed")
+    made, _ = first(target, objects=with_policy(), place="j-output")
+    target.volumes = tmp_path
+    target.earlier = [replace(a_run("Failed"), inputs={"batch": "8 per device * 2 ranks"})]
+    news = inputs(objects=with_policy(320), digest="d2", place="j-output")
+    (why,) = checked(made, {**news, "runInputs": {"batch": "8 per device * 4 ranks"}}, target).failures
+    assert "run t4kz1f had batches of 8 per device * 2 ranks, this one has 8 per device * 4 ranks" in why
+    assert "Hint: keep ranks, batch size and accumulation, or give max_steps in place of epochs" in why
+    for same in ({"batch": "8 per device * 2 ranks"}, {"arguments": "max_steps"}):
+        assert not checked(made, {**news, "runInputs": same}, target).failures
+    anew = {**news, "runInputs": {"batch": "8 per device * 4 ranks"}, "resume": False}
+    assert not checked(made, anew, target).failures
+
+
 NO_IDENTITY = {"id": "", "lineage": "", "parent": "", "cause": "changed", "place": "j-output"}
 
 
