@@ -287,6 +287,7 @@ class Checkpoints:
         Returns:
             True if it is time to call `save`. False without `every` and `steps`, and for a step that is saved.
         """
+        _shown.trains = True
         if self._saved is not None and self._saved.step == step:
             return False
         if self._steps:
@@ -318,6 +319,7 @@ class Checkpoints:
         Raises:
             ValueError: `step` is not a number of steps, or the state is not a mapping.
         """
+        _shown.trains = True
         if isinstance(step, bool) or not isinstance(step, int) or step < 0:
             raise ValueError(f"step must be an int of at least 0, not {step!r}")
         if not isinstance(state, Mapping):
@@ -822,6 +824,7 @@ def should_stop(*, every: int = 1) -> bool:
         True from the first call on in which any rank had to stop. The container then counts as interrupted, and not as complete,
         if the program ends. False outside of a job.
     """
+    _shown.trains = True
     _handle_sigterm()
     if _stop.agreed:
         return True
@@ -903,6 +906,7 @@ class _Shown:
         resumed: Step of the checkpoint that this process has loaded.
         line: The last line.
         latest: Arguments of the latest call: step, total and the metrics.
+        trains: Whether the program has called what it calls in each step.
     """
 
     first: tuple[int, float] | None = None
@@ -910,6 +914,7 @@ class _Shown:
     resumed: int = 0
     line: Mapping[str, Any] | None = None
     latest: tuple[int, int | None, Mapping[str, Any]] | None = None
+    trains: bool = False
 
 
 _shown = _Shown()
@@ -962,6 +967,8 @@ def _print(status: Mapping[str, Any]) -> None:
 
 def _print_latest() -> None:
     """Print the latest progress when the program ends, unless its step and its newest checkpoint are printed."""
+    if _shown.latest is None and _shown.resumed and not _shown.trains and _rank() == 0:
+        _shown.latest = _shown.resumed, None, {}  # it has done no step
     if _shown.latest is None:
         return
     with suppress(Exception):  # a metric of a broken device, a closed output

@@ -129,6 +129,8 @@ def missing_steps(progress: Mapping[str, Any] | None) -> str:
         return ""
     if first and given.get("progressPercentage") == 100:
         return f"{NOTHING_LEFT} (0 steps)"
+    if first:
+        return f"0 steps were done after the checkpoint of step {first:,}"
     return "0 steps were done"
 
 

@@ -468,14 +468,12 @@ def _with_note(text: str, status: JobStatus) -> str:
     if not status.note:
         return text
     first = status.note[0].upper() + status.note[1:]
-    return f"{text} {first}, as its program has reported: {_STEPS[status.note.startswith(NOTHING_LEFT)]}."
-
-
-_STEPS = (
-    "its result is not trained. Look at the size of the data and at the number of steps in its arguments",
-    "it has resumed from the last step",
-)
-"""What follows from a run that has succeeded without a step."""
+    follows = "its result is not trained. Look at the size of the data and at the number of steps in its arguments"
+    if status.note.startswith(NOTHING_LEFT):
+        follows = "it has resumed from the last step"
+    elif (status.progress or {}).get("resumedFrom"):
+        follows = "its result is that of the checkpoint. Look at the number of steps in its arguments"
+    return f"{text} {first}, as its program has reported: {follows}."
 
 
 def _with_loss(text: str, status: JobStatus) -> str:

@@ -123,10 +123,12 @@ def _from_step(olds: Mapping[str, Any], run: Run, earlier: list[Run], target: Ta
         return f"{_reported_step(status, target)}: {fault}. resume=False starts anew"
     if not steps:
         return "in its folder, which has no complete checkpoint: training starts at step 0"
-    total = (status.progress or {}).get("total") if status is not None else None
-    of = f" of {total:,}" if isinstance(total, int) else ""
+    newest = f"from its newest checkpoint, which is of step {steps[-1]:,}"
+    progress = (status.progress or {}) if status is not None else {}
+    if (progress.get("step"), progress.get("progressPercentage")) == (steps[-1], 100):
+        return f"{newest} and its last: unless this run has more steps or epochs, nothing is left to do. resume=False starts anew"
     now = " now" if status is not None and not status.terminal else ""
-    return f"from its newest checkpoint, which is of step {steps[-1]:,}{of}{now}. resume=False starts anew"
+    return f"{newest}{now}. resume=False starts anew"
 
 
 def _reported_step(status: JobStatus | None, target: Target) -> str:

@@ -81,7 +81,10 @@ def test_a_run_began_where_its_first_attempt_has_resumed() -> None:
         ('"step": 0, "progressPercentage": 0', "0 steps were done"),
         ('"step": 300, "progressPercentage": 100', ""),
         ('"step": 300, "resumedFrom": 300, "progressPercentage": 100', "nothing was left to do (0 steps)"),
-        ('"step": 300, "resumedFrom": 300, "progressPercentage": 50', "0 steps were done"),
+        (
+            '"step": 300, "resumedFrom": 300, "progressPercentage": 50',
+            "0 steps were done after the checkpoint of step 300",
+        ),
         ('"step": 301, "resumedFrom": 300, "progressPercentage": 100', ""),
         ('"step": 300, "resumedFrom": "300"', ""),
     ],

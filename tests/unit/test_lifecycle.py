@@ -416,18 +416,26 @@ def test_the_plan_names_the_checkpoint_that_is_there(tmp_path: Path) -> None:
     made, _ = first(target, objects=with_policy(), place="j-output")
     target.earlier, target.volumes = [a_run("Failed")], tmp_path
     news = inputs(objects=with_policy(320), digest="d2", place="j-output")
-    target.jobs["j"].progress = {**SAVED["progress"], "total": 400}
+    target.jobs["j"].progress = SAVED["progress"]
     (note,) = checked(made, news, target).notes
     assert "continues run t4kz1f in its folder, which has no complete checkpoint: training starts at step 0" in note
     save(tmp_path, 75)
     save(tmp_path, 300, complete=False)
     save(tmp_path, 999, lineage="t4kz1a")
     (note,) = checked(made, news, target).notes
-    assert "from its newest checkpoint, which is of step 75 of 400. resume=False" in note, (
-        "although the job has reported 225"
-    )
+    assert "from its newest checkpoint, which is of step 75. resume=False" in note, "although the job has reported 225"
     target.jobs["j"].phase = "Running"
-    assert "of step 75 of 400 now." in checked(made, {**news, "interrupt": "allow"}, target).notes[-1]
+    assert "of step 75 now." in checked(made, {**news, "interrupt": "allow"}, target).notes[-1]
+
+
+def test_a_run_that_continues_after_the_last_step_has_nothing_to_do(tmp_path: Path) -> None:
+    target = Target("Succeeded")
+    made, _ = first(target, objects=with_policy(), place="j-output")
+    target.earlier, target.volumes = [a_run("Succeeded")], tmp_path
+    save(tmp_path, 300)
+    target.jobs["j"].progress = {"step": 300, "progressPercentage": 100}
+    (note,) = checked(made, inputs(objects=with_policy(320), digest="d2", place="j-output", resume=True), target).notes
+    assert "of step 300 and its last: unless this run has more steps or epochs, nothing is left to do" in note
 
 
 def test_a_fork_names_the_checkpoint_that_it_starts_from(tmp_path: Path) -> None:

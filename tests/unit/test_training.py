@@ -549,6 +549,30 @@ class TestProgress:
         done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True, text=True)
         assert done.stdout.count("trainerStatus") == 1, "nothing is printed twice"
 
+    def test_a_program_that_does_no_step_after_its_checkpoint_says_so(self, job: Path) -> None:
+        training.checkpoints().save({"total": 1}, step=40)
+        program = """
+            from pulumi_trainer import training
+            points = training.checkpoints()
+            points.load()
+            for step in range(41, 1 + LAST):
+                STEP
+            """
+        environment = {**os.environ, "TRAINER_RESUME_FROM": str(job / "step-00000040")}
+
+        def printed(last: int, step: str, **more: str) -> list[Any]:
+            code = textwrap.dedent(program).replace("LAST", str(last)).replace("STEP", step)
+            done = subprocess.run(
+                [sys.executable, "-c", code], env={**environment, **more}, stdout=subprocess.PIPE, check=True, text=True
+            )
+            return [json.loads(line)["trainerStatus"] for line in done.stdout.splitlines()]
+
+        (report,) = printed(40, "pass")
+        assert (report["step"], report["resumedFrom"], report["checkpoint"]["step"]) == (40, 40, 40)
+        assert printed(40, "pass", RANK="1") == []
+        for step in ("points.due(step)", "training.should_stop()", "points.save({}, step=step)"):
+            assert printed(41, step) == [], "it trains, and reports no progress"
+
     def test_other_ranks_print_nothing(
         self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
