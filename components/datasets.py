@@ -29,14 +29,13 @@ from pulumi_trainer.provider.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.admission.document_checks import source_problems
 from pulumi_trainer.provider.api import code as paths
 from pulumi_trainer.provider.api.labels import ANCESTOR
-from pulumi_trainer.provider.initializers import check_uri, fingerprint, is_current
+from pulumi_trainer.provider.initializers import check_uri, fingerprint
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TrainerError
 from pulumi_trainer.provider.kube.values.accessors import only, without
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.lifecycle.identity import job_name, short_digest
 from pulumi_trainer.provider.pipeline import render
 from pulumi_trainer.provider.pulumi_compat import few_frames
-from pulumi_trainer.provider.targets import queries
 
 if TYPE_CHECKING:
     from pulumi_trainer.plan.trainjob_args import TrainJobArgs
@@ -173,15 +172,15 @@ class Fetched(FetchedData, Job):
             content["files"] = dict(packed.digests)
         elif is_folder(uri) and not has_unknown(content):
             try:
-                content |= await asyncio.to_thread(_files, job, content, uri, read_ignore_patterns(spec[self.kind]))
+                content |= await asyncio.to_thread(_files, job, uri, read_ignore_patterns(spec[self.kind]))
             except Invalid as error:
                 return result.add(StepResult(problems=error.problems))
         result = result.with_content(content)
 
         # A new URI or revision is a new volume; the old one is deleted when no job uses it any more.
-        revision, former = _revision(result.content), _revision(next(iter(result.former), None))
+        revision = _revision(result.content)
         self.claim = Claim(
-            f"{logical}-volume", f"{job.name}-{revision}", revision, former, self._retain, claim, resolved.unknown
+            f"{logical}-volume", f"{job.name}-{revision}", revision, self._retain, claim, resolved.unknown
         )
         fetch = _fetch_runtime(self.kind, self.mount_path, Unknown("volume"), image)
         files = dict[str, Any]()
@@ -368,18 +367,13 @@ def _runtime(args: TrainJobArgs) -> dict[str, Any]:
 
 
 def _revision(content: Any) -> str:
-    if content is None:
-        return ""
     if has_unknown(content):
         return "unknown"
     return short_digest(content, VERSION)
 
 
-def _files(job: PlacedJob, content: Mapping[str, Any], uri: str, ignore: list[str]) -> dict[str, Any]:
+def _files(job: PlacedJob, uri: str, ignore: list[str]) -> dict[str, Any]:
     """Return the part of `content` for files of this machine: their fingerprint.
-
-    Earlier versions stored only the URI. A volume of such a version with the current files keeps its digest, and nothing is
-    fetched.
 
     Raises:
         Invalid: The files cannot be read, or the volume would be below them.
@@ -393,11 +387,7 @@ def _files(job: PlacedJob, content: Mapping[str, Any], uri: str, ignore: list[st
                 "storage_uri", why, "move the data into its own folder, or choose another root: target=Local(root=)"
             )
         )
-    revision = short_digest(content, VERSION)
     try:
-        for folder in queries.volume_folders(target, job.place.namespace, revision):
-            if is_current(sources.absolute(uri), ignore, folder):
-                return {}
         return {"files": fingerprint(sources.absolute(uri), ignore)}
     except TrainerError as error:
         found = [Problem("storage_uri", f"{p.where} {p.why}", p.hint) for p in error.problems]

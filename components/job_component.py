@@ -176,9 +176,7 @@ class Job(pulumi.ComponentResource):
         plan: Plan = await make_plan()
         self._before = [*plan.needs, *plan.resolved.depends_on]
         problems = merge_problems(self.misnamed, plan.problems) + await self._duplicate_name_problems()
-        here.jobs[f"{plan.namespace}/{plan.name}"] = Planned(
-            (plan.content_digest, *plan.former_digests), plan.runtime.get("channel", "")
-        )
+        here.jobs[f"{plan.namespace}/{plan.name}"] = Planned(plan.content_digest, plan.runtime.get("channel", ""))
         problems = problems or self._object_conflicts(plan)
         problems = problems or await self._review(plan)
         if problems:
@@ -305,8 +303,6 @@ class Job(pulumi.ComponentResource):
         props: dict[str, Any] = {}
         if plan.arguments is not None:
             props["arguments"] = _text(plan.arguments, unknown)
-        if plan.former_digests:
-            props["formerDigest"] = plan.former_digests
         if plan.data:
             props["data"] = plan.data
         if plan.inputs:

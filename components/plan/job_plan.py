@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from types import MappingProxyType
 from typing import Any
 
 import pulumi
@@ -118,7 +117,6 @@ class Plan(StepResult):
         fork: Run and step of the checkpoint that a new run starts from; None if it is no fork.
         checkpoints: Where the job keeps checkpoints in S3; empty for the volume for output, or nowhere.
         content: What the user wrote; another digest of it makes another job.
-        former: The content as earlier versions had it, as far as it differs.
         resolved: Unknown and secret values.
         runtime: Name and digest of the runtime.
         fills: Token of the volume that the job fills.
@@ -143,7 +141,6 @@ class Plan(StepResult):
     interrupt: str = "refuse"
     adopt: bool = False
     content: Any = None
-    former: Sequence[Any] = ()
     resolved: Resolved = field(default_factory=lambda: Resolved(None))
     runtime: Mapping[str, Any] = field(default_factory=dict)
     fills: str = ""
@@ -185,13 +182,12 @@ class Plan(StepResult):
         """Return the digest of what the user wrote; unknown if any part is unknown."""
         return first_unknown(self.content) or digest(self.content)[:32]
 
-    def with_content(self, content: Any, former_digests: Mapping[str, str] = MappingProxyType({})) -> Plan:
+    def with_content(self, content: Any) -> Plan:
         """Return the plan with what the user wrote, without the name of the job's own Secret: a rename of the job or the stack
         changes this name.
 
         Args:
             content: What the user wrote.
-            former_digests: Digest in the content -> what earlier versions had instead.
         """
 
         def without_name(_: str, leaf: Any) -> Any:
@@ -199,20 +195,7 @@ class Plan(StepResult):
                 return ""
             return leaf
 
-        def with_former_digest(_: str, leaf: Any) -> Any:
-            return former_digests.get(leaf, leaf) if isinstance(leaf, str) else leaf
-
-        nameless = walk(content, without_name)
-        earlier = [content]
-        if former_digests:
-            earlier += [walk(nameless, with_former_digest), walk(content, with_former_digest)]
-        former = [each for number, each in enumerate(earlier) if each not in (nameless, *earlier[:number])]
-        return replace(self, content=nameless, former=former)
-
-    @property
-    def former_digests(self) -> list[str]:
-        """Return the digests of earlier versions, as far as they differ from `content_digest`."""
-        return [digest(each)[:32] for each in self.former if not first_unknown(each)]
+        return replace(self, content=walk(content, without_name))
 
     def with_workers(self, copies: Sequence[str]) -> dict[str, Any]:
         """Return the target with the worker clusters that MultiKueue may send the job to.

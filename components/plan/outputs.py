@@ -33,14 +33,12 @@ class Resolved:
     Attributes:
         unknown: Token of an `Unknown` leaf -> its Output.
         secrets: Key of the Secret -> Output.
-        former_keys: Key of the Secret -> its key in digests, as in earlier versions.
         depends_on: Resources that the values come from; inserted values would lose these dependencies.
     """
 
     document: Any
     unknown: dict[str, pulumi.Output[Any]] = field(default_factory=dict)
     secrets: dict[str, pulumi.Output[Any]] = field(default_factory=dict)
-    former_keys: dict[str, str] = field(default_factory=dict)
     depends_on: set[pulumi.Resource] = field(default_factory=set)
     problems: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
@@ -141,7 +139,7 @@ def _secret_paths(value: Any) -> Iterator[list[str | int]]:
 
 
 def _digested(value: Any) -> Any:
-    """Return the value of an Output for the digest, as earlier versions had it: integral floats as ints."""
+    """Return the value of an Output for the digest: integral floats as ints."""
     if isinstance(value, _Secret):
         return SECRET_MARK
     return to_whole_number(json_value(value, "")[0])
@@ -271,13 +269,11 @@ def _variable(variable: Any, path: str, holder: str, secret_name: str, result: R
     if not isinstance(secret.value, (str, Unknown)):
         result.problems.append(Problem(f"{path}.value", f"must be a string, not {type(secret.value).__name__}"))
         return {**variable, "value": Unknown(f"{path}.value")}
-    former = f"{holder.rpartition('.')[2]}.{name}"
-    key = former
-    if not _KEY.fullmatch(former) or former in result.secrets:
+    key = f"{holder.rpartition('.')[2]}.{name}"
+    if not _KEY.fullmatch(key) or key in result.secrets:
         key = re.sub(r"[^\w.-]+", "-", f"{holder}.{name}", flags=re.ASCII)[-_LONGEST:]
         if key in result.secrets:
             key = f"{key[-_LONGEST + 4 :]}.{len(result.secrets)}"
-        result.former_keys[key] = former
     result.secrets[key] = secret.output
     reference = {"secretKeyRef": {"name": secret_name, "key": key}}
     return {**without(variable, "value"), "valueFrom": reference}

@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from inspect import getsourcefile
@@ -466,28 +465,6 @@ _FILE_OR_URL = re.compile(r"^\.|/|\.(whl|zip|tar|tgz|tbz|tar\.\w+)(\[|$)", re.IG
 """Requirements that pip reads from a disk or an address."""
 
 
-def former_requirements(trainer: CustomTrainer, requirements: str) -> dict[str, str]:
-    """Return the text of a trainer's file of requirements -> what earlier versions had instead, if it differs: they kept the byte
-    order mark with which the file begins, and wrote the indexes of the user's settings into what uv exports.
-
-    Args:
-        trainer: The trainer.
-        requirements: The text.
-    """
-    project = None
-    if trainer.source is not None:
-        project = read_project(trainer.source)
-    if trainer.requirements is None:
-        return {}
-    file = _requirements_file(trainer.requirements, project)
-    if file.name == "uv.lock" and requirements.startswith("--index-url"):
-        with suppress(Invalid):
-            return {requirements: _export(file, "--emit-index-url", formerly=True)}
-    if file.name in ("uv.lock", "pyproject.toml") or not _begins_with(file, codecs.BOM_UTF8):
-        return {}
-    return {requirements: f"\ufeff{requirements}"}
-
-
 def _text(file: Path) -> str:
     """Return the text of a file without its byte order mark, which is no part of the first requirement."""
     try:
@@ -731,18 +708,14 @@ _RELATIVE = re.compile(r"^((?:-e )?)(\.[^;\n]*?)(?= ;| \\|$)", re.MULTILINE)
 """Relative paths of an export, which have a dot in front."""
 
 
-def _export(file: Path, *options: str, formerly: bool = False) -> str:
+def _export(file: Path, *options: str) -> str:
     """Return what uv exports from a lock.
 
     Args:
         file: The lock.
         options: Options of `uv export`.
-        formerly: Whether to use the indexes that the project and the user have configured, as earlier versions did.
     """
-    env = dict(os.environ)
-    if not formerly:
-        options = "--no-config", *options
-        env = {name: value for name, value in env.items() if not name.startswith("UV_")}
+    env = {name: value for name, value in os.environ.items() if not name.startswith("UV_")}
     argv = [
         "uv",
         "export",
@@ -752,6 +725,7 @@ def _export(file: Path, *options: str, formerly: bool = False) -> str:
         "--no-header",
         "--no-annotate",
         "--quiet",
+        "--no-config",
         *options,
     ]
     try:

@@ -13,7 +13,6 @@ import tarfile
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -43,9 +42,6 @@ SECRETS = (
     ".kube/", ".config/gcloud/", "kubeconfig", "*.kubeconfig", "kaggle.json", ".envrc",
 )  # fmt: skip
 """Patterns of files that contain secrets."""
-
-FORMERLY = (".envrc",)
-"""Those of `SECRETS` that have travelled with jobs of earlier versions."""
 
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 _BYTE_ORDER_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -84,7 +80,6 @@ class SourceTree:
         links: Paths of links that are left out because the file that they lead to is.
         absent: Paths of submodules that are not checked out.
         unmatched: Patterns of `include` that no file matches.
-        formerly: Files that travelled with jobs of earlier versions.
         storage: Place for an archive that is too large for a ConfigMap; empty: none.
         revision: Revision and commit that the files are of; empty if they are not from a git repository.
     """
@@ -95,7 +90,6 @@ class SourceTree:
     links: Sequence[str] = ()
     absent: Sequence[str] = ()
     unmatched: Sequence[str] = ()
-    formerly: Mapping[str, SourceFile] = field(default_factory=dict)
     storage: str = ""
     revision: str = ""
 
@@ -120,11 +114,6 @@ class SourceTree:
     def digest(self) -> str:
         """Return the sha256 of paths, modes and contents, which is the same on every machine and with every version of gzip."""
         return _digest(self.files)
-
-    @cached_property
-    def former_digest(self) -> str:
-        """Return the digest of the same files in earlier versions."""
-        return _digest(dict(sorted({**self.files, **self.formerly}.items())))
 
     @property
     def most_bytes(self) -> int:
@@ -186,7 +175,7 @@ def read_tree(
     withheld, ignored, links = (sorted(each) for each in (walk.withheld, walk.ignored, walk.links))
     found = [*files, *withheld, *ignored, *links]
     unmatched = [pattern for pattern in include if not _matches_any(pattern, found)]
-    return SourceTree(files, withheld, ignored, links, absent, unmatched, walk.formerly)
+    return SourceTree(files, withheld, ignored, links, absent, unmatched)
 
 
 def _matches_any(pattern: str, paths: Iterable[str]) -> bool:
@@ -222,7 +211,6 @@ class _Walk:
         self.withheld: list[str] = []
         self.ignored: list[str] = []
         self.links: list[str] = []
-        self.formerly: dict[str, SourceFile] = {}
         self._empty: dict[str, list[str]] = {}
         """Folder of a repository, or "" -> the folders in it that are empty, each with a slash at the end."""
         self._root, self._include, self._exclude, self._committed = root, include, exclude, committed
@@ -277,7 +265,6 @@ class _Walk:
             if self._exclude.match_file(pattern_path) or not (included or is_folder):
                 continue
             if self._is_never_taken(entry):
-                self._keep_former(path)
                 continue
             if self._is_ignored(path):
                 if included:
@@ -285,12 +272,9 @@ class _Walk:
             elif self._secrets.match_file(pattern_path) or (entry.is_symlink() and self._leads_to_secret(path)):
                 if included:
                     self.withheld.append(pattern_path)
-                if included and entry.name in FORMERLY and entry.is_file():
-                    self._keep_former(path)
             elif entry.is_symlink() and self._leads_to_left_out(path):
                 if included:
                     self.links.append(pattern_path)
-                    self._keep_former(path)
             elif is_folder:
                 yield from self._folder(path, repository)
             else:
@@ -299,15 +283,6 @@ class _Walk:
                 if any(map(_is_control, path)):
                     raise Invalid(Problem("", f"{path!r} has a control character in its name", "rename or exclude it"))
                 yield path, self._file(path)
-
-    def _keep_former(self, path: str) -> None:
-        """Keep a file that travelled with jobs of earlier versions, unless these refused it."""
-        before = self._bytes
-        if _printable(path) == path:
-            with suppress(Invalid):
-                self.formerly[path] = self._file(path)
-        self._sizes.pop(path, None)
-        self._bytes = before
 
     def _is_never_taken(self, entry: os.DirEntry[str]) -> bool:
         """Return whether an entry is the `.git` file of a worktree or a submodule, a path of this machine, or a lock file that a

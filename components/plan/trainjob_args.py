@@ -31,9 +31,8 @@ from pulumi_trainer.provider.kube.errors import Problem, problems_below
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.lifecycle.identity import job_name
 
-WRITTEN = "wish"  # style: kept
-"""First part of the paths of what the user wrote. Digests and keys of Secrets of existing stacks contain this word."""
-
+WRITTEN = "written"
+"""First part of the paths of what the user wrote."""
 
 RERUN_ON = ("code", "data", "runtime")
 """What may start a new run of a job when it changes."""

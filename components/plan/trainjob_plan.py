@@ -12,10 +12,10 @@ from typing import Any
 
 import pulumi
 from pulumi_trainer.args import plaintext_secrets, queue_labels, sources
-from pulumi_trainer.args.arguments import nested_problems, walk
+from pulumi_trainer.args.arguments import nested_problems
 from pulumi_trainer.args.fine_tuning import table
 from pulumi_trainer.args.signatures import merge_problems
-from pulumi_trainer.args.trainers import Compiled, CustomTrainer, Trainer
+from pulumi_trainer.args.trainers import CustomTrainer, Trainer
 from pulumi_trainer.plan import generation_role, mounts, runtime_ref
 from pulumi_trainer.plan.card_facts import with_card_facts
 from pulumi_trainer.plan.checkpoint_folder import review_folder
@@ -25,7 +25,7 @@ from pulumi_trainer.plan.job_plan import CHECKPOINT_OWNER, PlacedJob, Plan, Rend
 from pulumi_trainer.plan.local_files import is_folder, packages_version, version_of
 from pulumi_trainer.plan.mounts import Folders, MountedCode
 from pulumi_trainer.plan.outputs import FreeForm, Resolved, resolve
-from pulumi_trainer.plan.project_code import former_requirements, project_warnings
+from pulumi_trainer.plan.project_code import project_warnings
 from pulumi_trainer.plan.review import classified_warnings, none_problems, queue_refusals, train_job_verdict
 from pulumi_trainer.plan.run_inputs import describe_inputs, describe_nodes
 from pulumi_trainer.plan.runtime_ref import API_VERSION
@@ -104,7 +104,7 @@ async def plan(args: TrainJobArgs) -> Plan:
         mounts.with_workspace(train_job, written.fields["initializer"], written.runtime), runtime
     )
     checked = await _check_job(args, job, written, train_job, verdict)
-    result = result.with_content(_content(args, job, written), _former_texts(args, written.compiled)).add(
+    result = result.with_content(_content(args, job, written)).add(
         checked,
         resolved=replace(written.resolved, unknown={**written.resolved.unknown, **place.unknown}),
         arguments=_secret_arguments(written.func_args),
@@ -548,8 +548,6 @@ async def _data(args: TrainJobArgs, fields: Mapping[str, Any], *, cluster: bool)
         source = sources.parts(args.initializer).get(kind)
         if isinstance(source, FetchedData) and source.claim is not None:
             found[kind] = {"name": source.label, "version": source.claim.digest}
-            if source.claim.former:
-                found[kind]["former"] = source.claim.former
         elif not cluster:
             uri = inline.get(kind, {}).get("storageUri")
             if is_folder(uri):
@@ -581,41 +579,18 @@ def _digest_without_code(rerun_on: Sequence[str] | None, content: Mapping[str, A
     return first_unknown(rest) or digest(rest)[:32]
 
 
-def _former_texts(args: TrainJobArgs, compiled: Compiled) -> dict[str, str]:
-    """Return the digest of a project and the text of its requirements -> what earlier versions had instead, if it differs."""
-    found: dict[str, str] = {}
-    if compiled.tree is not None and compiled.tree.formerly:
-        found[compiled.tree.digest] = compiled.tree.former_digest
-    trainer = args.trainer
-    if compiled.code is not None and compiled.code.requirements and isinstance(trainer, CustomTrainer):
-        found |= former_requirements(trainer, compiled.code.requirements)
-    return found
-
-
 def _content(args: TrainJobArgs, job: PlacedJob, written: WrittenJob) -> dict[str, Any]:
     """Return what the user wrote, without parts that depend on names of stack and resource or on the content of the runtime:
-    the job keeps the runtime it was created with. The name of the job's own Secret is in it as earlier versions had it."""
-    fields, former = written.fields, written.resolved.former_keys
-
-    def with_former_key(_: str, leaf: Any) -> Any:
-        if isinstance(leaf, str):
-            return former.get(leaf, leaf)
-        return leaf
-
-    if former:
-        fields = walk(fields, with_former_key)
+    the job keeps the runtime it was created with."""
     content: dict[str, Any] = {
-        WRITTEN: fields,
+        WRITTEN: written.fields,
         "runtime": [written.runtime.get("kind"), written.runtime["metadata"]["name"]],
-        "target": [type(job.destination).__name__, job.place.namespace],
+        "target": [type(job.destination).__name__, job.place.namespace, job.mode],
         "name": args.name,
         "output": args.output_volume is not None,
-        "resume": args.resume is not False,  # what a new run continues is no change of the run that there is
         "run": args.run_key,
         "mounts": sorted(fetched_data(args)),
     }
-    if job.mode != "jobset":  # digests of stacks from before there were two modes stay
-        content["target"].append(job.mode)
     writable = writable_data(args)
     if writable:
         content["writable"] = writable

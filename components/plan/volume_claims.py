@@ -101,7 +101,6 @@ class Claim:
 
     Attributes:
         digest: Another digest replaces the volume; a renamed stack does not.
-        former: Digest of the volume in an earlier version, if it differs.
         spec: Spec of the claim in a cluster (`VolumeArgs.claim`); empty on this machine.
         unknown: Token of an unknown leaf of `spec` -> its Output.
     """
@@ -109,7 +108,6 @@ class Claim:
     resource_name: str
     name: str
     digest: str = ""
-    former: str = ""
     retain: bool = False
     spec: Mapping[str, Any] = field(default_factory=dict)
     unknown: Mapping[str, pulumi.Output[Any]] = field(default_factory=dict)
@@ -157,9 +155,7 @@ class Claim:
         """
         options = pulumi.ResourceOptions(parent=parent, depends_on=[depends_on], retain_on_delete=self.retain)
         props = {"namespace": namespace, "name": self.name, "digest": self.digest, "target": target}
-        if self.former:
-            props["formerDigest"] = self.former
-        props["retain"] = self.retain  # in the plan of a new volume; existing ones keep their inputs
+        props["retain"] = self.retain
         if adopt:
             props["adopt"] = True
         if self.spec:

@@ -34,11 +34,11 @@ class Planned:
     """A job of the program.
 
     Attributes:
-        digests: Digests of what the user wrote, of this version and of earlier ones.
+        digest: Digest of what the user wrote.
         channel: Channel that the job takes releases from; empty: none.
     """
 
-    digests: tuple[Any, ...]
+    digest: Any
     channel: str
 
 
@@ -248,6 +248,6 @@ def _refused(channel: Mapping[str, Any], stack: Resources, jobs: Mapping[str, Pl
         if where not in own:
             return True
         planned = jobs.get(where)
-        return planned is not None and (own[where] in planned.digests or planned.channel == channel["channel"])
+        return planned is not None and (own[where] == planned.digest or planned.channel == channel["channel"])
 
     return queries.channel_refusals(to_plain(dict(channel)), stays)

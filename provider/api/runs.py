@@ -22,7 +22,7 @@ UNKNOWN = "Unknown"
 BATCH = "batch"
 """Input of a run of a fine-tuning tool whose number of steps depends on the batch, as epochs decide it: what makes the batch."""
 NODES = "nodes"
-"""Input that every run has, except those of earlier versions."""
+"""Input that every run has."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ _MOST = 1e15
 
 @dataclass(frozen=True)
 class Demand:
-    """What a run of a job requests. None means unknown, as in records of earlier versions.
+    """What a run of a job requests. None means unknown.
 
     Args:
         user: Account that has created or last updated the job; empty if unknown.
@@ -73,7 +73,7 @@ class Demand:
 
 
 NOTHING_KNOWN = Demand()
-"""The demand in a record of an earlier version."""
+"""The demand of a run that nothing is known of."""
 
 
 def demand_of(job: Mapping[str, Any], user: str = "") -> Demand:

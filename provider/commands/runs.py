@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pulumi_trainer.provider.api.lineage import find_run
 from pulumi_trainer.provider.api.metrics import Metric, Metrics, is_lower_better, number_of
 from pulumi_trainer.provider.api.observed_inputs import DATA
-from pulumi_trainer.provider.api.runs import NODES, Run
+from pulumi_trainer.provider.api.runs import Run
 from pulumi_trainer.provider.commands.formats import aligned, print_data, shortened
 from pulumi_trainer.provider.commands.jobs import (
     State,
@@ -111,7 +111,7 @@ def compare(job: str | None, where: Where, names: Sequence[str], *, output: str)
         return
     lines = [_head(each, one), _head(each, other), *_shown(changed)]
     if not changed:
-        lines.append(f"  {_same(other)}")
+        lines.append(f"  {_SAME}")
     if files is None:
         lines.append(
             "  the files of one of the projects are not in the cache of this machine, so they cannot be compared"
@@ -286,7 +286,7 @@ def _lines(job: Job, found: list[Run]) -> list[str]:
         if before is not None:
             shown = changed_inputs(before.inputs, run.inputs)
         if before is not None and not shown:
-            lines.append(f"  {_same(run)}")
+            lines.append(f"  {_SAME}")
         if run.metrics:
             values = ", ".join(f"{plain(name)} {_value(metric)}" for name, metric in run.metrics.items())
             shown = {**shown, "metrics": values}
@@ -326,11 +326,8 @@ def _origin(run: Run, before: Run | None) -> str:
     return ", started anew"
 
 
-def _same(run: Run) -> str:
-    """Return what a run has in common with another one that has the same inputs."""
-    if NODES not in run.inputs:  # both are of an earlier version
-        return "the same code, arguments, packages, images, runtime and data"
-    return "the same code, arguments, environment, packages, images, runtime, nodes, resources and data"
+_SAME = "the same code, arguments, environment, packages, images, runtime, nodes, resources and data"
+"""What two runs have in common whose inputs are the same."""
 
 
 def times_of(run: Run) -> str:

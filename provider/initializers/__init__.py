@@ -6,10 +6,10 @@ contract is pkg/initializers of https://github.com/kubeflow/trainer/tree/v2.3.0
 
 from __future__ import annotations
 
-from pulumi_trainer.provider.initializers.changes import fingerprint, is_current, local_files
+from pulumi_trainer.provider.initializers.changes import fingerprint, local_files
 from pulumi_trainer.provider.initializers.contract import Kind
 from pulumi_trainer.provider.initializers.fetching import fetch
 from pulumi_trainer.provider.initializers.manifest import Manifest
 from pulumi_trainer.provider.initializers.schemes import check_uri
 
-__all__ = ["Kind", "Manifest", "check_uri", "fetch", "fingerprint", "is_current", "local_files"]
+__all__ = ["Kind", "Manifest", "check_uri", "fetch", "fingerprint", "local_files"]

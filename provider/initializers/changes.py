@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pulumi_trainer.provider.initializers import file, manifest
+from pulumi_trainer.provider.initializers import file
 from pulumi_trainer.provider.initializers.schemes import split_uri
 from pulumi_trainer.provider.initializers.source import Patterns
 
@@ -34,18 +34,3 @@ def local_files(uri: str, ignore: Sequence[str]) -> dict[str, tuple[Path, int]]:
         TargetFault: A fetch would refuse a file, such as a link that leads out of the folder.
     """
     return file.local_files(split_uri(uri)[1], Patterns(ignore=tuple(ignore)))
-
-
-def is_current(uri: str, ignore: Sequence[str], output: Path) -> bool:
-    """Return whether the folder `output` has a complete fetch of the current files of the URI.
-
-    Args:
-        uri: A `file://` URI.
-        ignore: Patterns of files to leave out.
-        output: The folder of the fetch.
-    """
-    fetched = manifest.read(output)
-    if fetched is None or not fetched.complete:
-        return False
-    patterns = Patterns(ignore=tuple(ignore))
-    return file.is_unchanged(split_uri(uri)[1], patterns, fetched.files, manifest.written_at(output))

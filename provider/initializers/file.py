@@ -9,13 +9,12 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from pulumi_trainer.provider.initializers.contract import STORAGE_URI, Kind
 from pulumi_trainer.provider.initializers.file_names import DEPTH_MAX
-from pulumi_trainer.provider.initializers.manifest import FetchedFile
 from pulumi_trainer.provider.initializers.source import MIB, Chunks, Entry, FetchRequest, Listing, Patterns, digests
 from pulumi_trainer.provider.kube.client.masking import hide_credentials
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
@@ -74,30 +73,6 @@ def fingerprint(location: str, selected: Patterns) -> str:
         return _revision(folder.entries(files))
     entries = [Entry(k, k, status.st_size, str(status.st_mtime_ns)) for k, status in files.items()]
     return _revision(entries)
-
-
-def is_unchanged(location: str, selected: Patterns, fetched: Sequence[FetchedFile], when: float) -> bool:
-    """Return whether the files below a path are those that were fetched.
-
-    Above `MAX_HASHED` bytes, only names, sizes and times of last change are compared.
-
-    Args:
-        location: An absolute path.
-        selected: Which files are compared.
-        fetched: The files of the fetch.
-        when: Time of the fetch, in seconds since the epoch.
-    """
-    folder = _Folder(location)
-    files = folder.files(selected)
-    sizes = {k: status.st_size for k, status in files.items()}
-    fetched_sizes = {f.path: f.size for f in fetched}
-    if sizes != fetched_sizes:
-        return False
-    if _total_size(files) > MAX_HASHED:
-        return all(status.st_mtime <= when for status in files.values())
-    versions = {e.path: e.version for e in folder.entries(files)}
-    fetched_versions = {f.path: f.sha256 for f in fetched}
-    return versions == fetched_versions
 
 
 def local_files(location: str, selected: Patterns) -> dict[str, tuple[Path, int]]:

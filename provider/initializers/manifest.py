@@ -116,14 +116,6 @@ def _parse_file(data: Any) -> FetchedFile:
     return FetchedFile(str(data["path"]), int(data["size"]), str(data["sha256"]), str(data["version"]))
 
 
-def written_at(output: Path) -> float:
-    """Return when the manifest was written, in seconds since the epoch."""
-    path = manifest_of(output)
-    if not path.exists():
-        path = output / MANIFEST
-    return path.lstat().st_mtime
-
-
 def write(output: Path, manifest: Manifest, staging: Path) -> None:
     """Write the manifest of a folder atomically: after a crash, the previous manifest still exists."""
     path = _path(output)

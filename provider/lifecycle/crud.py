@@ -4,7 +4,6 @@ Inputs of a job (as `components.trainjob` writes them, frozen by `check`):
   namespace, name  of the JobSet
   objects          rendered objects, keyed "Kind/name", as `submission.to_state` has them
   digest           of what the user wrote; an equal digest means that nothing changes
-  formerDigest     the digests that earlier versions made of the same (absent where that is `digest`); never stored
   run              the user's `run` key
   fork             {run, step} of the checkpoint that a new run starts from (absent: none)
   resume           which run a new run continues: True, False or an id (absent: the one before it, unless that has succeeded)
@@ -21,8 +20,8 @@ Inputs of a job (as `components.trainjob` writes them, frozen by `check`):
   retain           true: a sweep leaves it alone (else absent)
   data             "dataset" or "model" -> {name, version} of the data that the job reads (absent where no version is known)
   arguments        JSON of the function's arguments without what is secret, where all of them travel in a Secret (else absent)
-  runInputs        what identifies the inputs of the run: name -> short text (absent in stacks of earlier versions)
-  summary          what the rendered objects ask for, for plans and policy packs (absent in stacks of earlier versions until `up`)
+  runInputs        what identifies the inputs of the run: name -> short text
+  summary          what the rendered objects ask for, for plans and policy packs
   rerunOn          the user's rerun_on (absent where it is the default)
   withoutCode      digest of what the user wrote apart from the code (absent where a change of the code starts a new run)
   earlierRuns      set here: the runs before this one, from the record of the previous one (absent where there are none)
@@ -177,7 +176,7 @@ def check(olds: Props, news: Props, connect: Connect, labels: Collection[str] = 
         connect: Returns the target of an input `target`.
         labels: The known labels of this stack.
     """
-    news = with_mounted_versions(olds, with_known_digest(olds, news))
+    news = with_mounted_versions(olds, news)
     if "owner" not in olds:
         owner: Any = Unknown("owner")
         if not any(isinstance(news.get(k), Unknown) for k in ("component", "digest")):
@@ -332,17 +331,6 @@ def _name_conflicts(olds: Props, inputs: Props) -> tuple[str, ...]:
         return ()
     hint = "give the new run another name (name=), or first remove retain_on_delete in a separate `pulumi up`"
     return (f"{_where(olds)} is kept (retain_on_delete), but a new run would have the same name: {hint}",)
-
-
-def with_known_digest(olds: Props, news: Props) -> Props:
-    """Return the new inputs with the stored digest, if an earlier version computed another one for the same content."""
-    known = without(news, "formerDigest")
-    former = news.get("formerDigest")
-    if not isinstance(former, list):  # of a volume
-        former = [former]
-    if not olds or olds.get("digest") is None or olds["digest"] not in former:
-        return known
-    return {**known, "digest": olds["digest"]}
 
 
 def _check_new(inputs: Props, connect: Connect, labels: Collection[str]) -> Checked:

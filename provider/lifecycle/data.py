@@ -24,18 +24,17 @@ def data_changes(olds: Mapping[str, Any], news: Mapping[str, Any]) -> list[str]:
     """Return each dataset or model that has changed since the job was started, as text.
 
     Args:
-        olds: Previous inputs of the job. The inputs of earlier versions do not have the version of the data; it is taken from the
-            mounted volumes.
+        olds: Previous inputs of the job.
         news: Current inputs.
     """
     now = news.get("data")
     if not isinstance(now, Mapping):
         return []
-    before = olds.get("data") or dict(_mounted(from_state(olds["objects"]), now))
+    before = olds.get("data") or {}
     found = []
     for kind, data in now.items():
         was = str((before.get(kind) or {}).get("version", data["version"]))
-        if was != data.get("former") and data["version"] not in (was, "unknown"):
+        if data["version"] not in (was, "unknown"):
             found.append(f"{kind} {data['name']} {_short(was)} -> {_short(data['version'])}")
     return found
 

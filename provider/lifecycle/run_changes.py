@@ -7,16 +7,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from pulumi_trainer.provider.api.observed_inputs import PYTHON
-from pulumi_trainer.provider.api.runs import NODES, read_inputs
+from pulumi_trainer.provider.api.runs import read_inputs
 from pulumi_trainer.provider.lifecycle.identity import short_digest
 
-_NO_SCRIPT = "12ae32cb1ec0"
-"""Digest of an empty script: earlier versions recorded it as the code of a tool, and with the project of a command."""
 _CUT = re.compile(r"\.\.\. ([0-9a-f]{12})\Z")
 """End of a text that was too long for the record."""
-_OF_NODES = (NODES, "processes", "resources", "environment", "generation")
-"""Inputs that no version recorded before it recorded the number of nodes."""
 _FROM_GIT = re.compile(r" \(git (?:\S+ )?[0-9a-f]{12}\)\Z")
 """End of the code of a project from git."""
 
@@ -28,18 +23,9 @@ def changed_inputs(before: Mapping[str, str], after: Mapping[str, str]) -> dict[
         before: Inputs of the earlier run: name -> digest, version or short text (`Run.inputs`).
         after: Inputs of the later run.
     """
-    empty = f"{_NO_SCRIPT} of "
-    earlier, later = ({name: text.removeprefix(empty) for name, text in each.items()} for each in (before, after))
-    if earlier.get("code") == _NO_SCRIPT != later.get("code"):
-        earlier.update(code="not recorded", packages="not recorded")
-    if PYTHON in later:  # no earlier version recorded it
-        earlier.setdefault(PYTHON, "not recorded")
-    for one, other in ((earlier, later), (later, earlier)):
-        if NODES not in one:
-            one.update({name: "not recorded" for name in _OF_NODES if name in other})
     found = {}
-    for name in read_inputs({**earlier, **later}):
-        was, now = earlier.get(name) or "none", later.get(name) or "none"
+    for name in read_inputs({**before, **after}):
+        was, now = before.get(name) or "none", after.get(name) or "none"
         is_same_code = name == "code" and (_FROM_GIT.sub("", was) == now or was == _FROM_GIT.sub("", now))
         if not is_same_code and _digest(was) != _digest(now):
             found[name] = " -> ".join(_differing(was, now))
@@ -47,8 +33,7 @@ def changed_inputs(before: Mapping[str, str], after: Mapping[str, str]) -> dict[
 
 
 def git_revision(inputs: Mapping[str, str]) -> str:
-    """Return the revision and the commit of a run's project, as ` (git v1.2 0123456789ab)`; empty if it is not from git, or of an
-    earlier version, which did not record them."""
+    """Return the revision and the commit of a run's project, as ` (git v1.2 0123456789ab)`; empty if it is not from git."""
     found = _FROM_GIT.search(inputs.get("code", ""))
     if found is None:
         return ""

@@ -31,7 +31,6 @@ from pulumi_trainer.provider.lifecycle.crud import (
     root,
     with_current_connection,
     with_current_label,
-    with_known_digest,
     workers_of,
 )
 
@@ -67,7 +66,6 @@ def check(olds: Props, news: Props, connect: Connect) -> Checked:
         news: Current inputs; leaves may be unknown.
         connect: Returns the target of an input `target`.
     """
-    news = with_known_digest(olds, news)
     if not olds:
         return Checked(news, failures=_owner_conflicts(news, connect))
     if _is_another(olds, news):

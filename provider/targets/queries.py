@@ -7,7 +7,6 @@ The results are advice for the plan. For an unreachable cluster a function retur
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from pulumi_trainer.provider.api.status import JobStatus, Owner
@@ -234,17 +233,6 @@ def lacks_namespace(target: Mapping[str, Any], namespace: str) -> bool:
         return _cluster(target).lacks_namespace(namespace)
     except TargetFault:
         return False
-
-
-def volume_folders(target: Mapping[str, Any], namespace: str, revision: str) -> list[Path]:
-    """Return the folders of this machine's volumes that were fetched with a digest, by jobs of any name.
-
-    Args:
-        target: The `target` input of a resource of this machine.
-        namespace: Namespace of the volumes.
-        revision: Digest of what was fetched, with which the names of the volumes end.
-    """
-    return cast("LocalTarget", connect(target)).fetched_folders(namespace, revision)
 
 
 def _cluster(target: Mapping[str, Any]) -> KubernetesTarget:

@@ -96,34 +96,6 @@ def test_an_edited_file_of_a_source_inside_a_job_is_told(project: Project) -> No
     assert "-> unreadable" in project.preview("--expect-no-changes").out, "and the job that has ended stays"
 
 
-EARLIER = """
-from pulumi_trainer import datasets
-from pulumi_trainer.plan import trainjob_plan
-
-async def nothing(*_, **__):
-    return {}
-
-trainjob_plan._data = nothing
-datasets._files = lambda *_: {}
-"""
-"""What versions did that knew a dataset by its URI alone."""
-
-
-def test_a_stack_of_an_earlier_version_fetches_nothing_until_its_files_change(project: Project) -> None:
-    prepared(project)
-    project.program(EARLIER + PROGRAM)
-    project.up()
-    before = claims(project)
-    project.program(PROGRAM)
-    project.preview("--expect-no-changes")
-    (project.folder / "first" / "a.txt").write_text("EDITED")
-    planned = project.preview().out
-    assert "Volume data-volume replace" in planned and "Volume base-volume" not in planned, planned
-    assert "note: default/one-b3ff0: dataset data " in planned and 'run="2" trains on it' in planned
-    project.up()
-    assert len(set(before) & set(claims(project))) == 1
-
-
 def test_a_failed_fetch_leaves_the_data_of_before(project: Project) -> None:
     prepared(project)
     project.program(PROGRAM)

@@ -1204,8 +1204,6 @@ def mounting(claim: str) -> dict[str, Any]:
         (inputs(**data("5d72a1bc")), inputs(data=Unknown("x")), ""),
         (inputs(**data("5d72a1bc")), inputs(), ""),
         (inputs(), inputs(**data("91fc0def")), ""),
-        (inputs(objects=mounting("digits-b3ff0-5d72a1bc")), inputs(**data("91fc0def")), "digits 5d72a -> 91fc0"),
-        (inputs(objects=mounting("digits-b3ff0-5d72a1bc")), inputs(**data("5d72a1bc")), ""),
         (inputs(run="b", **data("5d72a1bc")), inputs(run="b", **data("91fc0def")), "; another run= trains on it"),
     ],
 )

@@ -28,13 +28,13 @@ from pulumi_trainer.plan import mounts, project_code, source_tree, trainjob_plan
 from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.run_inputs import describe_inputs
 from pulumi_trainer.plan.source_tree import SourceTree, read_tree
-from pulumi_trainer.plan.trainjob_args import WRITTEN, TrainJobArgs
+from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.provider import source_archives
 from pulumi_trainer.provider.api import code as api_code
 from pulumi_trainer.provider.api.in_container import s3
 from pulumi_trainer.provider.catalog import git
 from pulumi_trainer.provider.kube.errors import Invalid, TargetFault
-from pulumi_trainer.provider.lifecycle import crud, source_changes
+from pulumi_trainer.provider.lifecycle import source_changes
 from pulumi_trainer.provider.lifecycle.identity import digest
 
 from tests.moto_server import moto_server
@@ -78,24 +78,7 @@ def test_the_git_file_of_worktrees_and_submodules_stays_behind(tmp_path: Path, e
     plain = write(tmp_path / "clone", {"a.py": "", "lib/b.py": ""})
     other = write(tmp_path / "tree", {"a.py": "", "lib/b.py": "", ".git": "gitdir: /x\n", "lib/.git": "gitdir: ../y\n"})
     clone, tree = read_tree(plain), read_tree(other, exclude=exclude)
-    assert tree.digest == clone.digest == clone.former_digest and [*tree.files] == ["a.py", "lib/b.py"]
-    assert (tree.former_digest == tree.digest) is bool(exclude)
-
-
-def test_a_job_of_an_earlier_version_is_known_by_each_of_its_digests() -> None:
-    """Those had the name of the job's own Secret in the content, and the `.git` file of a worktree in the project."""
-    plan = Plan("job", "team", {"kind": "local"}).with_content({"env": "job-env", "source": "now"}, {"now": "before"})
-    contents = (
-        {"env": "job-env", "source": "now"},
-        {"env": "", "source": "before"},
-        {"env": "job-env", "source": "before"},
-    )
-    assert plan.secret_name == "job-env" and plan.former_digests == [digest(each)[:32] for each in contents]
-    for stored in plan.former_digests:
-        news = {"digest": plan.content_digest, "formerDigest": plan.former_digests}
-        assert crud.with_known_digest({"digest": stored}, news) == {"digest": stored}
-    assert crud.with_known_digest({"digest": "other"}, news) == {"digest": plan.content_digest}
-    assert Plan("job", "team", {"kind": "local"}).with_content({"a": 1}).former_digests == []
+    assert tree.digest == clone.digest and [*tree.files] == ["a.py", "lib/b.py"]
 
 
 def test_lock_files_that_a_plan_writes_stay_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,16 +86,16 @@ def test_lock_files_that_a_plan_writes_stay_behind(tmp_path: Path, monkeypatch: 
     folder = write(tmp_path / "a", {"a.py": "", "infra/sources.lock": "x", "data/sources.lock": "x"})
     monkeypatch.chdir(folder / "infra")
     tree = read_tree(folder)
-    assert [*tree.files] == ["a.py", "data/sources.lock"] and [*tree.formerly] == ["infra/sources.lock"]
+    assert [*tree.files] == ["a.py", "data/sources.lock"]
 
 
 def test_the_variables_of_direnv_stay_behind(tmp_path: Path) -> None:
     tree = read_tree(write(tmp_path, {"a.py": "", ".envrc": "export TOKEN=x"}))
-    assert tree.withheld == [".envrc"] and [*tree.formerly] == [".envrc"], "its jobs do not run again"
+    assert tree.withheld == [".envrc"] and [*tree.files] == ["a.py"]
 
 
 def test_what_never_travels_is_no_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such as a link of direnv's file to the user's dotfiles. No earlier version has run a job with it."""
+    """Such as a link of direnv's file to the user's dotfiles."""
     project, other = write(tmp_path / "p", {"a.py": ""}), write(tmp_path / "dotfiles", {"envrc": "export A=1"})
     (project / ".envrc").symlink_to(other / "envrc")
     (project / os.fsdecode(b"caf\xe9")).mkdir()
@@ -122,7 +105,6 @@ def test_what_never_travels_is_no_problem(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(source_tree, "MOST_BYTES", 10)
     tree = read_tree(project)
     assert tree.withheld == [".envrc", "caf?/.envrc"] and [*tree.files] == ["a.py"]
-    assert tree.former_digest == tree.digest
 
 
 def test_a_token_in_utf_16_is_found(tmp_path: Path) -> None:
@@ -468,16 +450,13 @@ def test_a_link_to_a_file_that_stays_behind_stays_behind(tmp_path: Path, home: P
     assert "links to files that stay behind do not travel with the job: a, b, cfg.json, elink" in "\n".join(
         mounts._notes_of_files(tree)
     )
-    assert {*tree.formerly} == {"a", "b", "cfg.json", "elink", "gitcfg", "stack", "twice"}, (
-        "jobs of earlier versions had them"
-    )
 
 
 def test_a_file_that_stays_behind_does_not_count(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_tree, "MOST_FILES", 2)
     monkeypatch.setattr(source_tree, "MOST_BYTES", 9)
     tree = read_tree(write(tmp_path, {".envrc": "12345678", "a.py": "1234", "b.py": "1234"}))
-    assert [*tree.files] == ["a.py", "b.py"] and [*tree.formerly] == [".envrc"]
+    assert [*tree.files] == ["a.py", "b.py"]
 
 
 def test_the_cache_of_a_user_whose_home_is_the_project_is_no_change(tmp_path: Path) -> None:
@@ -1432,25 +1411,6 @@ def test_a_byte_order_mark_does_not_travel(tmp_path: Path) -> None:
         project_code.read_requirements(tmp_path / "joined.txt", None)
 
 
-@pytest.mark.parametrize("inside", [False, True], ids=["without a project", "with a project"])
-def test_jobs_of_earlier_versions_with_a_byte_order_mark_do_not_run_again(
-    tmp_path: Path, planned: Callable[[CustomTrainer], Plan], inside: bool
-) -> None:
-    """pip reads it at the beginning of a file, so these jobs have run in a cluster."""
-    write(tmp_path, {"train.py": "print(1)\n", "requirements.txt": "\ufefftorch>=2\n", "plain.txt": "torch>=2\n"})
-
-    def plan(name: str) -> Plan:
-        if inside:
-            return planned(CustomTrainer(source=tmp_path, script="train.py", requirements=name))
-        return planned(CustomTrainer(script=tmp_path / "train.py", requirements=tmp_path / name))
-
-    now = plan("requirements.txt")
-    assert now.content[WRITTEN]["code"]["requirements"] == "torch>=2\n"
-    (former,) = now.former
-    assert former[WRITTEN]["code"]["requirements"] == "\ufefftorch>=2\n" and now.former_digests
-    assert not plan("plain.txt").former_digests
-
-
 @pytest.mark.parametrize(
     ("encoding", "why", "hint"),
     [
@@ -1552,15 +1512,13 @@ def test_an_index_of_the_environment_is_not_the_default_one(
 
 
 def test_settings_of_a_user_do_not_change_what_a_lock_says(
-    tmp_path: Path, default: str, planned: Callable[[CustomTrainer], Plan], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, default: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else each user of a project would start its jobs again, and the password would be in them."""
     other = "https://ann:s3cretPassw0rd@other.example/simple"
     monkeypatch.setenv("XDG_CONFIG_HOME", str(write(tmp_path / "config", {"uv/uv.toml": ""})))
     project = locked(tmp_path / "p", CORP, default)
-    made = CustomTrainer(source=tmp_path / "p", script="train.py", requirements="uv.lock")
     text = project_code.read_requirements("uv.lock", project)
-    assert not planned(made).former_digests, "no earlier version had another text"
     for name in ("UV_EXTRA_INDEX_URL", "UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX"):
         with monkeypatch.context() as shell:
             shell.setenv(name, other)
@@ -1572,10 +1530,6 @@ def test_settings_of_a_user_do_not_change_what_a_lock_says(
         write(tmp_path / "config", {"uv/uv.toml": setting})
         project_code._default_index.cache_clear()  # the next program
         assert project_code.read_requirements("uv.lock", project) == text
-    now = planned(made)
-    (former,) = now.former
-    assert "--extra-index-url https://mirror.example/simple\n" in former[WRITTEN]["code"]["requirements"]
-    assert now.former_digests, "jobs of earlier versions do not run again"
 
 
 @pytest.mark.parametrize("slash", ["", "/"])

@@ -195,7 +195,7 @@ def test_another_topology_or_limit_is_another_job(planned: Any) -> None:
         )
     ]  # fmt: skip
     assert all(contents.count(each) == 1 for each in contents)
-    assert "topology" not in contents[0]["wish"], "jobs of before there was one are the same"
+    assert "topology" not in contents[0]["written"], "jobs of before there was one are the same"
 
 
 def test_a_runtime_of_its_own_topology(planned: Any) -> None:

@@ -241,7 +241,7 @@ def test_problems_of_the_document_are_told_by_the_parameters() -> None:
         "spec.trainer.numNodes": "trainer.config.num_nodes",
         "spec.trainer.resourcesPerNode.limits": "trainer.config.resources_per_node.limits",
         "spec.trainer.args[3]": "trainer.config",
-        "wish.trainer.args[0]": "trainer.config",
+        "written.trainer.args[0]": "trainer.config",
         "spec.trainer.command": "trainer.config",
         "spec.trainer.numProcPerNode": "trainer.num_proc_per_node",
         "spec.runtimeRef.name": "runtime",

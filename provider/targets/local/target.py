@@ -67,7 +67,6 @@ from pulumi_trainer.provider.targets.local.store import (
     VOLUME,
     JobFolder,
     discard,
-    name_of,
     read_json,
     unreadable,
     write_file,
@@ -803,10 +802,6 @@ class LocalTarget:
                     place = file.parent.parent.name, file.parent.name
                     found.append((*place, str(known.get("sweep", "")), str(known.get("generation", ""))))
         return found
-
-    def fetched_folders(self, namespace: str, revision: str) -> list[Path]:
-        """Return the folders of the volumes whose names end with a digest."""
-        return sorted(volumes.claim_folder(self.root, name_of("namespace", namespace), "").glob(f"*-{revision}/data"))
 
     def describe_volume(self, namespace: str, name: str) -> str:
         """Return the number of files of a volume, their size and the last change; empty if it has no files.
