@@ -17,6 +17,9 @@ from pulumi_trainer.provider.commands import parsers
 from pulumi_trainer.provider.kube.errors import Problem, TrainerError
 from pulumi_trainer.provider.kube.terminal import print_line
 
+_RUN, _NO_OPTION = "pulumi-trainer run", "No such option"
+"""A command whose unknown options may be meant for a script, and the beginning of their message."""
+
 
 def main() -> None:
     """Run a command. Errors for users are one line on stderr, with exit code 1."""
@@ -73,6 +76,11 @@ def _run_app() -> int:
         hint = f"`{command} -h` lists its options"
         if near:
             hint = f"did you mean {near}"
+        elif command == _RUN and why.startswith(_NO_OPTION):
+            why = why.partition(" (")[0]
+            hint = (
+                f"`{command} -h` lists its options; arguments of the script follow --, as in `run train.py -- --lr 0.1`"
+            )
         problem = Problem(command.partition(" ")[2], why[:1].lower() + why[1:].rstrip("."), hint)
         print_line(f"error: {problem}", error=True)
         return 2

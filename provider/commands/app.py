@@ -109,6 +109,50 @@ def init(
     new_project.init(directory, template)
 
 
+@app.command("run")
+def run_script(
+    file: Annotated[Path, typer.Argument(metavar="SCRIPT", help="Python file, for example train.py.", show_default=False)],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- ARGS]", help="Arguments of the script, for example --lr 0.1.", show_default=False),
+    ] = None,
+    nodes: Annotated[int, typer.Option(min=1, help="Number of nodes.")] = 1,
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            "--nproc-per-node", min=1, help="Processes of each node. Default: one for each GPU, or 1.", show_default=False
+        ),
+    ] = None,
+    gpus: Annotated[int, typer.Option(min=0, help="GPUs of each node.")] = 0,
+    runtime: Annotated[
+        str, typer.Option(help="Runtime that starts the script; `runtime list` shows them.", callback=_not_empty)
+    ] = "torch-distributed",
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder whose files travel with the script, for example . Default: the folder of the script.",
+            show_default=False,
+        ),
+    ] = None,
+    copy: Annotated[
+        str,
+        typer.Option(
+            "--copy", metavar="DEST", help="Copy the output at the end to a folder or to s3://BUCKET/PREFIX.",
+            show_default=False,
+        ),
+    ] = "",
+    namespace: NamespaceOption = "",
+    context: ContextOption = "",
+) -> None:  # fmt: skip
+    """Run a script once, without a project, for example `run train.py --nodes 2 -- --lr 0.1`."""
+    from pulumi_trainer.provider.commands import script_run
+
+    script = script_run.Script(file, source, tuple(arguments or ()), nodes, processes, gpus, runtime)
+    code = script_run.run(script, Where("", namespace, context), copy)
+    if code:
+        raise typer.Exit(code)
+
+
 @app.command()
 def status(
     job: JobArgument = None,

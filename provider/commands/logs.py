@@ -156,14 +156,8 @@ def logs(job: str | None, where: Where, selection: Selection, *, output: str = "
         raise Invalid(Problem("--since", "the logs of a job on this machine hold no times", "use --tail"))
     if selection.follow and in_cluster:
         _announce(jobs)
-    show = _as_json if output == "json" else _as_text()
-    printed = False
     try:
-        for line in log_lines(jobs, selection):
-            sys.stdout.write(f"{show(line)}\n")
-            printed = True
-            if selection.follow:
-                sys.stdout.flush()
+        printed = print_logs(jobs, selection, output=output)
         if not printed:
             check_rank(jobs, selection)
         if not printed and selection.lines != 0:
@@ -172,6 +166,24 @@ def logs(job: str | None, where: Where, selection: Selection, *, output: str = "
             _note(f"{names}: {why}; `pulumi-trainer why` explains it")
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def print_logs(jobs: Sequence[Job], selection: Selection, *, output: str = "text") -> bool:
+    """Print the selected lines of jobs, and return whether there were any.
+
+    Args:
+        jobs: The jobs, on this machine or in a cluster.
+        selection: Which lines to print, and whether to follow the logs.
+        output: text or json (an object for each line).
+    """
+    show = _as_json if output == "json" else _as_text()
+    printed = False
+    for line in log_lines(jobs, selection):
+        sys.stdout.write(f"{show(line)}\n")
+        printed = True
+        if selection.follow:
+            sys.stdout.flush()
+    return printed
 
 
 def check_rank(jobs: Sequence[Job], selection: Selection, where: str = "--rank") -> None:

@@ -190,13 +190,30 @@ def _row(each: Found) -> list[str]:
 
 def _copy(found: list[Found], states: list[State], copying: Copying, *, output: str) -> None:
     """Copy the output of the only job, and print what was copied."""
+    if not found:
+        raise TargetFault(Problem(states[0].job.label, "has no output volume", "output=True gives it one"))
+    document, text = copy_output(found[0], copying)
+    if output != "table":
+        print_data(document, output)
+        return
+    print_line(text)
+
+
+def copy_output(each: Found, copying: Copying) -> tuple[dict[str, Any], str]:
+    """Copy the output of a job, and return the record of the copy, and what was copied.
+
+    Args:
+        each: The output and its job.
+        copying: Where it is copied to.
+
+    Raises:
+        Invalid: The destination is not valid, or is not empty.
+        TargetFault: The output cannot be read or written.
+    """
     from pulumi_trainer.provider.commands import output_copy
     from pulumi_trainer.provider.commands.destinations import open_destination
 
-    job = states[0].job
-    if not found:
-        raise TargetFault(Problem(job.label, "has no output volume", "output=True gives it one"))
-    (each,) = found
+    job = each.state.job
     if each.output is None:
         raise TargetFault(Problem(job.label, f"its output volume {each.where} is gone"))
     status = each.state.status
@@ -228,11 +245,8 @@ def _copy(found: list[Found], states: list[State], copying: Copying, *, output: 
         to.finish(name, json.dumps(document, indent=2).encode() + b"\n", copied)
     for note in copied.notes:
         print_line(f"note: {note}", error=True)
-    if output != "table":
-        print_data(document, output)
-        return
     size = f"{plural(len(copied.files), 'file')}, {format_bytes(copied.size)}"
-    print_line(f"{job.label}: {size} copied to {copying.destination}, and the record of its run to {name} there")
+    return document, f"{job.label}: {size} copied to {copying.destination}, and the record of its run to {name} there"
 
 
 def _writer(runs: list[Run], where: str) -> Run:

@@ -286,8 +286,16 @@ def _configured(stack: str | None, project: str = ".", names: Sequence[str] = co
     return found
 
 
-def _argv(argv: Sequence[str], stack: str | None) -> list[str]:
-    """Return a command of the Pulumi CLI for a stack."""
+def pulumi_command(argv: Sequence[str], stack: str | None) -> list[str]:
+    """Return a command of the Pulumi CLI.
+
+    Args:
+        argv: The command without its name, such as ["stack", "export"].
+        stack: Name of the stack; None for the selected one, or for a command without a stack.
+
+    Raises:
+        TargetFault: The Pulumi CLI is not on PATH.
+    """
     pulumi = shutil.which("pulumi")
     if pulumi is None:
         hint = f'install it from {_INSTALL}, or run eval "`make -s env`" in a clone'
@@ -299,7 +307,7 @@ def _argv(argv: Sequence[str], stack: str | None) -> list[str]:
 
 
 def _pulumi(argv: list[str], stack: str | None, project: str) -> str:
-    done = subprocess.run(_argv(argv, stack), cwd=project, capture_output=True, text=True, check=False)
+    done = subprocess.run(pulumi_command(argv, stack), cwd=project, capture_output=True, text=True, check=False)
     if done.returncode:
         why = done.stderr.strip().removeprefix("error: ") or f"exit code {done.returncode}"
         raise TargetFault(_explained(Problem(f"pulumi {' '.join(argv)}", why), project))

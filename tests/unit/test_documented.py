@@ -43,7 +43,9 @@ def test_commands_and_options_exist(page: str) -> None:
         lines += re.findall(r"^(?:\$ )?(pulumi-trainer [a-z].*)$", block.text, re.M)
     for line in lines:
         command, options = _command(line)
-        for option in re.findall(r"(?<= )(--[a-z][a-z-]*|-[a-zA-Z])(?=[ =\]|]|$)", line.partition("|")[0]):
+        for option in re.findall(
+            r"(?<= )(--[a-z][a-z-]*|-[a-zA-Z])(?=[ =\]|]|$)", line.partition("|")[0].partition(" -- ")[0]
+        ):
             assert option in options, f"{page}: `{line}`: {command} has no {option}"
 
 

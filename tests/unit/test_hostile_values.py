@@ -48,6 +48,7 @@ from pulumi_trainer.provider.commands import (
     releases,
     runs,
     runtime_table,
+    script_run,
     stack,
     trust,
     usage,
@@ -354,12 +355,33 @@ def _logs(patch: Patch, output: str) -> None:
     logs._note(HOSTILE)
 
 
+def _run(patch: Patch, _: str) -> None:
+    """What prints a job's end, the Pulumi CLI and the program."""
+    patch.setattr(sys.stdout, "isatty", lambda: True)
+    patch.setenv("NO_COLOR", "1")
+    file = Path(HOSTILE[:-1].replace("/", ""))
+    file.write_text("")
+    machine = Machine()
+    job = Job(HOSTILE, HOSTILE, local=machine)  # type: ignore[arg-type]
+    patch.setattr(script_run.TemporaryStack, "up", lambda _: None)
+    patch.setattr(script_run.TemporaryStack, "create", lambda *_: None)
+    patch.setattr(script_run.TemporaryStack, "destroy", lambda _: None)
+    found = types.SimpleNamespace(where=HOSTILE, output=filled(outputs.Output))
+    patch.setattr(script_run.outputs, "find_output", lambda *_: found)
+    script = script_run.Script(file, arguments=(HOSTILE,), runtime=HOSTILE)
+    code = script_run._run_in(script_run.TemporaryStack("x"), {HOSTILE: HOSTILE}, job, script, HOSTILE, "")
+    assert code == 1
+    with pytest.raises(TrainerError) as raised:
+        script_run.Script(Path(HOSTILE[:-1])).check()
+    raise raised.value
+
+
 COMMANDS: dict[str, Callable[[Patch, str], None]] = {
     "status": _status,
     "why": lambda _, output: job_status.why("x", WHERE, output=output),
     "runs": lambda _, output: runs.runs("x", WHERE, output=output),
     "outputs": _outputs,
-    "logs": _logs, "events": _events, "queues": _queues, "usage": _usage, "doctor": _doctor, "exporter": _exporter,
+    "run": _run, "logs": _logs, "events": _events, "queues": _queues, "usage": _usage, "doctor": _doctor, "exporter": _exporter,
     "trust": _trust, "cache list": _cache, "cache prune": _prune, "init": _init,
     **{name: _operation(name) for name in ("suspend", "resume", "stop", "rerun")},
     "validate": _validate, "render": _render, "rbac": _rbac, "runtimes": _table, "runtime list": _table, "runtime new": _release,
