@@ -145,6 +145,33 @@ def test_the_same_failure_twice_ends_the_up_and_says_why_at_the_first(project: P
     assert project.job("job").steps[0].failed == 2
 
 
+LIMITED = """
+def work():
+    held = bytearray(b"x") * (400 << 20)
+    import time
+    time.sleep(120)
+
+trainer.TrainJob("job", runtime=plain, wait_for="complete", trainer=trainer.CustomTrainer(
+    func=work, resources_per_node={"memory": "300Mi"},
+))
+"""
+
+
+def test_a_job_that_reaches_its_memory_limit_says_so(project: Project) -> None:
+    project.program(LIMITED)
+    out = project.up(ok=False).out
+    assert "index 0: memory limit 300Mi reached (container node)" in out, out
+    assert "Hint: raise resources_per_node, or use a smaller batch" in out, out
+    for command in ("status", "why"):
+        argv = [sys.executable, "-m", "pulumi_trainer.provider.cli", command]
+        shown = subprocess.run(
+            argv, cwd=project.folder, env=project.environment, text=True, capture_output=True, check=True
+        )
+        assert "memory limit 300Mi reached" in shown.stdout, shown.stdout
+    attempts = project.job("job").attempts
+    assert [(each.cause, each.detail) for each in attempts] == [("OOMKilled", "memory limit 300Mi reached")]
+
+
 INSTALLING = """
 def work():
     print("never")

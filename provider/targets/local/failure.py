@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from pulumi_trainer.provider.kube.values.wording import plural
 from pulumi_trainer.provider.lifecycle.diagnosis.error_output import (
     OWN_MESSAGE,
     SILENT,
@@ -55,6 +56,8 @@ class Failure:
         ran: Seconds from start to end.
         signal: Number of the signal that killed the process, 0 if it exited.
         verdict: Why the Pod was terminated; reported as the reason if set.
+        memory_limit: Memory limit for which the container was killed; empty if it was not.
+        oom_kills: Processes of this machine that the kernel killed for lack of memory while the container ran.
     """
 
     step: str
@@ -71,6 +74,8 @@ class Failure:
     ran: float = 0.0
     signal: int = 0
     verdict: str = ""
+    memory_limit: str = ""
+    oom_kills: int = 0
 
     @property
     def not_installed(self) -> bool:
@@ -97,9 +102,27 @@ class Cause:
     @property
     def is_consequence(self) -> bool:
         """Return whether another failure probably caused this one: the process got SIGTERM or lost a connection."""
-        if self.failure.verdict:
+        if self.failure.verdict or self.failure.memory_limit:
             return False
         return self.code == 128 + signal.SIGTERM or has_lost_peer(self.traceback)
+
+    @property
+    def lacked_memory(self) -> bool:
+        """Return whether lack of memory is the reason, so that nothing that the process has printed is."""
+        return bool(self.failure.memory_limit or (self.failure.oom_kills and self.signal == signal.SIGKILL))
+
+    @property
+    def ended(self) -> str:
+        """Return how the process ended, such as "exit code 1", or why it was killed."""
+        failure = self.failure
+        if failure.memory_limit:
+            return f"memory limit {failure.memory_limit} reached"
+        if failure.verdict:
+            return failure.verdict
+        text = exit_text(self.code, self.signal)
+        if self.lacked_memory:
+            text += f"; meanwhile the kernel killed {plural(failure.oom_kills, 'program')} for lack of memory"
+        return text
 
 
 _NOT_INSTALLED = "pulumi-trainer: the packages could not be installed"
@@ -134,6 +157,7 @@ class Repeats:
             return False
         cause = _cause(failure)
         killed = bool(failure.verdict) or failure.signal in (signal.SIGKILL, signal.SIGTERM)
+        killed = killed and not failure.memory_limit
         counts = (
             failure.not_installed
             or failure.refused
@@ -159,8 +183,10 @@ def cause_summary(failures: Iterable[Failure]) -> str:
     cause = first_cause(failures)
     if cause is None:
         return ""
+    if cause.lacked_memory:
+        return cause.ended
     shown = last_line(_reason_text(cause), 300, exception=bool(cause.traceback))
-    return f"{cause.failure.verdict or exit_text(cause.code, cause.signal)}: {shown or SILENT}"
+    return f"{cause.ended}: {shown or SILENT}"
 
 
 _PROGRESS = '{"trainerStatus"'
@@ -252,10 +278,14 @@ def _report_cause(verdict: str, cause: Cause) -> str:
     if cause.root.rank is not None:
         process = cause.root.name(str(failure.index))
         container = f"{container}: {exit_text(failure.code, failure.signal)}"
-    ended = failure.verdict or exit_text(cause.code, cause.signal)
-    lines = [f"step {failure.step}, pod {failure.pod}, {process}: {ended} ({container})"]
+    lines = [f"step {failure.step}, pod {failure.pod}, {process}: {cause.ended} ({container})"]
     printed = [*describe_output(failure.tail, cause.traceback)]
     if failure.start_error:
         printed.insert(0, failure.start_error)
     lines += printed or [SILENT]
-    return "\n".join([*lines, f"log: {failure.log}", verdict])
+    lines += [f"log: {failure.log}", verdict]
+    if failure.memory_limit:
+        lines.append("Hint: raise resources_per_node, or use a smaller batch")
+    elif cause.lacked_memory:
+        lines.append("Hint: use a smaller batch, or run fewer jobs at once: Local(max_parallel=)")
+    return "\n".join(lines)

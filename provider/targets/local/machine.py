@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import uuid
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 
@@ -113,6 +114,18 @@ def cpus() -> int:
 def memory() -> int:
     """Return the memory in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def kernel_oom_kills() -> int:
+    """Return how many processes the kernel has killed for lack of memory since this machine started; 0 if it does not tell."""
+    with suppress(OSError, UnicodeDecodeError):
+        found = re.search(r"^oom_kill (\d+)$", KERNEL_STATISTICS.read_text(encoding="ascii"), re.MULTILINE)
+        if found:
+            return int(found[1])
+    return 0
+
+
+KERNEL_STATISTICS = Path("/proc/vmstat")
 
 
 def open_files() -> float:

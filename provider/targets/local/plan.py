@@ -88,6 +88,7 @@ class ContainerPlan:
         packages: Packages that are installed before user code starts.
         across: Whether the container starts user code on all nodes with MPI, so that the nodes install the packages.
         reports: Whether its bootstrap reports the inputs of the run.
+        memory_limit: Limit of its memory, as its spec has it; empty without one.
         isolated: Options of bubblewrap; empty for a container that sees the whole machine.
     """
 
@@ -100,6 +101,7 @@ class ContainerPlan:
     packages: tuple[str, ...] = ()
     across: bool = False
     reports: bool = False
+    memory_limit: str = ""
     isolated: Options = ()
 
 
@@ -499,11 +501,15 @@ def _below(container: Mapping[str, Any], pod_volumes: list[dict[str, Any]], moun
 
 
 def _threads(container: Mapping[str, Any]) -> dict[str, str]:
-    """Return OMP_NUM_THREADS for a CPU limit: processes of this machine have no limit, and nodes would compete for CPUs."""
-    limit = quantity(((container.get("resources") or {}).get("limits") or {}).get("cpu"))
+    """Return OMP_NUM_THREADS for a CPU limit: processes of this machine have none, and nodes would compete for CPUs."""
+    limit = quantity(_limits(container).get("cpu"))
     if not limit:
         return {}
     return {"OMP_NUM_THREADS": str(max(1, math.ceil(limit)))}
+
+
+def _limits(container: Mapping[str, Any]) -> Mapping[str, Any]:
+    return (container.get("resources") or {}).get("limits") or {}
 
 
 def _rewriter(jobset: Mapping[str, Any], facts: PodFacts, mounts: Mapping[str, str], site: Site) -> Rewriter:
@@ -556,6 +562,7 @@ def _container(
         },
         cwd=cwd,
         mounts=mounts,
+        memory_limit=str(_limits(container).get("memory") or ""),
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
+import psutil
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.api.code import with_user_tracebacks
 from pulumi_trainer.provider.api.observed_inputs import Observed, split_message
@@ -18,6 +19,7 @@ from pulumi_trainer.provider.targets.local import process
 from pulumi_trainer.provider.targets.local.failure import Failure, read_error_file
 from pulumi_trainer.provider.targets.local.jobset_controller import Exit
 from pulumi_trainer.provider.targets.local.logs import Log, Pipe
+from pulumi_trainer.provider.targets.local.machine import kernel_oom_kills, quantity
 from pulumi_trainer.provider.targets.local.paths import inside, read_beginning
 from pulumi_trainer.provider.targets.local.plan import ContainerPlan, PodPlan
 from pulumi_trainer.provider.targets.local.store import INSTALLED
@@ -116,6 +118,9 @@ class Container:
         self._pipes: list[Pipe] = []
         self._started = 0.0
         self._verdict = ""
+        self.memory_limit = int(quantity(plan.memory_limit))
+        self._memory_limit_reached = False
+        self._oom_kills = 0
         self._streak = 0
         log = inside(context.logs, pod.name, f"{plan.name}.log")
         self._log = Log(log, context.tuning.log_bytes, context.tuning.log_files)
@@ -139,6 +144,13 @@ class Container:
     def running(self) -> bool:
         """Return whether a process runs."""
         return self._process is not None
+
+    @property
+    def leader(self) -> int:
+        """Return the pid of the first process; 0 if none runs."""
+        if self._process is None:
+            return 0
+        return self._process.pid
 
     @property
     def restarts(self) -> int:
@@ -173,6 +185,7 @@ class Container:
         """Start a new attempt."""
         self.attempts += 1
         self.code, self._started = None, now
+        self._memory_limit_reached, self._oom_kills = False, kernel_oom_kills()
         self._log.begin_attempt()
         for file in (
             self.error_file,
@@ -266,6 +279,8 @@ class Container:
                 start_error=mask(start_error),
                 signal=ended_by,
                 verdict=self._verdict,
+                memory_limit=self.plan.memory_limit if self._memory_limit_reached else "",
+                oom_kills=kernel_oom_kills() - self._oom_kills,
             )
 
     def set_verdict(self, verdict: str) -> None:
@@ -273,6 +288,24 @@ class Container:
         self._verdict = verdict
         if self.failure is not None:
             self.failure = replace(self.failure, verdict=verdict)
+
+    def kill_at_memory_limit(self, used: int, processes: Iterable[psutil.Process]) -> None:
+        """Kill all processes of the container because they have more memory than its limit.
+
+        Args:
+            used: Their memory, in bytes.
+            processes: The processes, also those that have left its process group and overwritten their mark.
+        """
+        if not self._memory_limit_reached:
+            self._memory_limit_reached = True
+            reached = (
+                f"memory limit {self.plan.memory_limit} reached: the container had {used >> 20} MiB, and was killed"
+            )
+            self._log.write_note(f"pulumi-trainer: {reached}\n".encode())
+        self.signal(signal.SIGKILL)
+        for each in processes:
+            with suppress(psutil.Error):
+                each.kill()
 
     def signal(self, number: int) -> None:
         """Send a signal to the process group."""

@@ -175,6 +175,42 @@ def processes_with_mark(mark: str, folder: Path | None = None) -> list[psutil.Pr
     return found
 
 
+def processes_by_parent() -> dict[int, list[psutil.Process]]:
+    """Return the processes of this machine by the pid of their parent."""
+    found: dict[int, list[psutil.Process]] = {}
+    for process in psutil.process_iter(["ppid"]):
+        found.setdefault(process.info["ppid"], []).append(process)
+    return found
+
+
+def processes_of_container(
+    leader: int, mark: str, by_parent: Mapping[int, Sequence[psutil.Process]]
+) -> list[psutil.Process]:
+    """Return the processes of a container: its first one, those that this process has adopted, and their descendants.
+
+    Args:
+        leader: pid of the process of `start`.
+        mark: Mark of the container.
+        by_parent: The processes of this machine, from `processes_by_parent`.
+    """
+    due = [p for p in by_parent.get(os.getpid(), ()) if p.pid == leader or _is_adopted_from(p, leader, mark)]
+    found = []
+    while due:
+        process = due.pop()
+        found.append(process)
+        due += by_parent.get(process.pid, ())
+    return found
+
+
+def _is_adopted_from(process: psutil.Process, leader: int, mark: str) -> bool:
+    """Return whether a child of this process is an orphan of a container, by its session or its mark."""
+    if process.pid in _STARTED:
+        return False
+    with suppress(psutil.Error, OSError, ValueError):
+        return os.getsid(process.pid) == leader or _belongs(process, mark, None)
+    return False
+
+
 def _belongs(process: psutil.Process, mark: str, folder: Path | None) -> bool:
     """Return whether a living process is one of a job.
 

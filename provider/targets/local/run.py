@@ -36,6 +36,7 @@ from pulumi_trainer.provider.targets.local.jobset_controller import Job, JobSet,
 from pulumi_trainer.provider.targets.local.jobset_controller import Pod as PodView
 from pulumi_trainer.provider.targets.local.leases import Leases
 from pulumi_trainer.provider.targets.local.machine import python_version, visible_gpus
+from pulumi_trainer.provider.targets.local.memory_limits import MemoryLimits
 from pulumi_trainer.provider.targets.local.paths import inside, is_disk_full, make_folder, make_temporary, remove_tree
 from pulumi_trainer.provider.targets.local.places import Place
 from pulumi_trainer.provider.targets.local.plan import (
@@ -119,6 +120,7 @@ class Run:
         self._unable_since = 0.0
         self._failed_verdict: Verdict | None = None
         self._repeats = failure.Repeats()
+        self._memory_limits = MemoryLimits()
         self._percent, self._progressed = 0, 0.0
         self._observed, self._reported = Observed(), False
         self._lost_bytes = 0
@@ -139,6 +141,7 @@ class Run:
             pod.poll(now)
             if not pod.ending or (pod.done and not pod.done.ended):
                 self._fail_repeated(job, pod)
+        self._memory_limits.enforce(self._containers())
         self._collect(now)
 
     def _fail_repeated(self, job: str, pod: PodRunner) -> None:
@@ -405,6 +408,8 @@ class Run:
         detail = failure.cause_summary(self._all_failures())
         if verdict is not None and verdict.rule == attempts.INTERRUPTED_RULE:
             return attempts.TERMINATED, f"{cause.failure.pod} received a SIGTERM from outside"
+        if cause.failure.memory_limit:
+            return attempts.OUT_OF_MEMORY, detail
         killed = cause.signal == signal.SIGKILL or cause.code == 128 + signal.SIGKILL
         if killed and not cause.failure.verdict:
             return attempts.KILLED, detail
