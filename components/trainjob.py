@@ -81,7 +81,8 @@ class TrainJob(Job):
             their values then, and what depends on it goes on; default: False.
         timeouts: Longest waits in seconds for `admitted`, `running` and `complete` (`Timeouts`); default: none. The job
             itself continues.
-        logs: Whether `pulumi up` shows the log of rank 0 while it waits for the job; default: False.
+        logs: True: `pulumi up` shows the log of rank 0 while it waits for the job; `keep`: all lines of each run are kept in the
+            output volume, below `logs/RUN`. Default: False.
         interrupt: Whether a change may end an unfinished run: `refuse` (default), `allow`, or `checkpoint`, for jobs
             with a checkpoint policy: the run saves a checkpoint first, and the new run goes on from it.
         adopt: Whether to take over an equal live object of the same name, and a folder of checkpoints in S3 that belongs to

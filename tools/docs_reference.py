@@ -239,9 +239,10 @@ _STARTING = {
     **dict.fromkeys(("output", "resume", "fork", "run", "topology", "runtime_patches", "initializer"), "new run"),
     **dict.fromkeys(("name", "target"), "new run, of another name or in another place"),
     "hardening": "new run",
+    "logs": "none; with `keep` next run",
     "checkpoint": "new run",
     "resource_name": "another job",
-    **dict.fromkeys(("rerun_on", "wait_for", "may_fail", "timeouts", "logs", "interrupt", "adopt", "opts"), "none"),
+    **dict.fromkeys(("rerun_on", "wait_for", "may_fail", "timeouts", "interrupt", "adopt", "opts"), "none"),
 }
 """Arguments that are not in the TrainJob's document, or that several documents have."""
 

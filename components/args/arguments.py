@@ -229,7 +229,8 @@ def type_problems(args: Args) -> list[Problem]:
         if field in args.free or (value is None and expected.optional):
             continue
         if expected.words and not expected.output:
-            found += not_one_of(field, value, expected.words)
+            if not expected.classes or not expected.accepts(value):
+                found += not_one_of(field, value, expected.words, expected.wanted)
         elif expected.is_judged and not expected.accepts(value):
             found.append(Problem(field, f"must be {expected.wanted}, not {shown_value(value)}"))
     return found

@@ -113,20 +113,24 @@ def merge_problems(misnamed: Sequence[Problem], found: Iterable[Problem]) -> lis
     return [*misnamed, *(p for p in found if p.where not in known)]
 
 
-def not_one_of(where: str, value: Any, allowed: Sequence[str]) -> list[Problem]:
+def not_one_of(where: str, value: Any, allowed: Sequence[str], others: str = "") -> list[Problem]:
     """Return a problem if a value is not one of the allowed words, with the nearest one.
 
     Args:
         where: Path of the value.
         value: The value, which may be of any type.
         allowed: The allowed words, in the order in which the message lists them.
+        others: What is allowed besides, for the message; default: nothing.
     """
     if isinstance(value, str) and value in allowed:
         return []
     hint = ""
     if isinstance(value, str):
         hint = did_you_mean(value, allowed)
-    return [Problem(where, f"must be one of {', '.join(allowed)}, not {value!r}", hint)]
+    expected = f"one of {', '.join(allowed)}"
+    if others:
+        expected = f"{others} or {' or '.join(map(repr, allowed))}"
+    return [Problem(where, f"must be {expected}, not {value!r}", hint)]
 
 
 def _nearest(name: str, known: Sequence[str], elsewhere: Mapping[str, str]) -> str:

@@ -8,6 +8,8 @@ launch = json.load(open(here + "/launch.json"))
 launch.update(launch.get("roles", {}).get(os.environ.get("TRAINER_ROLE"), {}))
 argv = [*launch["launcher"], *launch.get("entry", [here + "/main.py"])]
 slot = "across" in launch and "OMPI_COMM_WORLD_RANK" in os.environ
+if "logs" in launch and not slot:
+    __import__("keep_log").start(launch["logs"])
 if ("file" in launch or ("source" in launch and "entry" not in launch)) and (slot or "across" not in launch):
     try:
         folder = tempfile.mkdtemp(prefix="main.py-")

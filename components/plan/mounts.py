@@ -72,6 +72,7 @@ class Folders:
         owner: Owner mark of the stack, for the folder in S3.
         adopt: Whether the job may take over a folder in S3 that belongs to another stack.
         fork: The checkpoint that the job starts from; None for none.
+        logs: Whether the output of the containers is kept in the volume for output.
     """
 
     claims: Mapping[str, Any]
@@ -81,6 +82,7 @@ class Folders:
     owner: Any = None
     adopt: bool = False
     fork: Fork | None = None
+    logs: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +136,7 @@ def mount_volumes(
             **fields["code"],
             "checkpoints": folders.checkpoint is not None,
             "s3": folders.s3_folder is not None,
+            "logs": folders.logs,
             "reports": _has_observed(fields["code"], own_env) and not _show_log_ends(runtime),
         }
         if compiled.tree is not None and compiled.tree.src_packages:
@@ -152,6 +155,8 @@ def mount_volumes(
         volume_mounts.append(mount(paths.SCRATCH_VOLUME, paths.SCRATCH_PATH))
     steps = steps_of(runtime)
     problems = [*shipped.problems, *_s3_problems(folders, fields, runtime), *_fork_problems(folders, fields)]
+    if folders.logs and not fields["code"]:
+        problems.append(_NO_WRAPPER)
     warnings = _replaced_variables(own_env, given)
     if not cluster:
         warnings += _credentials_warnings(folders, env, runtime, steps)
@@ -353,6 +358,11 @@ def _credentials_warnings(
     return [Problem("checkpoint.to", why, hint)]
 
 
+_NO_WRAPPER = Problem(
+    "logs",
+    "'keep' requires func, script, module, source or a fine-tuning trainer: nothing copies the output of an image's own command",
+    "leave logs out, or start the program with script=",
+)
 _JOB_UID = "metadata.labels['batch.kubernetes.io/controller-uid']"
 """JobSet makes the Job with all nodes anew for each attempt."""
 _KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")

@@ -78,6 +78,8 @@ def final(code):
 
 def exit_with(code):
     if code < 0:
+        if "keep_log" in sys.modules:
+            sys.modules["keep_log"].finish()
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if code != -signal.SIGKILL:
             signal.signal(-code, signal.SIG_DFL)

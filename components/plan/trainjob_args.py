@@ -26,7 +26,7 @@ from pulumi_trainer.program.constructors import ComponentArgs
 from pulumi_trainer.program.targets import Destination
 from pulumi_trainer.program.watch import Timeouts, timeout_problems
 from pulumi_trainer.provider.api.lineage import UNFINISHED
-from pulumi_trainer.provider.api.runs import is_run_id
+from pulumi_trainer.provider.api.runs import KEEP, is_run_id
 from pulumi_trainer.provider.kube.errors import Problem, problems_below
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.lifecycle.identity import job_name
@@ -71,7 +71,7 @@ class TrainJobArgs(ComponentArgs):
     wait_for: Literal["created", "admitted", "running", "complete"] = "created"
     may_fail: bool = False
     timeouts: Timeouts | None = None
-    logs: bool = False
+    logs: bool | Literal["keep"] = False
     interrupt: Literal["refuse", "allow", "checkpoint"] = "refuse"
     adopt: bool = False
     target: Destination | None = None
@@ -126,6 +126,8 @@ class TrainJobArgs(ComponentArgs):
             why = f"{self.resume!r} is not a valid id of a run (expected True, False, {UNFINISHED!r} or an id such as 't4kz1f')"
             found.append(Problem("resume", why, hint))
         found += self._fork_problems()
+        if self.keeps_logs and self.output_volume is None:
+            found.append(Problem("logs", "'keep' requires an output volume, which has the logs", "set output=True"))
         if isinstance(self.trainer, ToolTrainer):
             found += problems_below("trainer", self.tool_problems(self.trainer))
             found += input_problems(self.trainer, self.initializer)
@@ -147,6 +149,11 @@ class TrainJobArgs(ComponentArgs):
     def run_key(self) -> str:
         """Return `run`, or its default for None, as `Config().get("run")` may be."""
         return "1" if self.run is None else self.run
+
+    @property
+    def keeps_logs(self) -> bool:
+        """Return whether the output of the containers is kept in the output volume."""
+        return isinstance(self.logs, str) and self.logs == KEEP
 
     @property
     def output_volume(self) -> OutputVolume | None:

@@ -58,7 +58,7 @@ from pulumi_trainer.provider.admission.multikueue import find_dispatch
 from pulumi_trainer.provider.admission.warnings import Warning, subdomain
 from pulumi_trainer.provider.api.labels import trainer_step
 from pulumi_trainer.provider.api.lineage import ASSIGNED
-from pulumi_trainer.provider.api.runs import BATCH
+from pulumi_trainer.provider.api.runs import BATCH, KEEP, LOGS
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TrainerError, problems_below
 from pulumi_trainer.provider.kube.schema.verdict import Verdict
 from pulumi_trainer.provider.kube.values.accessors import listed, section
@@ -159,7 +159,9 @@ async def plan(args: TrainJobArgs) -> Plan:
         result,
         dispatch=find_dispatch(complete, queues),
         checkpoints=_checkpoint_address(written, folders),
-        inputs=_describe_inputs(result, written, mounted.train_job, runtime, rendered, restricted=restricted),
+        inputs=_describe_inputs(
+            result, written, mounted.train_job, runtime, rendered, restricted=restricted, logs=folders.logs
+        ),
         without_code=_digest_without_code(args.rerun_on, result.content),
     )
     return _with_rendered(result, args, rendered, complete, runtime)
@@ -183,7 +185,7 @@ def _with_rendered(
     jobset = next(iter(rendered.jobsets.values()), None)
     if jobset is None:
         return result
-    if args.logs:
+    if args.logs and not args.keeps_logs:
         result = replace(result, log_step=trainer_step(jobset))
     return replace(result, summary=summarize(jobset, mounts.num_nodes(train_job, runtime), result.runtime))
 
@@ -283,7 +285,7 @@ def _folders(args: TrainJobArgs, written: WrittenJob, job: PlacedJob, owner: Any
     if has_output:
         claims = {**written.mounts, "output": Unknown("output")}
     writable = {"output", *writable_data(args)}
-    return Folders(claims, writable, args.checkpoint, saved, owner, args.adopt, args.fork)
+    return Folders(claims, writable, args.checkpoint, saved, owner, args.adopt, args.fork, args.keeps_logs)
 
 
 def _fork(args: TrainJobArgs) -> dict[str, Any] | None:
@@ -319,7 +321,7 @@ def _harden(mounted: MountedCode, written: WrittenJob, job: PlacedJob, runtime: 
 
 def _describe_inputs(
     result: Plan, written: WrittenJob, train_job: dict[str, Any], runtime: dict[str, Any], rendered: RenderedJob,
-    *, restricted: bool,
+    *, restricted: bool, logs: bool,
 ) -> dict[str, str]:  # fmt: skip
     """Return what identifies the inputs of the run: name -> text."""
     arguments = result.arguments
@@ -336,6 +338,8 @@ def _describe_inputs(
     if written.tool is not None and "save_strategy" in table(written.tool.tool)["fields"]:
         batch = describe_batch(section(written.func_args.visible).get("config"), rendered.jobsets.values())
         found |= {BATCH: batch} if batch else {}
+    if logs:
+        found[LOGS] = KEEP
     return found
 
 

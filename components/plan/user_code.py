@@ -916,8 +916,8 @@ def files(
     script: str, func_args: Any, packages: Any, index_urls: Any, framework: str, source: str | None = None,
     entry: Sequence[str] | None = None, path: Sequence[str] | None = None, requirements: str | None = None,
     env: Sequence[str] = (), stored: Mapping[str, Any] | None = None, line: int = 1, file: str = "",
-    checkpoints: bool = False, s3: bool = False, reports: bool = False, training: bool = False, tool: str | None = None,
-    modules: Mapping[str, str] | None = None, server: str | None = None,
+    checkpoints: bool = False, s3: bool = False, reports: bool = False, logs: bool = False, training: bool = False,
+    tool: str | None = None, modules: Mapping[str, str] | None = None, server: str | None = None,
     secrets: Sequence[Sequence[str | int]] = (), rewards: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:  # fmt: skip
     """Return the data of the code ConfigMap.
@@ -939,6 +939,7 @@ def files(
         checkpoints: Whether the job has a checkpoint policy.
         s3: Whether its checkpoints go to S3.
         reports: Whether its nodes report data and packages (`REPORT_FILE`).
+        logs: Whether the output of its containers is kept in the output volume.
         training: Whether the code imports `pulumi_trainer.training`.
         tool: Name of the tool whose program is started instead of the script.
         modules: Name of a file beside the script -> its text.
@@ -974,14 +975,13 @@ def files(
             launch["launcher"] = []
     if requirements:
         data[code.REQUIREMENTS_FILE] = requirements
-    if checkpoints:
-        launch["checkpoints"] = True
-        data[code.RUN_WITH_CHECKPOINTS_FILE] = _script_text(code.RUN_WITH_CHECKPOINTS_FILE)
-    if s3:
-        data |= _script_texts(code.SYNC_FILE, code.S3_FILE)
-    if reports:
-        launch |= {"report": True}
-        data |= _script_texts(code.REPORT_FILE)
+    needed = {
+        code.RUN_WITH_CHECKPOINTS_FILE: checkpoints, code.SYNC_FILE: s3, code.S3_FILE: s3, code.REPORT_FILE: reports,
+        code.KEEP_LOG_FILE: logs,
+    }  # fmt: skip
+    data |= _script_texts(*(file for file, is_needed in needed.items() if is_needed))
+    features = {"checkpoints": checkpoints, "report": reports, "logs": logs and code.LOGS_PATH}
+    launch |= {name: given for name, given in features.items() if given}
     if training:
         launch["modules"] = code.MODULES
         if tool is not None:

@@ -62,6 +62,8 @@ SERVER_FILE = "run_generation.py"
 """What a generation server starts, and what connects the program of a tool with it."""
 SERVER_ROLE = "generation"
 """Value of TRAINER_ROLE in a generation server; name of its ReplicatedJob and of its container."""
+KEEP_LOG_FILE = "keep_log.py"
+"""What copies the output of a container into `LOGS_PATH`; only with `logs="keep"`."""
 REPORT_FILE = "report_inputs.py"
 """What reports the revisions of data and the versions of packages (`api.observed_inputs`); only where the job has any."""
 MAIN_FILE = "main.py"
@@ -72,9 +74,9 @@ project: "source": its digest, "folder": where it is unpacked, "address" and "li
 holds, "path": its folders for PYTHONPATH, "entry": what the launcher gets instead of `MAIN_FILE`. With a function or script:
 "file": its name in the project, under which the bootstrap starts `MAIN_FILE`, so that tracebacks name it. With a function:
 "lines": where the bootstrap inserts how many blank lines into a copy of `MAIN_FILE`, so that tracebacks have the line numbers
-of the program. With a checkpoint policy: "checkpoints"; with data or packages: "report". "roles": what replaces these for a
-value of TRAINER_ROLE. "modules": `MODULES`, if the code imports one of them. "rewards": "file" and "lines" of each function
-that a tool calls. "secrets": paths in `ARGS_FILE` of what is secret, if that file is in a Secret."""
+of the program. With a checkpoint policy: "checkpoints"; with data or packages: "report"; with kept logs, "logs": `LOGS_PATH`.
+"roles": what replaces these for a value of TRAINER_ROLE. "modules": `MODULES`, if the code imports one of them. "rewards": "file"
+and "lines" of each function that a tool calls. "secrets": paths in `ARGS_FILE` of what is secret, if that file is in a Secret."""
 
 REQUIREMENTS_FILE = "requirements.txt"
 UNPACK_FILE = "unpack_source.py"
@@ -114,6 +116,9 @@ OUTPUT_PATH = "/workspace/output"
 CHECKPOINT_PATH = "/workspace/output/checkpoints"
 FORK_PATH = "/workspace/fork"
 """Where a fork finds the folder of the lineage that it starts from."""
+LOGS = "logs"
+"""Folder of the output with the kept logs, which has a folder for each run."""
+LOGS_PATH = f"{OUTPUT_PATH}/{LOGS}"
 SCRATCH_VOLUME = "trainer-checkpoints"
 SCRATCH_PATH = "/workspace/checkpoints"
 """Folder of each node for checkpoints that go to S3."""

@@ -23,6 +23,8 @@ BATCH = "batch"
 """Input of a run of a fine-tuning tool whose number of steps depends on the batch, as epochs decide it: what makes the batch."""
 NODES = "nodes"
 """Input that every run has."""
+LOGS, KEEP = "logs", "keep"
+"""Input of a run whose containers keep their output in the output volume, and its value."""
 
 
 @dataclass(frozen=True)

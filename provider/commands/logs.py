@@ -12,12 +12,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.api.lineage import find_run
-from pulumi_trainer.provider.api.runs import Run
+from pulumi_trainer.provider.api.runs import KEEP, LOGS, Run
 from pulumi_trainer.provider.api.status import JobStatus, Phase
 from pulumi_trainer.provider.commands.jobs import check_own, check_single, chosen_jobs, read_states, report_no_jobs
+from pulumi_trainer.provider.commands.outputs import find_output
 from pulumi_trainer.provider.commands.reach import Job, Where
 from pulumi_trainer.provider.commands.runs import distinct, read_runs_of, times_of
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault, TrainerError
@@ -350,14 +353,34 @@ def _recorded_lines(job: Job, run: Run, selection: Selection) -> Iterator[LogLin
         TargetFault: It has nothing of it.
     """
     where, gone = f"{job.label}: run {run.id}", "Kubernetes has removed its Pods, and their logs with them"
+    kept = _kept_logs(job, run)
     if not run.message:
-        hint = "files in TRAINER_OUTPUT_DIR stay: `pulumi-trainer outputs`"
+        hint = (
+            kept
+            or f'files in TRAINER_OUTPUT_DIR stay: `pulumi-trainer outputs`; TrainJob(logs="{KEEP}") keeps all lines there'
+        )
         raise TargetFault(Problem(where, f"{gone}, and its record has no message ({run.phase})", hint))
+    if kept:
+        _note(f"{where}: {kept}")
     _note(f"{where}: {gone}; its record ends with:")
     texts = run.message.splitlines()
     first = 0 if selection.lines is None else max(0, len(texts) - selection.lines)
     for text in texts[first:]:
         yield LogLine(job.label, PodPlace("", None), job.name, "", text, run.id)
+
+
+def _kept_logs(job: Job, run: Run) -> str:
+    """Return where all lines of a run with `logs="keep"` are; empty if the run has kept none, or its output is gone."""
+    if run.inputs.get(LOGS) != KEEP:
+        return ""
+    (state,) = read_states([job])
+    found = find_output(state, run.id, "--run")
+    if found is None or found.output is None:
+        return ""
+    folder = f"{found.where}/{code.LOGS}/{run.id}"
+    if job.local is not None:
+        return f"all its lines are in {folder}" if Path(folder).is_dir() else ""
+    return f"all its lines are in {folder}: `pulumi-trainer outputs {job.label} --run {run.id} --copy DEST` copies them"
 
 
 def _local_lines(job: Job, selection: Selection) -> Iterator[LogLine]:
@@ -388,7 +411,8 @@ def _local_lines(job: Job, selection: Selection) -> Iterator[LogLine]:
         about = f"{job.label}: run {run.id or run.run} ({run.phase}, {times_of(run)})"
         if selection.run and not is_kept:
             why = "its logs are not kept: it has printed nothing, or they were removed for those of newer runs"
-            raise TargetFault(Problem(about, why, "a greater Local(log_bytes=) keeps more of those to come"))
+            hint = _kept_logs(job, run) or "a greater Local(log_bytes=) keeps more of those to come"
+            raise TargetFault(Problem(about, why, hint))
         if selection.earlier and known:
             _note(about if is_kept else f"{about}: its logs are not kept")
         if is_kept:

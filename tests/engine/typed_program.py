@@ -154,6 +154,7 @@ trainer.TrainJob(
     output=trainer.OutputVolume(size="1Gi", retain=True),
     wait_for="running",
     may_fail=True,
+    logs="keep",
     timeouts={"admitted": 600, "running": 60},
     interrupt="allow",
     hardening="restricted",

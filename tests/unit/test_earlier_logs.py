@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -10,7 +11,8 @@ import pytest
 from local_support import NAMESPACE, QUICK, jobset, log, python, run, step, submission, wait
 from pulumi_trainer.provider.api.runs import Run
 from pulumi_trainer.provider.api.status import Owner
-from pulumi_trainer.provider.commands import logs
+from pulumi_trainer.provider.commands import logs, outputs
+from pulumi_trainer.provider.commands.jobs import State
 from pulumi_trainer.provider.commands.logs import Selection
 from pulumi_trainer.provider.commands.reach import Job, Where
 from pulumi_trainer.provider.kube.client.client import Client
@@ -177,6 +179,38 @@ def test_a_run_of_a_cluster(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     with pytest.raises(Invalid, match="did you mean r3"):
         [*logs.log_lines([job], Selection(run="r33"))]
     assert Run.from_dict({**failed.to_dict(), "message": "a\x1b[2Jb" + "x" * 5000}).message.startswith("a")
+
+
+def test_a_run_of_a_cluster_that_has_kept_its_logs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keeps = {"logs": "keep"}
+    failed = Run("1", "Failed", id="r1", message="exit code 1", inputs=keeps)
+    known = [failed, Run("1", "Interrupted", id="r2", lineage="r1", inputs=keeps), Run("1", "Running", id="r3")]
+    job, asked = Job("team", "digits", client=cast(Client, object())), list[str]()
+
+    def find_output(_: object, run: str, __: str) -> outputs.Found | None:
+        asked.append(run)
+        where = "pvc://digits-output/r1"
+        volume = None if gone else outputs.Output(where, 1)
+        return outputs.Found(State(job, None), where, volume)
+
+    gone = False
+    monkeypatch.setattr(logs, "check_own", lambda _: None)
+    monkeypatch.setattr(logs, "read_runs_of", lambda _: known)
+    monkeypatch.setattr(logs, "read_states", lambda _: [State(job, None)])
+    monkeypatch.setattr(logs, "find_output", find_output)
+    assert [line.text for line in logs.log_lines([job], Selection(run="r1"))] == ["exit code 1"]
+    copies = "`pulumi-trainer outputs digits --run {0} --copy DEST` copies them"
+    place = f"all its lines are in pvc://digits-output/r1/logs/{{0}}: {copies}"
+    assert f"digits: run r1: {place.format('r1')}\n" in capsys.readouterr().err
+    with pytest.raises(TargetFault, match=re.escape(f"(Interrupted). Hint: {place.format('r2')}")):
+        [*logs.log_lines([job], Selection(run="r2"))]
+    assert asked == ["r1", "r2"]
+    gone = True
+    assert [*logs.log_lines([job], Selection(run="r1"))] and "all its lines" not in capsys.readouterr().err
+    with pytest.raises(TargetFault, match="files in TRAINER_OUTPUT_DIR stay"):
+        [*logs.log_lines([job], Selection(run="r2"))]
 
 
 def test_the_command_takes_one_job(local: LocalTarget, monkeypatch: pytest.MonkeyPatch) -> None:
