@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -35,6 +36,10 @@ _SHARDED_FILE = ".metadata"
 """Of torch.distributed.checkpoint, which writes it last."""
 _TEMPORARY = ".tmp-"
 """Begins the names of folders that are being written or deleted. They are hidden, so nobody takes them for checkpoints."""
+_DIGESTS = ".sha256-"
+"""Begins the names of files in which ranks leave the digests of their parts for the one that makes a checkpoint complete."""
+_VERIFIED = "verified"
+"""Name of the file beside TRAINER_STOP_FILE with the checkpoints that processes of this container have read."""
 _ABANDONED = 3600
 """Seconds without a change after which a temporary folder belongs to a process that is gone."""
 _INTERVAL = 5
@@ -45,7 +50,9 @@ _GLOO_IDLE = 10
 """Seconds for which the end of the process waits at most for these threads."""
 
 _fault: Callable[..., str] = find_checkpoint.fault
-_newest_in: Callable[[str], str] = find_checkpoint.newest
+_digests_of: Callable[[Mapping[str, str]], dict[str, str]] = find_checkpoint.digests
+_damage_in: Callable[[str], str] = find_checkpoint.damage
+_newest_in: Callable[..., str] = find_checkpoint.newest
 _number_of: Callable[[str], int] = find_checkpoint.number_of
 _OWN: str = find_checkpoint.OWN
 _UPLOADED: str = find_checkpoint.UPLOADED
@@ -267,7 +274,7 @@ class Checkpoints:
         )
 
     def _newest_here(self) -> str:
-        return _newest_in(self.folder) if os.path.isdir(self.folder) else ""
+        return _newest_in(self.folder, _verify_once) if os.path.isdir(self.folder) else ""
 
     def _has_saved_after(self, path: str) -> bool:
         """Return whether this node has a checkpoint, or its part of one, that is newer than another."""
@@ -355,9 +362,14 @@ class Checkpoints:
 
         if async_:
             values, group = _sharded_dict(state), self._group_of_writers()
-            made.future = dcp.async_save(values, checkpoint_id=made.temporary, process_group=group)
+            saved = dcp.async_save(values, checkpoint_id=made.temporary, process_group=group)
+            upload = getattr(saved, "upload_completion", saved)  # some releases return it beside that of the staging
+            pool = ThreadPoolExecutor(1)
+            made.future = pool.submit(lambda: (upload.result(), _leave_digests(made.temporary)))
+            pool.shutdown(wait=False)
         else:
             dcp.save(_sharded_dict(state), checkpoint_id=made.temporary)
+            _leave_digests(made.temporary)
 
     def _group_of_writers(self) -> Any:
         """Return the process group of the threads that write: in that of the training, their messages would meet those of the
@@ -596,7 +608,7 @@ class _Pending:
         temporary: The folder that it is now.
         sharded: Whether each rank writes its part.
         token: What the parts of all ranks have in common, and no other checkpoint.
-        future: What `async_save` returns; None if this process has written its part.
+        future: Of the thread that writes; None if this process has written its part.
         error: Why it has failed on this rank.
     """
 
@@ -623,16 +635,11 @@ class _Pending:
 
     @property
     def written(self) -> bool:
-        return self.future is None or self._upload.done()
+        return self.future is None or bool(self.future.done())
 
     def result(self) -> None:
         if self.future is not None:
-            self._upload.result()
-
-    @property
-    def _upload(self) -> Any:
-        """Return the future of the upload; some releases of torch return it beside that of the staging."""
-        return getattr(self.future, "upload_completion", self.future)
+            self.future.result()
 
 
 def _reason(error: BaseException | None) -> str:
@@ -665,13 +672,17 @@ def _complete(temporary: str, path: str, step: int, more: Mapping[str, Any]) -> 
         more: What the marker has besides: `arguments`, if the program has given any; and if it is the part of one node, the
             number of nodes, and a token of the checkpoint.
     """
-    sizes = {}
-    for file in _files(temporary):
-        _flush(file)
-        if not os.path.isdir(file):
-            sizes[os.path.relpath(file, temporary)] = os.path.getsize(file)
+    digests = _take_digests(temporary)
+    files = {os.path.relpath(file, temporary): file for file in _files(temporary) if not os.path.isdir(file)}
+    with ThreadPoolExecutor(1) as pool:  # reads the files while the disk writes them
+        others = pool.submit(_digests_of, {name: file for name, file in files.items() if name not in digests})
+        for file in _files(temporary):
+            _flush(file)
+        digests.update(others.result())
+    sizes = {name: os.path.getsize(file) for name, file in files.items()}
+    about = {"files": sizes, "sha256": digests, "step": step, "time": _timestamp(time.time()), **more}
     with open(os.path.join(temporary, _OWN), "w", encoding="utf-8") as marker:
-        json.dump({"files": sizes, "step": step, "time": _timestamp(time.time()), **more}, marker)
+        json.dump(about, marker)
     _flush(os.path.join(temporary, _OWN))
     _flush(temporary)
     if os.path.exists(path):  # it is damaged, or an earlier run has left it
@@ -679,6 +690,47 @@ def _complete(temporary: str, path: str, step: int, more: Mapping[str, Any]) -> 
         _delete(f"{temporary}-replaced")
     os.rename(temporary, path)
     _flush(os.path.dirname(path))
+
+
+def _leave_digests(folder: str) -> None:
+    """Write the digests of the files that torch.distributed.checkpoint has written on this rank, which has them in memory."""
+    names = [name for name in os.listdir(folder) if name.startswith(f"__{_rank()}_")]
+    found = _digests_of({name: os.path.join(folder, name) for name in names})
+    with open(os.path.join(folder, f"{_DIGESTS}{_rank()}"), "w", encoding="utf-8") as file:
+        json.dump(found, file)
+
+
+def _take_digests(folder: str) -> dict[str, str]:
+    """Return the digests that the ranks have left in a folder, and delete their files."""
+    found: dict[str, str] = {}
+    for path in glob.glob(os.path.join(glob.escape(folder), f"{_DIGESTS}*")):
+        with open(path, encoding="utf-8") as file:
+            found.update(json.load(file))
+        os.remove(path)
+    return found
+
+
+def _verify_once(path: str) -> str:
+    """Return what is damaged in a checkpoint; empty if nothing is. One of the processes of a container reads the files."""
+    place = os.path.dirname(os.environ.get("TRAINER_STOP_FILE", ""))
+    if not place:  # outside of a job
+        return _damage_in(path)
+    try:
+        import fcntl
+
+        marker = os.stat(os.path.join(path, _OWN))
+        key = f"{path} {marker.st_ino} {marker.st_mtime_ns}"
+        with open(os.path.join(place, _VERIFIED), "a+", encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.seek(0)
+            known = dict(map(json.loads, file))
+            if key not in known:
+                known[key] = _damage_in(path)
+                file.write(json.dumps([key, known[key]]) + "\n")
+                file.flush()
+            return str(known[key])
+    except (ImportError, OSError, ValueError):  # a folder without locks
+        return _damage_in(path)
 
 
 def _files(folder: str) -> Iterator[str]:

@@ -1,6 +1,6 @@
 import os, shutil, signal, sys, tempfile, time
 
-from find_checkpoint import fault, missing_fork, newest, newest_first, number_of
+from find_checkpoint import damage, fault, missing_fork, newest, newest_first, number_of
 from run_program import Program, children, exit_with, final
 
 STARTERS = (
@@ -96,7 +96,7 @@ def fork(folder, step):
     names = os.listdir(folder) if os.path.isdir(folder) else []
     for name in newest_first(name for name in names if step in ("", str(number_of(name)))):
         path = os.path.join(folder, name)
-        why = fault(path)
+        why = fault(path) or damage(path)
         if not why:
             print(f"pulumi-trainer: starts from {path}", file=sys.stderr)
             return path

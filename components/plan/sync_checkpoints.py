@@ -229,7 +229,9 @@ class Store:
             path = made if first.single else os.path.join(made, file)
             read_again(lambda file=file, path=path, about=about: self.download_file(file, path, *about))
         if first.nodes > 1 and os.path.exists(os.path.join(made, OWN)):
-            marker = {**read_marker(made), "files": {file: size for file, (_, size, _) in files.items() if file != OWN}}
+            parts = {file: about for file, about in files.items() if file != OWN}
+            marker = {**read_marker(made), "files": {file: size for file, (_, size, _) in parts.items()}}
+            marker["sha256"] = {file: digest for file, (*_, digest) in parts.items()}
             marker.pop("nodes", None)
             with open(os.path.join(made, OWN), "w", encoding="utf-8") as out:
                 json.dump(marker, out)
@@ -531,10 +533,12 @@ class Uploads(threading.Thread):
         sharded = names & SHARDED or any(each.startswith(SHARDS) for each in names)
         needed = self.nodes if sharded else 1
         nodes = marker.get("nodes", 1) if marker else needed
-        files = {file or name: each for file, each in found.items()}
+        files, wanted = {file or name: each for file, each in found.items()}, marker.get("sha256") or {}
         for file in sorted(files, key=lambda each: os.path.getsize(files[each])):
             if file not in self.sent:
                 self.sent[file] = self.store.bucket.upload(self.store.place(name, self.part) + file, files[file])
+            if self.sent[file]["sha256"] != wanted.get(file, self.sent[file]["sha256"]):
+                raise OSError(f"{file} is damaged: its SHA-256 is not that of {OWN}")
         size = sum(each["size"] for each in self.sent.values())
         text = {"nodes": nodes, "token": marker.get("token", ""), "single": single, "files": self.sent}
         text |= {"attempt": self.check_turn(), "folder": self.part}

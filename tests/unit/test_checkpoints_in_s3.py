@@ -184,6 +184,7 @@ def save(folder: Path, name: str, files: dict[str, bytes] | None = None, **marke
         (made / file).parent.mkdir(parents=True, exist_ok=True)
         (made / file).write_bytes(body)
     text = {"files": {file: len(body) for file, body in files.items()}, **marker}
+    text["sha256"] = {file: sha256(body).hexdigest() for file, body in files.items()}
     (made / ".complete").write_text(json.dumps(text))
     made.rename(folder / name)
     return folder / name
@@ -218,6 +219,20 @@ class TestUpload:
         assert node.start() == str(tmp_path / "other/step-10")
         assert tree(node.folder) == {f"step-10/{file}": body for file, body in saved.items()}
         assert node.finish() == "" and not [r for r in place.front.requests if r.method == "PUT" and "other" in r.path]
+
+    def test_garbage_of_the_right_size_is_not_uploaded(self, node: Node, place: Place, tmp_path: Path) -> None:
+        node.start()
+        save(node.folder, "step-10")
+        assert node.finish() == ""
+        node.start()
+        (save(node.folder, "step-20") / "model.pt").write_bytes(b"x" * len("step-20"))
+        monkey = node.monkeypatch
+        monkey.setattr(node.uploads, "grace", 0)
+        why = "model.pt is damaged: its SHA-256 is not that of .complete"
+        assert node.finish() == f"step-20 is not in {node.uploads.store.where}: {why}; the newest there is step-10"
+        for folder in (node.folder, tmp_path / "other"):
+            node.folder = folder
+            assert node.start() == str(folder / "step-10")
 
     def test_a_file_is_a_checkpoint_too(self, node: Node, place: Place, tmp_path: Path) -> None:
         node.start()
@@ -621,6 +636,8 @@ class TestNodes:
             assert {*tree(each.folder)} == whole
             marker = json.loads((each.folder / "step-10/.complete").read_text())
             assert "nodes" not in marker and marker["step"] == 10 and len(marker["files"]) == 3
+            parts = tree(each.folder / "step-10")
+            assert marker["sha256"] == {file: sha256(parts[file]).hexdigest() for file in marker["files"]}
 
     def test_status_counts_on_a_checkpoint_once_all_parts_are_there(
         self, node: Node, place: Place, tmp_path: Path

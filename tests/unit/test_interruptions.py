@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 from pulumi_trainer import CheckpointPolicy, Fork, OutputVolume, TRLTrainer
+from pulumi_trainer import training as training_module
 from pulumi_trainer.plan import mounts, user_code
 from pulumi_trainer.plan.checkpoint_policy import output_of
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
@@ -288,6 +289,25 @@ class TestNewestCheckpoint:
             complete(tmp_path / f"step-{step}", model="abc")
         break_it(tmp_path / "step-2")
         assert find_checkpoint.newest(str(tmp_path)) == str(tmp_path / "step-1")
+
+    def test_garbage_of_the_right_size_is_skipped(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        for step in (1, 2):
+            points = training_module.Checkpoints(str(tmp_path), keep=3, every=0, steps=0)
+            assert points.save({"at": step}, step=step)
+        saved = tmp_path / "step-00000002/state.json"
+        saved.write_text("x" * saved.stat().st_size)
+        assert find_checkpoint.newest(str(tmp_path)) == str(tmp_path / "step-00000001")
+        why = "state.json is damaged: its SHA-256 is not that of .complete"
+        assert f"skips {saved.parent}: {why}" in capsys.readouterr().err
+
+    @pytest.mark.parametrize("text", ["[]", '{"model": 3}', '{"gone": "0"}', '"x"', "3"])
+    def test_digests_that_are_not_valid(self, tmp_path: Path, text: str) -> None:
+        for step in (1, 2):
+            complete(tmp_path / f"step-{step}", model="abc")
+        marker = tmp_path / "step-2/.complete"
+        marker.write_text(marker.read_text()[:-1] + f', "sha256": {text}}}')
+        expected = "step-2" if text == "[]" else "step-1"
+        assert find_checkpoint.newest(str(tmp_path)) == str(tmp_path / expected)
 
     def test_a_truncated_state_of_transformers_is_skipped(self, tmp_path: Path) -> None:
         (tmp_path / "checkpoint-5").mkdir()

@@ -13,6 +13,7 @@ import tempfile
 import textwrap
 import time
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -230,6 +231,47 @@ class TestCheckpoints:
         monkeypatch.setattr(training, "_known", {})
         monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
         assert training.checkpoints().load() == {"step": 500, "total": 1}
+
+    def test_garbage_of_the_right_size_is_read_once_by_the_ranks_of_a_node(
+        self, job: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for step in (10, 20):
+            training.checkpoints().save({"total": step}, step=step)
+        marker = json.loads((job / "step-00000020/.complete").read_text())
+        body = (job / "step-00000020/state.json").read_bytes()
+        assert marker["sha256"] == {"state.json": sha256(body).hexdigest()}
+        (job / "step-00000020/state.json").write_bytes(b"x" * len(body))
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+        read: list[str] = []
+        digest = find_checkpoint.digest
+        monkeypatch.setattr(find_checkpoint, "digest", lambda path: (read.append(path), digest(path))[1])
+        for _ in range(4):
+            monkeypatch.setattr(training, "_known", {})
+            assert training.checkpoints().load() == {"step": 10, "total": 10}
+        assert read == [str(job / f"step-{step:08}/state.json") for step in (20, 10)]
+        monkeypatch.delenv("TRAINER_STOP_FILE")
+        monkeypatch.setattr(training, "_known", {})
+        assert training.checkpoints().load() == {"step": 10, "total": 10} and len(read) == 4
+
+    def test_ranks_leave_the_digests_of_what_they_have_written(
+        self, job: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Nobody reads the part of another node."""
+        made = job / ".tmp-step"
+        made.mkdir(parents=True)
+        for name in ("__0_0.distcp", "__1_0.distcp", "__10_0.distcp", ".metadata"):
+            (made / name).write_text(name)
+        for rank in (0, 1, 10):
+            monkeypatch.setenv("RANK", str(rank))
+            training._leave_digests(str(made))
+        read: list[str] = []
+        digest = find_checkpoint.digest
+        monkeypatch.setattr(find_checkpoint, "digest", lambda path: (read.append(path), digest(path))[1])
+        training._complete(str(made), str(job / "step-00000001"), 1, {})
+        assert read == [str(made / ".metadata")]
+        marker = json.loads((job / "step-00000001/.complete").read_text())
+        assert marker["sha256"] == {name: sha256(name.encode()).hexdigest() for name in marker["files"]}
+        assert len(marker["files"]) == 4 and not find_checkpoint.damage(str(job / "step-00000001"))
 
     @pytest.mark.parametrize("restarts", ["0", "1"])
     def test_a_checkpoint_that_is_gone_is_an_error(

@@ -3,6 +3,8 @@ import json, os, re, sys
 FINISHED = {"trainer_state.json", ".metadata", "_CHECKPOINT_METADATA"}
 OWN = ".complete"
 UPLOADED = ".uploaded"
+READERS = 4
+BLOCK = 1 << 22
 
 
 def number_of(name):
@@ -15,11 +17,11 @@ def newest_first(names):
     return [name for number, name in sorted(found, reverse=True) if number >= 0]
 
 
-def newest(folder):
+def newest(folder, damage_of=None):
     os.makedirs(folder, exist_ok=True)
     for name in newest_first(os.listdir(folder)):
         path = os.path.join(folder, name)
-        why = fault(path)
+        why = fault(path) or (damage_of or damage)(path)
         if not why:
             print(f"pulumi-trainer: resumes from {path}", file=sys.stderr)
             return path
@@ -58,3 +60,35 @@ def missing_fork(place, step, names):
     which = f"checkpoint of step {step}" if step else "checkpoint"
     left = ", ".join(str(number_of(name)) for name in newest_first(names)) or "none"
     return f"pulumi-trainer: {place} has no complete {which} to start from (steps that are there: {left})"
+
+
+def damage(path):
+    marker = os.path.join(path, OWN)
+    if not os.path.exists(marker):
+        return ""
+    try:
+        with open(marker, encoding="utf-8") as text:
+            wanted = json.load(text).get("sha256") or {}
+        found = digests({name: os.path.join(path, name) for name in wanted})
+    except Exception as error:
+        return f"it cannot be read: {error}"
+    damaged = [name for name in wanted if found[name] != wanted[name]]
+    return f"{damaged[0]} is damaged: its SHA-256 is not that of {OWN}" if damaged else ""
+
+
+def digests(files):
+    import concurrent.futures  # takes longer to import than all others, and most starts need none
+
+    with concurrent.futures.ThreadPoolExecutor(READERS) as pool:
+        made = {name: pool.submit(digest, path) for name, path in files.items()}
+    return {name: each.result() for name, each in made.items()}
+
+
+def digest(path):
+    import hashlib
+
+    found = hashlib.sha256()
+    with open(path, "rb", buffering=0) as file:
+        for block in iter(lambda: file.read(BLOCK), b""):
+            found.update(block)
+    return found.hexdigest()
