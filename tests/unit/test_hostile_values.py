@@ -423,6 +423,7 @@ CONTAINERS = (
     "sync_",
     "resume_",
     "find_check",
+    "keep_log",
 )
 """Programs of containers, whose output is a log."""
 PRINTS = ("terminal", "messages", "layer", "supervisor", "remote", "isolation", "training", "pulumi_compat")
