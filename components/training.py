@@ -365,7 +365,7 @@ class Checkpoints:
             saved = dcp.async_save(values, checkpoint_id=made.temporary, process_group=group)
             upload = getattr(saved, "upload_completion", saved)  # some releases return it beside that of the staging
             pool = ThreadPoolExecutor(1)
-            made.future = pool.submit(lambda: (upload.result(), _leave_digests(made.temporary)))
+            made.future = pool.submit(_finish_upload, upload, made.temporary)
             pool.shutdown(wait=False)
         else:
             dcp.save(_sharded_dict(state), checkpoint_id=made.temporary)
@@ -690,6 +690,12 @@ def _complete(temporary: str, path: str, step: int, more: Mapping[str, Any]) -> 
         _delete(f"{temporary}-replaced")
     os.rename(temporary, path)
     _flush(os.path.dirname(path))
+
+
+def _finish_upload(upload: Any, folder: str) -> None:
+    """Wait until the files are written, then write their digests."""
+    upload.result()
+    _leave_digests(folder)
 
 
 def _leave_digests(folder: str) -> None:

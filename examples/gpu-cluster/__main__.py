@@ -113,6 +113,7 @@ job = trainer.TrainJob(
     queue=config.get("queue"),
     priority=config.get("priority"),
     output=trainer.OutputVolume(storage_class=config.get("storageClass")),
+    resume=True,  # with more steps, a run that has succeeded goes on as well
     wait_for=config.get("waitFor") or "complete",
 )  # fmt: skip
 pulumi.export("phase", job.phase)

@@ -68,8 +68,11 @@ def test_a_script_runs_in_a_cluster(
 def test_ctrl_c_ends_a_job_in_a_cluster(
     environment: dict[str, str], tmp_path: Path, root: Client, namespace: str
 ) -> None:
-    process = start(tmp_path, environment, "--namespace", namespace)
-    until(lambda: len(pods(root, namespace)) == 2)
+    process = start(
+        tmp_path, environment, "--namespace", namespace, "--gpus", "64"
+    )  # no node has them, so that it waits
+    assert process.stderr is not None
+    process.stderr.readline()  # what it waits for, once Pulumi has ended
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=100)
     assert process.returncode == 130 and "was ended" in err, err
