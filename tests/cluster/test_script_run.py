@@ -30,7 +30,8 @@ def environment(tmp_path: Path, pulumi_home: Path, user_kubeconfig: Path) -> dic
 
 
 def start(folder: Path, environment: dict[str, str], *words: str) -> subprocess.Popen[str]:
-    argv = ["pulumi-trainer", "run", "train.py", "--nodes", "2", *words]
+    heard = "env", "--default-signal=INT"  # nohup and & make children deaf to it
+    argv = [*heard, "pulumi-trainer", "run", "train.py", "--nodes", "2", *words]
     return subprocess.Popen(
         argv, cwd=folder / "scripts", env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         start_new_session=True,

@@ -50,7 +50,8 @@ class Folder:
         (path / "long.py").write_text(LONG)
 
     def start(self, *words: str) -> subprocess.Popen[str]:
-        argv = ["pulumi-trainer", "run", *words]
+        heard = "env", "--default-signal=INT"  # nohup and & make children deaf to it
+        argv = [*heard, "pulumi-trainer", "run", *words]
         return subprocess.Popen(
             argv, cwd=self.path, env=self.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             start_new_session=True,

@@ -55,10 +55,8 @@ base = {"model_name_or_path": f"{FILES}/model"}
 bad("column", trl("dpo", **base, dataset_name=data("chat")))
 bad("split", trl("sft", **base, dataset_name=data("chat"), dataset_train_split="trian"))
 bad("template", trl("sft", **base, assistant_only_loss=True, dataset_name=data("chat")))
-bad("folder", trl("sft", model_name_or_path=f"{FILES}/absent", dataset_name=data("chat")))
 token = pulumi.Output.secret("hf_0123456789")
 bad("hub", trl("sft", model_name_or_path="org/absent", dataset_name=data("chat"), hub_token=token))
-bad("absent", trl("sft", **base, dataset_name=data("absent")))
 bad("raises", trl("grpo", raises, **base, dataset_name=data("prompts")))
 bad("few", trl("grpo", few, **base, dataset_name=data("prompts")))
 bad("words", trl("grpo", words, **base, dataset_name=data("prompts")))
@@ -73,9 +71,7 @@ WHY = {
     "column": "the dataset has the columns messages, and dpo needs chosen and rejected. Hint: rename the columns",
     "split": "the dataset has no split 'trian', but train. Hint: config={\"dataset_train_split\": ...} names the split",
     "template": "ValueError: The chat template is not training-compatible (missing prefix-preservation or `{% generation %}`",
-    "folder": "model_name_or_path: the base model {files}/absent is not there: no such folder. Hint: give a folder",
     "hub": "model_name_or_path: the base model 'org/absent' cannot be read: ",
-    "absent": "the dataset '{files}/data/absent' cannot be read: ",
     "raises": "the reward function raises raised ZeroDivisionError in line {line}, "
     "`return [1 / (score - score) for score in scores]`:",
     "few": "the reward function few returned 1 value for 4 completions. Hint: return one number for each completion",
@@ -92,6 +88,8 @@ bad("column", trl("dpo"), files("chat"), MODEL)
 bad("template", trl("sft", assistant_only_loss=True), files("preference"), MODEL)
 bad("model", trl("grpo", few), files("prompts"), trainer.ModelInitializer("data", storage_uri=f"file://{FILES}/data"))
 bad("text", trainer.TransformersTrainer(config={"text_column": "body"}, **ONE), files("text"), MODEL)
+bad("folder", trl("sft", model_name_or_path=f"{FILES}/absent", dataset_name=data("chat")))
+bad("absent", trl("sft", model_name_or_path=f"{FILES}/model", dataset_name=data("absent")))
 bad("factory", trainer.LlamaFactoryTrainer(stage="sft", config={"dataset": "small"}, **ONE), files("alpaca"), MODEL)
 trainer.TrainJob(
     "precision", runtime="trl-distributed", output=True, target=trainer.Kubernetes(namespace="ml"),
@@ -107,6 +105,8 @@ PLAN = (
     'TrainJob("template").trainer.config["assistant_only_loss"]: the chat template of the model has no {% generation %} marker',
     'TrainJob("model").initializer.model: the folder {files}/data is not a base model: it has no config.json',
     'TrainJob("text").initializer.dataset: the dataset has the columns text, and language-modeling needs body',
+    'TrainJob("folder").trainer.config["model_name_or_path"]: {files}/absent does not exist on this machine',
+    'TrainJob("absent").trainer.config["dataset_name"]: {files}/data/absent does not exist on this machine',
     'TrainJob("factory").trainer.config["dataset"]: dataset_info.json describes no dataset \'small\', but tiny',
     'TrainJob("precision").trainer.config["bf16"]: is True, but the GPUs of the nodes (nvidia.com/gpu.product=Tesla-T4)',
 )
