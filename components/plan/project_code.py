@@ -152,7 +152,8 @@ def read_project(source: Source | str | Path) -> Project:
         try:
             root = _root(given)
             tree = read_tree(root, include, exclude, committed=given.git is not None)
-            tree = replace(tree, storage=given.storage or "", revision=_revision(given))
+            folder = root.resolve() if given.git is None else None
+            tree = replace(tree, storage=given.storage or "", revision=_revision(given), folder=folder)
             known[key] = Project(root.resolve(), tree)
         except Invalid as error:
             known[key] = error

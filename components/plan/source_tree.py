@@ -82,6 +82,7 @@ class SourceTree:
         unmatched: Patterns of `include` that no file matches.
         storage: Place for an archive that is too large for a ConfigMap; empty: none.
         revision: Revision and commit that the files are of; empty if they are not from a git repository.
+        folder: Their folder on this machine; None if they are those of a commit.
     """
 
     files: Mapping[str, SourceFile]
@@ -92,6 +93,7 @@ class SourceTree:
     unmatched: Sequence[str] = ()
     storage: str = ""
     revision: str = ""
+    folder: Path | None = None
 
     @cached_property
     def src_packages(self) -> frozenset[str]:

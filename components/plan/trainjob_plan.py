@@ -8,6 +8,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pulumi
@@ -58,7 +59,8 @@ from pulumi_trainer.provider.admission.multikueue import find_dispatch
 from pulumi_trainer.provider.admission.warnings import Warning, subdomain
 from pulumi_trainer.provider.api.labels import trainer_step
 from pulumi_trainer.provider.api.lineage import ASSIGNED
-from pulumi_trainer.provider.api.runs import BATCH, KEEP, LOGS
+from pulumi_trainer.provider.api.runs import BATCH, COMMIT, KEEP, LOGS
+from pulumi_trainer.provider.catalog.git import describe_commit
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TrainerError, problems_below
 from pulumi_trainer.provider.kube.schema.verdict import Verdict
 from pulumi_trainer.provider.kube.values.accessors import listed, section
@@ -335,12 +337,27 @@ def _describe_inputs(
     found |= describe_nodes(nodes, written.fields["trainer"], server, result.secret_name)
     if restricted:
         found["hardening"] = "restricted"
+    commit = _commit_of(written)
+    if commit:
+        found[COMMIT] = commit
     if written.tool is not None and "save_strategy" in table(written.tool.tool)["fields"]:
         batch = describe_batch(section(written.func_args.visible).get("config"), rendered.jobsets.values())
         found |= {BATCH: batch} if batch else {}
     if logs:
         found[LOGS] = KEEP
     return found
+
+
+def _commit_of(written: WrittenJob) -> str:
+    """Return the commit of the project whose files travel, else of the program, whose function or configuration does; empty if
+    that is in no repository, or named with the code."""
+    tree = written.compiled.tree
+    if not written.fields["code"] or (tree is not None and tree.revision):
+        return ""
+    folder = Path.cwd()
+    if tree is not None and tree.folder is not None:
+        folder = tree.folder
+    return describe_commit(folder.absolute())
 
 
 async def _other_problems(args: TrainJobArgs, found: Sequence[Problem]) -> list[Problem]:

@@ -21,6 +21,8 @@ UNKNOWN = "Unknown"
 """Phase of a run whose record was deleted."""
 BATCH = "batch"
 """Input of a run of a fine-tuning tool whose number of steps depends on the batch, as epochs decide it: what makes the batch."""
+COMMIT = "commit"
+"""Input of a run: the commit of the repository of its project, which is no part of what makes it another run."""
 NODES = "nodes"
 """Input that every run has."""
 LOGS, KEEP = "logs", "keep"
@@ -172,6 +174,6 @@ def _place(name: str) -> tuple[int, str]:
 
 
 _FIRST = (
-    "code", "arguments", BATCH, "environment", "packages", "image", "python", "runtime", NODES, "processes", "resources",
+    "code", COMMIT, "arguments", BATCH, "environment", "packages", "image", "python", "runtime", NODES, "processes", "resources",
     "generation",
 )  # fmt: skip

@@ -382,9 +382,18 @@ def submodules(folder: Path) -> frozenset[str]:
 
 
 def _listed_files(folder: Path, *options: str) -> list[str]:
+    return _answer(folder, "ls-files", "-z", *options)
+
+
+def _answer(folder: Path, *words: str) -> list[str]:
+    """Return what git prints about the repository that a folder is in, as texts between null characters; empty without one.
+
+    Raises:
+        Invalid: git cannot be asked, or fails.
+    """
     if not any((above / ".git").exists() for above in (folder, *folder.parents)):
         return []
-    argv = [*_command(), "-C", str(folder), "ls-files", "-z", *options]
+    argv = [*_command(), "-C", str(folder), *words]
     try:
         done = subprocess.run(argv, env=_environment("none"), capture_output=True, timeout=SECONDS, check=False)
     except OSError:
@@ -397,6 +406,56 @@ def _listed_files(folder: Path, *options: str) -> list[str]:
         of_git = [line.strip() for line in lines if "git config" in line]  # for a repository of another user
         raise _not_listed([*errors, *lines, f"exit code {done.returncode}"][0], *of_git)
     return [*map(os.fsdecode, filter(None, done.stdout.split(b"\0")))]
+
+
+@cache
+def describe_commit(folder: Path) -> str:
+    """Return the commit that a folder of a repository is at, followed by `(with changes)` if files below it differ from that
+    commit, or by `(changes unknown)`; empty if there is no commit or git cannot be asked.
+
+    No command of git reads the files, since filters that the repository configures would run.
+
+    Args:
+        folder: The folder.
+    """
+    try:
+        commit = "".join(_answer(folder, "rev-parse", "--verify", "HEAD")).strip()
+        entries = (
+            _answer(folder, "ls-tree", "-r", "-z", "--long", "HEAD", "--", ".") if _COMMIT.fullmatch(commit) else []
+        )
+        is_changed = bool(_listed_files(folder, "--others", "--exclude-standard")) or _differs(folder, entries)
+    except Invalid:
+        return ""
+    if not _COMMIT.fullmatch(commit):
+        return ""
+    about = {True: " (with changes)", False: "", None: " (changes unknown)"}[is_changed]
+    return f"{commit[:12]}{about}"
+
+
+def _differs(folder: Path, entries: Iterable[str]) -> bool | None:
+    """Return whether files differ from the entries of a commit; None if there are too many to compare.
+
+    Args:
+        folder: The folder.
+        entries: What `git ls-tree --long` lists below the folder.
+    """
+    read = 0
+    for number, entry in enumerate(entries):
+        about, _, name = entry.partition("\t")
+        mode, _, digest, size = about.split()
+        if mode in (_LINK, _SUBMODULE):
+            continue
+        file = folder / name
+        if not file.is_file() or file.stat().st_size != int(size):
+            return True
+        read += int(size)
+        if number >= MAX_FILES or read > MAX_OUTPUT:
+            return None
+        content = file.read_bytes()
+        made = hashlib.sha1 if len(digest) == 40 else hashlib.sha256
+        if made(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest() != digest:
+            return True
+    return False
 
 
 def _not_listed(why: str, *hints: str) -> Invalid:

@@ -54,7 +54,7 @@ from typing import Any, Protocol
 from pulumi_trainer.provider.api.checkpoints import saves_checkpoints
 from pulumi_trainer.provider.api.labels import patched_jobs
 from pulumi_trainer.provider.api.manual import SUSPENDED
-from pulumi_trainer.provider.api.runs import MOST_RUNS, UNKNOWN, Identity, Run, read_inputs, read_runs
+from pulumi_trainer.provider.api.runs import COMMIT, MOST_RUNS, UNKNOWN, Identity, Run, read_inputs, read_runs
 from pulumi_trainer.provider.api.status import (
     NOT_STARTED,
     OUTCOME_UNKNOWN,
@@ -546,6 +546,9 @@ def _rerun(olds: Props, news: Props, changes: list[str], connect: Connect) -> Ch
 
 def _same_run(olds: Props, news: Props) -> Props:
     kept = only(olds, ("earlierRuns", "identity"))
+    if news.get("runInputs"):
+        commit = only(section(olds.get("runInputs")), (COMMIT,))
+        kept["runInputs"] = {**without(news["runInputs"], COMMIT), **commit}
     return {**news, **kept, "owner": olds["owner"], "generation": olds["generation"]}
 
 

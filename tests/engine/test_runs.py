@@ -118,8 +118,8 @@ def test_runs_tells_changed_nodes_and_variables(project: Project, data: Any) -> 
     assert third == '  environment  {"SEED": "2"} -> {"SEED": "3"}\n  nodes        2 -> 1\n'
     (status,) = json.loads(cli(project, "status", "digits", "--json"))
     assert status["inputs"]["environment"] == variables.replace("2", "3") and status["inputs"]["nodes"] == "1"
-    (manifest,) = project.root.glob("volumes/*/*/*/.*.run.json")
-    assert json.loads(manifest.read_text())["inputs"] == status["inputs"]
+    manifests = [json.loads(file.read_text())["inputs"] for file in project.root.glob("volumes/*/*/*/.*.run.json")]
+    assert manifests.count(status["inputs"]) == 1 and len(manifests) == 3, "one in the folder of each run"
     record = next(project.root.glob("jobs/*/digits/record.json")).read_text()
     assert "hidden" not in record + json.dumps(project.export()), "nor in the state"
 
@@ -171,3 +171,34 @@ def test_a_changed_runtime_runs_a_job_again(project: Project, data: Any) -> None
 def test_what_is_refused(project: Project, data: Any, given: str, why: str) -> None:
     project.program(program(more=f"rerun_on={given}, "))
     assert why in project.preview(ok=False).out
+
+
+def test_a_run_knows_its_commit_and_a_commit_alone_starts_none(project: Project) -> None:
+    git = ["git", "-C", str(project.folder), "-c", "user.name=a", "-c", "user.email=a@b.c"]
+
+    def commit() -> str:
+        subprocess.run([*git, "add", "__main__.py"], check=True)
+        subprocess.run([*git, "commit", "-qm", "work"], check=True)
+        return subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout[:12]
+
+    text = "def train(lr):\n    print(lr)\n\n"
+    text += 'trainer.TrainJob("digits", runtime=plain, name="digits",\n'
+    text += '    trainer=trainer.CustomTrainer(func=train, func_args={"lr": LR}))\n'
+    subprocess.run([*git, "init", "-q"], check=True)
+    project.program(text.replace("LR", "1"))
+    (project.folder / ".git" / "info" / "exclude").write_text("*\n!__main__.py\n")
+    first = commit()
+    project.up()
+    eventually(lambda: json.loads(cli(project, "status", "digits", "--json"))[0]["phase"] == "Succeeded")
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "another"], check=True)
+    project.preview("--expect-no-changes")
+    project.up()
+    project.program(text.replace("LR", "2"))
+    project.up()
+    eventually(lambda: json.loads(cli(project, "status", "digits", "--json"))[0]["phase"] == "Succeeded")
+    one, two = json.loads(cli(project, "runs", "digits", "--json"))
+    assert one["inputs"]["commit"] == first, "that of its creation"
+    assert (
+        re.fullmatch(r"[0-9a-f]{12} \(with changes\)", two["inputs"]["commit"]) and first not in two["inputs"]["commit"]
+    )
+    assert f"commit     {first} -> " in cli(project, "runs", "digits")

@@ -438,6 +438,18 @@ def test_a_run_that_continues_after_the_last_step_has_nothing_to_do(tmp_path: Pa
     assert "of step 300 and its last: unless this run has more steps or epochs, nothing is left to do" in note
 
 
+def test_a_run_keeps_the_commit_that_it_was_created_at() -> None:
+    target = Target("Running")
+    made, _ = first(target, runInputs={"code": "a", "commit": "1a"})
+    news = inputs(runInputs={"code": "a", "commit": "2b"})
+    unchanged = checked(made, news, target)
+    assert unchanged.inputs["runInputs"] == {"code": "a", "commit": "1a"} and not unchanged.notes
+    in_place = checked(made, {**news, "digest": "d2", "objects": objects(suspend=True)}, target)
+    assert in_place.inputs["generation"] == 1 and in_place.inputs["runInputs"] == {"code": "a", "commit": "1a"}
+    another = checked(made, {**news, "digest": "d2", "run": "2", "interrupt": "allow"}, target)
+    assert another.inputs["runInputs"]["commit"] == "2b"
+
+
 def test_a_fork_names_the_checkpoint_that_it_starts_from(tmp_path: Path) -> None:
     target = Target("Succeeded")
     made, _ = first(target, objects=with_policy(), place="j-output")

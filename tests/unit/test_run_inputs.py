@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import subprocess
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,6 +17,7 @@ from pulumi_trainer.plan import mounts, trainjob_plan
 from pulumi_trainer.plan.run_inputs import describe_inputs, describe_nodes
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.provider.api.runs import Run, read_inputs
+from pulumi_trainer.provider.catalog import git
 from pulumi_trainer.provider.commands.runs import _lines
 from pulumi_trainer.provider.kube.values.unknown import Unknown
 from pulumi_trainer.provider.lifecycle.identity import short_digest
@@ -30,10 +32,11 @@ def score(completions: Any, **columns: Any) -> list[float]:
 
 
 @pytest.fixture
-def planned(monkeypatch: pytest.MonkeyPatch) -> Any:
+def planned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """Returns the inputs of a run as a plan for a cluster records them. A trainer with Outputs is given as a function."""
     settings = pulumi.runtime.Settings(project="project", stack="stack")
     monkeypatch.setattr(pulumi.runtime.settings, "SETTINGS", settings)
+    monkeypatch.chdir(tmp_path)  # in no repository
 
     def plan(made: Any, runtime: str = "") -> dict[str, str]:
         async def planning() -> Any:
@@ -270,6 +273,38 @@ def test_a_long_command_of_a_project_from_git_has_the_digest_of_the_same_folder(
     code = {"script": "", "entry": ["python", "x" * 2000], "source": "1a" * 32}
     found, before = (describe_inputs(code, {}, None, {}, {}, {}, revision) for revision in ("v1.2 0123456789ab", ""))
     assert len(found["code"]) <= 1000 and changed_inputs(before, found) == {}
+
+
+def test_the_commit_of_a_project_and_whether_its_files_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    describe = git.describe_commit.__wrapped__
+    project, other = tmp_path / "repository" / "project", tmp_path / "repository" / "other.py"
+    assert describe(tmp_path) == ""
+    project.mkdir(parents=True)
+    argv = ["git", "-C", str(project), "-c", "user.name=a", "-c", "user.email=a@b.c"]
+    subprocess.run([*argv, "init", "-q", ".."], check=True)
+    assert describe(project) == "", "no commit"
+    (project / "a.py").write_text("1")
+    (project / "link").symlink_to("a.py")
+    other.write_text("1")
+    # what a filter of the repository would run: git status does
+    subprocess.run([*argv, "config", "filter.x.clean", f"touch {tmp_path}/ran; cat"], check=True)
+    (project / ".gitattributes").write_text("b.py filter=x\n")
+    subprocess.run([*argv, "add", ".."], check=True)
+    subprocess.run([*argv, "commit", "-qm", "first"], check=True)
+    commit = subprocess.run([*argv, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout[:12]
+    assert describe(project) == commit
+    other.write_text("2")
+    assert (describe(project), describe(project.parent)) == (commit, f"{commit} (with changes)")
+    for name in ("a.py", "b.py"):
+        (project / name).write_text("3")
+        assert describe(project) == f"{commit} (with changes)", name
+    (project / "b.py").unlink()
+    (project / "a.py").unlink()
+    assert describe(project) == f"{commit} (with changes)"
+    (project / "a.py").write_text("1")
+    monkeypatch.setattr(git, "MAX_OUTPUT", 0)
+    assert describe(project) == f"{commit} (changes unknown)" and not (tmp_path / "ran").exists()
+    assert changed_inputs({"commit": "a"}, {"commit": "b"}) == {"commit": "a -> b"}
 
 
 def test_runs_shortens_digests_of_data() -> None:
