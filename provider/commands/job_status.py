@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 _COLOURS = {Phase.SUCCEEDED: "green", Phase.FAILED: "red", Phase.DELETED: "red", Phase.RUNNING: "cyan"}
-_WAITING = (Phase.PENDING, Phase.QUEUED, Phase.ADMITTED)
+_WAITING = (Phase.PENDING, Phase.QUEUED, Phase.ADMITTED, Phase.STARTING)
 _WIDE = 2**12
 """Width of a table that is not printed on a terminal."""
 _MOST_OF_WHY = 160

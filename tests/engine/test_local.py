@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.slow_index import slow_index
 from tests.unit.local_support import FULL_DISK
 
-from .conftest import HEAD, Project
+from .conftest import HEAD, Project, eventually
 
 FILLS = """
 import pulumi_trainer as trainer
@@ -189,6 +190,27 @@ def test_while_packages_are_installed_the_job_is_starting(project: Project) -> N
     assert "Starting: installing no-such-package-anywhere==1" in out, out
     assert ": Running" not in out
     assert "No matching distribution found for no-such-package-anywhere==1" in out
+
+
+def test_status_shows_the_progress_of_an_installation_for_all_ranks(project: Project) -> None:
+    with slow_index(project.folder) as index:
+        project.env = {"PIP_INDEX_URL": index.url, "HOME": str(project.folder / "home")}
+        program = INSTALLING.replace("no-such-package-anywhere==1", "large").replace(
+            "func=work,", "func=work, num_nodes=2,"
+        )
+        project.program(program)
+        update = project.start("up", "--yes", "--skip-preview")
+        shown = "installing large (downloading large, 0 of 8 MB)"
+        eventually(lambda: (found := project.job("job")) and found.message == shown)
+        argv = [sys.executable, "-m", "pulumi_trainer.provider.cli", "status"]
+        status = subprocess.run(
+            argv, cwd=project.folder, env=project.environment, text=True, capture_output=True, check=True
+        )
+        assert shown in status.stdout, status.stdout
+        index.go_on.set()
+        out, _ = update.communicate(timeout=120)
+    assert update.returncode == 0 and "Starting: installing large" in out, out
+    assert "is installing them" not in out
 
 
 def test_an_index_that_does_not_answer_ends_the_up_and_says_why_at_the_first_attempt(project: Project) -> None:

@@ -21,6 +21,8 @@ import setup
 from local_support import NAMESPACE, OVERWRITTEN, eventually, jobset, log, python, step, submission
 from pulumi_trainer.provider.targets.local import LocalTarget, environments, layer
 
+from tests.slow_index import slow_index
+
 pytestmark = pytest.mark.slow
 
 UV = setup.VENV / "bin" / "uv"
@@ -222,10 +224,12 @@ def test_an_installation_that_was_killed_is_not_used(tmp_path: Path, wheels: Pat
         time.sleep(0.05)
     more = {"PULUMI_TRAINER_INSTALLED": str(tmp_path / "x.installed"), "PULUMI_TRAINER_JOB": "a/1" if rank else "b/0"}
     waiting = started(tmp_path, wheels, uv_path, mine, "app", **more)
-    while not (tmp_path / "x.installing").exists():
-        time.sleep(0.05)
-    whose = "rank of this job" if rank else "process"
-    assert (tmp_path / "x.installing").read_text() == f"another {whose} is installing them"
+    if rank:  # the other one reports the progress
+        time.sleep(1)
+        assert not (tmp_path / "x.installing").exists()
+    else:
+        eventually((tmp_path / "x.installing").exists)
+        assert (tmp_path / "x.installing").read_text() == "another process is installing them"
     os.kill(half.pid, signal.SIGKILL)
     half.wait()
     out, log = waiting.communicate()
@@ -489,10 +493,27 @@ def test_the_record_has_no_credentials(tmp_path: Path, wheels: Path, uv_path: st
     assert "hidden-word" not in record + log and json.loads(record)["requirements"] == ["app"]
 
 
+def test_the_bytes_of_a_download_are_reported_while_it_runs(tmp_path: Path, wheels: Path, with_tool: str) -> None:
+    mine = Interpreter(tmp_path / "mine", wheels)
+    more = {"PULUMI_TRAINER_INSTALLED": str(tmp_path / "x.installed"), "PIP_NO_INDEX": "", "PIP_NO_CACHE_DIR": "1"}
+    uses_uv = (tmp_path / "tools" / "uv").exists()
+    text = "downloading large, 0 of 8 MB" if uses_uv else "downloading large, 4 of 8 MB"
+    progress = tmp_path / "x.installing"
+    with slow_index(tmp_path) as index:
+        run = started(tmp_path, wheels, with_tool, mine, "large", PIP_INDEX_URL=index.url, **more)
+        try:
+            eventually(lambda: progress.exists() and progress.read_text() == text, seconds=60)
+            index.go_on.set()
+            _, log = run.communicate(timeout=60)
+        finally:
+            run.kill()
+    assert run.returncode == 0 and progress.read_text() == "", log
+
+
 LOGS = {
     "uv": (
         "Resolved 30 packages in 1.2s\nDownloading torch (846.9MiB)\nDownloading numpy (16.1MiB)\n Downloaded numpy\n",
-        "downloading torch, 16 MB of 863 MB",
+        "downloading torch, 16 of 863 MB",
     ),
     "pip": (
         "Collecting torch\n  Downloading torch-2.8.0-cp311-cp311-manylinux_2_28_x86_64.whl.metadata (30 kB)\n"

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import ast
 import fcntl
+import glob
 import hashlib
 import importlib
 import json
@@ -33,9 +34,11 @@ import site
 import subprocess
 import sys
 import sysconfig
+import tempfile
+import threading
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -121,8 +124,8 @@ def _locked(file: Path) -> Iterator[None]:
         except BlockingIOError:
             lock.seek(0)
             run = _run_of_job()
-            whose = "rank of this job" if run and lock.read() == run else "process"
-            _report(f"another {whose} is installing them")
+            if not run or lock.read() != run:  # else another rank of this job reports its progress
+                _report("another process is installing them")
             fcntl.flock(lock, fcntl.LOCK_EX)
         lock.truncate(0)
         lock.write(_run_of_job())
@@ -842,50 +845,89 @@ def _run(argv: list[str], variables: Mapping[str, str]) -> int:
             argv, env=env, text=True, errors="replace", stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         ) as run:
             assert run.stdout
+            ended = threading.Event()
+            reporter = threading.Thread(target=_report_repeatedly, args=(downloads, ended), daemon=True)
+            reporter.start()
             for line in run.stdout:
                 sys.stderr.write(line)
                 sys.stderr.flush()
-                if downloads.read(line):
-                    _report(downloads.text)
+                downloads.read(line)
+            ended.set()
+            reporter.join()
     except OSError as error:
         print(f"{argv[0]}: {error}", file=sys.stderr, flush=True)
         return 127
     return run.returncode
 
 
+def _report_repeatedly(downloads: Downloads, ended: threading.Event) -> None:
+    """Report downloads whenever more of them is there, until the installer has ended."""
+    reported = ""
+    while not ended.wait(_REPORT_EVERY):
+        text = downloads.text
+        if text != reported:
+            _report(text)
+            reported = text
+    if reported:
+        _report("")
+
+
+_REPORT_EVERY = 0.5
+"""Seconds."""
+
+
 class Downloads:
-    """The downloads of an installer, as far as it announces them. pip makes one at a time, uv several."""
+    """The downloads of an installer, as far as it announces them. pip makes one at a time, uv several.
+
+    uv unpacks an archive while it downloads it, so what is there of an archive is known of pip's alone.
+    """
 
     def __init__(self) -> None:
         self._sizes: dict[str, float] = {}
         self._done: set[str] = set()
+        self._file = ""
 
-    def read(self, line: str) -> bool:
-        """Read a line of the installer's log, and return whether it is about a download."""
+    def read(self, line: str) -> None:
+        """Read a line of the installer's log."""
         begun = _BEGUN.match(line)
         if begun:
             name, size, unit = begun.groups()
+            self._file = ""
             if name.endswith(_ARCHIVES):  # pip
                 self._done.update(self._sizes)
-                name = name.partition("-")[0]
-            self._sizes[name] = float(size) * _UNITS[unit[0].upper()]
+                self._file = name.rpartition("/")[2]
+                name = self._file.partition("-")[0]
+            self._sizes = {**self._sizes, name: float(size) * _UNITS[unit[0].upper()]}
         ended = _ENDED.match(line)
         if ended:
             self._done.add(ended[1])
-        return bool(begun or ended)
+        if _UNPACKS.match(line):
+            self._done.update(self._sizes)
+
+    def _bytes_of_file(self) -> int:
+        """Return how much is there of the archive that pip downloads."""
+        for file in Path(tempfile.gettempdir()).glob(f"pip-unpack-*/{glob.escape(self._file)}"):
+            with suppress(OSError):
+                return file.stat().st_size
+        return 0
 
     @property
     def text(self) -> str:
         """Return what is downloaded now, and how much of what was announced is there; empty without a download."""
-        now = [name for name in self._sizes if name not in self._done]
+        sizes, finished = self._sizes, self._done.copy()
+        now = [name for name in sizes if name not in finished]
         if not now:
             return ""
-        done = sum(size for name, size in self._sizes.items() if name in self._done)
-        largest = max(now, key=self._sizes.__getitem__)
-        return f"downloading {largest}, {_shown_size(done)} of {_shown_size(sum(self._sizes.values()))}"
+        done = sum(size for name, size in sizes.items() if name in finished)
+        if self._file:
+            done += self._bytes_of_file()
+        largest = max(now, key=sizes.__getitem__)
+        total = _shown_size(sum(sizes.values()))
+        return f"downloading {largest}, {_shown_size(done).removesuffix(total[-3:])} of {total}"
 
 
 _BEGUN = re.compile(r"\s*Downloading (\S+(?<!\.metadata)) \(([\d.]+) ?([kKMG])i?B\)")
+_UNPACKS = re.compile(r"Installing collected packages:")
 _ENDED = re.compile(r"\s*Downloaded (\S+)")
 _ARCHIVES = (".whl", ".tar.gz", ".zip")
 _UNITS = {"K": 1e3, "M": 1e6, "G": 1e9}
