@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 from pulumi_trainer.plan import source_tree, user_code
 
-from . import digests, queues, releases, rendering, runs
+from . import digests, packages, queues, releases, rendering, runs
 
 FLAGS = ["--yes", "--skip-preview", "--non-interactive"]
 
@@ -392,6 +392,8 @@ def main() -> None:
     if "project" in chosen:
         print("\n| projects | seconds |\n| --- | --- |")
         project(300)
+    if "packages" in chosen:
+        packages.measure()
     if "releases" in chosen:
         print("\n| releases | time | limit |\n| --- | --- | --- |")
         releases.catalogue()

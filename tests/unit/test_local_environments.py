@@ -510,6 +510,20 @@ def test_the_bytes_of_a_download_are_reported_while_it_runs(tmp_path: Path, whee
     assert run.returncode == 0 and progress.read_text() == "", log
 
 
+def test_another_set_of_packages_neither_downloads_nor_copies_the_large_one_again(
+    tmp_path: Path, wheels: Path, uv_path: str
+) -> None:
+    mine = Interpreter(tmp_path / "mine", wheels)
+    with slow_index(tmp_path) as index:
+        index.go_on.set()
+        more = {"PIP_INDEX_URL": index.url, "PIP_NO_INDEX": ""}
+        sets = (["large"], ["large", "app"], ["large", "newcomer"])
+        homes = [environment(tmp_path, wheels, uv_path, mine, *words, **more)[0] for words in sets]
+        assert index.downloads == 1
+    files = [next(home.glob("lib/python*/site-packages/large.bin")).stat() for home in homes]
+    assert len(set(homes)) == 3 and len({file.st_ino for file in files}) == 1, "hard links"
+
+
 LOGS = {
     "uv": (
         "Resolved 30 packages in 1.2s\nDownloading torch (846.9MiB)\nDownloading numpy (16.1MiB)\n Downloaded numpy\n",
