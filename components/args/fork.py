@@ -27,7 +27,7 @@ class Fork(Args):
 
     run: str = positional(kw_only=False)
     step: int | None = None
-    reset: Sequence[str] = ()
+    reset: Sequence[str] | None = None
 
     def check(self) -> list[Problem]:
         found = [*super().check(), *type_problems(self)]

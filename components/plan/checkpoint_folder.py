@@ -50,7 +50,7 @@ async def review_folder(plan: Plan, folders: Folders, jobsets: Sequence[Mapping[
         return StepResult()
     recorded = recorded_jobs(await session.current().stack_resources())
     known = recorded.get(f"{plan.namespace}/{plan.name}")
-    if known is not None and known == plan.content_digest:
+    if known == plan.content_digest:
         return StepResult()
     env = await _environment(plan, jobsets)
     address = env.get(CHECKPOINT_TO)

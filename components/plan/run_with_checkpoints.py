@@ -1,6 +1,6 @@
 import os, shutil, signal, sys, tempfile, time
 
-from find_checkpoint import damage, fault, missing_fork, newest, newest_first, number_of
+from find_checkpoint import damage, missing_fork, newest, newest_whole, number_of
 from run_program import Program, children, exit_with, final
 
 STARTERS = (
@@ -94,14 +94,8 @@ class Training(Program):
 
 def fork(folder, step):
     names = os.listdir(folder) if os.path.isdir(folder) else []
-    for name in newest_first(name for name in names if step in ("", str(number_of(name)))):
-        path = os.path.join(folder, name)
-        why = fault(path) or damage(path)
-        if not why:
-            print(f"pulumi-trainer: starts from {path}", file=sys.stderr)
-            return path
-        print(f"pulumi-trainer: skips {path}: {why}", file=sys.stderr)
-    sys.exit(missing_fork(folder, step, names))
+    wanted = [name for name in names if step in ("", str(number_of(name)))]
+    return newest_whole(folder, wanted, "starts", damage) or sys.exit(missing_fork(folder, step, names))
 
 
 def run(argv, launch):

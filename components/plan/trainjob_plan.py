@@ -13,7 +13,7 @@ from typing import Any
 
 import pulumi
 from pulumi_trainer.args import plaintext_secrets, queue_labels, sources
-from pulumi_trainer.args.arguments import nested_problems
+from pulumi_trainer.args.arguments import as_sequence, nested_problems
 from pulumi_trainer.args.fine_tuning import table
 from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.args.trainers import CustomTrainer, Trainer
@@ -618,7 +618,7 @@ def _content(args: TrainJobArgs, job: PlacedJob, written: WrittenJob) -> dict[st
     if args.checkpoint is not None:
         content["checkpoint"] = {name: getattr(args.checkpoint, name) for name in CHECKPOINT_FIELDS}
     if args.fork is not None:
-        content["fork"] = [args.fork.run, args.fork.step, [*args.fork.reset]]
+        content["fork"] = [args.fork.run, args.fork.step, [*as_sequence(args.fork.reset)]]
     if args.hardening is not None:  # that of the stack is, as the runtime's content, for the next run
         content["hardening"] = args.hardening
     return content

@@ -204,6 +204,12 @@ class TestFork:
     def test_mistakes(self, given: dict[str, Any], problem: str) -> None:
         assert [str(found) for found in Fork(**given).check()] == [problem]
 
+    @pytest.mark.parametrize("named", [{}, {"reset": None}, {"reset": []}])
+    def test_nothing_to_reset(self, named: dict[str, Any]) -> None:
+        fork = Fork("t4kz1f", **named)
+        folders = mounts.Folders({"output": "claim"}, checkpoint=CheckpointPolicy(), fork=fork)
+        assert fork.check() == [] and mounts._fork_values(folders, fork).keys() == {"TRAINER_FORK_FOLDER"}
+
     def test_conflicts_with_other_arguments(self) -> None:
         def problems(**given: Any) -> list[str]:
             return [

@@ -288,9 +288,9 @@ def test_the_commit_of_a_project_and_whether_its_files_differ(tmp_path: Path, mo
     other.write_text("1")
     # what a filter of the repository would run: git status does
     subprocess.run([*argv, "config", "filter.x.clean", f"touch {tmp_path}/ran; cat"], check=True)
-    (project / ".gitattributes").write_text("b.py filter=x\n")
     subprocess.run([*argv, "add", ".."], check=True)
     subprocess.run([*argv, "commit", "-qm", "first"], check=True)
+    (project.parent / ".git" / "info" / "attributes").write_text("*.py filter=x\n")
     commit = subprocess.run([*argv, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout[:12]
     assert describe(project) == commit
     other.write_text("2")
@@ -304,6 +304,9 @@ def test_the_commit_of_a_project_and_whether_its_files_differ(tmp_path: Path, mo
     (project / "a.py").write_text("1")
     monkeypatch.setattr(git, "MAX_OUTPUT", 0)
     assert describe(project) == f"{commit} (changes unknown)" and not (tmp_path / "ran").exists()
+    (project / "a.py").write_text("4")
+    subprocess.run([*argv, "status"], check=True, capture_output=True)
+    assert (tmp_path / "ran").exists(), "the filter that a status would have run"
     assert changed_inputs({"commit": "a"}, {"commit": "b"}) == {"commit": "a -> b"}
 
 

@@ -19,11 +19,15 @@ def newest_first(names):
 
 def newest(folder, damage_of=None):
     os.makedirs(folder, exist_ok=True)
-    for name in newest_first(os.listdir(folder)):
+    return newest_whole(folder, os.listdir(folder), "resumes", damage_of or damage)
+
+
+def newest_whole(folder, names, does, damage_of):
+    for name in newest_first(names):
         path = os.path.join(folder, name)
-        why = fault(path) or (damage_of or damage)(path)
+        why = fault(path) or damage_of(path)
         if not why:
-            print(f"pulumi-trainer: resumes from {path}", file=sys.stderr)
+            print(f"pulumi-trainer: {does} from {path}", file=sys.stderr)
             return path
         print(f"pulumi-trainer: skips {path}: {why}", file=sys.stderr)
     return ""
