@@ -778,6 +778,9 @@ class TestFork:
         assert (found / ".metadata").read_text() == "10" and found.name == "step-10"
         assert Path(self.forked(node, place)).name == "step-20", "the newest that is complete"
         assert node.finish() == "" and not own(place), "nothing of it is uploaded"
+        assert node.start() == "", (
+            "and it is no checkpoint of this lineage, where a started container would not reset anything"
+        )
         save(node.folder, "step-11")
         assert node.start() == f"{node.folder}/step-11" and node.finish() == ""
         assert own(place) == ["manifests/step-11/node-0.json"]

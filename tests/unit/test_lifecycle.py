@@ -473,6 +473,10 @@ def test_a_fork_names_the_checkpoint_that_it_starts_from(tmp_path: Path) -> None
     identity = checked({}, newest, target).inputs["identity"]
     same = {"parent": "t4kz1z", "lineage": "t4kz1z", "fork": "t4kz1a", "origin": "t4kz1a"}
     assert identity == {**NO_IDENTITY, **same}, "the same fork goes on"
+    target.earlier[-1] = replace(target.earlier[-1], phase="Succeeded")
+    identity = checked({}, newest, target).inputs["identity"]
+    again = {"parent": "t4kz1a", "fork": "t4kz1a", "origin": "t4kz1a"}
+    assert identity == {**NO_IDENTITY, **again}, "after one that has succeeded, another fork"
     (why,) = checked(made, {**news, "place": "other"}, target).failures
     assert "run t4kz1a kept its checkpoints in j-output, which this run does not use" in why
     (why,) = checked({}, {**newest, "name": "k"}, Target()).failures

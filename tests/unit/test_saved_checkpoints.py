@@ -63,6 +63,8 @@ def test_checkpoints_whose_manifests_are_complete(moto: str, bucket: Any) -> Non
     put("step-10/node-1.json", {"nodes": 2})
     put("step-30/node-0.json", {"nodes": 2})
     put("step-40/node-1.json", {"nodes": 2})
+    put("step-45/node-0.json", {"nodes": 2})
+    put("step-45/node-2.json", {"nodes": 2})
     put("step-50/node-0.json", {"nodes": "many"})
     put("step-60/node-0.json", ["nodes"])
     put("step-70.tmp/node-0.json", {"nodes": 1})
