@@ -23,6 +23,7 @@ from pulumi_trainer.provider import dynamic
 from pulumi_trainer.provider.api.lineage import UNFINISHED
 from pulumi_trainer.provider.api.manual import STOPPED
 from pulumi_trainer.provider.api.progress import kept_progress
+from pulumi_trainer.provider.api.retention import KEEP_RUNS, KEPT_RUNS
 from pulumi_trainer.provider.api.status import NOT_STARTED, TAKE_BACK, JobStatus, Owner, Phase
 from pulumi_trainer.provider.api.submission import to_state
 from pulumi_trainer.provider.kube.errors import Problem, TrainerError
@@ -319,6 +320,8 @@ class Job(pulumi.ComponentResource):
             props["resume"] = plan.resume
         if plan.fork is not None:
             props["fork"] = plan.fork
+        if plan.keep_runs != KEEP_RUNS:
+            props[KEPT_RUNS] = plan.keep_runs
         if plan.checkpoints:
             props["place"] = restore_outputs(plan.checkpoints, unknown)
         elif "output" in self.volumes:

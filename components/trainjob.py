@@ -71,6 +71,9 @@ class TrainJob(Job):
         resume: Which run a new run continues, in its folder of the output volume or of S3: `unfinished` (default): the one before
             it, unless that has succeeded; True: the one before it; False: none, it gets an empty folder; or the id of a run.
         fork: Checkpoint of an earlier run that a new run starts from, in a folder of its own (`Fork`); default: none.
+        keep_runs: How many runs are kept in full, from 1 to 100. Of older ones a row stays in `pulumi-trainer runs`, and a new
+            run removes their folders from the output volume and S3, except for that of the newest run that has succeeded and the
+            one that it goes on from. Default: 20.
         run: Key of the run: changing it runs the job again.
         rerun_on: Which changes run the job again: `code` (code, arguments and the other fields of this job), `data` (a dataset,
             a model or a package of this machine that has changed), `runtime` (its document or its release). Default:

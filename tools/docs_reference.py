@@ -235,7 +235,7 @@ _EFFECTS = {
     "waiting": "update while the job waits in its queue; then new run",
 }
 _STARTING = {
-    **dict.fromkeys(("runtime", "follow"), "next run"),
+    **dict.fromkeys(("runtime", "follow", "keep_runs"), "next run"),
     **dict.fromkeys(("output", "resume", "fork", "run", "topology", "runtime_patches", "initializer"), "new run"),
     **dict.fromkeys(("name", "target"), "new run, of another name or in another place"),
     "hardening": "new run",

@@ -15,6 +15,7 @@ from pulumi_trainer.program import targets
 from pulumi_trainer.program.targets import Destination, Place
 from pulumi_trainer.provider.admission import review_jobset
 from pulumi_trainer.provider.api.lineage import UNFINISHED
+from pulumi_trainer.provider.api.retention import KEEP_RUNS
 from pulumi_trainer.provider.api.submission import ANYTHING, MAIN, WORKERS, Dispatch, Draft, Objects, secret_name
 from pulumi_trainer.provider.kube.errors import Problem, TrainerError, problems_below
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
@@ -115,6 +116,7 @@ class Plan(StepResult):
         run: Key of the run.
         resume: Which run a new run continues.
         fork: Run and step of the checkpoint that a new run starts from; None if it is no fork.
+        keep_runs: How many runs are kept in full.
         checkpoints: Where the job keeps checkpoints in S3; empty for the volume for output, or nowhere.
         content: What the user wrote; another digest of it makes another job.
         resolved: Unknown and secret values.
@@ -138,6 +140,7 @@ class Plan(StepResult):
     resume: bool | str = UNFINISHED
     fork: Mapping[str, Any] | None = None
     checkpoints: Any = ""
+    keep_runs: int = KEEP_RUNS
     interrupt: str = "refuse"
     adopt: bool = False
     content: Any = None

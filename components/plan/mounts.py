@@ -27,6 +27,7 @@ from pulumi_trainer.provider.api.checkpoints import (
     CHECKPOINT_ATTEMPT,
     CHECKPOINT_FOLDER,
     CHECKPOINT_OWNER,
+    CHECKPOINT_REMOVE,
     CHECKPOINT_TO,
     FORK_FOLDER,
     FORK_RESET,
@@ -282,6 +283,7 @@ def _checkpoint_variables(folders: Folders, nodes: Any, address: Any, framework:
     values = {"TRAINER_NUM_NODES": nodes}
     if folders.s3_folder is not None:
         values |= {CHECKPOINT_TO: address, CHECKPOINT_FOLDER: folders.s3_folder, CHECKPOINT_OWNER: folders.owner}
+        values[CHECKPOINT_REMOVE] = ASSIGNED
         if folders.adopt:
             values[CHECKPOINT_ADOPT] = "1"
     if folders.fork is not None:

@@ -275,6 +275,8 @@ class Uploads(threading.Thread):
         self.adopts, self.taken, self.when_taken = bool(os.environ.get("TRAINER_CHECKPOINT_ADOPT")), "", lambda: None
         self.ending, self.newest, self.restored, self.present = threading.Event(), "", "", set()
         self.trying, self.sending, self.part, self.sent, self.hurries = "a checkpoint", "", "", {}, False
+        outdated = os.environ.get("TRAINER_CHECKPOINT_REMOVE", "").split(",") if self.owner else []
+        self.outdated = [name for name in outdated if re.fullmatch("[0-9a-z]{1,16}", name)]
         self.unmarked, self.asked, self.whole = "", 0.0, set()
         self.seen, self.order, self.sent_order = {}, 0, 0
         self.polled, self.why, self.since, self.pauses, self.reported = 0.0, "", 0.0, 0, ""
@@ -454,6 +456,7 @@ class Uploads(threading.Thread):
                     self.upload(name)
                     self.sent_order = order
                     self.prune()
+                    self.remove_outdated()
                 elif ends:
                     return
                 self.mark_if_whole()
@@ -604,6 +607,17 @@ class Uploads(threading.Thread):
                     self.store.delete(name, present[name])
         except Failed as error:
             log(f"old checkpoints stay in {self.store.where}: {error}")
+
+    def remove_outdated(self):
+        while self.outdated and not self.node and not self.hurries:
+            folder = f"{self.store.job}{self.outdated[0]}/"
+            try:
+                for key in sorted(self.store.bucket.list(folder), key=lambda key: f"/{MANIFESTS}" not in key):
+                    self.store.bucket.delete(key)
+                log(f"s3://{self.store.bucket.name}/{folder} was removed (keep_runs)")
+            except Failed as error:
+                log(f"s3://{self.store.bucket.name}/{folder} stays: {error}")
+            del self.outdated[0]
 
     def finish(self, stopped):
         self.ending.set()

@@ -26,7 +26,8 @@ from pulumi_trainer.program.constructors import ComponentArgs
 from pulumi_trainer.program.targets import Destination
 from pulumi_trainer.program.watch import Timeouts, timeout_problems
 from pulumi_trainer.provider.api.lineage import UNFINISHED
-from pulumi_trainer.provider.api.runs import KEEP, is_run_id
+from pulumi_trainer.provider.api.retention import KEEP_RUNS, MOST_KEPT
+from pulumi_trainer.provider.api.runs import KEEP, MOST_RUNS, is_run_id
 from pulumi_trainer.provider.kube.errors import Problem, problems_below
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.lifecycle.identity import job_name
@@ -66,6 +67,7 @@ class TrainJobArgs(ComponentArgs):
     checkpoint: CheckpointPolicy | None = None
     resume: bool | str = UNFINISHED
     fork: Fork | None = None
+    keep_runs: int = KEEP_RUNS
     run: str | None = "1"
     rerun_on: Sequence[Literal["code", "data", "runtime"]] | None = None
     wait_for: Literal["created", "admitted", "running", "complete"] = "created"
@@ -126,6 +128,9 @@ class TrainJobArgs(ComponentArgs):
             why = f"{self.resume!r} is not a valid id of a run (expected True, False, {UNFINISHED!r} or an id such as 't4kz1f')"
             found.append(Problem("resume", why, hint))
         found += self._fork_problems()
+        if type(self.keep_runs) is int and not 1 <= self.keep_runs <= MOST_KEPT:
+            hint = f"the rows of {MOST_RUNS} runs stay in any case; `outputs JOB --run ID --copy DEST` copies an output"
+            found.append(Problem("keep_runs", f"is {self.keep_runs}, not a number from 1 to {MOST_KEPT}", hint))
         if self.keeps_logs and self.output_volume is None:
             found.append(Problem("logs", "'keep' requires an output volume, which has the logs", "set output=True"))
         if isinstance(self.trainer, ToolTrainer):

@@ -90,7 +90,7 @@ async def plan(args: TrainJobArgs) -> Plan:
     loaded = await runtime_ref.load_runtime(args.runtime, args.follow, job)
     result = Plan(
         job.name, place.namespace, place.target, run=args.run_key, resume=args.resume, fork=_fork(args),
-        interrupt=args.interrupt, adopt=args.adopt,
+        keep_runs=args.keep_runs, interrupt=args.interrupt, adopt=args.adopt,
         needs=place.needs, problems=[*place.problems, *queued],
     ).add(loaded, runtime=loaded.channel)  # fmt: skip
     if place.problems or loaded.problems:

@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pulumi_trainer.provider.api.checkpoints import CHECKPOINT_FOLDER, FORK_FOLDER
+from pulumi_trainer.provider.api.checkpoints import CHECKPOINT_FOLDER, CHECKPOINT_REMOVE, FORK_FOLDER
 from pulumi_trainer.provider.api.manual import STOPPED
+from pulumi_trainer.provider.api.retention import REMOVED, outdated_lineages, shorten_runs
 from pulumi_trainer.provider.api.runs import Identity, Run
 from pulumi_trainer.provider.api.status import OUTCOME_UNKNOWN, Phase
 from pulumi_trainer.provider.api.submission import MAIN, Objects, Submission
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
-from pulumi_trainer.provider.kube.values.wording import did_you_mean
+from pulumi_trainer.provider.kube.values.wording import did_you_mean, join_names
 
 RUN_ID_ENV = "TRAINER_RUN_ID"
 """Environment variable with the id of the run."""
@@ -47,13 +48,17 @@ def new_identity(earlier: Sequence[Run], now: float, wanted: Identity) -> Identi
 
 
 def started(submission: Submission, now: float) -> Submission:
-    """Return the submission of a run that is created now, with its identity.
+    """Return the submission of a run that is created now, with its identity, and with what its record keeps of earlier runs.
 
     Args:
         submission: The job, with the earlier runs and what is known of the run.
         now: The time, in seconds since the epoch.
     """
-    return identified(submission, new_identity(submission.earlier, now, submission.identity))
+    keep, identity = submission.keep_runs, new_identity(submission.earlier, now, submission.identity)
+    outdated = outdated_lineages(submission.earlier, identity, keep) if submission.removes_folders else []
+    identity = replace(identity, removed=",".join(outdated))
+    earlier = shorten_runs(submission.earlier, identity, keep)
+    return identified(replace(submission, earlier=earlier), identity)
 
 
 def identified(submission: Submission, identity: Identity) -> Submission:
@@ -81,6 +86,8 @@ def _assigned(value: Any, identity: Identity) -> Any:
         return value
     if value.get("name") == RUN_ID_ENV and value.get("value") == ASSIGNED:
         return {**value, "value": identity.id}
+    if value.get("name") == CHECKPOINT_REMOVE and value.get("value") == ASSIGNED:
+        return {**value, "value": identity.removed}
     if value.get("name") in (CHECKPOINT_FOLDER, FORK_FOLDER) and isinstance(value.get("value"), str):
         return {**value, "value": _in_folder(value["value"], identity)}
     if value.get("subPath") in (ASSIGNED, FORKED):
@@ -183,8 +190,7 @@ def choose_continued(
         hint = "resume=True continues it, for more steps or epochs of the same training"
         return Continuation(why=f"run {run.id} has succeeded; {hint}")
     if run.place != place:
-        why = f"run {run.id} kept its checkpoints in {run.place or 'no volume'}, which this run does not use"
-        return Continuation(why=why, left=run.place)
+        return Continuation(why=_why_not_there(run, earlier), left=run.place)
     return Continuation(run)
 
 
@@ -196,9 +202,19 @@ def _choose_fork(earlier: Sequence[Run], place: str, fork: Mapping[str, Any]) ->
     if last.fork == name and last.phase != Phase.SUCCEEDED and last.place == place:
         return Continuation(last)
     if run.place != place:
-        why = f"run {run.id} kept its checkpoints in {run.place or 'no volume'}, which this run does not use"
-        raise Invalid(Problem("fork.run", why, "keep output= and checkpoint= as that run had them"))
+        hint = "" if REMOVED in run.note else "keep output= and checkpoint= as that run had them"
+        raise Invalid(Problem("fork.run", _why_not_there(run, earlier), hint))
     return Continuation(forked=run, fork=name)
+
+
+def _why_not_there(run: Run, earlier: Sequence[Run]) -> str:
+    """Return why a new run does not find the checkpoints of an earlier one."""
+    if REMOVED not in run.note:
+        return f"run {run.id} kept its checkpoints in {run.place or 'no volume'}, which this run does not use"
+    left = [*dict.fromkeys(each.id for each in earlier if each.place)]
+    return (
+        f"output and checkpoints of run {run.id} were removed (keep_runs); there are those of runs {join_names(left)}"
+    )
 
 
 def fork_name(fork: Mapping[str, Any]) -> str:

@@ -13,8 +13,8 @@ from pulumi_trainer.provider.kube.terminal import message as harmless_message
 from pulumi_trainer.provider.kube.terminal import plain_field
 from pulumi_trainer.provider.kube.values.accessors import mappings, only, plausible_seconds, section, text, without
 
-MOST_RUNS = 20
-"""Runs that a job's record keeps."""
+MOST_RUNS = 200
+"""Runs that a job's record has; all but the last ones as a row (`retention`)."""
 LONGEST = 1000
 """Characters of one input."""
 UNKNOWN = "Unknown"
@@ -42,6 +42,7 @@ class Run:
         place: Where it kept output and checkpoints, without the folder of the lineage; empty if nowhere.
         fork: Run and step that its lineage started from, as RUN@STEP or RUN; empty if it started without a checkpoint.
         origin: Lineage of that run.
+        removed: Lineages whose folders were removed when it was created, separated by commas (`retention`).
         phase: Its last phase; Interrupted if a new run has ended it, `UNKNOWN` if its record was deleted.
         created: Seconds since the epoch; 0 if unknown.
         finished: Seconds since the epoch; 0 if it has not finished.
@@ -69,16 +70,21 @@ class Run:
     place: str = ""
     fork: str = ""
     origin: str = ""
+    removed: str = ""
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     history: str = field(default="", compare=False, repr=False)
     message: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the run as JSON."""
-        document = without(vars(self), "started", "demand", "note", "metrics", "history", "message", "fork", "origin")
+        document = without(
+            vars(self), "started", "demand", "note", "metrics", "history", "message", "fork", "origin", "removed"
+        )
         document["inputs"] = dict(self.inputs)
         if self.fork:
             document |= {"fork": self.fork, "origin": self.origin}
+        if self.removed:
+            document["removed"] = self.removed
         if self.note:
             document["note"] = self.note
         if self.started:
@@ -121,17 +127,24 @@ class Identity:
     place: str = ""
     fork: str = ""
     origin: str = ""
+    removed: str = ""
+
+    @property
+    def removed_lineages(self) -> list[str]:
+        """The lineages whose folders were removed when the run was created."""
+        return split_lineages(self.removed)
 
     def to_dict(self) -> dict[str, str]:
         """Return the identity as JSON."""
-        return {part: value for part, value in asdict(self).items() if value or part not in ("fork", "origin")}
+        optional = ("fork", "origin", "removed")
+        return {part: value for part, value in asdict(self).items() if value or part not in optional}
 
     @classmethod
     def from_dict(cls, given: Any) -> Identity:
         """Return an identity from JSON that anybody may have written."""
         known = section(given)
         names = {part: _name(known.get(part)) for part in ("id", "lineage", "parent", "origin")}
-        texts = {part: plain_field(known.get(part), LONGEST) for part in ("cause", "place", "fork")}
+        texts = {part: plain_field(known.get(part), LONGEST) for part in ("cause", "place", "fork", "removed")}
         return cls(**names, **texts)
 
 
@@ -140,6 +153,11 @@ def _name(given: Any) -> str:
     if isinstance(given, str) and is_run_id(given):
         return given
     return ""
+
+
+def split_lineages(text: str) -> list[str]:
+    """Return the lineages in a text that separates them by commas, and that anybody may have written."""
+    return [*filter(is_run_id, text.split(","))]
 
 
 def is_run_id(text: str) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
+from pulumi_trainer.provider.api.retention import KEEP_RUNS
 from pulumi_trainer.provider.api.runs import Identity, Run
 from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
 
@@ -77,6 +78,8 @@ class Submission:
         inputs: What identifies the inputs of this run (`runs.Run.inputs`).
         earlier: Earlier runs of the job, the newest last.
         identity: What is known of the run before a target creates it (`lineage.new_identity`).
+        keep_runs: Earlier runs that are kept in full, and lineages whose folders are kept, those of the run included.
+        removes_folders: Whether the target of the job can remove folders of earlier lineages.
     """
 
     namespace: str
@@ -93,6 +96,8 @@ class Submission:
     inputs: Mapping[str, str] = field(default_factory=dict)
     earlier: Sequence[Run] = ()
     identity: Identity = field(default_factory=Identity)
+    keep_runs: int = KEEP_RUNS
+    removes_folders: bool = True
 
     def __post_init__(self) -> None:
         if not main_key(self.objects):

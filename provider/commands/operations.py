@@ -13,6 +13,7 @@ from pulumi_trainer.provider.commands.jobs import check_own, check_single, chose
 from pulumi_trainer.provider.commands.reach import Job, Where
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, Refused
 from pulumi_trainer.provider.kube.terminal import plain, print_line
+from pulumi_trainer.provider.kube.values.wording import join_names
 
 Operation = Literal["suspend", "resume", "stop", "rerun"]
 
@@ -43,6 +44,9 @@ def operate(operation: Operation, name: str, where: Where) -> None:
         already = _already_suspended(job)
     status = apply(operation, job)
     print_line(f"{job.label} {already or _result(operation, status, suspended=suspended)}")
+    removed = status.identity.removed_lineages
+    if operation == "rerun" and removed:
+        print_line(f"its new run removes output and checkpoints of {join_names(removed)} (keep_runs)")
 
 
 def _result(operation: Operation, status: JobStatus, *, suspended: bool | None) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pulumi_trainer.provider.api.lineage import find_run
 from pulumi_trainer.provider.api.metrics import Metric, Metrics, is_lower_better, number_of
 from pulumi_trainer.provider.api.observed_inputs import DATA
-from pulumi_trainer.provider.api.runs import Run
+from pulumi_trainer.provider.api.runs import Run, split_lineages
 from pulumi_trainer.provider.commands.formats import aligned, print_data, shortened
 from pulumi_trainer.provider.commands.jobs import (
     State,
@@ -103,6 +103,10 @@ def compare(job: str | None, where: Where, names: Sequence[str], *, output: str)
     (each,) = jobs
     known = distinct(read_runs_of(each))
     one, other = (find_run(known, name, "RUN") for name in names)
+    for run in (one, other):
+        if not run.inputs:
+            why = f"the inputs of run {run.id} are not kept: it is older than the last runs"
+            raise Invalid(Problem("RUN", why, "keep_runs= of the TrainJob keeps more of them"))
     changed = changed_inputs(one.inputs, other.inputs)
     files = _changed_files(one, other)
     if output != "table":
@@ -217,7 +221,7 @@ def _runs_in_cluster(state: State, record: Record | None) -> list[Run]:
 
 def entry(job: Job, run: Run) -> dict[str, Any]:
     """Return a run of a job as JSON, with all keys."""
-    shown = {"metrics": {}, "fork": "", "origin": "", **run.to_dict(), "usage": run.demand.to_dict()}
+    shown = {"metrics": {}, "fork": "", "origin": "", "removed": "", **run.to_dict(), "usage": run.demand.to_dict()}
     shown |= {"started": run.started, "note": run.note, "message": run.message}
     history = {name: [*map(vars, points)] for name, points in Metrics.from_text(run.history).history().items()}
     return {"job": job.resource or job.name, "namespace": job.namespace, **shown, "history": history}
@@ -281,11 +285,13 @@ def _lines(job: Job, found: list[Run]) -> list[str]:
     before: Run | None = None
     for run in found:
         note = f", {run.note}" if run.note else ""
+        if run.removed:
+            note += f"; it has removed output and checkpoints of {_members(run, found)}"
         lines.append(f"{_head(job, run)}{_origin(run, before)}{note}")
         shown = run.inputs
-        if before is not None:
+        if before is not None and before.inputs and run.inputs:
             shown = changed_inputs(before.inputs, run.inputs)
-        if before is not None and not shown:
+        if run.inputs and not shown:
             lines.append(f"  {_SAME}")
         if run.metrics:
             values = ", ".join(f"{plain(name)} {_value(metric)}" for name, metric in run.metrics.items())
@@ -293,6 +299,12 @@ def _lines(job: Job, found: list[Run]) -> list[str]:
         lines += _shown(shown)
         before = run
     return lines
+
+
+def _members(run: Run, found: Sequence[Run]) -> str:
+    """Return the runs whose folders a run has removed."""
+    lineages = split_lineages(run.removed)
+    return ", ".join(dict.fromkeys(each.id for each in found if each.lineage in lineages)) or plain(run.removed)
 
 
 def _head(job: Job, run: Run) -> str:

@@ -253,6 +253,7 @@ class RunEntry(TypedDict):
         place: Where it keeps output and checkpoints, without the folder of its lineage; empty if nowhere.
         fork: Run and step of the checkpoint that its lineage started from; empty for none.
         origin: Lineage of that run.
+        removed: Lineages whose folders were removed when it was created (`keep_runs`), separated by commas; empty for none.
         phase: Its last phase; Interrupted if a new run has ended it, Unknown if its record was deleted.
         created: Time of its creation.
         started: When it began to run.
@@ -275,6 +276,7 @@ class RunEntry(TypedDict):
     place: str
     fork: str
     origin: str
+    removed: str
     phase: str
     created: float
     started: float

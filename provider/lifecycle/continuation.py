@@ -8,12 +8,14 @@ from typing import Any, Protocol
 
 from pulumi_trainer.provider.api.checkpoints import saves_checkpoints
 from pulumi_trainer.provider.api.lineage import CHANGED, CREATED, UNFINISHED, Continuation, choose_continued, find_run
-from pulumi_trainer.provider.api.runs import BATCH, Run
+from pulumi_trainer.provider.api.retention import KEEP_RUNS, KEPT_RUNS, outdated_lineages
+from pulumi_trainer.provider.api.runs import BATCH, Identity, Run
 from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase
-from pulumi_trainer.provider.api.submission import from_state
+from pulumi_trainer.provider.api.submission import WORKERS, from_state
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault, TrainerError
-from pulumi_trainer.provider.kube.values.accessors import section, text
+from pulumi_trainer.provider.kube.values.accessors import number, section, text
 from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kube.values.wording import join_names, plural
 from pulumi_trainer.provider.lifecycle.saved_checkpoints import saved_steps
 
 
@@ -83,13 +85,34 @@ def continuation_note(olds: Mapping[str, Any], news: Mapping[str, Any], target: 
         left = "" if has_succeeded else text(olds.get("place"))
         return f"{other} starts anew: the runs of {where} belong to a job of another name", left
     found = _choose(earlier, news, place)
+    removal = _removal(earlier, found.identity(CHANGED, place), news)
     _check_batch(found.forked or found.run, news)
     if found.forked is not None:
-        return f"{where}: the new run starts anew {_fork_step(news['fork'], found.forked, olds, target)}", ""
+        return f"{where}: the new run starts anew {_fork_step(news['fork'], found.forked, olds, target)}{removal}", ""
     if found.run is not None:
-        return f"{where}: the new run continues run {found.run.id} {_from_step(olds, found.run, earlier, target)}", ""
+        return (
+            f"{where}: the new run continues run {found.run.id} {_from_step(olds, found.run, earlier, target)}{removal}",
+            "",
+        )
     why = found.why or "no earlier run is recorded"
-    return f"{where}: the new run starts anew: {why}", found.left
+    return f"{where}: the new run starts anew: {why}{removal}", found.left
+
+
+def kept_runs(inputs: Mapping[str, Any]) -> int:
+    """Return how many runs of a job are kept in full. inputs: Inputs or outputs of the job."""
+    return max(1, number(inputs.get(KEPT_RUNS), KEEP_RUNS))
+
+
+def _removal(earlier: list[Run], identity: Identity, news: Mapping[str, Any]) -> str:
+    """Return whose folders a new run removes, as a sentence; empty for none."""
+    if section(news, "target", WORKERS):  # they are in the volumes of other clusters
+        return ""
+    outdated = outdated_lineages(earlier, identity, kept_runs(news))
+    if not outdated:
+        return ""
+    runs = dict.fromkeys(run.id for run in earlier if run.lineage in outdated)
+    whose = join_names([*runs])
+    return f". It removes output and checkpoints of {plural(len(runs), 'run')}: {whose} (keep_runs={kept_runs(news)})"
 
 
 def _check_batch(run: Run | None, news: Mapping[str, Any]) -> None:

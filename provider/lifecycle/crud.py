@@ -7,6 +7,7 @@ Inputs of a job (as `components.trainjob` writes them, frozen by `check`):
   run              the user's `run` key
   fork             {run, step} of the checkpoint that a new run starts from (absent: none)
   resume           which run a new run continues: True, False or an id (absent: the one before it, unless that has succeeded)
+  keepRuns         how many runs are kept in full (absent: the default)
   place            where the job keeps output and checkpoints, without the folder of a lineage (absent: nowhere)
   identity         set here: parent, lineage, cause and place of the run, as far as they are known before it is created
   runtime          {name, digest} of the runtime that was rendered; release where it has one, channel and follow of a job that
@@ -54,6 +55,7 @@ from typing import Any, Protocol
 from pulumi_trainer.provider.api.checkpoints import saves_checkpoints
 from pulumi_trainer.provider.api.labels import patched_jobs
 from pulumi_trainer.provider.api.manual import SUSPENDED
+from pulumi_trainer.provider.api.retention import KEPT_RUNS
 from pulumi_trainer.provider.api.runs import COMMIT, MOST_RUNS, UNKNOWN, Identity, Run, read_inputs, read_runs
 from pulumi_trainer.provider.api.status import (
     NOT_STARTED,
@@ -71,7 +73,12 @@ from pulumi_trainer.provider.kube.values.accessors import items, number, only, s
 from pulumi_trainer.provider.kube.values.unknown import Unknown, any_unknown
 from pulumi_trainer.provider.kube.views import ReplicatedJob, jobs_of
 from pulumi_trainer.provider.lifecycle.changes import compare, queue_of
-from pulumi_trainer.provider.lifecycle.continuation import continuation_note, identity_input, new_identity_input
+from pulumi_trainer.provider.lifecycle.continuation import (
+    continuation_note,
+    identity_input,
+    kept_runs,
+    new_identity_input,
+)
 from pulumi_trainer.provider.lifecycle.data import data_changes, data_notes, next_run, with_mounted_versions
 from pulumi_trainer.provider.lifecycle.identity import owner_id, program_of
 from pulumi_trainer.provider.lifecycle.interruption_cost import interruption_cost
@@ -211,7 +218,7 @@ def check(olds: Props, news: Props, connect: Connect, labels: Collection[str] = 
             notes = (*notes, _unknown_note(olds, news, connect))
     # The summary belongs to the objects: those that stay keep theirs; only a stack of an earlier version has none.
     summary = only({**news, **checked.inputs}, ("summary",))
-    inputs = {**without(checked.inputs, "retain", *RERUN_ON), **summary, **secrets, **only(news, RERUN_ON)}
+    inputs = {**without(checked.inputs, "retain", *CURRENT), **summary, **secrets, **only(news, CURRENT)}
     if news.get("retain"):
         inputs["retain"] = True
     failures = checked.failures or _name_conflicts(olds, inputs) or _moved_root_refusals(olds, news, inputs, presence)
@@ -498,7 +505,8 @@ def _check_existing(olds: Props, news: Props, presence: Presence | None, connect
     return Checked(_new_run(olds, news), failures=interruption.failures, notes=interruption.notes)
 
 
-RERUN_ON = ("rerunOn", "withoutCode")
+CURRENT = ("rerunOn", "withoutCode", KEPT_RUNS)
+"""Inputs that are always those of the program: no run depends on them before the next one."""
 
 
 def _has_unknown_end(presence: Presence) -> bool:
@@ -946,6 +954,8 @@ def submission_of(inputs: Props) -> Submission:
         inputs=inputs.get("runInputs") or {},
         earlier=read_runs(inputs.get("earlierRuns")),
         identity=Identity.from_dict(inputs.get("identity")),
+        keep_runs=kept_runs(inputs),
+        removes_folders=not workers_of(inputs),
     )
 
 

@@ -224,6 +224,34 @@ def test_a_fork_starts_from_a_checkpoint_of_an_earlier_run_in_a_folder_of_its_ow
     assert "which has no complete checkpoint" in continues, "it continues the fork that has failed, not the first run"
 
 
+def test_a_run_too_many_removes_the_oldest_folder_and_leaves_a_row(project: Project) -> None:
+    program = FORKED.replace("wait_for=", "keep_runs=2, resume=False, wait_for=")
+    ids, plans = list[str](), list[str]()
+    for lr in (0.1, 0.2, 0.3, 0.4):
+        project.program(program.replace('"lr": 0.1', f'"lr": {lr}'))
+        plans.append(project.preview().out)
+        project.up()
+        ids.append(json.loads(run_cli(project, "runs", "long", "--json"))[-1]["id"])
+    assert (
+        "removes" not in plans[1] and f"It removes output and checkpoints of 1 run: {ids[0]} (keep_runs=2)" in plans[2]
+    )
+    assert f"of 1 run: {ids[1]} (" in plans[3], "what has gone goes once"
+    assert {path.parent.parent.name for path in checkpoints(project)} == set(ids[2:])
+    project.preview("--expect-no-changes")
+    shown = run_cli(project, "runs", "long")
+    assert f"long {ids[0]}: Succeeded" in shown and "its output and checkpoints were removed" in shown
+    assert f"it has removed output and checkpoints of {ids[1]}" in shown
+    assert shown.count("  arguments ") == 2, "those of the rows are not kept"
+    assert f"removes output and checkpoints of {ids[2]} (keep_runs)" in run_cli(project, "rerun", "long")
+    eventually(lambda: (found := project.job("long")).terminal and found)
+    assert ids[3] in {path.parent.parent.name for path in checkpoints(project)} and ids[2] not in run_cli(
+        project, "outputs"
+    )
+    project.program(program.replace("resume=False", f'resume="{ids[0]}"'))
+    plan = project.preview().out
+    assert f"output and checkpoints of run {ids[0]} were removed" in plan and f"those of runs {ids[3]}, " in plan
+
+
 KEEPS = """
 def train(steps):
     from pulumi_trainer import training

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from kubernetes import client
 from kubernetes.client import ApiClient
+from pulumi_trainer.provider.api.lineage import ASSIGNED
+from pulumi_trainer.provider.api.runs import Identity
 from pulumi_trainer.provider.targets.kubernetes.preflight import rbac
 
 from tests.cluster.conftest import USER
@@ -55,3 +58,37 @@ def test_an_output_is_copied_out_of_its_claim(lab: Lab, admin: ApiClient, tmp_pa
         pod.metadata.name for pod in lab.pods() if "-copy-" in pod.metadata.name and not pod.metadata.deletion_timestamp
     ]
     assert not left
+
+
+AGAIN = """
+import os, pathlib, time
+pathlib.Path("/workspace/output/model").write_text("x")
+end = time.monotonic() + 60
+while len(os.listdir("/all")) > 1 and FIRST != "1" and time.monotonic() < end:
+    time.sleep(0.5)
+print("left:", *os.listdir("/all"), flush=True)
+"""
+
+
+def test_a_new_run_removes_the_folder_of_an_old_one(lab: Lab, admin: ApiClient) -> None:
+    subject = rbac.Subject("ServiceAccount", USER, lab.namespace)
+    for role in rbac.objects(rbac.job_permissions(), [lab.namespace], [subject], of="-all"):
+        if not role["kind"].startswith("Cluster"):
+            made(client.RbacAuthorizationV1Api(admin), role, lab.namespace)
+    lab.target.create_volume(lab.namespace, "digits-output", "urn:a", "stack", {"accessMode": "ReadWriteOnce"})
+    volumes = [{"name": "output", "persistentVolumeClaim": {"claimName": "digits-output"}}]
+    paths = [{"mountPath": "/workspace/output", "subPath": ASSIGNED}, {"mountPath": "/all"}]
+    mounts = [{"name": "output", **each} for each in paths]
+    names = list[str]()
+    for first in ("1", ""):
+        code = AGAIN.replace("FIRST", repr(first))
+        document = jobset("digits", code, pod={"volumes": volumes}, container={"volumeMounts": mounts})
+        earlier = lab.target.runs(lab.namespace, "digits") if names else []
+        if names:
+            earlier = [replace(each, phase="Failed") for each in earlier]
+            lab.target.delete(lab.namespace, "digits", replaced=True)
+        sent = submission(lab.namespace, document, code=False, keep_runs=1, earlier=earlier)
+        lab.target.create(replace(sent, identity=Identity(cause="changed", place="digits-output")))
+        names.append(lab.ended("digits").identity.id)
+    assert f"left: {names[1]}\n" in lab.said("logs", "digits")
+    assert [run.place for run in lab.target.runs(lab.namespace, "digits")] == ["", "digits-output"]

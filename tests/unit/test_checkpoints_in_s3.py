@@ -867,6 +867,17 @@ class TestOwner:
         save(node.folder, "step-10")
         assert node.finish() == "" and "t4kz1a/manifests/step-10/node-0.json" in place.objects()
 
+    def test_the_first_save_removes_the_lineages_that_are_too_old(self, node: Node, place: Place) -> None:
+        for old in ("t4kz1a", "t4kz1b", "t4kz1c"):
+            for name in ("step-1/node-0/a", "manifests/step-1/node-0.json"):
+                place.client.put_object(Bucket=place.bucket, Key=f"{place.job}/{old}/{name}", Body=b"1")
+        self.as_owner(node, OWNER, TRAINER_CHECKPOINT_REMOVE="t4kz1a,t4kz1b,../x,")
+        assert "t4kz1a/step-1/node-0/a" in place.objects(), "until there is something newer"
+        save(node.folder, "step-10")
+        assert node.finish() == ""
+        left = {key.partition("/")[0] for key in place.objects()}
+        assert left == {"owner.json", "t4kz1c", "manifests", "step-10"}
+
     @pytest.mark.parametrize("body", [b"{", b"[]", b"\xff", b"[" * 60_000])
     def test_an_owner_that_cannot_be_read(self, node: Node, place: Place, body: bytes) -> None:
         place.put("owner.json", body)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider import source_archives
+from pulumi_trainer.provider.api.retention import as_row
 from pulumi_trainer.provider.api.runs import Run
 from pulumi_trainer.provider.commands import runs as command
 from pulumi_trainer.provider.commands.reach import Job, Where
@@ -92,3 +93,9 @@ def test_ids_that_are_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     for names in (["r1"], ["r1", "r2", "r3"]):
         with pytest.raises(Invalid, match=rf"runs: compares two runs, not {len(names)} \(r1"):
             shown(capsys, *names)
+
+
+def test_a_run_of_which_a_row_is_left_is_not_compared(known: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
+    known[0] = as_row(known[0])
+    with pytest.raises(Invalid, match=r"the inputs of run r1 are not kept.* Hint: keep_runs= of the TrainJob"):
+        shown(capsys, "r1", "r2")

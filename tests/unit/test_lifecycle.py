@@ -483,6 +483,28 @@ def test_a_fork_names_the_checkpoint_that_it_starts_from(tmp_path: Path) -> None
     assert "no run 't4kz1a' is recorded" in why
 
 
+def test_the_plan_says_whose_folders_a_new_run_removes() -> None:
+    target = Target("Failed")
+    made, _ = first(target, objects=with_policy(), place="j-output")
+    target.earlier = [a_run("Failed", name, name) for name in ("t4kz1a", "t4kz1b", "t4kz1c")]
+    news = inputs(objects=with_policy(320), digest="d2", place="j-output", resume=False, keepRuns=2)
+    (note,) = checked(made, news, target).notes
+    assert note.endswith("It removes output and checkpoints of 2 runs: t4kz1a, t4kz1b (keep_runs=2)")
+    (note,) = checked(made, {**news, "keepRuns": 3, "resume": True}, target).notes
+    assert "continues run t4kz1c" in note and "removes" not in note
+    elsewhere = {**news["target"], "workers": {"b": {}}}
+    assert "removes" not in checked(made, {**news, "target": elsewhere}, target).notes[-1], "in clusters of MultiKueue"
+
+
+def test_another_keep_runs_changes_the_state_alone() -> None:
+    target = Target("Running")
+    made, outputs = first(target)
+    found = checked(made, inputs(keepRuns=5), target)
+    assert not found.failures and found.inputs["generation"] == 1
+    assert not crud.diff(outputs, found.inputs).changes, "the engine writes the inputs of what stays the same"
+    assert crud.submission_of(found.inputs).keep_runs == 5
+
+
 def test_a_batch_that_moves_the_step_of_a_checkpoint_is_refused(tmp_path: Path) -> None:
     target = Target("Failed")
     made, _ = first(target, objects=with_policy(), place="j-output")

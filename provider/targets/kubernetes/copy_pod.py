@@ -70,8 +70,8 @@ def archive(client: Client, record: Record, uri: str, image: str) -> Iterator[It
     claim, _, folder = uri.removeprefix(claims.path("")).partition("/")
     if not claim or ".." in folder.split("/"):
         raise TargetFault(Problem(uri, "not a valid path of an output"))
-    node = _node(client.get(JOBSET, record.namespace, record.name))
-    document = _document(record, node, claim, image)
+    node = node_spec(client.get(JOBSET, record.namespace, record.name))
+    document = pod_document(record, node, claim, image)
     document["spec"].update(_placement(client, record.namespace, claim))
     name = document["metadata"]["name"]
     try:
@@ -126,8 +126,18 @@ def _delete(client: Client, namespace: str, name: str) -> None:
         print_line(f"note: Pod {namespace}/{name} is still there, and ends by itself: {error}", error=True)
 
 
-def _document(record: Record, theirs: Mapping[str, Any], claim: str, image: str) -> Document:
-    """Return the Pod. theirs: Spec of the pod of the job's node."""
+def pod_document(record: Record, theirs: Mapping[str, Any], claim: str, image: str) -> Document:
+    """Return the Pod that mounts the output of a job.
+
+    Args:
+        record: Record of the job.
+        theirs: Spec of the pod of the job's node; empty if it is not known.
+        claim: Claim with the output.
+        image: Image with python3; empty for that of the node.
+
+    Raises:
+        TargetFault: The image of the node is not known.
+    """
     containers = sorted(items(theirs, "containers"), key=lambda each: each.get("name") != "node")
     container = containers[0] if containers else {}
     chosen = image or str(container.get("image") or "") or _recorded_image(record)
@@ -172,7 +182,7 @@ def _document(record: Record, theirs: Mapping[str, Any], claim: str, image: str)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def _node(jobset: Document | None) -> Mapping[str, Any]:
+def node_spec(jobset: Document | None) -> Mapping[str, Any]:
     """Return the spec of the pod of rank 0; empty if the job is gone."""
     if jobset is None:
         return {}

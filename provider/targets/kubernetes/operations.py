@@ -22,6 +22,7 @@ from pulumi_trainer.provider.api.submission import Submission
 from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, Kind
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
 from pulumi_trainer.provider.kube.errors import Conflict, Invalid, Problem, Refused, TargetFault
+from pulumi_trainer.provider.kube.terminal import print_line
 from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView, diagnose
@@ -31,6 +32,7 @@ from pulumi_trainer.provider.targets.kubernetes.jobs.deletion import delete_job
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import snapshot
 from pulumi_trainer.provider.targets.kubernetes.observe.training_progress import with_reports
+from pulumi_trainer.provider.targets.kubernetes.outdated_folders import remove_outdated_folders
 from pulumi_trainer.provider.targets.kubernetes.preflight import server_review
 from pulumi_trainer.provider.targets.kubernetes.queues.queue_snapshot import ask_as_served
 
@@ -199,7 +201,7 @@ def rerun(client: Client, submission: Submission) -> JobStatus:
             record.SENT: None,
             record.SENDING: "true",
             record.BEGUN: str(time.time()),
-            record.EARLIER: record.runs_as_text(earlier),
+            record.EARLIER: record.runs_as_text(submission.earlier),
             **record.identity_data(submission),
         },
     }
@@ -209,6 +211,9 @@ def rerun(client: Client, submission: Submission) -> JobStatus:
     # Without the version: a watcher may have changed the record since the job exists.
     sent = {"metadata": {"uid": found.uid}, "data": {record.SENT: str(time.time()), record.SENDING: None}}
     client.patch(CONFIG_MAP, found.namespace, found.name, sent)
+    note = remove_outdated_folders(client, found, submission)
+    if note:
+        print_line(f"note: {note}", error=True)
     return _diagnosed(client, submission.namespace, submission.name, found)[1]
 
 

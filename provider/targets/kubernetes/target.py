@@ -23,6 +23,7 @@ from pulumi_trainer.provider.kube.client import api_resources as kinds
 from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, SECRET
 from pulumi_trainer.provider.kube.client.client import ApiError, Client
 from pulumi_trainer.provider.kube.errors import Conflict, Invalid, Problem, TargetFault
+from pulumi_trainer.provider.kube.terminal import print_line
 from pulumi_trainer.provider.kube.values.accessors import section, text, without
 from pulumi_trainer.provider.kueue.api_resources import api_resource
 from pulumi_trainer.provider.kueue.queue_state import Queues
@@ -49,6 +50,7 @@ from pulumi_trainer.provider.targets.kubernetes.jobs.deletion import (
 )
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 from pulumi_trainer.provider.targets.kubernetes.observe.overview import JobNames, Overview
+from pulumi_trainer.provider.targets.kubernetes.outdated_folders import remove_outdated_folders
 from pulumi_trainer.provider.targets.kubernetes.preflight import multikueue, server_review
 from pulumi_trainer.provider.targets.kubernetes.preflight.referents import referents
 from pulumi_trainer.provider.targets.kubernetes.queues import draining, queue_snapshot
@@ -275,6 +277,10 @@ class KubernetesTarget:
             answer = apply.send(self.client, submission, owner)
         if (found is None and not fresh) or (owner.ttl and not owner.sent) or owner.sending:
             self._write(submission, owner, remade=found is None and not fresh)
+        if fresh:
+            note = remove_outdated_folders(self.client, owner, submission)
+            if note:
+                print_line(f"note: {note}")
         return _status(owner, kind, answer)
 
     def update(self, submission: Submission, *, force: bool = False) -> JobStatus:

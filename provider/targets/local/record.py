@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pulumi_trainer.provider.api.checkpoints import saves_checkpoints
-from pulumi_trainer.provider.api.lineage import result_of, started
+from pulumi_trainer.provider.api.lineage import result_of
 from pulumi_trainer.provider.api.manual import Override
 from pulumi_trainer.provider.api.runs import LONGEST, Identity, Run, read_inputs, read_runs
 from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase, Step
@@ -96,8 +96,7 @@ class Record:
 
     @classmethod
     def of(cls, submission: Submission, site: Site, tuning: Tuning, isolation: str = "") -> Record:
-        """Return the record of a new run."""
-        submission = started(submission, time.time())
+        """Return the record of a run. submission: The job with the identity of the run (`lineage.started`)."""
         return cls(
             namespace=submission.namespace,
             name=submission.name,
@@ -296,7 +295,7 @@ class Record:
         }
         with translate_os_errors(output.parent):
             make_folder(output.parent, Path(self.root))  # of a claim that only a Pod mounts there is none yet
-        write_json(output.with_name(f".{output.name}.run.json"), {**about, "inputs": dict(inputs)})
+        write_json(run_manifest(output), {**about, "inputs": dict(inputs)})
 
     def consumer(self, status: JobStatus | None) -> Consumer:
         """Return the job as a consumer of its runtime."""
@@ -359,6 +358,11 @@ class Record:
             **self.known_identity.to_dict(),
         )  # fmt: skip
         return read_runs([*self.earlier, current.to_dict()])
+
+
+def run_manifest(output: Path) -> Path:
+    """Return the file beside an output folder that names its run."""
+    return output.with_name(f".{output.name}.run.json")
 
 
 def _is_uuid(value: object) -> bool:

@@ -25,7 +25,7 @@ import psutil
 from pulumi_trainer.provider import source_archives
 from pulumi_trainer.provider.api.attempts import Attempt
 from pulumi_trainer.provider.api.code import with_user_paths
-from pulumi_trainer.provider.api.lineage import identified, rerun_identity
+from pulumi_trainer.provider.api.lineage import identified, rerun_identity, started
 from pulumi_trainer.provider.api.manual import STOPPED, SUSPENDED, Override, not_ended_problem
 from pulumi_trainer.provider.api.observed_inputs import DATA, PACKAGES, PYTHON
 from pulumi_trainer.provider.api.output_facts import Output
@@ -50,6 +50,7 @@ from pulumi_trainer.provider.targets.local import isolation, local_limits, logs,
 from pulumi_trainer.provider.targets.local.claims import Claim
 from pulumi_trainer.provider.targets.local.environment import inherited
 from pulumi_trainer.provider.targets.local.machine import host_id
+from pulumi_trainer.provider.targets.local.outdated_folders import remove_outdated_folders
 from pulumi_trainer.provider.targets.local.paths import (
     EARLIER_LOGS,
     FILE_MODE,
@@ -188,6 +189,7 @@ class LocalTarget:
         with folder.guard():
             record = Record.find(folder)
             if record is None:
+                submission = started(submission, time.time())
                 record = Record.of(submission, self._site(folder), self.tuning, self.isolation)
                 _limit_logs(folder, record)
                 self._create_claims(record)
@@ -196,6 +198,7 @@ class LocalTarget:
                 folder.keep_metrics(submission.earlier)
                 keep_out_of_projects(self.root)
                 record.write_run_manifest(record.inputs)
+                remove_outdated_folders(record)
             else:
                 record = self._take_over(folder, record, submission, adopt)
             self._start_if_due(folder, record, submission)
@@ -241,7 +244,7 @@ class LocalTarget:
         owner = Owner(submission.owner, submission.sweep)
         with self._locked(submission.namespace, submission.name, owner) as (folder, record):
             self._known_status(folder, record)
-            submission = replace(submission, identity=record.known_identity)
+            submission = identified(submission, record.known_identity)
             changed = Record.of(submission, self._site(folder, record.uid), record.tuning, record.isolation)
             names = ("host", "hostname", "created", "temporary", "visible_gpus", "earlier", "first_uid", "stop")
             kept = {name: getattr(record, name) for name in names}
@@ -354,6 +357,7 @@ class LocalTarget:
             _is_unsupervised(folder, STUCK_SECONDS)
             identity = rerun_identity(record.known_identity, status.phase, status.reason)
             submission = replace(submission, earlier=_runs(folder, record, status), identity=identity)
+            submission = started(submission, time.time())
             again = Record.of(submission, self._site(folder), record.tuning, self.isolation)
             again = replace(again, first_uid=record.resource_uid)
             self._create_claims(again)
@@ -364,6 +368,7 @@ class LocalTarget:
             _limit_logs(folder, again)
             with suppress(TrainerError):  # the record has it
                 again.write_run_manifest(again.inputs)
+            remove_outdated_folders(again)
             self._start_if_due(folder, again, submission)
             return self._known_status(folder, again)
 
@@ -1115,7 +1120,7 @@ def _written_status(folder: JobFolder) -> JobStatus | None:
 
 def _limit_logs(folder: JobFolder, record: Record) -> None:
     """Remove the logs of earlier runs that the record of the new run does not have, and those that take too much space."""
-    known = {run.id for run in read_runs(record.earlier)}
+    known = {run.id for run in read_runs(record.earlier) if run.inputs}
     folder.limit_logs(known, record.tuning.bytes_of_container)
 
 

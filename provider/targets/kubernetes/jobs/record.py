@@ -20,6 +20,7 @@ from pulumi_trainer.provider.api.lineage import result_of
 from pulumi_trainer.provider.api.manual import STOPPED, Override
 from pulumi_trainer.provider.api.metrics import Metrics
 from pulumi_trainer.provider.api.progress import kept_progress
+from pulumi_trainer.provider.api.retention import as_row
 from pulumi_trainer.provider.api.runs import LONGEST, MOST_RUNS, Identity, Run, read_inputs, read_runs
 from pulumi_trainer.provider.api.status import OUTCOME_UNKNOWN, JobStatus, Owner, Phase
 from pulumi_trainer.provider.api.submission import Submission
@@ -425,14 +426,15 @@ def message_of(ended: Mapping[str, str]) -> str:
 
 
 def runs_as_text(runs: Sequence[Run]) -> str:
-    """Return runs as a record has them, as long as it may be with the metrics of the newest ones."""
-    kept = [*runs]
-    for number in range(len(runs)):
-        found = json.dumps([run.to_dict() for run in kept])
-        if len(found) <= _MOST_EARLIER:
-            return found
-        kept[number] = replace(kept[number], metrics={})
-    return json.dumps([run.to_dict() for run in kept])
+    """Return runs as a record has them: if they are too long, the oldest ones as rows, or without metrics, or not at all."""
+    texts = [json.dumps(run.to_dict()) for run in runs]
+    for number, row in enumerate(map(as_row, runs)):
+        for shorter in (row, replace(row, metrics={})):
+            if sum(map(len, texts)) > _MOST_EARLIER:
+                texts[number] = json.dumps(shorter.to_dict())
+    while sum(map(len, texts)) > _MOST_EARLIER:
+        del texts[0]
+    return f"[{','.join(texts)}]"
 
 
 def histories_as_data(histories: Mapping[str, str]) -> dict[str, str]:

@@ -122,6 +122,7 @@ _TABLE = (
     ),
     _may("get create patch delete", kinds.SECRET, "up and destroy: secret values of a job, MPI's keys"),
     _may("list watch", kinds.JOB, "status: steps, restarts, and which of them has failed"),
+    _may("create", kinds.JOB, "up: removes the output of runs that are too old (keep_runs); else it stays", helps=True),
     _may("list watch", kinds.POD, "status and logs: what pods wait for, and how they have ended"),
     _may("get", kinds.POD, "logs, and the last lines of what has failed", subresource="log"),
     _may("create", kinds.POD, "preview: whether Pod Security admits the Pods (a dry run, nothing is made)", helps=True),

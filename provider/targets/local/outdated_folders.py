@@ -1,0 +1,22 @@
+"""Removes what runs that are too old have in the output volume of a job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pulumi_trainer.provider.targets.local.paths import remove_tree
+from pulumi_trainer.provider.targets.local.record import Record, run_manifest
+
+
+def remove_outdated_folders(record: Record) -> None:
+    """Remove the folders of the lineages that a new run removes from its output volume, which other users do not write to.
+
+    Args:
+        record: The record of the new run.
+    """
+    output, identity = Path(record.output), record.known_identity
+    if output.name != identity.lineage or Path(record.root, "volumes") not in output.parents:
+        return
+    for lineage in identity.removed_lineages:
+        remove_tree(output.with_name(lineage))
+        run_manifest(output.with_name(lineage)).unlink(missing_ok=True)
