@@ -26,7 +26,10 @@ from datetime import datetime, timezone
 from types import FrameType
 from typing import Any
 
-from pulumi_trainer.provider.api.in_container import find_checkpoint
+from pulumi_trainer.provider.api.in_container import (
+    find_checkpoint,
+    wait_for_gloo,  # noqa: F401 (its import makes the end of the process wait)
+)
 
 __all__ = ["Checkpoints", "callback", "checkpoints", "done", "progress", "should_stop"]
 
@@ -44,10 +47,6 @@ _ABANDONED = 3600
 """Seconds without a change after which a temporary folder belongs to a process that is gone."""
 _INTERVAL = 5
 """Seconds between two lines of progress."""
-_GLOO_THREAD = "pt_gloo_runloop"
-"""Name of the threads in which torch's process groups of gloo run collectives (torch 2.6 and later)."""
-_GLOO_IDLE = 10
-"""Seconds for which the end of the process waits at most for these threads."""
 
 _fault: Callable[..., str] = find_checkpoint.fault
 _digests_of: Callable[[Mapping[str, str]], dict[str, str]] = find_checkpoint.digests
@@ -133,48 +132,6 @@ def _is_first_of_node() -> bool:
     """Return whether this process is the first one of its node."""
     names = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK")
     return next((os.environ[name] for name in names if os.environ.get(name)), "0") == "0"
-
-
-# The end of the process
-
-
-def _wait_for_gloo() -> None:
-    """Wait until the threads of gloo are idle, before Python ends.
-
-    Such a thread frees the tensors of a collective after the collective has returned, and takes the GIL for that. If Python ends
-    meanwhile, it ends the thread inside of a destructor (before 3.14): a rank that has done its work dies with SIGABRT and
-    "terminate called without an active exception". `destroy_process_group` does not help where an object, such as an FSDP2 model,
-    still refers to the group.
-    """
-    end = time.monotonic() + _GLOO_IDLE
-    before: dict[str, list[str]] = {}
-    while (now := _gloo_threads()) and time.monotonic() < end:
-        # equal numbers of context switches: no thread has run since, although the GIL was free
-        if now == before and all(state.startswith("S") for state, *_ in now.values()):
-            return
-        before = now
-        time.sleep(0.01)
-
-
-def _gloo_threads() -> dict[str, list[str]]:
-    """Return the state of each thread of gloo in this process, and its numbers of context switches; nothing without /proc."""
-    found = {}
-    for path in glob.glob("/proc/self/task/*/status"):
-        fields: dict[str, str] = {}
-        try:
-            with open(path, encoding="utf-8", errors="replace") as file:
-                for line in file:
-                    name, _, value = line.rstrip().partition(":\t")
-                    fields[name] = value
-        except OSError:  # the thread has ended
-            continue
-        if fields.get("Name") == _GLOO_THREAD:
-            names = ("State", "voluntary_ctxt_switches", "nonvoluntary_ctxt_switches")
-            found[path] = [fields.get(name, "") for name in names]
-    return found
-
-
-atexit.register(_wait_for_gloo)
 
 
 # Checkpoints

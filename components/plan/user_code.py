@@ -84,9 +84,13 @@ ACROSS: Mapping[str, tuple[str, ...]] = {"mpi": MPIRUN, "deepspeed": MPIRUN, "ml
 _FOOTER = """
 
 if __name__ == "__main__":
-    import json as {json}, pathlib as {path}
+    import json as {json}, pathlib as {path}{more}
     {name}(**{json}.loads({path}.Path(__file__).with_name("{args}").read_text(encoding="utf-8")))
 """
+
+_WAITING = ", wait_for_gloo as _gloo"
+"""What the footer imports too, so that a rank does not die in native code after its work (`code.GLOO_FILE`)."""
+_DISTRIBUTED = re.compile(r"\btorch\.distributed\b|\bfrom torch import [^\n]*\bdistributed\b")
 
 _OF_MODULE = frozenset({"__name__", "__builtins__"})
 """Names of every module that a function may use: the job has them too, and loggers are named by `__name__`."""
@@ -416,7 +420,8 @@ def _with_call(source: str, function: str, *, needs_future: bool) -> str:
     if not source.endswith("\n"):
         script += "\n"
     json_, path = _footer_alias("_json", function), _footer_alias("_pathlib", function)
-    return script + _FOOTER.format(name=function, args=code.ARGS_FILE, json=json_, path=path)
+    more = _WAITING if _DISTRIBUTED.search(source) else ""
+    return script + _FOOTER.format(name=function, args=code.ARGS_FILE, json=json_, path=path, more=more)
 
 
 def _footer_alias(name: str, function: str) -> str:
@@ -982,11 +987,14 @@ def files(
     data |= _script_texts(*(file for file, is_needed in needed.items() if is_needed))
     features = {"checkpoints": checkpoints, "report": reports, "logs": logs and code.LOGS_PATH}
     launch |= {name: given for name, given in features.items() if given}
+    if _WAITING in script:
+        launch["modules"] = {code.GLOO_FILE: code.GLOO_FILE}
+        data[code.GLOO_FILE] = _script_text(code.GLOO_FILE)
     if training:
-        launch["modules"] = code.MODULES
+        launch["modules"] = {**launch.get("modules", {}), **code.MODULES}
         if tool is not None:
             launch["modules"] = code.TOOL_MODULES
-        data |= _script_texts(code.PACKAGE_FILE, code.TRAINING_FILE)
+        data |= _script_texts(code.PACKAGE_FILE, code.TRAINING_FILE, code.GLOO_FILE)
     if checkpoints or training:
         data[code.CHECKPOINT_FILE] = _script_text(code.CHECKPOINT_FILE)
     launch |= {name: given for name, given in (("secrets", secrets), ("rewards", rewards)) if given}
@@ -1082,7 +1090,7 @@ def _script_text(name: str) -> str:
     folder = Path(__file__).parent
     if name == code.TRAINING_FILE:
         folder = folder.parent
-    elif name in (code.CHECKPOINT_FILE, code.S3_FILE):
+    elif name in (code.CHECKPOINT_FILE, code.GLOO_FILE, code.S3_FILE):
         folder = Path(in_container.__file__).parent
     return (folder / name).read_text(encoding="utf-8")
 

@@ -37,6 +37,8 @@ PACKAGE_FILE = "package.py"
 """`__init__.py` of the package `pulumi_trainer` and those inside of it, of a job whose code imports the module below."""
 TRAINING_FILE = "training.py"
 """`pulumi_trainer.training`, only where the code imports it."""
+GLOO_FILE = "wait_for_gloo.py"
+"""What a rank waits with at its end, for torch's threads of gloo: of functions that use `torch.distributed`."""
 MODULES = {
     "pulumi_trainer/__init__.py": PACKAGE_FILE,
     "pulumi_trainer/training.py": TRAINING_FILE,
@@ -44,6 +46,7 @@ MODULES = {
     "pulumi_trainer/provider/api/__init__.py": PACKAGE_FILE,
     "pulumi_trainer/provider/api/in_container/__init__.py": PACKAGE_FILE,
     "pulumi_trainer/provider/api/in_container/find_checkpoint.py": CHECKPOINT_FILE,
+    "pulumi_trainer/provider/api/in_container/wait_for_gloo.py": GLOO_FILE,
 }
 """File of a package that a job's code imports -> file of the ConfigMap. The bootstrap makes a folder of them for PYTHONPATH; a
 package of this name that the image has is still found, except for these files."""

@@ -198,6 +198,11 @@ def _table(found: Sequence[State], *, namespaces: bool) -> tuple[list[str], list
     """Return head and rows of the table."""
     head = ["job", "phase", "progress", "", "steps", "restarts", "age", "ran"]
     rows = [*map(_row, found)]
+    ids = [each.status.identity.id if each.status else "" for each in found]
+    if any(ids):
+        head.insert(1, "run")
+        for row, name in zip(rows, ids, strict=True):
+            row.insert(1, name)
     losses = [interruption_cost(each.status, time.time()) for each in found]
     if any(losses):
         head.append("a stop loses")

@@ -12,6 +12,8 @@ from typing import Any
 
 import psutil
 import pytest
+from pulumi_trainer.provider.api.lineage import with_identity
+from pulumi_trainer.provider.api.runs import Identity
 from pulumi_trainer.provider.api.submission import from_state
 
 from .conftest import PINNED, Project, eventually
@@ -87,7 +89,10 @@ def test_quickstart_trains_on_two_nodes(quickstart: Project) -> None:
     assert applied == previewed
     for key, document in applied.items():
         stored = [json.loads(p.read_text()) for p in quickstart.root.glob("jobs/*/*/record.json")]
-        assert any(record["objects"].get(key) == document for record in stored), key
+        assert any(
+            record["objects"].get(key) == with_identity({key: document}, Identity.from_dict(record["identity"]))[key]
+            for record in stored
+        ), key
     uids = {s.name: s.uid for s in quickstart.target.jobs()}
     again = quickstart.up()
     assert "unchanged" in again.out and "created" not in again.out

@@ -118,7 +118,6 @@ def test_random_interruptions(project: Project) -> None:
         starts = log.count("node 0 starts at step")
         saved = max(map(int, re.findall(r"has saved step (\d+)", log)))
         cause = interrupt()
-        starts = starts if cause else 0
         again = steps_after(PATIENCE)[-1]
         assert again >= saved, f"{interrupt.__name__}: from {saved} to {again}"
         if cause:

@@ -44,7 +44,9 @@ def test_a_record_that_cannot_be_read_costs_itself_alone(project: Project, file:
     project.destroy()
     project.stack = "theirs"
     shown = cli(project, "status").stdout
-    assert re.search(r"good +Succeeded", shown) and re.search(rf"bad: OutcomeUnknown\n.*{file}: .*{why}", shown), shown
+    assert re.search(r"good +\w+ +Succeeded", shown) and re.search(rf"bad: OutcomeUnknown\n.*{file}: .*{why}", shown), (
+        shown
+    )
     assert re.search(why, cli(project, "why", "bad").stdout)
     assert re.search(why, project.job("bad").message) and project.job("good").phase == "Succeeded"
     project.program(JOBS.format(names=["bad", "good"], wait_for="created"))

@@ -82,7 +82,7 @@ def test_changed_data_in_another_root_make_nothing_there_before_the_refusal(proj
     project.program(at("r1", "forty-three"))
     project.env["RUN"] = "2"
     project.up()
-    assert [path.read_text() for path in outputs(project.folder / "r1")] == ["forty-three\n"]
+    assert [path.read_text() for path in outputs(project.folder / "r1")] == ["forty-two\n", "forty-three\n"]
     assert not project.root.exists()
     project.destroy()
 
@@ -204,8 +204,8 @@ def test_output_moves_with_its_job_to_another_namespace(project: Project) -> Non
     project.config("trainer:namespace", "nlp")
     assert "volume default/one-" in (told := project.preview().out) and "with the output in it" in told, told
     project.up()
-    assert [path.parts[-4] for path in outputs(project.root)] == ["nlp"]
-    assert all((path.parents[1] / "volume.json").exists() for path in outputs(project.root))
+    assert [path.parts[-5] for path in outputs(project.root)] == ["nlp"]
+    assert all((path.parents[2] / "volume.json").exists() for path in outputs(project.root))
     project.preview("--expect-no-changes")
     project.destroy()
     assert outputs(project.root) == []

@@ -94,7 +94,7 @@ def test_a_job_with_retain_on_delete_keeps_its_output_and_its_data(project: Proj
     assert "volume default/one-output will be kept when its job is deleted: 1 file, 1.2 kB" in told
     project.preview("--expect-no-changes")
     project.destroy()
-    kept = {path.name: path.stat().st_size for path in project.root.glob("volumes/default/*/data/*/*.*")}
+    kept = {path.name: path.stat().st_size for path in project.root.glob("volumes/default/*/data/**/[!.]*.*")}
     assert kept == {"model.pt": 1200, "a.txt": 5}
     assert project.job("one").phase == "Succeeded"
 

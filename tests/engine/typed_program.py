@@ -169,6 +169,8 @@ trainer.TrainJob(
         every="10m", keep=2, grace=60, max_restarts=1, to=trainer.OutputVolume(size="1Gi")
     ),
     interrupt="checkpoint",
+    fork=trainer.Fork("t4kz1f", step=100, reset=["optimizer"]),
+    keep_runs=5,
 )
 for place in (trainer.Preferred("rack"), trainer.Unconstrained(slice_size=2, slice_level="rack")):
     trainer.TrainJob("placed", runtime=channel, follow="minor", topology=place, queue=gpus.queues["nlp"], name="placed")

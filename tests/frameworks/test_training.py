@@ -214,7 +214,7 @@ def train():
 
     dist.init_process_group("gloo")
     training.should_stop()
-    threads = training._gloo_threads()
+    threads = training.wait_for_gloo.read_threads()
     assert threads, "torch has given them another name"
     for path in threads:
         os.sched_setscheduler(int(path.split("/")[4]), os.SCHED_IDLE, os.sched_param(0))
@@ -231,6 +231,18 @@ trainer.TrainJob(
 """
 
 
+_NAMES = 'glob.glob("/proc/self/task/*/comm")'
+UNAWARE = (
+    STARVED.replace("    from pulumi_trainer import training\n", "    import glob, torch\n")
+    .replace("training.should_stop()", "dist.all_reduce(torch.ones(1))")
+    .replace(
+        "training.wait_for_gloo.read_threads()",
+        f'[path for path in {_NAMES} if open(path).read().strip() == "pt_gloo_runloop"]',
+    )
+)
+"""The same without `pulumi_trainer.training`."""
+
+
 def parameters(logs: str) -> list[str]:
     return re.findall(r"parameters (-?0x.+)", logs)
 
@@ -244,9 +256,10 @@ def wait_for(project: Project, name: str, text: str) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc and SCHED_IDLE are Linux's")
-def test_no_rank_dies_when_threads_of_gloo_are_slower_than_the_end_of_python(project: Project) -> None:
+@pytest.mark.parametrize("imports", [True, False])
+def test_no_rank_dies_when_threads_of_gloo_are_slower_than_the_end_of_python(project: Project, imports: bool) -> None:
     """As on a loaded machine: of ranks that do not wait for these threads, some die with SIGABRT in two of three runs."""
-    project.program("", head=STARVED)
+    project.program("", head=STARVED if imports else UNAWARE)
     up = project.run("up", "--yes", "--skip-preview", timeout=SECONDS)
     status, logs = project.job("starved"), project.logs("starved")
     assert (up.code, status.phase, status.restarts) == (0, "Succeeded", 0), (up, status, logs)

@@ -26,7 +26,7 @@ from pulumi_trainer.provider.lifecycle.identity import program_of
 from pulumi_trainer.provider.targets.local import volumes
 from pulumi_trainer.provider.targets.local.machine import host_id
 from pulumi_trainer.provider.targets.local.paths import FOLDER_MODE, make_folder, translate_os_errors
-from pulumi_trainer.provider.targets.local.record import Record
+from pulumi_trainer.provider.targets.local.record import Record, is_run_manifest
 from pulumi_trainer.provider.targets.local.store import VOLUME, discard, name_of, read_json, unreadable, write_json
 
 _TIME = "%Y-%m-%d %H:%M:%S"
@@ -239,7 +239,8 @@ class Claim:
 
 
 def measure(folder: Path) -> tuple[int, int, float]:
-    """Return the number of files in a folder, their bytes and their last change, without following links."""
+    """Return the number of files in a folder, their bytes and their last change, without following links, and without the files
+    that name the run of each output in it."""
     if folder.is_symlink():
         return 0, 0, 0.0
     sizes, newest = [], 0.0
@@ -248,6 +249,8 @@ def measure(folder: Path) -> tuple[int, int, float]:
         if len(Path(place).parts) > deepest:
             below.clear()  # deeper files are not counted: Python cannot follow any depth
         for file in files:
+            if place == str(folder) and is_run_manifest(file):
+                continue
             with suppress(OSError):
                 found = Path(place, file).lstat()
                 sizes.append(found.st_size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import sys
 import tempfile
@@ -363,6 +364,14 @@ class Record:
 def run_manifest(output: Path) -> Path:
     """Return the file beside an output folder that names its run."""
     return output.with_name(f".{output.name}.run.json")
+
+
+def is_run_manifest(name: str) -> bool:
+    """Return whether a file in the folder of a volume names the run of an output."""
+    return _RUN_MANIFEST.fullmatch(name) is not None
+
+
+_RUN_MANIFEST = re.compile(r"\.[0-9a-z]{1,16}\.run\.json")
 
 
 def _is_uuid(value: object) -> bool:
