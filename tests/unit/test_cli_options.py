@@ -22,6 +22,7 @@ from pulumi_trainer.provider.commands.app import app
 from pulumi_trainer.provider.commands.jobs import State
 from pulumi_trainer.provider.commands.reach import Job, Where
 from pulumi_trainer.provider.kube.errors import Invalid
+from pulumi_trainer.provider.lifecycle.state_format import FORMAT
 from rich.console import Console
 from typer.main import get_command
 
@@ -332,7 +333,7 @@ def test_runtimes_of_a_catalogue(
 
 
 def test_a_misspelt_job_of_the_stack(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    inputs = {"name": "digits-1", "namespace": "team", "objects": {}}
+    inputs = {"format": FORMAT, "name": "digits-1", "namespace": "team", "objects": {}}
     job = {
         "type": "pulumi-python:dynamic/trainer:JobSet",
         "urn": "urn:pulumi:dev::lab::x::classifier",
