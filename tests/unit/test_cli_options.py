@@ -117,16 +117,6 @@ def test_a_fault_of_one_log_ends_all() -> None:
         [*logs._merged([quiet(), broken()])]
 
 
-def test_earlier_spellings(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("COLUMNS", "400")
-    listed = run(monkeypatch, capsys, "runtime", "list")
-    assert run(monkeypatch, capsys, "runtimes") == listed == run(monkeypatch, capsys, "runtimes", "-o", "text")
-    shown = run(monkeypatch, capsys, "-h")[1]
-    assert "│ runtime " in shown and "│ runtimes " not in shown
-    assert "--json" not in run(monkeypatch, capsys, "status", "-h")[1]
-    assert "--json" not in run(monkeypatch, capsys, "runtime", "check", "-h")[1]
-
-
 def test_yaml_and_json_are_the_same_data(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     as_json, as_yaml = (run(monkeypatch, capsys, "runtime", "list", "-o", form)[1] for form in ("json", "yaml"))
     assert json.loads(as_json) == yaml.safe_load(as_yaml) != []
