@@ -66,7 +66,7 @@ class JobFailed(TrainerError):
 
 @dataclass(frozen=True)
 class Job:
-    """A job, as `pulumi-trainer status --json` shows it. Times are seconds since the epoch, 0 for "not yet".
+    """A job, as `pulumi-trainer status -o json` shows it. Times are seconds since the epoch, 0 for "not yet".
 
     Args:
         name: Name of the JobSet or TrainJob.

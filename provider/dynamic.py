@@ -33,9 +33,11 @@ from pulumi.dynamic import (
 from pulumi_trainer.provider.engine_values import to_engine, to_plain
 from pulumi_trainer.provider.kube.errors import TrainerError
 from pulumi_trainer.provider.kube.terminal import message, print_line
+from pulumi_trainer.provider.kube.values.accessors import text
 from pulumi_trainer.provider.lifecycle import channels, draining, object_guard
 from pulumi_trainer.provider.lifecycle.crud import MALFORMED_STATE
 from pulumi_trainer.provider.lifecycle.one_update import Jobs, Runtimes, Targets, UsedLabels, Volumes, label_suffix
+from pulumi_trainer.provider.lifecycle.state_format import FORGET, check_format, with_format
 from pulumi_trainer.provider.pulumi_compat import answer_with, few_frames
 from pulumi_trainer.provider.targets.connection import CONFIGURED, configure, connect, warn_with
 from pulumi_trainer.provider.targets.local import host_id
@@ -53,22 +55,18 @@ def _with_plain_errors(call: Callable[..., T]) -> Callable[..., T]:
         try:
             return call(*args)
         except TrainerError as error:
-            text = str(error)
+            answer = str(error)
         except MALFORMED_STATE as error:
             *_, last = traceback.extract_tb(error.__traceback__)
             cause = f"{type(error).__name__}: {error}, {Path(last.filename).name}:{last.lineno}"
-            text = message(f"the state of this resource cannot be read ({cause}). {_IF_EDITED}")
-        answer_with(text)
-        raise Exception(text)
+            answer = message(f"the state of this resource cannot be read ({cause}). {_IF_EDITED}. Hint: {FORGET}")
+        answer_with(answer)
+        raise Exception(answer)
 
     return wrapper
 
 
-_IF_EDITED = (
-    "Was the state edited, or written by a newer version of pulumi-trainer? `pulumi stack export` shows the state;"
-    " `pulumi state delete URN` removes the"
-    " resource from the state, and its objects are deleted with the stack. If neither is the case, please report this"
-)
+_IF_EDITED = "Was the state edited? `pulumi stack export` shows it. If it was not, please report this"
 
 
 class _Provider(ResourceProvider):
@@ -86,6 +84,19 @@ class _Provider(ResourceProvider):
         logging.getLogger("grpc").setLevel(logging.CRITICAL)  # it prints a traceback for each error that we raise
         _end_with_parent()
 
+    def _recorded(self, props: Props) -> Props:
+        """Return inputs or outputs of the state as plain data; empty for a new resource.
+
+        Raises:
+            Refused: They were written by a version with another format.
+        """
+        plain: Props = to_plain(props)
+        if plain:
+            kind = type(self).__name__.removesuffix("Provider")
+            place = "/".join(filter(None, (text(plain.get("namespace")), text(plain.get("name")))))
+            check_format(f"{kind} {place}".strip(), plain)
+        return plain
+
 
 _LABELS = UsedLabels()
 
@@ -96,30 +107,31 @@ class _LifecycleProvider(_Provider):
     calls: ClassVar[Any]
 
     def check(self, olds: Props, news: Props) -> CheckResult:
-        checked = self.calls.check(to_plain(olds), to_plain(news), connect)
+        checked = self.calls.check(self._recorded(olds), to_plain(news), connect)
         _note(checked.notes)
         # A failure that names a property would print its value, secrets included.
-        return CheckResult(to_engine(checked.inputs), [CheckFailure("", message(f)) for f in checked.failures])
+        failures = [CheckFailure("", message(f)) for f in checked.failures]
+        return CheckResult(to_engine(with_format(checked.inputs)), failures)
 
     def diff(self, _id: str, olds: Props, news: Props) -> DiffResult:
-        diff = self.calls.diff(to_plain(olds), to_plain(news))
+        diff = self.calls.diff(self._recorded(olds), to_plain(news))
         _note(diff.notes)
         return DiffResult(changes=diff.changes, replaces=list(diff.replaces))
 
     def create(self, props: Props) -> CreateResult:
         id_, outs = self.calls.create(to_plain(props), connect)
-        return CreateResult(id_, outs)
+        return CreateResult(id_, with_format(outs))
 
     def update(self, _id: str, olds: Props, news: Props) -> UpdateResult:
-        return UpdateResult(self.calls.update(to_plain(olds), to_plain(news), connect))
+        return UpdateResult(with_format(self.calls.update(self._recorded(olds), to_plain(news), connect)))
 
     def read(self, id_: str, props: Props) -> ReadResult:
-        outs, notes = self.calls.read(to_plain(props), connect)
+        outs, notes = self.calls.read(self._recorded(props), connect)
         _note(notes)
-        return ReadResult("", {}) if outs is None else ReadResult(id_, outs)
+        return ReadResult("", {}) if outs is None else ReadResult(id_, with_format(outs))
 
     def delete(self, _id: str, props: Props) -> None:
-        _note(self.calls.delete(to_plain(props), connect))
+        _note(self.calls.delete(self._recorded(props), connect))
 
 
 class JobSetProvider(_LifecycleProvider):
@@ -145,7 +157,7 @@ class RuntimeProvider(_LifecycleProvider):
     calls: ClassVar[Any] = Runtimes()
 
     def check(self, olds: Props, news: Props) -> CheckResult:
-        _note(channels.runtime_notes(to_plain(olds), to_plain(news), connect))
+        _note(channels.runtime_notes(self._recorded(olds), to_plain(news), connect))
         return super().check(olds, news)
 
 
@@ -173,29 +185,36 @@ class TargetProvider(_Provider):
     calls: ClassVar[Targets] = Targets(_LABELS)
 
     def create(self, props: Props) -> CreateResult:
-        return CreateResult(*self.calls.create(to_plain(props), connect, _random_suffix()))
+        id_, outs = self.calls.create(to_plain(props), connect, _random_suffix())
+        return CreateResult(id_, with_format(outs))
 
     def check(self, olds: Props, news: Props) -> CheckResult:
-        return CheckResult(to_engine(self.calls.check(to_plain(olds), to_plain(news)).inputs), [])
+        checked = self.calls.check(self._recorded(olds), to_plain(news))
+        return CheckResult(to_engine(with_format(checked.inputs)), [])
 
     def diff(self, _id: str, olds: Props, news: Props) -> DiffResult:
-        return DiffResult(changes=self.calls.diff(to_plain(olds), to_plain(news)).changes)
+        return DiffResult(changes=self.calls.diff(self._recorded(olds), to_plain(news)).changes)
 
     def update(self, _id: str, olds: Props, news: Props) -> UpdateResult:
-        return UpdateResult(self.calls.update(to_plain(olds), to_plain(news), connect))
+        return UpdateResult(with_format(self.calls.update(self._recorded(olds), to_plain(news), connect)))
 
     def delete(self, id_: str, props: Props) -> None:
-        _note(self.calls.delete(id_, to_plain(props), connect, lambda note: _note([note])))
+        _note(self.calls.delete(id_, self._recorded(props), connect, lambda note: _note([note])))
 
 
 class StackMarkProvider(_Provider):
     """Manages the random part of the owner mark of objects that pulumi-kubernetes creates."""
 
+    def check(self, olds: Props, news: Props) -> CheckResult:
+        self._recorded(olds)
+        return CheckResult(with_format(news), [])
+
     def create(self, props: Props) -> CreateResult:
         random = _random_suffix()
         return CreateResult(random, {**props, "random": random})
 
-    def diff(self, _id: str, _olds: Props, _news: Props) -> DiffResult:
+    def diff(self, _id: str, olds: Props, _news: Props) -> DiffResult:
+        self._recorded(olds)
         return DiffResult(changes=False)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 from pulumi_trainer.provider.commands.formats import Format, LogFormat
-from pulumi_trainer.provider.commands.parsers import COMMANDS, HIDDEN
+from pulumi_trainer.provider.commands.parsers import COMMANDS
 from pulumi_trainer.provider.commands.reach import Where
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
 from pulumi_trainer.provider.kube.terminal import print_line
@@ -52,13 +52,6 @@ def _not_empty(value: str | None) -> str | None:
     return value
 
 
-def _format(output: str, json_: bool) -> str:
-    """Return the output format that the options -o and --json name."""
-    if json_:
-        return "json"
-    return output
-
-
 _JOB = "Job, for example digits. In a stack: resource or job name; in a cluster: NAME, jobset/NAME or trainjob/NAME."
 JobArgument = Annotated[
     str | None,
@@ -82,16 +75,15 @@ KubeconfigOption = Annotated[
 ]
 EverywhereOption = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Search all namespaces of a cluster.")]
 OutputOption = Annotated[Format, typer.Option("--output", "-o", help="Output format.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="The same as -o json.", hidden=True)]
 OneJobArgument = Annotated[str, typer.Argument(metavar="JOB", help=_JOB, show_default=False, callback=_not_empty)]
 
 
 @app.command("version")
-def show_version(output: OutputOption = "table", json_: JsonOption = False) -> None:
+def show_version(output: OutputOption = "table") -> None:
     """Print the versions of this package and of the products that it supports, for example `version -o json`."""
     from pulumi_trainer.provider.commands import version as command
 
-    command.show(_format(output, json_))
+    command.show(output)
 
 
 @app.command()
@@ -165,13 +157,12 @@ def status(
     kubeconfig: KubeconfigOption = "",
     everywhere: EverywhereOption = False,
     output: OutputOption = "table",
-    json_: JsonOption = False,
 ) -> None:
     """Show what jobs are doing, for example `status -n team-a`."""
     from pulumi_trainer.provider.commands import job_status
 
     show = job_status.history if history else job_status.status
-    show(job, Where(stack, namespace, context, kubeconfig, everywhere), output=_format(output, json_))
+    show(job, Where(stack, namespace, context, kubeconfig, everywhere), output=output)
 
 
 @app.command()
@@ -209,7 +200,6 @@ def logs(
     output: Annotated[
         LogFormat, typer.Option("--output", "-o", help="Output format; json is an object for each line.")
     ] = "text",
-    json_: JsonOption = False,
 ) -> None:
     """Print the logs of jobs, for example `logs -f digits`."""
     from pulumi_trainer.provider.commands import logs as command
@@ -217,7 +207,7 @@ def logs(
     node, process = command.parse_rank(rank) if rank else (None, None)
     age = _seconds(since) if since else None
     selection = command.Selection(follow, step, tail, age, earlier, node, process, run)
-    command.logs(job, Where(stack, namespace, context, kubeconfig), selection, output=_format(output, json_))
+    command.logs(job, Where(stack, namespace, context, kubeconfig), selection, output=output)
 
 
 @app.command()
@@ -228,12 +218,11 @@ def why(
     context: ContextOption = "",
     kubeconfig: KubeconfigOption = "",
     output: OutputOption = "table",
-    json_: JsonOption = False,
 ) -> None:
     """Explain what a job waits for or why it has failed, for example `why digits`."""
     from pulumi_trainer.provider.commands import job_status
 
-    job_status.why(job, Where(stack, namespace, context, kubeconfig), output=_format(output, json_))
+    job_status.why(job, Where(stack, namespace, context, kubeconfig), output=output)
 
 
 @app.command()
@@ -244,12 +233,11 @@ def events(
     context: ContextOption = "",
     kubeconfig: KubeconfigOption = "",
     output: OutputOption = "table",
-    json_: JsonOption = False,
 ) -> None:
     """List the events of a job and its objects in a cluster, for example `events digits`."""
     from pulumi_trainer.provider.commands import events as command
 
-    command.events(job, Where(stack, namespace, context, kubeconfig), output=_format(output, json_))
+    command.events(job, Where(stack, namespace, context, kubeconfig), output=output)
 
 
 @app.command()
@@ -275,7 +263,6 @@ def runs(
     context: ContextOption = "",
     kubeconfig: KubeconfigOption = "",
     output: OutputOption = "table",
-    json_: JsonOption = False,
 ) -> None:
     """List the runs of a job and what differed in each, for example `runs digits` or `runs --metrics --sort loss`."""
     from pulumi_trainer.provider.commands import runs as command
@@ -284,9 +271,9 @@ def runs(
     if compared:
         if metrics or sort:
             raise Invalid(Problem("--metrics", "cannot be combined with two runs to compare"))
-        command.compare(job, where, compared, output=_format(output, json_))
+        command.compare(job, where, compared, output=output)
     else:
-        command.runs(job, where, output=_format(output, json_), metrics=metrics, sort=sort)
+        command.runs(job, where, output=output, metrics=metrics, sort=sort)
 
 
 def _add_operation(operation: Literal["suspend", "resume", "stop"], help_: str) -> None:
@@ -362,7 +349,6 @@ def outputs(
     kubeconfig: KubeconfigOption = "",
     everywhere: EverywhereOption = False,
     output: OutputOption = "table",
-    json_: JsonOption = False,
 ) -> None:
     """List the outputs of jobs, or copy one, for example `outputs digits --copy ./digits`."""
     from pulumi_trainer.provider.commands import outputs as command
@@ -372,7 +358,7 @@ def outputs(
         raise Invalid(Problem(option, "has no effect without --copy"))
     copying = command.Copying(copy, overwrite, image) if copy else None
     where = Where(stack, namespace, context, kubeconfig, everywhere)
-    command.outputs(job, where, output=_format(output, json_), copying=copying, run=run)
+    command.outputs(job, where, output=output, copying=copying, run=run)
 
 
 @app.command()
@@ -398,15 +384,12 @@ def queues(
     ] = "",
     idle: Annotated[bool, typer.Option("--all", help="Also show queues without jobs.")] = False,
     output: OutputOption = "table",
-    json_: JsonOption = False,
 ) -> None:
     """Show the quotas of Kueue's queues and which jobs use or wait for them, for example `queues -n team-a`."""
     from pulumi_trainer.provider.commands import queue_usage
 
     shown = queue_usage.Shown(queue, cohort, idle)
-    queue_usage.queues(
-        Where(stack, namespace, context, kubeconfig, everywhere), output=_format(output, json_), shown=shown
-    )
+    queue_usage.queues(Where(stack, namespace, context, kubeconfig, everywhere), output=output, shown=shown)
 
 
 @app.command()
@@ -437,12 +420,11 @@ def doctor(
     kubeconfig: KubeconfigOption = "",
     everywhere: EverywhereOption = False,
     output: OutputOption = "table",
-    json_: JsonOption = False,
 ) -> None:
     """Compare the state of a stack with its cluster or this machine, for example `doctor -s dev`. Exit code 1: they differ."""
     from pulumi_trainer.provider.commands import doctor as command
 
-    code = command.doctor(Where(stack, namespace, context, kubeconfig, everywhere), output=_format(output, json_))
+    code = command.doctor(Where(stack, namespace, context, kubeconfig, everywhere), output=output)
     if code:
         raise typer.Exit(code)
 
@@ -484,12 +466,7 @@ app.add_typer(cache, name="cache")
 
 
 @cache.command("list")
-def cache_list(
-    output: Annotated[
-        Literal["table", "json", "yaml", "text"],
-        typer.Option("--output", "-o", metavar="<table|json|yaml>", help="Output format."),
-    ] = "table",
-) -> None:
+def cache_list(output: OutputOption = "table") -> None:
     """List environments, project archives, catalogues and git projects with sizes, for example `cache list -o json`."""
     from pulumi_trainer.provider.commands import cache as command
 
@@ -531,4 +508,4 @@ def _listed() -> None:
 
 
 for _name, _help in COMMANDS.items():
-    app.command(_name, help=_help, hidden=_name in HIDDEN)(_listed)
+    app.command(_name, help=_help)(_listed)

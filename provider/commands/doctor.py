@@ -25,9 +25,8 @@ from pulumi_trainer.provider.targets.local import LocalTarget
 if TYPE_CHECKING:
     from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
-_DYNAMIC = "pulumi-python:dynamic/trainer:"
-_MARK = f"{_DYNAMIC}StackMark"
-_TARGETS = (f"{_DYNAMIC}Target", f"{_DYNAMIC}JobSet", f"{_DYNAMIC}Volume", f"{_DYNAMIC}Runtime")
+_MARK = f"{stacks.DYNAMIC}StackMark"
+_TARGETS = (f"{stacks.DYNAMIC}Target", f"{stacks.DYNAMIC}JobSet", f"{stacks.DYNAMIC}Volume", f"{stacks.DYNAMIC}Runtime")
 
 
 @dataclass

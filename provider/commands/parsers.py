@@ -1,4 +1,4 @@
-"""Defines options and help of `validate`, `render`, `runtimes`, `runtime` and `rbac`, with argparse.
+"""Defines options and help of `validate`, `render`, `runtime` and `rbac`, with argparse.
 
 typer takes longer to load than these commands to run, and a hook or an editor calls them for every file that is saved.
 """
@@ -18,12 +18,9 @@ from pulumi_trainer.provider.kube.values.wording import join_names
 COMMANDS = {
     "validate": "Check whether runtimes and TrainJobs are admitted, without a cluster, for example `validate job.yaml`.",
     "render": "Print the objects of TrainJobs in files or of a job of the stack, for example `render job.yaml`.",
-    "runtimes": "List the runtimes of the catalogue with releases, framework and devices, for example `runtime list -o json`.",
     "runtime": "List runtimes, and create, check and compare releases of a catalogue, for example `runtime list`.",
     "rbac": "Print the minimal Role and ClusterRole that jobs need, for example `rbac -n team-a | kubectl apply -f -`.",
 }
-HIDDEN = ("runtimes",)
-"""Earlier names of commands: `runtimes` is `runtime list`."""
 _EXIT = "Exit code for documents: 0 admitted, 1 refused, 2 the input cannot be used."
 
 
@@ -47,8 +44,6 @@ def run(command: str, arguments: Sequence[str]) -> int:
     Raises:
         SystemExit: For --help, and for invalid arguments.
     """
-    if command == "runtimes":
-        return _runtime(["list", *arguments])
     if command == "runtime":
         return _runtime(arguments)
     if command == "rbac":
@@ -93,7 +88,11 @@ def run(command: str, arguments: Sequence[str]) -> int:
 def _runtime(arguments: Sequence[str]) -> int:
     parser = Parser("pulumi-trainer runtime", description=COMMANDS["runtime"])
     actions = parser.add_subparsers(dest="action", required=True, metavar="COMMAND")
-    listing = _add_action(actions, "list", COMMANDS["runtimes"])
+    listing = _add_action(
+        actions,
+        "list",
+        "List the runtimes of the catalogue with releases, framework and devices, for example `runtime list -o json`.",
+    )
     built_in = "Folder of the catalogue. Default: the built-in one."
     listing.add_argument("--catalog", metavar="DIR", default="", help=built_in)
     new = _add_action(actions, "new", "Write a new release to edit, for example `runtime new torch-distributed@1.1.0`.")
@@ -123,8 +122,6 @@ def _runtime(arguments: Sequence[str]) -> int:
     for action in (new, pin, check, diff):
         where = "Folder of the catalogue. Default: runtimes, or the current folder."
         action.add_argument("--catalog", metavar="DIR", default="", help=where)
-    for action in (check, diff):
-        action.add_argument("--json", action="store_const", const="json", dest="output", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.action == "list":
         from pulumi_trainer.provider.commands import runtime_table
@@ -147,7 +144,7 @@ def _add_action(actions: Any, name: str, help_: str) -> Parser:
     """Return the parser of a command of `runtime`. All commands that print tables have the same option -o."""
     parser: Parser = actions.add_parser(name, help=help_, description=help_)
     if name in ("list", "check", "diff"):
-        forms = ("table", "json", "yaml", "text")
+        forms = ("table", "json", "yaml")
         text = "Output format: table (default), json or yaml."
         parser.add_argument("-o", "--output", choices=forms, default="table", metavar="FORMAT", help=text)
     return parser

@@ -19,6 +19,7 @@ from pulumi_trainer.provider.kube.values.accessors import section, text
 from pulumi_trainer.provider.kube.values.wording import did_you_mean
 from pulumi_trainer.provider.lifecycle.crud import submission_of
 from pulumi_trainer.provider.lifecycle.identity import program_of
+from pulumi_trainer.provider.lifecycle.state_format import check_format
 from pulumi_trainer.provider.targets import connection
 from pulumi_trainer.provider.targets.local import LocalTarget
 from pulumi_trainer.provider.targets.local.machine import host_id
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from pulumi_trainer.provider.kube.client.client import Client
 
 _INSTALL = "https://www.pulumi.com/docs/iac/download-install/"
-_TYPE = "pulumi-python:dynamic/trainer:JobSet"
+DYNAMIC = "pulumi-python:dynamic/trainer:"
+_TYPE = f"{DYNAMIC}JobSet"
 _SIGNATURE = "4dabf18193072939515e22adb298388d"
 """Key of a secret in an exported state."""
 
@@ -120,12 +122,20 @@ def resources(stack: str | None, wanted: str | None, *, project: str = ".", secr
 
 
 def _exported_resources(stack: str | None, project: str, *, secrets: bool) -> list[dict[str, Any]]:
-    """Return the resources in the exported state of a stack. secrets: Whether the values of secrets are in plain text."""
+    """Return the resources in the exported state of a stack. secrets: Whether the values of secrets are in plain text.
+
+    Raises:
+        Refused: A resource was written by a version with another format.
+        TargetFault: The Pulumi CLI fails.
+    """
     command = ["stack", "export"]
     if secrets:
         command.append("--show-secrets")
     state = json.loads(_pulumi(command, stack, project))
     found, folder = (state.get("deployment") or {}).get("resources") or [], _project_folder(project)
+    for each in found:
+        if str(each.get("type")).startswith(DYNAMIC):
+            check_format(str(each.get("urn")), section(each, "inputs"))
     if folder is None:
         return list(found)
     return [_in_current_folder(each, folder) for each in found]

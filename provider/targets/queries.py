@@ -15,6 +15,7 @@ from pulumi_trainer.provider.kube.client.api_resources import Kind
 from pulumi_trainer.provider.kube.errors import Problem, Refused, TargetFault, TrainerError
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.lifecycle import channels, crud, volumes
+from pulumi_trainer.provider.lifecycle.state_format import check_format
 from pulumi_trainer.provider.targets.connection import TargetInput, connect
 from pulumi_trainer.provider.targets.kubernetes.preflight import multikueue
 from pulumi_trainer.provider.targets.local import LocalTarget
@@ -248,8 +249,9 @@ def channel_refusals(outputs: Mapping[str, Any], uses: Callable[[str], bool]) ->
         uses: Returns for the namespace/name of a job that uses the channel whether it still does after the update.
     """
     try:
+        check_format("", outputs)
         return channels.removal_refusals(dict(outputs), connect, uses)
-    except TrainerError:
+    except (TrainerError, *crud.MALFORMED_STATE):  # its deletion is refused
         return []
 
 
@@ -265,6 +267,7 @@ def job_interruptions(outputs: Mapping[str, Any]) -> Sequence[str]:
 
 def _unless_malformed(outputs: Mapping[str, Any], read: Callable[[], Sequence[str]]) -> Sequence[str]:
     try:
+        check_format("", outputs)
         return read()
-    except crud.MALFORMED_STATE:
+    except (Refused, *crud.MALFORMED_STATE):
         return (f"{outputs.get('urn')} was removed from the program, but its state cannot be read",)

@@ -210,7 +210,7 @@ class Teams:
         return subprocess.run([*argv, "--kubeconfig", str(file)], capture_output=True, text=True, check=False)
 
     def queues(self, *arguments: str, kubeconfig: Path | None = None) -> Document:
-        done = self.cli("queues", "-n", self.namespace, "--json", *arguments, kubeconfig=kubeconfig)
+        done = self.cli("queues", "-n", self.namespace, "-o", "json", *arguments, kubeconfig=kubeconfig)
         assert done.returncode == 0, done.stderr
         found: Document = json.loads(done.stdout)
         return found

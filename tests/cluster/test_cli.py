@@ -55,7 +55,7 @@ class Cli:
         return told.removeprefix("error: ").strip()
 
     def json(self, *arguments: str) -> Any:
-        return json.loads(self.out(*arguments, "--json"))
+        return json.loads(self.out(*arguments, "-o", "json"))
 
 
 @pytest.fixture

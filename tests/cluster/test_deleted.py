@@ -50,7 +50,7 @@ def cli(lab: Lab, kubeconfig: Path, *arguments: str) -> str:  # noqa: F811
 
 def phases(lab: Lab, kubeconfig: Path) -> dict[str, str]:  # noqa: F811
     """What `status` says, by job."""
-    return {each["name"]: each["phase"] for each in json.loads(cli(lab, kubeconfig, "status", "--json"))}
+    return {each["name"]: each["phase"] for each in json.loads(cli(lab, kubeconfig, "status", "-o", "json"))}
 
 
 def remove(lab: Lab, parts: Iterable[str]) -> None:  # noqa: F811
@@ -421,7 +421,7 @@ def test_a_stranger_is_not_the_job_of_the_stack_either(lab: Lab, parts: tuple[st
     stranger = jobset("record", simulate={"outcome": "forever"})
     lab.root_client.create(JOBSET, {**stranger, "metadata": {"name": "record", "namespace": lab.namespace}})
     until(lambda: set(pods(lab)) == set(parts))
-    found = {each["name"]: each["phase"] for each in json.loads(of_stack(lab, "status", "--json"))}
+    found = {each["name"]: each["phase"] for each in json.loads(of_stack(lab, "status", "-o", "json"))}
     assert found == {**dict.fromkeys(parts, "Running"), "record": "Deleted"}
     assert "the JobSet of that name is another one, which is left alone" in of_stack(lab, "why", "record")
     for command in ("logs", "events"):

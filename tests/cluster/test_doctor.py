@@ -24,7 +24,7 @@ def doctor(lab: Lab, *arguments: str) -> subprocess.CompletedProcess[str]:  # no
 
 
 def findings(lab: Lab) -> dict[tuple[str, str], dict[str, Any]]:  # noqa: F811
-    done = doctor(lab, "--json")
+    done = doctor(lab, "-o", "json")
     found = json.loads(done.stdout or "null")
     assert found is not None, done.stderr
     assert done.returncode == bool(found["findings"])

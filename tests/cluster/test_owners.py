@@ -141,7 +141,7 @@ def test_an_adopted_job_is_left_alone_by_the_stack_that_has_lost_it(lab: Lab) ->
     lab.program(program('), name="a0",'), head())
     assert WHOSE in lab.preview("--expect-no-changes").out
     assert WHOSE in lab.up().out
-    for args in (("status",), ("status", "--json"), ("why", "a0")):
+    for args in (("status",), ("status", "-o", "json"), ("why", "a0")):
         shown = cli(lab, *args, "--stack", "test").stdout
         assert f"{lab.namespace}/a0 {WHOSE}" in shown and "Running" in shown, shown
     lab.program(program('), name="a0", run="2", interrupt="allow",'), head())

@@ -47,12 +47,12 @@ def test_the_record_keeps_the_runs(lab: Lab, user_kubeconfig: Path) -> None:  # 
     up(lab, "0.2", sim="outcome: forever")
     up(lab, "0.3", ', rerun_on=["code", "runtime"]')
     until(lambda: phases(lab, user_kubeconfig) == {"digits": "Succeeded"})
-    found = json.loads(cli(lab, user_kubeconfig, "runs", "digits", "--json"))
+    found = json.loads(cli(lab, user_kubeconfig, "runs", "digits", "-o", "json"))
     assert [run["phase"] for run in found] == ["Succeeded", "Interrupted", "Succeeded"]
     assert [run["inputs"]["arguments"] for run in found] == ['{"lr": 0.1}', '{"lr": 0.2}', '{"lr": 0.3}']
     assert '{"lr": 0.1} -> {"lr": 0.2}' in cli(lab, user_kubeconfig, "runs", "digits")
     assert "runs again (rerun_on)" in up(lab, "0.3", ', rerun_on=["code", "runtime"]', "run: 2s")
-    until(lambda: len(json.loads(cli(lab, user_kubeconfig, "runs", "digits", "--json"))) == 4)
+    until(lambda: len(json.loads(cli(lab, user_kubeconfig, "runs", "digits", "-o", "json"))) == 4)
     lab.preview("--expect-no-changes")
 
 

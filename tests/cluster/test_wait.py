@@ -77,7 +77,7 @@ def test_the_jobs_of_a_stack_are_looked_at_by_their_names_in_the_program(lab: La
         return row if "Running" in row else ""
 
     assert "node 2/2" in until(running)
-    (job,) = json.loads(cli("status", "train", "--json"))
+    (job,) = json.loads(cli("status", "train", "-o", "json"))
     assert job["phase"] == "Running" and job["namespace"] == lab.namespace
     assert "is Running" in cli("why", "train")
     assert cli("queues").startswith(f"namespace {lab.namespace} has no Kueue queues, and no jobs in queues\n")

@@ -32,11 +32,11 @@ def test_the_page(project: Project, tmp_path: Path) -> None:
     program.write_text(UP)
     out = run(project, folder, sys.executable, str(program))
     assert "Succeeded\nnode 1 of 2\n" in out
-    (job,) = json.loads(run(project, elsewhere, "pulumi-trainer", "status", "-s", FULL_NAME, "--json"))
+    (job,) = json.loads(run(project, elsewhere, "pulumi-trainer", "status", "-s", FULL_NAME, "-o", "json"))
     assert (job["resource"], job["phase"], job["program"]) == ("digits", "Succeeded", "digits/dev")
     read = f"from pulumi_trainer import client; print(*client.connect(stack={FULL_NAME!r}).logs('digits'))"
     assert run(project, elsewhere, sys.executable, "-c", read) == "node 0 of 2\n"
     program.write_text(UP + DESTROY)
     again = run(project, folder, sys.executable, str(program))
     assert "4 unchanged" in again and "4 deleted" in again
-    assert json.loads(run(project, elsewhere, "pulumi-trainer", "status", "-s", FULL_NAME, "--json")) == []
+    assert json.loads(run(project, elsewhere, "pulumi-trainer", "status", "-s", FULL_NAME, "-o", "json")) == []

@@ -187,7 +187,7 @@ job = trainer.TrainJob(
 def test_a_fork_starts_from_a_checkpoint_of_an_earlier_run_in_a_folder_of_its_own(project: Project) -> None:
     project.program(FORKED)
     project.up()
-    (first,) = json.loads(run_cli(project, "runs", "long", "--json"))
+    (first,) = json.loads(run_cli(project, "runs", "long", "-o", "json"))
     before = {path: path.stat().st_mtime_ns for path in checkpoints(project)}
     fork = FORKED.replace('"lr": 0.1', '"lr": 0.01').replace("wait_for=", "fork=FORK, wait_for=")
 
@@ -205,7 +205,7 @@ def test_a_fork_starts_from_a_checkpoint_of_an_earlier_run_in_a_folder_of_its_ow
     assert f"the new run starts anew from the checkpoint of step 20 of run {first['id']}" in plan
     project.up()
     assert "starts at 20 of 210 with lr 0.01" in run_cli(project, "logs", "long")
-    _, second = json.loads(run_cli(project, "runs", "long", "--json"))
+    _, second = json.loads(run_cli(project, "runs", "long", "-o", "json"))
     assert (second["parent"], second["fork"]) == (first["id"], f"{first['id']}@20")
     assert second["lineage"] == second["id"], "a lineage of its own"
     assert before.items() <= {path: path.stat().st_mtime_ns for path in checkpoints(project)}.items()
@@ -231,7 +231,7 @@ def test_a_run_too_many_removes_the_oldest_folder_and_leaves_a_row(project: Proj
         project.program(program.replace('"lr": 0.1', f'"lr": {lr}'))
         plans.append(project.preview().out)
         project.up()
-        ids.append(json.loads(run_cli(project, "runs", "long", "--json"))[-1]["id"])
+        ids.append(json.loads(run_cli(project, "runs", "long", "-o", "json"))[-1]["id"])
     assert (
         "removes" not in plans[1] and f"It removes output and checkpoints of 1 run: {ids[0]} (keep_runs=2)" in plans[2]
     )

@@ -29,7 +29,7 @@ def test_status_logs_and_render(project: Project) -> None:
     project.up()
     status = cli(project, "status", "--stack", "test")
     assert status.returncode == 0 and "quick" in status.stdout and "Succeeded" in status.stdout
-    (job,) = json.loads(cli(project, "status", "--json", "--stack", "test").stdout)
+    (job,) = json.loads(cli(project, "status", "-o", "json", "--stack", "test").stdout)
     assert job["phase"] == "Succeeded" and job["progress"]["progressPercentage"] == 100
     for args in (["logs"], ["logs", "quick", "--step", "node"], ["logs", "-f"]):
         logs = cli(project, *args, "--stack", "test")

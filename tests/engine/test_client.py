@@ -49,7 +49,7 @@ def test_reading(project: Project, jobs: Jobs) -> None:
     assert (job.resource, job.phase, job.kind) == ("quick", client.Phase.SUCCEEDED, "JobSet")
     assert job.progress is not None and job.progress["progressPercentage"] == 100
     assert (job.steps[0].name, job.steps[0].succeeded) == ("node", 2)
-    entry = json.loads(cli(project, "status", "--json").stdout)[0]
+    entry = json.loads(cli(project, "status", "-o", "json").stdout)[0]
     listed = {"steps": None, "attempts": None}
     assert {**entry, **listed} == {**vars(job), "phase": "Succeeded", **listed}
     assert [(each.number, each.cause) for each in job.attempts] == [(1, "Succeeded")]
@@ -73,10 +73,10 @@ def test_reading(project: Project, jobs: Jobs) -> None:
 def test_json_of_why_and_logs(project: Project, jobs: Jobs) -> None:
     project.program(FAILING)
     project.up(ok=False)
-    (found,) = json.loads(cli(project, "why", "--json").stdout)
+    (found,) = json.loads(cli(project, "why", "-o", "json").stdout)
     assert set(found) == {"job", "namespace", "phase", "reason", "message", "hint", "lines"}
     assert found["phase"] == "Failed" and any("ValueError: the data is bad" in line for line in found["lines"])
-    lines = [json.loads(line) for line in cli(project, "logs", "--json").stdout.splitlines()]
+    lines = [json.loads(line) for line in cli(project, "logs", "-o", "json").stdout.splitlines()]
     assert {(line["job"], line["step"], line["rank"], line["container"]) for line in lines} == {
         (found["job"], "node", rank, "node") for rank in (0, 1)
     }

@@ -18,7 +18,7 @@ trainer.TrainJob("a0", name="a0", runtime=plain, wait_for="complete", output=Tru
 
 
 def findings(project: Project) -> list[dict[str, Any]]:
-    done = cli(project, "doctor", "--json", "--stack", project.stack)
+    done = cli(project, "doctor", "-o", "json", "--stack", project.stack)
     found = json.loads(done.stdout)["findings"]
     assert done.returncode == bool(found), done.stderr
     return list(found)

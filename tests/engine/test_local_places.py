@@ -52,7 +52,7 @@ def test_jobs_wait_for_a_place_and_say_behind_whom(project: Project) -> None:
     update = project.start("up", "--yes", "--skip-preview")
     eventually(lambda: sorted(phases(project).values()) == ["Queued", "Queued", "Running"])
     running = next(name for name, phase in phases(project).items() if phase == "Running")
-    found = {each["name"]: each for each in json.loads(cli(project, "status", "--json"))}
+    found = {each["name"]: each for each in json.loads(cli(project, "status", "-o", "json"))}
     first = next(each for each in found.values() if each["phase"] == "Queued" and "," not in each["message"])
     assert first["message"] == f"waits for the only place (max_parallel=1): behind {running}"
     assert first["reason"] == "MaxParallel" and not first["started"]
@@ -92,7 +92,7 @@ def test_a_job_in_the_queue_is_suspended_and_destroyed_at_once(project: Project)
     sweep(project, "max_parallel=1")
     project.up()
     eventually(lambda: sorted(phases(project).values()) == ["Queued", "Queued", "Running"])
-    queued = next(each for each in json.loads(cli(project, "status", "--json")) if each["phase"] == "Queued")[
+    queued = next(each for each in json.loads(cli(project, "status", "-o", "json")) if each["phase"] == "Queued")[
         "resource"
     ]
     assert cli(project, "resume", queued) == f"{queued} is not suspended: it is Queued (MaxParallel)\n"

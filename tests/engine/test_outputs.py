@@ -109,12 +109,12 @@ def test_outputs_are_listed_and_copied(project: Project, tmp_path: Path) -> None
     (folder,) = project.root.glob("volumes/default/one-output/data/[!.]*")
     assert one[:6] == ["one", "Succeeded", str(folder), "1.2", "kB", "1"] and one[-1] == "deleted"
     assert two[0] == "two" and two[-1] == "retained"
-    (listed,) = json.loads(cli(project, "outputs", "two", "--json").stdout)
+    (listed,) = json.loads(cli(project, "outputs", "two", "-o", "json").stdout)
     assert (listed["name"], listed["files"], listed["size"], listed["retained"]) == ("two", 1, 1200, True)
     assert (
         cli(project, "outputs", "three").stdout == "three has no output volume. Hint: set output=True on the TrainJob\n"
     )
-    assert json.loads(cli(project, "outputs", "three", "--json").stdout) == []
+    assert json.loads(cli(project, "outputs", "three", "-o", "json").stdout) == []
 
     to = tmp_path / "copies" / "one"
     done = cli(project, "outputs", "one", "--copy", str(to))

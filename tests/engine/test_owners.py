@@ -63,7 +63,7 @@ def test_an_adopted_job_is_left_alone_by_the_stack_that_has_lost_it(adopted: Pro
 
 
 def test_the_command_line_says_who_has_adopted_a_job(adopted: Project) -> None:
-    for args in (("status",), ("status", "--json"), ("why", "a0")):
+    for args in (("status",), ("status", "-o", "json"), ("why", "a0")):
         shown = cli(adopted, *args, "--stack", "test").stdout
         assert f"default/a0 {WHOSE}" in shown and "Running" in shown, shown
         assert WHOSE not in cli(adopted, *args, "--stack", "second").stdout

@@ -54,7 +54,7 @@ def test_runs_tells_what_differed(project: Project, data: Any) -> None:
     export = 'pulumi.export("inputs", job.run_inputs)\n'
     project.program(program().replace("trainer.TrainJob(", "job = trainer.TrainJob(", 1) + export)
     project.up()
-    (status,) = json.loads(cli(project, "status", "digits", "--json"))
+    (status,) = json.loads(cli(project, "status", "digits", "-o", "json"))
     inputs = status["inputs"]
     assert project.outputs()["inputs"] == inputs and status["run"] == "1"
     assert {"code", "arguments", "image", "python", "runtime", "nodes", "dataset"} == {*inputs}
@@ -72,20 +72,20 @@ def test_runs_tells_what_differed(project: Project, data: Any) -> None:
     assert [re.sub(r"digits \w{6}: ", "", head).partition(", created")[0] for head in heads] == ["Succeeded"] * 2
     assert heads[1].endswith(", started anew"), "what has succeeded is not continued"
     assert '{"lr": 0.1} -> {"lr": 0.2}' in shown, shown
-    one, two = (each["id"] for each in json.loads(cli(project, "runs", "digits", "--json")))
+    one, two = (each["id"] for each in json.loads(cli(project, "runs", "digits", "-o", "json")))
     assert "lr 0.1\n" in cli(project, "logs", "digits", "--run", one, "--rank", "0"), "its job was replaced"
     assert cli(project, "logs", "digits") == cli(project, "logs", "digits", "--run", two)
     cli(project, "rerun", "digits")
-    eventually(lambda: json.loads(cli(project, "status", "digits", "--json"))[0]["phase"] == "Succeeded")
-    lines = [json.loads(line) for line in cli(project, "logs", "digits", "--all", "--json").splitlines()]
-    again = json.loads(cli(project, "runs", "digits", "--json"))[-1]["id"]
+    eventually(lambda: json.loads(cli(project, "status", "digits", "-o", "json"))[0]["phase"] == "Succeeded")
+    lines = [json.loads(line) for line in cli(project, "logs", "digits", "--all", "-o", "json").splitlines()]
+    again = json.loads(cli(project, "runs", "digits", "-o", "json"))[-1]["id"]
     printed = [(line["run"], line["line"]) for line in lines if line["line"].startswith("lr ")]
     assert printed == [(one, "lr 0.1"), (two, "lr 0.2"), (again, "lr 0.2")]
     data.write_text("two")
     project.program(program("0.2", 'run="2", '))
     project.up()
     assert re.search(r'\ndigits \w{6} \(run="2"\): Succeeded, created', cli(project, "runs", "digits"))
-    first, second, _, third = json.loads(cli(project, "runs", "digits", "--json"))
+    first, second, _, third = json.loads(cli(project, "runs", "digits", "-o", "json"))
     assert (first["run"], second["run"], third["run"]) == ("1", "1", "2")
     assert first["inputs"]["arguments"] != second["inputs"]["arguments"] == third["inputs"]["arguments"]
     assert [each["inputs"]["dataset"] for each in (first, second)] == [inputs["dataset"]] * 2, "its volume is gone"
@@ -116,7 +116,7 @@ def test_runs_tells_changed_nodes_and_variables(project: Project, data: Any) -> 
     variables = '{"API_TOKEN": "secret", "SEED": "2"}'
     assert changes == [["environment", '{"SEED": "1"} -> {"SEED": "2"}'], ["nodes", "1 -> 2"]]
     assert third == '  environment  {"SEED": "2"} -> {"SEED": "3"}\n  nodes        2 -> 1\n'
-    (status,) = json.loads(cli(project, "status", "digits", "--json"))
+    (status,) = json.loads(cli(project, "status", "digits", "-o", "json"))
     assert status["inputs"]["environment"] == variables.replace("2", "3") and status["inputs"]["nodes"] == "1"
     manifests = [json.loads(file.read_text())["inputs"] for file in project.root.glob("volumes/*/*/*/.*.run.json")]
     assert manifests.count(status["inputs"]) == 1 and len(manifests) == 3, "one in the folder of each run"
@@ -132,7 +132,7 @@ def test_changed_data_runs_a_job_again(project: Project, data: Any) -> None:
     planned = project.preview().out
     assert "runs again (rerun_on)" in planned and "replace" in planned
     project.up()
-    assert len(json.loads(cli(project, "runs", "digits", "--json"))) == 2
+    assert len(json.loads(cli(project, "runs", "digits", "-o", "json"))) == 2
     project.preview("--expect-no-changes")
 
 
@@ -161,7 +161,7 @@ def test_a_changed_runtime_runs_a_job_again(project: Project, data: Any) -> None
     planned = project.preview().out
     assert "runtime plain (" in planned and "runs again (rerun_on)" in planned
     project.up()
-    first, second = json.loads(cli(project, "runs", "digits", "--json"))
+    first, second = json.loads(cli(project, "runs", "digits", "-o", "json"))
     assert (first["inputs"]["image"], second["inputs"]["image"]) == ("python:3.12", "python:3.13")
 
 
@@ -189,14 +189,14 @@ def test_a_run_knows_its_commit_and_a_commit_alone_starts_none(project: Project)
     (project.folder / ".git" / "info" / "exclude").write_text("*\n!__main__.py\n")
     first = commit()
     project.up()
-    eventually(lambda: json.loads(cli(project, "status", "digits", "--json"))[0]["phase"] == "Succeeded")
+    eventually(lambda: json.loads(cli(project, "status", "digits", "-o", "json"))[0]["phase"] == "Succeeded")
     subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "another"], check=True)
     project.preview("--expect-no-changes")
     project.up()
     project.program(text.replace("LR", "2"))
     project.up()
-    eventually(lambda: json.loads(cli(project, "status", "digits", "--json"))[0]["phase"] == "Succeeded")
-    one, two = json.loads(cli(project, "runs", "digits", "--json"))
+    eventually(lambda: json.loads(cli(project, "status", "digits", "-o", "json"))[0]["phase"] == "Succeeded")
+    one, two = json.loads(cli(project, "runs", "digits", "-o", "json"))
     assert one["inputs"]["commit"] == first, "that of its creation"
     assert (
         re.fullmatch(r"[0-9a-f]{12} \(with changes\)", two["inputs"]["commit"]) and first not in two["inputs"]["commit"]

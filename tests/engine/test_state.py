@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import pickle
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from pulumi_trainer.provider import host
+from pulumi_trainer.provider.lifecycle.state_format import FORMAT
 
 from .conftest import Project
 from .test_jobs import LONG
@@ -176,6 +178,37 @@ def test_what_a_state_must_not_say_is_refused_without_a_traceback(project: Proje
     (project.folder / "state.json").write_text(before)
     assert project.run("stack", "import", "--file", "state.json").code == 0
     project.destroy()
+
+
+def test_a_state_of_another_format_is_refused_and_can_be_forgotten(project: Project) -> None:
+    project.program(SUSPENDED)
+    project.up()
+    project.preview("--expect-no-changes")
+    state = project.export()
+    ours = [r for r in state["deployment"]["resources"] if "dynamic/trainer" in r["type"]]
+    for resource in ours:
+        for part in ("inputs", "outputs"):
+            assert resource[part]["format"] == FORMAT
+            resource[part]["format"] = FORMAT + 1
+    (project.folder / "state.json").write_text(json.dumps(state))
+    assert project.run("stack", "import", "--file", "state.json").code == 0
+    for command in ("up", "refresh", "destroy"):
+        result = project.run(command, "--yes", "--skip-preview")
+        words = f"its state was written by another version of pulumi-trainer, in format {FORMAT + 1}"
+        assert result.code != 0 and words in result.out, result
+        assert "Traceback" not in result.out and "Exception calling" not in result.out, result
+    doctor = [sys.executable, "-m", "pulumi_trainer.provider.cli", "doctor"]
+    told = subprocess.run(doctor, cwd=project.folder, env=project.environment, capture_output=True, text=True)
+    assert told.returncode == 1 and words in told.stderr and "Traceback" not in told.stderr
+
+    for resource in reversed(ours):  # as the message says
+        assert project.run("state", "delete", "--yes", "--target-dependents", resource["urn"]).code == 0
+    told = subprocess.run(doctor, cwd=project.folder, env=project.environment, capture_output=True, text=True)
+    assert "with adopt=True on its TrainJob" in told.stdout and "deletes it and its data" in told.stdout, told
+    project.program(SUSPENDED.replace("suspend=True", "suspend=True, adopt=True"))
+    project.up()
+    project.destroy()
+    assert not project.target.jobs()
 
 
 def _overwrite(properties: dict[str, Any], given: dict[str, Any]) -> None:

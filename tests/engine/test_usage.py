@@ -37,7 +37,7 @@ def test_runs_of_a_job_are_summed_up(project: Project) -> None:
     assert 1 <= earlier["finished"] - earlier["started"] < 60
     (row,) = csv.DictReader(io.StringIO(cli(project, "usage", "--by", "job", "-o", "csv")))
     assert row["job"] == "default/digits"
-    status = json.loads(cli(project, "status", "digits", "--json"))[0]
+    status = json.loads(cli(project, "status", "digits", "-o", "json"))[0]
     seconds = (status["finished"] - status["started"]) + (earlier["finished"] - earlier["started"])
     assert float(row["cpuHours"]) == pytest.approx(2 * seconds / 3600, abs=0.001)
     assert "no job has run since" in cli(project, "usage", "--since", "0s")

@@ -40,7 +40,7 @@ def test_a_repository_trains_and_its_edit_is_another_run(project: Project) -> No
         "0": "0.001",
         "1": "0.001",
     }
-    argv = [sys.executable, "-m", "pulumi_trainer.provider.cli", "runs", "nano", "-s", project.stack, "--json"]
+    argv = [sys.executable, "-m", "pulumi_trainer.provider.cli", "runs", "nano", "-s", project.stack, "-o", "json"]
     done = subprocess.run(argv, cwd=project.folder, env=project.environment, capture_output=True, text=True, check=True)
     first, second = json.loads(done.stdout)
     assert {name for name, text in first["inputs"].items() if second["inputs"][name] != text} == {"code"}

@@ -106,7 +106,7 @@ def test_the_record_has_what_was_fetched(
         return done.stdout
 
     def runs() -> list[dict[str, Any]]:
-        return list(json.loads(command("runs", "train", "--json")))
+        return list(json.loads(command("runs", "train", "-o", "json")))
 
     for name, value in (("AWS_ACCESS_KEY_ID", "one"), ("AWS_SECRET_ACCESS_KEY", "two")):
         monkeypatch.setenv(name, value)
@@ -127,7 +127,7 @@ def test_the_record_has_what_was_fetched(
 
         first = run(b"1 2 3")
         expected = {"dataset": f"s3://data/digits {first}", "model": f"hf://org/model {COMMIT}"}
-        (status,) = json.loads(command("status", "train", "--json"))
+        (status,) = json.loads(command("status", "train", "-o", "json"))
         assert re.fullmatch(r"pip; installed pip \d[\d.]+", status["inputs"]["packages"]), status["inputs"]
         assert re.fullmatch(rf"{MACHINE} sha256:[0-9a-f]{{12}}", status["inputs"]["image"].rpartition("node: ")[2]), (
             status

@@ -37,7 +37,7 @@ def test_an_output_is_copied_out_of_its_claim(lab: Lab, admin: ApiClient, tmp_pa
     document = jobset("digits", WRITES, pod={"volumes": volumes}, container={"volumeMounts": mounts})
     lab.target.create(submission(lab.namespace, document, code=False))
     lab.ended("digits")
-    (listed,) = json.loads(lab.said("outputs", "digits", "--json"))
+    (listed,) = json.loads(lab.said("outputs", "digits", "-o", "json"))
     assert (listed["where"], listed["retained"], listed["phase"]) == ("pvc://digits-output", False, "Succeeded")
 
     process = lab.cli("outputs", "digits", "--copy", str(tmp_path / "copy"))

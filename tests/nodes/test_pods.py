@@ -227,7 +227,7 @@ def test_a_volume_that_two_nodes_write(lab: Lab) -> None:
 
 def test_in_a_pod_the_service_account_is_enough(lab: Lab) -> None:
     program = str(Path(sys.executable).with_name("pulumi-trainer"))
-    argv = [program, "status", "--json", "--namespace", lab.namespace]
+    argv = [program, "status", "-o", "json", "--namespace", lab.namespace]
     account = {"serviceAccountName": "trainer-user"}
     lab.target.create(
         submission(lab.namespace, jobset("looks", "", container={"command": argv}, pod=account), code=False)

@@ -45,7 +45,7 @@ def test_it_trains_in_pods_on_two_nodes(project: Example, tmp_path: Path) -> Non
     assert "+learning_rate = 1e-3" in project.preview().out
     project.up()
     assert rates(project, tmp_path / "second") == {"0": "0.001", "1": "0.001"}
-    argv = ["pulumi-trainer", "runs", "nano", "--stack", project.stack, "--json"]
+    argv = ["pulumi-trainer", "runs", "nano", "--stack", project.stack, "-o", "json"]
     done = subprocess.run(argv, cwd=project.folder, env=project.environment, capture_output=True, text=True, check=True)
     first, second = json.loads(done.stdout)
     assert [each["phase"] for each in (first, second)] == ["Succeeded", "Succeeded"]

@@ -117,11 +117,11 @@ def test_each_says_what_it_is_for() -> None:
 
 
 def listing(*arguments: str) -> tuple[str, list[str]]:
-    """What `pulumi-trainer runtimes` prints, and which packages it has loaded that it must not."""
+    """What `pulumi-trainer runtime list` prints, and which packages it has loaded that it must not."""
     code = """
 import sys
 from pulumi_trainer.provider import cli
-sys.argv = ["pulumi-trainer", "runtimes", *sys.argv[1:]]
+sys.argv = ["pulumi-trainer", "runtime", "list", *sys.argv[1:]]
 try:
     cli.main()
 finally:

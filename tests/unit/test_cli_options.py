@@ -22,6 +22,7 @@ from pulumi_trainer.provider.commands.app import app
 from pulumi_trainer.provider.commands.jobs import State
 from pulumi_trainer.provider.commands.reach import Job, Where
 from pulumi_trainer.provider.kube.errors import Invalid
+from pulumi_trainer.provider.lifecycle.state_format import FORMAT
 from rich.console import Console
 from typer.main import get_command
 
@@ -114,16 +115,6 @@ def test_a_fault_of_one_log_ends_all() -> None:
 
     with pytest.raises(ValueError, match="broken"):
         [*logs._merged([quiet(), broken()])]
-
-
-def test_earlier_spellings(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("COLUMNS", "400")
-    listed = run(monkeypatch, capsys, "runtime", "list")
-    assert run(monkeypatch, capsys, "runtimes") == listed == run(monkeypatch, capsys, "runtimes", "-o", "text")
-    shown = run(monkeypatch, capsys, "-h")[1]
-    assert "│ runtime " in shown and "│ runtimes " not in shown
-    assert "--json" not in run(monkeypatch, capsys, "status", "-h")[1]
-    assert "--json" not in run(monkeypatch, capsys, "runtime", "check", "-h")[1]
 
 
 def test_yaml_and_json_are_the_same_data(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -332,7 +323,7 @@ def test_runtimes_of_a_catalogue(
 
 
 def test_a_misspelt_job_of_the_stack(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    inputs = {"name": "digits-1", "namespace": "team", "objects": {}}
+    inputs = {"format": FORMAT, "name": "digits-1", "namespace": "team", "objects": {}}
     job = {
         "type": "pulumi-python:dynamic/trainer:JobSet",
         "urn": "urn:pulumi:dev::lab::x::classifier",

@@ -130,7 +130,7 @@ def refusing(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    "command", [("status", "j"), ("status", "j", "--json"), ("why", "j"), ("logs", "j"), ("events", "j")]
+    "command", [("status", "j"), ("status", "j", "-o", "json"), ("why", "j"), ("logs", "j"), ("events", "j")]
 )
 def test_the_status_of_an_api_server(
     refusing: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]

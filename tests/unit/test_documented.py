@@ -91,13 +91,6 @@ def test_messages_of_the_troubleshooting_page_are_messages() -> None:
     assert unknown == ["ModuleNotFoundError"], "a reason that nothing reports"
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_options_are_those_that_help_shows(page: str) -> None:
-    """Earlier names still work, but a reader would not find them in `-h`."""
-    text = (ROOT / page).read_text()
-    assert "--json" not in text and not re.search(r"pulumi-trainer runtimes\b", text)
-
-
 @pytest.mark.parametrize("page", ["README.md", "docs/start/install.md", "docs/start/first-job.md"])
 def test_the_first_stack_needs_no_account(page: str) -> None:
     """`pulumi stack init` asks a new user for an account of Pulumi Cloud, unless there was a login before it."""

@@ -52,7 +52,7 @@ def test_a_command_that_needs_a_cluster_prints_what_to_install(
     assert "Traceback" not in done.stderr and done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("args", [["rbac"], ["runtimes"]])
+@pytest.mark.parametrize("args", [["rbac"], ["runtime", "list"]])
 def test_a_command_that_needs_no_cluster_needs_no_extra(tmp_path: Path, args: list[str]) -> None:
     done = ran(tmp_path, *args)
     assert done.returncode == 0 and not done.stderr

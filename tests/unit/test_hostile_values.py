@@ -384,7 +384,7 @@ COMMANDS: dict[str, Callable[[Patch, str], None]] = {
     "run": _run, "logs": _logs, "events": _events, "queues": _queues, "usage": _usage, "doctor": _doctor, "exporter": _exporter,
     "trust": _trust, "cache list": _cache, "cache prune": _prune, "init": _init,
     **{name: _operation(name) for name in ("suspend", "resume", "stop", "rerun")},
-    "validate": _validate, "render": _render, "rbac": _rbac, "runtimes": _table, "runtime list": _table, "runtime new": _release,
+    "validate": _validate, "render": _render, "rbac": _rbac, "runtime list": _table, "runtime new": _release,
     "version": lambda _, output: version.show(output), "runtime pin": _release, "runtime check": _check, "runtime diff": _diff,
 }  # fmt: skip
 

@@ -159,7 +159,7 @@ def test_a_tag_that_moves_is_a_warning(server: Registry, tmp_path: Path, capsys:
         "warning: " in said
         and "the image ours/torch has no tag: two jobs of this release may run different images" in said
     )
-    assert parsers.run("runtime", ["check", "--json"]) == 0
+    assert parsers.run("runtime", ["check", "-o", "json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["warnings"]) == 1
 
 
