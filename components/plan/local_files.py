@@ -36,7 +36,7 @@ async def version_of(uri: str, source: Mapping[str, Any]) -> str:
 
 async def packages_version(requirements: list[str]) -> str:
     """Return the fingerprint of the packages and files of this machine in requirements; empty if they contain none."""
-    return (await asyncio.to_thread(Content, requirements)).digest[:VERSION]
+    return (await asyncio.to_thread(Content, requirements)).fingerprint[:VERSION]
 
 
 def read_ignore_patterns(source: Mapping[str, Any]) -> list[str]:

@@ -27,6 +27,7 @@ from pulumi_trainer.plan.python_source import parse, syntax_problem
 from pulumi_trainer.plan.source_tree import SourceTree, read_tree
 from pulumi_trainer.plan.uncalled_code import uncalled_code
 from pulumi_trainer.program import session
+from pulumi_trainer.provider.api.uv_program import find_uv
 from pulumi_trainer.provider.catalog import git
 from pulumi_trainer.provider.kube.errors import Invalid, Problem
 from pulumi_trainer.provider.kube.values.accessors import mappings, section, text, texts
@@ -718,7 +719,7 @@ def _export(file: Path, *options: str) -> str:
     """
     env = {name: value for name, value in os.environ.items() if not name.startswith("UV_")}
     argv = [
-        "uv",
+        find_uv(),
         "export",
         "--frozen",
         "--no-dev",
@@ -731,9 +732,6 @@ def _export(file: Path, *options: str) -> str:
     ]
     try:
         done = subprocess.run(argv, cwd=file.parent, env=env, capture_output=True, text=True, check=False, timeout=60)
-    except FileNotFoundError:
-        hint = "pip install uv, or give requirements.txt (`uv export`)"
-        raise Invalid(Problem("requirements", "uv.lock is read by uv, which is not on PATH", hint)) from None
     except subprocess.TimeoutExpired:
         raise Invalid(Problem("requirements", f"uv did not export {file} in 60 s")) from None
     if done.returncode:

@@ -183,6 +183,9 @@ LAYER_ENV = "PULUMI_TRAINER_LAYER"
 """Set by the Local target: the program that answers a set of packages with a cached environment
 (`targets/local/layer.py`)."""
 
+UV_ENV = "PULUMI_TRAINER_UV"
+"""Set by the Local target: the path of uv, with which that program installs packages."""
+
 ENVIRONMENTS_ENV = "PULUMI_TRAINER_ENVIRONMENTS"
 """Set by the Local target: the folder with a cached Python environment for each set of packages."""
 

@@ -144,11 +144,8 @@ def _remove(entry: Entry) -> bool:
 
 def _entries() -> Iterator[Entry]:
     for each in environments.list_environments(environments.folder()):
-        if each.python:
-            content = each.requirements
-        elif each.complete:
-            content = ["(made by an earlier version)"]
-        else:
+        content = each.requirements
+        if not each.complete:
             content = ["(installation interrupted)"]
         kept = environments.in_use(each)
         with suppress(FileNotFoundError):  # another program has removed it meanwhile

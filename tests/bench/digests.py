@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from pulumi_trainer import training
-from pulumi_trainer.plan import find_checkpoint
+from pulumi_trainer.provider.api.in_container import find_checkpoint
 
 SIZE = 1 << 30
 BLOCK = os.urandom(1 << 24)

@@ -1,4 +1,4 @@
-"""Measures what a second set of packages costs that shares a large package with the first one, with uv and with pip."""
+"""Measures what a second set of packages costs that shares a large package with the first one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from ..slow_index import slow_index
 SIZE = 400_000_000
 SETS = (["large"], ["large", "--no-deps"])
 """Two sets of which each has an environment of its own: their words differ."""
-UV = Path(sys.executable).with_name("uv")
 
 
 def _disk(folder: Path) -> int:
@@ -27,27 +26,15 @@ def _disk(folder: Path) -> int:
 
 def measure() -> None:
     """Print the table."""
-    print(
-        "| installer | set | downloads of the 400 MB package | s | more on the disk, MB |\n| --- | --- | --- | --- | --- |"
-    )
-    for tool in ("uv", "pip"):
-        with tempfile.TemporaryDirectory() as made:
-            folder = Path(made)
-            (folder / "bin").mkdir()
-            if tool == "uv":
-                (folder / "bin" / "uv").symlink_to(UV)
-            with slow_index(folder, SIZE) as index:
-                index.go_on.set()
-                home = folder / "home"
-                env = {"HOME": str(home), "PATH": f"{folder / 'bin'}:{os.defpath}", "PIP_INDEX_URL": index.url}
-                env["PIP_TRUSTED_HOST"] = (
-                    "127.0.0.1"  # pip caches what comes by http then, as it does what comes by https
-                )
-                home.mkdir()
-                for number, words in enumerate(SETS, 1):
-                    downloads, disk, begun = index.downloads, _disk(home), time.monotonic()
-                    argv = [sys.executable, layer.__file__, *words]
-                    subprocess.run(argv, env=env, check=True, capture_output=True)
-                    seconds = time.monotonic() - begun
-                    more = (_disk(home) - disk) / 1e6
-                    print(f"| {tool} | {number} | {index.downloads - downloads} | {seconds:.1f} | {more:.0f} |")
+    print("| set | downloads of the 400 MB package | s | more on the disk, MB |\n| --- | --- | --- | --- |")
+    with tempfile.TemporaryDirectory() as made, slow_index(Path(made), SIZE) as index:
+        index.go_on.set()
+        home = Path(made, "home")
+        home.mkdir()
+        env = {"HOME": str(home), "PATH": os.defpath, "PIP_INDEX_URL": index.url}
+        for number, words in enumerate(SETS, 1):
+            downloads, disk, begun = index.downloads, _disk(home), time.monotonic()
+            subprocess.run([sys.executable, layer.__file__, *words], env=env, check=True, capture_output=True)
+            seconds = time.monotonic() - begun
+            more = (_disk(home) - disk) / 1e6
+            print(f"| {number} | {index.downloads - downloads} | {seconds:.1f} | {more:.0f} |")

@@ -94,7 +94,7 @@ def test_another_run_trains_with_the_packages_of_now(project: Project) -> None:
     assert all("version first" in project.logs(name) for name in packages)
     assert "trains on it" not in project.preview("--expect-no-changes").out
     made = len(list((project.folder / "home").glob("**/complete")))
-    assert made == len(packages) + 1, "another run installs anew only what may have changed"
+    assert made == 4, "a file and a list share one; another run installs anew only what may have changed: the branch"
 
     write(mylib, "second")
     planned = project.preview("--expect-no-changes").out

@@ -144,7 +144,7 @@ class TestFiles:
             (f"[{CANARY}]", "is not a kubeconfig"),
             ("a: \x01", "is not a kubeconfig"),
             (f"current-context: one\n{BOMB}", "not a YAML mapping (line 7)"),
-            (f"a: &a {{token: {CANARY}}}\n" + MERGES, "not a YAML mapping (line"),
+            (f"a: &a {{token: {CANARY}}}\n" + MERGES, "names no current context"),
             ({"kind": "Config"}, "names no current context. Hint: choose one of: none"),
             ({**config(), "current-context": "b"}, 'has no context "b". Hint: available: one'),
             ({**config(), "clusters": []}, 'its cluster "one" has no entry with a server'),

@@ -15,18 +15,16 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
-import setup
 from local_support import NAMESPACE, OVERWRITTEN, eventually, jobset, log, python, step, submission
+from pulumi_trainer.provider.api.uv_program import find_uv
 from pulumi_trainer.provider.targets.local import LocalTarget, environments, layer
 
 from tests.slow_index import slow_index
 
 pytestmark = pytest.mark.slow
-
-UV = setup.VENV / "bin" / "uv"
-
 
 BACKEND = """
 import pathlib, zipfile
@@ -102,38 +100,19 @@ Layered = Callable[..., Path]
 """The environment of requirements on an interpreter."""
 
 
-@pytest.fixture(params=["uv", "pip"])
-def with_tool(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """PATH with or without uv."""
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    if request.param == "uv":
-        (tools / "uv").symlink_to(UV)
-    return f"{tools}:{os.defpath}"
-
-
-@pytest.fixture
-def uv_path(tmp_path: Path) -> str:
-    (tmp_path / "uv-only").mkdir()
-    (tmp_path / "uv-only" / "uv").symlink_to(UV)
-    return f"{tmp_path / 'uv-only'}:{os.defpath}"
-
-
-def started(
-    tmp_path: Path, wheels: Path, path: str, on: Interpreter, *words: str, **more: str
-) -> subprocess.Popen[str]:
+def started(tmp_path: Path, wheels: Path, on: Interpreter, *words: str, **more: str) -> subprocess.Popen[str]:
     env = {
-        "PATH": path, "HOME": str(tmp_path), "PULUMI_TRAINER_ENVIRONMENTS": str(tmp_path / "environments"),
-        "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels), **more,
+        "PATH": os.defpath, "HOME": str(tmp_path), "PULUMI_TRAINER_ENVIRONMENTS": str(tmp_path / "environments"),
+        layer.UV_ENV: find_uv(), "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels), **more,
     }  # fmt: skip
     return subprocess.Popen(
         [on.python, layer.__file__, *words], env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
 
 
-def environment(tmp_path: Path, wheels: Path, path: str, on: Interpreter, *words: str, **more: str) -> tuple[Path, str]:
+def environment(tmp_path: Path, wheels: Path, on: Interpreter, *words: str, **more: str) -> tuple[Path, str]:
     """Return the environment and the log."""
-    out, log = (run := started(tmp_path, wheels, path, on, *words, **more)).communicate()
+    out, log = (run := started(tmp_path, wheels, on, *words, **more)).communicate()
     assert run.returncode == 0, log
     return Path(json.loads(out)["PATH"].split(os.pathsep)[0]).parent, log
 
@@ -148,82 +127,74 @@ def imported(home: Path, on: Interpreter, module: str) -> str:
     return done.stdout.strip()
 
 
-def test_what_has_nothing_to_do_with_the_requirements_installs_nothing_anew(
-    tmp_path: Path, wheels: Path, with_tool: str
-) -> None:
-    mine = Interpreter(tmp_path / "mine", wheels)
-    home, log = environment(tmp_path, wheels, with_tool, mine, "app")
+def test_interpreters_with_the_same_packages_share_an_environment(tmp_path: Path, wheels: Path) -> None:
+    mine, other = Interpreter(tmp_path / "mine", wheels), Interpreter(tmp_path / "other", wheels)
+    home, log = environment(tmp_path, wheels, mine, "app")
     assert "installing app" in log and (imported(home, mine, "app"), imported(home, mine, "dep")) == ("1", "2")
-    mine.install("stranger", "1")
-    mine.install("newcomer", "1")
-    mine.install("dep", "1")  # nobody there requires it in this version
-    again, log = environment(tmp_path, wheels, with_tool, mine, "app")
-    assert (again, log) == (home, "")
-    assert imported(home, mine, "dep") == "2", "the environment is first"
-    other, _ = environment(tmp_path, wheels, with_tool, Interpreter(tmp_path / "other", wheels), "app")
-    assert other == home, "another clone"
+    assert environment(tmp_path, wheels, other, "app") == (home, ""), "another clone"
+    for each in (mine, other):
+        each.install("dep", "1")
+    new, _ = environment(tmp_path, wheels, mine, "app")
+    assert new != home and imported(home, mine, "dep") == "2", "the environment is first"
+    assert environment(tmp_path, wheels, other, "app") == (new, "")
 
 
 def test_an_environment_on_a_package_of_the_interpreter_is_not_used_with_another_version_of_it(
-    tmp_path: Path, wheels: Path, uv_path: str
+    tmp_path: Path, wheels: Path
 ) -> None:
     mine = Interpreter(tmp_path / "mine", wheels)
     mine.install("dep", "1")
-    first, _ = environment(tmp_path, wheels, uv_path, mine, "app")
+    first, _ = environment(tmp_path, wheels, mine, "app")
     assert not list(first.glob("lib/python*/site-packages/dep*")), "the interpreter has it"
     assert imported(first, mine, "dep") == "1"
     mine.install("dep", "2")
-    second, log = environment(tmp_path, wheels, uv_path, mine, "app")
+    second, log = environment(tmp_path, wheels, mine, "app")
     assert second != first and "installing app" in log and imported(second, mine, "dep") == "2"
     mine.install("dep", "1")
-    assert environment(tmp_path, wheels, uv_path, mine, "app") == (first, "")
+    assert environment(tmp_path, wheels, mine, "app") == (first, "")
 
 
-def test_an_environment_is_not_used_below_which_a_package_requires_other_versions(
-    tmp_path: Path, wheels: Path, uv_path: str
-) -> None:
+def test_an_environment_is_not_used_below_which_a_package_requires_other_versions(tmp_path: Path, wheels: Path) -> None:
     mine = Interpreter(tmp_path / "mine", wheels)
-    first, _ = environment(tmp_path, wheels, uv_path, mine, "app")
+    first, _ = environment(tmp_path, wheels, mine, "app")
     mine.install("dep", "1")
     mine.install("user", "1")
-    second, _ = environment(tmp_path, wheels, uv_path, mine, "app")
+    second, _ = environment(tmp_path, wheels, mine, "app")
     assert second != first and (imported(second, mine, "dep"), imported(first, mine, "dep")) == ("1", "2")
 
 
 def test_a_version_that_the_requirements_force_is_reported_and_leaves_the_interpreter_alone(
-    tmp_path: Path, wheels: Path, with_tool: str
+    tmp_path: Path, wheels: Path
 ) -> None:
     mine = Interpreter(tmp_path / "mine", wheels)
     mine.install("dep", "1")
     mine.install("user", "1")
-    home, log = environment(tmp_path, wheels, with_tool, mine, "dep>=2")
-    assert "warning: user 1 requires dep<2, not 2" in log and imported(home, mine, "dep") == "2"
+    home, log = environment(tmp_path, wheels, mine, "dep>=2")
+    assert "`user` requires `dep<2`, but `2` is installed" in log and imported(home, mine, "dep") == "2"
     assert (mine.packages / "dep.py").read_text() == "VERSION = '1'\n"
     assert (mine.packages / "dep-1.dist-info" / "METADATA").exists()
-    mine.install("stranger", "1")
-    assert environment(tmp_path, wheels, with_tool, mine, "dep>=2") == (home, ""), "nothing has become worse"
 
 
-def test_processes_that_need_one_environment_install_it_once(tmp_path: Path, wheels: Path, uv_path: str) -> None:
+def test_processes_that_need_one_environment_install_it_once(tmp_path: Path, wheels: Path) -> None:
     mine = Interpreter(tmp_path / "mine", wheels)
-    runs = [started(tmp_path, wheels, uv_path, mine, "app") for _ in range(4)]
+    runs = [started(tmp_path, wheels, mine, "app") for _ in range(4)]
     ended = [run.communicate() for run in runs]
     assert len({out for out, _ in ended}) == 1
     assert sum("installing app" in log for _, log in ended) == 1
 
 
 @pytest.mark.parametrize("rank", [False, True])
-def test_an_installation_that_was_killed_is_not_used(tmp_path: Path, wheels: Path, uv_path: str, rank: bool) -> None:
+def test_an_installation_that_was_killed_is_not_used(tmp_path: Path, wheels: Path, rank: bool) -> None:
     mine = Interpreter(tmp_path / "mine", wheels)
     fake = tmp_path / "fake" / "uv"
     fake.parent.mkdir()
     fake.write_text(f"#!/bin/sh\ntouch {tmp_path}/begun\nexec sleep 600\n")
     fake.chmod(0o755)
-    half = started(tmp_path, wheels, f"{fake.parent}:{os.defpath}", mine, "app", PULUMI_TRAINER_JOB="a/0")
+    half = started(tmp_path, wheels, mine, "app", PULUMI_TRAINER_JOB="a/0", PULUMI_TRAINER_UV=str(fake))
     while not (tmp_path / "begun").exists():
         time.sleep(0.05)
     more = {"PULUMI_TRAINER_INSTALLED": str(tmp_path / "x.installed"), "PULUMI_TRAINER_JOB": "a/1" if rank else "b/0"}
-    waiting = started(tmp_path, wheels, uv_path, mine, "app", **more)
+    waiting = started(tmp_path, wheels, mine, "app", **more)
     if rank:  # the other one reports the progress
         time.sleep(1)
         assert not (tmp_path / "x.installing").exists()
@@ -238,19 +209,8 @@ def test_an_installation_that_was_killed_is_not_used(tmp_path: Path, wheels: Pat
     assert (tmp_path / "x.installed").exists()
 
 
-def test_where_uv_fails_pip_installs(tmp_path: Path, wheels: Path) -> None:
-    mine = Interpreter(tmp_path / "mine", wheels)
-    fake = tmp_path / "fake" / "uv"
-    fake.parent.mkdir()
-    fake.write_text("#!/bin/sh\necho this is odd\nexit 2\n")
-    fake.chmod(0o755)
-    home, log = environment(tmp_path, wheels, f"{fake.parent}:{os.defpath}", mine, "app")
-    assert "this is odd\npulumi-trainer: this has failed (see above); pip tries it" in log
-    assert imported(home, mine, "app") == "1"
-
-
 def test_modules_of_a_project_with_names_of_pythons_are_not_imported(
-    tmp_path: Path, wheels: Path, with_tool: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, wheels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project = tmp_path / "project"
     project.mkdir()
@@ -258,7 +218,7 @@ def test_modules_of_a_project_with_names_of_pythons_are_not_imported(
         (project / name).write_text("MINE = 1\n")
     mine = Interpreter(tmp_path / "mine", wheels)
     monkeypatch.chdir(project)
-    home, log = environment(tmp_path, wheels, with_tool, mine, "app")
+    home, log = environment(tmp_path, wheels, mine, "app")
     monkeypatch.chdir(tmp_path)
     assert imported(home, mine, "app") == "1", log
 
@@ -292,49 +252,61 @@ class QuietHandler(SimpleHTTPRequestHandler):
 
 
 def test_a_higher_version_of_a_later_index_replaces_no_package(
-    tmp_path: Path, wheels: Path, uv_path: str, serve: Callable[..., str]
+    tmp_path: Path, wheels: Path, serve: Callable[..., str]
 ) -> None:
     """A package of the first index is taken from there, however high a version somebody publishes elsewhere."""
     mine = Interpreter(tmp_path / "mine", wheels)
     private, public = serve("private", ("ours", "1")), serve("public", ("ours", "99"), ("theirs", "2"))
     indexes = ["--index-url", private, "--extra-index-url", public]
     settings = {"PIP_NO_INDEX": "", "PIP_FIND_LINKS": "", "UV_NO_INDEX": "", "UV_FIND_LINKS": ""}
-    home, log = environment(tmp_path, wheels, uv_path, mine, "ours", "theirs", *indexes, **settings)
+    home, log = environment(tmp_path, wheels, mine, "ours", "theirs", *indexes, **settings)
     assert (imported(home, mine, "ours"), imported(home, mine, "theirs")) == ("1", "2"), log
 
 
-def test_pip_does_not_try_what_uv_has_refused_of_several_indexes(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ["ours>1", "--index-url=https://a.example/simple", "--extra-index-url", "https://b.example/simple"]
-    (uv,) = commands(monkeypatch, *words)
-    assert uv.endswith("ours>1 --index=https://a.example/simple --default-index=https://b.example/simple")
-    assert len(commands(monkeypatch, *words[:2])) == 2
-    assert len(commands(monkeypatch, *words, programs=())) == 1
-
-
 def commands(
-    monkeypatch: pytest.MonkeyPatch, *words: str, programs: tuple[str, ...] = ("uv",), reach: bool = True
-) -> list[str]:
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *words: str, **more: Any
+) -> list[tuple[str, dict[str, str]]]:
+    """Return the commands that install words into an environment, and the variables of each; `fails`: what uv refuses."""
+    found = []
+
+    def run(argv: list[str], variables: dict[str, str]) -> int:
+        if argv[1] == "venv":
+            Path(layer._packages(tmp_path / "home")).mkdir(parents=True)
+        else:
+            found.append((" ".join(argv), variables))
+        return int(more.get("fails", "nothing") in " ".join(argv))
+
+    programs = more.get("programs", ())
     monkeypatch.setattr(layer.shutil, "which", lambda name: f"/bin/{name}" if name in programs else None)
-    monkeypatch.setattr(layer, "_is_reachable", lambda _: reach)
-    monkeypatch.setattr(layer, "_pip_settings", lambda: {})
+    monkeypatch.setattr(layer, "_is_reachable", lambda _: more.get("reach", True))
     monkeypatch.setattr(layer.sys, "platform", "linux")
-    found = layer._installers(Path("/home"), [*words], layer.Content([*words]))
-    return [" ".join(argv) for argv, _ in found]
+    monkeypatch.setattr(layer, "_run", run)
+    layer._build(tmp_path / "home", [*words], layer.Content([*words]), {}, layer._settings())
+    return found
 
 
-def test_without_a_gpu_pytorch_is_installed_without_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
-    uv, pip = commands(monkeypatch, "transformers")
-    assert "--torch-backend cpu" in uv and "whl/cpu" not in pip
-    first, last = commands(monkeypatch, "torch==2.8.0", programs=())
-    assert f"--extra-index-url {layer.CPU_INDEX}" in first and "whl/cpu" not in last
-    assert len(commands(monkeypatch, "numpy", programs=())) == 1
+def test_indexes_are_tried_in_order_and_are_in_no_argument(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = "https://name:hidden@a.example/simple", "https://b.example/simple"
+    ((argv, variables),) = commands(tmp_path, monkeypatch, "ours>1", f"--index-url={one}", "--extra-index-url", two)
+    assert "--index-strategy first-index" in argv and argv.endswith(" ours>1") and "hidden" not in argv
+    assert (variables["UV_INDEX"], variables["UV_DEFAULT_INDEX"]) == (one, two)
+    ((argv, variables),) = commands(tmp_path, monkeypatch, "ours", "--extra-index-url", two)
+    assert variables["UV_INDEX"] == two and "UV_DEFAULT_INDEX" not in variables
+
+
+def test_without_a_gpu_pytorch_is_installed_without_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ((argv, _),) = commands(tmp_path, monkeypatch, "transformers")
+    assert argv.endswith("--torch-backend cpu")
+    both = commands(tmp_path, monkeypatch, "torch==2.8.0", fails="--torch-backend")
+    assert ["--torch-backend" in argv for argv, _ in both] == [True, False]
     for words, more in (
         (["torch"], {"reach": False}),
-        (["torch"], {"programs": ("uv", "nvidia-smi")}),
+        (["torch"], {"programs": ("nvidia-smi",)}),
         (["torch", "--index-url", "https://a.example/simple"], {}),
         (["torch", "--extra-index-url=https://a.example/simple"], {}),
     ):
-        assert "cpu" not in " ".join(commands(monkeypatch, *words, **more))  # type: ignore[arg-type]
+        ((argv, _),) = commands(tmp_path, monkeypatch, *words, **more)  # type: ignore[arg-type]
+        assert "cpu" not in argv
 
 
 def test_a_gpu_is_another_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,13 +324,10 @@ def test_the_settings_of_pip_hold_for_uv(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setenv("PIP_CONFIG_FILE", str(file))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
-    monkeypatch.setattr(layer, "_is_reachable", lambda _: False)
-    monkeypatch.setattr(layer.shutil, "which", lambda name: f"/bin/{name}")
-    monkeypatch.setattr(layer.sys, "executable", str(setup.VENV / "bin" / "python"))
-    (argv, variables), _ = layer._installers(tmp_path, ["numpy"], layer.Content(["numpy"]))
+    ((argv, variables),) = commands(tmp_path, monkeypatch, "numpy", reach=False)
     assert variables["UV_INDEX_URL"] == "https://name:pw@a.example/simple" and "--no-index" in argv
     assert variables["UV_FIND_LINKS"] == "/one,/two" and variables["UV_CONSTRAINT"] == "/versions.txt"
-    assert "pw" not in " ".join(argv)
+    assert "pw" not in argv
 
 
 def settings_of(kind: str, tmp_path: Path, wheels: Path) -> dict[str, str]:
@@ -381,7 +350,7 @@ def settings_of(kind: str, tmp_path: Path, wheels: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("kind", ["links", "a relative path", "constraints", "a file", "a file of the user"])
 def test_projects_whose_settings_name_other_packages_share_no_environment(
-    tmp_path: Path, wheels: Path, with_tool: str, kind: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, wheels: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine = Interpreter(tmp_path / "mine", wheels)
     for version in ("1", "2"):
@@ -394,23 +363,18 @@ def test_projects_whose_settings_name_other_packages_share_no_environment(
         monkeypatch.chdir(project)
         own = settings_of(kind, tmp_path, project / "wheels")
         own["PULUMI_TRAINER_JOB"] = f"run-{version}/pod/node"
-        home, log = environment(tmp_path, wheels, with_tool, mine, "dep", **own)
+        home, log = environment(tmp_path, wheels, mine, "dep", **own)
         found.append(home)
         assert imported(home, mine, "dep") == version, log
     monkeypatch.chdir(tmp_path)
-    cached = {
-        "PIP_CACHE_DIR": "/x",
-        "UV_CACHE_DIR": str(tmp_path / "uv-cache"),
-        "UV_INDEX_A_PASSWORD": "x",
-        "PIP_TIMEOUT": "9",
-    }
+    cached = {"UV_CACHE_DIR": str(tmp_path / "uv-cache"), "UV_INDEX_A_PASSWORD": "x", "PIP_TIMEOUT": "9"}
     assert found[0] != found[1]
     if kind != "a relative path":
-        assert environment(tmp_path, wheels, with_tool, mine, "dep", **own, **cached)[0] == found[1]
+        assert environment(tmp_path, wheels, mine, "dep", **own, **cached)[0] == found[1]
 
 
 def test_uv_reads_its_configuration_of_the_user_and_none_of_the_project(
-    tmp_path: Path, wheels: Path, uv_path: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, wheels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine = Interpreter(tmp_path / "mine", wheels)
     project, user = tmp_path / "project", tmp_path / ".config" / "uv"
@@ -424,14 +388,14 @@ def test_uv_reads_its_configuration_of_the_user_and_none_of_the_project(
     unset, found = {"PIP_NO_INDEX": "", "PIP_FIND_LINKS": ""}, set()
     for name, version in (("first", "1"), ("second", "2")):
         (user / "uv.toml").write_text(links.format(tmp_path / name))
-        home, log = environment(tmp_path, wheels, uv_path, mine, "dep", **unset)
+        home, log = environment(tmp_path, wheels, mine, "dep", **unset)
         assert imported(home, mine, "dep") == version, log
         found.add(home)
     wheel(tmp_path / "second", "dep", "3")
-    home, log = environment(tmp_path, wheels, uv_path, mine, "dep", **unset, PULUMI_TRAINER_JOB="run-2/pod/node")
+    home, log = environment(tmp_path, wheels, mine, "dep", **unset, PULUMI_TRAINER_JOB="run-2/pod/node")
     assert imported(home, mine, "dep") == "3" and len(found | {home}) == 3, log
     (user / "uv.toml").unlink()
-    home, log = environment(tmp_path, wheels, uv_path, mine, "dep")
+    home, log = environment(tmp_path, wheels, mine, "dep")
     assert imported(home, mine, "dep") == "2", "from the links of pip, not the project's"
 
 
@@ -444,11 +408,11 @@ def test_pods_of_a_run_have_one_environment_while_a_folder_of_links_changes(
     names = []
     for run in ("run-1", "run-1", "run-2"):
         (links / f"{len(names)}.whl").touch()
-        names.append(layer._name([layer._settings()[0]], ["dep"], tmp_path, run, layer._settings()[1]))
+        names.append(layer._name(layer.Content(["dep"]), {}, layer._settings(), tmp_path, run))
     assert names[0] == names[1] != names[2]
 
 
-def test_a_folder_that_a_file_names_is_built_again_after_a_change(tmp_path: Path, wheels: Path, with_tool: str) -> None:
+def test_a_folder_that_a_file_names_is_built_again_after_a_change(tmp_path: Path, wheels: Path) -> None:
     """uv takes a folder's last build if only other files than pyproject.toml have changed."""
     mine = Interpreter(tmp_path / "mine", wheels)
     package = tmp_path / "package"
@@ -460,7 +424,7 @@ def test_a_folder_that_a_file_names_is_built_again_after_a_change(tmp_path: Path
     for version in ("first", "second"):
         (package / "mylib.py").write_text(f"VERSION = {version!r}\n")
         words = "-r", str(tmp_path / "requirements.txt")
-        home, _ = environment(tmp_path, wheels, with_tool, mine, *words, PULUMI_TRAINER_JOB=f"{version}/job")
+        home, _ = environment(tmp_path, wheels, mine, *words, PULUMI_TRAINER_JOB=f"{version}/job")
         assert imported(home, mine, "mylib") == version
 
 
@@ -485,22 +449,21 @@ def test_the_environment_of_a_program_that_calls_setproctitle_is_in_use(wheels: 
     assert environments.remove_environment(used.path) == "" and not used.path.exists()
 
 
-def test_the_record_has_no_credentials(tmp_path: Path, wheels: Path, uv_path: str) -> None:
+def test_the_record_has_no_credentials(tmp_path: Path, wheels: Path) -> None:
     mine = Interpreter(tmp_path / "mine", wheels)
     words = ["app", "--index-url", "https://name:hidden-word@127.0.0.1:9/simple"]
-    home, log = environment(tmp_path, wheels, uv_path, mine, *words)
+    home, log = environment(tmp_path, wheels, mine, *words)
     record = (home / layer.RECORD).read_text()
     assert "hidden-word" not in record + log and json.loads(record)["requirements"] == ["app"]
 
 
-def test_the_bytes_of_a_download_are_reported_while_it_runs(tmp_path: Path, wheels: Path, with_tool: str) -> None:
+def test_the_bytes_of_a_download_are_reported_while_it_runs(tmp_path: Path, wheels: Path) -> None:
     mine = Interpreter(tmp_path / "mine", wheels)
-    more = {"PULUMI_TRAINER_INSTALLED": str(tmp_path / "x.installed"), "PIP_NO_INDEX": "", "PIP_NO_CACHE_DIR": "1"}
-    uses_uv = (tmp_path / "tools" / "uv").exists()
-    text = "downloading large, 0 of 8 MB" if uses_uv else "downloading large, 4 of 8 MB"
+    more = {"PULUMI_TRAINER_INSTALLED": str(tmp_path / "x.installed"), "PIP_NO_INDEX": ""}
+    text = "downloading large, 0 of 8 MB"
     progress = tmp_path / "x.installing"
     with slow_index(tmp_path) as index:
-        run = started(tmp_path, wheels, with_tool, mine, "large", PIP_INDEX_URL=index.url, **more)
+        run = started(tmp_path, wheels, mine, "large", PIP_INDEX_URL=index.url, **more)
         try:
             eventually(lambda: progress.exists() and progress.read_text() == text, seconds=60)
             index.go_on.set()
@@ -510,15 +473,13 @@ def test_the_bytes_of_a_download_are_reported_while_it_runs(tmp_path: Path, whee
     assert run.returncode == 0 and progress.read_text() == "", log
 
 
-def test_another_set_of_packages_neither_downloads_nor_copies_the_large_one_again(
-    tmp_path: Path, wheels: Path, uv_path: str
-) -> None:
+def test_another_set_of_packages_neither_downloads_nor_copies_the_large_one_again(tmp_path: Path, wheels: Path) -> None:
     mine = Interpreter(tmp_path / "mine", wheels)
     with slow_index(tmp_path) as index:
         index.go_on.set()
         more = {"PIP_INDEX_URL": index.url, "PIP_NO_INDEX": ""}
         sets = (["large"], ["large", "app"], ["large", "newcomer"])
-        homes = [environment(tmp_path, wheels, uv_path, mine, *words, **more)[0] for words in sets]
+        homes = [environment(tmp_path, wheels, mine, *words, **more)[0] for words in sets]
         assert index.downloads == 1
     files = [next(home.glob("lib/python*/site-packages/large.bin")).stat() for home in homes]
     assert len(set(homes)) == 3 and len({file.st_ino for file in files}) == 1, "hard links"
@@ -528,12 +489,6 @@ LOGS = {
     "uv": (
         "Resolved 30 packages in 1.2s\nDownloading torch (846.9MiB)\nDownloading numpy (16.1MiB)\n Downloaded numpy\n",
         "downloading torch, 16 of 863 MB",
-    ),
-    "pip": (
-        "Collecting torch\n  Downloading torch-2.8.0-cp311-cp311-manylinux_2_28_x86_64.whl.metadata (30 kB)\n"
-        "  Downloading numpy-2.3.0-cp311-cp311-linux_x86_64.whl (16.1 MB)\n"
-        "Downloading torch-2.8.0-cp311-cp311-manylinux_2_28_x86_64.whl (2.1 GB)\n",
-        "downloading torch, 16 MB of 2.1 GB",
     ),
     "nothing to download": ("Using Python 3.11.7 environment\nChecked 1 package in 1ms\n", ""),
 }

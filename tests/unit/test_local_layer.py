@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pulumi_trainer.provider.api.uv_program import find_uv
 from pulumi_trainer.provider.targets.local import layer
 
 pytestmark = pytest.mark.slow
@@ -33,8 +34,9 @@ def interpreter(folder: Path, *present: str) -> Path:
 @pytest.fixture
 def layered(tmp_path: Path) -> Callable[[Path], dict[str, str]]:
     def run(python: Path) -> dict[str, str]:
-        env = {**PLAIN, "PULUMI_TRAINER_ENVIRONMENTS": str(tmp_path / "environments")}
-        done = subprocess.run([python, layer.__file__, "pip"], env=env, capture_output=True, text=True, check=True)
+        env = {**PLAIN, "PULUMI_TRAINER_ENVIRONMENTS": str(tmp_path / "environments"), layer.UV_ENV: find_uv()}
+        argv = [python, layer.__file__, "below", "--no-index"]
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, check=True)
         return dict(json.loads(done.stdout))
 
     return run
@@ -59,9 +61,7 @@ def test_a_second_clone_with_the_same_packages_uses_the_first_ones_layer_and_its
         assert said.stdout.startswith(str(own))
 
 
-def test_without_packaging_other_packages_are_another_layer(
-    tmp_path: Path, layered: Callable[[Path], dict[str, str]]
-) -> None:
+def test_other_packages_are_another_layer(tmp_path: Path, layered: Callable[[Path], dict[str, str]]) -> None:
     one, two = interpreter(tmp_path / "one", "below"), interpreter(tmp_path / "two", "below", "more")
     assert layered(one)["PYTHONPATH"] != layered(two)["PYTHONPATH"]
 
@@ -69,8 +69,7 @@ def test_without_packaging_other_packages_are_another_layer(
 def made(home: Path) -> Path:
     """A complete environment without packages."""
     home.mkdir()
-    record = {"python": "3", "requirements": [], "packages": {}, "relies": {}, "conflicts": [], "interpreters": []}
-    (home / layer.RECORD).write_text(json.dumps(record))
+    (home / layer.RECORD).write_text(json.dumps({"python": "3", "requirements": []}))
     return home
 
 
@@ -117,12 +116,12 @@ def test_the_content_of_local_packages_counts(tmp_path: Path) -> None:
     def digests() -> list[str]:
         found = [layer.Content(way) for way in ways]
         assert all(content.fixed and content.digest for content in found)
-        return [content.digest for content in found]
+        return [content.fingerprint for content in found]
 
     before = digests()
     twin = shutil.copytree(package, tmp_path / "twin")
-    assert layer.Content([str(twin)]).digest == before[0]
-    assert layer.Content(["-e", str(twin)]).digest != before[2], "an environment has a link to an editable package"
+    first, other = ([layer.Content([*way, str(at)]).digest for way in ([], ["-e"])] for at in (package, twin))
+    assert first[0] == other[0] and first[1] != other[1], "an environment has a link to an editable package"
     for made in (".git", "src/__pycache__", "build/lib", "build/bdist.linux-x86_64", "src/lib.egg-info"):
         (package / made).mkdir(parents=True)
         (package / made / "made").write_text("by a tool")
@@ -161,7 +160,7 @@ def test_all_pods_of_a_run_have_the_same_environment(tmp_path: Path) -> None:
     package.mkdir()
 
     def name(run: str, word: str = str(package)) -> str:
-        return layer._name([word], [word], tmp_path, run)
+        return layer._name(layer.Content([word]), {}, {}, tmp_path, run)
 
     (package / "a").write_text("1")
     first = name("one")
@@ -188,7 +187,7 @@ def test_the_lines_of_a_file_are_the_same_environment_as_a_list(
     tmp_path: Path, layered: Callable[[Path], dict[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built: list[list[str]] = []
-    monkeypatch.setattr(layer, "_build", lambda home, words, _: built.append(words) or made(home))
+    monkeypatch.setattr(layer, "_build", lambda home, words, *_: built.append(words) or made(home))
     plain, hashed = tmp_path / "requirements.txt", tmp_path / "hashed.txt"
     plain.write_text("# ours\n\ntorch>=2.6 # the trainer\nnumpy\n")
     hashed.write_text("numpy==2 --hash=sha256:0\n")

@@ -72,8 +72,8 @@ class Document:
         steps = [*split_path(path)]
         if self.item is not None:
             steps = ["items", str(self.item), *steps]
-        place = find_places(self.text).find(steps)
-        return self.line + place.line, place.written
+        line, plain = find_places(self.text).find(steps)
+        return self.line + line, plain
 
 
 def control_character_problems(document: Any, where: str = "") -> Iterator[Problem]:
@@ -245,6 +245,8 @@ def _values(text: str, name: str, where: str, line: int) -> Iterator[Any]:
         hint = ""
         if _tab_at(text, mark):
             hint = "indent with blanks, not tabs"
+        elif "undefined alias" in reason:
+            hint = "quote a text that begins with *"
         raise Invalid(Problem(where, f"not valid YAML: {reason}", hint)) from None
     except yaml.YAMLError as error:
         raise Invalid(Problem(where, f"not valid YAML: {error}")) from None

@@ -72,11 +72,16 @@ def tagged_value(tag: str, text: str) -> Any:
         return text
     kind = _TAGS.get(tag)
     if kind is None:
-        raise ValueError(f"the tag {tag.replace('tag:yaml.org,2002:', '!!')} is not plain data")
+        raise ValueError(f"the tag {shown_tag(tag)} is not plain data")
     value = plain_value(text)
     if not isinstance(value, kind) or (isinstance(value, bool) and tag != BOOL):
-        raise ValueError(f"{text!r} is not what its tag {tag.replace('tag:yaml.org,2002:', '!!')} says")
+        raise ValueError(f"{text!r} is not what its tag {shown_tag(tag)} says")
     return value
+
+
+def shown_tag(tag: str) -> str:
+    """Return a tag as in a YAML text, such as `!!set`."""
+    return tag.replace("tag:yaml.org,2002:", "!!")
 
 
 def _in_64_bits(number: int) -> int | float:

@@ -1,8 +1,4 @@
-"""Reads YAML and JSON texts with bounded depth, size and number of values.
-
-PyYAML builds trees recursively, and repeats of aliases are expanded only when a caller walks the tree. This module therefore
-reads the events of the parser, without recursion, and counts.
-"""
+"""Reads YAML and JSON texts with bounded depth, size and number of values, and finds the place of a value in a text."""
 
 from __future__ import annotations
 
@@ -10,17 +6,11 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import yaml
 from pulumi_trainer.provider.kube.values import yaml_scalars
-
-try:
-    from yaml import CSafeLoader as Loader
-except ImportError:  # PyYAML without libyaml
-    from yaml import SafeLoader as Loader  # type: ignore[assignment]
 
 MAX_LENGTH = 3 * 2**20
 """Bytes of one document: an API server takes no larger request."""
@@ -28,6 +18,9 @@ MAX_VALUES = 200_000
 """Values of one document, those that aliases repeat included."""
 MAX_DEPTH = 100
 """Levels of one document. The deepest field of the API lies at about 30."""
+
+_LibYAML: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The loader of PyYAML's wheels; a PyYAML without libyaml has the same methods in Python."""
 
 BLANK = " \t\r\n"
 
@@ -47,23 +40,42 @@ class Unreadable(Exception):
         self.why, self.hint, self.line, self.path = why, hint, line, path
 
 
-class _Frame:
-    """A mapping or a list that is being read. begun: Size of the document when it began. merged: Values of `<<`."""
-
-    __slots__ = ("anchor", "begun", "key", "merged", "value")
-
-    def __init__(self, value: Any, anchor: str | None, begun: tuple[int, int]) -> None:
-        self.value, self.anchor, self.begun = value, anchor, begun
-        self.key: str | None = None
-        self.merged: list[Any] = []
-
-
-class _Merge(str):
-    __slots__ = ()
+_PLAIN = "plain"
+"""The tag of what has none in the text, and of scalars no quotes either."""
+_COLLECTIONS = (_PLAIN, "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
+_MERGE = "<<"
+_UNFINISHED = object()
+"""The value of a mapping or a list that is being built."""
+_TOO_DEEP = f"is nested more than {MAX_DEPTH} levels deep"
+_TOO_MANY = f"holds more than {MAX_VALUES} values"
+_LONGEST_PATH = 300
 
 
-_MERGE = _Merge("<<")
-"""The merge key, recognised by its tag: in quotes it is an ordinary key."""
+class _Loader(_LibYAML):  # type: ignore[misc]
+    """Composes nodes, and stops before there are too many, or so deep that libyaml's recursion would end the process."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.steps: list[Any] = []
+        self.ascend_resolver = self.steps.pop
+        self.nodes = 0
+
+    def descend_resolver(self, current_node: Any, current_index: Any) -> None:
+        self.nodes += 1
+        self.steps.append(current_index)
+        if len(self.steps) > MAX_DEPTH + 1:
+            why = _TOO_DEEP
+        elif self.nodes > MAX_VALUES:
+            why = _TOO_MANY
+        else:
+            return
+        steps = [getattr(step, "value", step) for step in self.steps if step is not None]
+        raise Unreadable(why, "", current_node.start_mark.line, _shown(steps))
+
+    def resolve(self, kind: Any, value: Any, implicit: Any) -> str:  # noqa: ARG002 - the name is PyYAML's
+        if value is None or implicit[0]:
+            return _PLAIN
+        return yaml_scalars.STR
 
 
 def from_yaml(text: str) -> Iterator[Any]:
@@ -73,185 +85,137 @@ def from_yaml(text: str) -> Iterator[Any]:
         Unreadable: A document is not valid, or too large.
         yaml.YAMLError: The text is not valid YAML.
     """
-    return _Builder(text).documents()
+    loader = _Loader(text)
+    while loader.check_node():
+        loader.nodes = 0
+        root = loader.get_node()
+        yield _value_of(root, _Builder(loader.nodes, len(text)))
+
+
+def _value_of(root: Any, builder: _Builder) -> Any:
+    try:
+        return builder.build(root)
+    except Unreadable as error:
+        line, _ = Places(root).find([str(step) for step in builder.steps])
+        error.line, error.path = max(error.line, line), _shown(builder.steps)
+        raise
 
 
 class _Builder:
-    """Builds values from the events of PyYAML's parser, without recursion.
+    """Builds the value of a document from its nodes.
 
-    An alias refers to the same value, so memory stays flat; the expanded size counts.
+    An alias refers to the same value, so memory stays flat; what aliases repeat is counted.
+
+    Args:
+        steps: Keys and indices of the value that is being built.
+        built: The values, by the identity of their nodes.
+        values: Number of values, keys included.
+        length: Length of the text, and of all texts that are repeated.
     """
 
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.stack: list[_Frame] = []
-        self.anchors: dict[str, tuple[Any, int, int]] = {}
-        self.values = self.length = 0
-        self.result: Any = None
+    def __init__(self, values: int, length: int) -> None:
+        self.steps: list[str | int] = []
+        self.built: dict[int, Any] = {}
+        self.values, self.length = values, length
 
-    def documents(self) -> Iterator[Any]:
-        handle = {
-            yaml.ScalarEvent: self._scalar,
-            yaml.AliasEvent: self._alias,
-            yaml.MappingStartEvent: self._start,
-            yaml.SequenceStartEvent: self._start,
-            yaml.MappingEndEvent: self._end,
-            yaml.SequenceEndEvent: self._end,
-        }
-        for event in yaml.parse(self.text, Loader=Loader):
-            method = handle.get(type(event))
-            if method is not None:
-                try:
-                    method(event)
-                except Unreadable as error:
-                    error.line = _line(event)
-                    error.path = _shown(self.stack)
-                    raise
-            elif type(event) is yaml.DocumentEndEvent:
-                yield self.result
-                self.anchors, self.values, self.length = {}, 0, 0
-
-    def _scalar(self, event: Any) -> None:
-        text = event.value
-        self._grow(1, len(text))
-        frame = self._mapping_before_key()
-        if frame is not None:
-            frame.key = self._key(frame, event)
-            return
-        value = _value(event)
-        if event.anchor is not None:
-            self.anchors[event.anchor] = (value, 1, len(text))
-        self._place(value)
-
-    def _mapping_before_key(self) -> _Frame | None:
-        """Return the innermost mapping if one of its keys comes next; else None."""
-        if not self.stack:
-            return None
-        frame = self.stack[-1]
-        if frame.key is None and type(frame.value) is dict:
-            return frame
-        return None
-
-    def _key(self, frame: _Frame, event: Any) -> str:
-        text: str = event.value
-        value = _value(event)
-        if text == _MERGE and event.implicit[0]:
-            return _MERGE
-        if not isinstance(value, str) and (value is None or _json_text(value) != text):
-            raise Unreadable(f"the key {text or 'null'} is not a string", f'write it in quotes: "{text}"')
-        if text in frame.value:
-            raise Unreadable(f"duplicate key {text}", "keep one of them")
-        if event.anchor is not None:
-            self.anchors[event.anchor] = (text, 1, len(text))
-        return text
-
-    def _start(self, event: Any) -> None:
-        self._grow(1, 0)
-        if len(self.stack) >= MAX_DEPTH:
-            raise Unreadable(f"is nested more than {MAX_DEPTH} levels deep")
-        if event.tag is not None and not event.implicit and event.tag not in _PLAIN_TAGS:
-            tag = event.tag.replace("tag:yaml.org,2002:", "!!")
-            raise Unreadable(f"the tag {tag} is not plain data", "leave it out")
-        value: Any = []
-        if type(event) is yaml.MappingStartEvent:
-            value = {}
-        if self._mapping_before_key() is not None:
-            raise Unreadable("a key is a mapping or a list", "a key must be a word; quote what begins with { or [")
-        if event.anchor is not None:
-            self.anchors.pop(event.anchor, None)
-        self.stack.append(_Frame(value, event.anchor, (self.values - 1, self.length)))
-
-    def _end(self, _: Any) -> None:
-        frame = self.stack.pop()
-        for given in frame.merged:
-            if not isinstance(given, list):
-                given = [given]
-            for one in given:
-                if not isinstance(one, dict):
-                    raise Unreadable("<< takes a mapping, or a list of them")
-                for key, value in one.items():
-                    frame.value.setdefault(key, value)
-        if frame.anchor is not None:
-            values, length = frame.begun
-            self.anchors[frame.anchor] = (frame.value, self.values - values, self.length - length)
-        self._place(frame.value)
-
-    def _alias(self, event: Any) -> None:
-        if any(frame.anchor == event.anchor for frame in self.stack):
-            raise Unreadable(f"*{event.anchor} refers to itself: it is inside &{event.anchor}")
-        if event.anchor not in self.anchors:
-            raise Unreadable(f"*{event.anchor} refers to an undefined anchor", "quote a text that begins with *")
-        value, values, length = self.anchors[event.anchor]
-        self._grow(values, length)
-        frame = self._mapping_before_key()
-        if frame is not None:
-            if not isinstance(value, str) or value in frame.value:
-                raise Unreadable(f"*{event.anchor} is not a key here: not a string, or there already")
-            frame.key = value
-            return
-        self._place(value)
-
-    def _place(self, value: Any) -> None:
-        if not self.stack:
-            self.result = value
-            return
-        frame = self.stack[-1]
-        if type(frame.value) is list:
-            frame.value.append(value)
-        elif frame.key is _MERGE:
-            frame.merged.append(value)
+    def build(self, node: Any) -> Any:
+        at = id(node)
+        if at in self.built:
+            self._count_repeated(self.built[at])
+            return self.built[at]
+        if isinstance(node, yaml.ScalarNode):
+            value = _scalar(node)
         else:
-            frame.value[frame.key] = value
-        frame.key = None
+            if node.tag not in _COLLECTIONS:
+                raise Unreadable(f"the tag {yaml_scalars.shown_tag(node.tag)} is not plain data", "leave it out")
+            self.built[at] = _UNFINISHED
+            if isinstance(node, yaml.MappingNode):
+                value = self._mapping(node)
+            else:
+                value = self._list(node)
+        self.built[at] = value
+        return value
 
-    def _grow(self, values: int, length: int) -> None:
-        self.values += values
-        self.length += length
+    def _list(self, node: Any) -> list[Any]:
+        found: list[Any] = []
+        for item in node.value:
+            self.steps.append(len(found))
+            found.append(self.build(item))
+            self.steps.pop()
+        return found
+
+    def _mapping(self, node: Any) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        merged: list[Any] = []
+        for key_node, value_node in node.value:
+            key = self._key(key_node)
+            is_merge = key == _MERGE and key_node.tag == _PLAIN
+            if key in found and not is_merge:
+                raise Unreadable(f"duplicate key {key}", "keep one of them", key_node.start_mark.line)
+            self.steps.append(key)
+            value = self.build(value_node)
+            self.steps.pop()
+            if not is_merge:
+                found[key] = value
+            elif isinstance(value, list):
+                merged += value
+            else:
+                merged.append(value)
+        for mapping in merged:
+            if not isinstance(mapping, dict):
+                raise Unreadable("<< takes a mapping, or a list of them")
+            for key, value in mapping.items():
+                found.setdefault(key, value)
+        return found
+
+    def _key(self, node: Any) -> str:
+        if not isinstance(node, yaml.ScalarNode):
+            hint = "a key must be a word; quote what begins with { or ["
+            raise Unreadable("a key is a mapping or a list", hint, node.start_mark.line)
+        value, text = self.build(node), node.value
+        if not isinstance(value, str) and (value is None or json.dumps(value) != text):
+            why = f"the key {text or 'null'} is not a string"
+            raise Unreadable(why, f'write it in quotes: "{text}"', node.start_mark.line)
+        return str(text)
+
+    def _count_repeated(self, value: Any) -> None:
+        if value is _UNFINISHED:
+            raise Unreadable("an alias refers to itself: it is inside its anchor")
+        for level in _levels(value, len(self.steps)):
+            self.values += len(level)
+            self.length += sum(len(one) for one in level if isinstance(one, str))
         if self.values > MAX_VALUES:
-            raise Unreadable(f"holds more than {MAX_VALUES} values, aliases written out")
+            raise Unreadable(f"{_TOO_MANY}, aliases written out")
         if self.length > MAX_LENGTH:
             raise Unreadable(f"is longer than {MAX_LENGTH >> 20} MiB, aliases written out")
 
 
-_PLAIN_TAGS = ("!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
-
-
-def _value(event: Any) -> Any:
-    if event.implicit[0] and event.tag is None:
-        value = yaml_scalars.plain_value(event.value)
+def _scalar(node: Any) -> Any:
+    if node.tag == _PLAIN:
+        value = yaml_scalars.plain_value(node.value)
         if type(value) is float and value - value != 0:
-            raise Unreadable(f"{event.value} is not a number that JSON has", f'write it in quotes: "{event.value}"')
+            raise Unreadable(f"{node.value} is not a number that JSON has", f'write it in quotes: "{node.value}"')
         return value
-    if event.tag is None or event.implicit[1]:
-        return event.value
     try:
-        return yaml_scalars.tagged_value(event.tag, event.value)
+        return yaml_scalars.tagged_value(node.tag, node.value)
     except ValueError as error:
         raise Unreadable(str(error), "leave the tag out") from None
 
 
-def _json_text(value: Any) -> str:
-    return json.dumps(value)
-
-
-def _shown(stack: list[_Frame]) -> str:
+def _shown(steps: list[str | int]) -> str:
     """Return the path of the value that is being read, as `: spec.containers[0].env[1]`."""
     path = ""
-    for frame in stack:
-        if type(frame.value) is list:
-            path += f"[{len(frame.value)}]"
-        elif frame.key is not None and path:
-            path += f".{frame.key}"
-        elif frame.key is not None:
-            path = frame.key
+    for step in steps:
+        if isinstance(step, int):
+            path += f"[{step}]"
+        else:
+            path += f".{step}"
+    path = path.removeprefix(".")
     if not path:
         return ""
     if len(path) > _LONGEST_PATH:
         path = f"{path[: _LONGEST_PATH // 2]}...{path[-_LONGEST_PATH // 2 :]}"
     return f": {path}"
-
-
-_LONGEST_PATH = 300
 
 
 def from_json(text: str) -> Iterator[Any]:
@@ -263,12 +227,12 @@ def from_json(text: str) -> Iterator[Any]:
         try:
             value, at = decoder.raw_decode(text, at)
         except RecursionError:
-            raise Unreadable(f"is nested more than {MAX_DEPTH} levels deep") from None
+            raise Unreadable(_TOO_DEEP) from None
         except ValueError as error:
             if isinstance(error, json.JSONDecodeError):
                 raise
             raise Unreadable("holds a number that is too long") from None
-        _measured(value)
+        _check_size(value)
         if _HALF.search(text, begun, at):
             _encoded(value)
         yield value
@@ -308,103 +272,79 @@ def _constant(text: str) -> Any:
     raise Unreadable(f"{text} is not a number that JSON has")
 
 
-def _measured(value: Any) -> None:
+def _check_size(value: Any) -> None:
     """Raise Unreadable for a value that is too deep or has too many values."""
-    level: list[Any] = [value]
     values = 0
-    for _ in range(MAX_DEPTH + 1):
+    for level in _levels(value, 0):
         values += len(level)
         if values > MAX_VALUES:
-            raise Unreadable(f"holds more than {MAX_VALUES} values")
+            raise Unreadable(_TOO_MANY)
+
+
+def _levels(value: Any, depth: int) -> Iterator[list[Any]]:
+    """Yield the keys and values of each level of a value that lies at a depth of its document."""
+    level: list[Any] = [value]
+    while level:
+        if depth > MAX_DEPTH:
+            raise Unreadable(_TOO_DEEP)
+        yield level
         below: list[Any] = []
         for one in level:
             if isinstance(one, dict):
+                below += one
                 below += one.values()
             elif isinstance(one, list):
                 below += one
+            if len(below) > MAX_VALUES:
+                raise Unreadable(_TOO_MANY)
         level = below
-        if not level:
-            return
-    raise Unreadable(f"is nested more than {MAX_DEPTH} levels deep")
-
-
-@dataclass(slots=True)
-class Place:
-    """The place of a value in a text.
-
-    Args:
-        line: Line, from 0.
-        written: A scalar without quotes, as in the text.
-        below: The places of the values inside, by key or index.
-    """
-
-    line: int = 0
-    written: str | None = None
-    below: dict[str, Place] | None = None
-
-    def find(self, steps: list[str]) -> Place:
-        """Return the place of the value at `steps`; if not found, that of the innermost existing parent, without its text."""
-        here = self
-        for step in steps:
-            found = (here.below or {}).get(step)
-            if found is None:
-                return Place(here.line)
-            here = found
-        return here
+        depth += 1
 
 
 @lru_cache(maxsize=1)
-def find_places(text: str) -> Place:
-    """Return the places of the values in a YAML document."""
-    root = Place()
-    with suppress(yaml.YAMLError):  # JSON that is not valid YAML: up to the first error
-        _fill(root, text)
-    return root
+def find_places(text: str) -> Places:
+    """Return the places of the values in the first document of a text."""
+    root = None
+    with suppress(yaml.YAMLError, Unreadable):  # JSON that is not valid YAML
+        loader = _Loader(text)
+        if loader.check_node():
+            root = loader.get_node()
+    return Places(root)
 
 
-def _fill(root: Place, text: str) -> None:
-    opened: list[Place] = []  # mappings and lists around
-    waits: list[Place | int | None] = []  # of each: the value whose key was read, None before a key; the next index
-    for event in yaml.parse(text, Loader=Loader):
-        if isinstance(event, yaml.DocumentEndEvent):
-            return
-        if isinstance(event, yaml.CollectionEndEvent):
-            opened.pop()
-            waits.pop()
-        elif not isinstance(event, yaml.NodeEvent):
-            continue
-        else:
-            state: Place | int | None = root
-            if waits:
-                state = waits[-1]
-            if state is None or isinstance(state, int):
-                if state is None:
-                    key = str(getattr(event, "value", ""))
-                else:
-                    key = str(state)
-                place = Place(_line(event))
-                below = opened[-1].below
-                assert below is not None
-                below.setdefault(key, place)
-                if state is None:
-                    waits[-1] = place
-                    continue
-            else:
-                place = state
-            if isinstance(event, yaml.CollectionStartEvent):
-                place.below = {}
-                opened.append(place)
-                if isinstance(event, yaml.SequenceStartEvent):
-                    waits.append(0)
-                else:
-                    waits.append(None)
-                continue
-            if isinstance(event, yaml.ScalarEvent) and event.implicit[0] and event.tag is None:
-                place.written = event.value
-        if waits:
-            state = waits[-1]
-            waits[-1] = state + 1 if isinstance(state, int) else None
+class Places:
+    """The places of the values in a document.
 
+    Args:
+        root: The root node; None for a document without places.
+    """
 
-def _line(event: yaml.Event) -> int:
-    return event.start_mark.line if event.start_mark else 0
+    def __init__(self, root: Any) -> None:
+        self._root = root
+        self._children: dict[int, dict[str, tuple[int, Any]]] = {}
+
+    def find(self, steps: list[str]) -> tuple[int, str | None]:
+        """Return the line of the value at `steps`, from 0, and its text if it is a scalar without quotes.
+
+        If no value is there, the line is that of the innermost existing parent.
+        """
+        node, line = self._root, 0
+        for step in steps:
+            child = self._children_of(node).get(step)
+            if child is None:
+                return line, None
+            line, node = max(line, child[0]), child[1]  # an alias leads to a node of an earlier line
+        if isinstance(node, yaml.ScalarNode) and node.tag == _PLAIN:
+            return line, str(node.value)
+        return line, None
+
+    def _children_of(self, node: Any) -> dict[str, tuple[int, Any]]:
+        """Return the line and the node of each value in a mapping or a list, by key or index."""
+        if id(node) not in self._children:
+            children = {}
+            if isinstance(node, yaml.MappingNode):
+                children = {str(key.value): (key.start_mark.line, value) for key, value in node.value}
+            elif isinstance(node, yaml.SequenceNode):
+                children = {str(index): (item.start_mark.line, item) for index, item in enumerate(node.value)}
+            self._children[id(node)] = children
+        return self._children[id(node)]

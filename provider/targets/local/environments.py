@@ -32,7 +32,7 @@ class Environment:
     Attributes:
         path: Its folder.
         used: Time of the last use, in seconds since the epoch.
-        python: Version of Python; empty if the environment is incomplete or of an earlier version of this program.
+        python: Version of Python; empty if the environment is incomplete.
         requirements: The requirements that it was installed for.
         jobs: The running jobs that use it, as NAMESPACE/NAME.
         complete: Whether the installation was completed.
@@ -81,7 +81,7 @@ def remove_environment(path: Path) -> str:
 
     The lock of its installation is held meanwhile, so that no job begins to use it.
     """
-    with (path.parent / f"{path.name.partition('-')[0]}.lock").open("a") as lock:
+    with (path.parent / f"{path.name}.lock").open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -98,7 +98,7 @@ def remove_environment(path: Path) -> str:
 
 def forget_runs(at: Path) -> None:
     """Remove the files that name the environments of runs, where no environment of that name is left."""
-    kept = {path.name.partition("-")[0] for path in at.iterdir() if path.is_dir()}
+    kept = {path.name for path in at.iterdir() if path.is_dir()}
     for file in at.glob("*.run"):
         with suppress(OSError):
             old = file.lstat().st_mtime < time.time() - RECENT
@@ -125,8 +125,8 @@ def _read(path: Path, jobs: Mapping[str, list[str]]) -> Environment:
 def _jobs_by_environment() -> dict[str, list[str]]:
     """Return which running jobs of this user use which environment.
 
-    A job's folder names the environments of its containers. A container of an earlier version, or of a dead supervisor, has the
-    variables that activate its environment.
+    A job's folder names the environments of its containers. A container of a dead supervisor has the variables that activate its
+    environment.
     """
     names: dict[str, str] = {}
     found: dict[str, set[str]] = {}

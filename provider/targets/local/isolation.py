@@ -22,6 +22,7 @@ from pathlib import Path
 from stat import S_IROTH
 from typing import Any
 
+from pulumi_trainer.provider.api.uv_program import find_uv
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 from pulumi_trainer.provider.kube.values.accessors import mappings, without
 from pulumi_trainer.provider.targets.local.environment import base_environment
@@ -192,7 +193,7 @@ def find_isolation(
     """
     home = user_environment.get("HOME") or str(Path.home())
     readable = [user_environment.get(name, "") for name in _FILES_OF_VARIABLES]
-    readable += [shutil.which("uv", path=user_environment.get("PATH")) or "", os.path.realpath("/etc/resolv.conf")]
+    readable += [find_uv(), os.path.realpath("/etc/resolv.conf")]
     readable += [str(Path(each).resolve().parent) for each in _own_modules()]
     for python in dict.fromkeys(pythons):
         readable += _folders_of(python, user_environment)

@@ -1,30 +1,21 @@
-"""Caches Python environments by Python version and requirements, on top of the interpreter that runs this file.
+"""Caches Python environments by Python version and requirements, on top of the interpreter that runs this file; uv installs.
 
 Started by the bootstrap of a container (`python layer.py PACKAGE... [--index-url URL ...]`): installs on the first use,
-prints the environment variables that activate the environment as JSON, and logs to stderr. Standard library only, except
-`packaging` where the interpreter or its pip has it.
+prints the environment variables that activate the environment as JSON, and logs to stderr. Standard library only.
 
 The interpreter stands for the image of a container: its packages are below the environment, an installation uses those that
 fit and installs the others, as pip does in an image. A complete environment of its own would shadow them with other versions
-(numpy 2 below a torch built for numpy 1), and install a torch again that is there. The interpreter's packages are not part of
-the key, because most changes of them have nothing to do with a job. Instead, an environment records what it depends on, and is
-used on an interpreter
-
-- that has the same versions of all packages that the requirements resolve to and that are not in the environment itself;
-- none of whose own packages requires another version of a package in the environment, unless the requirements forced that.
-
-Any other interpreter gets another environment of the same requirements. During an installation the interpreter's packages are
-represented by their metadata alone (`_add_stand_ins`), because uv sees no packages outside the environment that it changes. A
-half-built environment has no record and is removed by the next installation.
+(numpy 2 below a torch built for numpy 1), and install a torch again that is there. During an installation the interpreter's
+packages are represented by their metadata alone (`_add_stand_ins`), because uv sees no packages outside the environment that it
+changes. Their names and versions are part of the key: what environments have in common, uv links from its cache. A half-built
+environment has no record and is removed by the next installation.
 """
 
 from __future__ import annotations
 
-import ast
+import configparser
 import fcntl
-import glob
 import hashlib
-import importlib
 import json
 import os
 import re
@@ -34,67 +25,48 @@ import site
 import subprocess
 import sys
 import sysconfig
-import tempfile
-import threading
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-
-def _find_packaging() -> Any:
-    """Return the module that parses requirements; None if neither the interpreter nor its pip has it."""
-    for name in ("packaging.requirements", "pip._vendor.packaging.requirements"):
-        try:
-            return importlib.import_module(name)
-        except ImportError:
-            continue
-    return None
-
-
-_PACKAGING = _find_packaging()
-
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 """PyTorch's builds without CUDA: a tenth of the size. Used if reachable and the machine has no NVIDIA GPU."""
 BELOW_ENV = "PULUMI_TRAINER_BELOW"
 """Variable of a container: the folders with packages of the interpreter below its environment. An environment is shared by
 interpreters, so it cannot contain their paths."""
+UV_ENV = "PULUMI_TRAINER_UV"
+"""Variable of a container: the path of uv. Default: that of the package `uv`, else the one on PATH."""
 RECORD = "complete"
-"""File of a complete environment: what it contains and what it depends on. Its time is that of the last use."""
+"""File of a complete environment: what it was made for. Its time is that of the last use."""
 MOST_FILES = 20_000
 MOST_BYTES = 1 << 28
 """Limits on the content of a job's local packages that is compared."""
-MOST_INTERPRETERS = 100
-"""Sets of packages of interpreters that a record remembers, so that they are not compared again."""
 
 
 def layer(requirements: list[str], folder: Path, run: str = "") -> dict[str, str]:
     """Return the variables that make packages importable and their programs runnable.
 
-    A set of requirements is installed once for all interpreters that it fits; an interrupted installation is removed.
+    A set of requirements is installed once for all interpreters with the same packages; an interrupted installation is removed.
 
     Args:
-        requirements: Arguments of pip: packages and options.
+        requirements: Arguments of `uv pip install`: packages and options.
         folder: Folder of the environments.
         run: UID of the job's run, whose Pods have the same environment also after a local package has changed.
     """
-    requirements = list(_with_lines_of_files(requirements))
-    below = os.pathsep.join(_site_folders())
-    interpreter = Interpreter(_installed(sys.path))
+    content = Content(requirements)
+    packages, settings = _installed(sys.path), _settings()
     folder.mkdir(parents=True, exist_ok=True)
     _check_owner(folder)
-    python = [sys.base_prefix, sys.version, sysconfig.get_platform(), _takes_cpu_builds(requirements), _indexes()]
-    if _names_several_indexes(requirements):
-        python.append("indexes in order")  # others have been made without an order
-    settings, named = _settings()
-    if settings:
-        python.append(settings)
-    key = _name([*python, _without_files(requirements)], requirements, folder, run, named)
-    with _locked(folder / f"{key}.lock"):
-        home = _find_fitting(folder, key, interpreter) or _build(_unused(folder, key), requirements, interpreter)
+    name = _name(content, packages, settings, folder, run)
+    home = folder / name
+    with _locked(folder / f"{name}.lock"):
+        _check_owner(home)
+        if not (home / RECORD).exists():
+            _build(home, requirements, content, packages, settings)
         (home / RECORD).touch()
     python_path = [_packages(home)]
     path = os.environ.get("PYTHONPATH")
@@ -103,7 +75,7 @@ def layer(requirements: list[str], folder: Path, run: str = "") -> dict[str, str
     return {
         "PATH": os.pathsep.join([str(home / "bin"), os.environ.get("PATH", "")]),
         "PYTHONPATH": os.pathsep.join(python_path),
-        BELOW_ENV: below,
+        BELOW_ENV: os.pathsep.join(_site_folders()),
     }
 
 
@@ -148,132 +120,19 @@ def _installed(folders: Iterable[str]) -> dict[str, metadata.Distribution]:
     for package in metadata.distributions(path=[*folders]):
         name = package.metadata["Name"]
         if name:
-            found.setdefault(_canonical(name), package)
+            found.setdefault(re.sub(r"[-_.]+", "-", name).lower(), package)
     return found
 
 
-def _canonical(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def _versions(packages: Packages) -> dict[str, str]:
-    return {name: package.version for name, package in sorted(packages.items())}
-
-
-class Interpreter:
-    """The packages of the interpreter below an environment.
-
-    Attributes:
-        packages: The packages.
-        digest: Digest of their names and versions.
-    """
-
-    def __init__(self, packages: Packages) -> None:
-        self.packages = packages
-        self.digest = _digest([_versions(packages)])
-
-    def fits(self, record: Mapping[str, Any]) -> bool:
-        """Return whether the environment with a record can be used on this interpreter.
-
-        Without `packaging`, only if it was built or used on the same packages.
-        """
-        if self.digest in record["interpreters"]:
-            return True
-        if _PACKAGING is None or record["relies"] is None:
-            return False
-        own = {name: package.version for name, package in self.packages.items() if name in record["relies"]}
-        return own == record["relies"] and set(self.conflicts(record["packages"])) <= set(record["conflicts"])
-
-    def conflicts(self, versions: Mapping[str, str]) -> list[str]:
-        """Return which packages of the interpreter require other versions than those of an environment."""
-        found = []
-        for name, package in sorted(self.packages.items()):
-            if name in versions:
-                continue
-            for needed in _requirements_of(package):
-                version = versions.get(_canonical(needed.name))
-                if version and not needed.specifier.contains(version, prereleases=True):
-                    found.append(f"{name} {package.version} requires {needed.name}{needed.specifier}, not {version}")
-        return found
-
-    def relied_on(self, requirements: Iterable[str], environment: Packages) -> dict[str, str] | None:
-        """Return the versions of the interpreter's packages that requirements and the packages of an environment need.
-
-        Without `packaging`, None: it is not known.
-        """
-        if _PACKAGING is None:
-            return None
-        due = [*_parsed(requirements)]
-        for package in environment.values():
-            due += _requirements_of(package)
-        found: dict[str, str] = {}
-        seen: set[str] = set()
-        while due:
-            needed = due.pop()
-            name = _canonical(needed.name)
-            if str(needed) in seen or name in environment or name not in self.packages:
-                continue
-            seen.add(str(needed))
-            found[name] = self.packages[name].version
-            due += _requirements_of(self.packages[name], needed.extras)
-        return found
-
-
-def _requirements_of(package: metadata.Distribution, extras: Iterable[str] = ()) -> Iterator[Any]:
-    """Yield what a package with extras requires on this machine."""
-    if _PACKAGING is None:
-        return
-    for needed in _parsed(package.requires or []):
-        if needed.marker is None or any(needed.marker.evaluate({"extra": extra}) for extra in ("", *extras)):
-            yield needed
-
-
-def _parsed(requirements: Iterable[str]) -> Iterator[Any]:
-    """Yield the requirements that name a package; a path or an address is installed into the environment itself."""
-    for text in requirements:
-        try:
-            yield _PACKAGING.Requirement(text)
-        except _PACKAGING.InvalidRequirement:
-            continue
-
-
-def _find_fitting(folder: Path, key: str, interpreter: Interpreter) -> Path | None:
-    """Return the environment of a key that fits an interpreter; None if not found."""
-    for home in sorted(folder.glob(f"{key}-*")):
-        _check_owner(home)
-        record = read_record(home)
-        if record is not None and interpreter.fits(record):
-            if interpreter.digest not in record["interpreters"]:
-                known = [*record["interpreters"], interpreter.digest][-MOST_INTERPRETERS:]
-                _write_record(home, {**record, "interpreters": known})
-            return home
-    return None
-
-
-def _unused(folder: Path, key: str) -> Path:
-    """Return the path of a new environment, or of one whose installation was interrupted."""
-    number = 1
-    while (folder / f"{key}-{number}" / RECORD).exists():
-        number += 1
-    return folder / f"{key}-{number}"
-
-
 def read_record(home: Path) -> dict[str, Any] | None:
-    """Return the record of an environment; None if it is incomplete, or of an earlier version of this program."""
+    """Return the record of an environment; None if it is incomplete."""
     try:
         record = json.loads((home / RECORD).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    if not isinstance(record, dict) or not record.keys() >= _RECORDED:
+    if not isinstance(record, dict):
         return None
     return record
-
-
-_RECORDED = frozenset({"python", "requirements", "packages", "relies", "conflicts", "interpreters"})
-
-
-def _write_record(home: Path, record: Mapping[str, Any]) -> None:
-    _write(home / RECORD, json.dumps(record))
 
 
 def _write(file: Path, text: str) -> None:
@@ -283,62 +142,19 @@ def _write(file: Path, text: str) -> None:
     fresh.replace(file)
 
 
-def _with_lines_of_files(requirements: list[str]) -> Iterator[str]:
-    """Yield requirements with the lines of a file in its place, unless one of them is more than a requirement: so the same
-    requirements have the same environment, wherever they are written."""
-    words = iter(requirements)
-    for word in words:
-        file = ""
-        if word == "-r":
-            file = next(words, "")
-        if not file:
-            yield word
-            continue
-        lines = _plain_lines(Path(file))
-        if lines is None:
-            yield from (word, file)
-        else:
-            yield from lines
-
-
-def _plain_lines(file: Path) -> list[str] | None:
-    """Return the requirements in a file; None if it cannot be read, or a line is more than a requirement."""
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return None
-    found = []
-    for line in text.splitlines():
-        requirement = _COMMENT.sub("", line).strip()
-        if re.search(r"(^|\s)-|\\$|\$\{", requirement):
-            return None
-        if requirement:
-            found.append(requirement)
-    return found
-
-
-def _without_files(requirements: list[str]) -> list[str]:
-    """Return requirements without the paths of their files, which differ from job to job; `Content` covers their content."""
-    before = ["", *requirements]
-    return [word for word, option in zip(requirements, before, strict=False) if option not in _FILES]
-
-
 def _check_owner(place: Path) -> None:
     if place.exists() and place.stat().st_uid != os.getuid():
         sys.exit(f"pulumi-trainer: {place} belongs to another user, whose programs are not run; remove it")
 
 
-def _name(key: list[object], requirements: list[str], folder: Path, run: str, named: Sequence[str] = ()) -> str:
-    """Return the name of the environment. For a run whose packages may change, it is recorded when the run starts.
-
-    Args:
-        key: What decides about the packages and does not change during a run.
-        requirements: Arguments of pip.
-        folder: Folder of the environments.
-        run: UID of the run.
-        named: Digests of the files and folders that settings name.
-    """
-    content = Content(requirements)
+def _name(content: Content, packages: Packages, settings: Mapping[str, str], folder: Path, run: str) -> str:
+    """Return the name of the environment. For a run whose packages may change, it is recorded when the run starts."""
+    python = [sys.base_prefix, sys.version, sysconfig.get_platform(), _takes_cpu_builds(content.words)]
+    below = [[name, package.version] for name, package in sorted(packages.items())]
+    decisive = [[name, value] for name, value in sorted(settings.items()) if value and not _WITHOUT_EFFECT.match(name)]
+    decisive += [["", file.read_text(encoding="utf-8", errors="replace")] for file in _configurations()]
+    named = _named_content(value for _, value in decisive)
+    key = [*python, below, [[name, _without_user(value)] for name, value in decisive], content.words]
     if not content.digest and content.fixed and not named:
         return _digest(key)
     with (folder / f"{_digest([*key, run])}.run").open("a+", encoding="ascii") as recorded:
@@ -363,52 +179,83 @@ class Content:
     """The content that requirements name besides releases of an index.
 
     Attributes:
+        words: The arguments, with the lines of a file in its place, so that the same requirements are the same words.
+        listed: The requirements among them.
         fixed: Whether all content at addresses is immutable, and the local files are few enough to compare.
-        listed: The requirements, also those in files.
     """
 
-    def __init__(self, requirements: list[str]) -> None:
-        self.fixed = True
+    def __init__(self, requirements: Iterable[str]) -> None:
+        self.words: list[str] = []
         self.listed: list[str] = []
+        self.fixed = True
         self._hash = hashlib.sha256()
         self._added: set[Path] = set()
+        self._read: set[Path] = set()
         self._files = self._bytes = 0
-        for option, value in _arguments(requirements):
-            self._take(option, value, Path())
+        self._take_all(requirements, Path())
 
     @property
     def digest(self) -> str:
-        """Return the digest of the named files and folders of this machine; empty without any."""
+        """Return the digest of the packages and folders of this machine that are named; empty without any."""
         if not self._added:
             return ""
         return self._hash.hexdigest()
 
+    @property
+    def fingerprint(self) -> str:
+        """Return the digest of all that is named on this machine, files of requirements too; empty without any."""
+        if not self._added and not self._read:
+            return ""
+        return _digest([self.words, self.digest])
+
+    def _take_all(self, words: Iterable[str], beside: Path) -> None:
+        """Add arguments. beside: folder of their file; most paths are relative to it, others to the current folder."""
+        for option, value in _arguments(words):
+            if option not in _FILES:
+                self.words += filter(None, (option, value))
+                self._take(option, value, beside)
+            elif _REMOTE.match(value):
+                self.words += option, value
+                self.fixed = False
+            else:
+                self._take_file(option, beside / _path(value))
+
     def _take(self, option: str, value: str, beside: Path) -> None:
-        """Add one requirement. beside: folder of its file; pip resolves most paths there, others in the current folder."""
         address = _NAMED.sub("", value)
-        if option in ("", *_EDITABLE) and not _INDEX.match(value):
+        if option in _INDEXES:
+            return
+        if option in ("", *_EDITABLE):
             self.listed.append(value)
         if _VCS.match(address):
             self.fixed = self.fixed and bool(_COMMIT.search(address))
         elif _REMOTE.match(address):
-            of_index = option not in _FILES and not _ARCHIVE.search(urlsplit(address).path)
-            self.fixed = self.fixed and (of_index or bool(_HASH.search(address)))
-        elif option in _FILES:
-            self._requirements(beside / _path(address))
+            is_archive = _ARCHIVE.search(urlsplit(address).path)
+            self.fixed = self.fixed and (not is_archive or bool(_HASH.search(address)))
         elif option in _PATHS or os.sep in address or address.startswith(".") or _LOCAL_ARCHIVE.search(address):
             for base in dict.fromkeys((Path(), beside)):
                 place = base / _path(address)
                 if self._add(place) and option in _EDITABLE:  # the environment has a link to it
                     self._hash.update(os.path.realpath(place).encode())
 
-    def _requirements(self, file: Path) -> None:
-        if not self._add(file) or not file.is_file():
+    def _take_file(self, option: str, file: Path) -> None:
+        """Add the lines of a file of requirements or constraints, once."""
+        file = Path(os.path.realpath(file))
+        if file in self._read or not file.is_file():
             return
+        self._read.add(file)
         text = file.read_text(encoding="utf-8", errors="replace").replace("\\\n", " ")
-        for line in text.splitlines():
-            words = _words(os.path.expandvars(_COMMENT.sub("", line)).strip())
-            for option, value in _arguments(words):
-                self._take(option, value, file.parent)
+        lines = [os.path.expandvars(_COMMENT.sub("", line)).strip() for line in text.splitlines()]
+        is_constraint = option[:2] == "-c" or option[:3] == "--c"
+        if is_constraint:
+            self.words.append("-c")
+        for line in filter(None, lines):
+            if line.startswith("-"):
+                self._take_all(_words(line), file.parent)
+            else:
+                self.words.append(line)
+                self._take("", re.split(r"\s--?\w", line)[0], file.parent)
+        if is_constraint:
+            self.words.append("-c")
 
     def _add(self, path: Path) -> bool:
         """Add an existing path and return whether it was new."""
@@ -459,8 +306,6 @@ _NAMED = re.compile(r"^[\w.-]+\s*(\[[^]]*\])?\s*@\s*(?=\S)")
 _VCS = re.compile(r"(git|hg|svn|bzr)\+")
 _COMMIT = re.compile(r"@[0-9a-f]{40}(?![0-9a-f])")
 _REMOTE = re.compile(r"(?!file:)[a-z][a-z0-9+.-]*://", re.IGNORECASE)
-_INDEX = re.compile(r"https?://(?!.*\.(whl|zip|tgz|tbz|tar|tar\.\w+)(#|$))", re.IGNORECASE)
-"""The address of an index, which is the value of an option in the word before it."""
 _HASH = re.compile(r"#(.*&)?(sha256|sha384|sha512)=")
 _ARCHIVE = re.compile(r"\.(zip|tgz|tbz|tar|tar\.\w+)$", re.IGNORECASE)
 """Archives whose content may change; a wheel has its version in its name."""
@@ -469,17 +314,17 @@ _COMMENT = re.compile(r"(^|\s)#.*")
 _BUILT = re.compile(
     r"(.*/)?(\.git|\.hg|\.svn|\.tox|\.venv|__pycache__|\.\w+_cache|[^/]+\.egg-info)$|build/(lib|bdist)[^/]*$"
 )
-"""Folders that tools create beside a package's files, such as pip's builds."""
+"""Folders that tools create beside a package's files, such as setuptools' builds."""
 
 
-def _arguments(words: list[str]) -> Iterator[tuple[str, str]]:
+def _arguments(words: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield option and value; the option of a requirement is empty."""
     option = ""
     for word in words:
         if option:
             yield option, word
             option = ""
-        elif word in (*_FILES, *_PATHS):
+        elif word in (*_FILES, *_PATHS, *_INDEXES):
             option = word
         elif word.startswith("--"):
             name, _, value = word.partition("=")
@@ -491,11 +336,7 @@ def _arguments(words: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _words(line: str) -> list[str]:
-    """Return the words of a line of a requirements file: an option with its value, or one requirement."""
-    if not line:
-        return []
-    if not line.startswith("-"):
-        return [re.split(r"\s--?\w", line)[0]]
+    """Return the words of an option of a requirements file."""
     try:
         return shlex.split(line)
     except ValueError:
@@ -512,159 +353,82 @@ def _path(address: str) -> Path:
     return Path(given)
 
 
-def _build(home: Path, requirements: list[str], interpreter: Interpreter) -> Path:
-    """Install requirements into a new environment, and return it."""
-    content = Content(requirements)
-    listed = content.listed
+def _build(
+    home: Path, requirements: list[str], content: Content, packages: Packages, settings: Mapping[str, str]
+) -> None:
+    """Install requirements into a new environment."""
     print("installing", *map(_without_user, requirements), "into", home, file=sys.stderr, flush=True)
-    code = 0
-    own: dict[str, metadata.Distribution] = {}
-    for argv, variables in _installers(home, requirements, content):
-        if code:
-            print("pulumi-trainer: this has failed (see above); pip tries it", file=sys.stderr, flush=True)
-        code, own = _install(home, argv, variables, interpreter.packages)
-        if not code:
-            break
+    shutil.rmtree(home, ignore_errors=True)
+    words, variables = _with_indexes_in_order(requirements)
+    variables = {**settings, **os.environ, **variables}
+    variables.pop(BELOW_ENV, None)
+    uv, options = _find_uv(), ["--index-strategy", "first-index", *_configuration_options()]
+    code = _run([uv, "venv", "--quiet", "--no-project", *options, "--python", sys.executable, str(home)], variables)
     if code:
         sys.exit(code)
-    versions = _versions(own)
-    conflicts = interpreter.conflicts(versions)
-    for conflict in conflicts:
-        print(f"pulumi-trainer: warning: {conflict}", file=sys.stderr, flush=True)
-    record = {
-        "python": ".".join(map(str, sys.version_info[:3])),
-        "requirements": [*map(_without_user, listed)],
-        "packages": versions,
-        "relies": interpreter.relied_on(listed, own),
-        "conflicts": conflicts,
-        "interpreters": [interpreter.digest],
-    }
-    _write_record(home, record)
-    return home
+    Path(_packages(home), "interpreter-in-use.pth").write_text(_LINK)
+    stand_ins = _add_stand_ins(Path(_packages(home)), packages)
+    # Without --refresh, uv takes its last build of a folder, unless pyproject.toml has changed since.
+    if content.digest or not content.fixed:
+        options.append("--refresh")
+    if settings.get(_NO_INDEX, "") not in ("", "0", "false"):
+        options.append("--no-index")
+    argv = [uv, "pip", "install", "--python", str(home / "bin" / "python3"), "--strict", *options, *words]
+    code = 1
+    if _takes_cpu_builds(content.words) and _is_reachable(f"{CPU_INDEX}/torch/"):
+        code = _run([*argv, "--torch-backend", "cpu"], variables)
+        if code:
+            print(
+                "pulumi-trainer: this has failed (see above); trying without PyTorch's index",
+                file=sys.stderr,
+                flush=True,
+            )
+    if code:
+        code = _run(argv, variables)
+    if code:
+        sys.exit(code)
+    for each in stand_ins:
+        if _is_stand_in(each):
+            shutil.rmtree(each)
+    record = {"python": ".".join(map(str, sys.version_info[:3])), "requirements": [*map(_without_user, content.listed)]}
+    _write(home / RECORD, json.dumps(record))
+
+
+def _find_uv() -> str:
+    """Return the path of uv."""
+    given = os.environ.get(UV_ENV)
+    if given:
+        return given
+    with suppress(ImportError, FileNotFoundError):
+        from uv import find_uv_bin
+
+        return str(find_uv_bin())
+    return "uv"
 
 
 def _without_user(word: str) -> str:
     return re.sub(r"://[^/\s]*@", "://", word)
 
 
-def _installers(home: Path, requirements: list[str], content: Content) -> Iterator[tuple[list[str], dict[str, str]]]:
-    """Yield the commands that install requirements, with their variables, until one succeeds.
+def _with_indexes_in_order(words: list[str]) -> tuple[list[str], dict[str, str]]:
+    """Return the words without the options of indexes, and variables with which uv tries the indexes in their order.
 
-    Each package comes from one index: with uv from the first that has it, so that no other index can replace it with a higher
-    version of the same name. pip knows no such order, so it tries what uv has refused only if there is one index.
-    The last one is pip with the settings of the machine alone: an installation fails neither because of PyTorch's index nor
-    because uv lacks an option.
+    Each package comes from the first index that has it, so that no other index can replace it with a higher version of the same
+    name. In variables, credentials in addresses are not in the arguments that every user of the machine may read.
     """
-    uv, python = shutil.which("uv"), str(home / "bin" / "python3")
-    pip = [python, *_PIP, "install", "--no-input", "--disable-pip-version-check"]
-    cpu = _takes_cpu_builds(requirements) and _is_reachable(f"{CPU_INDEX}/torch/")
-    if uv is not None:
-        settings = _pip_settings()
-        options = ["--python", python, "--index-strategy", "first-index", *_configuration_options()]
-        if cpu:
-            options += ["--torch-backend", "cpu"]
-        # Without it, uv takes its last build of a folder that a file names, unless pyproject.toml has changed since.
-        if content.digest or not content.fixed:
-            options.append("--refresh")
-        if settings.pop("no-index", "") not in ("", "0", "false"):
-            options.append("--no-index")
-        variables = {_UV_SETTINGS[key]: value for key, value in settings.items() if key in _UV_SETTINGS}
-        links = variables.get("UV_FIND_LINKS")
-        if links:
-            variables["UV_FIND_LINKS"] = ",".join(links.split())
-        yield [uv, "pip", "install", *options, *_with_indexes_in_order(requirements)], variables
-        if _names_several_indexes(requirements) or "UV_EXTRA_INDEX_URL" in variables:
-            return
-    elif cpu and any(each.startswith("torch") for each in content.listed):
-        yield [*pip, "--extra-index-url", CPU_INDEX, *requirements], {}
-    yield [*pip, *requirements], {}
-
-
-_PIP = (
-    "-c",
-    "import sys; sys.path[:] = filter(None, sys.path); import runpy; "
-    "runpy.run_module('pip', run_name='__main__', alter_sys=True)",
-)
-"""Arguments that start pip as `-m pip` does, without the current folder in sys.path: that is the project, whose modules may have
-the names of Python's own."""
-
-
-def _with_indexes_in_order(words: list[str]) -> list[str]:
-    """Return the words with `--index-url A --extra-index-url B ...` as options of uv that try the indexes in this order."""
-    named, others, option = list[str](), list[str](), ""
-    for word in words:
-        name, _, value = word.partition("=")
-        if option:
-            named.append(word)
-            option = ""
-        elif name in ("--index-url", _EXTRA) and value:
+    others, named, has_default = list[str](), list[str](), False
+    for option, value in _arguments(words):
+        if option in _INDEXES[:3]:
             named.append(value)
-        elif word in ("--index-url", _EXTRA):
-            option = word
+            has_default = has_default or option != "--extra-index-url"
         else:
-            others.append(word)
-    if not _names_several_indexes(words):
-        return words
-    *first, last = named
-    return [*others, *(f"--index={url}" for url in first), f"--default-index={last}"]
-
-
-def _names_several_indexes(words: list[str]) -> bool:
-    return any(word.partition("=")[0] == _EXTRA for word in words)
-
-
-_EXTRA = "--extra-index-url"
-
-
-def _pip_settings() -> dict[str, str]:
-    """Return the settings of pip, which uv does not read: those of its files if the interpreter has pip, and of variables."""
-    argv = [sys.executable, *_PIP, "config", "list"]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+            others += filter(None, (option, value))
     found = {}
-    if not done.returncode:
-        for line in done.stdout.splitlines():
-            key, _, value = line.partition("=")
-            found[key.rpartition(".")[2]] = " ".join(str(ast.literal_eval(value)).split())
-    for name, value in os.environ.items():
-        if name.startswith("PIP_"):
-            found[name[4:].lower().replace("_", "-")] = value
-    return found
-
-
-_UV_SETTINGS = {
-    "index-url": "UV_INDEX_URL",
-    "extra-index-url": "UV_EXTRA_INDEX_URL",
-    "find-links": "UV_FIND_LINKS",
-    "constraint": "UV_CONSTRAINT",
-    "trusted-host": "UV_INSECURE_HOST",
-    "cert": "SSL_CERT_FILE",
-    "retries": "UV_HTTP_RETRIES",
-    "default-timeout": "UV_HTTP_TIMEOUT",
-    "timeout": "UV_HTTP_TIMEOUT",
-}
-"""Setting of pip -> variable of uv with this meaning; options of the requirements precede it."""
-
-
-def _install(
-    home: Path, argv: list[str], variables: Mapping[str, str], below: Packages
-) -> tuple[int, dict[str, metadata.Distribution]]:
-    """Run an installer in a new environment, and return its exit code and the packages that it has installed."""
-    shutil.rmtree(home, ignore_errors=True)
-    command = [sys.executable, "-I", "-m", "venv"]
-    if argv[0] != str(home / "bin" / "python3"):
-        command.append("--without-pip")
-    code = _run([*command, str(home)], {})
-    if code:
-        return code, {}
-    Path(_packages(home), "interpreter-in-use.pth").write_text(_LINK)
-    before = _versions(_installed([_packages(home)]))
-    stand_ins = _add_stand_ins(Path(_packages(home)), {n: p for n, p in below.items() if n not in before})
-    code = _run(argv, variables)
-    for each in stand_ins:
-        if _is_stand_in(each):
-            shutil.rmtree(each)
-    after = _installed([_packages(home)])
-    return code, {name: package for name, package in after.items() if before.get(name) != package.version}
+    if has_default:
+        found["UV_DEFAULT_INDEX"] = named.pop()
+    if named:
+        found["UV_INDEX"] = " ".join(named)
+    return others, found
 
 
 _LINK = f"import os, site; [*map(site.addsitedir, filter(None, os.environ.get('{BELOW_ENV}', '').split(os.pathsep)))]\n"
@@ -673,7 +437,7 @@ _LINK = f"import os, site; [*map(site.addsitedir, filter(None, os.environ.get('{
 def _add_stand_ins(folder: Path, packages: Packages) -> list[Path]:
     """Write the metadata of the interpreter's packages into an environment, and return the folders.
 
-    The installer takes them for installed. It may remove one in favour of another version: its list of files names nothing else.
+    uv takes them for installed. It may remove one in favour of another version: its list of files names nothing else.
     """
     made = []
     for name, package in packages.items():
@@ -703,21 +467,13 @@ def _packages(home: Path) -> str:
     return sysconfig.get_path("purelib", vars={"base": str(home), "platbase": str(home)})
 
 
-def _takes_cpu_builds(requirements: list[str]) -> bool:
+def _takes_cpu_builds(words: list[str]) -> bool:
     """Return whether PyTorch's CPU builds are wanted: no NVIDIA GPU, and no index among the requirements."""
-    named = any(word.partition("=")[0] in _INDEX_OPTIONS for word in requirements)
+    named = any(word.partition("=")[0] in (*_INDEXES, "--no-index", "--torch-backend") for word in words)
     return sys.platform == "linux" and not named and shutil.which("nvidia-smi") is None
 
 
-_INDEX_OPTIONS = (
-    "-i",
-    "--index-url",
-    "--extra-index-url",
-    "--no-index",
-    "--index",
-    "--default-index",
-    "--torch-backend",
-)
+_INDEXES = ("-i", "--index-url", "--extra-index-url", "--index", "--default-index")
 
 
 def _is_reachable(url: str) -> bool:
@@ -728,65 +484,57 @@ def _is_reachable(url: str) -> bool:
         return False
 
 
-def _indexes() -> list[str]:
-    """Return the indexes that variables name, without credentials, which change and say nothing about packages."""
-    return [_without_user(os.environ.get(name, "")) for name in _INDEX_VARIABLES]
+def _settings() -> dict[str, str]:
+    """Return the variables of uv, with the settings of pip of the same meaning, which uv does not read."""
+    found = {_UV_SETTINGS[name]: value for name, value in _pip_settings().items() if name in _UV_SETTINGS}
+    if "UV_FIND_LINKS" in found:
+        found["UV_FIND_LINKS"] = ",".join(found["UV_FIND_LINKS"].split())
+    return {**found, **{name: value for name, value in os.environ.items() if name.startswith("UV_")}}
 
 
-_INDEX_VARIABLES = (
-    "PIP_INDEX_URL",
-    "PIP_EXTRA_INDEX_URL",
-    "UV_INDEX_URL",
-    "UV_DEFAULT_INDEX",
-    "UV_INDEX",
-    "UV_EXTRA_INDEX_URL",
-)
+def _pip_settings() -> dict[str, str]:
+    """Return the settings of pip's files and variables."""
+    parser = configparser.RawConfigParser(strict=False)
+    found: dict[str, str] = {}
+    with suppress(configparser.Error, OSError, UnicodeDecodeError):
+        parser.read(_configurations_of_pip(), encoding="utf-8")
+    for section in ("global", "install"):
+        if parser.has_section(section):
+            found.update((name, " ".join(value.split())) for name, value in parser.items(section))
+    for name, value in os.environ.items():
+        if name.startswith("PIP_") and value:
+            found[name[4:].lower().replace("_", "-")] = value
+    return found
 
 
-def _settings() -> tuple[list[list[str]], list[str]]:
-    """Return the settings of pip and uv besides `_indexes` that may decide about packages, and the content that they name.
-
-    The settings are values of variables and texts of configuration files, without credentials.
-    """
-    settings, named = [], []
-    for name, value in sorted(os.environ.items()):
-        if value and name.startswith(("PIP_", "UV_")) and not _WITHOUT_EFFECT.fullmatch(name):
-            named += _named_content(value)
-            if name not in _INDEX_VARIABLES:
-                settings.append([name, _without_user(value)])
-    for file in (*_configurations_of_pip(), *_configurations_of_uv()[:1]):
-        try:
-            text = file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError):
-            continue
-        settings.append([file.name, _without_user(text)])
-        for value in _PLACES.findall(text):
-            named += _named_content(value)
-    return settings, named
-
-
+_NO_INDEX = "UV_NO_INDEX"
+_UV_SETTINGS = {
+    "index-url": "UV_INDEX_URL",
+    "extra-index-url": "UV_EXTRA_INDEX_URL",
+    "find-links": "UV_FIND_LINKS",
+    "no-index": _NO_INDEX,
+    "constraint": "UV_CONSTRAINT",
+    "trusted-host": "UV_INSECURE_HOST",
+    "cert": "SSL_CERT_FILE",
+    "retries": "UV_HTTP_RETRIES",
+    "default-timeout": "UV_HTTP_TIMEOUT",
+    "timeout": "UV_HTTP_TIMEOUT",
+}
+"""Setting of pip -> variable of uv with this meaning; options of the requirements precede it."""
 _WITHOUT_EFFECT = re.compile(
-    r"PIP_(NO_)?(CACHE_DIR|COLOR|INPUT)|PIP_(BREAK_SYSTEM_PACKAGES|(CLIENT_)?CERT|CONFIG_FILE|(DEFAULT_)?TIMEOUT|DISABLE_PIP_VERSION_CHECK"
-    r"|KEYRING_PROVIDER|LOG|PROGRESS_BAR|PROXY|PYTHON|QUIET|RETRIES|ROOT_USER_ACTION|TRUSTED_HOST|VERBOSE)"
-    r"|UV_(CACHE_DIR|COMPILE_BYTECODE|CONCURRENT_.*|CONFIG_FILE|HTTP_.*|INDEX_.*_(USERNAME|PASSWORD)|INSECURE_HOST|KEYRING_PROVIDER|LINK_MODE"
-    r"|NATIVE_TLS|NO_CACHE|NO_PROGRESS|OFFLINE|PYTHON(_.*)?|REQUEST_TIMEOUT|RUN_RECURSION_DEPTH|SYSTEM_CERTS|TOOL_.*)"
+    r"UV_(CACHE_DIR|CONFIG_FILE|HTTP_.*|INDEX_.*_(USERNAME|PASSWORD)|INSECURE_HOST|LINK_MODE|NATIVE_TLS|NO_CACHE|NO_PROGRESS|OFFLINE)$"
+    r"|SSL_CERT_FILE$"
 )
 """Variables that say where packages are cached, how they are fetched and what is shown, or where a file is whose text counts."""
-_PLACES = re.compile(
-    r"^\s*(?:find-links|(?:build-)?constraints?|overrides?|requirements?|(?:extra-|default-)?index(?:-url)?|url)\s*="
-    r"\s*(\[[^\]]*\]|.*(?:\n[ \t]+.*)*)",
-    re.MULTILINE,
-)
-"""Settings of a configuration file that may name files or folders of this machine."""
 
 
-def _named_content(value: str) -> list[str]:
-    """Return digests of the files and folders of this machine that a setting names; of a folder, the list of its files counts."""
+def _named_content(texts: Iterable[str]) -> list[str]:
+    """Return digests of the files and folders of this machine that settings name; of a folder, the list of its files counts."""
     found = []
-    for word in filter(None, re.split(r"[\s,\"'\[\]{}]+", value)):
+    for word in filter(None, re.split(r"[\s,\"'\[\]{}]+", " ".join(texts))):
         path = os.path.realpath(_path(word))
         if os.path.isfile(path):  # noqa: PTH113 - a value that is not a path is none
-            found.append(Content(["--constraint", path]).digest)
+            found.append(Content(["--constraint", path]).fingerprint)
         elif os.path.isdir(path):  # noqa: PTH112
             listed: list[object] = [path]
             for each in sorted(Path(path).iterdir()):
@@ -797,18 +545,19 @@ def _named_content(value: str) -> list[str]:
 
 
 def _configurations_of_pip() -> list[Path]:
-    """Return the paths of the configuration files that pip reads, as far as they exist."""
+    """Return the paths of the configuration files that pip reads, the last one first in rank."""
     named = os.environ.get("PIP_CONFIG_FILE", "")
     if named == os.devnull:  # pip reads none then
         return []
-    user, machine = _folders("XDG_CONFIG_HOME", "~/.config"), _folders("XDG_CONFIG_DIRS", "/etc/xdg")
+    machine, user = _folders("XDG_CONFIG_DIRS", "/etc/xdg"), _folders("XDG_CONFIG_HOME", "~/.config")
     home = Path("~").expanduser()
-    folders = [*(folder / "pip" for folder in (*machine, *user)), Path("/etc"), home / ".pip", Path(sys.prefix)]
-    folders.append(home / "Library" / "Application Support" / "pip")  # macOS
+    folders = [*(folder / "pip" for folder in machine), Path("/etc"), home / ".pip"]
+    folders += [home / "Library" / "Application Support" / "pip"]  # macOS
+    folders += [*(folder / "pip" for folder in user), Path(sys.prefix)]
     return [*(folder / "pip.conf" for folder in folders), Path(named or os.devnull)]
 
 
-def _configurations_of_uv() -> list[Path]:
+def _configurations() -> list[Path]:
     """Return the configuration files of which uv reads the first: the named one, the user's, the machine's."""
     named = os.environ.get("UV_CONFIG_FILE")
     if named:
@@ -829,7 +578,7 @@ def _configuration_options() -> list[str]:
 
     uv reads one file then: if the user and the machine have one, the user's.
     """
-    files = _configurations_of_uv()
+    files = _configurations()
     if not files:
         return ["--no-config"]
     return ["--config-file", str(files[0])]
@@ -837,99 +586,61 @@ def _configuration_options() -> list[str]:
 
 def _run(argv: list[str], variables: Mapping[str, str]) -> int:
     """Run a command, log what it prints and report its downloads; return its exit code."""
-    env = {**variables, **os.environ}
-    env.pop(BELOW_ENV, None)
-    downloads = Downloads()
+    downloads, reported = Downloads(), ""
     try:
         with subprocess.Popen(
-            argv, env=env, text=True, errors="replace", stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            argv, env=variables, text=True, errors="replace", stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         ) as run:
             assert run.stdout
-            ended = threading.Event()
-            reporter = threading.Thread(target=_report_repeatedly, args=(downloads, ended), daemon=True)
-            reporter.start()
             for line in run.stdout:
                 sys.stderr.write(line)
                 sys.stderr.flush()
                 downloads.read(line)
-            ended.set()
-            reporter.join()
+                if downloads.text != reported:
+                    reported = downloads.text
+                    _report(reported)
     except OSError as error:
         print(f"{argv[0]}: {error}", file=sys.stderr, flush=True)
         return 127
+    if reported:
+        _report("")
     return run.returncode
 
 
-def _report_repeatedly(downloads: Downloads, ended: threading.Event) -> None:
-    """Report downloads whenever more of them is there, until the installer has ended."""
-    reported = ""
-    while not ended.wait(_REPORT_EVERY):
-        text = downloads.text
-        if text != reported:
-            _report(text)
-            reported = text
-    if reported:
-        _report("")
-
-
-_REPORT_EVERY = 0.5
-"""Seconds."""
-
-
 class Downloads:
-    """The downloads of an installer, as far as it announces them. pip makes one at a time, uv several.
+    """The downloads of uv, as far as it announces them: those of large packages, several at a time.
 
-    uv unpacks an archive while it downloads it, so what is there of an archive is known of pip's alone.
+    uv unpacks an archive while it downloads it, so only the finished ones count.
     """
 
     def __init__(self) -> None:
         self._sizes: dict[str, float] = {}
         self._done: set[str] = set()
-        self._file = ""
 
     def read(self, line: str) -> None:
-        """Read a line of the installer's log."""
+        """Read a line of uv's log."""
         begun = _BEGUN.match(line)
         if begun:
             name, size, unit = begun.groups()
-            self._file = ""
-            if name.endswith(_ARCHIVES):  # pip
-                self._done.update(self._sizes)
-                self._file = name.rpartition("/")[2]
-                name = self._file.partition("-")[0]
-            self._sizes = {**self._sizes, name: float(size) * _UNITS[unit[0].upper()]}
+            self._sizes[name] = float(size) * _UNITS[unit]
         ended = _ENDED.match(line)
         if ended:
             self._done.add(ended[1])
-        if _UNPACKS.match(line):
-            self._done.update(self._sizes)
-
-    def _bytes_of_file(self) -> int:
-        """Return how much is there of the archive that pip downloads."""
-        for file in Path(tempfile.gettempdir()).glob(f"pip-unpack-*/{glob.escape(self._file)}"):
-            with suppress(OSError):
-                return file.stat().st_size
-        return 0
 
     @property
     def text(self) -> str:
         """Return what is downloaded now, and how much of what was announced is there; empty without a download."""
-        sizes, finished = self._sizes, self._done.copy()
-        now = [name for name in sizes if name not in finished]
+        now = [name for name in self._sizes if name not in self._done]
         if not now:
             return ""
-        done = sum(size for name, size in sizes.items() if name in finished)
-        if self._file:
-            done += self._bytes_of_file()
-        largest = max(now, key=sizes.__getitem__)
-        total = _shown_size(sum(sizes.values()))
+        done = sum(size for name, size in self._sizes.items() if name in self._done)
+        largest = max(now, key=self._sizes.__getitem__)
+        total = _shown_size(sum(self._sizes.values()))
         return f"downloading {largest}, {_shown_size(done).removesuffix(total[-3:])} of {total}"
 
 
-_BEGUN = re.compile(r"\s*Downloading (\S+(?<!\.metadata)) \(([\d.]+) ?([kKMG])i?B\)")
-_UNPACKS = re.compile(r"Installing collected packages:")
+_BEGUN = re.compile(r"\s*Downloading (\S+) \(([\d.]+)([KMG])iB\)")
 _ENDED = re.compile(r"\s*Downloaded (\S+)")
-_ARCHIVES = (".whl", ".tar.gz", ".zip")
 _UNITS = {"K": 1e3, "M": 1e6, "G": 1e9}
 
 
@@ -943,10 +654,8 @@ def _report(text: str) -> None:
     """Write what the installation does at the moment beside the file that reports its end."""
     installed = os.environ.get(INSTALLED_ENV)
     if installed:
-        try:
+        with suppress(OSError):  # the installation goes on without
             _write(Path(installed).with_suffix(PROGRESS), text)
-        except OSError:
-            pass  # the installation goes on without
 
 
 INSTALLED_ENV = "PULUMI_TRAINER_INSTALLED"

@@ -21,6 +21,7 @@ from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.api.labels import trainer_step
 from pulumi_trainer.provider.api.observed_inputs import Revision
 from pulumi_trainer.provider.api.submission import Objects
+from pulumi_trainer.provider.api.uv_program import find_uv
 from pulumi_trainer.provider.initializers import manifest
 from pulumi_trainer.provider.kube.values.accessors import section
 from pulumi_trainer.provider.kube.views import Container, Pod, ReplicatedJob, jobs_of
@@ -576,4 +577,5 @@ def _defaults(facts: PodFacts, site: Site) -> dict[str, str]:
         "NCCL_SOCKET_IFNAME": loopback,
         code.ENVIRONMENTS_ENV: str(site.environments),
         code.LAYER_ENV: str(Path(__file__).with_name("layer.py")),
+        code.UV_ENV: find_uv(),
     }

@@ -222,7 +222,7 @@ class JobFolder:
         for file in self.errors.glob(f"*{INSTALLED}"):
             with suppress(OSError):
                 named = read_beginning(file, 4096).decode(errors="replace")
-                if named:  # an earlier version names none
+                if named:
                     found.append(Path(named))
         return found
 
