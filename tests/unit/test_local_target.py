@@ -531,10 +531,10 @@ def test_a_claim_that_only_a_pod_mounts_as_output(local: LocalTarget) -> None:
 
 
 def test_supervisor_is_small(local: LocalTarget) -> None:
-    """Nothing but the standard library, psutil and RE2, so that it starts at once."""
+    """Nothing but the standard library, psutil, RE2 and what finds uv, so that it starts at once."""
     code = (
         "import sys; before = set(sys.modules); import pulumi_trainer.provider.targets.local.supervisor;"
-        "known = sys.stdlib_module_names | {'psutil', 're2', 'pulumi_trainer', '__editable___pulumi_trainer'};"
+        "known = sys.stdlib_module_names | {'psutil', 're2', 'uv', 'pulumi_trainer', '__editable___pulumi_trainer'};"
         "print([m for m in set(sys.modules) - before if m.split('.')[0] not in known])"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -14,6 +14,7 @@ from pulumi_trainer.provider import cli
 from pulumi_trainer.provider.commands import stack
 from pulumi_trainer.provider.commands.trust import kubeconfig_check, trust
 from pulumi_trainer.provider.kube.errors import TargetFault
+from pulumi_trainer.provider.lifecycle.state_format import FORMAT
 
 PLUGIN = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "./plugin.sh", "args": ["--login"]}}
 
@@ -40,7 +41,7 @@ def project(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     (folder / "plugin.sh").chmod(0o755)
     write_kubeconfig(folder / "kc.yaml", PLUGIN)
     target = {"kind": "kubernetes", "kubeconfig": "kc.yaml", "mode": "jobset", "namespace": "team"}
-    inputs = {"name": "job", "namespace": "team", "objects": {}, "target": target}
+    inputs = {"format": FORMAT, "name": "job", "namespace": "team", "objects": {}, "target": target}
     urn = f"urn:pulumi:dev::lab::{stack._TYPE}::job"
     state = {"deployment": {"resources": [{"type": stack._TYPE, "urn": urn, "inputs": inputs}]}}
     config = {"trainer:kubeconfig": {"value": "kc.yaml"}}
