@@ -105,10 +105,9 @@ class _Opener:
     def __call__(self, patience: float) -> Access:
         if not self._wanted:
             return access(self._unchanged(choose_context(*self._connections[0])))
-        deadline = time.monotonic() + patience
-        each = patience
-        if len(self._connections) > 1:
-            each = min(patience / 2, _ALTERNATIVE_SECONDS)
+        if len(self._connections) == 1:
+            return self._checked(access(choose_context(*self._connections[0])), patience)
+        deadline, each = time.monotonic() + patience, min(patience / 2, _ALTERNATIVE_SECONDS)
         while True:
             faults: list[TrainerError] = []
             for connection in self._connections:
@@ -117,8 +116,6 @@ class _Opener:
                 except TrainerError as fault:
                     faults.append(fault)
             away = [fault for fault in faults if isinstance(fault, Unreachable) and fault.passing]
-            if len(faults) == 1:
-                raise faults[0]
             if not away or time.monotonic() + each >= deadline:
                 problems = list(chain.from_iterable(fault.problems for fault in faults))
                 if len(away) == len(faults):
@@ -318,7 +315,7 @@ def _proxy_login(proxy: str, where: str) -> dict[str, str] | None:
 
 
 def _tls(choice: Chosen, user: Mapping[str, Any], *, insecure: bool) -> ssl.SSLContext:
-    """Return the TLS settings. A certificate's key is on disk only while OpenSSL reads it; the official client leaves it there."""
+    """Return the settings. A certificate's key is on disk only while OpenSSL reads it: the official client leaves it there."""
     context = ssl.create_default_context()
     if insecure:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE

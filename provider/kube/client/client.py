@@ -178,7 +178,7 @@ class Client:
         dry_run: bool = False,
         warnings: MutableSequence[str] | None = None,
     ) -> Document:
-        """Create an object, and return it as stored.
+        """Create an object, and return it as stored, or as it would be stored (`dry_run`).
 
         Args:
             kind: The kind.

@@ -35,12 +35,7 @@ _TOKENS = re.compile(
 def credentials(
     plugin: Mapping[str, Any], cluster: Mapping[str, Any], where: str
 ) -> tuple[dict[str, str], float | None]:
-    """Run a credential plugin.
-
-    Args:
-        plugin: `exec` of the kubeconfig's user.
-        cluster: The kubeconfig's cluster.
-        where: The name of the context in errors.
+    """Run a credential plugin, which is `exec` of a kubeconfig's user.
 
     Returns:
         `user` fields of a kubeconfig with a token or a certificate, and when they expire (seconds since the epoch; None: never).
