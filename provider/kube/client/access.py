@@ -30,6 +30,7 @@ from pulumi_trainer.provider.kube.client.kubeconfig import Chosen, choose_contex
 from pulumi_trainer.provider.kube.client.masking import is_loopback
 from pulumi_trainer.provider.kube.client.transport import Header
 from pulumi_trainer.provider.kube.errors import Problem, Refused, TargetFault, TrainerError
+from urllib3.util import parse_url
 
 Connection = tuple[str, str, str]
 """kubeconfig, content, context; each may be empty."""
@@ -304,7 +305,7 @@ _IN_NAMES = "!#$&'*+-.^_`|~"
 def _proxy_login(proxy: str, where: str) -> dict[str, str] | None:
     """Return the header with the user of a proxy's URL, which urllib3 ignores; None for no user."""
     try:
-        parts = urllib3.util.parse_url(proxy)
+        parts = parse_url(proxy)
         if parts.scheme not in ("http", "https", "socks5", "socks5h") or not parts.host:
             raise ValueError
     except ValueError:
