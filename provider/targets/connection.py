@@ -146,7 +146,7 @@ def _check_root(root: Path) -> None:
 def _kubernetes(target: str, overrides: str) -> KubernetesTarget:
     if missing("kubernetes"):
         raise not_installed("kubernetes", "the Kubernetes target")
-    from pulumi_trainer.provider.kube.client.access import cluster_id, open_client
+    from pulumi_trainer.provider.kube.client.access import open_client
     from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
     known = json.loads(target)
@@ -159,7 +159,7 @@ def _kubernetes(target: str, overrides: str) -> KubernetesTarget:
         client = client.with_workers(workers)
     return KubernetesTarget(
         client,
-        cluster=lambda: cluster_id(client),
+        cluster=client.cluster_id,
         mode=known.get("mode") or "jobset",
         namespace=known.get("namespace") or "default",
     )

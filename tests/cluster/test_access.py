@@ -18,7 +18,7 @@ import pytest
 import yaml
 from kubernetes.client import ApiClient, CoreV1Api
 from pulumi_trainer.provider.kube.client import access, kubeconfig
-from pulumi_trainer.provider.kube.client.access import cluster_id, open_client
+from pulumi_trainer.provider.kube.client.access import open_client
 from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, Kind
 from pulumi_trainer.provider.kube.client.client import ApiError, Client, Unreachable
 from pulumi_trainer.provider.kube.errors import Refused, TargetFault
@@ -305,8 +305,8 @@ class TestTheRecordedCluster:
         )
         here, there = (document(p, u) for p, u in zip((plane, elsewhere), users, strict=True))
         target = self.target(tmp_path / "a", here)
-        recorded = cluster_id(open_client(target))
-        assert recorded != cluster_id(open_client(self.target(tmp_path / "b", there)))
+        recorded = open_client(target).cluster_id()
+        assert recorded != open_client(self.target(tmp_path / "b", there)).cluster_id()
         # The same file now leads elsewhere, as after `kubectl config use-context`.
         moved = self.target(tmp_path / "c", there, cluster=recorded)
         with pytest.raises(Refused, match="is another cluster"):
@@ -321,7 +321,7 @@ class TestTheRecordedCluster:
     ) -> None:
         """The state holds a kubeconfig with a token that is accepted no more; the configuration has another one."""
         new = self.target(tmp_path / "new", document(plane, {"token": plane.token("root", ["system:masters"])}))
-        recorded = cluster_id(open_client(new))
+        recorded = open_client(new).cluster_id()
         old = document(plane, {"token": "replaced"})
         target = self.target(tmp_path / "old", old, namespace=namespace, cluster=recorded)
         with pytest.raises(TargetFault, match="Unauthorized"):

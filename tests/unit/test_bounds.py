@@ -74,31 +74,6 @@ def test_each_of_many_problems_has_its_line(tmp_path: Path) -> None:
     assert sum("env[19999].value (line 20007)" in line for line in lines) == 1 and len(lines) > 20_000
 
 
-ANSWER = """
-import urllib3
-from pulumi_trainer.provider.kube.errors import TargetFault
-from pulumi_trainer.provider.kube.client.transport import Answer
-answer = Answer(urllib3.HTTPResponse(headers={"Content-Type": "application/json"}), "list of pods", ())
-def parse(text):
-    try:
-        return len(answer.parsed(text)["items"])
-    except TargetFault as error:
-        return str(error)
-"""
-
-
-@pytest.mark.parametrize("value", ["{}", "[]", "1.5", '"ab"'])
-def test_answers_of_an_api_server(value: str) -> None:
-    """20 MiB of `{}` were 575 MiB."""
-    found = run(ANSWER + f"print(parse(b'{{\"items\": [' + b'{value},' * ({80 * 2**20} // {len(value)}) + b'1]}}'))")
-    assert "has more values than 250 objects have, and was not read" in found
-
-
-def test_a_page_of_large_texts_is_read() -> None:
-    text = "','.join(['{\"a\": \"' + 'learning_rate=0.1, batch [32]; ' * 10_000 + '\"}'] * 250)"
-    assert run(f"{ANSWER}print(parse(('{{\"items\": [' + {text} + ']}}').encode()))") == "250\n"
-
-
 QUEUED = """
 import json, sys
 from pulumi_trainer.provider.commands import documents

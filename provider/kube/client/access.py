@@ -21,16 +21,17 @@ from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote
 
 import urllib3
 from pulumi_trainer.provider.kube.client import exec_credential
 from pulumi_trainer.provider.kube.client.client import PATIENCE, Access, Client, Unreachable
 from pulumi_trainer.provider.kube.client.kubeconfig import Chosen, choose_context
 from pulumi_trainer.provider.kube.client.masking import is_loopback
+from pulumi_trainer.provider.kube.client.transport import Header
 from pulumi_trainer.provider.kube.errors import Problem, Refused, TargetFault, TrainerError
+from urllib3.util import parse_url
 
-Header = tuple[str, str]
 Connection = tuple[str, str, str]
 """kubeconfig, content, context; each may be empty."""
 _LOADING = threading.Lock()
@@ -63,11 +64,6 @@ def open_client(
     if wanted:
         connections = [_overridden(recorded, overrides or {}), recorded]
     return _client(tuple(dict.fromkeys(connections)), wanted, _environment(), warn)
-
-
-def cluster_id(client: Client) -> str:
-    """Return the UID of the namespace kube-system; requested once for each client."""
-    return client.cluster_id()
 
 
 def _not_yet(_patience: float) -> Access:
@@ -110,10 +106,9 @@ class _Opener:
     def __call__(self, patience: float) -> Access:
         if not self._wanted:
             return access(self._unchanged(choose_context(*self._connections[0])))
-        deadline = time.monotonic() + patience
-        each = patience
-        if len(self._connections) > 1:
-            each = min(patience / 2, _ALTERNATIVE_SECONDS)
+        if len(self._connections) == 1:
+            return self._checked(access(choose_context(*self._connections[0])), patience)
+        deadline, each = time.monotonic() + patience, min(patience / 2, _ALTERNATIVE_SECONDS)
         while True:
             faults: list[TrainerError] = []
             for connection in self._connections:
@@ -122,14 +117,11 @@ class _Opener:
                 except TrainerError as fault:
                     faults.append(fault)
             away = [fault for fault in faults if isinstance(fault, Unreachable) and fault.passing]
-            if len(faults) > 1 and away and time.monotonic() + each < deadline:
-                continue
-            if len(faults) == 1:
-                raise faults[0]
-            problems = list(chain.from_iterable(fault.problems for fault in faults))
-            if len(away) == len(faults):
-                raise Unreachable("", "; ".join(map(str, problems)), "")
-            raise Refused(*problems)
+            if not away or time.monotonic() + each >= deadline:
+                problems = list(chain.from_iterable(fault.problems for fault in faults))
+                if len(away) == len(faults):
+                    raise Unreachable("", "; ".join(map(str, problems)), "")
+                raise Refused(*problems)
 
     def _checked(self, opened: Access, patience: float) -> Access:
         found = Client(lambda _: opened, patience=patience).cluster_id()
@@ -165,47 +157,42 @@ def access(choice: Chosen) -> Access:
         from kubernetes.client.rest import RESTClientObject
 
     cluster, user = choice.cluster, dict(choice.user)
+    host = str(cluster["server"]).rstrip("/")
     expires = None
     cautions = []
-    if user and str(cluster["server"]).lower().startswith("http://"):
+    if user and host.lower().startswith("http://"):
         caution = _IN_CLEAR
-        if not is_loopback(str(cluster["server"])):
+        if not is_loopback(host):
             caution, user = _NOT_SENT, {}
         cautions.append(replace(caution, where=choice.where))
     if isinstance(user.get("exec"), dict) and not any(map(user.get, _STATIC_CREDENTIALS)):
         given, expires = exec_credential.credentials(user["exec"], cluster, choice.where)
         user.update(given)
+    authorization, impersonation = _authorization(user, choice.where), _impersonation(user)
     configuration = Configuration()
-    configuration.host = str(cluster["server"]).rstrip("/")
+    configuration.host = host
     configuration.retries = False
     configuration.connection_pool_maxsize = 32
-    proxy = str(cluster.get("proxy-url") or "")
-    if proxy:
-        configuration.proxy, configuration.no_proxy = proxy, None
+    configuration.tls_server_name = cluster.get("tls-server-name")
+    configuration.verify_ssl = cluster.get("insecure-skip-tls-verify") is not True
+    if cluster.get("proxy-url"):
+        configuration.proxy, configuration.no_proxy = str(cluster["proxy-url"]), None
     if configuration.proxy:
         configuration.proxy_headers = _proxy_login(configuration.proxy, choice.where)
-    authorization = _authorization(configuration, cluster, user, choice.where)
-    insecure = cluster.get("insecure-skip-tls-verify") is True
-    configuration.verify_ssl = not insecure
     with _plain_errors(choice.where):
         pool = RESTClientObject(configuration).pool_manager
     pool.connection_pool_kw["socket_options"] = _keepalive()
-    if configuration.host.startswith("https"):
-        pool.connection_pool_kw["ssl_context"] = _tls(choice, user, insecure=insecure)
-        name = cluster.get("tls-server-name")
-        if name:
-            pool.connection_pool_kw["server_hostname"] = str(name)
-    if insecure:
-        urllib3.disable_warnings(
-            urllib3.exceptions.InsecureRequestWarning
-        )  # one own warning instead of one for each request
+    if host.startswith("https"):
+        pool.connection_pool_kw["ssl_context"] = _tls(choice, user, insecure=not configuration.verify_ssl)
+    if not configuration.verify_ssl:
+        # one own warning instead of one for each request
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
         cautions.append(replace(_INSECURE, where=choice.where))
-    impersonation = _impersonation(user)
 
     def headers() -> list[Header]:
         return authorization() + impersonation
 
-    return Access(configuration.host, pool, headers, choice.where, expires=expires, cautions=tuple(cautions))
+    return Access(host, pool, headers, choice.where, expires=expires, cautions=tuple(cautions))
 
 
 _STATIC_CREDENTIALS = ("token", "tokenFile", "username", "client-certificate", "client-certificate-data")
@@ -213,11 +200,11 @@ _STATIC_CREDENTIALS = ("token", "tokenFile", "username", "client-certificate", "
 
 def _keepalive() -> list[tuple[int, int, int]]:
     """Return socket options with TCP keepalive: a stream may be silent for hours."""
-    options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
+    options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
     for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, name):
             options.append((socket.IPPROTO_TCP, getattr(socket, name), value))
-    return [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), *options]
+    return options
 
 
 _INSECURE = Problem(
@@ -225,8 +212,6 @@ _INSECURE = Problem(
     "insecure-skip-tls-verify: the server's certificate is not verified, and whoever is in between reads the credentials",
     "give the cluster's certificate-authority-data instead",
 )
-
-
 _IN_CLEAR = Problem(
     "",
     "http://: credentials are sent unencrypted, though not beyond this machine",
@@ -239,37 +224,30 @@ _NOT_SENT = Problem(
 )
 
 
-def _authorization(
-    configuration: Any, cluster: Mapping[str, Any], user: Mapping[str, Any], where: str
-) -> Callable[[], list[Header]]:
-    """Return a function for the header of each request: it reads a changed token file again, and renews an OIDC token."""
-    path = user.get("tokenFile")
-    if path:
-        file = _TokenFile(Path(str(path)), where)
-        return lambda: [("Authorization", _header(f"Bearer {file.read()}", where))]
-    names = ("token", "username", "password", "auth-provider")
-    rest = {k: user[k] for k in names if user.get(k)}
-    if not rest:
+def _authorization(user: Mapping[str, Any], where: str) -> Callable[[], list[Header]]:
+    """Return a function for the header of each request: it reads a token file again, and renews an OIDC token."""
+    if user.get("tokenFile"):
+        return _token_file(Path(str(user["tokenFile"])), where)
+    login = {name: user[name] for name in ("token", "username", "password", "auth-provider") if user.get(name)}
+    if not login:
         return list
     with _LOADING:
-        from kubernetes.config.config_exception import ConfigException
-        from kubernetes.config.kube_config import KubeConfigLoader
+        from kubernetes.client import Configuration
+        from kubernetes.config import ConfigException, load_kube_config_from_dict
 
-    context = {"name": "it", "context": {"cluster": "it", "user": "it"}}
+    configuration: Any = Configuration()
+    load: Any = load_kube_config_from_dict
     document = {
         "current-context": "it",
-        "contexts": [context],
-        "clusters": [{"name": "it", "cluster": {"server": cluster["server"]}}],
-        "users": [{"name": "it", "user": rest}],
+        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+        "clusters": [{"name": "it", "cluster": {}}],
+        "users": [{"name": "it", "user": login}],
     }
-    host, proxy, verify = configuration.host, configuration.proxy, configuration.verify_ssl
     try:
-        loader: Any = KubeConfigLoader
-        loader(document, config_base_path="").load_and_set(configuration)
+        load(document, client_configuration=configuration)
     except (ConfigException, ValueError, TypeError, KeyError, AttributeError) as error:
         why = f"the official client cannot use its user ({type(error).__name__})"
         raise TargetFault(Problem(where, why, "log in again")) from None
-    configuration.host, configuration.proxy, configuration.verify_ssl = host, proxy, verify
 
     def headers() -> list[Header]:
         settings = configuration.auth_settings().values()
@@ -278,29 +256,23 @@ def _authorization(
     return headers
 
 
-class _TokenFile:
-    """A token in a file that may be replaced while the program runs."""
+def _token_file(path: Path, where: str) -> Callable[[], list[Header]]:
+    """Return a function for the header with the token of a file that may be replaced; during a rotation the old one is valid."""
+    token = ""
 
-    def __init__(self, path: Path, where: str) -> None:
-        self._path, self._where = path, where
-        self._lock = threading.Lock()
-        self._version: tuple[int, int] = (0, 0)
-        self._token = ""
+    def headers() -> list[Header]:
+        nonlocal token
+        try:
+            token = path.read_text("utf-8").strip() or token
+        except (OSError, UnicodeDecodeError) as error:
+            if not token:
+                why = f"token file {path} cannot be read: {getattr(error, 'strerror', '') or 'not text'}"
+                raise TargetFault(Problem(where, why)) from None
+        if not token:
+            raise TargetFault(Problem(where, f"token file {path} is empty"))
+        return [("Authorization", _header(f"Bearer {token}", where))]
 
-    def read(self) -> str:
-        with self._lock:
-            try:
-                status = self._path.stat()
-                if (status.st_ino, status.st_mtime_ns) != self._version:
-                    self._token = self._path.read_text("utf-8").strip() or self._token
-                    self._version = (status.st_ino, status.st_mtime_ns)
-            except (OSError, UnicodeDecodeError) as error:
-                if not self._token:  # during a rotation the old token stays valid
-                    why = f"token file {self._path} cannot be read: {getattr(error, 'strerror', '') or 'no text'}"
-                    raise TargetFault(Problem(self._where, why)) from None
-            if not self._token:
-                raise TargetFault(Problem(self._where, f"token file {self._path} is empty"))
-            return self._token
+    return headers
 
 
 def _header(value: str, where: str) -> str:
@@ -312,18 +284,17 @@ def _header(value: str, where: str) -> str:
 
 
 def _impersonation(user: Mapping[str, Any]) -> list[Header]:
-    """Return the headers of a user's impersonation.
+    """Return the headers of a user's impersonation, which the official client does not know.
 
     https://kubernetes.io/docs/reference/access-authn-authz/authentication/#user-impersonation
     """
-    names = (("as", "Impersonate-User"), ("as-uid", "Impersonate-Uid"))
-    found = [(name, str(user[key])) for key, name in names if user.get(key)]
-    found += [("Impersonate-Group", str(group)) for group in user.get("as-groups") or []]
+    given = {"User": user.get("as"), "Uid": user.get("as-uid"), "Group": user.get("as-groups")}
     for key, values in (user.get("as-user-extra") or {}).items():
-        name = f"Impersonate-Extra-{quote(str(key), safe=_IN_NAMES)}"
-        if not isinstance(values, list):
-            values = [values]
-        found += [(name, str(value)) for value in values]
+        given[f"Extra-{quote(str(key), safe=_IN_NAMES)}"] = values
+    found = []
+    for name, values in given.items():
+        listed = values if isinstance(values, list) else [values]
+        found += [(f"Impersonate-{name}", str(value)) for value in listed if value]
     return found
 
 
@@ -334,28 +305,25 @@ _IN_NAMES = "!#$&'*+-.^_`|~"
 def _proxy_login(proxy: str, where: str) -> dict[str, str] | None:
     """Return the header with the user of a proxy's URL, which urllib3 ignores; None for no user."""
     try:
-        parts = urlsplit(proxy)
-        if parts.scheme not in ("http", "https", "socks5", "socks5h") or not parts.hostname:
+        parts = parse_url(proxy)
+        if parts.scheme not in ("http", "https", "socks5", "socks5h") or not parts.host:
             raise ValueError
     except ValueError:
         raise TargetFault(Problem(where, "its proxy is not an http://, https:// or socks5:// address")) from None
-    if not parts.username:
+    if not parts.auth:
         return None
-    login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-    return {"Proxy-Authorization": "Basic " + base64.b64encode(login.encode()).decode()}
+    return urllib3.make_headers(proxy_basic_auth=unquote(parts.auth))
 
 
 def _tls(choice: Chosen, user: Mapping[str, Any], *, insecure: bool) -> ssl.SSLContext:
-    """Return the TLS settings. A certificate's key is on disk only while OpenSSL reads it."""
+    """Return the settings. A certificate's key is on disk only while OpenSSL reads it: the official client leaves it there."""
     context = ssl.create_default_context()
     if insecure:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    else:
-        authority = _authority(choice)
-        if authority:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            with _plain_errors(f"{choice.where}: certificate-authority"):
-                context.load_verify_locations(cadata=authority)
+    elif authority := _authority(choice):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        with _plain_errors(f"{choice.where}: certificate-authority"):
+            context.load_verify_locations(cadata=authority)
     certificate = _data(user, "client-certificate", choice.where)
     key = _data(user, "client-key", choice.where)
     if certificate and key:

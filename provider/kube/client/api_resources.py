@@ -28,13 +28,7 @@ class Kind:
         return f"/api/{self.api_version}"
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Return the path of an object, or of a list of objects, on the API server.
-
-        Args:
-            namespace: The namespace; empty for all namespaces.
-            name: Name of the object; empty for all objects.
-            subresource: Such as `log` of a Pod; empty for the object itself.
-        """
+        """Return the path of an object on the API server; without a name, of all objects. subresource: Such as `log` of a Pod."""
         parts = [self.root]
         if self.namespaced and namespace:
             parts += ["namespaces", quote(namespace, safe="")]
@@ -46,12 +40,7 @@ class Kind:
         return "/".join(parts)
 
     def where(self, namespace: str, name: str) -> str:
-        """Return the name of an object in errors: `JobSet team/digits`.
-
-        Args:
-            namespace: Namespace of the object; empty for an object of the cluster.
-            name: Name of the object.
-        """
+        """Return the name of an object in errors: `JobSet team/digits`."""
         if self.namespaced and namespace:
             return f"{self.kind} {namespace}/{name}"
         return f"{self.kind} {name}"

@@ -1,7 +1,8 @@
 """Requests to one API server: server-side apply, retries with back-off, and errors in the server's own words.
 
-`transport` sends and reads; requests and answers are plain JSON, as the models of the official client would drop the fields
-that they do not know.
+`transport` sends and reads. Requests and answers are plain JSON, as the models of the official client would drop the fields that
+they do not know. urllib3's retries are not used: they have no limit in seconds, and cannot tell a server that is overloaded from
+one that rejects a field with status 500.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 import urllib3
-from pulumi_trainer.provider.kube.client import exec_stream
+from pulumi_trainer.provider.kube.client import exec_stream, transport
 from pulumi_trainer.provider.kube.client.api_resources import NAMESPACE, POD, Kind
 from pulumi_trainer.provider.kube.client.transport import (
     FIELD_MANAGER,
@@ -24,6 +25,7 @@ from pulumi_trainer.provider.kube.client.transport import (
     ApiError,
     Configure,
     Connection,
+    Request,
     Unreachable,
 )
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
@@ -114,13 +116,7 @@ class Client:
         return self._shared.cluster
 
     def get(self, kind: Kind, namespace: str, name: str, *, whole: bool = True) -> Document | None:
-        """Return an object; None if the server has no such object or kind.
-
-        Args:
-            kind: The kind.
-            namespace: Namespace of the object; empty for an object of the cluster.
-            name: Name of the object.
-            whole: Whether more than its metadata is needed; default: the whole object.
+        """Return an object, or only its metadata unless `whole`; None if the server has no such object or kind.
 
         Raises:
             ApiError: The server refuses.
@@ -143,7 +139,7 @@ class Client:
         keep: Callable[[Document], Document | None] = lambda found: found,
         whole: bool = True,
     ) -> tuple[list[Document], str]:
-        """Return all objects, and the resource version to watch from.
+        """Return all objects, and the resource version to watch from. Raises as `get`.
 
         Args:
             kind: The kind.
@@ -152,35 +148,27 @@ class Client:
             fields: Field selector; empty for all objects.
             keep: Returns what to keep of an object; None drops it.
             whole: Whether whole objects are needed; else only their metadata are read.
-
-        Raises:
-            ApiError: The server refuses.
-            Unreachable: The server does not answer, or the answer is not a list of objects.
         """
         found: list[Document] = []
         query = {"labelSelector": labels, "fieldSelector": fields, "limit": str(PAGE)}
         where = f"list of {kind.plural} in {namespace or 'all namespaces'}"
+        request = Request("GET", kind.path(namespace), where, query, accept=JSON if whole else _METADATA_LIST)
         deadline = time.monotonic() + self.patience
         while True:
             try:
-                page = self._json(
-                    "GET", kind.path(namespace), query, where=where, accept=JSON if whole else _METADATA_LIST
-                )
+                page = self._json(request)
             except ApiError as error:
                 if error.code != 410 or "continue" not in query or time.monotonic() > deadline:
                     raise
                 del query["continue"]  # the snapshot of the pages has expired
                 found.clear()
                 continue
-            items, meta = page.get("items") or [], page.get("metadata")
-            if not (isinstance(meta, dict) and isinstance(items, list) and all(map(_is_object, items))):
-                raise Unreachable(where, "the answer is not a list of objects", passing=False)
-            kept = map(keep, items)
+            kept = map(keep, page.get("items") or [])
             found += [item for item in kept if item is not None]
-            token = meta.get("continue")
+            token = page["metadata"].get("continue")
             if not token:
-                return found, str(meta.get("resourceVersion") or "")
-            query["continue"] = str(token)
+                return found, page["metadata"].get("resourceVersion") or ""
+            query["continue"] = token
 
     def create(
         self,
@@ -190,7 +178,7 @@ class Client:
         dry_run: bool = False,
         warnings: MutableSequence[str] | None = None,
     ) -> Document:
-        """Create an object, and return it as stored.
+        """Create an object, and return it as stored, or as it would be stored (`dry_run`).
 
         Args:
             kind: The kind.
@@ -201,11 +189,8 @@ class Client:
         Raises:
             ApiError: 409 AlreadyExists also occurs if an answer was lost and the request was sent again.
         """
-        namespace, name = _place(document)
-        query = {"fieldManager": FIELD_MANAGER}
-        if dry_run:
-            query["dryRun"] = "All"
-        return self._object("POST", kind, namespace, name, query, document, warnings=warnings)
+        query = {"fieldManager": FIELD_MANAGER, "dryRun": "All" if dry_run else ""}
+        return self._object("POST", kind, *_place(document), query, document, warnings=warnings)
 
     def apply(self, kind: Kind, document: Mapping[str, Any], *, force: bool = False, dry_run: bool = False) -> Document:
         """Apply an object with server-side apply as `FIELD_MANAGER`, and return it as stored.
@@ -219,23 +204,16 @@ class Client:
         Raises:
             ApiError: 409 Conflict has a cause for each field of another field manager.
         """
-        namespace, name = _place(document)
-        query = {"fieldManager": FIELD_MANAGER, "force": "true" if force else "false", "fieldValidation": "Strict"}
+        query = {"fieldManager": FIELD_MANAGER, "force": str(force).lower(), "fieldValidation": "Strict"}
         if dry_run:
             query["dryRun"] = "All"
-        return self._object("PATCH", kind, namespace, name, query, document, _APPLY)
+        return self._object("PATCH", kind, *_place(document), query, document, _APPLY)
 
     def patch(self, kind: Kind, namespace: str, name: str, change: Mapping[str, Any]) -> Document:
         """Change an object with a JSON merge patch as `FIELD_MANAGER`, and return it as stored.
 
-        Args:
-            kind: The kind.
-            namespace: Namespace of the object; empty for an object of the cluster.
-            name: Name of the object.
-            change: The patch; with a resourceVersion the server rejects it if the object was changed since.
-
         Raises:
-            ApiError: The server refuses: 409 if the resourceVersion is an older one.
+            ApiError: The server refuses: 409 if the patch has an older resourceVersion.
         """
         return self._object("PATCH", kind, namespace, name, {"fieldManager": FIELD_MANAGER}, change, _MERGE)
 
@@ -265,7 +243,9 @@ class Client:
             if version:
                 options["preconditions"]["resourceVersion"] = version
         try:
-            self._json("DELETE", kind.path(namespace, name), body=options, where=kind.where(namespace, name))
+            self._json(
+                Request("DELETE", kind.path(namespace, name), kind.where(namespace, name), body=_encoded(options))
+            )
         except ApiError as error:
             if error.absent or (uid and error.code == 409):
                 return False
@@ -281,15 +261,7 @@ class Client:
         *,
         propagation: str = "Background",
     ) -> Document | None:
-        """Request a deletion if `mine` is true for the object at that moment; return the object as read, None if not found.
-
-        Args:
-            kind: The kind.
-            namespace: Namespace of the object.
-            name: Name of the object.
-            mine: Returns whether an object is the one to delete.
-            propagation: Propagation policy; default: in the background.
-        """
+        """Request a deletion if `mine` is true for the object at that moment; return the object as read, None if not found."""
         while (found := self.get(kind, namespace, name)) is not None and mine(found):
             about = {"uid": str(found["metadata"]["uid"]), "version": str(found["metadata"]["resourceVersion"])}
             if self.delete(kind, namespace, name, **about, propagation=propagation):
@@ -297,17 +269,12 @@ class Client:
         return found
 
     def read(self, path: str, query: Mapping[str, str] | None = None) -> Document:
-        """Return the JSON answer of any path, such as /version.
-
-        Args:
-            path: The path on the server.
-            query: Parameters of the request; None for none.
-        """
-        return self._json("GET", path, query or {}, where=path)
+        """Return the JSON answer of any path, such as /version."""
+        return self._json(Request("GET", path, path, query or {}))
 
     def post(self, kind: Kind, document: Mapping[str, Any], namespace: str = "") -> Document:
         """Return the answer to an object that is not stored, such as a SelfSubjectAccessReview."""
-        return self._json("POST", kind.path(namespace), {}, document, where=kind.kind)
+        return self._json(Request("POST", kind.path(namespace), kind.kind, body=_encoded(document)))
 
     def watch(
         self, kind: Kind, namespace: str, version: str, *, labels: str = "", fields: str = "", seconds: int = 300
@@ -336,14 +303,14 @@ class Client:
         }
         where = f"watch of {kind.plural} in {namespace or 'all namespaces'}"
         timeout = urllib3.Timeout(connect=CONNECT_SECONDS, read=seconds + 10)
-        answer = self._shared.send("GET", kind.path(namespace), query, None, "", where, timeout, self.patience)
-        for line in answer.lines():
-            event = answer.parsed(line)
-            if event.get("type") == "ERROR":
-                raise answer.error(event.get("object"))
-            if not isinstance(event.get("type"), str) or not _is_object(event.get("object")):
-                raise Unreachable(where, "the answer is not an event")
-            yield event
+        request = Request("GET", kind.path(namespace), where, query)
+        response = self._shared.send(request, timeout, self.patience, stream=True)
+        with transport.reading(response, where):
+            for line in response:
+                event = json.loads(line)
+                if event["type"] == "ERROR":
+                    raise ApiError.of_status(event["object"], event["object"].get("code", 500), where)
+                yield event
 
     def logs(
         self,
@@ -367,38 +334,22 @@ class Client:
             ApiError: The server refuses.
             Unreachable: The connection broke.
         """
-        where = f"log of Pod {namespace}/{pod}"
+        request = Request("GET", POD.path(namespace, pod, "log"), f"log of Pod {namespace}/{pod}", query)
         timeout = urllib3.Timeout(connect=CONNECT_SECONDS, read=idle)
-        answer = self._shared.send(
-            "GET", POD.path(namespace, pod, "log"), query, None, "", where, timeout, self.patience
-        )
+        response = self._shared.send(request, timeout, self.patience, stream=True)
         if opened is not None:
-            opened(answer.shut)
-        yield from answer.chunks()
+            opened(lambda: transport.shut(response))
+        with transport.reading(response, request.where):
+            yield from response.stream()
 
     def execute(self, namespace: str, pod: str, container: str, argv: Sequence[str], *, idle: float) -> Iterator[bytes]:
-        """Yield the standard output of a command in a container, without retries. Raises as `exec_stream.run`.
-
-        Args:
-            namespace: Namespace of the Pod.
-            pod: Name of the Pod.
-            container: Name of the container.
-            argv: The command and its arguments; no shell reads it.
-            idle: Seconds without data after which to give up.
-        """
+        """Yield the standard output of a command in a container, without retries. Raises as `exec_stream.run`."""
         where = f"command in Pod {namespace}/{pod}"
         access = self._shared.access(self.patience)
         yield from exec_stream.run(access, POD.path(namespace, pod, "exec"), container, argv, where, idle)
 
     def log_tail(self, namespace: str, pod: str, query: Mapping[str, str], most: int) -> bytes:
-        """Return what arrives of a container's log within `TAIL_SECONDS`. Raises as `logs`.
-
-        Args:
-            namespace: Namespace of the Pod.
-            pod: Name of the Pod.
-            query: Parameters of the API: container, tailLines, previous, ...
-            most: Largest number of bytes.
-        """
+        """Return what arrives of a container's log within `TAIL_SECONDS`, at most so many bytes. Raises as `logs`."""
         until, found = time.monotonic() + TAIL_SECONDS, bytearray()
         asked = {**query, "limitBytes": str(most)}
         for piece in self.within(TAIL_SECONDS).logs(namespace, pod, asked, idle=TAIL_SECONDS):
@@ -420,56 +371,40 @@ class Client:
         warnings: MutableSequence[str] | None = None,
     ) -> Document:
         path, where = kind.path(namespace, "" if method == "POST" else name), kind.where(namespace, name)
-        found = self._json(method, path, query, body, content_type, where=where, accept=accept, warnings=warnings)
-        if not _is_object(found) or found["metadata"].get("name") != name:
-            raise Unreachable(where, "the answer is another object", passing=False)
-        return found
+        data = None if body is None else _encoded(body)
+        return self._json(Request(method, path, where, query or {}, data, content_type, accept), warnings)
 
-    def _json(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str] | None = None,
-        body: Any = None,
-        content_type: str = JSON,
-        *,
-        where: str,
-        accept: str = JSON,
-        warnings: MutableSequence[str] | None = None,
-    ) -> Document:
-        data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
+    def _json(self, request: Request, warnings: MutableSequence[str] | None = None) -> Document:
         begun, pause = time.monotonic(), 0.1
         deadline = begun + self.patience
         self._shared.access(self.patience)  # tries again by itself
         while True:
-            asked, until = 0.0, deadline
+            until = deadline
             read = min(READ_SECONDS, max(1.0, deadline - time.monotonic()))
             timeout = urllib3.Timeout(connect=min(CONNECT_SECONDS, read), read=read)
             try:
-                answer = self._shared.send(
-                    method, path, query or {}, data, content_type, where, timeout, self.patience, accept
-                )
-                asked = answer.retry_after
-                found = answer.document(max(deadline, time.monotonic() + read))
+                response = self._shared.send(request, timeout, self.patience)
+                found = transport.document(response, request.where)
                 if warnings is not None:
-                    warnings.extend(answer.warnings)
+                    warnings.extend(transport.warnings(response))
                 return found
             except ApiError as refusal:
                 if refusal.code not in _TRY_AGAIN or UNTYPED in refusal.message:
                     raise
-                error: TargetFault = refusal
+                error: ApiError | Unreachable = refusal
             except Unreachable as broken:
-                error, asked = broken, 0.0
-                until = deadline if broken.passing else min(deadline, begun + LASTING)
-            wait = max(asked, pause * random.uniform(0.5, 1.0))  # noqa: S311 (no secret)
+                error = broken
+                if not broken.passing:
+                    until = min(deadline, begun + LASTING)
+            wait = max(error.retry_after, pause * random.uniform(0.5, 1.0))  # noqa: S311 (no secret)
             if time.monotonic() + wait > until:
                 raise error
             time.sleep(wait)
             pause = min(pause * 2, 5.0)
 
 
-def _is_object(found: Any) -> bool:
-    return isinstance(found, dict) and isinstance(found.get("metadata"), dict)
+def _encoded(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode()
 
 
 def _place(document: Mapping[str, Any]) -> tuple[str, str]:

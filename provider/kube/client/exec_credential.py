@@ -11,11 +11,9 @@ import base64
 import json
 import os
 import re
-import selectors
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -27,10 +25,6 @@ from pulumi_trainer.provider.kube.values.accessors import mappings, section, tex
 
 PATIENCE = 60.0
 """Seconds for the program; one that waits for a login is killed then."""
-MAX_OUTPUT = 4 * 2**20
-"""Bytes of an answer; a token or a certificate has a few kilobytes."""
-_KEPT = 2**16
-"""Bytes of stderr that are kept, from its end."""
 _VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 _SHOWN = 1000
 _TOKENS = re.compile(
@@ -41,12 +35,7 @@ _TOKENS = re.compile(
 def credentials(
     plugin: Mapping[str, Any], cluster: Mapping[str, Any], where: str
 ) -> tuple[dict[str, str], float | None]:
-    """Run a credential plugin.
-
-    Args:
-        plugin: `exec` of the kubeconfig's user.
-        cluster: The kubeconfig's cluster.
-        where: The name of the context in errors.
+    """Run a credential plugin, which is `exec` of a kubeconfig's user.
 
     Returns:
         `user` fields of a kubeconfig with a token or a certificate, and when they expire (seconds since the epoch; None: never).
@@ -63,8 +52,8 @@ def credentials(
     if plugin.get("interactiveMode") == "Always":
         raise TargetFault(Problem(where, "requires a terminal (interactiveMode: Always), and this process has none"))
     status = _status(_run(plugin, command, _request(plugin, cluster, version), where), version, where)
-    token = _string(status, "token")
-    certificate, key = _string(status, "clientCertificateData"), _string(status, "clientKeyData")
+    token = text(status.get("token"))
+    certificate, key = text(status.get("clientCertificateData")), text(status.get("clientKeyData"))
     if not token and not (certificate and key):
         raise TargetFault(Problem(where, "answered without a token and without a certificate with its key"))
     found = {}
@@ -100,6 +89,7 @@ def _request(plugin: Mapping[str, Any], cluster: Mapping[str, Any], version: str
 
 
 def _run(plugin: Mapping[str, Any], command: str, request: str, where: str) -> str:
+    """Return the output of a plugin; its standard error without secrets is in the error if it fails."""
     variables = {str(e.get("name")): str(e.get("value") or "") for e in mappings(plugin.get("env"))}
     environment = {**os.environ, **variables, "KUBERNETES_EXEC_INFO": request}
     program = shutil.which(command, path=environment.get("PATH"))
@@ -118,52 +108,26 @@ def _run(plugin: Mapping[str, Any], command: str, request: str, where: str) -> s
     except OSError as error:
         raise TargetFault(Problem(where, f"cannot be run: {error.strerror}", hint)) from None
     with process:
-        output, errors, why = _read_output(process)
-        if why:
-            os.killpg(process.pid, signal.SIGKILL)  # its children would keep the pipes open
-    message = trimmed(errors.decode(errors="replace"), secrets)
-    if why:
-        if message:
-            why += f"; its output: {message}"
-        raise TargetFault(Problem(where, why, "run it in a terminal, it may need a login"))
+        try:
+            output, errors = process.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired as late:
+            os.killpg(process.pid, signal.SIGKILL)  # its children too
+            why = f"did not answer within {PATIENCE:g} s"
+            message = trimmed((late.stderr or b"").decode(errors="replace"), secrets)
+            if message:
+                why += f"; its output: {message}"
+            raise TargetFault(Problem(where, why, "run it in a terminal, it may need a login")) from None
     if process.returncode:
-        message = message or "no output on stderr"
+        message = trimmed(errors.decode(errors="replace"), secrets) or "no output on stderr"
         raise TargetFault(Problem(where, f"ended with exit code {process.returncode}: {message}"))
     return output.decode(errors="replace")
-
-
-def _read_output(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes, str]:
-    """Return a program's stdout, the end of its stderr, and why it must be killed; empty if it has ended."""
-    output, errors = bytearray(), bytearray()
-    deadline = time.monotonic() + PATIENCE
-    late = f"did not answer within {PATIENCE:g} s"
-    with selectors.DefaultSelector() as streams:
-        for stream, kept in ((process.stdout, output), (process.stderr, errors)):
-            assert stream is not None
-            streams.register(stream, selectors.EVENT_READ, kept)
-        while streams.get_map():
-            for ready, _ in streams.select(max(0.0, deadline - time.monotonic())):
-                data = os.read(ready.fd, 2**16)
-                ready.data.extend(data)
-                if not data:
-                    streams.unregister(ready.fileobj)
-            del errors[:-_KEPT]
-            if len(output) > MAX_OUTPUT:
-                return b"", bytes(errors), f"printed more than {MAX_OUTPUT // 2**20} MiB"
-            if time.monotonic() > deadline:
-                return b"", bytes(errors), late
-    try:
-        process.wait(max(0.0, deadline - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        return b"", bytes(errors), late
-    return bytes(output), bytes(errors), ""
 
 
 def _status(output: str, version: str, where: str) -> dict[str, Any]:
     """Return the status of a plugin's output. The output contains the credentials: no error quotes it."""
     try:
         answer = json.loads(output)
-    except (ValueError, RecursionError):
+    except ValueError:
         answer = None
     if not isinstance(answer, dict) or answer.get("kind") != "ExecCredential":
         raise TargetFault(Problem(where, "its output is not an ExecCredential"))
@@ -173,12 +137,8 @@ def _status(output: str, version: str, where: str) -> dict[str, Any]:
     return section(answer, "status")
 
 
-def _string(status: Mapping[str, Any], name: str) -> str:
-    return text(status.get(name))
-
-
 def _expiry(status: Mapping[str, Any], where: str) -> float | None:
-    given = _string(status, "expirationTimestamp")
+    given = text(status.get("expirationTimestamp"))
     if not given:
         return None
     try:

@@ -1,7 +1,8 @@
 """Runs a command in a container and reads what it prints: `pods/exec` of the Kubernetes API, over a WebSocket.
 
 The first byte of each message is its channel: 1 is standard output, 2 standard error, 3 a Status with the exit code
-(v4.channel.k8s.io). The client of the `kubernetes` package keeps all output in memory, so its WebSocket library is used directly.
+(v4.channel.k8s.io). The WebSocket library of the official client is used directly: `kubernetes.stream` keeps what arrives faster
+than it is read in memory, sends no impersonation, and loses the words of a refusal.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import urllib3
-from pulumi_trainer.provider.kube.client.transport import Access, Answer, Unreachable, credentials_in
+from pulumi_trainer.provider.kube.client.transport import Access, Unreachable, refusal
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 from pulumi_trainer.provider.kube.values.accessors import mappings, section
 
@@ -33,15 +34,7 @@ class CommandFailed(TargetFault):
 
 
 def run(access: Access, path: str, container: str, argv: Sequence[str], where: str, idle: float) -> Iterator[bytes]:
-    """Yield the standard output of a command in the pieces in which it arrives.
-
-    Args:
-        access: The access to the server.
-        path: Path of `pods/exec` of the pod.
-        container: The container.
-        argv: The command.
-        where: Name of the pod in errors.
-        idle: Seconds without data after which to give up.
+    """Yield the standard output of a command in the pieces in which it arrives; give up after `idle` seconds without data.
 
     Raises:
         ApiError: The server refuses.
@@ -97,7 +90,7 @@ def _connect(access: Access, path: str, where: str) -> Any:
     except websocket.WebSocketBadStatusException as refused:
         body = refused.resp_body or b""
         response = urllib3.HTTPResponse(io.BytesIO(body), status=refused.status_code, preload_content=False)
-        raise Answer(response, where, credentials_in(headers)).refusal() from None
+        raise refusal(response, headers, where) from None
     except (websocket.WebSocketException, OSError) as broken:
         raise Unreachable(where, f"no WebSocket to {access.host}: {str(broken) or type(broken).__name__}") from None
     return connection
@@ -124,7 +117,7 @@ def _check(content: bytes, errors: bytes, where: str) -> None:
     """Raise CommandFailed unless the Status of a command is Success."""
     try:
         status = section(json.loads(content))
-    except (ValueError, RecursionError):
+    except ValueError:
         status = {}
     if status.get("status") == "Success":
         return

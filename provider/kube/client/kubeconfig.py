@@ -1,7 +1,7 @@
 """kubeconfig as kubectl reads it: which files are read, how several are merged, which server and user a context has.
 
 Rules: tools/clientcmd of https://github.com/kubernetes/client-go/tree/v0.36.3 (loader.go, client_config.go). The official
-client differs: it takes the current context of the last file instead of the first.
+client differs: it takes the current context of the last file instead of the first, and reads a token file once.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from pulumi_trainer.provider.kube.values.yaml_values import MAX_LENGTH, Unreadab
 DEFAULT = "~/.kube/config"
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where a pod finds the token and the CA of its service account."""
+
+Document = dict[str, Any]
 
 _FILES = {"cluster": ("certificate-authority",), "user": ("client-certificate", "client-key", "tokenFile")}
 
@@ -69,26 +71,22 @@ def choose_context(kubeconfig: str = "", content: str = "", context: str = "") -
         return _of_context([("", _parsed(content, "the kubeconfig given as content"))], context)
     if is_content(kubeconfig):
         raise TargetFault(Problem("kubeconfig", "must be the path of a kubeconfig file, not its content", CONTENT))
-    if kubeconfig:
-        paths, named = [Path(kubeconfig).expanduser()], True
-    else:
-        named = bool(os.environ.get("KUBECONFIG"))
-        variable = os.environ.get("KUBECONFIG") or DEFAULT
-        paths = [Path(p).expanduser() for p in variable.split(os.pathsep) if p]
+    variable = kubeconfig or os.environ.get("KUBECONFIG", "")
+    paths = [Path(kubeconfig).expanduser()]
+    if not kubeconfig:
+        paths = [Path(p).expanduser() for p in (variable or DEFAULT).split(os.pathsep) if p]
     files = []
     for path in paths:
         if kubeconfig or path.exists():
-            files.append((str(path), _parsed(_text(path), f"kubeconfig {path}")))
-    if not files:
-        pod = _of_pod()
-        if pod and not context:
-            return pod
-        tried = ", ".join(map(str, paths))
-        hint = NO_FILE
-        if named:
-            hint = "set KUBECONFIG to an existing file"
-        raise TargetFault(Problem("", f"no kubeconfig found: {tried} does not exist", hint))
-    return _of_context(files, context)
+            files.append((str(path), _read(path)))
+    if files:
+        return _of_context(files, context)
+    pod = _of_pod()
+    if pod and not context:
+        return pod
+    tried = ", ".join(map(str, paths))
+    hint = "set KUBECONFIG to an existing file" if variable else NO_FILE
+    raise TargetFault(Problem("", f"no kubeconfig found: {tried} does not exist", hint))
 
 
 def risks(path: Path) -> list[str]:
@@ -101,8 +99,7 @@ def risks(path: Path) -> list[str]:
         TargetFault: It cannot be read.
     """
     found = []
-    for entry in _entries(_parsed(_text(path), f"kubeconfig {path}"), "users"):
-        user = _absolute(section(entry, "user"), "user", str(path))
+    for user in _entries(_read(path), "user", str(path)).values():
         old = section(user, "auth-provider", "config")
         programs = ((section(user, "exec"), "command", "args"), (old, "cmd-path", "cmd-args"))
         for plugin, command, arguments in programs:
@@ -116,76 +113,61 @@ def risks(path: Path) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _of_context(files: list[tuple[str, dict[str, Any]]], context: str) -> Chosen:
+def _of_context(files: list[tuple[str, Document]], context: str) -> Chosen:
     """Return the server and the user of a context; of two entries of the same name the first counts."""
-    name = context or _current_context(files)
+    contexts: dict[str, Document] = {}
+    clusters, users = dict(contexts), dict(contexts)
+    for path, config in reversed(files):
+        contexts |= _entries(config, "context", path)
+        clusters |= _entries(config, "cluster", path)
+        users |= _entries(config, "user", path)
+    currents = [str(config["current-context"]) for _, config in files if config.get("current-context")]
+    name = next(iter([context, *currents] if context else currents), "")
     where = "kubeconfig (content)"
     if files[0][0]:
         where = "kubeconfig " + ":".join(path for path, _ in files)
-    names: set[str] = set()
-    for _, config in files:
-        names.update(str(entry["name"]) for entry in _entries(config, "contexts"))
-    available = ", ".join(sorted(names)) or "none"
+    available = ", ".join(sorted(contexts)) or "none"
     if not name:
         raise TargetFault(Problem(where, "names no current context", f"choose one of: {available}"))
-    found = _named(files, "contexts", "context", name)
-    if found is None:
+    if name not in contexts:
         raise TargetFault(Problem(where, f'has no context "{name}"', f"available: {available}"))
+    found = contexts[name]
     where = f'{where}, context "{name}"'
-    cluster = _named(files, "clusters", "cluster", str(found.get("cluster") or ""))
-    if cluster is None or not isinstance(cluster.get("server"), str):
+    cluster = clusters.get(str(found.get("cluster") or ""), {})
+    server = cluster.get("server")
+    if not isinstance(server, str):
         raise TargetFault(Problem(where, f'its cluster "{found.get("cluster")}" has no entry with a server'))
-    if not cluster["server"].startswith(("https://", "http://")):
+    if not server.startswith(("https://", "http://")):
         raise TargetFault(Problem(where, "its server is not an https:// address"))
-    if "@" in cluster["server"]:
+    if "@" in server:
         why, hint = "its server has credentials in its address", "give the user a token or a certificate"
         raise TargetFault(Problem(where, why, hint))
-    wanted = str(found.get("user") or "")
-    user: dict[str, Any] | None = {}
-    if wanted:
-        user = _named(files, "users", "user", wanted)
-    if user is None:
-        raise TargetFault(Problem(where, f'its user "{wanted}" has no entry'))
-    return Chosen(where, cluster, user, str(found.get("namespace") or ""))
+    user = str(found.get("user") or "")
+    if user and user not in users:
+        raise TargetFault(Problem(where, f'its user "{user}" has no entry'))
+    return Chosen(where, cluster, users.get(user, {}), str(found.get("namespace") or ""))
 
 
-def _current_context(files: list[tuple[str, dict[str, Any]]]) -> str:
-    """Return the current context of the first file that names one; empty if none does."""
-    for _, config in files:
-        if config.get("current-context"):
-            return str(config["current-context"])
-    return ""
-
-
-def _named(files: list[tuple[str, dict[str, Any]]], list_: str, key: str, name: str) -> dict[str, Any] | None:
-    for path, config in files:
-        for entry in _entries(config, list_):
-            if str(entry["name"]) == name:
-                found = entry.get(key)
-                return _absolute(section(found), key, path)
-    return None
-
-
-def _absolute(entry: dict[str, Any], key: str, path: str) -> dict[str, Any]:
-    """Return an entry with absolute paths: relative ones start at the folder of the file, or at the current one."""
-    if path:
-        folder = Path(path).absolute().parent
-    else:
-        folder = Path.cwd()
-    moved: dict[str, Any] = {}
-    for name in _FILES.get(key, ()):
-        if entry.get(name):
-            moved[name] = str(folder / str(entry[name]))
-    plugin = entry.get("exec")
-    if key == "user" and isinstance(plugin, dict):
-        command = str(plugin.get("command") or "")
+def _entries(config: Document, kind: str, path: str) -> dict[str, Document]:
+    """Return the entries of a kind by name, with absolute paths: relative ones start at the folder of the file, or at the current
+    one."""
+    folder = Path(path).absolute().parent if path else Path.cwd()
+    found: dict[str, Document] = {}
+    for named in mappings(config.get(f"{kind}s")):
+        entry = dict(section(named, kind))
+        for key in _FILES.get(kind, ()):
+            if entry.get(key):
+                entry[key] = str(folder / str(entry[key]))
+        command = str(section(entry, "exec").get("command") or "")
         if os.sep in command:
-            moved["exec"] = {**plugin, "command": str(folder / command)}
-    return {**entry, **moved}
+            entry["exec"] = {**entry["exec"], "command": str(folder / command)}
+        if "name" in named:
+            found.setdefault(str(named["name"]), entry)
+    return found
 
 
-def _entries(config: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    return [entry for entry in mappings(config.get(name)) if "name" in entry]
+def _read(path: Path) -> Document:
+    return _parsed(_text(path), f"kubeconfig {path}")
 
 
 def _text(path: Path) -> str:
@@ -202,23 +184,17 @@ def _text(path: Path) -> str:
         raise TargetFault(Problem(f"kubeconfig {path}", f"cannot be read: {error.strerror}", ELSEWHERE)) from None
 
 
-def _parsed(text: str, where: str) -> dict[str, Any]:
+def _parsed(text: str, where: str) -> Document:
     """Return a kubeconfig's mapping. The YAML error would quote the text, tokens included, so the error only names the line."""
-    found, line = None, -1
+    found, line = None, None
     try:
         found = next(from_yaml(text), None)
-    except Unreadable as error:
-        line = error.line
-    except yaml.MarkedYAMLError as error:
-        if error.problem_mark:
-            line = error.problem_mark.line
-    except (yaml.YAMLError, ValueError):
-        pass
+    except (Unreadable, yaml.YAMLError, ValueError) as error:
+        line = getattr(getattr(error, "problem_mark", error), "line", None)
     if not isinstance(found, dict):
-        last = text.rstrip("\n").count("\n")
         place = ""
-        if line >= 0:
-            place = f" (line {min(line, last) + 1})"
+        if line is not None:
+            place = f" (line {min(line, text.rstrip(chr(10)).count(chr(10))) + 1})"
         raise TargetFault(Problem(where, f"is not a kubeconfig: not a YAML mapping{place}"))
     return found
 
