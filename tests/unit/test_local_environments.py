@@ -481,8 +481,10 @@ def test_another_set_of_packages_neither_downloads_nor_copies_the_large_one_agai
         sets = (["large"], ["large", "app"], ["large", "newcomer"])
         homes = [environment(tmp_path, wheels, mine, *words, **more)[0] for words in sets]
         assert index.downloads == 1
+    more["UV_OFFLINE"] = "1"
+    homes.append(environment(tmp_path, wheels, mine, "large", "dep", **more)[0])
     files = [next(home.glob("lib/python*/site-packages/large.bin")).stat() for home in homes]
-    assert len(set(homes)) == 3 and len({file.st_ino for file in files}) == 1, "hard links"
+    assert len(set(homes)) == 4 and len({file.st_ino for file in files}) == 1, "hard links"
 
 
 LOGS = {

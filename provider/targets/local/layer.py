@@ -152,8 +152,13 @@ def _name(content: Content, packages: Packages, settings: Mapping[str, str], fol
     python = [sys.base_prefix, sys.version, sysconfig.get_platform(), _takes_cpu_builds(content.words)]
     below = [[name, package.version] for name, package in sorted(packages.items())]
     decisive = [[name, value] for name, value in sorted(settings.items()) if value and not _WITHOUT_EFFECT.match(name)]
-    decisive += [["", file.read_text(encoding="utf-8", errors="replace")] for file in _configurations()]
-    named = _named_content(value for _, value in decisive)
+    values = [value for _, value in decisive]
+    file = _configuration()
+    if file is not None and file.is_file():
+        text = file.read_text(encoding="utf-8", errors="replace")
+        decisive.append(["", text])
+        values += _QUOTED.findall(text)
+    named = _named_content(values)
     key = [*python, below, [[name, _without_user(value)] for name, value in decisive], content.words]
     if not content.digest and content.fixed and not named:
         return _digest(key)
@@ -169,6 +174,9 @@ def _name(content: Content, packages: Packages, settings: Mapping[str, str], fol
             recorded.write(name)
             recorded.flush()
     return name
+
+
+_QUOTED = re.compile(r"""["']([^"'\n]+)["']""")
 
 
 def _digest(key: list[object]) -> str:
@@ -250,7 +258,8 @@ class Content:
             self.words.append("-c")
         for line in filter(None, lines):
             if line.startswith("-"):
-                self._take_all(_words(line), file.parent)
+                with suppress(ValueError):  # quotes that uv rejects
+                    self._take_all(shlex.split(line), file.parent)
             else:
                 self.words.append(line)
                 self._take("", re.split(r"\s--?\w", line)[0], file.parent)
@@ -263,39 +272,34 @@ class Content:
         if path in self._added or not path.exists():
             return False
         self._added.add(path)
-        if path.is_dir():
-            self._add_folder(path)
-        else:
-            self._add_file(path, path.name)
+        for name, file in _files_of(path):
+            self._hash.update(repr(name).encode())
+            if not file.is_file():
+                continue
+            self._files += 1
+            self._bytes += file.stat().st_size
+            if self._files > MOST_FILES or self._bytes > MOST_BYTES:
+                self.fixed = False
+                break
+            self._hash.update(hashlib.sha256(file.read_bytes()).digest())
         return True
 
-    def _add_folder(self, top: Path) -> None:
-        for at, folders, names in os.walk(top, followlinks=True):
-            below = os.path.relpath(at, top)
-            folder = Path(os.path.realpath(at))
-            if folder in self._added and Path(at) != Path(top):  # a link to a folder that was added already
-                self._hash.update(repr(below).encode())
-                folders[:] = []
-                continue
-            self._added.add(folder)
-            folders[:] = [name for name in sorted(folders) if not _BUILT.match(os.path.normpath(f"{below}/{name}"))]
-            for name in sorted(names):
-                self._add_file(Path(at, name), f"{below}/{name}")
-                if self._files > MOST_FILES or self._bytes > MOST_BYTES:
-                    self.fixed = False
-                    return
 
-    def _add_file(self, file: Path, name: str) -> None:
-        self._files += 1
-        if file.is_file():
-            self._bytes += file.stat().st_size
-        self._hash.update(repr(name).encode())
-        if not file.is_file() or self._bytes > MOST_BYTES:
-            return
-        try:
-            self._hash.update(hashlib.sha256(file.read_bytes()).digest())
-        except OSError as error:
-            self._hash.update(repr(error).encode())
+def _files_of(top: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the name and the path of a file, or of all in a folder but what tools create; a folder behind links once."""
+    if not top.is_dir():
+        yield top.name, top
+    seen: set[str] = set()
+    for at, folders, names in os.walk(top, followlinks=True):
+        below = os.path.relpath(at, top)
+        if os.path.realpath(at) in seen:  # a link to a folder
+            yield below, Path(at)
+            folders[:] = []
+            continue
+        seen.add(os.path.realpath(at))
+        folders[:] = [name for name in sorted(folders) if not _BUILT.match(os.path.normpath(f"{below}/{name}"))]
+        for name in sorted(names):
+            yield f"{below}/{name}", Path(at, name)
 
 
 _FILES = ("-r", "--requirement", "-c", "--constraint")
@@ -335,14 +339,6 @@ def _arguments(words: Iterable[str]) -> Iterator[tuple[str, str]]:
             yield "", word
 
 
-def _words(line: str) -> list[str]:
-    """Return the words of an option of a requirements file."""
-    try:
-        return shlex.split(line)
-    except ValueError:
-        return line.split()
-
-
 def _path(address: str) -> Path:
     """Return the path of a local requirement, without its extras and markers."""
     if address.lower().startswith("file:"):
@@ -362,7 +358,10 @@ def _build(
     words, variables = _with_indexes_in_order(requirements)
     variables = {**settings, **os.environ, **variables}
     variables.pop(BELOW_ENV, None)
-    uv, options = _find_uv(), ["--index-strategy", "first-index", *_configuration_options()]
+    uv, options = _find_uv(), ["--index-strategy", "first-index", "--no-config"]
+    file = _configuration()
+    if file is not None:
+        options[-1:] = ["--config-file", str(file)]
     code = _run([uv, "venv", "--quiet", "--no-project", *options, "--python", sys.executable, str(home)], variables)
     if code:
         sys.exit(code)
@@ -378,18 +377,15 @@ def _build(
     if _takes_cpu_builds(content.words) and _is_reachable(f"{CPU_INDEX}/torch/"):
         code = _run([*argv, "--torch-backend", "cpu"], variables)
         if code:
-            print(
-                "pulumi-trainer: this has failed (see above); trying without PyTorch's index",
-                file=sys.stderr,
-                flush=True,
-            )
+            print("pulumi-trainer: this has failed; now without PyTorch's index", file=sys.stderr, flush=True)
     if code:
         code = _run(argv, variables)
     if code:
         sys.exit(code)
     for each in stand_ins:
-        if _is_stand_in(each):
-            shutil.rmtree(each)
+        with suppress(OSError):  # uv has replaced it with another version
+            if (each / "INSTALLER").read_text(encoding="utf-8") == _STAND_IN:
+                shutil.rmtree(each)
     record = {"python": ".".join(map(str, sys.version_info[:3])), "requirements": [*map(_without_user, content.listed)]}
     _write(home / RECORD, json.dumps(record))
 
@@ -454,13 +450,6 @@ def _add_stand_ins(folder: Path, packages: Packages) -> list[Path]:
 
 
 _STAND_IN = "pulumi-trainer: the interpreter below has this package"
-
-
-def _is_stand_in(folder: Path) -> bool:
-    try:
-        return (folder / "INSTALLER").read_text(encoding="utf-8") == _STAND_IN
-    except OSError:
-        return False
 
 
 def _packages(home: Path) -> str:
@@ -531,15 +520,16 @@ _WITHOUT_EFFECT = re.compile(
 def _named_content(texts: Iterable[str]) -> list[str]:
     """Return digests of the files and folders of this machine that settings name; of a folder, the list of its files counts."""
     found = []
-    for word in filter(None, re.split(r"[\s,\"'\[\]{}]+", " ".join(texts))):
+    for word in filter(None, re.split(r"[\s,]+", " ".join(texts))):
         path = os.path.realpath(_path(word))
         if os.path.isfile(path):  # noqa: PTH113 - a value that is not a path is none
             found.append(Content(["--constraint", path]).fingerprint)
         elif os.path.isdir(path):  # noqa: PTH112
             listed: list[object] = [path]
-            for each in sorted(Path(path).iterdir()):
-                about = each.lstat()
-                listed.append([each.name, about.st_size, about.st_mtime_ns])
+            with suppress(OSError):
+                for each in sorted(Path(path).iterdir()):
+                    about = each.lstat()
+                    listed.append([each.name, about.st_size, about.st_mtime_ns])
             found.append(_digest(listed))
     return found
 
@@ -557,31 +547,23 @@ def _configurations_of_pip() -> list[Path]:
     return [*(folder / "pip.conf" for folder in folders), Path(named or os.devnull)]
 
 
-def _configurations() -> list[Path]:
-    """Return the configuration files of which uv reads the first: the named one, the user's, the machine's."""
+def _configuration() -> Path | None:
+    """Return the configuration file that uv reads: the named one, the user's, the machine's; None without one.
+
+    uv reads none of the current folder, the project: environments are shared.
+    """
     named = os.environ.get("UV_CONFIG_FILE")
     if named:
-        return [Path(named)]
+        return Path(named)
     if os.environ.get("UV_NO_CONFIG", "").lower() not in ("", "0", "false"):
-        return []
+        return None
     user, machine = _folders("XDG_CONFIG_HOME", "~/.config"), _folders("XDG_CONFIG_DIRS", "/etc/xdg")
     files = [folder / "uv" / "uv.toml" for folder in (*user, *machine, Path("/etc"))]
-    return [file for file in files if file.is_file()]
+    return next((file for file in files if file.is_file()), None)
 
 
 def _folders(variable: str, default: str) -> list[Path]:
     return [Path(each).expanduser() for each in (os.environ.get(variable) or default).split(os.pathsep) if each]
-
-
-def _configuration_options() -> list[str]:
-    """Return the options with which uv reads no configuration of the current folder, the project: environments are shared.
-
-    uv reads one file then: if the user and the machine have one, the user's.
-    """
-    files = _configurations()
-    if not files:
-        return ["--no-config"]
-    return ["--config-file", str(files[0])]
 
 
 def _run(argv: list[str], variables: Mapping[str, str]) -> int:
