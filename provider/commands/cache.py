@@ -146,8 +146,6 @@ def _entries() -> Iterator[Entry]:
     for each in environments.list_environments(environments.folder()):
         if each.python:
             content = each.requirements
-        elif each.complete:
-            content = ["(made by an earlier version)"]
         else:
             content = ["(installation interrupted)"]
         kept = environments.in_use(each)

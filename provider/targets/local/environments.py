@@ -32,10 +32,9 @@ class Environment:
     Attributes:
         path: Its folder.
         used: Time of the last use, in seconds since the epoch.
-        python: Version of Python; empty if the environment is incomplete or of an earlier version of this program.
+        python: Version of Python; empty if the environment is incomplete.
         requirements: The requirements that it was installed for.
         jobs: The running jobs that use it, as NAMESPACE/NAME.
-        complete: Whether the installation was completed.
     """
 
     path: Path
@@ -43,7 +42,6 @@ class Environment:
     python: str = ""
     requirements: list[str] = field(default_factory=list)
     jobs: list[str] = field(default_factory=list)
-    complete: bool = True
 
 
 def folder() -> Path:
@@ -68,7 +66,7 @@ def in_use(environment: Environment) -> str:
     """Return why an environment must stay; empty if nothing uses it."""
     if environment.jobs:
         return f"used by {', '.join(environment.jobs)}"
-    if environment.complete and environment.used > time.time() - RECENT:
+    if environment.python and environment.used > time.time() - RECENT:
         return RECENTLY
     return ""
 
@@ -118,15 +116,14 @@ def _read(path: Path, jobs: Mapping[str, list[str]]) -> Environment:
         python=str(record.get("python", "")),
         requirements=[str(each) for each in record.get("requirements", [])],
         jobs=jobs.get(os.path.realpath(path), []),
-        complete=mark.exists(),
     )
 
 
 def _jobs_by_environment() -> dict[str, list[str]]:
     """Return which running jobs of this user use which environment.
 
-    A job's folder names the environments of its containers. A container of an earlier version, or of a dead supervisor, has the
-    variables that activate its environment.
+    A job's folder names the environments of its containers. A container of a dead supervisor has the variables that activate its
+    environment.
     """
     names: dict[str, str] = {}
     found: dict[str, set[str]] = {}

@@ -259,7 +259,7 @@ def _unused(folder: Path, key: str) -> Path:
 
 
 def read_record(home: Path) -> dict[str, Any] | None:
-    """Return the record of an environment; None if it is incomplete, or of an earlier version of this program."""
+    """Return the record of an environment; None if it is incomplete."""
     try:
         record = json.loads((home / RECORD).read_text(encoding="utf-8"))
     except (OSError, ValueError):
