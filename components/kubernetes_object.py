@@ -109,9 +109,8 @@ class KubernetesObject(pulumi.ComponentResource):
 
         document = restore_outputs(resolved.document, resolved.unknown)
         mark = await session.current().owner_mark(self._place(namespace), live)
-        if mark:
-            annotations = {**document["metadata"].get("annotations", {}), MADE_BY: mark}
-            document["metadata"] = {**document["metadata"], "annotations": annotations}
+        annotations = {**document["metadata"].get("annotations", {}), MADE_BY: mark}
+        document["metadata"] = {**document["metadata"], "annotations": annotations}
         options = pulumi.ResourceOptions(
             parent=self,
             provider=destination.provider or targets.provider(place, targets.cluster_key(destination)),
@@ -127,7 +126,7 @@ class KubernetesObject(pulumi.ComponentResource):
             spec=document["spec"],
             opts=options,
         )
-        await session.current().guard(made, self.resource, document["metadata"], place.target)
+        session.current().guard(made, self.resource, document["metadata"], place.target)
         return made
 
     def _place(self, namespace: Any) -> Place:

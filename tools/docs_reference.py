@@ -364,8 +364,6 @@ def command_line() -> str:
 
 def _commands(commands: Mapping[str, Any], prefix: str) -> Iterable[str]:
     for name, command in sorted(commands.items()):
-        if command.hidden:
-            continue
         if hasattr(command, "commands"):
             yield from _commands(command.commands, f"{prefix} {name}")
         elif prefix == "pulumi-trainer" and name in parsers.COMMANDS:
@@ -383,10 +381,7 @@ def _option(parameter: Any, values: Sequence[Any]) -> tuple[str, str, str]:
     label = names or f"`{parameter.metavar or str(parameter.name).upper()}`"
     meaning = str(getattr(parameter, "help", "") or "")
     if values and all(isinstance(value, str) for value in values):  # of a Literal
-        shown = [
-            f"`{value}`" for value in values if value != "text" or default == "text"
-        ]  # else an earlier name of `table`
-        meaning += f" One of {', '.join(shown)}."
+        meaning += f" One of {', '.join(f'`{value}`' for value in values)}."
     return label, f"`{default}`" if default != "" else "", meaning
 
 

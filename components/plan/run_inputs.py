@@ -47,7 +47,7 @@ def describe_inputs(
     known = _known_texts(found)
     origin = f" (git {revision})"
     if revision and "code" in known and len(known["code"] + origin) <= LONGEST:
-        known["code"] += origin  # behind what is cut, whose digest earlier versions recorded without it
+        known["code"] += origin  # behind what is cut, whose digest does not cover it
     return known
 
 

@@ -24,7 +24,7 @@ class JobSummary(TypedDict):
         gpus: GPUs of all Pods together, as Kueue counts them: the sum of the requests, else the limits, of all resources with
             "gpu" in their names. Absent if a quantity is not valid.
         images: Images of all containers, sorted.
-        containers: Image, command and resources of each container; absent in jobs of earlier versions.
+        containers: Image, command and resources of each container.
         runtime: Name of the runtime.
         release: Release of the runtime; absent if it has none.
         queue: LocalQueue of the job; absent without a queue.
@@ -34,7 +34,7 @@ class JobSummary(TypedDict):
     nodes: int
     gpus: NotRequired[int]
     images: list[str]
-    containers: NotRequired[list[ContainerRow]]
+    containers: list[ContainerRow]
     runtime: str
     release: NotRequired[str]
     queue: NotRequired[str]

@@ -17,15 +17,12 @@ import reprlib
 import symtable
 import textwrap
 import tokenize
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, reduce
+from functools import lru_cache
 from itertools import chain, repeat
-from operator import or_
 from pathlib import Path, PurePosixPath
 from stat import S_ISREG
-from types import CodeType
 from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -52,7 +49,6 @@ from pulumi_trainer.plan.project_code import (
     uncalled_file,
 )
 from pulumi_trainer.plan.python_source import TOO_DEEP, parse, syntax_problem
-from pulumi_trainer.plan.unbound_annotations import has_unbound
 from pulumi_trainer.plan.uncalled_code import uncalled_code
 from pulumi_trainer.program.targets import project_folder
 from pulumi_trainer.provider.api import code, in_container
@@ -97,12 +93,6 @@ _OF_MODULE = frozenset({"__name__", "__builtins__"})
 
 _OF_FILE = frozenset({"__file__", "__doc__", "__spec__", "__loader__", "__package__", "__cached__"})
 """Names of every module whose value in the job is another one, since the function is in a file of its own there."""
-
-_PURE = frozenset({
-    "abs", "bool", "bytes", "chr", "complex", "dict", "divmod", "float", "format", "frozenset", "int", "len", "list", "max",
-    "min", "ord", "pow", "range", "repr", "round", "set", "slice", "sorted", "str", "sum", "tuple",
-})  # fmt: skip
-"""Builtins that a default may call: the same arguments give the same value in every process."""
 
 
 @dataclass(frozen=True)
@@ -331,7 +321,7 @@ def _shipped(trainer: CustomTrainer, project: Project | None) -> Shipped:
         return from_function(trainer.func, project.modules)
     content = project.tree.files[imported.path].content
     try:
-        if not _is_compiled_from(trainer.func, content):
+        if not _has_def(content, trainer.func):
             return _changed(trainer.func, PurePosixPath(imported.path).name)
         refused = tuple(_never_runs_as_imported(trainer.func))
     except (MemoryError, RecursionError):
@@ -363,7 +353,7 @@ def _from_source(func: Callable[..., Any], travelling: frozenset[str]) -> Shippe
     if not inspect.isfunction(func):
         why = f"must be a plain function, not {type(func).__name__}"
         return _refused("func", why, "pass the function itself")
-    if func.__name__ == "<lambda>":
+    if func.__code__.co_name == "<lambda>":
         return _refused("func", "a lambda has no source of its own to ship", "write it as a def")
     file = Path(inspect.getsourcefile(func) or "?")
     try:
@@ -374,7 +364,7 @@ def _from_source(func: Callable[..., Any], travelling: frozenset[str]) -> Shippe
             return _changed(func, file.name)
         why = f"the source of {func.__name__} cannot be read"
         return _refused("func", why, "define it in a file, or use script=")
-    if not _is_compiled_from(func, "".join(whole)):
+    if not _has_def("".join(whole), func):
         return _changed(func, file.name)
     source = _as_module("".join(lines))
     first -= source.startswith(_INDENTED)
@@ -386,15 +376,15 @@ def _from_source(func: Callable[..., Any], travelling: frozenset[str]) -> Shippe
     if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
         return _refused("func", f"{func.__name__} is not a def ({file.name}:{first})", _AS_DEF)
     postponed = bool(func.__code__.co_flags & __future__.annotations.compiler_flag)
-    needs_future, lost = _lost(source, function, _implicit(func) | _made(source, func), postponed)
+    lost = _lost(source, function, _implicit(func) | _made(source, func), postponed=postponed)
     found: list[Problem] = []
-    in_source = chain(_never_runs(func, function), _decorators(function), lost, _private_names(func, function))
-    for line, what, hint in in_source:
+    for line, what, hint in chain(_never_runs(func, function), _decorators(function), lost):
         found.append(Problem("func", f"{func.__name__} {what} ({file.name}:{first + line - 1})", hint))
-    if not found:
-        found = [Problem("func", f"{func.__name__} {what}", _AS_WRITTEN) for what in _changes(func, function)]
+    if inspect.unwrap(func) is not func and not found:
+        what = "is wrapped (functools.wraps or update_wrapper), and the wrapper would be lost"
+        found.append(Problem("func", f"{func.__name__} {what}", _AS_WRITTEN))
     return Shipped(
-        _with_call(source, function.name, needs_future=needs_future),
+        _with_call(source, function.name, postponed=postponed),
         tuple(found or _callable_problems(func)),
         (
             *imports.missing_imports("func", source, file, first, travelling),
@@ -406,16 +396,16 @@ def _from_source(func: Callable[..., Any], travelling: frozenset[str]) -> Shippe
     )
 
 
-def _with_call(source: str, function: str, *, needs_future: bool) -> str:
+def _with_call(source: str, function: str, *, postponed: bool) -> str:
     """Return the source of a function as a script that calls it.
 
     Args:
         source: The source.
         function: Name of the function.
-        needs_future: Whether annotations must stay unevaluated.
+        postponed: Whether annotations stay unevaluated.
     """
     script = source
-    if needs_future:
+    if postponed:
         script = _POSTPONED + script
     if not source.endswith("\n"):
         script += "\n"
@@ -442,132 +432,32 @@ def file_name(file: Path) -> str:
 _AS_WRITTEN = "what is shipped is its def: write there what the job is to do"
 
 
-def _changes(func: Callable[..., Any], function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
-    """Yield changes that the program has made to a function after its def."""
-    if inspect.unwrap(func) is not func:
-        yield "is wrapped (functools.wraps or update_wrapper), and the wrapper would be lost"
-        return
-    arguments, none = function.args, inspect.Parameter.empty
-    given: list[Any] = [*(func.__defaults__ or ())]
-    written: list[ast.expr | None] = [*arguments.defaults]
-    by_keyword = func.__kwdefaults__ or {}
-    for argument in arguments.kwonlyargs:
-        given.append(by_keyword.get(argument.arg, none))
-    written += arguments.kw_defaults
-    computed = [each for each in written if each is not None and not _is_pure(each)]
-    line = func.__code__.co_firstlineno - function.lineno
-    if len(given) != len(written):
-        yield _OTHER_DEFAULTS
-    elif computed:
-        yield f"has a default that the job would compute again: {ast.unparse(computed[0])}"
-    elif not all(_is_written(*both, line) for both in zip(given, written, strict=True)):
-        yield _OTHER_DEFAULTS
-
-
-_OTHER_DEFAULTS = "has other defaults by now than in its def"
-
-
-def _is_pure(expression: ast.expr) -> bool:
-    """Return whether a default has the same value in every process, as far as it only uses builtins."""
-    if isinstance(expression, ast.Lambda):
-        return True
-    for node in ast.walk(expression):
-        if isinstance(node, ast.Lambda):
-            return False
-        if isinstance(node, ast.Call) and not _is_pure_function(node.func):
-            return False
-    return True
-
-
-def _is_pure_function(function: ast.expr) -> bool:
-    """Return whether a call in a default is one of a method or of a builtin of `_PURE`."""
-    if isinstance(function, ast.Name):
-        return function.id in _PURE
-    return isinstance(function, ast.Attribute)
-
-
-def _is_written(value: Any, expression: ast.expr | None, line: int) -> bool:
-    """Return whether a default still has the value of the expression in its def.
-
-    Args:
-        value: The default; `Parameter.empty` for none.
-        expression: The expression; None for none.
-        line: Lines of the file above those of the expression.
-    """
-    if expression is None or value is inspect.Parameter.empty:
-        return expression is None and value is inspect.Parameter.empty
-    if isinstance(expression, ast.Lambda):
-        compiled = getattr(value, "__code__", None)
-        return compiled is not None and compiled.co_firstlineno == line + expression.lineno
-    try:
-        written = eval(compile(ast.Expression(expression), "<default>", "eval"), {})  # noqa: S307  # as Python has done
-    except Exception:
-        return False
-    if isinstance(value, (set, frozenset)):  # in any order
-        return type(value) is type(written) and sorted(map(repr, value)) == sorted(map(repr, written))
-    return repr(value) == repr(written)
-
-
 def _changed(func: Callable[..., Any], file: str) -> Shipped:
     """Return the problem of a function whose file says something else than what was imported."""
     why = f"{file} has changed since it was imported: its text is not that of {func.__name__} any more"
     return _refused("func", why, "run the program again; if a tool rewrites functions on import, use script=")
 
 
-def _is_compiled_from(func: Callable[..., Any], text: str | bytes) -> bool:
-    """Return whether a function was compiled from the text of a file: what ships is read from the file by line, and the file may
-    have changed since its import.
+def _has_def(text: str | bytes, func: Callable[..., Any]) -> bool:
+    """Return whether the text of a file still has the def of a function where it was when the file was imported: what ships is
+    read from the file by line.
     """
-    compiled: CodeType = inspect.unwrap(func).__code__
-    if any(_REWRITTEN_BY_PYTEST in each.co_names for each in _all_codes(compiled)):
-        return True
-    return _without_columns(compiled) in _functions(text, compiled.co_flags & _FUTURES)
-
-
-_REWRITTEN_BY_PYTEST = "@pytest_ar"
-"""Name in functions of test modules whose assertions pytest has rewritten: they never compile to the same."""
-
-_FUTURES = reduce(or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names))
+    compiled = inspect.unwrap(func).__code__
+    return (compiled.co_name, compiled.co_firstlineno) in _defs(text)
 
 
 @lru_cache(maxsize=64)
-def _functions(text: str | bytes, flags: int) -> frozenset[CodeType]:
-    """Return the compiled functions of a file; empty for one that Python cannot compile."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Python has given them on import
-        try:
-            module = compile(text, "<file>", "exec", flags, dont_inherit=True)
-        except (SyntaxError, ValueError):
-            return frozenset()
-    return frozenset(map(_without_columns, _all_codes(module)))
-
-
-def _all_codes(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for each in code.co_consts:
-        if isinstance(each, CodeType):
-            yield from _all_codes(each)
-
-
-def _without_columns(code: CodeType) -> CodeType:
-    """Return compiled code without the table of lines and columns, which bytecode of another process may lack."""
-    consts = [*code.co_consts]
-    for at, constant in enumerate(consts):
-        if isinstance(constant, CodeType):
-            consts[at] = _without_columns(constant)
-    return code.replace(co_linetable=b"", co_consts=tuple(consts))
-
-
-def _private_names(func: Callable[..., Any], function: ast.stmt) -> Iterator[tuple[int, str, str]]:
-    """Yield the private names of a class (`job.__rank`) that a method uses: outside of the class they name something else."""
-    names = set[str]()
-    for compiled in _all_codes(func.__code__):
-        names.update(compiled.co_names)
-    classes = [part.lstrip("_") for part in func.__qualname__.split(".")[:-1]]
-    for node in ast.walk(function):
-        if isinstance(node, ast.Attribute) and any(f"_{each}{node.attr}" in names for each in classes):
-            what = f"uses {node.attr}, which only has this meaning in its class"
-            yield node.lineno, what, "rename it, or move the def out of the class"
+def _defs(text: str | bytes) -> frozenset[tuple[str, int]]:
+    """Return name and first line of each def in a file; empty for one that is not Python."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return frozenset()
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            found.add((node.name, min(each.lineno for each in (node, *node.decorator_list))))
+    return frozenset(found)
 
 
 def _refused(where: str, why: str, hint: str = "") -> Shipped:
@@ -648,14 +538,9 @@ def _implicit(func: Callable[..., Any]) -> frozenset[str]:
     given = func.__globals__
     names = set(_OF_MODULE)
     for name, value in vars(builtins).items():
-        if _is_of_python(value) and given.get(name, value) is value:
+        if given.get(name, value) is value:
             names.add(name)
     return frozenset(names - _OF_FILE)
-
-
-def _is_of_python(value: Any) -> bool:
-    """Return whether Python itself has made a builtin, and not the program or a library of it."""
-    return getattr(value, "__module__", None) in (None, "builtins", "io", "_io", "_sitebuiltins")
 
 
 def _made(source: str, func: Callable[..., Any]) -> frozenset[str]:
@@ -664,18 +549,12 @@ def _made(source: str, func: Callable[..., Any]) -> frozenset[str]:
 
 
 def _lost(
-    source: str, function: ast.FunctionDef | ast.AsyncFunctionDef, implicit: frozenset[str], postponed: bool
-) -> tuple[bool, list[tuple[int, str, str]]]:
-    """Return whether annotations must stay unevaluated in the job, and the names that the function does not find there, with
-    lines.
-    """
-    evaluated = _names(source) - implicit - {function.name}
-    unevaluated = _names(_POSTPONED + source) - implicit - {function.name}
-    needs_future = postponed and (evaluated != unevaluated or has_unbound(function))
-    names = evaluated
-    if needs_future:
-        names = unevaluated
-    found = []
+    source: str, function: ast.FunctionDef | ast.AsyncFunctionDef, implicit: frozenset[str], *, postponed: bool
+) -> Iterator[tuple[int, str, str]]:
+    """Yield the names that the function does not find in the job, with lines. postponed: Whether annotations stay unevaluated."""
+    names = unevaluated = _names(_POSTPONED + source) - implicit - {function.name}
+    if not postponed:
+        names = _names(source) - implicit - {function.name}
     for lost in sorted(names):
         uses = [n.lineno for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == lost]
         what = f"uses {lost}, which is defined outside of it and would be lost"
@@ -689,8 +568,7 @@ def _lost(
         if lost not in unevaluated:
             what = f"names {lost} in an annotation, which is defined outside of it and would be lost"
             hint = 'begin the file with "from __future__ import annotations", or leave the annotation out'
-        found.append((min(uses, default=function.lineno), what, hint))
-    return needs_future, found
+        yield min(uses, default=function.lineno), what, hint
 
 
 @lru_cache(maxsize=256)

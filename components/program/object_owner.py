@@ -2,14 +2,14 @@
 
 The mark is ORGANIZATION/PROJECT/STACK/RANDOM. Backends that teams run themselves all say `organization`, so only the random part,
 which the stack's state has, distinguishes two stacks of one name. pulumi-kubernetes applies without force, so the API server
-itself refuses to overwrite the mark of another stack. Objects of earlier versions keep their mark, which has no random part.
+itself refuses to overwrite the mark of another stack. An object that a user has given to a stack by hand keeps its mark, which
+has no random part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import pulumi
@@ -21,7 +21,6 @@ from pulumi_trainer.provider.kube.values.accessors import mappings, section, tex
 from pulumi_trainer.provider.targets import queries
 
 _MARK = "pulumi-python:dynamic/trainer:StackMark"
-_GUARD = "pulumi-python:dynamic/trainer:ObjectGuard"
 _PLUGIN = "pulumi-kubernetes"
 """Prefix of the field managers of pulumi-kubernetes."""
 Place = tuple[str, str, str, str]
@@ -41,13 +40,11 @@ class ObjectOwner:
         name: Organization, project and stack.
         mark: The mark with the random part; empty if the stack has none yet.
         recorded: Objects in the stack's state -> their metadata.
-        guarded: Objects in the stack's state that have a guard.
     """
 
     name: str
     mark: str
     recorded: Mapping[Place, Mapping[str, Any]]
-    guarded: frozenset[Place]
 
     @classmethod
     def of(cls, stack: Resources) -> ObjectOwner:
@@ -61,18 +58,16 @@ class ObjectOwner:
             if type_.startswith("kubernetes:") and metadata:
                 place = version.rpartition("/")[0], kind, text(metadata.get("namespace")), text(metadata.get("name"))
                 recorded[place] = metadata
-        guards = [mappings(outputs.get("objects")) for type_, outputs in stack if type_ == _GUARD]
-        guarded = frozenset(map(_place, chain.from_iterable(guards)))
         mark = ""
         if randoms and randoms[0]:
             mark = f"{name}/{randoms[0]}"
-        return cls(name, mark, recorded, guarded)
+        return cls(name, mark, recorded)
 
     def owns(self, target: Mapping[str, Any], kind: Kind, metadata: Mapping[str, Any]) -> bool:
         """Return whether an object of a cluster belongs to this stack.
 
-        A mark without a random part is that of an earlier version or was given by hand. The first counts only for an object of
-        the state: another stack of this name may have made it.
+        A mark without a random part was given by hand. Once pulumi-kubernetes has applied it, it counts only for an object of the
+        state: another stack of this name may have been given the object.
 
         Args:
             target: The cluster.
@@ -91,24 +86,18 @@ class ObjectOwner:
         live = queries.find_object(target, kind, namespace, name)
         return live is not None and not _is_marked_by_plugin(section(live, "metadata"))
 
-    def kept_mark(self, place: Place, live: Mapping[str, Any]) -> str | None:
-        """Return the mark without a random part that an object keeps, as another one would be a change or a conflict. Empty: the
-        object has none. None: it gets the mark with the random part.
+    def kept_mark(self, place: Place, live: Mapping[str, Any]) -> str:
+        """Return the mark without a random part that an object keeps, as another one would be a change or a conflict. Empty: it
+        gets the mark with the random part.
 
         Args:
             place: The object.
             live: Metadata of this stack's object in the cluster; empty if not found.
         """
-        if place in self.recorded and not mark_of(self.recorded[place]):
-            return ""
         kept = mark_of(live) or mark_of(self.recorded.get(place, {}))
         if kept != self.name:
-            return None
+            return ""
         return kept
-
-    def needs_guard(self, place: Place) -> bool:
-        """Return whether an object needs a guard against its deletion. Objects of earlier versions have none."""
-        return place not in self.recorded or place in self.guarded
 
     def called(self, maker: str) -> str:
         """Return another owner in a message. maker: Its mark; not empty."""
@@ -143,11 +132,6 @@ def guarded_object(kind: Kind, metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return an object as an input of its guard. metadata: Its name and namespace; values may be Outputs."""
     where = {"namespace": metadata.get("namespace", ""), "name": metadata["name"]}
     return {"apiVersion": kind.api_version, "kind": kind.kind, "plural": kind.plural, **where}
-
-
-def _place(guarded: Mapping[str, Any]) -> Place:
-    group = text(guarded.get("apiVersion")).rpartition("/")[0]
-    return group, text(guarded.get("kind")), text(guarded.get("namespace")), text(guarded.get("name"))
 
 
 def mark_of(metadata: Mapping[str, Any]) -> str:

@@ -214,27 +214,21 @@ class Program:
         return self._owner
 
     async def owner_mark(self, place: Place, live: Mapping[str, Any]) -> pulumi.Input[str]:
-        """Return the owner mark for an object: an Output if it has the random part, which the first such object draws; empty for
-        an object of an earlier version without one.
+        """Return the owner mark for an object: an Output if it has the random part, which the first such object draws.
 
         Args:
             place: The object.
             live: Metadata of this stack's object in the cluster; empty if not found.
         """
         owner = await self.object_owner()
-        kept = owner.kept_mark(place, live)
-        if kept is not None:
-            return kept
-        return await self.stack_mark()
+        return owner.kept_mark(place, live) or await self.stack_mark()
 
     async def stack_mark(self) -> pulumi.Output[str]:
         """Return the owner mark of this stack, which the first object that it gives it to draws."""
         self._mark = self._mark or dynamic.StackMark("stack")
         return pulumi.Output.concat((await self.object_owner()).name, "/", self._mark.random)
 
-    async def guard(
-        self, made: pulumi.Resource, kind: Kind, metadata: Mapping[str, Any], connection: dict[str, Any]
-    ) -> None:
+    def guard(self, made: pulumi.Resource, kind: Kind, metadata: Mapping[str, Any], connection: dict[str, Any]) -> None:
         """Let an object of pulumi-kubernetes be deleted only while it belongs to this stack.
 
         Args:
@@ -244,10 +238,9 @@ class Program:
             connection: The connection to its cluster.
         """
         place = kind.group, kind.kind, text(metadata.get("namespace")), text(metadata["name"])
-        mark = metadata.get("annotations", {}).get(MADE_BY)
-        if mark and (await self.object_owner()).needs_guard(place):
-            guarded = _Guarded(place, made, guarded_object(kind, metadata), mark, connection)
-            self._guarded.setdefault(key(connection), []).append(guarded)
+        mark = metadata["annotations"][MADE_BY]
+        guarded = _Guarded(place, made, guarded_object(kind, metadata), mark, connection)
+        self._guarded.setdefault(key(connection), []).append(guarded)
 
     async def _register_guards(self) -> None:
         """Create a guard for the objects of each cluster, after all of them and the guards of queues: one check of all objects

@@ -235,7 +235,7 @@ class QueueObject(pulumi.ComponentResource):
         document = restore_outputs(older, resolved.unknown)
         made = _Object(self.pulumi_resource_name, document, options)
         kind = api_resource(self.kind, self.version)
-        await session.current().guard(made, kind, document["metadata"], self.connection)
+        session.current().guard(made, kind, document["metadata"], self.connection)
         return made
 
     def _deletion_annotations(self) -> dict[str, str]:

@@ -135,7 +135,7 @@ def secret_texts(secret: Mapping[str, str], launch: str) -> Iterator[str]:
 
     Args:
         secret: Key of the Secret -> value.
-        launch: Text of the launch file. If it names no paths, as in jobs of earlier versions, all arguments may be secret.
+        launch: Text of the launch file. If it names no paths that exist, all arguments may be secret.
     """
     for key, value in secret.items():
         try:

@@ -50,8 +50,8 @@ JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
 """Label of the Pods and other objects of a JobSet: its name."""
 
 MADE_BY = "pulumi-trainer.dev/made-by"
-"""Annotation of a queue, a PodGroup or a NetworkPolicy: ORGANIZATION/PROJECT/STACK/RANDOM of the stack that it belongs to. Marks
-of earlier versions, and those given by hand, have no random part."""
+"""Annotation of a queue, a PodGroup or a NetworkPolicy: ORGANIZATION/PROJECT/STACK/RANDOM of the stack that it belongs to. A mark
+that was given by hand has no random part."""
 
 
 def stack_of_mark(mark: str) -> str:

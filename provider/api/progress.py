@@ -9,14 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any, TypeGuard
 
-from pulumi_trainer.provider.kube.values.accessors import (
-    epoch_seconds,
-    mappings,
-    only,
-    plausible_seconds,
-    section,
-    without,
-)
+from pulumi_trainer.provider.kube.values.accessors import epoch_seconds, mappings, only, section, without
 
 LONGEST_LINE = 1 << 16
 """Maximum bytes of a line with a trainerStatus."""
@@ -94,10 +87,7 @@ def read_metrics(given: Any) -> dict[str, str]:
 def kept_progress(given: Any) -> dict[str, Any] | None:
     """Return a report with its time from JSON that anybody may have written; None if nothing in it is valid."""
     found, updated = read_progress(given), section(given).get("lastUpdatedTime")
-    seconds = plausible_seconds(updated)
-    if seconds:  # of a job of an earlier version
-        found["lastUpdatedTime"] = timestamp(seconds)
-    elif isinstance(updated, str) and metric_text(updated) is not None:
+    if isinstance(updated, str) and metric_text(updated) is not None:
         found["lastUpdatedTime"] = updated
     return found or None
 

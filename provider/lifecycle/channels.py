@@ -3,7 +3,7 @@
 A channel creates nothing in a cluster: its state is the release in use, and its plan shows what a move does to the jobs that
 follow it. Inputs: channel, runtime (name), release, document, releases (numbers of all releases in the catalogue), target,
 component; force where there is one; formerly, set here: "project/stack" of the stack before it was renamed. Outputs: the same,
-without the document, and with names, the current and former names of the stack (absent in those of earlier versions).
+without the document, and with names, the current and former names of the stack.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def diff(olds: Props, news: Props) -> Diff:
         olds: Outputs.
         news: Checked inputs; in a refresh, the stored inputs.
     """
-    renamed = "names" in olds and olds["names"] != _names(news)
+    renamed = olds["names"] != _names(news)
     return Diff(renamed or _stored(olds) != _stored(news) or connection_of(olds) != connection_of(news))
 
 
@@ -144,7 +144,7 @@ def removal_refusals(outputs: Props, connect: Connect, uses: Callable[[str], boo
     if outputs.get("force"):
         return []
     found, _ = connect(outputs["target"]).consumers(outputs["runtime"])
-    users = [c for c in found if _follows(c, outputs["channel"], outputs.get("names")) and uses(c.where)]
+    users = [c for c in found if _follows(c, outputs["channel"], outputs["names"]) and uses(c.where)]
     if not users:
         return []
     hint = "remove those jobs first, or set force=True and run `pulumi up` before it is removed"
@@ -220,10 +220,10 @@ def _move_notes(olds: Props, news: Props, found: Sequence[Consumer]) -> list[str
     return lines
 
 
-def _follows(job: Consumer, channel: str, names: Sequence[str] | None) -> bool:
+def _follows(job: Consumer, channel: str, names: Sequence[str]) -> bool:
     """Return whether a job follows a channel of that name, in a stack that has or had one of `names`. A job counts if that is not
-    known: jobs and channels of earlier versions, and jobs of another stack."""
-    return job.channel == channel and (not names or job.channel_of in ("", *names))
+    known: a job of another stack."""
+    return job.channel == channel and job.channel_of in ("", *names)
 
 
 def _names(props: Props) -> list[str]:

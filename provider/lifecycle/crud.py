@@ -216,9 +216,7 @@ def check(olds: Props, news: Props, connect: Connect, labels: Collection[str] = 
             notes = (*notes, _secret_note(olds, changed, connect))
         if isinstance(news["digest"], Unknown):
             notes = (*notes, _unknown_note(olds, news, connect))
-    # The summary belongs to the objects: those that stay keep theirs; only a stack of an earlier version has none.
-    summary = only({**news, **checked.inputs}, ("summary",))
-    inputs = {**without(checked.inputs, "retain", *CURRENT), **summary, **secrets, **only(news, CURRENT)}
+    inputs = {**without(checked.inputs, "retain", *CURRENT), **secrets, **only(news, CURRENT)}
     if news.get("retain"):
         inputs["retain"] = True
     failures = checked.failures or _name_conflicts(olds, inputs) or _moved_root_refusals(olds, news, inputs, presence)
@@ -255,8 +253,8 @@ def _secret_inputs(olds: Props, news: Props, changed: Collection[str]) -> Props:
 
 
 def _with_recorded_label(olds: Props, news: Props, presence: Presence | None) -> Props:
-    """Return the inputs of a job with the label of its target, if its record has that one: an interrupted update or an earlier
-    version may have stored another one."""
+    """Return the inputs of a job with the label of its target, if its record has that one: an interrupted update may have stored
+    another one."""
     label = label_of(news)
     if not label or presence is None or presence.owner is None:
         return olds

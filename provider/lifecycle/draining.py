@@ -3,8 +3,7 @@
 The guard is created after the ClusterQueue and its LocalQueues and deleted before them: its deletion drains the queue, or is
 rejected before anything is touched. Inputs: name, version (of the API), drain, seconds, target, stack (its full name), mark (the
 stack's owner mark, if one of these objects has it), and beside, the objects that are deleted after the guard: kind, version,
-namespace and name. Outputs: the same, with the identity of the cluster; guards of earlier versions have neither stack, mark nor
-beside.
+namespace and name. Outputs: the same, with the identity of the cluster.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from pulumi_trainer.provider.lifecycle.crud import LOCATION, Checked, Diff, conn
 
 Props = dict[str, Any]
 
-SETTINGS = ("name", "version", "drain", "seconds")
+SETTINGS = ("name", "version", "drain", "seconds", "stack", "beside")
 
 
 class Target(Protocol):
@@ -32,8 +31,8 @@ class Target(Protocol):
         *,
         drain: bool,
         seconds: float,
-        marks: Sequence[str] = (),
-        beside: Sequence[Mapping[str, str]] = (),
+        marks: Sequence[str],
+        beside: Sequence[Mapping[str, str]],
     ) -> list[str]: ...
 
 
@@ -57,10 +56,7 @@ def diff(olds: Props, news: Props) -> Diff:
     """Return whether the guard changes. olds: Outputs."""
     if olds["name"] != news["name"]:
         return Diff(True, ("name",))
-    ownership = any(k in olds and olds[k] != news.get(k) for k in OWNERSHIP)
-    ownership = ownership or olds.get(MARK) != news.get(MARK)
-    settings = any(olds[k] != news[k] for k in SETTINGS)
-    return Diff(ownership or settings or connection_of(olds) != connection_of(news))
+    return Diff(_stored(olds) != _stored(news) or connection_of(olds) != connection_of(news))
 
 
 def update(outputs: Props, inputs: Props, _connect: Connect) -> Props:
@@ -81,18 +77,16 @@ def delete(outputs: Props, connect: Connect) -> list[str]:
         TargetFault: The queue could not be drained in time.
     """
     target = connect(outputs["target"])
-    drain, seconds, beside = bool(outputs["drain"]), float(outputs["seconds"]), outputs.get("beside") or []
-    marks = [str(outputs[k]) for k in ("stack", MARK) if outputs.get(k)]
+    drain, seconds, beside = bool(outputs["drain"]), float(outputs["seconds"]), outputs["beside"]
+    marks = [*only(outputs, ("stack", MARK)).values()]
     return target.release_queue(
         outputs["name"], outputs["version"], drain=drain, seconds=seconds, marks=marks, beside=beside
     )
 
 
-OWNERSHIP = ("stack", "beside")
 MARK = "mark"
 
 
-def _stored(inputs: Props) -> Props:
-    settings = {k: inputs[k] for k in SETTINGS}
-    ownership = {k: inputs[k] for k in (*OWNERSHIP, MARK) if k in inputs}
-    return {**settings, **ownership}
+def _stored(props: Props) -> Props:
+    """Return what inputs and outputs have in common, apart from the connection."""
+    return {**{k: props[k] for k in SETTINGS}, **only(props, (MARK,))}

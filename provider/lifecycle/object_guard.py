@@ -62,5 +62,5 @@ def delete(outputs: Props, connect: Connect) -> list[str]:
 
 def _check_owner(outputs: Props, objects: Sequence[Mapping[str, str]], connect: Connect) -> None:
     if objects:
-        marks = [str(outputs[k]) for k in ("stack", "mark") if outputs.get(k)]
+        marks = [*only(outputs, ("stack", "mark")).values()]
         connect(outputs["target"]).check_owner(objects, marks)

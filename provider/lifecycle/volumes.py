@@ -3,9 +3,8 @@
 Inputs: namespace, name, digest, target, component, retain (absent if the volume is not retained), and in a cluster `claim`: size,
 storageClass, accessMode, retain, and `chosen`, true if the user wrote the access mode. adopt: true if the job of the volume may
 take over a job of another owner (else absent). A volume keeps its name and content while its digest is the same. again, set here,
-counts how often the volume was deleted externally and created again (absent: never). retained, set here, is `retain` of a folder
-on this machine, once that was changed (absent: never).
-generation is set here if a claim, or the connection to its target, was changed in place.
+counts how often the volume was deleted externally and created again (absent: never). generation
+is set here if a claim, or the connection to its target, was changed in place.
 """
 
 from __future__ import annotations
@@ -101,13 +100,11 @@ def _replaced_notes(olds: Props, connect: Connect) -> tuple[str, ...]:
 
 
 def _with_retention(olds: Props, news: Props, known: Props) -> Props:
-    """Return the inputs with the current `retain`, if it was changed. Volumes of earlier versions keep the inputs they have."""
+    """Return the inputs with the current `retain`, if it was changed."""
     before, after = is_retained(olds), bool(news.get("retain"))
     if before == after:
         return known
-    if "claim" in news:
-        return {**known, "retain": after}
-    return {**known, "retain": after, RETAINED: after}
+    return {**known, "retain": after}
 
 
 def _retention_notes(olds: Props, news: Props, connect: Connect) -> tuple[str, ...]:
@@ -124,11 +121,11 @@ def _retention_notes(olds: Props, news: Props, connect: Connect) -> tuple[str, .
 
 
 def is_retained(props: Props) -> bool:
-    """Return whether inputs or outputs of a volume say that it is kept. Outputs of earlier versions say so in a cluster only."""
+    """Return whether inputs or outputs of a volume say that it is kept."""
     claim = props.get("claim")
     if claim is not None:
         return bool(claim.get("retain"))
-    return bool(props.get(RETAINED, props.get("retain")))
+    return bool(props.get("retain"))
 
 
 def _owner_conflicts(news: Props, connect: Connect) -> tuple[str, ...]:
@@ -205,7 +202,6 @@ _TAKEN = (
     " kubectl delete pvc -n {namespace} {name}, and `pulumi up`; or give the resource another name"
 )
 AGAIN = "again"
-RETAINED = "retained"
 
 
 _ANEW = (
@@ -243,12 +239,8 @@ def diff(olds: Props, news: Props) -> Diff:
     """
     replaces = tuple(k for k in _NAMES if olds.get(k) != news.get(k))
     changed = olds.get("claim") != news.get("claim") or connection_changed(olds, news) or _is_recreated(olds, news)
-    changed = changed or has_other_label(olds, news) or _changes_retention(olds, news)
+    changed = changed or has_other_label(olds, news) or is_retained(olds) != is_retained(news)
     return Diff(bool(replaces) or changed, replaces)
-
-
-def _changes_retention(outputs: Props, news: Props) -> bool:
-    return news.get(RETAINED) not in (None, outputs.get(RETAINED))
 
 
 def _is_recreated(outputs: Props, news: Props) -> bool:
@@ -296,13 +288,14 @@ def update(outputs: Props, inputs: Props, connect: Connect) -> Props:
         return create({**inputs, "target": known["target"]}, connect)[1]
     if workers_of(outputs) != workers_of(known):
         there: Any = connect(known["target"])
-        copied = known["namespace"], known["name"], known.get("owner", inputs["component"]), label_of(known)
+        copied = known["namespace"], known["name"], known["owner"], label_of(known)
         there.copy_volume(*copied, inputs.get("claim") or {}, known["generation"])
     if outputs.get("claim") == inputs.get("claim"):
         target = connect(known["target"])
-        if _changes_retention(outputs, inputs):
-            target.update_volume(known["namespace"], known["name"], known["generation"], {"retain": inputs[RETAINED]})
-            known = {**known, RETAINED: inputs[RETAINED]}
+        retain = is_retained(inputs)
+        if is_retained(outputs) != retain:
+            target.update_volume(known["namespace"], known["name"], known["generation"], {"retain": retain})
+            known = {**known, "retain": retain}
         target.identity()  # a connection to another cluster must not be stored
         if root(outputs) == root(known):
             return known
@@ -336,8 +329,9 @@ def read(outputs: Props, connect: Connect) -> tuple[Props | None, list[str]]:
         lost = f"{_where(outputs)}: {_LOST[_is_written(outputs)]}"
         return None, [f"{lost}; it is no longer in the state of this stack, and `pulumi up` creates it again, empty"]
     found, whose = current
-    if not _is_ours(outputs, whose):
-        lost = f"{_where(outputs)} {whose.adopted_from(_owner(outputs, whose))}"
+    owner = _owner(outputs)
+    if not owner.owns(whose):
+        lost = f"{_where(outputs)} {whose.adopted_from(owner)}"
         return None, [f"{lost}. It is left alone, and no longer in the state of this stack"]
     return {**outputs, **found}, []
 
@@ -361,18 +355,15 @@ def delete(outputs: Props, connect: Connect) -> list[str]:
         if not remaining:
             return [*lost]
         return [remaining]
-    if _is_ours(outputs, remaining):  # this stack was created again
+    owner = _owner(outputs)
+    if owner.owns(remaining):  # this stack was created again
         return []
-    return [f"{_where(outputs)} {remaining.adopted_from(_owner(outputs, remaining))}. It is left alone"]
+    return [f"{_where(outputs)} {remaining.adopted_from(owner)}. It is left alone"]
 
 
-def _is_ours(outputs: Props, whose: Owner) -> bool:
-    return _owner(outputs, whose).owns(whose)
-
-
-def _owner(outputs: Props, whose: Owner) -> Owner:
-    """Return the owner of a volume in the state. Outputs of earlier versions do not have the owner's id."""
-    return Owner(outputs.get("owner", whose.id), label_of(outputs))
+def _owner(outputs: Props) -> Owner:
+    """Return the owner of a volume in the state."""
+    return Owner(outputs["owner"], label_of(outputs))
 
 
 def _where(props: Props) -> str:
@@ -431,7 +422,7 @@ OUTPUTS = ("", "claim")
 _KEEP = ". To keep it, apply OutputVolume(retain=True) with `pulumi up` first"
 
 
-_STORED = ("namespace", "name", "target", "digest", "claim", "retain", RETAINED, AGAIN)
+_STORED = ("namespace", "name", "target", "digest", "claim", "retain", AGAIN)
 
 
 def _stored(inputs: Props) -> Props:

@@ -56,7 +56,7 @@ def test_the_record_keeps_the_runs(lab: Lab, user_kubeconfig: Path) -> None:  # 
     lab.preview("--expect-no-changes")
 
 
-def test_records_of_earlier_versions_have_no_inputs(lab: Lab, user_kubeconfig: Path) -> None:  # noqa: F811
+def test_a_record_that_somebody_has_edited_is_shown(lab: Lab, user_kubeconfig: Path) -> None:  # noqa: F811
     up(lab, "0.1")
     change = {"data": {"inputs": None, "earlier": '[{"run": 3}, 4, {"run": "\\u001b[2J", "inputs": {"a": [1]}}]'}}
     lab.root_client.patch(CONFIG_MAP, lab.namespace, "digits", change)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -482,8 +481,6 @@ def test_a_namespaced_runtime_stays_when_jobs_change_their_order_or_leave(
         lab.preview("--expect-no-changes")
         lab.up()
         assert uids() == made
-        _named_by_order(lab, name, [namespace, b, c])
-        lab.preview("--expect-no-changes")
         has(d, c, b)
         lab.up()
         now = uids()
@@ -499,16 +496,6 @@ def test_a_namespaced_runtime_stays_when_jobs_change_their_order_or_leave(
     finally:
         for place in places:
             root.delete(kinds.NAMESPACE, "", place)
-
-
-def _named_by_order(project: Project, name: str, order: list[str]) -> None:
-    """Give the runtimes in a stack the names that earlier versions gave them, and to no use of today's names."""
-    text = json.dumps(project.export())
-    for count, place in enumerate(order, 1):
-        former = f"{name}-{count}" if count > 1 else name
-        text = text.replace(f'Runtime::{name}-{place}"', f'Runtime::{former}"')
-    (project.folder / "stack.json").write_text(text)
-    assert project.run("stack", "import", "--file", "stack.json").code == 0
 
 
 def test_nothing_starts_anew_while_a_train_job_is_deleted(lab: Lab, root: Client, namespace: str) -> None:  # noqa: F811

@@ -4,10 +4,8 @@ all say `organization`. The API server is a script that stores objects and refus
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -102,17 +100,21 @@ def store(api: Api, project: Project, tmp_path: Path) -> Store:  # noqa: F811
 
 
 @pytest.fixture
-def namesake(project: Project, store: Store, tmp_path: Path) -> Iterator[Project]:
+def namesake(project: Project, store: Store, tmp_path: Path) -> Project:
     """The same program and stack, with a backend of its own."""
-    other = replace(project, folder=tmp_path / "other")
+    return same_name(project, tmp_path / "other")
+
+
+def same_name(project: Project, folder: Path) -> Project:
+    other = replace(project, folder=folder)
     other.folder.mkdir()
     (other.folder / "state").mkdir()
     for name in ("Pulumi.yaml", "__main__.py"):
         shutil.copy(project.folder / name, other.folder)
     assert other.run("stack", "init").code == 0
     other.config("trainer:target", "kubernetes")
-    other.config("trainer:kubeconfig", str(tmp_path / "kubeconfig"))
-    yield other
+    other.config("trainer:kubeconfig", str(project.folder / "kubeconfig"))
+    return other
 
 
 @pytest.mark.core
@@ -136,57 +138,21 @@ def test_a_stack_of_the_same_name_takes_and_deletes_nothing(project: Project, na
     assert store.stored == {}
 
 
-def as_an_earlier_version(project: Project, store: Store) -> None:
-    """Turns what this version has left in state and cluster into what an earlier one would have left."""
-    state = project.export()
-    text = re.sub(rf"{STACK}/[0-9a-f]{{8}}", STACK, json.dumps(state))
-    store.stored = json.loads(re.sub(rf"{STACK}/[0-9a-f]{{8}}", STACK, json.dumps(store.stored)))
-    found = json.loads(text)
-    resources = found["deployment"]["resources"]
-    ours = [each["urn"] for each in resources if each["type"].endswith((":StackMark", ":ObjectGuard"))]
-    assert len(ours) == 2
-    kept = [each for each in resources if each["urn"] not in ours]
-    for each in kept:
-        each["dependencies"] = [urn for urn in each.get("dependencies", []) if urn not in ours]
-        after = each.get("propertyDependencies", {})
-        each["propertyDependencies"] = {key: [u for u in urns or [] if u not in ours] for key, urns in after.items()}
-        for part in ("inputs", "outputs"):
-            each.get(part, {}).pop("mark", None)
-    found["deployment"]["resources"] = kept
-    (project.folder / "state.json").write_text(json.dumps(found))
-    assert project.run("stack", "import", "--file", "state.json").code == 0
-
-
-def test_objects_of_an_earlier_version_preview_empty_and_are_not_taken(
-    project: Project, namesake: Project, store: Store
+def test_an_object_that_is_given_away_is_not_deleted(
+    project: Project, namesake: Project, store: Store, tmp_path: Path
 ) -> None:
-    project.up()
-    as_an_earlier_version(project, store)
-    project.preview("--expect-no-changes")
-    project.up("--expect-no-changes")
-    assert set(store.marks()) == {STACK}
-    refused = namesake.preview(ok=False).out
-    assert "4 problems" in refused and refused.count("belongs to another stack of this name") == 4
-    place = "podgroups.scheduling.x-k8s.io -n default gang"
-    take = f"kubectl annotate {place} {MARK}- && kubectl annotate --overwrite {place} {MARK}={STACK}"
-    assert take in " ".join(refused.split())
-    more = OBJECTS + 'trainer.WorkloadPriorityClass("low", value=3)\n'
-    project.program(more, head="")
-    project.up()
-    new = store.stored[f"{KUEUE}/workloadpriorityclasses/low"]["metadata"]["annotations"][MARK]
-    assert new.startswith(f"{STACK}/") and set(store.marks()) == {STACK}
-    project.preview("--expect-no-changes")
-    project.destroy()
-    assert store.stored == {}
-
-
-def test_an_object_that_is_given_away_is_not_deleted(project: Project, namesake: Project, store: Store) -> None:
     """By the hint of a refused plan; a stack without any object yet has no random part."""
     project.up()
     for place in PLACES:
         store.give(place, STACK)
     namesake.up()
     namesake.preview("--expect-no-changes")
+    assert set(store.marks()) == {STACK}
+    refused = same_name(project, tmp_path / "third").preview(ok=False).out
+    assert "4 problems" in refused and refused.count("belongs to another stack of this name") == 4
+    place = "podgroups.scheduling.x-k8s.io -n default gang"
+    take = f"kubectl annotate {place} {MARK}- && kubectl annotate --overwrite {place} {MARK}={STACK}"
+    assert take in " ".join(refused.split())
     before = dict(store.stored)
     store.give(PLACES[2], "organization/lab/second")
     project.program(OBJECTS.replace('trainer.CoschedulingPodGroup("gang", min_member=2)', ""), head="")

@@ -274,7 +274,7 @@ def test_one_of_two_priorities_has_the_value_of_jobs_without_one(project: Projec
         in told
     )
     assert "priorities={'batch': -1000, 'prod': 1000}" in told
-    assert project.outputs()["values"] == {"batch": -1000, "prod": 0}, "stacks of earlier versions have these values"
+    assert project.outputs()["values"] == {"batch": -1000, "prod": 0}, "a stack keeps these values"
     for named in ("{'batch': -1000, 'prod': 1000}", "('low', 'normal', 'high')"):
         project.program(TWO_PRIORITIES % named, HEAD)
         assert "has the value 0" not in project.preview().out

@@ -41,13 +41,3 @@ def test_runs_of_a_job_are_summed_up(project: Project) -> None:
     seconds = (status["finished"] - status["started"]) + (earlier["finished"] - earlier["started"])
     assert float(row["cpuHours"]) == pytest.approx(2 * seconds / 3600, abs=0.001)
     assert "no job has run since" in cli(project, "usage", "--since", "0s")
-
-
-def test_a_record_of_an_earlier_version_counts_for_an_unknown_user(project: Project) -> None:
-    project.program(PROGRAM.format(seconds=1))
-    project.up()
-    file = project.root / "jobs/default/digits/record.json"
-    record = json.loads(file.read_text())
-    file.write_text(json.dumps({name: value for name, value in record.items() if name != "user"}))
-    assert "unknown" in cli(project, "usage", "--by", "user")
-    project.preview("--expect-no-changes")

@@ -12,7 +12,7 @@ NAMESAKE = "another stack of this name: in another backend, renamed since, or on
 
 
 def judge(owner: str, *, random: str = "aa", adopt: bool = False) -> tuple[list[str], list[str]]:
-    me = ObjectOwner(STACK, f"{STACK}/{random}" if random else "", {}, frozenset())
+    me = ObjectOwner(STACK, f"{STACK}/{random}" if random else "", {})
     plan = Plan("job", "default", {"kind": "local"}, adopt=adopt)
     found = checkpoint_folder._judge(plan, WHERE, owner, me)
     return [problem.why for problem in found.problems], [*found.notes]

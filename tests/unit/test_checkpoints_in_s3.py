@@ -810,7 +810,7 @@ class TestOwner:
         return node.start(TRAINER_CHECKPOINT_OWNER=owner, TRAINER_CHECKPOINT_ATTEMPT=attempt, **more)
 
     def test_the_first_one_gets_it(self, node: Node, place: Place) -> None:
-        """A folder of an earlier version has checkpoints and no owner."""
+        """Checkpoints that a user has put there have no owner."""
         place.put_checkpoint("step-10", {".metadata": b"1"})
         assert self.as_owner(node, OWNER) == f"{node.folder}/step-10"
         first = self.owner(place)

@@ -86,7 +86,7 @@ def test_the_manifest_lies_beside_the_data(source: Path, output: Path, monkeypat
     done = get(source, output)
     assert sorted(p.name for p in output.parent.iterdir()) == [".out.pulumi-trainer.json", "out", "source"]
     manifest_of(output).rename(output / MANIFEST)
-    assert get(source, output) == done, "where an earlier version has put it"
+    assert get(source, output) == done, "as for a mount point"
     (output / "a.csv").unlink()
     assert get(source, output) == done
     assert tree(output) == tree(source) and manifest_of(output).exists()

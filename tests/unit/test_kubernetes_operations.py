@@ -443,17 +443,6 @@ def test_a_list_explains_a_train_job_without_a_jobset_as_why_does(server: Server
     assert reasons == ["TrainJobResourcesCreationFailed"] * 2
 
 
-def test_a_deleted_rerun_of_an_earlier_version_is_a_run(server: Server) -> None:
-    """Earlier versions wrote `sent` only for jobs with a TTL."""
-    target(server).create(submission())
-    end(server, "Completed")
-    rerun(server)
-    server.patch(CONFIG_MAP, "team", "job", {"data": {records.SENT: None}})
-    del server.objects["JobSet", "team", "job"]
-    rerun(server)
-    assert [run.phase for run in target(server).runs("team", "job")] == ["Succeeded", "Deleted", "Pending"]
-
-
 def test_a_rerun_whose_record_changes_meanwhile_succeeds(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """A short job may end, and a watcher write its end, before `rerun` returns."""
     target(server).create(submission())

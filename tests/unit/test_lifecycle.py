@@ -1392,7 +1392,7 @@ def test_a_job_that_goes_on_in_another_stack_out_of_reach_keeps_its_label() -> N
     assert checked(made, inputs(component=HERE, target=at("s-2")), target).inputs == made
 
 
-def test_a_label_that_an_earlier_version_has_confused_is_put_right() -> None:
+def test_a_label_that_an_interrupted_update_has_left_is_put_right() -> None:
     """The record has the label of the job's target, and the state that of another target of the stack."""
     target, made, outs = running()
     wrong = [{**each, "target": at("s-1")} for each in (made, outs)]

@@ -198,13 +198,10 @@ class Holder:
         return {}
 
 
-@pytest.mark.parametrize("older", [False, True])
-def test_a_volume_that_a_stack_of_the_same_name_has_taken_is_left_alone(older: bool) -> None:
-    """`older`: the state of an earlier version, which did not keep the owner."""
+def test_a_volume_that_a_stack_of_the_same_name_has_taken_is_left_alone() -> None:
     target = Holder(Owner(URN, "s"), "g1")
     _, outs = volumes.create({**BEFORE, "component": URN}, lambda _: target)
     assert outs["owner"] == URN
-    outs = {k: v for k, v in outs.items() if not older or k != "owner"}
     assert volumes.read(outs, lambda _: target)[0] == outs
     target.generation = "g2"
     assert volumes.delete(outs, lambda _: target) == []  # a later life of this very stack
@@ -326,24 +323,15 @@ def test_a_change_of_retain_says_what_it_means_once(cluster: bool, retain: bool)
     assert volumes.check(before, news, lambda _: target).notes == (), "nothing is in it"
 
 
-@pytest.mark.parametrize("key", ["retain", "retained"])
-def test_a_retained_volume_that_leaves_the_program_stays_where_it_is(key: str) -> None:
-    (note,) = volumes.removal_notes({**FOLDER, key: True}, Target("2 files"))
+def test_a_retained_volume_that_leaves_the_program_stays_where_it_is() -> None:
+    (note,) = volumes.removal_notes({**FOLDER, "retain": True}, Target("2 files"))
     assert note == (
         "volume team/job-output was removed from the program, and is kept because it is"
         " retained: 2 files in team/job-output, in /data"
     )
-    (note,) = volumes.removal_notes({**FOLDER, key: True}, Target())
+    (note,) = volumes.removal_notes({**FOLDER, "retain": True}, Target())
     assert "is kept because it is retained: it is empty, in /data" in note
-    (note,) = volumes.removal_notes({**FOLDER, "retain": True, "retained": False}, Target("2 files"))
+    (note,) = volumes.removal_notes({**FOLDER, "retain": False}, Target("2 files"))
     assert "will be deleted" in note
     (note,) = volumes.removal_notes({**OUTPUT, "claim": {**OUTPUT["claim"], "retain": True}}, Target("unreachable"))
     assert "is kept because it is retained: its content cannot be listed: no answer" in note
-
-
-def test_inputs_of_earlier_versions_stay_as_they_are() -> None:
-    """Those wrote `retain` for a retained volume only, and none of it to the outputs."""
-    for before in (FOLDER, {**FOLDER, "retain": True}, OUTPUT):
-        outputs = {k: v for k, v in before.items() if k != "retain"}
-        found = volumes.check(before, {**before, "retain": bool(before.get("retain"))}, Target("2 files"))
-        assert found.inputs == before and found.notes == () and not volumes.diff(outputs, found.inputs).changes

@@ -249,9 +249,7 @@ class TestGpus:
         assert held.gpus(4, range(4)) == ([0, 1, 2, 3], [])
         local.create(submission(jobset(step(container_fields=gpus(1)))))
         status = wait(local, until=lambda s: s.reason == "WaitingForGPUs")
-        assert status.message == "needs 1 of 4 GPUs: behind other jobs of this machine", (
-            "an earlier version leaves no name"
-        )
+        assert status.message == "needs 1 of 4 GPUs: behind other jobs of this machine", "the holder has left no name"
         local.delete(NAMESPACE, "job")
         held.release()
 

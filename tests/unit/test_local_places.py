@@ -216,11 +216,11 @@ def test_links_in_the_queue_are_not_followed(one: LocalTarget, tmp_path: Path) -
     assert outside.read_text() == "mine"
 
 
-def test_the_same_jobs_of_an_earlier_version_have_no_place_and_are_left_alone(one: LocalTarget) -> None:
+def test_a_job_whose_place_was_removed_by_hand_is_left_alone(one: LocalTarget) -> None:
     start(one, "a")
     folder = one.root / "queue"
     for file in folder.glob("*.runs"):
-        file.unlink()  # as if its supervisor knew of no places
+        file.unlink()
     start(one, "b")
     assert {s.name: s.phase for s in one.jobs()} == {"a": "Running", "b": "Running"}
     go_on(one, "a"), go_on(one, "b")

@@ -93,7 +93,7 @@ class TestModes:
         assert [oct(p.stat().st_mode & 0o777) for p in (made, made / "f")] == ["0o750", "0o640"]
         assert (local.root / "volumes").stat().st_mode & 0o777 == 0o700
 
-    def test_folders_of_an_earlier_version_are_closed(self, local: LocalTarget) -> None:
+    def test_folders_that_others_can_read_are_closed(self, local: LocalTarget) -> None:
         for folder in ("jobs/default/job/logs", "volumes/default/data/data", "trash"):
             (local.root / folder).mkdir(parents=True, mode=0o755)
         local.create_volume(NAMESPACE, "data", "owner-1", "")

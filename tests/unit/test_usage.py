@@ -143,7 +143,7 @@ def test_a_new_record_has_what_is_counted_and_stays_small() -> None:
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "[]", '{"gpus": "many", "queue": 3, "since": -1}', '{"gpus": NaN}'])
-def test_an_edited_or_old_record_is_unknown(text: Any) -> None:
+def test_an_edited_record_is_unknown(text: Any) -> None:
     assert Demand.from_text(text) == NOTHING_KNOWN
 
 

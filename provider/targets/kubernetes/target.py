@@ -203,8 +203,8 @@ class KubernetesTarget:
         *,
         drain: bool,
         seconds: float,
-        marks: Sequence[str] = (),
-        beside: Sequence[Mapping[str, str]] = (),
+        marks: Sequence[str],
+        beside: Sequence[Mapping[str, str]],
     ) -> list[str]:
         """Make sure that a ClusterQueue of that stack has no work, and return notes for the user.
 
@@ -213,7 +213,7 @@ class KubernetesTarget:
             version: Version of Kueue's API.
             drain: Whether to suspend its jobs.
             seconds: Time limit for a drained job to stop.
-            marks: Owner marks of the stack; empty for any.
+            marks: Owner marks of the stack.
             beside: The objects that are deleted after the queue.
 
         Raises:

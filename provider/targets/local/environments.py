@@ -35,7 +35,6 @@ class Environment:
         python: Version of Python; empty if the environment is incomplete.
         requirements: The requirements that it was installed for.
         jobs: The running jobs that use it, as NAMESPACE/NAME.
-        complete: Whether the installation was completed.
     """
 
     path: Path
@@ -43,7 +42,6 @@ class Environment:
     python: str = ""
     requirements: list[str] = field(default_factory=list)
     jobs: list[str] = field(default_factory=list)
-    complete: bool = True
 
 
 def folder() -> Path:
@@ -68,7 +66,7 @@ def in_use(environment: Environment) -> str:
     """Return why an environment must stay; empty if nothing uses it."""
     if environment.jobs:
         return f"used by {', '.join(environment.jobs)}"
-    if environment.complete and environment.used > time.time() - RECENT:
+    if environment.python and environment.used > time.time() - RECENT:
         return RECENTLY
     return ""
 
@@ -118,7 +116,6 @@ def _read(path: Path, jobs: Mapping[str, list[str]]) -> Environment:
         python=str(record.get("python", "")),
         requirements=[str(each) for each in record.get("requirements", [])],
         jobs=jobs.get(os.path.realpath(path), []),
-        complete=mark.exists(),
     )
 
 

@@ -420,15 +420,8 @@ def _applies(rule: Spec, job: Job) -> bool:
     return (
         (not reasons or job.reason in reasons)
         and (not targets or job.step in targets)
-        and (not patterns or any(_found(p, job.message) for p in patterns))
+        and (not patterns or any(go_regexp.matches(p, job.message) for p in patterns))
     )
-
-
-def _found(pattern: str, message: str) -> bool:
-    try:
-        return go_regexp.matches(pattern, message)
-    except ValueError:  # in a job of an earlier version
-        return False
 
 
 def peak(jobset: Spec, amount: Mapping[str, Any]) -> Any:

@@ -62,7 +62,7 @@ class Record:
         first_uid: UID of the first run, by which the stack's state knows the job; empty if this run is the first one.
         override: The `Override` of `suspend` by `pulumi-trainer`; empty if nobody has overridden it.
         stop: Message of a job that is to be stopped; empty if it is not.
-        user: Account that has created the job; empty in records of earlier versions.
+        user: Account that has created the job.
         visible_gpus: CUDA_VISIBLE_DEVICES of the user that has created the job; None if it was not set.
     """
 

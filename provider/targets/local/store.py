@@ -221,9 +221,7 @@ class JobFolder:
         found = []
         for file in self.errors.glob(f"*{INSTALLED}"):
             with suppress(OSError):
-                named = read_beginning(file, 4096).decode(errors="replace")
-                if named:
-                    found.append(Path(named))
+                found.append(Path(read_beginning(file, 4096).decode(errors="replace")))
         return found
 
     def has_begun(self) -> bool:

@@ -104,7 +104,7 @@ class Record:
         channel: The channel of the release.
         channel_of: "project/stack" of the channel.
         follow: How far the job follows the channel.
-        program: "project/stack" of the job; empty in records of earlier versions.
+        program: "project/stack" of the job.
         inputs: What identifies the inputs of the run.
         identity: Id, lineage, parent, cause and place of the run.
         earlier: Earlier runs of the job, the newest last.

@@ -80,7 +80,7 @@ def reopen(client: Client, name: str, version: str) -> None:
 
 
 def release(
-    client: Client, name: str, version: str, *, drain: bool, seconds: float, marks: Collection[str] = ()
+    client: Client, name: str, version: str, *, drain: bool, seconds: float, marks: Collection[str]
 ) -> list[str]:
     """Wait until no job has quota of the queue any more.
 
@@ -90,7 +90,7 @@ def release(
         version: Version of Kueue's API.
         drain: Whether to suspend the jobs.
         seconds: Time limit for a drained job to stop.
-        marks: Owner marks of this stack; empty for any.
+        marks: Owner marks of this stack.
 
     Returns:
         Notes for the user.
@@ -153,7 +153,7 @@ def check_owner(client: Client, objects: Iterable[tuple[Kind, str, str]], marks:
     Args:
         client: Client of the cluster.
         objects: Kind, namespace and name of each object.
-        marks: Owner marks of this stack; empty for any.
+        marks: Owner marks of this stack.
     """
     wrong = [*chain.from_iterable(_owned(client, *place, marks)[1] for place in objects)]
     if wrong:
@@ -163,10 +163,10 @@ def check_owner(client: Client, objects: Iterable[tuple[Kind, str, str]], marks:
 def _owned(
     client: Client, kind: Kind, namespace: str, name: str, marks: Collection[str]
 ) -> tuple[Document | None, list[Problem]]:
-    """Return an object, and a problem if it belongs to another stack. marks: Owner marks of this stack; empty for any."""
+    """Return an object, and a problem if it belongs to another stack. marks: Owner marks of this stack."""
     found = client.get(kind, namespace, name)
-    if found is None or not marks:
-        return found, []
+    if found is None:
+        return None, []
     owner = (found["metadata"].get("annotations") or {}).get(MADE_BY)
     if owner is None or owner in marks:
         return found, []
