@@ -145,7 +145,7 @@ def _remove(entry: Entry) -> bool:
 def _entries() -> Iterator[Entry]:
     for each in environments.list_environments(environments.folder()):
         content = each.requirements
-        if not each.complete:
+        if not each.python:
             content = ["(installation interrupted)"]
         kept = environments.in_use(each)
         with suppress(FileNotFoundError):  # another program has removed it meanwhile
