@@ -1,8 +1,8 @@
 """The manifest of a folder: which files were fetched at which revision, and whether the fetch is complete.
 
 It is `.FOLDER.pulumi-trainer.json` beside the folder, so that the folder contains only data. It is inside the folder if that is a
-mount point or if its parent is not writable. It is written last: a folder without a
-manifest, or with `complete: false`, is not complete.
+mount point, or if its parent is not writable. It is written last: a folder without a manifest, or with `complete: false`, is not
+complete.
 """
 
 from __future__ import annotations
