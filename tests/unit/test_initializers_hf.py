@@ -289,6 +289,26 @@ def test_a_name_as_long_as_the_file_system_allows(hub: Hub, tmp_path: Path) -> N
     assert tree(tmp_path) == {name: b"long"}
 
 
+@pytest.mark.parametrize(
+    ("url", "sent"),
+    [
+        ("https://hub.example/api", True),
+        ("https://hub.example:443/api", True),
+        ("http://hub.example/api", False),
+        ("http://hub.example:443/api", False),
+        ("https://hub.example:8443/api", False),
+        ("https://hub.example.org/api", False),
+        ("https://huggingface.co/api", False),
+    ],
+)
+def test_the_session_sends_the_token_to_the_hub_alone(url: str, sent: bool) -> None:
+    client = hf._create_client("https://hub.example", 1.0)
+    request = client.build_request("GET", url, headers={"authorization": f"Bearer {TOKEN}"})
+    for hook in client.event_hooks["request"]:
+        hook(request)
+    assert ("authorization" in request.headers) is sent
+
+
 def test_no_token_to_the_server_of_a_next_page(hub: Hub, tmp_path: Path) -> None:
     hub.repositories[NAME].token, hub.next_page = TOKEN, hub.storage.url
     with pytest.raises(TargetFault):
