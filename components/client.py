@@ -26,7 +26,7 @@ from pulumi_trainer.provider.commands import jobs as commands
 from pulumi_trainer.provider.commands import logs, operations, outputs
 from pulumi_trainer.provider.commands.reach import Job as Found
 from pulumi_trainer.provider.commands.reach import Where
-from pulumi_trainer.provider.commands.runs import read_runs_of
+from pulumi_trainer.provider.commands.runs import distinct, read_runs_of
 from pulumi_trainer.provider.kube.errors import Invalid, NotFound, Problem, TrainerError
 
 __all__ = [
@@ -282,7 +282,7 @@ class Jobs:
         Args:
             name: The job.
         """
-        return read_runs_of(self._find(name))
+        return distinct(read_runs_of(self._find(name)))
 
     def metrics(self, name: str, run: str = "") -> Mapping[str, Metric]:
         """Return the metrics of a run by name: first, last, best, least and greatest value of each.
@@ -344,7 +344,7 @@ class Jobs:
         found = self.runs(name)
         if not run:
             return found[-1]
-        return find_run(found, run, "run")
+        return find_run(found, str(run), "run")
 
     def _operate(self, operation: operations.Operation, name: str) -> None:
         operations.apply(operation, operations.find_job(operation, name, self._where))

@@ -179,7 +179,7 @@ def choose_continued(
     if fork is not None:
         return _choose_fork(earlier, place, fork)
     if isinstance(resume, str) and resume != UNFINISHED:
-        run = find_run(earlier, resume, "resume")
+        run = newest_of_lineage(earlier, find_run(earlier, resume, "resume"))
     elif not earlier or not earlier[-1].id:
         return Continuation()
     else:
@@ -192,6 +192,19 @@ def choose_continued(
     if run.place != place:
         return Continuation(why=_why_not_there(run, earlier), left=run.place)
     return Continuation(run)
+
+
+def newest_of_lineage(earlier: Sequence[Run], run: Run) -> Run:
+    """Return the last of the runs that share the folder of a run: who continues there continues that one."""
+    return next((each for each in reversed(earlier) if each.lineage and each.lineage == run.lineage), run)
+
+
+def follower(earlier: Sequence[Run], run: Run) -> Run | None:
+    """Return the run that came next into the folder of a run; None if it is the last there."""
+    later = [
+        each for each in earlier if each.lineage == run.lineage and each.id != run.id and each.created > run.created
+    ]
+    return later[0] if later else None
 
 
 def _choose_fork(earlier: Sequence[Run], place: str, fork: Mapping[str, Any]) -> Continuation:

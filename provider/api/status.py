@@ -11,7 +11,7 @@ from pulumi_trainer.provider.api.progress import kept_progress, missing_steps
 from pulumi_trainer.provider.api.runs import Identity, read_inputs
 from pulumi_trainer.provider.kube.errors import Problem
 from pulumi_trainer.provider.kube.terminal import lines
-from pulumi_trainer.provider.kube.values.accessors import only
+from pulumi_trainer.provider.kube.values.accessors import only, plausible_seconds
 from pulumi_trainer.provider.kube.values.wording import duration
 
 OUTCOME_UNKNOWN = "OutcomeUnknown"
@@ -249,6 +249,7 @@ class JobStatus:
         known["inputs"] = read_inputs(data.get("inputs"))
         known["progress"] = kept_progress(data.get("progress"))
         known["identity"] = Identity.from_dict(data.get("identity"))
+        known |= {name: plausible_seconds(known[name]) for name in ("created", "started", "finished") if name in known}
         return cls(**known)
 
 

@@ -412,6 +412,11 @@ def _local_lines(job: Job, selection: Selection) -> Iterator[LogLine]:
         if selection.run and not is_kept:
             why = "its logs are not kept: it has printed nothing, or they were removed for those of newer runs"
             hint = _kept_logs(job, run) or "a greater Local(log_bytes=) keeps more of those to come"
+            if not run.inputs:  # of which a row is left
+                why, hint = (
+                    "its logs are not kept: it is older than the last runs",
+                    "keep_runs= of the TrainJob keeps more",
+                )
             raise TargetFault(Problem(about, why, hint))
         if selection.earlier and known:
             _note(about if is_kept else f"{about}: its logs are not kept")

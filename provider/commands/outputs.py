@@ -13,6 +13,7 @@ from typing import Any
 from pulumi_trainer.provider.api.code import OUTPUT_PATH
 from pulumi_trainer.provider.api.lineage import find_run, folder_of
 from pulumi_trainer.provider.api.output_facts import Output
+from pulumi_trainer.provider.api.retention import REMOVED
 from pulumi_trainer.provider.api.runs import Run
 from pulumi_trainer.provider.api.status import Phase
 from pulumi_trainer.provider.commands.formats import print_data
@@ -155,6 +156,8 @@ def _folder(job: Job, result: str, run: str, argument: str) -> str:
         return result
     runs = read_runs_of(job)
     chosen = find_run(runs, run, argument)
+    if REMOVED in chosen.note:
+        raise TargetFault(Problem(f"run {run}", REMOVED, "`pulumi-trainer runs` shows which runs have theirs"))
     lineages = {each.lineage for each in runs}
     if result.rpartition("/")[2] not in lineages:  # a volume of the runtime, without folders for runs
         return result

@@ -69,7 +69,7 @@ def runs(job: str | None, where: Where, *, output: str, metrics: bool = False, s
         _check_recorded(*of_jobs[0])
     found: list[tuple[Job, Run]] = []
     for each, of_job in of_jobs:
-        found += [(each, run) for run in of_job]
+        found += [(each, run) for run in (distinct(of_job) if metrics or output != "table" else of_job)]
     if sort and jobs:
         found = _sorted(found, sort)
     if output != "table":

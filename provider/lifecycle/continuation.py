@@ -7,7 +7,15 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from pulumi_trainer.provider.api.checkpoints import saves_checkpoints
-from pulumi_trainer.provider.api.lineage import CHANGED, CREATED, UNFINISHED, Continuation, choose_continued, find_run
+from pulumi_trainer.provider.api.lineage import (
+    CHANGED,
+    CREATED,
+    UNFINISHED,
+    Continuation,
+    choose_continued,
+    find_run,
+    follower,
+)
 from pulumi_trainer.provider.api.retention import KEEP_RUNS, KEPT_RUNS, outdated_lineages
 from pulumi_trainer.provider.api.runs import BATCH, Identity, Run
 from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase
@@ -88,7 +96,10 @@ def continuation_note(olds: Mapping[str, Any], news: Mapping[str, Any], target: 
     removal = _removal(earlier, found.identity(CHANGED, place), news)
     _check_batch(found.forked or found.run, news)
     if found.forked is not None:
-        return f"{where}: the new run starts anew {_fork_step(news['fork'], found.forked, olds, target)}{removal}", ""
+        return (
+            f"{where}: the new run starts anew {_fork_step(news['fork'], found.forked, earlier, olds, target)}{removal}",
+            "",
+        )
     if found.run is not None:
         return (
             f"{where}: the new run continues run {found.run.id} {_from_step(olds, found.run, earlier, target)}{removal}",
@@ -144,6 +155,8 @@ def _from_step(olds: Mapping[str, Any], run: Run, earlier: list[Run], target: Ta
         steps = saved_steps(olds, run, target)
     except TargetFault as fault:
         return f"{_reported_step(status, target)}: {fault}. resume=False starts anew"
+    if not steps and run.fork:
+        return f"in its folder, which has no complete checkpoint: training starts from {_checkpoint_of(run.fork)}"
     if not steps:
         return "in its folder, which has no complete checkpoint: training starts at step 0"
     newest = f"from its newest checkpoint, which is of step {steps[-1]:,}"
@@ -167,24 +180,46 @@ def _reported_step(status: JobStatus | None, target: Target) -> str:
     return f"from its newest checkpoint, of step {saved:,} as far as the job has reported"
 
 
-def _fork_step(fork: Mapping[str, Any], run: Run, olds: Mapping[str, Any], target: Target) -> str:
-    """Return from which checkpoint a fork starts.
+def _checkpoint_of(fork: str) -> str:
+    """Return the checkpoint that a fork starts from, as text. fork: `Run.fork`."""
+    run, _, step = fork.partition("@")
+    return f"the checkpoint of step {step} of run {run}" if step else f"the newest checkpoint of run {run}"
+
+
+def _fork_step(fork: Mapping[str, Any], run: Run, earlier: list[Run], olds: Mapping[str, Any], target: Target) -> str:
+    """Return from which checkpoint a fork starts: one that its run has saved, and none of those that came after it.
 
     Raises:
         Invalid: The run has no such checkpoint.
     """
     step = fork.get("step")
     which = "the newest checkpoint" if step is None else f"the checkpoint of step {step:,}"
+    later = follower(earlier, run)
+    if later and step is None and (run.place.startswith("s3://") or olds["target"].get("kind") != "local"):
+        why = f"run {later.id} went on in the folder of run {run.id}, and its newest checkpoint may be of that one"
+        raise Invalid(Problem("fork.step", why, f"give the step of a checkpoint that run {run.id} has saved"))
     try:
-        steps = saved_steps(olds, run, target)
+        steps = saved_steps(olds, run, target, later.created if later else 0.0)
+        others = {*saved_steps(olds, run, target)} - {*steps} if later else set[int]()
     except TargetFault as fault:
         return f"from {which} of run {run.id}, if it is there: {fault}"
+    if later and steps and step is None and others:
+        why = f"run {later.id} went on in the folder of run {run.id}, which has checkpoints of both"
+        raise Invalid(Problem("fork.step", why, f"step={steps[-1]} is the newest of run {run.id}"))
+    if later and step in others:
+        why = (
+            f"the checkpoint of step {step:,} was saved after run {run.id}, by run {later.id} or one that continues it"
+        )
+        raise Invalid(Problem("fork.step", why, f"name that run, or a step of run {run.id}: {_shown_steps(steps)}"))
     if not steps:
         raise Invalid(Problem("fork.run", f"run {run.id} has no complete checkpoint", "fork=None starts without one"))
     if step is not None and step not in steps:
-        left = ", ".join(f"{each:,}" for each in steps)
         why = f"run {run.id} has no complete checkpoint of step {step:,}"
-        raise Invalid(Problem("fork.step", why, f"it has those of steps {left}"))
+        raise Invalid(Problem("fork.step", why, f"it has those of steps {_shown_steps(steps)}"))
     if step is None:
         which = f"the newest checkpoint, of step {steps[-1]:,},"
     return f"from {which} of run {run.id}"
+
+
+def _shown_steps(steps: list[int]) -> str:
+    return ", ".join(f"{each:,}" for each in steps) or "none is there"

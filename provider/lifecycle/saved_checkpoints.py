@@ -35,13 +35,14 @@ class Target(Protocol):
     def volume(self, namespace: str, name: str) -> tuple[dict[str, str], Owner] | None: ...
 
 
-def saved_steps(inputs: Mapping[str, Any], run: Run, target: Target) -> list[int]:
+def saved_steps(inputs: Mapping[str, Any], run: Run, target: Target, before: float = 0.0) -> list[int]:
     """Return the steps of the complete checkpoints in the folder of a run's lineage, in ascending order.
 
     Args:
         inputs: Inputs of a job that keeps its checkpoints in the same place.
         run: The run.
         target: The target of the job.
+        before: Seconds since the epoch; of a folder on this machine, checkpoints that were saved later do not count. 0: no limit.
 
     Raises:
         TargetFault: They cannot be read: the volume is in a cluster, S3 does not answer, or its credentials are not known.
@@ -55,13 +56,19 @@ def saved_steps(inputs: Mapping[str, Any], run: Run, target: Target) -> list[int
         return []
     folder = Path(found[0]["path"], run.lineage, _BELOW_OUTPUT)
     try:
-        names = [path.name for path in folder.iterdir()]
+        names = [path.name for path in folder.iterdir() if not before or _saved_at(path) < before]
     except FileNotFoundError:
         return []
     except OSError as error:
         raise TargetFault(f"{folder}: {error.strerror}") from None
     numbers = {name: _number_of(name) for name in names}
     return sorted(numbers[name] for name in names if numbers[name] >= 0 and not _fault(str(folder / name)))
+
+
+def _saved_at(path: Path) -> float:
+    """Return when a checkpoint was complete, in seconds since the epoch."""
+    marker = path / find_checkpoint.OWN
+    return (marker if marker.exists() else path).stat().st_mtime
 
 
 def environment_of(inputs: Mapping[str, Any]) -> dict[str, str]:

@@ -110,7 +110,11 @@ def test_the_oldest_logs_go_first(local: LocalTarget) -> None:
 
 def test_runs_without_a_log_are_named(local: LocalTarget, capsys: pytest.CaptureFixture[str]) -> None:
     former = Run("1", "Failed", created=1.0)
-    run(local, printing("new"), earlier=(former, Run("1", "Failed", id="top2v4", lineage="top2v4", created=1.0)))
+    run(
+        local,
+        printing("new"),
+        earlier=(former, Run("1", "Failed", id="top2v4", lineage="top2v4", created=1.0, inputs={"nodes": "1"})),
+    )
     assert [text for _, text in shown(local, earlier=True)] == ["new"]
     assert (
         "job: run top2v4 (Failed, created 1970-01-01 00:00:01 UTC): its logs are not kept\n" in capsys.readouterr().err

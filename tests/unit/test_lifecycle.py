@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import time
 from collections.abc import Collection
 from dataclasses import replace
@@ -481,6 +482,49 @@ def test_a_fork_names_the_checkpoint_that_it_starts_from(tmp_path: Path) -> None
     assert "run t4kz1a kept its checkpoints in j-output, which this run does not use" in why
     (why,) = checked({}, {**newest, "name": "k"}, Target()).failures
     assert "no run 't4kz1a' is recorded" in why
+
+
+def in_one_lineage(target: Target, volumes: Path) -> None:
+    """Run a saved steps 10 and 20; run b, which continues it, step 30."""
+    runs = [replace(a_run("Succeeded", f"t4kz1{name}", "t4kz1a"), created=at) for name, at in (("a", 1e9), ("b", 2e9))]
+    target.earlier, target.volumes = runs, volumes
+    for step, at in ((10, 1.1e9), (20, 1.2e9), (30, 2.1e9)):
+        save(volumes, step, "t4kz1a")
+        os.utime(volumes / "j-output" / "t4kz1a" / "checkpoints" / f"step-{step:08}" / ".complete", (at, at))
+
+
+def test_a_fork_takes_no_checkpoint_of_the_run_that_came_next(tmp_path: Path) -> None:
+    target = Target("Succeeded")
+    made, _ = first(target, objects=with_policy(), place="j-output")
+    in_one_lineage(target, tmp_path)
+
+    def forked(run: str, **step: int) -> crud.Checked:
+        news = inputs(objects=with_policy(320), digest="d2", place="j-output", fork={"run": run, **step})
+        return checked(made, news, target)
+
+    assert "from the checkpoint of step 20 of run t4kz1a" in forked("t4kz1a", step=20).notes[0]
+    (why,) = forked("t4kz1a", step=30).failures
+    assert "the checkpoint of step 30 was saved after run t4kz1a, by run t4kz1b" in why and "run t4kz1a: 10, 20" in why
+    (why,) = forked("t4kz1a").failures
+    assert "run t4kz1b went on in the folder of run t4kz1a" in why and "step=20 is the newest of run t4kz1a" in why
+    assert "of step 30, of run t4kz1b" in forked("t4kz1b").notes[0]
+    (why,) = forked("t4kz1a", step=15).failures
+    assert "it has those of steps 10, 20" in why
+    again = inputs(objects=with_policy(320), digest="d2", place="j-output", resume="t4kz1a")
+    (note,) = checked(made, again, target).notes
+    assert "continues run t4kz1b from its newest checkpoint, which is of step 30" in note, "the last one in that folder"
+
+
+def test_a_fork_that_has_saved_nothing_starts_from_its_checkpoint_again(tmp_path: Path) -> None:
+    target = Target("Failed")
+    made, _ = first(target, objects=with_policy(), place="j-output")
+    failed = replace(a_run("Failed", "t4kz1z", "t4kz1z"), fork="t4kz1a@20", origin="t4kz1a", parent="t4kz1a")
+    target.earlier, target.volumes = [a_run("Succeeded", "t4kz1a", "t4kz1a"), failed], tmp_path
+    save(tmp_path, 20, "t4kz1a")
+    news = inputs(objects=with_policy(320), digest="d2", place="j-output", fork={"run": "t4kz1a", "step": 20})
+    (note,) = checked(made, news, target).notes
+    assert "continues run t4kz1z in its folder, which has no complete checkpoint: " in note
+    assert "training starts from the checkpoint of step 20 of run t4kz1a" in note
 
 
 def test_the_plan_says_whose_folders_a_new_run_removes() -> None:
