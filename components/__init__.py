@@ -84,7 +84,7 @@ if TYPE_CHECKING:  # `as`: type checkers take only such names for exported
         WorkloadPriorityClass as WorkloadPriorityClass,
     )
     from .runtime import ClusterTrainingRuntime as ClusterTrainingRuntime, TrainingRuntime as TrainingRuntime
-    from pulumi_trainer.provider.catalog.catalog import RuntimeCatalog as RuntimeCatalog
+    from pulumi_trainer.provider.trainer.catalog.catalog import RuntimeCatalog as RuntimeCatalog
     from .args.project import Source as Source
     from .args.sources import (
         DataCacheInitializer as DataCacheInitializer,
@@ -166,7 +166,7 @@ _MODULES = {
     "queues.checks": ("AdmissionCheck", "MultiKueueCluster", "MultiKueueConfig", "ProvisioningRequestConfig"),
     "queues.objects": ("ClusterQueue", "Cohort", "LocalQueue", "WorkloadPriorityClass"),
     "runtime": ("ClusterTrainingRuntime", "TrainingRuntime"),
-    "provider.catalog.catalog": ("RuntimeCatalog",),
+    "provider.trainer.catalog.catalog": ("RuntimeCatalog",),
     "args.project": ("Source",),
     "args.sources": (
         "DataCacheInitializer",

@@ -22,12 +22,12 @@ from pulumi_trainer.provider.api.metrics import Metric, Metrics, Point
 from pulumi_trainer.provider.api.output_facts import Output
 from pulumi_trainer.provider.api.runs import Run, metrics_of
 from pulumi_trainer.provider.api.status import Phase, Step
-from pulumi_trainer.provider.commands import jobs as commands
-from pulumi_trainer.provider.commands import logs, operations, outputs
-from pulumi_trainer.provider.commands.reach import Job as Found
-from pulumi_trainer.provider.commands.reach import Where
-from pulumi_trainer.provider.commands.runs import distinct, read_runs_of
-from pulumi_trainer.provider.kube.errors import Invalid, NotFound, Problem, TrainerError
+from pulumi_trainer.provider.cli import jobs as commands
+from pulumi_trainer.provider.cli import logs, operations, outputs
+from pulumi_trainer.provider.cli.reach import Job as Found
+from pulumi_trainer.provider.cli.reach import Where
+from pulumi_trainer.provider.cli.runs import distinct, read_runs_of
+from pulumi_trainer.provider.kubernetes.errors import Invalid, NotFound, Problem, TrainerError
 
 __all__ = [
     "Attempt",

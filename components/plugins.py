@@ -6,11 +6,11 @@ Names of this module stay. A plugin is an object with a `name`, `policies`, and 
 
 from __future__ import annotations
 
-from pulumi_trainer.provider.kube.errors import Invalid, Problem
-from pulumi_trainer.provider.kube.values.accessors import items
-from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
-from pulumi_trainer.provider.pipeline.apply import env_vars, upsert, upsert_ports
-from pulumi_trainer.provider.pipeline.info import (
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
+from pulumi_trainer.provider.kubernetes.values.accessors import items
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
+from pulumi_trainer.provider.trainer.pipeline.apply import env_vars, upsert, upsert_ports
+from pulumi_trainer.provider.trainer.pipeline.info import (
     COMPLETION_INDEX,
     NODE,
     TRAINER,
@@ -20,7 +20,7 @@ from pulumi_trainer.provider.pipeline.info import (
     PodSet,
     TrainJob,
 )
-from pulumi_trainer.provider.pipeline.interface import (
+from pulumi_trainer.provider.trainer.pipeline.interface import (
     ComponentBuilderPlugin,
     CustomValidationPlugin,
     EnforceMLPolicyPlugin,
@@ -29,8 +29,8 @@ from pulumi_trainer.provider.pipeline.interface import (
     Plugin,
     PreComponentBuilderPlugin,
 )
-from pulumi_trainer.provider.pipeline.policy import Policy
-from pulumi_trainer.provider.pipeline.resources import cpus, gpus, resources_per_node
+from pulumi_trainer.provider.trainer.pipeline.policy import Policy
+from pulumi_trainer.provider.trainer.pipeline.resources import cpus, gpus, resources_per_node
 
 __all__ = [
     "COMPLETION_INDEX",

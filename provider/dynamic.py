@@ -31,9 +31,9 @@ from pulumi.dynamic import (
     UpdateResult,
 )
 from pulumi_trainer.provider.engine_values import to_engine, to_plain
-from pulumi_trainer.provider.kube.errors import TrainerError
-from pulumi_trainer.provider.kube.terminal import message, print_line
-from pulumi_trainer.provider.kube.values.accessors import text
+from pulumi_trainer.provider.kubernetes.errors import TrainerError
+from pulumi_trainer.provider.kubernetes.terminal import message, print_line
+from pulumi_trainer.provider.kubernetes.values.accessors import text
 from pulumi_trainer.provider.lifecycle import channels, draining, object_guard
 from pulumi_trainer.provider.lifecycle.crud import MALFORMED_STATE
 from pulumi_trainer.provider.lifecycle.one_update import Jobs, Runtimes, Targets, UsedLabels, Volumes, label_suffix

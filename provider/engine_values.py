@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pulumi
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 
 
 def to_plain(value: Any) -> Any:

@@ -19,8 +19,8 @@ from typing import Any
 from pulumi_trainer.provider.api.code import SOURCE_ADDRESS, SOURCE_DIGEST, SOURCE_FILE
 from pulumi_trainer.provider.api.extras import not_installed
 from pulumi_trainer.provider.api.user_cache import cache_folder
-from pulumi_trainer.provider.kube.errors import Problem, TargetFault
-from pulumi_trainer.provider.kube.values.accessors import Document, section, text
+from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, section, text
 
 _DIGEST = re.compile("[0-9a-f]{64}")
 

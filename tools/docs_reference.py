@@ -17,15 +17,15 @@ import pulumi
 import pulumi_trainer
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.program import targets
-from pulumi_trainer.provider.admission.warnings import RULES
 from pulumi_trainer.provider.api.upstream import UPSTREAM
-from pulumi_trainer.provider.commands import parsers, schemas
-from pulumi_trainer.provider.commands.app import app
-from pulumi_trainer.provider.commands.runtime_table import list_runtimes
+from pulumi_trainer.provider.cli import parsers, schemas
+from pulumi_trainer.provider.cli.app import app
+from pulumi_trainer.provider.cli.runtime_table import list_runtimes
 from pulumi_trainer.provider.kueue.labels import MAX_EXECUTION, PRIORITY, QUEUE
 from pulumi_trainer.provider.kueue.object_checks import FROZEN
 from pulumi_trainer.provider.lifecycle.changes import compare
-from pulumi_trainer.provider.pipeline import render
+from pulumi_trainer.provider.trainer.admission.warnings import RULES
+from pulumi_trainer.provider.trainer.pipeline import render
 from pulumi_trainer.queues.component import FIXED
 from pulumi_trainer.runtimes import load
 from typer.main import get_command
@@ -58,7 +58,10 @@ PAGES = {
         ),
     ),
     "data": ("Datasets and models", ("datasets", "args.sources")),
-    "runtimes": ("Runtimes", ("runtime", "channel", "provider.catalog.catalog", "args.policies", "args.template")),
+    "runtimes": (
+        "Runtimes",
+        ("runtime", "channel", "provider.trainer.catalog.catalog", "args.policies", "args.template"),
+    ),
     "queues": (
         "Queues",
         (

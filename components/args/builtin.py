@@ -18,8 +18,8 @@ from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.args.trainers import Compiled, resource_problems, resource_requirements
 from pulumi_trainer.provider.api import code as paths
 from pulumi_trainer.provider.api.labels import FRAMEWORK
-from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.values.wording import short_repr
+from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.values.wording import short_repr
 
 if TYPE_CHECKING:
     from pulumi_kubernetes.core.v1 import ResourceRequirementsArgs

@@ -12,7 +12,7 @@ from types import NoneType, UnionType
 from typing import Any, ForwardRef, Literal, TypeVar, Union, get_args, get_origin, is_typeddict
 
 import pulumi
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 
 
 @dataclass(frozen=True)

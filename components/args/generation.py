@@ -17,8 +17,8 @@ from pulumi_trainer.args.trainers import (
     resource_problems,
     resource_requirements,
 )
-from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.values.wording import did_you_mean, short_repr
+from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean, short_repr
 
 METHODS = ("grpo", "rloo")
 """Methods of TRL whose completions a server can generate."""

@@ -11,8 +11,8 @@ from typing import Any
 
 import pulumi
 from pulumi_trainer.args.arguments import nesting_problems, plain_value, quoted
-from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 
 _EXPECTED = "expected str, int, float, bool, None, list or dict"
 _HINTS = {

@@ -10,9 +10,9 @@ from functools import cache, lru_cache
 from typing import Any
 
 import pulumi
-from pulumi_trainer.provider.admission.crd_schemas import schema_of
-from pulumi_trainer.provider.kube.schema.schema import Schema
+from pulumi_trainer.provider.kubernetes.schema.schema import Schema
 from pulumi_trainer.provider.pulumi_compat import fields_of_input_type, is_input_type
+from pulumi_trainer.provider.trainer.admission.crd_schemas import schema_of
 
 
 def api_names(path: str, value: Any) -> Any:

@@ -1,7 +1,7 @@
 """Runtime patches in typed arguments: what one manager changes in the runtime of one TrainJob, down to the container.
 
 Fields are those of `RuntimePatch` in pkg/apis/trainer/v1alpha1/trainjob_types.go of kubeflow/trainer v2.3.0, with the
-documents' empty levels left out; bounds are those of the CRDs and of `provider/admission/document_checks.py`.
+documents' empty levels left out; bounds are those of the CRDs and of `provider/trainer/admission/document_checks.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pulumi
 from pulumi_trainer.args.arguments import Args, as_sequence, metadata
 from pulumi_trainer.args.trainers import env_list
-from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kubernetes.errors import Problem
 
 if TYPE_CHECKING:
     from pulumi_kubernetes.core.v1 import (

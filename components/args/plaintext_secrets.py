@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kubernetes.errors import Problem
 
 _WHY = "is a plain-text secret; it would be readable in plan and state"
 _HINT = "pass a secret in env: pulumi.Config().require_secret(...), or valueFrom.secretKeyRef"

@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from pathspec import GitIgnoreSpec
 from pulumi_trainer.args.arguments import Args, as_sequence, positional, type_problems
-from pulumi_trainer.provider.kube.client.masking import hide_credentials
-from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kubernetes.client.masking import hide_credentials
+from pulumi_trainer.provider.kubernetes.errors import Problem
 
 
 class Source(Args):

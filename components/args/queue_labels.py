@@ -8,9 +8,9 @@ from typing import Any
 
 import pulumi
 from pulumi_trainer.args.arguments import as_mapping
-from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.values.names import dns_1123_subdomain
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.values.names import dns_1123_subdomain
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kueue.labels import MAX_EXECUTION, PRIORITY, QUEUE
 
 ARGUMENTS = {"queue": QUEUE, "priority": PRIORITY, "max_execution": MAX_EXECUTION}

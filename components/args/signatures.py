@@ -13,9 +13,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from pulumi_trainer.args.naming import underscored
-from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.values.accessors import only
-from pulumi_trainer.provider.kube.values.wording import did_you_mean
+from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.values.accessors import only
+from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean
 
 
 def bind(

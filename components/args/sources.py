@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pulumi
 from pulumi_trainer.args.arguments import Args, as_mapping, as_sequence, drop_none
 from pulumi_trainer.args.trainers import env_list, env_problems
-from pulumi_trainer.provider.kube.client.masking import hide_credentials
-from pulumi_trainer.provider.kube.errors import Problem, problems_below
-from pulumi_trainer.provider.kube.values.quantity import quantity_problems
+from pulumi_trainer.provider.kubernetes.client.masking import hide_credentials
+from pulumi_trainer.provider.kubernetes.errors import Problem, problems_below
+from pulumi_trainer.provider.kubernetes.values.quantity import quantity_problems
 
 if TYPE_CHECKING:
     from pulumi_trainer.datasets import DatasetInitializer, ModelInitializer

@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 
 import pulumi
 from pulumi_trainer.args.arguments import Args, drop_none, positional
-from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.values.names import qualified_name
+from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.values.names import qualified_name
 from pulumi_trainer.provider.kueue.labels import PREFERRED, REQUIRED, SLICE_LEVEL, SLICE_SIZE, TOGETHER, UNCONSTRAINED
-from pulumi_trainer.provider.pipeline.info import NODE
+from pulumi_trainer.provider.trainer.pipeline.info import NODE
 
 GROUP = "trainer"
 """Name of the group of launcher and nodes, within a job."""

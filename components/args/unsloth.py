@@ -10,7 +10,7 @@ from pulumi_trainer.args.arguments import to_document
 from pulumi_trainer.args.builtin import LoraConfig
 from pulumi_trainer.args.fine_tuning import LORA_NAMES, ToolTrainer, has_value, target_modules
 from pulumi_trainer.args.trainers import NO_GPU, ONE_GPU
-from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kubernetes.errors import Problem
 
 
 class UnslothTrainer(ToolTrainer):

@@ -14,7 +14,7 @@ from typing import Any
 from pulumi_trainer.plan.user_code import LIMIT, PYTHON
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.initializers import local_files
-from pulumi_trainer.provider.kube.errors import Problem, TargetFault
+from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault
 
 SCRIPT, LIST = "unpack.py", "files.json"
 COMMAND = [PYTHON, f"{code.CODE_PATH}/{SCRIPT}"]

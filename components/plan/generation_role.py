@@ -18,9 +18,9 @@ from pulumi_trainer.plan.written_job import WrittenJob
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.api.generated import GENERATED_TOKEN
 from pulumi_trainer.provider.api.labels import ANCESTOR
-from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.values.accessors import listed, section, without
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.values.accessors import listed, section, without
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 
 PORT = 8000
 

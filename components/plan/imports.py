@@ -11,7 +11,7 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 from pulumi_trainer.plan.python_source import is_type_checking, parse
-from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kubernetes.errors import Problem
 
 _TRAINING = "pulumi_trainer.training"
 """The module that travels with code that imports it."""

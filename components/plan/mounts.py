@@ -36,12 +36,12 @@ from pulumi_trainer.provider.api.checkpoints import (
 from pulumi_trainer.provider.api.labels import ancestor_of, patched_jobs
 from pulumi_trainer.provider.api.lineage import ASSIGNED, FORKED, RUN_ID_ENV
 from pulumi_trainer.provider.api.submission import secret_name
-from pulumi_trainer.provider.kube.errors import Problem, TrainerError, problems_below
-from pulumi_trainer.provider.kube.terminal import plain
-from pulumi_trainer.provider.kube.values.accessors import listed, section
-from pulumi_trainer.provider.kube.values.unknown import Unknown, any_unknown, first_unknown
-from pulumi_trainer.provider.kube.views import ReplicatedJob, replicated_jobs
-from pulumi_trainer.provider.pipeline.hardening import MANAGER as HARDENING
+from pulumi_trainer.provider.kubernetes.errors import Problem, TrainerError, problems_below
+from pulumi_trainer.provider.kubernetes.terminal import plain
+from pulumi_trainer.provider.kubernetes.values.accessors import listed, section
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, any_unknown, first_unknown
+from pulumi_trainer.provider.kubernetes.views import ReplicatedJob, replicated_jobs
+from pulumi_trainer.provider.trainer.pipeline.hardening import MANAGER as HARDENING
 
 MANAGER = "pulumi-trainer.dev/program"
 """Manager of the runtimePatch that mounts code and volumes."""

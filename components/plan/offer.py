@@ -12,9 +12,9 @@ from typing import Any
 
 from pulumi_trainer.plan.review import refusals
 from pulumi_trainer.provider.api.versions import VERSION
-from pulumi_trainer.provider.catalog.catalog import MAX_FILE, NAME
-from pulumi_trainer.provider.kube.errors import Invalid, Problem, problems_below
-from pulumi_trainer.provider.kube.values.documents import control_character_problems
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, problems_below
+from pulumi_trainer.provider.kubernetes.values.documents import control_character_problems
+from pulumi_trainer.provider.trainer.catalog.catalog import MAX_FILE, NAME
 
 CARRIED = 10
 """Releases in an offer to other stacks, so that a job with one of them can run again."""

@@ -18,9 +18,9 @@ from pulumi_trainer.args.arguments import child_path, to_document, walk
 from pulumi_trainer.args.json_values import in_brackets, json_value, to_whole_number
 from pulumi_trainer.program.absent_outputs import absent_output
 from pulumi_trainer.provider import pulumi_compat
-from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.values.accessors import without
-from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
+from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.values.accessors import without
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
 
 SECRET_MARK = {"pulumi-trainer.dev/secret": True}
 """Replaces secret values in the input of a digest."""

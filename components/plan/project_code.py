@@ -28,10 +28,10 @@ from pulumi_trainer.plan.source_tree import SourceTree, read_tree
 from pulumi_trainer.plan.uncalled_code import uncalled_code
 from pulumi_trainer.program import session
 from pulumi_trainer.provider.api.uv_program import find_uv
-from pulumi_trainer.provider.catalog import git
-from pulumi_trainer.provider.kube.errors import Invalid, Problem
-from pulumi_trainer.provider.kube.values.accessors import mappings, section, text, texts
-from pulumi_trainer.provider.kube.values.wording import join_names
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
+from pulumi_trainer.provider.kubernetes.values.accessors import mappings, section, text, texts
+from pulumi_trainer.provider.kubernetes.values.wording import join_names
+from pulumi_trainer.provider.trainer.catalog import git
 
 if sys.version_info >= (3, 11):
     import tomllib

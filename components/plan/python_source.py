@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kubernetes.errors import Problem
 
 TOO_DEEP = "is nested too deeply for Python"
 

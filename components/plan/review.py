@@ -11,15 +11,15 @@ from typing import Any
 from pulumi_trainer.args.arguments import child_path
 from pulumi_trainer.args.naming import is_variable, schema_at
 from pulumi_trainer.program.severities import by_severity
-from pulumi_trainer.provider.admission import Lookup, review
-from pulumi_trainer.provider.admission.removed_fields import unknown_field_problems
-from pulumi_trainer.provider.admission.warnings import Queues, warnings
 from pulumi_trainer.provider.api.submission import Objects
-from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.schema.schema import Schema
-from pulumi_trainer.provider.kube.schema.verdict import Verdict
+from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.schema.schema import Schema
+from pulumi_trainer.provider.kubernetes.schema.verdict import Verdict
 from pulumi_trainer.provider.kueue.job_webhook import queued_problems
-from pulumi_trainer.provider.pipeline import Mode
+from pulumi_trainer.provider.trainer.admission import Lookup, review
+from pulumi_trainer.provider.trainer.admission.removed_fields import unknown_field_problems
+from pulumi_trainer.provider.trainer.admission.warnings import Queues, warnings
+from pulumi_trainer.provider.trainer.pipeline import Mode
 
 
 def refusals(document: dict[str, Any], lookup: Lookup | None = None) -> list[Problem]:

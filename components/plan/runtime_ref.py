@@ -13,10 +13,10 @@ from pulumi_trainer.plan.offer import FOLLOW, Offer
 from pulumi_trainer.program.absent_outputs import absent_output
 from pulumi_trainer.provider.api.labels import RELEASE
 from pulumi_trainer.provider.api.versions import VERSION
-from pulumi_trainer.provider.kube.errors import Invalid, Problem, TrainerError, problems_below
-from pulumi_trainer.provider.kube.values.accessors import without
-from pulumi_trainer.provider.kube.values.documents import control_character_problems
-from pulumi_trainer.provider.kube.values.unknown import first_unknown
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TrainerError, problems_below
+from pulumi_trainer.provider.kubernetes.values.accessors import without
+from pulumi_trainer.provider.kubernetes.values.documents import control_character_problems
+from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
 from pulumi_trainer.provider.lifecycle import releases
 from pulumi_trainer.provider.lifecycle.identity import short_digest
 from pulumi_trainer.provider.targets import queries

@@ -21,8 +21,8 @@ from pathlib import Path, PurePosixPath
 from pathspec import GitIgnoreSpec
 from pulumi_trainer.args import plaintext_secrets
 from pulumi_trainer.args.project import is_pattern
-from pulumi_trainer.provider.catalog import git
-from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
+from pulumi_trainer.provider.trainer.catalog import git
 
 MOST_FILES = 20_000
 MOST_BYTES = 512 * 2**20

@@ -7,12 +7,12 @@ from fractions import Fraction
 from typing import Any, TypedDict
 
 from pulumi_trainer.plan.run_inputs import images_of
-from pulumi_trainer.provider.kube.container_table import ContainerRow, container_table
-from pulumi_trainer.provider.kube.values.accessors import section
-from pulumi_trainer.provider.kube.values.unknown import first_unknown
+from pulumi_trainer.provider.kubernetes.container_table import ContainerRow, container_table
+from pulumi_trainer.provider.kubernetes.values.accessors import section
+from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
 from pulumi_trainer.provider.kueue.labels import PRIORITY, QUEUE
 from pulumi_trainer.provider.kueue.podsets import pod_sets
-from pulumi_trainer.provider.pipeline.resources import is_gpu
+from pulumi_trainer.provider.trainer.pipeline.resources import is_gpu
 from typing_extensions import NotRequired
 
 

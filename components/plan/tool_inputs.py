@@ -14,7 +14,7 @@ from pulumi_trainer.args.fine_tuning import ToolTrainer, is_below, reward_column
 from pulumi_trainer.plan import check_data
 from pulumi_trainer.plan.local_files import is_folder
 from pulumi_trainer.provider.api import code
-from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kubernetes.errors import Problem
 
 _MOUNTED = {"model": code.MODEL_PATH, "dataset": code.DATASET_PATH}
 

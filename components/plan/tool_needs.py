@@ -15,10 +15,10 @@ from pulumi_trainer.args.fine_tuning import ToolTrainer, has_value, table
 from pulumi_trainer.args.torchtune import flat, nested
 from pulumi_trainer.args.trainers import NO_GPU, ONE_GPU
 from pulumi_trainer.plan.tool_job import tool_nodes
-from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.values.accessors import Document, section, text
-from pulumi_trainer.provider.kube.values.unknown import first_unknown
-from pulumi_trainer.provider.kube.views import jobs_of
+from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, section, text
+from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
+from pulumi_trainer.provider.kubernetes.views import jobs_of
 from pulumi_trainer.runtimes import BUILT_IN
 
 _ANY = r".*"

@@ -53,23 +53,23 @@ from pulumi_trainer.plan.written_job import (
     writable_data,
 )
 from pulumi_trainer.program import queue_lints, session, targets
-from pulumi_trainer.provider.admission import default_runtime, default_train_job
-from pulumi_trainer.provider.admission.document_checks import document_problems
-from pulumi_trainer.provider.admission.multikueue import find_dispatch
-from pulumi_trainer.provider.admission.warnings import Warning, subdomain
 from pulumi_trainer.provider.api.labels import trainer_step
 from pulumi_trainer.provider.api.lineage import ASSIGNED
 from pulumi_trainer.provider.api.runs import BATCH, COMMIT, KEEP, LOGS
-from pulumi_trainer.provider.catalog.git import describe_commit
-from pulumi_trainer.provider.kube.errors import Invalid, Problem, TrainerError, problems_below
-from pulumi_trainer.provider.kube.schema.verdict import Verdict
-from pulumi_trainer.provider.kube.values.accessors import listed, section
-from pulumi_trainer.provider.kube.values.quantity import canonical
-from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TrainerError, problems_below
+from pulumi_trainer.provider.kubernetes.schema.verdict import Verdict
+from pulumi_trainer.provider.kubernetes.values.accessors import listed, section
+from pulumi_trainer.provider.kubernetes.values.quantity import canonical
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.lifecycle.identity import digest
-from pulumi_trainer.provider.pipeline import Disruptions, hardening, render
+from pulumi_trainer.provider.trainer.admission import default_runtime, default_train_job
+from pulumi_trainer.provider.trainer.admission.document_checks import document_problems
+from pulumi_trainer.provider.trainer.admission.multikueue import find_dispatch
+from pulumi_trainer.provider.trainer.admission.warnings import Warning, subdomain
+from pulumi_trainer.provider.trainer.catalog.git import describe_commit
+from pulumi_trainer.provider.trainer.pipeline import Disruptions, hardening, render
 
 
 async def plan(args: TrainJobArgs) -> Plan:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterator, Sequence
 
-from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.values.wording import join_names
+from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.values.wording import join_names
 
 _DEFINES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _PASSIVE = (*_DEFINES, ast.Import, ast.ImportFrom, ast.Pass, ast.Global, ast.Assert, ast.Delete)

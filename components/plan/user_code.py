@@ -53,10 +53,10 @@ from pulumi_trainer.plan.uncalled_code import uncalled_code
 from pulumi_trainer.program.targets import project_folder
 from pulumi_trainer.provider.api import code, in_container
 from pulumi_trainer.provider.api.labels import FRAMEWORK
-from pulumi_trainer.provider.kube.errors import Invalid, Problem, problems_below
-from pulumi_trainer.provider.kube.values.accessors import listed, without
-from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
-from pulumi_trainer.provider.pipeline import registry
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, problems_below
+from pulumi_trainer.provider.kubernetes.values.accessors import listed, without
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
+from pulumi_trainer.provider.trainer.pipeline import registry
 
 LIMIT = 900_000
 """Bytes: a ConfigMap can contain 1 MiB, of which names and other files need some."""

@@ -11,11 +11,11 @@ import pulumi
 from pulumi_trainer.args.arguments import Args, shown_value
 from pulumi_trainer.plan.outputs import restore_outputs
 from pulumi_trainer.provider import dynamic
-from pulumi_trainer.provider.kube.errors import Problem, problems_below
-from pulumi_trainer.provider.kube.values.accessors import section
-from pulumi_trainer.provider.kube.values.quantity import quantity_problems
-from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
-from pulumi_trainer.provider.kube.views import jobs_of
+from pulumi_trainer.provider.kubernetes.errors import Problem, problems_below
+from pulumi_trainer.provider.kubernetes.values.accessors import section
+from pulumi_trainer.provider.kubernetes.values.quantity import quantity_problems
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
+from pulumi_trainer.provider.kubernetes.views import jobs_of
 from pulumi_trainer.provider.targets import queries
 
 ONE, MANY = "ReadWriteOnce", "ReadWriteMany"

@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec
 import pulumi
 from pulumi_trainer.args.arguments import Args, positional
 from pulumi_trainer.program import messages, session
-from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kubernetes.errors import Problem
 
 P = ParamSpec("P")
 

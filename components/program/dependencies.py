@@ -8,8 +8,8 @@ from typing import Any
 
 import pulumi
 from pulumi_trainer.provider.api.submission import ANYTHING
-from pulumi_trainer.provider.kube.client.api_resources import NAMESPACE
-from pulumi_trainer.provider.kube.values.accessors import text
+from pulumi_trainer.provider.kubernetes.client.api_resources import NAMESPACE
+from pulumi_trainer.provider.kubernetes.values.accessors import text
 
 _OBJECT = re.compile(r"kubernetes:(?!helm\.sh/|yaml[:/]|kustomize[:/])[^:]+:(\w+?)(List|Patch)?")
 """Types of pulumi-kubernetes that are one object of that kind; charts and files may contain any."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pulumi
 from pulumi_trainer.program import messages
-from pulumi_trainer.provider.kube.errors import TrainerError
+from pulumi_trainer.provider.kubernetes.errors import TrainerError
 
 MOST_LINES = 50
 """Lines that are shown at a time: the engine stores each message, and a job may print faster than anybody reads."""

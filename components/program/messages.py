@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pulumi
-from pulumi_trainer.provider.kube.terminal import message, safe_line
+from pulumi_trainer.provider.kubernetes.terminal import message, safe_line
 
 
 def warn(text: object, row: pulumi.Resource | None = None) -> None:

@@ -8,12 +8,12 @@ from typing import Any
 
 import pulumi
 from pulumi_trainer.program.severities import by_severity
-from pulumi_trainer.provider.admission.warnings import queue_warnings
-from pulumi_trainer.provider.admission.warnings.quota_changes import has_quota_changes
-from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.values.accessors import text
+from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.values.accessors import text
 from pulumi_trainer.provider.kueue.queue_state import REQUIRED_BY_QUEUES, Queues, complete_queues
 from pulumi_trainer.provider.targets import queries
+from pulumi_trainer.provider.trainer.admission.warnings import queue_warnings
+from pulumi_trainer.provider.trainer.admission.warnings.quota_changes import has_quota_changes
 
 Documents = Sequence[dict[str, Any]]
 ABOUT_QUEUES = ("LocalQueue ", "ClusterQueue ", "Cohort ", "ResourceFlavor ")

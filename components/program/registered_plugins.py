@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from pulumi_trainer.program import session
-from pulumi_trainer.provider.admission.document_checks import document_problems
-from pulumi_trainer.provider.kube.errors import Problem, TrainerError, problems_below
-from pulumi_trainer.provider.kube.values.typed import Findings
-from pulumi_trainer.provider.pipeline import registry
-from pulumi_trainer.provider.pipeline.interface import Plugin
+from pulumi_trainer.provider.kubernetes.errors import Problem, TrainerError, problems_below
+from pulumi_trainer.provider.kubernetes.values.typed import Findings
+from pulumi_trainer.provider.trainer.admission.document_checks import document_problems
+from pulumi_trainer.provider.trainer.pipeline import registry
+from pulumi_trainer.provider.trainer.pipeline.interface import Plugin
 
 
 def register_plugin(plugin: Plugin) -> None:

@@ -14,8 +14,8 @@ from typing import Any
 
 from pulumi_trainer.provider import dynamic, pulumi_compat
 from pulumi_trainer.provider.engine_values import to_plain
-from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.targets import queries
 
 _CHANNEL = "pulumi-python:dynamic/trainer:Channel"

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pulumi
-from pulumi_trainer.provider.admission.warnings import Severities, Warning
-from pulumi_trainer.provider.kube.errors import Invalid, Problem
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
+from pulumi_trainer.provider.trainer.admission.warnings import Severities, Warning
 
 
 def by_severity(

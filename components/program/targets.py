@@ -18,10 +18,10 @@ from pulumi_trainer.program.absent_outputs import absent_output
 from pulumi_trainer.provider import pulumi_compat
 from pulumi_trainer.provider.api.extras import missing
 from pulumi_trainer.provider.api.submission import WORKERS
-from pulumi_trainer.provider.kube.client.kubeconfig import is_content
-from pulumi_trainer.provider.kube.errors import Problem, problems_below
-from pulumi_trainer.provider.kube.values.accessors import section, text, without
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.client.kubeconfig import is_content
+from pulumi_trainer.provider.kubernetes.errors import Problem, problems_below
+from pulumi_trainer.provider.kubernetes.values.accessors import section, text, without
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.targets import connection
 
 MODES = ("jobset", "trainer")

@@ -14,8 +14,8 @@ from pulumi_trainer.args.arguments import Args, to_document
 from pulumi_trainer.args.naming import camel
 from pulumi_trainer.program.constructors import ComponentArgs
 from pulumi_trainer.program.targets import Kubernetes
-from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 
 Amount = pulumi.Input[int] | pulumi.Input[float] | pulumi.Input[str]
 """A quantity of Kubernetes: 16, "128Gi"."""

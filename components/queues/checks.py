@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import pulumi
 from pulumi_trainer.program.constructors import constructor
-from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.queues.arguments import CheckParameters, RetryStrategy, Spec, object_name
 from pulumi_trainer.queues.component import QueueObject
 

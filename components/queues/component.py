@@ -26,9 +26,9 @@ from pulumi_trainer.program.removals import jobs_of
 from pulumi_trainer.program.targets import Kubernetes
 from pulumi_trainer.provider.api.labels import MADE_BY, ON_DELETE
 from pulumi_trainer.provider.api.submission import ANYTHING, MAIN, Work
-from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.values.accessors import text
-from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
+from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.values.accessors import text
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.kueue.api_resources import api_resource
 from pulumi_trainer.provider.kueue.object_checks import conflicts, immutable_changes, refusals
 from pulumi_trainer.provider.kueue.objects import (

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import pulumi
 from pulumi_trainer.args.arguments import python_path, to_document
-from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.values.unknown import Unknown, any_unknown
+from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, any_unknown
 from pulumi_trainer.queues.arguments import (
     Amount,
     QueueArgs,

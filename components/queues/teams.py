@@ -7,9 +7,9 @@ from typing import Any
 
 import pulumi
 from pulumi_trainer.args.arguments import Args, nested_problems
-from pulumi_trainer.provider.kube.errors import Problem, problems_below
-from pulumi_trainer.provider.kube.values.names import dns_1123_subdomain, qualified_name
-from pulumi_trainer.provider.kube.values.quantity import Quantity, quantity_problems
+from pulumi_trainer.provider.kubernetes.errors import Problem, problems_below
+from pulumi_trainer.provider.kubernetes.values.names import dns_1123_subdomain, qualified_name
+from pulumi_trainer.provider.kubernetes.values.quantity import Quantity, quantity_problems
 from pulumi_trainer.queues.arguments import ResourceQuota
 from pulumi_trainer.queues.component import current
 from pulumi_trainer.queues.flavors import ResourceFlavor, Topology

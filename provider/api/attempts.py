@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pulumi_trainer.provider.kube.terminal import plain_field
-from pulumi_trainer.provider.kube.values.accessors import mappings, plausible_seconds
-from pulumi_trainer.provider.kube.values.wording import duration, plural
+from pulumi_trainer.provider.kubernetes.terminal import plain_field
+from pulumi_trainer.provider.kubernetes.values.accessors import mappings, plausible_seconds
+from pulumi_trainer.provider.kubernetes.values.wording import duration, plural
 
 MOST_ATTEMPTS = 100
 """Attempts that a status keeps; the oldest ones become one entry with their sums."""

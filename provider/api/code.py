@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pulumi_trainer.provider.kube.terminal import last_state
+from pulumi_trainer.provider.kubernetes.terminal import last_state
 
 CODE_VOLUME = "trainer-code"
 

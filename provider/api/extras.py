@@ -10,7 +10,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from typing import Any
 
-from pulumi_trainer.provider.kube.errors import Problem, TargetFault
+from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault
 
 EXTRAS = {
     "kubernetes": "kubernetes",

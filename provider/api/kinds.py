@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
-from pulumi_trainer.provider.kube.client import api_resources as core
-from pulumi_trainer.provider.kube.client.api_resources import Kind
+from pulumi_trainer.provider.kubernetes.client import api_resources as core
+from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kueue import api_resources as queues
 
 JOBSET = Kind("jobset.x-k8s.io/v1alpha2", "JobSet", "jobsets")

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pulumi_trainer.provider.kube.values.accessors import section
-from pulumi_trainer.provider.kube.views import ReplicatedJob, jobs_of, replicated_jobs
+from pulumi_trainer.provider.kubernetes.values.accessors import section
+from pulumi_trainer.provider.kubernetes.views import ReplicatedJob, jobs_of, replicated_jobs
 
 ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"
 """On a Job template: which section of a TrainJob it takes (trainer, dataset-initializer, model-initializer)."""

@@ -16,8 +16,8 @@ from pulumi_trainer.provider.api.retention import REMOVED, outdated_lineages, sh
 from pulumi_trainer.provider.api.runs import Identity, Run
 from pulumi_trainer.provider.api.status import OUTCOME_UNKNOWN, Phase
 from pulumi_trainer.provider.api.submission import MAIN, Objects, Submission
-from pulumi_trainer.provider.kube.errors import Invalid, Problem
-from pulumi_trainer.provider.kube.values.wording import did_you_mean, join_names
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
+from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean, join_names
 
 RUN_ID_ENV = "TRAINER_RUN_ID"
 """Environment variable with the id of the run."""

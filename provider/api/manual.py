@@ -8,9 +8,9 @@ from datetime import datetime, timezone
 from typing import Any
 
 from pulumi_trainer.provider.api.status import JobStatus
-from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.terminal import plain
-from pulumi_trainer.provider.kube.values.accessors import plausible_seconds
+from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.terminal import plain
+from pulumi_trainer.provider.kubernetes.values.accessors import plausible_seconds
 
 SUSPENDED = "SuspendedByUser"
 """Reason of a Suspended job that `pulumi-trainer suspend` has suspended."""

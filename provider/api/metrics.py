@@ -10,7 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pulumi_trainer.provider.api.progress import metric_text, read_metrics
-from pulumi_trainer.provider.kube.values.accessors import epoch_seconds, listed, number, plausible_seconds, section
+from pulumi_trainer.provider.kubernetes.values.accessors import (
+    epoch_seconds,
+    listed,
+    number,
+    plausible_seconds,
+    section,
+)
 
 MOST_POINTS = 200
 """Points of the history of one metric."""

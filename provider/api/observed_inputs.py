@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
 from pulumi_trainer.provider.api.runs import LONGEST, read_inputs
-from pulumi_trainer.provider.kube.terminal import plain_field
-from pulumi_trainer.provider.kube.values.accessors import section
+from pulumi_trainer.provider.kubernetes.terminal import plain_field
+from pulumi_trainer.provider.kubernetes.values.accessors import section
 
 DATA = ("dataset", "model")
 PACKAGES = "packages"

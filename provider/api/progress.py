@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any, TypeGuard
 
-from pulumi_trainer.provider.kube.values.accessors import epoch_seconds, mappings, only, section, without
+from pulumi_trainer.provider.kubernetes.values.accessors import epoch_seconds, mappings, only, section, without
 
 LONGEST_LINE = 1 << 16
 """Maximum bytes of a line with a trainerStatus."""

@@ -9,9 +9,16 @@ from typing import Any
 
 from pulumi_trainer.provider.api.metrics import Metric, Metrics, read_summary
 from pulumi_trainer.provider.api.usage import NOTHING_KNOWN, Demand
-from pulumi_trainer.provider.kube.terminal import message as harmless_message
-from pulumi_trainer.provider.kube.terminal import plain_field
-from pulumi_trainer.provider.kube.values.accessors import mappings, only, plausible_seconds, section, text, without
+from pulumi_trainer.provider.kubernetes.terminal import message as harmless_message
+from pulumi_trainer.provider.kubernetes.terminal import plain_field
+from pulumi_trainer.provider.kubernetes.values.accessors import (
+    mappings,
+    only,
+    plausible_seconds,
+    section,
+    text,
+    without,
+)
 
 MOST_RUNS = 200
 """Runs that a job's record has; all but the last ones as a row (`retention`)."""

@@ -9,10 +9,10 @@ from typing import Any
 from pulumi_trainer.provider.api.attempts import Attempt, ended, read_attempts
 from pulumi_trainer.provider.api.progress import kept_progress, missing_steps
 from pulumi_trainer.provider.api.runs import Identity, read_inputs
-from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.terminal import lines
-from pulumi_trainer.provider.kube.values.accessors import only, plausible_seconds
-from pulumi_trainer.provider.kube.values.wording import duration
+from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.terminal import lines
+from pulumi_trainer.provider.kubernetes.values.accessors import only, plausible_seconds
+from pulumi_trainer.provider.kubernetes.values.wording import duration
 
 OUTCOME_UNKNOWN = "OutcomeUnknown"
 """Reason of a Deleted job whose end nobody has recorded: it is not run again unless the program or a user asks for that."""

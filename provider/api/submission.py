@@ -10,7 +10,7 @@ from typing import Any
 
 from pulumi_trainer.provider.api.retention import KEEP_RUNS
 from pulumi_trainer.provider.api.runs import Identity, Run
-from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
 
 Objects = dict[str, dict[str, Any]]
 """Rendered objects keyed "Kind/name" (JobSet/digits-1a2b3, ConfigMap/digits-1a2b3-code)."""

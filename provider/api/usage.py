@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
-from pulumi_trainer.provider.kube.terminal import plain, plain_field
-from pulumi_trainer.provider.kube.values.accessors import labels_of, plausible_seconds, section
-from pulumi_trainer.provider.kube.values.quantity import Quantity
+from pulumi_trainer.provider.kubernetes.terminal import plain, plain_field
+from pulumi_trainer.provider.kubernetes.values.accessors import labels_of, plausible_seconds, section
+from pulumi_trainer.provider.kubernetes.values.quantity import Quantity
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.kueue.podsets import pod_sets
 

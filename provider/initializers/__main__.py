@@ -22,7 +22,7 @@ from pulumi_trainer.provider.api.observed_inputs import TERMINATION_LOG, Revisio
 from pulumi_trainer.provider.initializers import contract, fetch
 from pulumi_trainer.provider.initializers.manifest import Manifest
 from pulumi_trainer.provider.initializers.progress import Progress
-from pulumi_trainer.provider.kube.errors import Invalid, Problem, TrainerError
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TrainerError
 
 HUMAN_INTERVAL = 10.0
 

@@ -36,8 +36,8 @@ from pulumi_trainer.provider.initializers.source import (
 )
 from pulumi_trainer.provider.initializers.staging import Staging
 from pulumi_trainer.provider.initializers.transfer import Transfer, disk_errors, retry
-from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault, TrainerError, problems_below
-from pulumi_trainer.provider.kube.values.quantity import format_bytes
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault, TrainerError, problems_below
+from pulumi_trainer.provider.kubernetes.values.quantity import format_bytes
 
 log = logging.getLogger(__name__)
 

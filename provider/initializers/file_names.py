@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 from pulumi_trainer.provider.api.code import MANIFEST
-from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kubernetes.errors import Problem
 
 STAGING = ".incomplete"
 NAME_MAX = 255

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pulumi_trainer.provider.kube.values.quantity import format_bytes
+from pulumi_trainer.provider.kubernetes.values.quantity import format_bytes
 
 INTERVAL = 1.0
 MAX_SECONDS = (1 << 31) - 1

@@ -31,7 +31,7 @@ from pulumi_trainer.provider.initializers.source import (
     Listing,
     Patterns,
 )
-from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault
 
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]")
 _MD5 = re.compile(r"[0-9a-f]{32}")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pulumi_trainer.provider.initializers.contract import Kind
-from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kubernetes.errors import Problem
 
 MIB = 1 << 20
 MAX_FILES = 1_000_000

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from pulumi_trainer.provider.initializers.file_names import STAGING
 from pulumi_trainer.provider.initializers.source import Entry
-from pulumi_trainer.provider.kube.errors import TargetFault
+from pulumi_trainer.provider.kubernetes.errors import TargetFault
 
 log = logging.getLogger(__name__)
 

@@ -23,8 +23,8 @@ from pulumi_trainer.provider.initializers.manifest import FetchedFile
 from pulumi_trainer.provider.initializers.progress import Meter
 from pulumi_trainer.provider.initializers.source import RUN_AGAIN, Entry, Source, Tuning, digests
 from pulumi_trainer.provider.initializers.staging import Staging
-from pulumi_trainer.provider.kube.errors import Problem, TargetFault, TrainerError
-from pulumi_trainer.provider.kube.values.quantity import format_bytes
+from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault, TrainerError
+from pulumi_trainer.provider.kubernetes.values.quantity import format_bytes
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

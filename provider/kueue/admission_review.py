@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.schema.review import Webhooks
-from pulumi_trainer.provider.kube.schema.review import review as reviewed
-from pulumi_trainer.provider.kube.schema.verdict import Verdict
-from pulumi_trainer.provider.kube.values.accessors import Document
+from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.schema.review import Webhooks
+from pulumi_trainer.provider.kubernetes.schema.review import review as reviewed
+from pulumi_trainer.provider.kubernetes.schema.verdict import Verdict
+from pulumi_trainer.provider.kubernetes.values.accessors import Document
 from pulumi_trainer.provider.kueue import webhook
 from pulumi_trainer.provider.kueue.crd_schemas import kinds
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pulumi_trainer.provider.kube.client.api_resources import Kind
+from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kueue.objects import GROUP, KINDS, NAMESPACED, NEWEST, VERSIONS
 
 WORKLOAD = Kind("kueue.x-k8s.io/v1beta2", "Workload", "workloads")

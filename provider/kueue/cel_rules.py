@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pulumi_trainer.provider.kube.schema.field_errors import NoSuchKey
-from pulumi_trainer.provider.kube.schema.go_json_values import identity
-from pulumi_trainer.provider.kube.schema.schema import Predicates
-from pulumi_trainer.provider.kube.values.accessors import equal_as_go, listed, mappings
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.schema.field_errors import NoSuchKey
+from pulumi_trainer.provider.kubernetes.schema.go_json_values import identity
+from pulumi_trainer.provider.kubernetes.schema.schema import Predicates
+from pulumi_trainer.provider.kubernetes.values.accessors import equal_as_go, listed, mappings
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kueue.objects import NODE_LABEL_OF_HOSTS
 
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")

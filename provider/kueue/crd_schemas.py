@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from pulumi_trainer.provider.kube.schema.definition import Kind, read_kinds
+from pulumi_trainer.provider.kubernetes.schema.definition import Kind, read_kinds
 from pulumi_trainer.provider.kueue.cel_rules import PREDICATES
 
 

@@ -13,10 +13,10 @@ from fractions import Fraction
 from itertools import chain
 from typing import Any, Literal
 
-from pulumi_trainer.provider.kube.schema.tolerations import Tolerations
-from pulumi_trainer.provider.kube.values.accessors import Document, listed, only, section, texts
-from pulumi_trainer.provider.kube.values.label_selectors import matches
-from pulumi_trainer.provider.kube.values.unknown import first_unknown
+from pulumi_trainer.provider.kubernetes.schema.tolerations import Tolerations
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, listed, only, section, texts
+from pulumi_trainer.provider.kubernetes.values.label_selectors import matches
+from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
 from pulumi_trainer.provider.kueue.labels import (
     PREFERRED,
     REQUIRED,

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any
 
-from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.schema.field_errors import DUPLICATE, FORBIDDEN, INVALID
-from pulumi_trainer.provider.kube.schema.field_errors import REQUIRED as MISSING
-from pulumi_trainer.provider.kube.values.accessors import Document, only, section
-from pulumi_trainer.provider.kube.values.names import dns_1123_subdomain, qualified_name
-from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
+from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.schema.field_errors import DUPLICATE, FORBIDDEN, INVALID
+from pulumi_trainer.provider.kubernetes.schema.field_errors import REQUIRED as MISSING
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, only, section
+from pulumi_trainer.provider.kubernetes.values.names import dns_1123_subdomain, qualified_name
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.kueue.labels import (
     MAX_EXECUTION,
     PREFERRED,

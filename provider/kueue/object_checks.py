@@ -10,11 +10,11 @@ from dataclasses import replace
 from types import NoneType
 from typing import Any
 
-from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.schema.field_errors import NOWHERE
-from pulumi_trainer.provider.kube.schema.strict import unknown_fields
-from pulumi_trainer.provider.kube.values.accessors import equal_as_go, section
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.schema.field_errors import NOWHERE
+from pulumi_trainer.provider.kubernetes.schema.strict import unknown_fields
+from pulumi_trainer.provider.kubernetes.values.accessors import equal_as_go, section
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kueue.admission_review import review
 from pulumi_trainer.provider.kueue.crd_schemas import kinds
 from pulumi_trainer.provider.kueue.objects import NEWEST

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from pulumi_trainer.provider.kube.errors import Invalid, Problem
-from pulumi_trainer.provider.kube.values.accessors import listed, section
-from pulumi_trainer.provider.kube.values.quantity import Quantity, canonical
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
+from pulumi_trainer.provider.kubernetes.values.accessors import listed, section
+from pulumi_trainer.provider.kubernetes.values.quantity import Quantity, canonical
 
 Document = dict[str, Any]
 

@@ -13,7 +13,7 @@ from fractions import Fraction
 from itertools import chain
 from typing import Any
 
-from pulumi_trainer.provider.kube.values.accessors import (
+from pulumi_trainer.provider.kubernetes.values.accessors import (
     Document,
     condition,
     conditions,

@@ -11,12 +11,12 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from pulumi_trainer.provider.kube.schema.tolerations import Tolerations
-from pulumi_trainer.provider.kube.values.accessors import Document, listed, mappings, number, section, text
-from pulumi_trainer.provider.kube.values.limit_ranges import with_defaults
-from pulumi_trainer.provider.kube.values.pod_requests import pod_requests, with_limits_as_requests
-from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
-from pulumi_trainer.provider.kube.views import jobs_of
+from pulumi_trainer.provider.kubernetes.schema.tolerations import Tolerations
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, listed, mappings, number, section, text
+from pulumi_trainer.provider.kubernetes.values.limit_ranges import with_defaults
+from pulumi_trainer.provider.kubernetes.values.pod_requests import pod_requests, with_limits_as_requests
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
+from pulumi_trainer.provider.kubernetes.views import jobs_of
 from pulumi_trainer.provider.kueue.queue_state import Queues
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from pulumi_trainer.provider.kube.values.accessors import Document, listed, section
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, listed, section
 from pulumi_trainer.provider.kueue.quota import Tree, tree
 
 LIMITS = ("Namespace", "LimitRange", "ResourceQuota", "RuntimeClass", "Node")

@@ -14,8 +14,8 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
-from pulumi_trainer.provider.kube.values.accessors import listed, section
-from pulumi_trainer.provider.kube.values.quantity import Quantity
+from pulumi_trainer.provider.kubernetes.values.accessors import listed, section
+from pulumi_trainer.provider.kubernetes.values.quantity import Quantity
 
 Document = Mapping[str, Any]
 Slot = tuple[str, str]

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from pulumi_trainer.provider.kube.values.accessors import Document, listed, section, texts
-from pulumi_trainer.provider.kube.values.unknown import first_unknown
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, listed, section, texts
+from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
 from pulumi_trainer.provider.kueue.labels import PREFERRED, REQUIRED, SLICE_LEVEL, SLICE_SIZE, SLICES, UNCONSTRAINED
 from pulumi_trainer.provider.kueue.podsets import PodSet
 from pulumi_trainer.provider.kueue.queue_state import Queues

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
-from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.schema.field_errors import DUPLICATE, FORBIDDEN, NOT_SUPPORTED, REQUIRED
-from pulumi_trainer.provider.kube.values.accessors import Document, equal_as_go, listed, mappings, section, texts
-from pulumi_trainer.provider.kube.values.names import label_value, qualified_name, quoted
-from pulumi_trainer.provider.kube.values.quantity import Quantity
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.schema.field_errors import DUPLICATE, FORBIDDEN, NOT_SUPPORTED, REQUIRED
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, equal_as_go, listed, mappings, section, texts
+from pulumi_trainer.provider.kubernetes.values.names import label_value, qualified_name, quoted
+from pulumi_trainer.provider.kubernetes.values.quantity import Quantity
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kueue.objects import FINALIZER, QUOTAS, with_canonical_quantities
 
 MUTATED = ("ClusterQueue", "ResourceFlavor")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pulumi_trainer.provider.kube.values.accessors import (
+from pulumi_trainer.provider.kubernetes.values.accessors import (
     Document,
     condition,
     conditions,
@@ -20,7 +20,7 @@ from pulumi_trainer.provider.kube.values.accessors import (
     text,
     true_condition,
 )
-from pulumi_trainer.provider.kube.values.wording import duration, join_names, without_full_stop
+from pulumi_trainer.provider.kubernetes.values.wording import duration, join_names, without_full_stop
 from pulumi_trainer.provider.kueue.topology_fit import HINT, TooSmall
 
 JOB_KINDS = ("JobSet", "TrainJob")

@@ -20,10 +20,10 @@ from pulumi_trainer.provider.api.retention import KEEP_RUNS, KEPT_RUNS, outdated
 from pulumi_trainer.provider.api.runs import BATCH, Identity, Run
 from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase
 from pulumi_trainer.provider.api.submission import WORKERS, from_state
-from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault, TrainerError
-from pulumi_trainer.provider.kube.values.accessors import number, section, text
-from pulumi_trainer.provider.kube.values.unknown import Unknown
-from pulumi_trainer.provider.kube.values.wording import join_names, plural
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault, TrainerError
+from pulumi_trainer.provider.kubernetes.values.accessors import number, section, text
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.values.wording import join_names, plural
 from pulumi_trainer.provider.lifecycle.saved_checkpoints import saved_steps
 
 

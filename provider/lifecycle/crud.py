@@ -68,10 +68,10 @@ from pulumi_trainer.provider.api.status import (
     another_job,
 )
 from pulumi_trainer.provider.api.submission import WORKERS, Submission, from_state, main_key, secret_name
-from pulumi_trainer.provider.kube.errors import Conflict, Invalid, Problem, Refused, TrainerError, Unreadable
-from pulumi_trainer.provider.kube.values.accessors import items, number, only, section, text, texts, without
-from pulumi_trainer.provider.kube.values.unknown import Unknown, any_unknown
-from pulumi_trainer.provider.kube.views import ReplicatedJob, jobs_of
+from pulumi_trainer.provider.kubernetes.errors import Conflict, Invalid, Problem, Refused, TrainerError, Unreadable
+from pulumi_trainer.provider.kubernetes.values.accessors import items, number, only, section, text, texts, without
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, any_unknown
+from pulumi_trainer.provider.kubernetes.views import ReplicatedJob, jobs_of
 from pulumi_trainer.provider.lifecycle.changes import compare, queue_of
 from pulumi_trainer.provider.lifecycle.continuation import (
     continuation_note,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pulumi_trainer.provider.api.submission import from_state
-from pulumi_trainer.provider.kube.values.accessors import section
+from pulumi_trainer.provider.kubernetes.values.accessors import section
 
 SHOWN = 5
 """Characters of a version that a note shows."""

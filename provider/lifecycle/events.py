@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
-from pulumi_trainer.provider.kube.values.accessors import Document, epoch_seconds, name_of, number, section, text
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, epoch_seconds, name_of, number, section, text
 from pulumi_trainer.provider.lifecycle.diagnosis.job_view import JobView, last_observed
 
 

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pulumi_trainer.provider.api.status import JobStatus, Phase
-from pulumi_trainer.provider.kube.values.accessors import epoch_seconds, section
-from pulumi_trainer.provider.kube.values.wording import duration
+from pulumi_trainer.provider.kubernetes.values.accessors import epoch_seconds, section
+from pulumi_trainer.provider.kubernetes.values.wording import duration
 
 
 @dataclass(frozen=True)

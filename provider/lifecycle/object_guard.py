@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from pulumi_trainer.provider.kube.values.accessors import only, without
+from pulumi_trainer.provider.kubernetes.values.accessors import only, without
 from pulumi_trainer.provider.lifecycle.crud import LOCATION, Checked, Diff, connection_of, with_current_connection
 
 Props = dict[str, Any]

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from pulumi_trainer.provider.api.status import Owner
-from pulumi_trainer.provider.kube.errors import Conflict, TrainerError
-from pulumi_trainer.provider.kube.values.accessors import only
-from pulumi_trainer.provider.kube.values.unknown import Unknown, first_unknown
+from pulumi_trainer.provider.kubernetes.errors import Conflict, TrainerError
+from pulumi_trainer.provider.kubernetes.values.accessors import only
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.lifecycle.crud import (
     LOCATION,
     Checked,

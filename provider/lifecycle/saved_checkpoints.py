@@ -15,9 +15,9 @@ from pulumi_trainer.provider.api.in_container import find_checkpoint, s3
 from pulumi_trainer.provider.api.runs import Run
 from pulumi_trainer.provider.api.status import Owner
 from pulumi_trainer.provider.api.submission import Objects, from_state
-from pulumi_trainer.provider.kube.errors import TargetFault
-from pulumi_trainer.provider.kube.values.accessors import mappings, section, text
-from pulumi_trainer.provider.kube.views import jobs_of
+from pulumi_trainer.provider.kubernetes.errors import TargetFault
+from pulumi_trainer.provider.kubernetes.values.accessors import mappings, section, text
+from pulumi_trainer.provider.kubernetes.views import jobs_of
 
 PATIENCE = 5
 """Seconds that a plan waits for S3."""

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from pulumi_trainer.provider import source_archives
 from pulumi_trainer.provider.api.runs import read_inputs
 from pulumi_trainer.provider.api.submission import from_state
-from pulumi_trainer.provider.kube import terminal
-from pulumi_trainer.provider.kube.errors import TrainerError
-from pulumi_trainer.provider.kube.values.wording import plural
+from pulumi_trainer.provider.kubernetes import terminal
+from pulumi_trainer.provider.kubernetes.errors import TrainerError
+from pulumi_trainer.provider.kubernetes.values.wording import plural
 from pulumi_trainer.provider.lifecycle.run_changes import git_revision
 
 MOST_FILES = 30

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pulumi_trainer.provider.kube.errors import Problem, Refused
+from pulumi_trainer.provider.kubernetes.errors import Problem, Refused
 
 FORMAT = 1
 """Rises with each change after which this package cannot read what it wrote before."""

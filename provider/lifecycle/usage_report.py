@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pulumi_trainer.provider.api.runs import Run
 from pulumi_trainer.provider.api.status import Phase
 from pulumi_trainer.provider.api.usage import NOTHING_KNOWN, Demand
-from pulumi_trainer.provider.kube.values.accessors import (
+from pulumi_trainer.provider.kubernetes.values.accessors import (
     Document,
     conditions,
     epoch_seconds,
@@ -17,7 +17,7 @@ from pulumi_trainer.provider.kube.values.accessors import (
     section,
     true_condition,
 )
-from pulumi_trainer.provider.lifecycle.job_status import derive_phase
+from pulumi_trainer.provider.trainer.job_status import derive_phase
 
 By = Literal["team", "queue", "user", "job"]
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pulumi_trainer.provider.api.status import Loss, Owner
-from pulumi_trainer.provider.kube.errors import TrainerError, Unreadable
-from pulumi_trainer.provider.kube.values.accessors import without
-from pulumi_trainer.provider.kube.values.quantity import Quantity
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.errors import TrainerError, Unreadable
+from pulumi_trainer.provider.kubernetes.values.accessors import without
+from pulumi_trainer.provider.kubernetes.values.quantity import Quantity
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.lifecycle.crud import (
     Checked,
     Diff,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from pulumi_trainer.provider.api.extras import missing, not_installed
 from pulumi_trainer.provider.api.submission import WORKERS
-from pulumi_trainer.provider.kube.errors import Problem, Refused
-from pulumi_trainer.provider.kube.values.accessors import only, section, without
+from pulumi_trainer.provider.kubernetes.errors import Problem, Refused
+from pulumi_trainer.provider.kubernetes.values.accessors import only, section, without
 from pulumi_trainer.provider.lifecycle.crud import CONNECTION, ISOLATION, LOG_BYTES, MAX_PARALLEL
 from pulumi_trainer.provider.targets.local import LocalTarget, host_id
 
@@ -146,7 +146,7 @@ def _check_root(root: Path) -> None:
 def _kubernetes(target: str, overrides: str) -> KubernetesTarget:
     if missing("kubernetes"):
         raise not_installed("kubernetes", "the Kubernetes target")
-    from pulumi_trainer.provider.kube.client.access import open_client
+    from pulumi_trainer.provider.kubernetes.client.access import open_client
     from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
     known = json.loads(target)

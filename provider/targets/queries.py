@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pulumi_trainer.provider.api.status import JobStatus, Owner
 from pulumi_trainer.provider.api.submission import Draft, Work
-from pulumi_trainer.provider.kube.client.api_resources import Kind
-from pulumi_trainer.provider.kube.errors import Problem, Refused, TargetFault, TrainerError
+from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
+from pulumi_trainer.provider.kubernetes.errors import Problem, Refused, TargetFault, TrainerError
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.lifecycle import channels, crud, volumes
 from pulumi_trainer.provider.lifecycle.state_format import check_format

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from pulumi_trainer.provider.api.submission import from_state
-from pulumi_trainer.provider.kube.client import api_resources as kinds
-from pulumi_trainer.provider.kube.client.access import open_client
+from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
+from pulumi_trainer.provider.kubernetes.client.access import open_client
 
 from tests.cluster.proxy import Proxy
 from tools.cluster import Cluster, build

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from pulumi_trainer.provider.kube.client.access import open_client
-from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, NAMESPACE, Kind
+from pulumi_trainer.provider.kubernetes.client.access import open_client
+from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, NAMESPACE, Kind
 from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, LOCAL_QUEUE, RESOURCE_FLAVOR
 from pulumi_trainer.provider.kueue.labels import QUEUE
 

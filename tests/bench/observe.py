@@ -16,8 +16,8 @@ from typing import Any
 
 import psutil
 from pulumi_trainer.provider.api.kinds import JOBSET
-from pulumi_trainer.provider.kube.client.access import open_client
-from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, NAMESPACE
+from pulumi_trainer.provider.kubernetes.client.access import open_client
+from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, NAMESPACE
 from pulumi_trainer.provider.targets.kubernetes.jobs import apply, record
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 
@@ -33,7 +33,7 @@ import json, sys, time
 import pulumi
 import pulumi_trainer
 from pulumi_trainer.program.watch import INTERVAL
-from pulumi_trainer.provider.kube.client.access import open_client
+from pulumi_trainer.provider.kubernetes.client.access import open_client
 from pulumi_trainer.provider.targets.kubernetes.observe.watch import Observer
 
 kubeconfig, namespace, names = sys.argv[1], sys.argv[2], json.load(open(sys.argv[3]))

@@ -68,9 +68,9 @@ def milliseconds(seconds: float) -> str:
 
 def one_job() -> float:
     """Seconds of what the servers and the controller do with a TrainJob until its JobSet is accepted."""
-    from pulumi_trainer.provider.admission import review
-    from pulumi_trainer.provider.kube.values.documents import documents
-    from pulumi_trainer.provider.pipeline import render
+    from pulumi_trainer.provider.kubernetes.values.documents import documents
+    from pulumi_trainer.provider.trainer.admission import review
+    from pulumi_trainer.provider.trainer.pipeline import render
 
     runtime, train_job = (d.content for d in documents(CASE))
     stored = review(runtime).stored
@@ -88,8 +88,8 @@ def one_job() -> float:
 
 def one_job_in_a_cluster() -> float:
     """Seconds of a TrainJob of a runtime that is stored already, in an offline cluster."""
-    from pulumi_trainer.provider.kube.values.documents import documents
-    from pulumi_trainer.provider.offline import Cluster
+    from pulumi_trainer.provider.kubernetes.values.documents import documents
+    from pulumi_trainer.provider.trainer.offline import Cluster
 
     runtime, train_job = (d.content for d in documents(CASE))
     cluster = Cluster("trainer")

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from pulumi_trainer.provider.api.runs import Run
 from pulumi_trainer.provider.api.usage import Demand
-from pulumi_trainer.provider.kube.client.access import open_client
-from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, NAMESPACE
+from pulumi_trainer.provider.kubernetes.client.access import open_client
+from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, NAMESPACE
 from pulumi_trainer.provider.targets.kubernetes.jobs import record
 
 from tests.cluster.jobs import jobset, pod_template, submission

@@ -20,18 +20,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pulumi_trainer.provider.admission import default_runtime, default_train_job
-from pulumi_trainer.provider.admission.warnings import warnings
 from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.api.submission import Draft
-from pulumi_trainer.provider.kube.client import api_resources as kinds
-from pulumi_trainer.provider.kube.client.access import open_client
-from pulumi_trainer.provider.kube.client.api_resources import Kind
-from pulumi_trainer.provider.kube.client.client import ApiError, Client
+from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
+from pulumi_trainer.provider.kubernetes.client.access import open_client
+from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
+from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, RESOURCE_FLAVOR, TOPOLOGY
 from pulumi_trainer.provider.kueue.labels import PREFERRED, PRIORITY, QUEUE, REQUIRED
-from pulumi_trainer.provider.pipeline import render
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
+from pulumi_trainer.provider.trainer.admission import default_runtime, default_train_job
+from pulumi_trainer.provider.trainer.admission.warnings import warnings
+from pulumi_trainer.provider.trainer.pipeline import render
 
 from tools.cluster import Cluster, simulation
 

@@ -20,8 +20,8 @@ import pytest
 import yaml
 from kubernetes import client, config
 from kubernetes.client import ApiClient, ApiException
-from pulumi_trainer.provider.kube.client.access import open_client
-from pulumi_trainer.provider.kube.client.client import Client
+from pulumi_trainer.provider.kubernetes.client.access import open_client
+from pulumi_trainer.provider.kubernetes.client.client import Client
 
 from tools.cluster import Cluster
 from tools.cluster.existing import Existing

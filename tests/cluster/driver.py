@@ -89,7 +89,7 @@ def _call(name: str, args: list[Any]) -> Any:
 
 
 def _child(name: str, args: list[Any], out: int) -> None:
-    from pulumi_trainer.provider.kube.errors import TrainerError
+    from pulumi_trainer.provider.kubernetes.errors import TrainerError
 
     try:
         said: Props = {"killed": False, "value": _call(name, args)}

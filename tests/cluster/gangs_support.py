@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.api.kinds import JOBSET
-from pulumi_trainer.provider.kube.client import api_resources as kinds
-from pulumi_trainer.provider.kube.client.client import Client
+from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
+from pulumi_trainer.provider.kubernetes.client.client import Client
 
 Document = dict[str, Any]
 ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"

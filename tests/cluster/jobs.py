@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.api.submission import Submission
-from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, JOB, POD, SECRET, SERVICE, Kind
-from pulumi_trainer.provider.kube.client.client import Client
+from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, JOB, POD, SECRET, SERVICE, Kind
+from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.targets.kubernetes.jobs import apply, record
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import yaml
 from pulumi_trainer.provider.api.kinds import JOBSET
-from pulumi_trainer.provider.kube.client.access import open_client
-from pulumi_trainer.provider.kube.client.api_resources import POD, Kind
-from pulumi_trainer.provider.kube.client.client import Client
+from pulumi_trainer.provider.kubernetes.client.access import open_client
+from pulumi_trainer.provider.kubernetes.client.api_resources import POD, Kind
+from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.kueue.objects import GROUP, KINDS, NAMESPACED, NEWEST
 

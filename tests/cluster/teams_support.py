@@ -19,10 +19,10 @@ from kubernetes.client import ApiClient
 from pulumi_trainer import runtimes
 from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
-from pulumi_trainer.provider.kube.client import api_resources as kinds
-from pulumi_trainer.provider.kube.client.access import open_client
-from pulumi_trainer.provider.kube.client.api_resources import Kind
-from pulumi_trainer.provider.kube.client.client import Client
+from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
+from pulumi_trainer.provider.kubernetes.client.access import open_client
+from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
+from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, LOCAL_QUEUE, RESOURCE_FLAVOR, TOPOLOGY
 from pulumi_trainer.provider.lifecycle.diagnosis import diagnose, explain
 from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import snapshot

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 import yaml
 from kubernetes.client import ApiClient, CoreV1Api
-from pulumi_trainer.provider.kube.client import access, kubeconfig
-from pulumi_trainer.provider.kube.client.access import open_client
-from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, Kind
-from pulumi_trainer.provider.kube.client.client import ApiError, Client, Unreachable
-from pulumi_trainer.provider.kube.errors import Refused, TargetFault
+from pulumi_trainer.provider.kubernetes.client import access, kubeconfig
+from pulumi_trainer.provider.kubernetes.client.access import open_client
+from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, Kind
+from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client, Unreachable
+from pulumi_trainer.provider.kubernetes.errors import Refused, TargetFault
 from pulumi_trainer.provider.targets.connection import configure, connect
 
 from tools.cluster import Cluster

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import yaml
-from pulumi_trainer.provider.kube.client.access import open_client
-from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP
+from pulumi_trainer.provider.kubernetes.client.access import open_client
+from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
 from tools.cluster import Cluster

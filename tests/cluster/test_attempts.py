@@ -10,8 +10,8 @@ import pytest
 from pulumi_trainer.provider.api.attempts import Attempt, goodput
 from pulumi_trainer.provider.api.manual import Override
 from pulumi_trainer.provider.api.status import JobStatus
-from pulumi_trainer.provider.kube.client.access import open_client
-from pulumi_trainer.provider.kube.client.client import Client
+from pulumi_trainer.provider.kubernetes.client.access import open_client
+from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.lifecycle.diagnosis.job_view import ATTEMPT
 from pulumi_trainer.provider.targets.kubernetes import operations
 from pulumi_trainer.provider.targets.kubernetes.observe.watch import Observer

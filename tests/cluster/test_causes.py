@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from pulumi_trainer.provider.kube.client import api_resources as kinds
-from pulumi_trainer.provider.kube.client.client import ApiError
+from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
+from pulumi_trainer.provider.kubernetes.client.client import ApiError
 from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE
 from pulumi_trainer.provider.lifecycle.diagnosis import diagnose, explain
 from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import snapshot, with_node_reason

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.api.labels import RELEASE, RUNTIME
-from pulumi_trainer.provider.kube.client.access import open_client
-from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, Kind
-from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.errors import Refused
+from pulumi_trainer.provider.kubernetes.client.access import open_client
+from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, Kind
+from pulumi_trainer.provider.kubernetes.client.client import Client
+from pulumi_trainer.provider.kubernetes.errors import Refused
 from pulumi_trainer.provider.lifecycle import channels
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 

@@ -7,7 +7,7 @@ import subprocess
 from typing import Any
 
 from pulumi_trainer.provider.api.kinds import JOBSET
-from pulumi_trainer.provider.kube.client.api_resources import CLAIM, CONFIG_MAP
+from pulumi_trainer.provider.kubernetes.client.api_resources import CLAIM, CONFIG_MAP
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from kubernetes.client import ApiClient
 from pulumi_trainer.provider.api.kinds import JOBSET
-from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, EVENT, NAMESPACE, POD, SECRET
+from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, EVENT, NAMESPACE, POD, SECRET
 
 from . import least
 from .conftest import USER

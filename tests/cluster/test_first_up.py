@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.api.kinds import JOBSET
-from pulumi_trainer.provider.kube.client.api_resources import NAMESPACE
+from pulumi_trainer.provider.kubernetes.client.api_resources import NAMESPACE
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
 

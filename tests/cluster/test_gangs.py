@@ -13,10 +13,10 @@ import pytest
 from kubernetes.client import ApiClient
 from pulumi_trainer.provider.api.kinds import POD_GROUP
 from pulumi_trainer.provider.api.submission import Draft
-from pulumi_trainer.provider.kube.cache.discovery import Facts
-from pulumi_trainer.provider.kube.client import api_resources as kinds
-from pulumi_trainer.provider.kube.client.access import open_client
-from pulumi_trainer.provider.kube.client.client import ApiError, Client
+from pulumi_trainer.provider.kubernetes.cache.discovery import Facts
+from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
+from pulumi_trainer.provider.kubernetes.client.access import open_client
+from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.lifecycle.diagnosis import diagnose, explain
 from pulumi_trainer.provider.lifecycle.diagnosis import pod_faults as diagnosis_of_pods
 from pulumi_trainer.provider.targets.kubernetes.observe import gang_wakeup

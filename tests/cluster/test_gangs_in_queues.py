@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from pulumi_trainer.provider.api.kinds import POD_GROUP
-from pulumi_trainer.provider.kube.client import api_resources as kinds
+from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kueue.api_resources import QUEUE_PRIORITY, WORKLOAD
 from pulumi_trainer.provider.targets.kubernetes.observe import gang_wakeup
 from pulumi_trainer.provider.targets.kubernetes.observe.watch import Observer

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.api.status import Owner, Phase, Presence
-from pulumi_trainer.provider.kube.client.access import open_client
-from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, NAMESPACE, POD, SECRET, Kind
-from pulumi_trainer.provider.kube.client.client import ApiError, Client
-from pulumi_trainer.provider.kube.errors import Conflict, TargetFault, TrainerError
+from pulumi_trainer.provider.kubernetes.client.access import open_client
+from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, NAMESPACE, POD, SECRET, Kind
+from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
+from pulumi_trainer.provider.kubernetes.errors import Conflict, TargetFault, TrainerError
 from pulumi_trainer.provider.lifecycle.changes import compare
 from pulumi_trainer.provider.targets import generated_secrets
 from pulumi_trainer.provider.targets.kubernetes import owner_labels

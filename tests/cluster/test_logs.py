@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 from pulumi_trainer.provider.api.kinds import JOBSET
-from pulumi_trainer.provider.kube.client.access import open_client
-from pulumi_trainer.provider.kube.client.api_resources import POD
-from pulumi_trainer.provider.kube.client.client import Client
+from pulumi_trainer.provider.kubernetes.client.access import open_client
+from pulumi_trainer.provider.kubernetes.client.api_resources import POD
+from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.targets.kubernetes.logs import log_follow, pod_logs
 from pulumi_trainer.provider.targets.kubernetes.logs.log_lines import Line
 from pulumi_trainer.provider.targets.kubernetes.logs.pod_logs import LogSelection

@@ -10,7 +10,7 @@ import pytest
 from kubernetes import client
 from kubernetes.client import ApiClient
 from pulumi_trainer.provider.api.labels import MADE_BY
-from pulumi_trainer.provider.kube.client.api_resources import NETWORK_POLICY
+from pulumi_trainer.provider.kubernetes.client.api_resources import NETWORK_POLICY
 
 from tests.documented import blocks
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)

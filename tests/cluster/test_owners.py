@@ -11,10 +11,10 @@ from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.api.labels import MADE_BY
 from pulumi_trainer.provider.api.status import Owner
 from pulumi_trainer.provider.api.submission import Submission
-from pulumi_trainer.provider.kube.client.access import open_client
-from pulumi_trainer.provider.kube.client.api_resources import CLAIM, CONFIG_MAP, POD, SECRET, Kind
-from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.errors import Refused, TrainerError
+from pulumi_trainer.provider.kubernetes.client.access import open_client
+from pulumi_trainer.provider.kubernetes.client.api_resources import CLAIM, CONFIG_MAP, POD, SECRET, Kind
+from pulumi_trainer.provider.kubernetes.client.client import Client
+from pulumi_trainer.provider.kubernetes.errors import Refused, TrainerError
 from pulumi_trainer.provider.kueue.objects import GROUP, KINDS, NEWEST
 from pulumi_trainer.provider.lifecycle import draining
 from pulumi_trainer.provider.targets.kubernetes import owner_labels

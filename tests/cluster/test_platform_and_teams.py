@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.api.labels import RELEASE, RUNTIME
-from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, NAMESPACE, Kind
-from pulumi_trainer.provider.kube.client.client import Client
+from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, NAMESPACE, Kind
+from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.kueue.objects import GROUP, KINDS, NAMESPACED, NEWEST
 

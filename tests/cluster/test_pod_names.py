@@ -6,10 +6,10 @@ import re
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.admission.pod_names import pod_name_problems
-from pulumi_trainer.provider.kube.client.api_resources import POD
-from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.client.transport import ApiError
+from pulumi_trainer.provider.kubernetes.client.api_resources import POD
+from pulumi_trainer.provider.kubernetes.client.client import Client
+from pulumi_trainer.provider.kubernetes.client.transport import ApiError
+from pulumi_trainer.provider.trainer.admission.pod_names import pod_name_problems
 
 LONG = "x" * 300
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from kubernetes import client
 from kubernetes.client import ApiClient
-from pulumi_trainer.provider.kube.client.access import open_client
-from pulumi_trainer.provider.kube.client.api_resources import POD
+from pulumi_trainer.provider.kubernetes.client.access import open_client
+from pulumi_trainer.provider.kubernetes.client.api_resources import POD
 from pulumi_trainer.provider.targets.kubernetes.preflight import rbac
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 

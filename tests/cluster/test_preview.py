@@ -20,12 +20,12 @@ from kubernetes import client as official
 from kubernetes.client import ApiClient
 from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.api.submission import Draft
-from pulumi_trainer.provider.kube.client.access import open_client
-from pulumi_trainer.provider.kube.client.api_resources import Kind
-from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.errors import Invalid
-from pulumi_trainer.provider.kube.schema import openapi
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.client.access import open_client
+from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
+from pulumi_trainer.provider.kubernetes.client.client import Client
+from pulumi_trainer.provider.kubernetes.errors import Invalid
+from pulumi_trainer.provider.kubernetes.schema import openapi
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kueue.api_resources import LOCAL_QUEUE
 from pulumi_trainer.provider.kueue.objects import GROUP
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from pulumi_trainer.provider.api.kinds import JOBSET
-from pulumi_trainer.provider.kube.client.api_resources import NODE
+from pulumi_trainer.provider.kubernetes.client.api_resources import NODE
 from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.kueue.occupancy import occupancy

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.api.kinds import JOBSET
-from pulumi_trainer.provider.kube.client.api_resources import NAMESPACE, Kind
-from pulumi_trainer.provider.kube.client.client import Client
+from pulumi_trainer.provider.kubernetes.client.api_resources import NAMESPACE, Kind
+from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.kueue.objects import GROUP, KINDS
 
 from tests.documented import blocks

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.admission import review
-from pulumi_trainer.provider.kube.client.access import open_client
-from pulumi_trainer.provider.kube.client.api_resources import Kind
-from pulumi_trainer.provider.kube.client.client import ApiError, Client
+from pulumi_trainer.provider.kubernetes.client.access import open_client
+from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
+from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kueue.objects import KINDS, NEWEST, at_version
+from pulumi_trainer.provider.trainer.admission import review
 
 from .queue_cases import CASES, UPDATES, Document, document, label
 

@@ -14,10 +14,10 @@ import pytest
 import yaml
 from kubernetes import client
 from kubernetes.client import ApiClient
-from pulumi_trainer.provider.kube.client.access import open_client
-from pulumi_trainer.provider.kube.client.api_resources import ACCESS_REVIEW, RULES_REVIEW
-from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.errors import TargetFault, TrainerError
+from pulumi_trainer.provider.kubernetes.client.access import open_client
+from pulumi_trainer.provider.kubernetes.client.api_resources import ACCESS_REVIEW, RULES_REVIEW
+from pulumi_trainer.provider.kubernetes.client.client import Client
+from pulumi_trainer.provider.kubernetes.errors import TargetFault, TrainerError
 from pulumi_trainer.provider.targets.kubernetes.preflight import rbac
 from pulumi_trainer.provider.targets.kubernetes.preflight.rbac import IDENTITY, Permission
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP
+from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
 

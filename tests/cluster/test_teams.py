@@ -13,7 +13,7 @@ import pytest
 from pulumi_trainer import runtimes
 from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.api.labels import ANCESTOR
-from pulumi_trainer.provider.kube.client import api_resources as kinds
+from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kueue.api_resources import QUEUE_PRIORITY
 from pulumi_trainer.provider.kueue.labels import REQUIRED, TOGETHER
 

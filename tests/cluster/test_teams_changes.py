@@ -9,7 +9,7 @@ from typing import Any
 import pulumi_trainer as trainer
 import pytest
 from pulumi_trainer.provider.api.kinds import JOBSET
-from pulumi_trainer.provider.kube.client.client import ApiError
+from pulumi_trainer.provider.kubernetes.client.client import ApiError
 from pulumi_trainer.provider.kueue.api_resources import QUEUE_PRIORITY, WORKLOAD
 from pulumi_trainer.provider.kueue.job_webhook import queued_problems
 from pulumi_trainer.provider.kueue.labels import (

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from pulumi_trainer.provider.api.labels import RENAMED_TO
-from pulumi_trainer.provider.kube.client import api_resources as kinds
+from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, LOCAL_QUEUE, RESOURCE_FLAVOR
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
-from pulumi_trainer.provider.kube.client.access import open_client
-from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, EVENT, POD, SECRET, Kind
-from pulumi_trainer.provider.kube.client.client import Client
+from pulumi_trainer.provider.kubernetes.client.access import open_client
+from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, EVENT, POD, SECRET, Kind
+from pulumi_trainer.provider.kubernetes.client.client import Client
 
 from tests.engine.conftest import HEAD, Project, pulumi_home  # noqa: F401 (a fixture)
 

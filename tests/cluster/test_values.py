@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from pulumi_trainer.provider.api import code
-from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, POD, SECRET
+from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, POD, SECRET
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
 

@@ -6,7 +6,7 @@ import json
 import subprocess
 
 import pytest
-from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP
+from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP
 
 from .jobs import left, until
 from .test_up import PLAIN, Lab, head, lab, program, pulumi_home  # noqa: F401 (fixtures)

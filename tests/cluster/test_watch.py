@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.api.labels import RECORD
-from pulumi_trainer.provider.kube.cache import reflector
-from pulumi_trainer.provider.kube.client.access import open_client
-from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, POD
-from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.errors import TrainerError
+from pulumi_trainer.provider.kubernetes.cache import reflector
+from pulumi_trainer.provider.kubernetes.client.access import open_client
+from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, POD
+from pulumi_trainer.provider.kubernetes.client.client import Client
+from pulumi_trainer.provider.kubernetes.errors import TrainerError
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.lifecycle.diagnosis import diagnose
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import document

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP, TRAIN_JOB
-from pulumi_trainer.provider.kube.client import api_resources as kinds
-from pulumi_trainer.provider.kube.client.access import open_client
-from pulumi_trainer.provider.kube.client.api_resources import Kind
-from pulumi_trainer.provider.kube.client.client import Client
+from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
+from pulumi_trainer.provider.kubernetes.client.access import open_client
+from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
+from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, LOCAL_QUEUE, QUEUE_PRIORITY, WORKLOAD
 from pulumi_trainer.provider.kueue.labels import PRIORITY, QUEUE
 from pulumi_trainer.provider.lifecycle.diagnosis import diagnose, explain

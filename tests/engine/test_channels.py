@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from pulumi_trainer.provider.commands import releases as commands
+from pulumi_trainer.provider.cli import releases as commands
 
 from .conftest import Project
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import release
 import setup
-from pulumi_trainer.provider.commands.new_project import TEMPLATES
+from pulumi_trainer.provider.cli.new_project import TEMPLATES
 
 from .conftest import PINNED, Project
 from .test_examples import epochs

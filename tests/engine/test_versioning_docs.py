@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from pulumi_trainer.provider.kube.errors import Invalid
+from pulumi_trainer.provider.kubernetes.errors import Invalid
 from pulumi_trainer.runtimes import RuntimeCatalog
 
 from tests.documented import blocks

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pulumi_trainer.provider.kube.client.access import open_client
-from pulumi_trainer.provider.kube.client.client import Client
+from pulumi_trainer.provider.kubernetes.client.access import open_client
+from pulumi_trainer.provider.kubernetes.client.client import Client
 
 from tests.cluster.conftest import admin, namespace, root, user_kubeconfig  # noqa: F401 (fixtures)
 from tests.cluster.gangs_support import made_nodes  # noqa: F401 (the fixture add_nodes)

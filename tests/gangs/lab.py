@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.api.status import JobStatus
-from pulumi_trainer.provider.kube.client import api_resources as kinds
-from pulumi_trainer.provider.kube.client.client import Client
+from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
+from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.lifecycle.diagnosis import diagnose, explain
 from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import snapshot
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget

@@ -9,7 +9,7 @@ from typing import Any
 import pulumi_trainer as trainer
 import pytest
 from pulumi_trainer.provider.api.kinds import VOLCANO_POD_GROUP
-from pulumi_trainer.provider.kube.client.api_resources import Kind
+from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.lifecycle.diagnosis import pod_faults
 
 from tests.cluster.jobs import until

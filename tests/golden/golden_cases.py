@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pulumi_trainer.provider.kube.errors import Invalid, Problem
-from pulumi_trainer.provider.kube.values.accessors import section
-from pulumi_trainer.provider.offline import Cluster, Result
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
+from pulumi_trainer.provider.kubernetes.values.accessors import section
+from pulumi_trainer.provider.trainer.offline import Cluster, Result
 
 CASES = Path(__file__).parent / "cases"
 NAMES = sorted(path.name for path in CASES.iterdir())

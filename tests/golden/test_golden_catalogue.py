@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from golden_cases import CASES, NAMES, expected
 from pulumi_trainer import runtimes
-from pulumi_trainer.provider.admission import default_runtime, default_train_job
-from pulumi_trainer.provider.kube.values.documents import documents
-from pulumi_trainer.provider.pipeline import render
+from pulumi_trainer.provider.kubernetes.values.documents import documents
+from pulumi_trainer.provider.trainer.admission import default_runtime, default_train_job
+from pulumi_trainer.provider.trainer.pipeline import render
 from test_golden import compared
 
 UPSTREAM = {"flux": "flux-distributed"}

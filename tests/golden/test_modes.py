@@ -16,19 +16,19 @@ import pytest
 from golden_cases import CASES, NAMES, RecordedCluster, having
 from pulumi_trainer.plugins import EnforceMLPolicyPlugin, Policy
 from pulumi_trainer.provider.api.submission import Submission
-from pulumi_trainer.provider.commands import parsers
-from pulumi_trainer.provider.kube.errors import Invalid
-from pulumi_trainer.provider.kube.values.documents import documents
-from pulumi_trainer.provider.offline import Cluster
-from pulumi_trainer.provider.offline.snapshots import SUFFIX
-from pulumi_trainer.provider.pipeline import Disruptions, registry, render
-from pulumi_trainer.provider.pipeline.plugins.mpi import OPEN_MPI_5
+from pulumi_trainer.provider.cli import parsers
+from pulumi_trainer.provider.kubernetes.errors import Invalid
+from pulumi_trainer.provider.kubernetes.values.documents import documents
 from pulumi_trainer.provider.targets.generated_secrets import generate_values, keys_to_generate
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs import record
 from pulumi_trainer.provider.targets.local.plan import Site
 from pulumi_trainer.provider.targets.local.pod_processes import Tuning
 from pulumi_trainer.provider.targets.local.record import Record as LocalRecord
+from pulumi_trainer.provider.trainer.offline import Cluster
+from pulumi_trainer.provider.trainer.offline.snapshots import SUFFIX
+from pulumi_trainer.provider.trainer.pipeline import Disruptions, registry, render
+from pulumi_trainer.provider.trainer.pipeline.plugins.mpi import OPEN_MPI_5
 from pulumi_trainer.runtimes import load
 
 PAGE = (Path(__file__).parents[2] / "docs" / "differences.md").read_text().partition("## Where the Local target")[0]

@@ -11,11 +11,11 @@ from typing import Any
 from golden_cases import CASES, NAMES, RecordedCluster, expected
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pulumi_trainer.provider.admission import review
-from pulumi_trainer.provider.kube.errors import Invalid
-from pulumi_trainer.provider.kube.values.documents import documents
-from pulumi_trainer.provider.offline import Verdicts, report
-from pulumi_trainer.provider.pipeline import render
+from pulumi_trainer.provider.kubernetes.errors import Invalid
+from pulumi_trainer.provider.kubernetes.values.documents import documents
+from pulumi_trainer.provider.trainer.admission import review
+from pulumi_trainer.provider.trainer.offline import Verdicts, report
+from pulumi_trainer.provider.trainer.pipeline import render
 
 MODES: Any = st.sampled_from(["jobset", "trainer"])
 NOW = 1_800_000_000.0

@@ -14,7 +14,7 @@ import pytest
 from kubernetes import client
 from kubernetes.client import ApiClient
 from pulumi_trainer.provider.api.status import JobStatus
-from pulumi_trainer.provider.kube.client.access import open_client
+from pulumi_trainer.provider.kubernetes.client.access import open_client
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
 from tests.cluster.conftest import admin, namespace, user_kubeconfig  # noqa: F401 (fixtures)

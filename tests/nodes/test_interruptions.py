@@ -24,7 +24,7 @@ import yaml
 from kubernetes import client
 from pulumi_trainer.provider.api.attempts import goodput
 from pulumi_trainer.provider.api.status import JobStatus
-from pulumi_trainer.provider.kube.client.access import open_client
+from pulumi_trainer.provider.kubernetes.client.access import open_client
 from pulumi_trainer.provider.targets.kubernetes.observe.watch import Observer
 
 from tests.engine.conftest import eventually

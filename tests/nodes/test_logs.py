@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from pulumi_trainer.provider.kube.client.access import open_client
+from pulumi_trainer.provider.kubernetes.client.access import open_client
 from pulumi_trainer.provider.targets.kubernetes.logs.pod_logs import LogSelection
 from pulumi_trainer.provider.targets.kubernetes.logs.tail import tail
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import boto3
 import pytest
-from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP
+from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP
 
 from tests.cluster.test_up import Lab
 from tests.cluster.test_up import lab as stack  # noqa: F401 (a fixture)

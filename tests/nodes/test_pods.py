@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from pulumi_trainer.provider.api.kinds import JOBSET
-from pulumi_trainer.provider.kube.client.access import open_client
-from pulumi_trainer.provider.kube.values.accessors import conditions, true_condition
+from pulumi_trainer.provider.kubernetes.client.access import open_client
+from pulumi_trainer.provider.kubernetes.values.accessors import conditions, true_condition
 from pulumi_trainer.provider.targets.kubernetes.observe.watch import Observer
 
 from tests.cluster.jobs import submission

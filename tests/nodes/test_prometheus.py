@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from kubernetes import config
 from kubernetes.client import ApiClient
-from pulumi_trainer.provider.kube.client.access import open_client
-from pulumi_trainer.provider.kube.client.client import Client
+from pulumi_trainer.provider.kubernetes.client.access import open_client
+from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.targets.kubernetes.preflight import rbac
 
 from tests.cluster import least

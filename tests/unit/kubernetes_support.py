@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import urllib3
-from pulumi_trainer.provider.kube.client.client import Access, Client
+from pulumi_trainer.provider.kubernetes.client.client import Access, Client
 
 TOKEN = "canary-token-5f1c9b"
 

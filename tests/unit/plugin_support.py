@@ -6,10 +6,10 @@ import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pulumi_trainer.provider.admission import default_runtime, default_train_job
-from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.values.unknown import Unknown
-from pulumi_trainer.provider.pipeline import render, validate
+from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
+from pulumi_trainer.provider.trainer.admission import default_runtime, default_train_job
+from pulumi_trainer.provider.trainer.pipeline import render, validate
 
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 Document = dict[str, Any]

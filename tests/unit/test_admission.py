@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.admission import default_jobset, review_jobset
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
+from pulumi_trainer.provider.trainer.admission import default_jobset, review_jobset
 
 
 def jobset(name: str = "digits", **spec: Any) -> dict[str, Any]:

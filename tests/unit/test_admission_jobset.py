@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 from admission_support import BLOCKED, admitted, answer, changed, jobset
-from pulumi_trainer.provider.admission import default_jobset, default_runtime, default_train_job, review
-from pulumi_trainer.provider.admission.defaults import stored_jobset
-from pulumi_trainer.provider.admission.jobset_rules import author_problems, webhook_errors
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
+from pulumi_trainer.provider.trainer.admission import default_jobset, default_runtime, default_train_job, review
+from pulumi_trainer.provider.trainer.admission.defaults import stored_jobset
+from pulumi_trainer.provider.trainer.admission.jobset_rules import author_problems, webhook_errors
 
 UNKNOWN = Unknown("1")
 POD = "spec.replicatedJobs.0.template.spec.template.spec"

@@ -7,11 +7,10 @@ from typing import Any
 
 import celpy
 import pytest
-from pulumi_trainer.provider.admission import review
-from pulumi_trainer.provider.kube.errors import Invalid
-from pulumi_trainer.provider.kube.schema.field_errors import NoSuchKey
-from pulumi_trainer.provider.kube.schema.schema import Schema
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.errors import Invalid
+from pulumi_trainer.provider.kubernetes.schema.field_errors import NoSuchKey
+from pulumi_trainer.provider.kubernetes.schema.schema import Schema
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kueue.cel_rules import PREDICATES as KUEUE
 from pulumi_trainer.provider.kueue.job_webhook import queued_problems
 from pulumi_trainer.provider.kueue.object_checks import conflicts, immutable_changes, refusals
@@ -24,6 +23,7 @@ from pulumi_trainer.provider.kueue.objects import (
     served_version,
     with_canonical_quantities,
 )
+from pulumi_trainer.provider.trainer.admission import review
 
 from tests.cluster.queue_cases import CASES, GOOD, document
 

@@ -8,9 +8,9 @@ from typing import Any
 from admission_support import Store, job_template, jobset, pod_patch, runtime, train_job
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pulumi_trainer.provider.admission import default_jobset, default_runtime, default_train_job, review
-from pulumi_trainer.provider.admission.crd_schemas import kinds
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
+from pulumi_trainer.provider.trainer.admission import default_jobset, default_runtime, default_train_job, review
+from pulumi_trainer.provider.trainer.admission.crd_schemas import kinds
 
 STORE = Store(runtime())
 MOUNT = {"name": "v", "mountPath": "/v"}

@@ -8,14 +8,14 @@ from typing import Any
 import celpy
 import pytest
 from celpy import celtypes
-from pulumi_trainer.provider.admission.cel_rules import PREDICATES
-from pulumi_trainer.provider.admission.crd_schemas import kinds
-from pulumi_trainer.provider.kube.schema.field_errors import NoSuchKey
-from pulumi_trainer.provider.kube.schema.schema import COMMON, Rule, Schema, equal
-from pulumi_trainer.provider.kube.schema.validation_rules import broken_rules
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.schema.field_errors import NoSuchKey
+from pulumi_trainer.provider.kubernetes.schema.schema import COMMON, Rule, Schema, equal
+from pulumi_trainer.provider.kubernetes.schema.validation_rules import broken_rules
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kueue.cel_rules import PREDICATES as KUEUE
 from pulumi_trainer.provider.kueue.crd_schemas import kinds as queue_kinds
+from pulumi_trainer.provider.trainer.admission.cel_rules import PREDICATES
+from pulumi_trainer.provider.trainer.admission.crd_schemas import kinds
 
 TEXT = {"type": "string"}
 UNKNOWN = Unknown("1")

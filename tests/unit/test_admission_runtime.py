@@ -19,8 +19,8 @@ from admission_support import (
     required,
     runtime,
 )
-from pulumi_trainer.provider.admission import review
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
+from pulumi_trainer.provider.trainer.admission import review
 
 UNKNOWN = Unknown("1")
 

@@ -6,11 +6,11 @@ import math
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.admission.crd_schemas import kinds
-from pulumi_trainer.provider.kube.errors import Invalid
-from pulumi_trainer.provider.kube.schema.field_errors import dotted_path, path_steps
-from pulumi_trainer.provider.kube.schema.schema import Schema
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.errors import Invalid
+from pulumi_trainer.provider.kubernetes.schema.field_errors import dotted_path, path_steps
+from pulumi_trainer.provider.kubernetes.schema.schema import Schema
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
+from pulumi_trainer.provider.trainer.admission.crd_schemas import kinds
 
 TEXT = {"type": "string"}
 WHOLE = {"type": "integer"}

@@ -23,9 +23,9 @@ from admission_support import (
     runtime,
     train_job,
 )
-from pulumi_trainer.provider.admission import review
-from pulumi_trainer.provider.admission.trainjob import AUTOMATIC
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
+from pulumi_trainer.provider.trainer.admission import review
+from pulumi_trainer.provider.trainer.admission.trainjob import AUTOMATIC
 
 UNKNOWN = Unknown("1")
 

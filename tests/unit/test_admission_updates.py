@@ -20,8 +20,8 @@ from admission_support import (
     runtime,
     train_job,
 )
-from pulumi_trainer.provider.admission import NOW, default_runtime, review
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
+from pulumi_trainer.provider.trainer.admission import NOW, default_runtime, review
 
 UNKNOWN = Unknown("1")
 

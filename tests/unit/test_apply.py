@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.pipeline.apply import upsert_ports
+from pulumi_trainer.provider.trainer.pipeline.apply import upsert_ports
 
 
 def reference(current: list[Any], new: list[Any]) -> list[Any]:

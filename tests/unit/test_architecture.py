@@ -78,7 +78,7 @@ ERROR = "TrainerError"
 
 
 def test_kubernetes_in_general_knows_nothing_about_training() -> None:
-    folder = ROOT / "provider" / "kube"
+    folder = ROOT / "provider" / "kubernetes"
     files = sorted(folder.rglob("*.py"))
     assert len(files) > 30
     found: list[str] = []

@@ -12,8 +12,8 @@ from pulumi_trainer.args import policies, template, trainers
 from pulumi_trainer.args.arguments import Args, nested_problems, python_path, to_document
 from pulumi_trainer.args.naming import camel, schema_at, snake
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
-from pulumi_trainer.provider.admission.document_checks import document_problems
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
+from pulumi_trainer.provider.trainer.admission.document_checks import document_problems
 from pulumi_trainer.runtime import RuntimeArgs
 
 PAIRS: list[tuple[str, type[Args], set[str]]] = [
@@ -252,7 +252,7 @@ def test_names_go_both_ways() -> None:
 
 def test_importing_below_provider_loads_neither_pulumi_nor_a_cluster_client() -> None:
     code = (
-        "import sys; from pulumi_trainer.provider import cli;"
+        "import sys; from pulumi_trainer.provider.cli import main as cli;"
         "print([m for m in ('pulumi', 'kubernetes', 'pulumi_kubernetes') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -18,8 +18,8 @@ SECONDS = 60
 """Of the processor: a case in proportion to its input takes less than five, one that is quadratic hours."""
 
 READ = """
-from pulumi_trainer.provider.kube.values.documents import parse
-from pulumi_trainer.provider.kube.errors import Invalid
+from pulumi_trainer.provider.kubernetes.values.documents import parse
+from pulumi_trainer.provider.kubernetes.errors import Invalid
 def read(text):
     try:
         return len(list(parse(text, "f.json")))
@@ -60,7 +60,7 @@ def test_documents(case: str) -> None:
 
 VALIDATE = """
 import sys
-from pulumi_trainer.provider.commands import documents
+from pulumi_trainer.provider.cli import documents
 text = "apiVersion: trainer.kubeflow.org/v1alpha1\\nkind: TrainJob\\nmetadata: {name: a}\\nspec:\\n  runtimeRef: {name: a}\\n"
 text += "  trainer:\\n    env:\\n" + "".join(f"    - {{name: E{i}, value: {i}}}\\n" for i in range(20_000))
 open(sys.argv[1], "w").write(text)
@@ -76,8 +76,8 @@ def test_each_of_many_problems_has_its_line(tmp_path: Path) -> None:
 
 QUEUED = """
 import json, sys
-from pulumi_trainer.provider.commands import documents
-from pulumi_trainer.provider.kube.errors import TrainerError
+from pulumi_trainer.provider.cli import documents
+from pulumi_trainer.provider.kubernetes.errors import TrainerError
 KUEUE, TRAINER = "kueue.x-k8s.io/v1beta2", "trainer.kubeflow.org/v1alpha1"
 GROUP, SLICES = "kueue.x-k8s.io/podset-group-name", "kueue.x-k8s.io/podset-slice-required-topology-constraints"
 LEVEL, SIZE = "kueue.x-k8s.io/podset-slice-required-topology", "kueue.x-k8s.io/podset-slice-size"
@@ -157,7 +157,7 @@ jobset.jobs[0].pod_failed(0, [], 2)
 print(jobset.verdict().action)
 """
 CHECKED = """
-from pulumi_trainer.provider.kube.schema.schema import Schema
+from pulumi_trainer.provider.kubernetes.schema.schema import Schema
 print(len(list(Schema({"type": "string", "pattern": "^(a+)+$"}).faults("a" * 50_000 + "!"))))
 """
 

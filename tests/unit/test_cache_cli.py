@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.commands import cache as commands
+from pulumi_trainer.provider.cli import cache as commands
 from pulumi_trainer.provider.targets.local import environments, layer
 from pulumi_trainer.provider.targets.local.process import MARK
 

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from local_support import log, submission, wait
 from pulumi_trainer import runtimes
-from pulumi_trainer.provider.admission import default_runtime, default_train_job, review_jobset
 from pulumi_trainer.provider.api.versions import by_version
-from pulumi_trainer.provider.commands import runtime_table
-from pulumi_trainer.provider.kube.errors import Invalid
-from pulumi_trainer.provider.pipeline import render, validate
+from pulumi_trainer.provider.cli import runtime_table
+from pulumi_trainer.provider.kubernetes.errors import Invalid
 from pulumi_trainer.provider.targets.local import LocalTarget
+from pulumi_trainer.provider.trainer.admission import default_runtime, default_train_job, review_jobset
+from pulumi_trainer.provider.trainer.pipeline import render, validate
 
 FOLDER = Path(runtimes.__file__).parent
 RELEASES = [(name, release) for name in runtimes.names() for release in runtimes.releases(name)]
@@ -120,7 +120,7 @@ def listing(*arguments: str) -> tuple[str, list[str]]:
     """What `pulumi-trainer runtime list` prints, and which packages it has loaded that it must not."""
     code = """
 import sys
-from pulumi_trainer.provider import cli
+from pulumi_trainer.provider.cli import main as cli
 sys.argv = ["pulumi-trainer", "runtime", "list", *sys.argv[1:]]
 try:
     cli.main()

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from pulumi_trainer.provider.commands.app import _seconds
-from pulumi_trainer.provider.commands.jobs import of_stack
-from pulumi_trainer.provider.commands.reach import Where, in_project
-from pulumi_trainer.provider.kube.errors import Invalid
+from pulumi_trainer.provider.cli.app import _seconds
+from pulumi_trainer.provider.cli.jobs import of_stack
+from pulumi_trainer.provider.cli.reach import Where, in_project
+from pulumi_trainer.provider.kubernetes.errors import Invalid
 
 KUBECONFIG = {
     "apiVersion": "v1", "kind": "Config", "current-context": "here",
@@ -51,7 +51,7 @@ def test_durations() -> None:
 def run(folder: Path, *arguments: str, kubeconfig: object = None) -> subprocess.CompletedProcess[str]:
     """Runs in a folder without a project; the last line of stdout is what was loaded."""
     code = (
-        "import sys\nfrom pulumi_trainer.provider import cli\nsys.argv = ['pulumi-trainer', *sys.argv[1:]]\n"
+        "import sys\nfrom pulumi_trainer.provider.cli import main as cli\nsys.argv = ['pulumi-trainer', *sys.argv[1:]]\n"
         "try:\n    cli.main()\nfinally:\n    print([m for m in ('pulumi', 'kubernetes') if m in sys.modules])"
     )
     file = folder / "kubeconfig"

@@ -13,12 +13,12 @@ from pulumi_trainer import client
 from pulumi_trainer.client import Jobs
 from pulumi_trainer.provider.api.runs import Run
 from pulumi_trainer.provider.api.status import JobStatus, Step
-from pulumi_trainer.provider.commands import jobs as commands
-from pulumi_trainer.provider.commands import logs
-from pulumi_trainer.provider.commands.jobs import State
-from pulumi_trainer.provider.commands.logs import LogLine, PodPlace, pod_place
-from pulumi_trainer.provider.commands.reach import Job
-from pulumi_trainer.provider.kube.errors import NotFound, Problem
+from pulumi_trainer.provider.cli import jobs as commands
+from pulumi_trainer.provider.cli import logs
+from pulumi_trainer.provider.cli.jobs import State
+from pulumi_trainer.provider.cli.logs import LogLine, PodPlace, pod_place
+from pulumi_trainer.provider.cli.reach import Job
+from pulumi_trainer.provider.kubernetes.errors import NotFound, Problem
 
 FOUND = Job("team", "digits", resource="digits")
 
@@ -156,7 +156,7 @@ def test_inputs_of_a_run_have_an_order() -> None:
 
 
 def test_rerun_needs_the_stack(phases: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from pulumi_trainer.provider.commands import operations
+    from pulumi_trainer.provider.cli import operations
 
     monkeypatch.setattr(operations, "chosen_jobs", lambda *_, **__: [FOUND])
     with pytest.raises(client.TrainerError, match="only the state of its stack has what was submitted"):

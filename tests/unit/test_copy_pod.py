@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 import urllib3
-from pulumi_trainer.provider.kube.client import exec_stream
-from pulumi_trainer.provider.kube.client.api_resources import POD
-from pulumi_trainer.provider.kube.client.client import ApiError, Client, Unreachable
-from pulumi_trainer.provider.kube.client.exec_stream import CommandFailed
-from pulumi_trainer.provider.kube.client.transport import Access
-from pulumi_trainer.provider.kube.errors import Problem, TargetFault
+from pulumi_trainer.provider.kubernetes.client import exec_stream
+from pulumi_trainer.provider.kubernetes.client.api_resources import POD
+from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client, Unreachable
+from pulumi_trainer.provider.kubernetes.client.exec_stream import CommandFailed
+from pulumi_trainer.provider.kubernetes.client.transport import Access
+from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault
 from pulumi_trainer.provider.targets.kubernetes import copy_pod
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 

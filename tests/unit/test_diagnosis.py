@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.api.status import JobStatus
-from pulumi_trainer.provider.kube.schema.node_fit import NoNode
-from pulumi_trainer.provider.kube.values.accessors import epoch_seconds
+from pulumi_trainer.provider.kubernetes.schema.node_fit import NoNode
+from pulumi_trainer.provider.kubernetes.values.accessors import epoch_seconds
 from pulumi_trainer.provider.kueue.workload_reasons import Reason, Waiting, explain_message, preemptor, why_queued
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView, diagnose, explain, keep
 from pulumi_trainer.provider.lifecycle.diagnosis.outcome import FailedContainer, failed_containers

@@ -14,10 +14,10 @@ import pulumi_trainer.runtimes
 import pulumi_trainer.training
 import pytest
 from pulumi_trainer.program.targets import KEYS
-from pulumi_trainer.provider.admission.warnings import RULES
-from pulumi_trainer.provider.commands.app import app
-from pulumi_trainer.provider.commands.schemas import SCHEMAS
+from pulumi_trainer.provider.cli.app import app
+from pulumi_trainer.provider.cli.schemas import SCHEMAS
 from pulumi_trainer.provider.lifecycle import changes
+from pulumi_trainer.provider.trainer.admission.warnings import RULES
 from typer.main import get_command
 
 PAGES = docs_reference.pages()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.admission.document_checks import document_problems, source_problems
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
+from pulumi_trainer.provider.trainer.admission.document_checks import document_problems, source_problems
 
 
 def wrong(metadata: dict[str, Any] | None = None, **spec: Any) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 import docs_reference
 import pytest
 from pulumi_trainer.program.targets import KEYS
-from pulumi_trainer.provider.commands.app import app
+from pulumi_trainer.provider.cli.app import app
 from typer.main import get_command
 
 from tests.documented import PAGES, ROOT, all_blocks

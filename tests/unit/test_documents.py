@@ -16,10 +16,10 @@ import yaml
 from documents_support import HEAD, WRONG
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pulumi_trainer.provider.kube.errors import Invalid
-from pulumi_trainer.provider.kube.values import documents as module
-from pulumi_trainer.provider.kube.values import yaml_scalars
-from pulumi_trainer.provider.kube.values.documents import documents, parse, read_all
+from pulumi_trainer.provider.kubernetes.errors import Invalid
+from pulumi_trainer.provider.kubernetes.values import documents as module
+from pulumi_trainer.provider.kubernetes.values import yaml_scalars
+from pulumi_trainer.provider.kubernetes.values.documents import documents, parse, read_all
 
 # What sigs.k8s.io/yaml v1.6.0 makes of `a: SCALAR`, as JSON. Recorded.
 RECORDED = r"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.commands import events as commands
+from pulumi_trainer.provider.cli import events as commands
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView
 from pulumi_trainer.provider.lifecycle.events import JobEvent, fold, is_about, object_pattern
 

@@ -11,8 +11,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.kube.values.unknown import Unknown
-from pulumi_trainer.provider.pipeline import registry, render, validate
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
+from pulumi_trainer.provider.trainer.pipeline import registry, render, validate
 
 from tests.documented import blocks
 

@@ -13,13 +13,11 @@ from typing import Any
 import pytest
 import yaml
 from pulumi_trainer.provider.api.extras import EXTRAS, install_command, requirement
-from pulumi_trainer.provider.kube.errors import TargetFault
+from pulumi_trainer.provider.kubernetes.errors import TargetFault
 from pulumi_trainer.provider.targets.connection import connect
 from pulumi_trainer.provider.targets.local import LocalTarget, local_limits
 
-BARE = (
-    "import sys; sys.modules.update(dict.fromkeys({modules!r})); from pulumi_trainer.provider.cli import main; main()"
-)
+BARE = "import sys; sys.modules.update(dict.fromkeys({modules!r})); from pulumi_trainer.provider.cli.main import main; main()"
 KUBECONFIG = {
     "current-context": "a",
     "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],

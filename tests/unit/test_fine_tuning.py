@@ -32,7 +32,7 @@ from pulumi_trainer.plan import finish_tool, run_tool, tool_needs, trainjob_plan
 from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.provider.api.code import with_user_tracebacks
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 
 from tests.fine_tuning import methods, test_methods
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.kube.schema.tolerations import Tolerations
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.schema.tolerations import Tolerations
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kueue import fit, podsets
 from pulumi_trainer.provider.kueue.fit import reason_not_fitting
 from pulumi_trainer.provider.kueue.labels import PREFERRED, REQUIRED, TOGETHER

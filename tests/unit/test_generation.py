@@ -30,8 +30,8 @@ from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.tool_job import nodes_have_gpus
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.provider.api import generated
-from pulumi_trainer.provider.kube.values.unknown import Unknown
-from pulumi_trainer.provider.kube.views import jobs_of
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.views import jobs_of
 from pulumi_trainer.provider.kueue.podsets import pod_sets
 from pulumi_trainer.provider.targets.generated_secrets import generate_values, keys_to_generate
 from pulumi_trainer.provider.targets.local.target import LocalTarget

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from pulumi_trainer import Team
-from pulumi_trainer.provider.kube.errors import Invalid
+from pulumi_trainer.provider.kubernetes.errors import Invalid
 from pulumi_trainer.provider.kueue.objects import quota_rows, with_canonical_quantities
 from pulumi_trainer.queues.teams import team_problems
 

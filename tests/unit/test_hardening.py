@@ -14,10 +14,10 @@ from pulumi_trainer.plan import runtime_ref, trainjob_plan
 from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.provider.api.lineage import ASSIGNED
-from pulumi_trainer.provider.kube import pod_security
-from pulumi_trainer.provider.kube.values.unknown import Unknown
-from pulumi_trainer.provider.kube.views import jobs_of
-from pulumi_trainer.provider.pipeline.hardening import MANAGER
+from pulumi_trainer.provider.kubernetes import pod_security
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.views import jobs_of
+from pulumi_trainer.provider.trainer.pipeline.hardening import MANAGER
 from pulumi_trainer.runtimes import BUILT_IN
 
 Document = dict[str, Any]

@@ -27,8 +27,7 @@ from pulumi_trainer.program import messages
 from pulumi_trainer.provider.api.attempts import Attempt
 from pulumi_trainer.provider.api.runs import Run
 from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase
-from pulumi_trainer.provider.catalog import registry
-from pulumi_trainer.provider.commands import (
+from pulumi_trainer.provider.cli import (
     app,
     cache,
     doctor,
@@ -54,9 +53,9 @@ from pulumi_trainer.provider.commands import (
     usage,
     version,
 )
-from pulumi_trainer.provider.commands import events as event_command
-from pulumi_trainer.provider.commands.reach import Job, Where
-from pulumi_trainer.provider.kube.errors import Problem, TrainerError
+from pulumi_trainer.provider.cli import events as event_command
+from pulumi_trainer.provider.cli.reach import Job, Where
+from pulumi_trainer.provider.kubernetes.errors import Problem, TrainerError
 from pulumi_trainer.provider.kueue.occupancy import Occupancy
 from pulumi_trainer.provider.lifecycle.events import JobEvent
 from pulumi_trainer.provider.lifecycle.ownership import Finding
@@ -64,6 +63,7 @@ from pulumi_trainer.provider.lifecycle.releases import Effect
 from pulumi_trainer.provider.lifecycle.usage_report import Ran
 from pulumi_trainer.provider.targets.kubernetes.observe import job_metrics, listing
 from pulumi_trainer.provider.targets.kubernetes.queues import queue_snapshot
+from pulumi_trainer.provider.trainer.catalog import registry
 from test_control_characters import HOSTILE, acted_on
 
 ROOT = Path(__file__).parents[2]
@@ -233,10 +233,10 @@ def _status(_: Patch, output: str) -> None:
 def _outputs(patch: Patch, output: str) -> None:
     outputs.outputs("x", WHERE, output=output)
     patch.setattr(outputs, "_archive", lambda *_: _context())
-    patch.setattr("pulumi_trainer.provider.commands.destinations.open_destination", lambda *_, **__: _context())
+    patch.setattr("pulumi_trainer.provider.cli.destinations.open_destination", lambda *_, **__: _context())
     copied: Any = types.SimpleNamespace(notes=[HOSTILE], files=[HOSTILE], size=1, to_dict=lambda: {HOSTILE: HOSTILE})
-    patch.setattr("pulumi_trainer.provider.commands.output_copy.receive", lambda *_: copied)
-    patch.setattr("pulumi_trainer.provider.commands.output_copy.record_name", lambda *_: HOSTILE)
+    patch.setattr("pulumi_trainer.provider.cli.output_copy.receive", lambda *_: copied)
+    patch.setattr("pulumi_trainer.provider.cli.output_copy.record_name", lambda *_: HOSTILE)
     outputs.outputs("x", WHERE, output=output, copying=outputs.Copying(HOSTILE))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from pulumi_trainer.provider.api.extras import requirement
-from pulumi_trainer.provider.commands.new_project import TEMPLATES
+from pulumi_trainer.provider.cli.new_project import TEMPLATES
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 EXTRA = {"quickstart": "", "gpu-cluster": "kubernetes", "platform": "kubernetes", "team": "kubernetes"}
@@ -64,7 +64,7 @@ def test_nothing_is_left_of_a_project_that_cannot_be_written(tmp_path: Path, exi
     if exists:
         (tmp_path / "new").mkdir()
     limited = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300)); sys.argv = sys.argv[1:]"
-    argv = [sys.executable, "-c", f"{limited}; from pulumi_trainer.provider.cli import main; main()"]
+    argv = [sys.executable, "-c", f"{limited}; from pulumi_trainer.provider.cli.main import main; main()"]
     done = subprocess.run(
         [*argv, "pulumi-trainer", "init", "new/a"], cwd=tmp_path, capture_output=True, text=True, check=False
     )

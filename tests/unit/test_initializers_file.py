@@ -31,7 +31,7 @@ from pulumi_trainer.provider.initializers.__main__ import main
 from pulumi_trainer.provider.initializers.file_names import MANIFEST, STAGING, check_paths
 from pulumi_trainer.provider.initializers.progress import Meter, Progress
 from pulumi_trainer.provider.initializers.source import Count, Entry
-from pulumi_trainer.provider.kube.errors import Invalid, TargetFault
+from pulumi_trainer.provider.kubernetes.errors import Invalid, TargetFault
 
 
 @pytest.fixture

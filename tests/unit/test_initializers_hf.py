@@ -16,7 +16,7 @@ import pytest
 from initializers_support import QUICK, Answer, Hub, command, environment, tree
 from pulumi_trainer.provider.initializers import Kind, Manifest, fetch, fetching, hf, manifest
 from pulumi_trainer.provider.initializers.file_names import STAGING
-from pulumi_trainer.provider.kube.errors import Invalid, TargetFault
+from pulumi_trainer.provider.kubernetes.errors import Invalid, TargetFault
 
 TOKEN = "hf_canaryCANARYcanary"
 WEIGHTS = os.urandom(3 * QUICK.part + 5)

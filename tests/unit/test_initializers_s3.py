@@ -22,7 +22,7 @@ from botocore.loaders import create_loader
 from initializers_support import QUICK, Answer, Loopback, Request, command, environment, forward, running, tree
 from pulumi_trainer.provider.initializers import Manifest, fetch, manifest, s3
 from pulumi_trainer.provider.initializers.file_names import STAGING
-from pulumi_trainer.provider.kube.errors import TargetFault
+from pulumi_trainer.provider.kubernetes.errors import TargetFault
 
 from tests.moto_server import moto_server
 

@@ -20,14 +20,15 @@ from pulumi_trainer import training as training_module
 from pulumi_trainer.plan import mounts, user_code
 from pulumi_trainer.plan.checkpoint_policy import output_of
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
-from pulumi_trainer.provider.admission import review_jobset
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.api.in_container import find_checkpoint
 from pulumi_trainer.provider.api.lineage import ASSIGNED, FORKED
-from pulumi_trainer.provider.kube.values.wording import parse_duration
-from pulumi_trainer.provider.kube.views import jobs_of
-from pulumi_trainer.provider.pipeline import Disruptions
-from pulumi_trainer.provider.pipeline.disruptions import (
+from pulumi_trainer.provider.kubernetes.values.wording import parse_duration
+from pulumi_trainer.provider.kubernetes.views import jobs_of
+from pulumi_trainer.provider.targets.local.jobset_controller import Exit, JobSet
+from pulumi_trainer.provider.trainer.admission import review_jobset
+from pulumi_trainer.provider.trainer.pipeline import Disruptions
+from pulumi_trainer.provider.trainer.pipeline.disruptions import (
     DISRUPTED,
     FAIL,
     FINAL,
@@ -38,7 +39,6 @@ from pulumi_trainer.provider.pipeline.disruptions import (
     tolerate_disruptions,
     tolerates,
 )
-from pulumi_trainer.provider.targets.local.jobset_controller import Exit, JobSet
 
 
 def jobset(job: dict[str, Any] | None = None, pod: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:

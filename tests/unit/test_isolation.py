@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from pulumi_trainer.provider.kube.errors import TargetFault
+from pulumi_trainer.provider.kubernetes.errors import TargetFault
 from pulumi_trainer.provider.targets.local import isolation
 from pulumi_trainer.provider.targets.local.isolation import WRITABLE, Isolation, Options, Source, find_isolation
 from pulumi_trainer.provider.targets.local.paths import open_contained

@@ -12,14 +12,14 @@ from pulumi_trainer.provider.api.metrics import Metrics
 from pulumi_trainer.provider.api.output_facts import Output
 from pulumi_trainer.provider.api.runs import Run
 from pulumi_trainer.provider.api.status import JobStatus, Step
-from pulumi_trainer.provider.commands import cache, runs
-from pulumi_trainer.provider.commands.jobs import Explanation, State
-from pulumi_trainer.provider.commands.logs import LogLine, PodPlace
-from pulumi_trainer.provider.commands.outputs import Found
-from pulumi_trainer.provider.commands.reach import Job
-from pulumi_trainer.provider.commands.runtime_table import list_runtimes
-from pulumi_trainer.provider.commands.schemas import SCHEMAS, MetricEntry, PointEntry, StepEntry
-from pulumi_trainer.provider.commands.version import read_versions
+from pulumi_trainer.provider.cli import cache, runs
+from pulumi_trainer.provider.cli.jobs import Explanation, State
+from pulumi_trainer.provider.cli.logs import LogLine, PodPlace
+from pulumi_trainer.provider.cli.outputs import Found
+from pulumi_trainer.provider.cli.reach import Job
+from pulumi_trainer.provider.cli.runtime_table import list_runtimes
+from pulumi_trainer.provider.cli.schemas import SCHEMAS, MetricEntry, PointEntry, StepEntry
+from pulumi_trainer.provider.cli.version import read_versions
 from pulumi_trainer.provider.kueue.occupancy import Occupancy
 from pulumi_trainer.provider.lifecycle.events import JobEvent
 from pulumi_trainer.provider.lifecycle.usage_report import Row, to_json

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import urllib3
 from kubernetes_support import TOKEN, Server, answer, cut, named, refusal, reset, server, stream
-from pulumi_trainer.provider.kube.client import client as client_module
-from pulumi_trainer.provider.kube.client import transport
-from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, POD
-from pulumi_trainer.provider.kube.client.client import Access, ApiError, Client, Unreachable
-from pulumi_trainer.provider.kube.errors import TargetFault
+from pulumi_trainer.provider.kubernetes.client import client as client_module
+from pulumi_trainer.provider.kubernetes.client import transport
+from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, POD
+from pulumi_trainer.provider.kubernetes.client.client import Access, ApiError, Client, Unreachable
+from pulumi_trainer.provider.kubernetes.errors import TargetFault
 
 DOCUMENT = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "team"}}
 

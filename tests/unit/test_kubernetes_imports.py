@@ -8,9 +8,9 @@ import sys
 
 PROGRAM = """
 import json, sys, threading
-from pulumi_trainer.provider.kube.client import access
-from pulumi_trainer.provider.kube.client.access import open_client
-from pulumi_trainer.provider.kube.errors import TrainerError
+from pulumi_trainer.provider.kubernetes.client import access
+from pulumi_trainer.provider.kubernetes.client.access import open_client
+from pulumi_trainer.provider.kubernetes.errors import TrainerError
 sys.setswitchinterval(1e-6)
 content = sys.argv[1]
 barrier, wrong = threading.Barrier(8), []

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.api.status import Loss, Owner, Phase
-from pulumi_trainer.provider.kube.client.api_resources import CLAIM, Kind
-from pulumi_trainer.provider.kube.errors import TargetFault
+from pulumi_trainer.provider.kubernetes.client.api_resources import CLAIM, Kind
+from pulumi_trainer.provider.kubernetes.errors import TargetFault
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 from pulumi_trainer.provider.targets.kubernetes.observe import overview

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.api.submission import Draft
-from pulumi_trainer.provider.kube.cache import dryrun
-from pulumi_trainer.provider.kube.schema import cel, openapi
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.cache import dryrun
+from pulumi_trainer.provider.kubernetes.schema import cel, openapi
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.targets.kubernetes.preflight import permissions, versions
 from pulumi_trainer.provider.targets.kubernetes.preflight.referents import queue_name, referents
 

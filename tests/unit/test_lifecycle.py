@@ -18,8 +18,8 @@ from pulumi_trainer.provider.api.progress import timestamp
 from pulumi_trainer.provider.api.runs import Identity, Run
 from pulumi_trainer.provider.api.status import JobStatus, Owner, Presence
 from pulumi_trainer.provider.api.submission import Submission, from_state, to_state
-from pulumi_trainer.provider.kube.errors import Conflict, Problem, Refused, TargetFault
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.errors import Conflict, Problem, Refused, TargetFault
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.lifecycle import crud
 from pulumi_trainer.provider.lifecycle.changes import compare
 from pulumi_trainer.provider.lifecycle.identity import digest, job_name, program_of

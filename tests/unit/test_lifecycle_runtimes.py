@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.api.status import Owner
-from pulumi_trainer.provider.kube.errors import Conflict, Problem, TargetFault
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.errors import Conflict, Problem, TargetFault
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.lifecycle import runtime_crud
 
 DOCUMENT: dict[str, Any] = {

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.api.status import Loss, Owner
-from pulumi_trainer.provider.kube.errors import TargetFault
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.errors import TargetFault
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.lifecycle import volumes
 
 BEFORE: dict[str, Any] = {

@@ -17,7 +17,7 @@ from pulumi_trainer.provider.api.lineage import (
     with_identity,
 )
 from pulumi_trainer.provider.api.runs import Identity, Run, is_run_id
-from pulumi_trainer.provider.kube.errors import Invalid
+from pulumi_trainer.provider.kubernetes.errors import Invalid
 
 
 def run(name: str, phase: str = "Failed", lineage: str = "") -> Run:

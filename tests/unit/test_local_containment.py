@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from local_support import NAMESPACE, config, jobset, log, python, run, step, submission
-from pulumi_trainer.provider.admission import review_jobset
 from pulumi_trainer.provider.api.status import Owner
-from pulumi_trainer.provider.kube.errors import Invalid, Refused
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Refused
 from pulumi_trainer.provider.targets.local import LocalTarget, local_limits, paths
 from pulumi_trainer.provider.targets.local.paths import inside, make_folder, remove_tree
+from pulumi_trainer.provider.trainer.admission import review_jobset
 
 LABEL = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-'"
 SUBDOMAIN = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.'"

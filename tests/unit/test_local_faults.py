@@ -37,7 +37,7 @@ from local_support import (
     supervisor_of,
     wait,
 )
-from pulumi_trainer.provider.kube.errors import Invalid, Unreadable
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Unreadable
 from pulumi_trainer.provider.targets.local import LocalTarget
 from pulumi_trainer.provider.targets.local import process as processes
 from pulumi_trainer.provider.targets.local.paths import _temporary_prefix, remove_tree

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from local_support import NAMESPACE, container, eventually, jobset, log, python, run, step, submission, wait
 from pulumi_trainer.provider.api.runs import Run
-from pulumi_trainer.provider.pipeline.disruptions import fail_at_final_errors
 from pulumi_trainer.provider.targets.local import LocalTarget
 from pulumi_trainer.provider.targets.local.record import Record
 from pulumi_trainer.provider.targets.local.store import JobFolder
 from pulumi_trainer.provider.targets.local.target import _expire
+from pulumi_trainer.provider.trainer.pipeline.disruptions import fail_at_final_errors
 
 FAIL_TWICE = """
 import sys, pathlib

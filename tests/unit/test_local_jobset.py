@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from local_support import jobset, step
-from pulumi_trainer.provider.kube.views import jobs_of
+from pulumi_trainer.provider.kubernetes.views import jobs_of
 from pulumi_trainer.provider.targets.local.jobset_controller import Exit, Job, JobSet, Pod, peak
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.api.progress import progress
-from pulumi_trainer.provider.commands import logs as commands
-from pulumi_trainer.provider.commands.logs import Selection, _local_lines, log_lines, parse_rank
-from pulumi_trainer.provider.commands.reach import Job, Where
-from pulumi_trainer.provider.kube.errors import Invalid
+from pulumi_trainer.provider.cli import logs as commands
+from pulumi_trainer.provider.cli.logs import Selection, _local_lines, log_lines, parse_rank
+from pulumi_trainer.provider.cli.reach import Job, Where
+from pulumi_trainer.provider.kubernetes.errors import Invalid
 from pulumi_trainer.provider.targets import status_source
 from pulumi_trainer.provider.targets.local import LocalTarget, logs
 from pulumi_trainer.provider.targets.local.logs import CHUNK, Follow, Log, Pipe, dropped_bytes, files, last_lines, show

@@ -11,7 +11,7 @@ import pytest
 from local_support import config, container, jobset, python, step, submission
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.api.labels import trainer_step
-from pulumi_trainer.provider.kube.errors import Refused
+from pulumi_trainer.provider.kubernetes.errors import Refused
 from pulumi_trainer.provider.targets.local import machine
 from pulumi_trainer.provider.targets.local.environment import base_environment, expand
 from pulumi_trainer.provider.targets.local.plan import ContainerPlan, PodId, Site, output_folder, plan_pod

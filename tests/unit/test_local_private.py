@@ -24,7 +24,7 @@ from local_support import (
     submission,
     wait,
 )
-from pulumi_trainer.provider.kube.errors import Refused
+from pulumi_trainer.provider.kubernetes.errors import Refused
 from pulumi_trainer.provider.targets.local import LocalTarget, layer, paths, remote
 from pulumi_trainer.provider.targets.local.leases import Leases
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from local_support import config, container, jobset, step, submission
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.targets.local import LocalTarget, local_limits, volumes
 from pulumi_trainer.provider.targets.local.machine import cpus, memory
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from kubernetes_support import answer, refusal, server
 from pulumi_trainer.provider.api import code
-from pulumi_trainer.provider.kube.client.client import Unreachable
-from pulumi_trainer.provider.kube.errors import Problem, TargetFault
+from pulumi_trainer.provider.kubernetes.client.client import Unreachable
+from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault
 from pulumi_trainer.provider.lifecycle.diagnosis.outcome import FailedContainer
 from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import LAST_BYTES, last_lines
 

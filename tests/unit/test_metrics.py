@@ -13,9 +13,9 @@ from pulumi_trainer.provider.api.metrics import MOST_BYTES, MOST_POINTS, Metric,
 from pulumi_trainer.provider.api.progress import progress, read_metrics, timestamp
 from pulumi_trainer.provider.api.runs import Identity, Run, read_runs
 from pulumi_trainer.provider.api.status import JobStatus, describe
-from pulumi_trainer.provider.commands import runs
-from pulumi_trainer.provider.commands.reach import Job, Where
-from pulumi_trainer.provider.kube.errors import Invalid
+from pulumi_trainer.provider.cli import runs
+from pulumi_trainer.provider.cli.reach import Job, Where
+from pulumi_trainer.provider.kubernetes.errors import Invalid
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView
 from pulumi_trainer.provider.targets.kubernetes.jobs import record
 from pulumi_trainer.provider.targets.local import LocalTarget

@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import pytest
 from pulumi_trainer.provider.api.kinds import ALL, JOBSET
 from pulumi_trainer.provider.api.submission import ANYTHING, Dispatch, Draft
-from pulumi_trainer.provider.kube.client import api_resources as kinds
-from pulumi_trainer.provider.kube.client.api_resources import Kind
-from pulumi_trainer.provider.kube.client.client import ApiError
-from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
+from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
+from pulumi_trainer.provider.kubernetes.client.client import ApiError
+from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 from pulumi_trainer.provider.targets.kubernetes.preflight import server_review
 

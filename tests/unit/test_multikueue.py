@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.admission.multikueue import find_dispatch
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kueue.queue_state import Queues, complete_queues
+from pulumi_trainer.provider.trainer.admission.multikueue import find_dispatch
 
 Document = dict[str, Any]
 MULTIKUEUE = "kueue.x-k8s.io/multikueue"

@@ -6,11 +6,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.admission.namespace_limits import exceeded_quotas, pod_refusals, pods_without_node
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kueue.fit import reason_not_fitting
 from pulumi_trainer.provider.kueue.podsets import pod_sets
 from pulumi_trainer.provider.kueue.queue_state import complete_queues
+from pulumi_trainer.provider.trainer.admission.namespace_limits import exceeded_quotas, pod_refusals, pods_without_node
 
 Document = dict[str, Any]
 GPU = "nvidia.com/gpu"

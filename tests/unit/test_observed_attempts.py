@@ -9,7 +9,7 @@ import pytest
 from pulumi_trainer.provider.api.attempts import Attempt, goodput
 from pulumi_trainer.provider.api.progress import timestamp
 from pulumi_trainer.provider.api.status import JobStatus
-from pulumi_trainer.provider.kube.values.accessors import epoch_seconds
+from pulumi_trainer.provider.kubernetes.values.accessors import epoch_seconds
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView, diagnose, keep
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record, attempts_as_data, end_of

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import pytest
 from pulumi_trainer.provider.api.kinds import JOBSET
-from pulumi_trainer.provider.kube.client.api_resources import POD
-from pulumi_trainer.provider.kube.errors import Problem, TargetFault
+from pulumi_trainer.provider.kubernetes.client.api_resources import POD
+from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault
 from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView
 from pulumi_trainer.provider.lifecycle.diagnosis.outcome import FailedContainer

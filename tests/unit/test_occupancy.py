@@ -7,8 +7,8 @@ from fractions import Fraction
 
 import pytest
 from occupancy_support import ADMITTED, GPU, LOCAL, RESERVED, WAITS, Document, cluster_queue, condition, workload
-from pulumi_trainer.provider.commands import queue_usage
-from pulumi_trainer.provider.commands.queue_usage import (
+from pulumi_trainer.provider.cli import queue_usage
+from pulumi_trainer.provider.cli.queue_usage import (
     _MISSED,
     Shown,
     _busy,
@@ -18,8 +18,8 @@ from pulumi_trainer.provider.commands.queue_usage import (
     _with_cluster_queues,
     _work_table,
 )
-from pulumi_trainer.provider.commands.reach import Where
-from pulumi_trainer.provider.kube.errors import Invalid
+from pulumi_trainer.provider.cli.reach import Where
+from pulumi_trainer.provider.kubernetes.errors import Invalid
 from pulumi_trainer.provider.kueue.occupancy import Occupancy, occupancy
 from pulumi_trainer.provider.targets.kubernetes.queues import queue_snapshot
 from rich.console import Console

@@ -9,9 +9,9 @@ import pytest
 import yaml
 from documents_support import runtime, thing, train_job
 from pulumi_trainer import runtimes
-from pulumi_trainer.provider.kube.errors import Invalid
-from pulumi_trainer.provider.kube.values.documents import parse
-from pulumi_trainer.provider.offline import Cluster, Result, Verdicts, judge, report
+from pulumi_trainer.provider.kubernetes.errors import Invalid
+from pulumi_trainer.provider.kubernetes.values.documents import parse
+from pulumi_trainer.provider.trainer.offline import Cluster, Result, Verdicts, judge, report
 
 from tests.golden.golden_cases import RecordedCluster
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import boto3
 import pytest
-from pulumi_trainer.provider.commands import output_copy
-from pulumi_trainer.provider.commands.destinations import open_destination
-from pulumi_trainer.provider.commands.output_copy import (
+from pulumi_trainer.provider.cli import output_copy
+from pulumi_trainer.provider.cli.destinations import open_destination
+from pulumi_trainer.provider.cli.output_copy import (
     OTHER_RECORD,
     RECORD,
     Copied,
@@ -28,7 +28,7 @@ from pulumi_trainer.provider.commands.output_copy import (
     receive,
     record_name,
 )
-from pulumi_trainer.provider.kube.errors import Invalid, TargetFault
+from pulumi_trainer.provider.kubernetes.errors import Invalid, TargetFault
 
 from tests.moto_server import moto_server
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pulumi_trainer.provider.api.labels import MADE_BY
 from pulumi_trainer.provider.api.status import NAMESAKE, Owner
-from pulumi_trainer.provider.commands import doctor
+from pulumi_trainer.provider.cli import doctor
 from pulumi_trainer.provider.lifecycle.ownership import ADOPT, Expected, Finding, Found, compare
 from pulumi_trainer.provider.targets.kubernetes.observe.owned_objects import _of_stacks
 

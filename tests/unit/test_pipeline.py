@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.api.go_structs import fields
-from pulumi_trainer.provider.kube.errors import Invalid
-from pulumi_trainer.provider.kube.values.unknown import Unknown
-from pulumi_trainer.provider.pipeline import MergeFailed, Mode, core, registry, render, validate
+from pulumi_trainer.provider.kubernetes.errors import Invalid
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
+from pulumi_trainer.provider.trainer.admission import default_runtime, default_train_job
+from pulumi_trainer.provider.trainer.pipeline import MergeFailed, Mode, core, registry, render, validate
 
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 
@@ -376,7 +376,7 @@ def test_bytes_do_not_depend_on_the_order_of_fields() -> None:
 
 
 def test_import_is_cheap() -> None:
-    code = "import sys, pulumi_trainer.provider.pipeline; print(*sorted(sys.modules))"
+    code = "import sys, pulumi_trainer.provider.trainer.pipeline; print(*sorted(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert "pulumi_trainer.provider.pipeline" in loaded
+    assert "pulumi_trainer.provider.trainer.pipeline" in loaded
     assert not {"pydantic", "pulumi", "kubernetes", "yaml"} & set(loaded)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.api.go_structs import as_go_struct, fields, strategic_merge
-from pulumi_trainer.provider.kube.values.strategic_merge import MergeError
-from pulumi_trainer.provider.kube.values.typed import Findings, dotted_path
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.values.strategic_merge import MergeError
+from pulumi_trainer.provider.kubernetes.values.typed import Findings, dotted_path
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 
 
 def pod(**fields: Any) -> dict[str, Any]:

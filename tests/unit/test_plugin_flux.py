@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 from plugin_support import container, env, job, main, named, pod, pods, problems, rendered, runtime, train_job
-from pulumi_trainer.provider.kube.errors import Invalid
-from pulumi_trainer.provider.kube.values.unknown import Unknown
-from pulumi_trainer.provider.pipeline import render
+from pulumi_trainer.provider.kubernetes.errors import Invalid
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
+from pulumi_trainer.provider.trainer.pipeline import render
 
 CONFIG = "ConfigMap/digits-flux-entrypoint"
 GPU = "nvidia.com/gpu"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from plugin_support import container, env, job, main, pods, problems, rendered, runtime, train_job
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 
 RANK = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
 

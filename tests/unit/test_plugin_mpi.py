@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from plugin_support import container, env, job, main, named, pod, pods, problems, rendered, runtime, train_job
-from pulumi_trainer.provider.kube.errors import Invalid
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.errors import Invalid
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 
 GPU = "nvidia.com/gpu"
 KEYS = [
@@ -218,7 +218,7 @@ class TestImplementation:
     @pytest.mark.parametrize("name", ["numProcPerNode", "mpiImplementation", "sshAuthMountPath"])
     def test_a_runtime_without_defaults(self, name: str) -> None:
         """As in a snapshot that somebody wrote; upstream's controller panics."""
-        from pulumi_trainer.provider.pipeline import render
+        from pulumi_trainer.provider.trainer.pipeline import render
 
         policy = {"numProcPerNode": 1, "mpiImplementation": "OpenMPI", "sshAuthMountPath": "/root/.ssh"}
         render(mpi(**policy), train_job({}))

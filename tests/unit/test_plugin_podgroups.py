@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from plugin_support import container, job, pods, problems, rendered, runtime, train_job
 from pulumi_trainer.plugins import ComponentBuilderPlugin, EnforcePodGroupPolicyPlugin, Policy
-from pulumi_trainer.provider.admission import default_runtime, default_train_job
-from pulumi_trainer.provider.kube.errors import Invalid
-from pulumi_trainer.provider.kube.values.unknown import Unknown
-from pulumi_trainer.provider.pipeline import registry, render
+from pulumi_trainer.provider.kubernetes.errors import Invalid
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
+from pulumi_trainer.provider.trainer.admission import default_runtime, default_train_job
+from pulumi_trainer.provider.trainer.pipeline import registry, render
 
 LABEL = "scheduling.x-k8s.io/pod-group"
 ANNOTATION = "scheduling.k8s.io/group-name"

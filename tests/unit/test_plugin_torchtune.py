@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from plugin_support import container, env, job, main, problems, rendered, runtime, train_job
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 
 GPU = "nvidia.com/gpu"
 LORA = "model.lora_attn_modules=[q_proj]"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from plugin_support import container, env, job, main, pod, rendered, runtime, train_job
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 
 FOLDER = "/var/run/secrets/kubeflow/trainer"
 AUDIENCE = "trainer.kubeflow.org/v1alpha1/namespaces/ns/trainjobs/digits/status"

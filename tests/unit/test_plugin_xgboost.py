@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from plugin_support import container, env, job, main, named, pod, pods, problems, rendered, runtime, train_job
-from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 
 GPU = "nvidia.com/gpu"
 RANK = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}

@@ -12,8 +12,8 @@ import pytest
 from podgroups_support import BAD, GOOD, VOLCANO, pod_group
 from pulumi_trainer import podgroups
 from pulumi_trainer.program import session
-from pulumi_trainer.provider.admission.podgroups import mistakes, refusals
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
+from pulumi_trainer.provider.trainer.admission.podgroups import mistakes, refusals
 
 
 @pytest.mark.parametrize("name", list(GOOD))

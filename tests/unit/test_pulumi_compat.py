@@ -15,7 +15,7 @@ from google.protobuf import json_format, struct_pb2
 from pulumi.runtime import rpc
 from pulumi_trainer.provider import pulumi_compat
 from pulumi_trainer.provider.engine_values import to_engine, to_plain
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 
 ROOT = Path(pulumi_compat.__file__).parents[1]
 PRIVATE = re.compile(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.kube.values.quantity import Quantity, canonical
+from pulumi_trainer.provider.kubernetes.values.quantity import Quantity, canonical
 
 TEXTS = {
     "0": "0",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pulumi_trainer.provider.kube.values.quantity import Quantity
+from pulumi_trainer.provider.kubernetes.values.quantity import Quantity
 from pulumi_trainer.provider.kueue.quota import Tree, format_amount, tree
 
 Document = dict[str, Any]

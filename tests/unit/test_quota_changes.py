@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from occupancy_support import ADMITTED, GPU, LOCAL, RESERVED, WAITS, Document, cluster_queue, workload
-from pulumi_trainer.provider.admission.warnings import Queues, complete_queues, queue_warnings
+from pulumi_trainer.provider.trainer.admission.warnings import Queues, complete_queues, queue_warnings
 
 API = {"apiVersion": "kueue.x-k8s.io/v1beta2"}
 

@@ -144,7 +144,7 @@ def test_what_is_wrong_is_one_line(arguments: list[str], words: str) -> None:
 def test_no_client_of_a_cluster_is_loaded() -> None:
     code = (
         "import sys; sys.argv = ['pulumi-trainer', 'rbac']\n"
-        "from pulumi_trainer.provider.cli import main\n"
+        "from pulumi_trainer.provider.cli.main import main\n"
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
         "sys.exit(any(m in sys.modules for m in ('kubernetes', 'pulumi', 'urllib3')))"
     )

@@ -26,8 +26,8 @@ from pulumi_trainer.plugins import (
     upsert,
 )
 from pulumi_trainer.program import registered_plugins as plugins
-from pulumi_trainer.provider.admission import default_runtime, review
-from pulumi_trainer.provider.pipeline import registry, render, validate
+from pulumi_trainer.provider.trainer.admission import default_runtime, review
+from pulumi_trainer.provider.trainer.pipeline import registry, render, validate
 from pulumi_trainer.runtime import RuntimeArgs
 from pydantic import Field, model_validator
 

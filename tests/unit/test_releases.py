@@ -14,8 +14,8 @@ from pulumi_trainer import runtimes
 from pulumi_trainer.provider.api.status import JobStatus
 from pulumi_trainer.provider.api.submission import Consumer
 from pulumi_trainer.provider.api.versions import by_version, next_version, version_step
-from pulumi_trainer.provider.kube.errors import Invalid, Refused, TargetFault
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Refused, TargetFault
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.lifecycle import channels, crud
 from pulumi_trainer.provider.lifecycle.releases import Effect, compare, effects, follow_refusal, level_of
 

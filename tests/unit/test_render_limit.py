@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 from documents_support import runtime, thing, train_job
-from pulumi_trainer.provider.catalog.catalog import BUILT_IN
-from pulumi_trainer.provider.commands import documents
-from pulumi_trainer.provider.offline import RenderLimit, render_limit
+from pulumi_trainer.provider.cli import documents
+from pulumi_trainer.provider.trainer.catalog.catalog import BUILT_IN
+from pulumi_trainer.provider.trainer.offline import RenderLimit, render_limit
 
 
 @pytest.fixture(autouse=True)

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 import yaml
-from pulumi_trainer.provider.commands import parsers
-from pulumi_trainer.provider.kube.views import jobs_of
+from pulumi_trainer.provider.cli import parsers
+from pulumi_trainer.provider.kubernetes.views import jobs_of
 
 REPORTED = Path(__file__).parent / "recorded" / "reported"
 MODES = ("jobset", "trainer")

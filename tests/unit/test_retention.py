@@ -15,8 +15,8 @@ from pulumi_trainer.provider.api.retention import REMOVED, outdated_lineages, sh
 from pulumi_trainer.provider.api.runs import MOST_RUNS, Identity, Run, read_runs
 from pulumi_trainer.provider.api.submission import Submission
 from pulumi_trainer.provider.api.usage import Demand
-from pulumi_trainer.provider.kube.client.api_resources import CLAIM, JOB
-from pulumi_trainer.provider.kube.errors import Invalid, Problem, TargetFault
+from pulumi_trainer.provider.kubernetes.client.api_resources import CLAIM, JOB
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault
 from pulumi_trainer.provider.targets.kubernetes.jobs import record
 from pulumi_trainer.provider.targets.kubernetes.outdated_folders import remove_outdated_folders
 from pulumi_trainer.provider.targets.local.target import LocalTarget

@@ -17,11 +17,11 @@ from pulumi_trainer.plan import mounts, trainjob_plan
 from pulumi_trainer.plan.run_inputs import describe_inputs, describe_nodes
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.provider.api.runs import Run, read_inputs
-from pulumi_trainer.provider.catalog import git
-from pulumi_trainer.provider.commands.runs import _lines
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.cli.runs import _lines
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.lifecycle.identity import short_digest
 from pulumi_trainer.provider.lifecycle.run_changes import changed_inputs
+from pulumi_trainer.provider.trainer.catalog import git
 
 MODEL = {"model_name_or_path": "org/model", "dataset_name": "org/data"}
 LONG = {"lora_target_modules": [f"layers.{i}.self_attn.q_proj" for i in range(60)], "learning_rate": 1e-5}

@@ -16,10 +16,10 @@ import pytest
 import urllib3
 import yaml
 from pulumi_trainer.provider.api.labels import RELEASE
-from pulumi_trainer.provider.catalog import registry
-from pulumi_trainer.provider.catalog.image_references import Image, parse_image
-from pulumi_trainer.provider.commands import parsers
-from pulumi_trainer.provider.kube.errors import Invalid, TargetFault
+from pulumi_trainer.provider.cli import parsers
+from pulumi_trainer.provider.kubernetes.errors import Invalid, TargetFault
+from pulumi_trainer.provider.trainer.catalog import registry
+from pulumi_trainer.provider.trainer.catalog.image_references import Image, parse_image
 
 MANIFEST = b'{"schemaVersion": 2, "manifests": []}'
 DIGEST = f"sha256:{hashlib.sha256(MANIFEST).hexdigest()}"

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider import cli
-from pulumi_trainer.provider.commands import script_run, temporary_stack
-from pulumi_trainer.provider.commands.reach import Job, Where
-from pulumi_trainer.provider.commands.script_run import Script, run
-from pulumi_trainer.provider.commands.temporary_stack import TemporaryStack
-from pulumi_trainer.provider.kube.errors import Invalid, Refused, TargetFault
+from pulumi_trainer.provider.cli import main as cli
+from pulumi_trainer.provider.cli import script_run, temporary_stack
+from pulumi_trainer.provider.cli.reach import Job, Where
+from pulumi_trainer.provider.cli.script_run import Script, run
+from pulumi_trainer.provider.cli.temporary_stack import TemporaryStack
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Refused, TargetFault
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pulumi_trainer.provider.kube.client.masking import MASK, mask, secret_forms
+from pulumi_trainer.provider.kubernetes.client.masking import MASK, mask, secret_forms
 
 SPELLINGS: dict[str, Callable[[str], str]] = {
     "as it is": str,

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pulumi_trainer.plan import project_code, user_code
 from pulumi_trainer.plan.source_tree import read_tree
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 
 Load = Callable[[str], Any]
 

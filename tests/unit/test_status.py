@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.lifecycle.job_status import derive_phase, exceeded_deadline, is_finished, train_job_status
+from pulumi_trainer.provider.trainer.job_status import derive_phase, exceeded_deadline, is_finished, train_job_status
 
 NOW = 1_800_000_000.0
 THEN = "2026-01-02T03:04:05Z"

@@ -11,9 +11,9 @@ import yaml
 from documents_support import runtime, train_job
 from pulumi_trainer.plan.review import refusals
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
-from pulumi_trainer.provider.admission.training_operator import GUIDE, KINDS
-from pulumi_trainer.provider.commands import parsers
+from pulumi_trainer.provider.cli import parsers
 from pulumi_trainer.provider.kueue.labels import QUEUE
+from pulumi_trainer.provider.trainer.admission.training_operator import GUIDE, KINDS
 
 Document = dict[str, Any]
 POOL = {"nodeSelector": {"pool": "a"}}

@@ -7,8 +7,8 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pulumi_trainer.provider.kube.errors import Problem, TrainerError
-from pulumi_trainer.provider.kube.terminal import Prefixes, escaped, message, plain, safe_line
+from pulumi_trainer.provider.kubernetes.errors import Problem, TrainerError
+from pulumi_trainer.provider.kubernetes.terminal import Prefixes, escaped, message, plain, safe_line
 
 HOSTILE = st.text(
     st.sampled_from("\x1b\x9b\x9d[]()PX^_;:0123?mhHJKcnq\\\x07\x9c\r\n\t\x00\x08\x7f\x85\u202e\u2066abc "), max_size=40

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kueue.labels import PREFERRED, REQUIRED, SLICE_LEVEL, SLICE_SIZE, UNCONSTRAINED
 from pulumi_trainer.provider.kueue.podsets import pod_sets
 from pulumi_trainer.provider.kueue.queue_state import complete_queues

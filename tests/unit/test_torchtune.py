@@ -11,7 +11,7 @@ from pulumi_trainer.args.arguments import nested_problems
 from pulumi_trainer.args.fine_tuning import table
 from pulumi_trainer.args.torchtune import flat, nested
 from pulumi_trainer.args.trainers import asks_for_gpu
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 
 from tests.fine_tuning import methods
 

@@ -12,10 +12,10 @@ import pytest
 from pulumi_trainer.provider.api.metrics import Metric, Metrics
 from pulumi_trainer.provider.api.progress import timestamp
 from pulumi_trainer.provider.api.status import JobStatus
-from pulumi_trainer.provider.commands.jobs import State, with_progress
-from pulumi_trainer.provider.commands.reach import Job
-from pulumi_trainer.provider.kube.client.client import ApiError, Client, Unreachable
-from pulumi_trainer.provider.kube.errors import Problem, TargetFault
+from pulumi_trainer.provider.cli.jobs import State, with_progress
+from pulumi_trainer.provider.cli.reach import Job
+from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client, Unreachable
+from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView
 from pulumi_trainer.provider.targets.kubernetes.observe import printed_output, training_progress
 from pulumi_trainer.provider.targets.kubernetes.observe.training_progress import (

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 from pulumi_trainer import client
-from pulumi_trainer.provider import cli
-from pulumi_trainer.provider.commands import stack
-from pulumi_trainer.provider.commands.trust import kubeconfig_check, trust
-from pulumi_trainer.provider.kube.errors import TargetFault
+from pulumi_trainer.provider.cli import main as cli
+from pulumi_trainer.provider.cli import stack
+from pulumi_trainer.provider.cli.trust import kubeconfig_check, trust
+from pulumi_trainer.provider.kubernetes.errors import TargetFault
 from pulumi_trainer.provider.lifecycle.state_format import FORMAT
 
 PLUGIN = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "./plugin.sh", "args": ["--login"]}}

@@ -23,7 +23,7 @@ from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.plan.written_job import WrittenJob
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.api.lineage import ASSIGNED
-from pulumi_trainer.provider.pipeline import registry
+from pulumi_trainer.provider.trainer.pipeline import registry
 
 LABEL = "trainer.kubeflow.org/framework"
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"

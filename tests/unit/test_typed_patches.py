@@ -11,8 +11,8 @@ import pytest
 from pulumi_trainer.args.arguments import Args, nested_problems, walk
 from pulumi_trainer.args.naming import schema_at, snake
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
-from pulumi_trainer.provider.admission.document_checks import document_problems
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
+from pulumi_trainer.provider.trainer.admission.document_checks import document_problems
 
 FULL = trainer.RuntimePatch(
     manager="acme.io/platform",

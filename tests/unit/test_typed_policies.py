@@ -12,9 +12,9 @@ from pulumi_trainer.args import policies
 from pulumi_trainer.args.arguments import Args, nested_problems
 from pulumi_trainer.args.naming import schema_at, snake
 from pulumi_trainer.plugins import Policy
-from pulumi_trainer.provider.admission.document_checks import document_problems
 from pulumi_trainer.provider.api import go_structs as typed
-from pulumi_trainer.provider.kube.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
+from pulumi_trainer.provider.trainer.admission.document_checks import document_problems
 from pulumi_trainer.runtime import RuntimeArgs, _document
 
 TEMPLATE = trainer.JobSetTemplate(replicated_jobs=[trainer.ReplicatedJob(name="node", pod_spec={"containers": []})])

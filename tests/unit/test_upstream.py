@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from pulumi_trainer.provider import cli, pulumi_compat
+from pulumi_trainer.provider import pulumi_compat
 from pulumi_trainer.provider.api.upstream import UPSTREAM
+from pulumi_trainer.provider.cli import main as cli
 
 from tools import docs_reference
 
@@ -48,7 +49,7 @@ def test_the_code_refers_to_the_version_that_is_followed(product: str) -> None:
 
 
 def test_trainer_is_followed_at_a_commit() -> None:
-    schemas = (ROOT / "provider" / "admission" / "generate" / "schemas.py").read_text()
+    schemas = (ROOT / "provider" / "trainer" / "admission" / "generate" / "schemas.py").read_text()
     assert COMMIT in UPSTREAM["Kubeflow Trainer"].followed
     assert f"kubeflow/trainer at commit {COMMIT}" in schemas
     for product, name in (("JobSet", "jobset"), ("Kueue", "kueue")):

@@ -16,9 +16,9 @@ import pytest
 import yaml
 from documents_support import WRONG, runtime, thing, train_job
 from pulumi_trainer import runtimes
-from pulumi_trainer.provider import cli
-from pulumi_trainer.provider.commands import documents as commands
-from pulumi_trainer.provider.commands import stack as stacks
+from pulumi_trainer.provider.cli import documents as commands
+from pulumi_trainer.provider.cli import main as cli
+from pulumi_trainer.provider.cli import stack as stacks
 
 CASES = Path(__file__).parents[1] / "golden" / "cases"
 KEYS = ["admitted", "stage", "errors", "warnings", "objects", "status"]
@@ -417,7 +417,7 @@ def test_batch_goes_on_after_a_fault_of_ours(run: Ran, monkeypatch: pytest.Monke
 FRESH = """
 import sys
 sys.argv = ["pulumi-trainer", "{command}", *{args!r}]
-from pulumi_trainer.provider.cli import main
+from pulumi_trainer.provider.cli.main import main
 try:
     main()
 finally:

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.plan.volume_claims import count_mounting_pods
-from pulumi_trainer.provider.admission.warnings.view import View
 from pulumi_trainer.provider.api.status import Phase
-from pulumi_trainer.provider.kube.values.unknown import Unknown
-from pulumi_trainer.provider.kube.views import Pod, ReplicatedJob, completions, entries, jobs_of, replicated_jobs
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.views import Pod, ReplicatedJob, completions, entries, jobs_of, replicated_jobs
 from pulumi_trainer.provider.kueue.podsets import pod_sets
 from pulumi_trainer.provider.targets.local.jobset_controller import peak_of
 from pulumi_trainer.provider.targets.local.record import Record, Tuning
+from pulumi_trainer.provider.trainer.admission.warnings.view import View
 
 
 def job(pod: Any = None, replicas: Any = None, **spec: Any) -> dict[str, Any]:

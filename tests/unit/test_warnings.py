@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from pulumi_trainer import runtimes
 from pulumi_trainer.program.queue_lints import ABOUT_QUEUES
-from pulumi_trainer.provider.admission import default_runtime, default_train_job
-from pulumi_trainer.provider.admission.warnings import (
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
+from pulumi_trainer.provider.kueue.labels import MAX_EXECUTION, PRIORITY, QUEUE
+from pulumi_trainer.provider.trainer.admission import default_runtime, default_train_job
+from pulumi_trainer.provider.trainer.admission.warnings import (
     RULES,
     Queues,
     complete_queues,
@@ -18,10 +20,8 @@ from pulumi_trainer.provider.admission.warnings import (
     queue_warnings,
     warnings,
 )
-from pulumi_trainer.provider.kube.values.unknown import Unknown
-from pulumi_trainer.provider.kueue.labels import MAX_EXECUTION, PRIORITY, QUEUE
-from pulumi_trainer.provider.pipeline import Disruptions, render
-from pulumi_trainer.provider.pipeline.disruptions import DISRUPTED, RESTART, STOPPED
+from pulumi_trainer.provider.trainer.pipeline import Disruptions, render
+from pulumi_trainer.provider.trainer.pipeline.disruptions import DISRUPTED, RESTART, STOPPED
 from warnings_support import Document, codes, found, job, patched, runtime, step
 
 TORCH: Document = {"torch": {}}

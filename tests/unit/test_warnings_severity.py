@@ -16,10 +16,10 @@ import yaml
 from pulumi_trainer.plan import review, runtime_ref, trainjob_plan
 from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
-from pulumi_trainer.provider.admission.warnings import IGNORE, RULES, Severities, Warning
-from pulumi_trainer.provider.commands import parsers
-from pulumi_trainer.provider.kube.errors import Invalid
-from pulumi_trainer.provider.pipeline import render
+from pulumi_trainer.provider.cli import parsers
+from pulumi_trainer.provider.kubernetes.errors import Invalid
+from pulumi_trainer.provider.trainer.admission.warnings import IGNORE, RULES, Severities, Warning
+from pulumi_trainer.provider.trainer.pipeline import render
 from warnings_support import found, job, patched, runtime
 
 ROOT = Path(__file__).resolve().parents[2]

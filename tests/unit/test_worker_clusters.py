@@ -10,11 +10,11 @@ import pytest
 from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.api.status import JobStatus, Owner
 from pulumi_trainer.provider.api.submission import WORKERS
-from pulumi_trainer.provider.commands import jobs
-from pulumi_trainer.provider.commands.reach import Job
-from pulumi_trainer.provider.kube.client.api_resources import CLAIM, CONFIG_MAP, Kind
-from pulumi_trainer.provider.kube.client.client import Unreachable
-from pulumi_trainer.provider.kube.errors import TargetFault
+from pulumi_trainer.provider.cli import jobs
+from pulumi_trainer.provider.cli.reach import Job
+from pulumi_trainer.provider.kubernetes.client.api_resources import CLAIM, CONFIG_MAP, Kind
+from pulumi_trainer.provider.kubernetes.client.client import Unreachable
+from pulumi_trainer.provider.kubernetes.errors import TargetFault
 from pulumi_trainer.provider.lifecycle import crud
 from pulumi_trainer.provider.lifecycle.diagnosis import best_finding, diagnose
 from pulumi_trainer.provider.targets.kubernetes import operations

@@ -10,10 +10,10 @@ import pytest
 import yaml
 from documents_support import runtime, train_job
 from pulumi_trainer.provider.api.atomic_files import replace_file
-from pulumi_trainer.provider.catalog import registry
-from pulumi_trainer.provider.commands import documents, new_project, parsers
-from pulumi_trainer.provider.kube.errors import Invalid
+from pulumi_trainer.provider.cli import documents, new_project, parsers
+from pulumi_trainer.provider.kubernetes.errors import Invalid
 from pulumi_trainer.provider.targets.local.logs import Log
+from pulumi_trainer.provider.trainer.catalog import registry
 
 RUNTIME = Path("runtimes", "ours")
 LOCK = Path("runtimes", "catalogue.lock")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pulumi_trainer.provider.admission import default_runtime, default_train_job
-from pulumi_trainer.provider.admission.warnings import Warning, warnings
-from pulumi_trainer.provider.kube.errors import Invalid
-from pulumi_trainer.provider.pipeline import render
+from pulumi_trainer.provider.kubernetes.errors import Invalid
+from pulumi_trainer.provider.trainer.admission import default_runtime, default_train_job
+from pulumi_trainer.provider.trainer.admission.warnings import Warning, warnings
+from pulumi_trainer.provider.trainer.pipeline import render
 
 ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"
 Document = dict[str, Any]

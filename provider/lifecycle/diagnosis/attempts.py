@@ -15,8 +15,8 @@ from dataclasses import replace
 from pulumi_trainer.provider.api import attempts
 from pulumi_trainer.provider.api.attempts import INTERRUPTED_RULE, Attempt, bounded
 from pulumi_trainer.provider.api.status import Phase
-from pulumi_trainer.provider.kube.terminal import plain
-from pulumi_trainer.provider.kube.values.accessors import (
+from pulumi_trainer.provider.kubernetes.terminal import plain
+from pulumi_trainer.provider.kubernetes.values.accessors import (
     Document,
     condition,
     conditions,
@@ -28,12 +28,12 @@ from pulumi_trainer.provider.kube.values.accessors import (
     text,
     true_condition,
 )
-from pulumi_trainer.provider.kube.values.wording import without_full_stop
+from pulumi_trainer.provider.kubernetes.values.wording import without_full_stop
 from pulumi_trainer.provider.kueue.workload_reasons import explain_preemption
 from pulumi_trainer.provider.lifecycle.diagnosis.containers import describe_pod, exit_text
 from pulumi_trainer.provider.lifecycle.diagnosis.job_view import STEP, JobView, of_attempt, start_times
 from pulumi_trainer.provider.lifecycle.diagnosis.outcome import culprit
-from pulumi_trainer.provider.pipeline.disruptions import TERMINATED
+from pulumi_trainer.provider.trainer.pipeline.disruptions import TERMINATED
 
 _DISRUPTIONS = {
     "PreemptionByScheduler": attempts.PREEMPTED,

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pulumi_trainer.provider.api.observed_inputs import Observed, split_message
-from pulumi_trainer.provider.kube.values.accessors import Document, epoch_seconds, mappings, number, section, text
-from pulumi_trainer.provider.kube.values.wording import without_full_stop
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, epoch_seconds, mappings, number, section, text
+from pulumi_trainer.provider.kubernetes.values.wording import without_full_stop
 from pulumi_trainer.provider.lifecycle.diagnosis.error_output import is_consequence
 from pulumi_trainer.provider.lifecycle.diagnosis.job_view import created_at, node_of, pod_name
-from pulumi_trainer.provider.pipeline.disruptions import TERMINATED
+from pulumi_trainer.provider.trainer.pipeline.disruptions import TERMINATED
 
 IMAGES = (
     "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable",

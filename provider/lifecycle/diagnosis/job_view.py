@@ -16,9 +16,9 @@ from pulumi_trainer.provider.api.checkpoints import CHECKPOINT_DIR
 from pulumi_trainer.provider.api.labels import JOBSET_NAME, RECORD, trainer_step
 from pulumi_trainer.provider.api.metrics import Metrics
 from pulumi_trainer.provider.api.status import JobStatus
-from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.schema.node_fit import NoNode
-from pulumi_trainer.provider.kube.values.accessors import (
+from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.schema.node_fit import NoNode
+from pulumi_trainer.provider.kubernetes.values.accessors import (
     Document,
     conditions,
     epoch_seconds,
@@ -30,7 +30,7 @@ from pulumi_trainer.provider.kube.values.accessors import (
     text,
     true_condition,
 )
-from pulumi_trainer.provider.kube.views import ReplicatedJob, completions, jobs_of
+from pulumi_trainer.provider.kubernetes.views import ReplicatedJob, completions, jobs_of
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.kueue.topology_fit import TooSmall
 

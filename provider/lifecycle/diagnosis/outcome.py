@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from pulumi_trainer.provider.api.manual import STOPPED
 from pulumi_trainer.provider.api.status import OUTCOME_UNKNOWN, JobStatus, Phase
-from pulumi_trainer.provider.kube.values.accessors import (
+from pulumi_trainer.provider.kubernetes.values.accessors import (
     Document,
     conditions,
     labels_of,
@@ -17,7 +17,7 @@ from pulumi_trainer.provider.kube.values.accessors import (
     text,
     true_condition,
 )
-from pulumi_trainer.provider.kube.values.wording import without_full_stop
+from pulumi_trainer.provider.kubernetes.values.wording import without_full_stop
 from pulumi_trainer.provider.lifecycle.diagnosis.containers import (
     Container,
     describe_pod,
@@ -37,7 +37,7 @@ from pulumi_trainer.provider.lifecycle.diagnosis.job_view import (
     pod_name,
 )
 from pulumi_trainer.provider.lifecycle.diagnosis.pod_faults import last_lines
-from pulumi_trainer.provider.lifecycle.job_status import Observed
+from pulumi_trainer.provider.trainer.job_status import Observed
 
 _FIRST = re.compile(r"\(first failed job: (\S+?)\)")
 

@@ -12,8 +12,8 @@ from pulumi_trainer.provider.api.manual import SUSPENDED
 from pulumi_trainer.provider.api.observed_inputs import with_observed
 from pulumi_trainer.provider.api.progress import kept_progress
 from pulumi_trainer.provider.api.status import JobStatus, Phase, Step
-from pulumi_trainer.provider.kube.terminal import lines, plain
-from pulumi_trainer.provider.kube.values.accessors import (
+from pulumi_trainer.provider.kubernetes.terminal import lines, plain
+from pulumi_trainer.provider.kubernetes.values.accessors import (
     Document,
     condition,
     conditions,
@@ -25,8 +25,8 @@ from pulumi_trainer.provider.kube.values.accessors import (
     text,
     true_condition,
 )
-from pulumi_trainer.provider.kube.values.wording import duration, without_full_stop
-from pulumi_trainer.provider.kube.views import ReplicatedJob
+from pulumi_trainer.provider.kubernetes.values.wording import duration, without_full_stop
+from pulumi_trainer.provider.kubernetes.views import ReplicatedJob
 from pulumi_trainer.provider.kueue.workload_reasons import DEACTIVATED, Waiting, why_queued
 from pulumi_trainer.provider.lifecycle.diagnosis import outcome, pod_faults, stages
 from pulumi_trainer.provider.lifecycle.diagnosis.attempts import observed_attempts
@@ -38,7 +38,7 @@ from pulumi_trainer.provider.lifecycle.diagnosis.containers import (
 )
 from pulumi_trainer.provider.lifecycle.diagnosis.finding import Finding
 from pulumi_trainer.provider.lifecycle.diagnosis.job_view import JobView, start_times
-from pulumi_trainer.provider.lifecycle.job_status import Observed, derive_phase
+from pulumi_trainer.provider.trainer.job_status import Observed, derive_phase
 
 
 def best_finding(view: JobView, now: float) -> Finding:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from pulumi_trainer.provider.api.labels import KAI_SCHEDULER
 from pulumi_trainer.provider.api.status import Phase
-from pulumi_trainer.provider.kube.values.accessors import Document, condition, conditions, number, section, text
-from pulumi_trainer.provider.kube.values.wording import duration, join_names, plural, without_full_stop
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, condition, conditions, number, section, text
+from pulumi_trainer.provider.kubernetes.values.wording import duration, join_names, plural, without_full_stop
 from pulumi_trainer.provider.lifecycle.diagnosis.containers import (
     CRASH,
     IMAGES,

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from pulumi_trainer.provider.api.attempts import INTERRUPTED_RULE
 from pulumi_trainer.provider.api.status import Phase
-from pulumi_trainer.provider.kube.values.accessors import (
+from pulumi_trainer.provider.kubernetes.values.accessors import (
     Document,
     conditions,
     labels_of,
@@ -20,8 +20,8 @@ from pulumi_trainer.provider.kube.values.accessors import (
     text,
     true_condition,
 )
-from pulumi_trainer.provider.kube.values.quantity import Quantity
-from pulumi_trainer.provider.kube.values.wording import duration, join_names, plural, without_full_stop
+from pulumi_trainer.provider.kubernetes.values.quantity import Quantity
+from pulumi_trainer.provider.kubernetes.values.wording import duration, join_names, plural, without_full_stop
 from pulumi_trainer.provider.lifecycle.diagnosis.finding import Finding
 from pulumi_trainer.provider.lifecycle.diagnosis.job_view import (
     JOB_NAME,
@@ -33,7 +33,7 @@ from pulumi_trainer.provider.lifecycle.diagnosis.job_view import (
     last_observed,
     subject,
 )
-from pulumi_trainer.provider.pipeline.disruptions import TERMINATED
+from pulumi_trainer.provider.trainer.pipeline.disruptions import TERMINATED
 
 PATIENCE = 15.0
 """Seconds after which a controller should have reconciled an object."""

@@ -18,15 +18,15 @@ from pulumi_trainer.provider.api.code import OUTPUT_PATH
 from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.api.labels import trainer_step
 from pulumi_trainer.provider.api.observed_inputs import without_digests
-from pulumi_trainer.provider.kube import pod_security
-from pulumi_trainer.provider.kube.client import api_resources as kinds
-from pulumi_trainer.provider.kube.client.client import ApiError, Client
-from pulumi_trainer.provider.kube.client.exec_stream import CommandFailed
-from pulumi_trainer.provider.kube.client.transport import FIELD_MANAGER
-from pulumi_trainer.provider.kube.errors import Problem, TargetFault, TrainerError
-from pulumi_trainer.provider.kube.terminal import print_line
-from pulumi_trainer.provider.kube.values.accessors import items, mappings, section
-from pulumi_trainer.provider.kube.views import jobs_of
+from pulumi_trainer.provider.kubernetes import pod_security
+from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
+from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
+from pulumi_trainer.provider.kubernetes.client.exec_stream import CommandFailed
+from pulumi_trainer.provider.kubernetes.client.transport import FIELD_MANAGER
+from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault, TrainerError
+from pulumi_trainer.provider.kubernetes.terminal import print_line
+from pulumi_trainer.provider.kubernetes.values.accessors import items, mappings, section
+from pulumi_trainer.provider.kubernetes.views import jobs_of
 from pulumi_trainer.provider.targets import send_output
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record

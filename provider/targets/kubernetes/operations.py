@@ -19,11 +19,11 @@ from pulumi_trainer.provider.api.lineage import rerun_identity, started
 from pulumi_trainer.provider.api.manual import STOPPED, Override, not_ended_problem
 from pulumi_trainer.provider.api.status import JobStatus, Owner
 from pulumi_trainer.provider.api.submission import Submission
-from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, Kind
-from pulumi_trainer.provider.kube.client.client import ApiError, Client
-from pulumi_trainer.provider.kube.errors import Conflict, Invalid, Problem, Refused, TargetFault
-from pulumi_trainer.provider.kube.terminal import print_line
-from pulumi_trainer.provider.kube.values.accessors import section
+from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, Kind
+from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
+from pulumi_trainer.provider.kubernetes.errors import Conflict, Invalid, Problem, Refused, TargetFault
+from pulumi_trainer.provider.kubernetes.terminal import print_line
+from pulumi_trainer.provider.kubernetes.values.accessors import section
 from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView, diagnose
 from pulumi_trainer.provider.targets.kubernetes import owner_labels

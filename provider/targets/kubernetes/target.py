@@ -18,13 +18,13 @@ from pulumi_trainer.provider.api.lineage import identified, started
 from pulumi_trainer.provider.api.runs import Run
 from pulumi_trainer.provider.api.status import JobStatus, Loss, Owner, Phase, Presence, another_job
 from pulumi_trainer.provider.api.submission import Consumer, Draft, Submission, Work, main_key, secret_name
-from pulumi_trainer.provider.kube.cache.discovery import PATIENCE
-from pulumi_trainer.provider.kube.client import api_resources as kinds
-from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, SECRET
-from pulumi_trainer.provider.kube.client.client import ApiError, Client
-from pulumi_trainer.provider.kube.errors import Conflict, Invalid, Problem, TargetFault
-from pulumi_trainer.provider.kube.terminal import print_line
-from pulumi_trainer.provider.kube.values.accessors import section, text, without
+from pulumi_trainer.provider.kubernetes.cache.discovery import PATIENCE
+from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
+from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, SECRET
+from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
+from pulumi_trainer.provider.kubernetes.errors import Conflict, Invalid, Problem, TargetFault
+from pulumi_trainer.provider.kubernetes.terminal import print_line
+from pulumi_trainer.provider.kubernetes.values.accessors import section, text, without
 from pulumi_trainer.provider.kueue.api_resources import api_resource
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
@@ -1128,7 +1128,7 @@ def _outlived_record(job: Mapping[str, Any], submission: Submission) -> bool:
 
 def _status(owner: Record, kind: kinds.Kind, answer: Document) -> JobStatus:
     """Return the status in the server's answer to an apply."""
-    from pulumi_trainer.provider.lifecycle.job_status import derive_phase
+    from pulumi_trainer.provider.trainer.job_status import derive_phase
 
     now = derive_phase(answer, None) if kind is JOBSET else derive_phase(None, answer)
     return owner.status(now.phase, now.reason, now.message)

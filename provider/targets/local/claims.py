@@ -19,9 +19,9 @@ from typing import Any
 
 from pulumi_trainer.provider.api.output_facts import Output
 from pulumi_trainer.provider.api.status import NAMESAKE, Owner
-from pulumi_trainer.provider.kube.errors import Conflict, Problem, Refused, TrainerError
-from pulumi_trainer.provider.kube.values.quantity import format_bytes
-from pulumi_trainer.provider.kube.values.wording import plural
+from pulumi_trainer.provider.kubernetes.errors import Conflict, Problem, Refused, TrainerError
+from pulumi_trainer.provider.kubernetes.values.quantity import format_bytes
+from pulumi_trainer.provider.kubernetes.values.wording import plural
 from pulumi_trainer.provider.lifecycle.identity import program_of
 from pulumi_trainer.provider.targets.local import volumes
 from pulumi_trainer.provider.targets.local.machine import host_id

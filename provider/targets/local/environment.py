@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pulumi_trainer.provider.kube.views import Pod
+from pulumi_trainer.provider.kubernetes.views import Pod
 from pulumi_trainer.provider.targets.local.machine import cpus, memory, quantity
 
 _INHERITED = """

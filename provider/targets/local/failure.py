@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from pulumi_trainer.provider.kube.values.wording import plural
+from pulumi_trainer.provider.kubernetes.values.wording import plural
 from pulumi_trainer.provider.lifecycle.diagnosis.error_output import (
     OWN_MESSAGE,
     SILENT,

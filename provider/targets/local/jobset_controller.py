@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pulumi_trainer.provider.kube.values import go_regexp
-from pulumi_trainer.provider.kube.views import completions, jobs_of, pods_at_once
+from pulumi_trainer.provider.kubernetes.values import go_regexp
+from pulumi_trainer.provider.kubernetes.views import completions, jobs_of, pods_at_once
 
 Spec = Mapping[str, Any]
 

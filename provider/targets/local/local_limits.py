@@ -13,13 +13,12 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pulumi_trainer.provider.admission.pod_names import is_root, pod_name_problems
 from pulumi_trainer.provider.api.extras import missing
 from pulumi_trainer.provider.api.submission import Objects
-from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.values.accessors import Document, listed, mappings, section, text
-from pulumi_trainer.provider.kube.values.wording import plural
-from pulumi_trainer.provider.kube.views import Container, Pod, jobs_of
+from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, listed, mappings, section, text
+from pulumi_trainer.provider.kubernetes.values.wording import plural
+from pulumi_trainer.provider.kubernetes.views import Container, Pod, jobs_of
 from pulumi_trainer.provider.targets.local import environment, images, volumes
 from pulumi_trainer.provider.targets.local.jobset_controller import peak_of
 from pulumi_trainer.provider.targets.local.machine import (
@@ -32,6 +31,7 @@ from pulumi_trainer.provider.targets.local.machine import (
     visible_gpus,
 )
 from pulumi_trainer.provider.targets.local.plan import gpus_of, launch_file, requested, uses_mpi
+from pulumi_trainer.provider.trainer.admission.pod_names import is_root, pod_name_problems
 
 Keys = Mapping[str, Collection[str]]
 """Secret -> its keys."""

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from stat import S_IMODE, S_ISDIR, S_ISLNK, S_ISREG, S_ISVTX, S_IWGRP, S_IWOTH
 
-from pulumi_trainer.provider.kube.errors import Problem, Refused, TargetFault
+from pulumi_trainer.provider.kubernetes.errors import Problem, Refused, TargetFault
 
 FOLDER_MODE, FILE_MODE = 0o700, 0o600
 _OTHERS = 0o077

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from pulumi_trainer.provider.kube.values.wording import join_names
+from pulumi_trainer.provider.kubernetes.values.wording import join_names
 from pulumi_trainer.provider.targets.local.machine import cpus, gpus
 from pulumi_trainer.provider.targets.local.paths import FILE_MODE, make_folder, read_beginning, translate_os_errors
 from pulumi_trainer.provider.targets.local.store import write_file

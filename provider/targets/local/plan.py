@@ -23,8 +23,8 @@ from pulumi_trainer.provider.api.observed_inputs import Revision
 from pulumi_trainer.provider.api.submission import Objects
 from pulumi_trainer.provider.api.uv_program import find_uv
 from pulumi_trainer.provider.initializers import manifest
-from pulumi_trainer.provider.kube.values.accessors import section
-from pulumi_trainer.provider.kube.views import Container, Pod, ReplicatedJob, jobs_of
+from pulumi_trainer.provider.kubernetes.values.accessors import section
+from pulumi_trainer.provider.kubernetes.views import Container, Pod, ReplicatedJob, jobs_of
 from pulumi_trainer.provider.targets.local import environment, images, remote, volumes
 from pulumi_trainer.provider.targets.local.environment import PodFacts, Texts
 from pulumi_trainer.provider.targets.local.isolation import READ_ONLY, WRITABLE, Isolation, Options, Source

@@ -21,8 +21,8 @@ from pulumi_trainer.provider.api.runs import LONGEST, Identity, Run, read_inputs
 from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase, Step
 from pulumi_trainer.provider.api.submission import Consumer, Submission
 from pulumi_trainer.provider.api.usage import Demand, current_user, demand_of
-from pulumi_trainer.provider.kube.errors import Problem, Refused, TargetFault
-from pulumi_trainer.provider.kube.views import jobs_of
+from pulumi_trainer.provider.kubernetes.errors import Problem, Refused, TargetFault
+from pulumi_trainer.provider.kubernetes.views import jobs_of
 from pulumi_trainer.provider.targets.local.isolation import find_isolation
 from pulumi_trainer.provider.targets.local.jobset_controller import JobSet
 from pulumi_trainer.provider.targets.local.machine import VISIBLE_GPUS, host_id

@@ -26,11 +26,11 @@ from pulumi_trainer.provider.api.observed_inputs import Observed, with_observed
 from pulumi_trainer.provider.api.progress import progress, with_kept
 from pulumi_trainer.provider.api.status import JobStatus, Phase, Step
 from pulumi_trainer.provider.api.submission import Objects
-from pulumi_trainer.provider.kube.client.masking import forms_of_values, mask
-from pulumi_trainer.provider.kube.errors import Invalid, Refused, TrainerError
-from pulumi_trainer.provider.kube.values.accessors import section, text
-from pulumi_trainer.provider.kube.values.wording import join_names, plural
-from pulumi_trainer.provider.kube.views import jobs_of
+from pulumi_trainer.provider.kubernetes.client.masking import forms_of_values, mask
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Refused, TrainerError
+from pulumi_trainer.provider.kubernetes.values.accessors import section, text
+from pulumi_trainer.provider.kubernetes.values.wording import join_names, plural
+from pulumi_trainer.provider.kubernetes.views import jobs_of
 from pulumi_trainer.provider.targets.local import failure, volumes
 from pulumi_trainer.provider.targets.local.jobset_controller import Job, JobSet, Verdict, all_ready, peak_of
 from pulumi_trainer.provider.targets.local.jobset_controller import Pod as PodView

@@ -22,7 +22,7 @@ from typing import Any
 
 from pulumi_trainer.provider.api.attempts import SUSPENDED
 from pulumi_trainer.provider.api.manual import STOPPED
-from pulumi_trainer.provider.kube.errors import TargetFault, TrainerError
+from pulumi_trainer.provider.kubernetes.errors import TargetFault, TrainerError
 from pulumi_trainer.provider.targets.local import process, volumes
 from pulumi_trainer.provider.targets.local.logs import Pipe
 from pulumi_trainer.provider.targets.local.paths import remove_temporaries, remove_tree

@@ -33,7 +33,7 @@ from pulumi_trainer.provider.api.runs import Run, metrics_of, read_runs
 from pulumi_trainer.provider.api.status import NOT_STARTED, OUTCOME_UNKNOWN, JobStatus, Loss, Owner, Phase, Presence
 from pulumi_trainer.provider.api.submission import Consumer, Draft, Objects, Submission, another_run, differences
 from pulumi_trainer.provider.api.user_cache import cache_folder
-from pulumi_trainer.provider.kube.errors import (
+from pulumi_trainer.provider.kubernetes.errors import (
     Conflict,
     Invalid,
     Problem,
@@ -43,7 +43,7 @@ from pulumi_trainer.provider.kube.errors import (
     Unreadable,
     several,
 )
-from pulumi_trainer.provider.kube.values.accessors import only
+from pulumi_trainer.provider.kubernetes.values.accessors import only
 from pulumi_trainer.provider.lifecycle.usage_report import Ran, earlier_runs, recorded_run
 from pulumi_trainer.provider.targets import generated_secrets
 from pulumi_trainer.provider.targets.local import isolation, local_limits, logs, places, process, volumes

@@ -20,7 +20,7 @@ from typing import Any
 
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.api.submission import Objects
-from pulumi_trainer.provider.kube.views import Pod, jobs_of
+from pulumi_trainer.provider.kubernetes.views import Pod, jobs_of
 from pulumi_trainer.provider.targets.local import remote
 from pulumi_trainer.provider.targets.local.environment import PodFacts, Texts
 from pulumi_trainer.provider.targets.local.paths import FILE_MODE, inside, make_folder, remove_tree

@@ -12,8 +12,8 @@ import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pulumi_trainer.provider.kube.values.accessors import only
-from pulumi_trainer.provider.kube.views import jobs_of
+from pulumi_trainer.provider.kubernetes.values.accessors import only
+from pulumi_trainer.provider.kubernetes.views import jobs_of
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.targets.kubernetes.jobs.drift import KEYED, LISTS
 

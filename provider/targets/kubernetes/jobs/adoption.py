@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pulumi_trainer.provider.admission import review
 from pulumi_trainer.provider.api.submission import Submission, another_run
-from pulumi_trainer.provider.kube.client.api_resources import Kind
-from pulumi_trainer.provider.kube.errors import Conflict, Problem
-from pulumi_trainer.provider.kube.values.accessors import without
+from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
+from pulumi_trainer.provider.kubernetes.errors import Conflict, Problem
+from pulumi_trainer.provider.kubernetes.values.accessors import without
 from pulumi_trainer.provider.lifecycle.changes import compare
 from pulumi_trainer.provider.targets.kubernetes.jobs import admitted
+from pulumi_trainer.provider.trainer.admission import review
 
 
 def check(live: Mapping[str, Any] | None, run: str, submission: Submission, kind: Kind) -> None:

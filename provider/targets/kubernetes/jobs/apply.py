@@ -15,12 +15,12 @@ from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB, kind_of
 from pulumi_trainer.provider.api.labels import KAI_QUEUE, KAI_SCHEDULER
 from pulumi_trainer.provider.api.lineage import identified
 from pulumi_trainer.provider.api.submission import Submission, main_key
-from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, SECRET, Kind
-from pulumi_trainer.provider.kube.client.client import ApiError, Client
-from pulumi_trainer.provider.kube.client.transport import FIELD_MANAGER
-from pulumi_trainer.provider.kube.errors import Conflict, Invalid, Problem, TargetFault, TrainerError
-from pulumi_trainer.provider.kube.values.accessors import section, without
-from pulumi_trainer.provider.kube.views import jobs_of
+from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, SECRET, Kind
+from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
+from pulumi_trainer.provider.kubernetes.client.transport import FIELD_MANAGER
+from pulumi_trainer.provider.kubernetes.errors import Conflict, Invalid, Problem, TargetFault, TrainerError
+from pulumi_trainer.provider.kubernetes.values.accessors import section, without
+from pulumi_trainer.provider.kubernetes.views import jobs_of
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.targets import generated_secrets
 from pulumi_trainer.provider.targets.kubernetes import owner_labels

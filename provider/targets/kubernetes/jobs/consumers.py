@@ -6,8 +6,8 @@ from typing import Any
 
 from pulumi_trainer.provider.api.labels import RUNTIME
 from pulumi_trainer.provider.api.submission import Consumer
-from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP
-from pulumi_trainer.provider.kube.client.client import ApiError, Client
+from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP
+from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import SELECTOR, Record
 
 

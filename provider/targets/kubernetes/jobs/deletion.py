@@ -12,10 +12,10 @@ from functools import partial
 from typing import Any
 
 from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
-from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, JOB, NAMESPACE, POD, Kind
-from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.errors import Problem, TargetFault, TrainerError
-from pulumi_trainer.provider.kube.values.accessors import mappings
+from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, JOB, NAMESPACE, POD, Kind
+from pulumi_trainer.provider.kubernetes.client.client import Client
+from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault, TrainerError
+from pulumi_trainer.provider.kubernetes.values.accessors import mappings
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import SELECTOR, Record, belongs, find
 

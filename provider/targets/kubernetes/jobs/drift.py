@@ -11,9 +11,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pulumi_trainer.provider.kube.client.transport import FIELD_MANAGER
-from pulumi_trainer.provider.kube.values.accessors import without
-from pulumi_trainer.provider.kube.views import jobs_of
+from pulumi_trainer.provider.kubernetes.client.transport import FIELD_MANAGER
+from pulumi_trainer.provider.kubernetes.values.accessors import without
+from pulumi_trainer.provider.kubernetes.views import jobs_of
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 

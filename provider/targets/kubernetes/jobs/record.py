@@ -25,18 +25,18 @@ from pulumi_trainer.provider.api.runs import LONGEST, MOST_RUNS, Identity, Run, 
 from pulumi_trainer.provider.api.status import OUTCOME_UNKNOWN, JobStatus, Owner, Phase
 from pulumi_trainer.provider.api.submission import Submission
 from pulumi_trainer.provider.api.usage import NOTHING_KNOWN, Demand, current_user, demand_of
-from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, SECRET, Kind
-from pulumi_trainer.provider.kube.client.client import ApiError, Client
-from pulumi_trainer.provider.kube.client.transport import FIELD_MANAGER
-from pulumi_trainer.provider.kube.errors import Problem, TrainerError
-from pulumi_trainer.provider.kube.terminal import message as harmless_message
-from pulumi_trainer.provider.kube.terminal import plain
-from pulumi_trainer.provider.kube.values.accessors import mappings, plausible_seconds, section
-from pulumi_trainer.provider.lifecycle.job_status import epoch_seconds
+from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, SECRET, Kind
+from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
+from pulumi_trainer.provider.kubernetes.client.transport import FIELD_MANAGER
+from pulumi_trainer.provider.kubernetes.errors import Problem, TrainerError
+from pulumi_trainer.provider.kubernetes.terminal import message as harmless_message
+from pulumi_trainer.provider.kubernetes.terminal import plain
+from pulumi_trainer.provider.kubernetes.values.accessors import mappings, plausible_seconds, section
 from pulumi_trainer.provider.lifecycle.usage_report import began_at
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs import drift
 from pulumi_trainer.provider.targets.kubernetes.storage.claims import output_path
+from pulumi_trainer.provider.trainer.job_status import epoch_seconds
 
 if TYPE_CHECKING:
     from pulumi_trainer.provider.lifecycle.diagnosis import JobView

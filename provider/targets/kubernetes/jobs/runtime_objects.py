@@ -13,10 +13,10 @@ from typing import Any
 from pulumi_trainer.provider.api.kinds import CLUSTER_RUNTIME, TRAIN_JOB, TRAINING_RUNTIME
 from pulumi_trainer.provider.api.status import NAMESAKE, Owner
 from pulumi_trainer.provider.api.submission import differences
-from pulumi_trainer.provider.kube.client import api_resources as kinds
-from pulumi_trainer.provider.kube.client.client import ApiError, Client
-from pulumi_trainer.provider.kube.client.transport import FIELD_MANAGER
-from pulumi_trainer.provider.kube.errors import Conflict, Problem, Refused, TargetFault
+from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
+from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
+from pulumi_trainer.provider.kubernetes.client.transport import FIELD_MANAGER
+from pulumi_trainer.provider.kubernetes.errors import Conflict, Problem, Refused, TargetFault
 from pulumi_trainer.provider.lifecycle.runtime_crud import current_fields
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs.apply import Changed, apply_error

@@ -13,11 +13,11 @@ from dataclasses import replace
 
 from pulumi_trainer.provider.api.status import Owner
 from pulumi_trainer.provider.api.submission import Submission
-from pulumi_trainer.provider.kube.cache.discovery import PATIENCE, Facts
-from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP
-from pulumi_trainer.provider.kube.client.client import ApiError, Client
-from pulumi_trainer.provider.kube.errors import Conflict, Invalid, Problem, TargetFault, TrainerError
-from pulumi_trainer.provider.kube.values.wording import without_full_stop
+from pulumi_trainer.provider.kubernetes.cache.discovery import PATIENCE, Facts
+from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP
+from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
+from pulumi_trainer.provider.kubernetes.errors import Conflict, Invalid, Problem, TargetFault, TrainerError
+from pulumi_trainer.provider.kubernetes.values.wording import without_full_stop
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs import apply, record
 from pulumi_trainer.provider.targets.kubernetes.jobs.deletion import (

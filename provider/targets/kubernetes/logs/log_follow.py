@@ -14,11 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
-from pulumi_trainer.provider.kube.cache.reflector import Stream
-from pulumi_trainer.provider.kube.client.api_resources import POD, Kind
-from pulumi_trainer.provider.kube.client.client import ApiError, Client, Unreachable
-from pulumi_trainer.provider.kube.errors import TrainerError
-from pulumi_trainer.provider.lifecycle.job_status import derive_phase
+from pulumi_trainer.provider.kubernetes.cache.reflector import Stream
+from pulumi_trainer.provider.kubernetes.client.api_resources import POD, Kind
+from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client, Unreachable
+from pulumi_trainer.provider.kubernetes.errors import TrainerError
 from pulumi_trainer.provider.targets.kubernetes.logs.log_lines import Line, Position
 from pulumi_trainer.provider.targets.kubernetes.logs.log_sources import Document, Source, newest_pods, sources, trim_pod
 from pulumi_trainer.provider.targets.kubernetes.logs.pod_logs import (
@@ -28,6 +27,7 @@ from pulumi_trainer.provider.targets.kubernetes.logs.pod_logs import (
     last_time,
     read_log,
 )
+from pulumi_trainer.provider.trainer.job_status import derive_phase
 
 TURNS = 4
 """Threads that read in turns the logs above `AT_ONCE`."""

@@ -10,7 +10,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pulumi_trainer.provider.kube.values.accessors import epoch_seconds, labels_of, mappings, number, section, text
+from pulumi_trainer.provider.kubernetes.values.accessors import (
+    epoch_seconds,
+    labels_of,
+    mappings,
+    number,
+    section,
+    text,
+)
 from pulumi_trainer.provider.lifecycle.diagnosis.job_view import ATTEMPT, COMPLETION, JOB_INDEX, JOB_NAME, STEP
 
 Document = dict[str, Any]

@@ -6,19 +6,19 @@ import time
 from collections.abc import Callable, Iterator
 
 from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
-from pulumi_trainer.provider.kube.client.api_resources import POD
-from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.errors import Problem, TargetFault
-from pulumi_trainer.provider.kube.values.accessors import section
-from pulumi_trainer.provider.kube.views import jobs_of
-from pulumi_trainer.provider.lifecycle.job_status import derive_phase
-from pulumi_trainer.provider.pipeline.modes import MULTIKUEUE
+from pulumi_trainer.provider.kubernetes.client.api_resources import POD
+from pulumi_trainer.provider.kubernetes.client.client import Client
+from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault
+from pulumi_trainer.provider.kubernetes.values.accessors import section
+from pulumi_trainer.provider.kubernetes.views import jobs_of
 from pulumi_trainer.provider.targets.kubernetes.logs.log_follow import LogFollower
 from pulumi_trainer.provider.targets.kubernetes.logs.log_lines import Line
 from pulumi_trainer.provider.targets.kubernetes.logs.log_sources import steps, trim_pod
 from pulumi_trainer.provider.targets.kubernetes.logs.pod_logs import LogSelection, Positions, history
 from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import snapshot
 from pulumi_trainer.provider.targets.kubernetes.observe.worker_view import client_of, not_configured
+from pulumi_trainer.provider.trainer.job_status import derive_phase
+from pulumi_trainer.provider.trainer.pipeline.modes import MULTIKUEUE
 
 _POLL = 1.0
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
-from pulumi_trainer.provider.kube.client.client import Client
+from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView
 from pulumi_trainer.provider.lifecycle.diagnosis.outcome import FailedContainer, failed_containers
 from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import with_lines

@@ -15,10 +15,10 @@ from typing import Any
 from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.api.status import Phase
 from pulumi_trainer.provider.api.usage import NOTHING_KNOWN, Demand, demand_of
-from pulumi_trainer.provider.kube.cache.reflector import Stream
-from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, Kind
-from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.values.accessors import (
+from pulumi_trainer.provider.kubernetes.cache.reflector import Stream
+from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, Kind
+from pulumi_trainer.provider.kubernetes.client.client import Client
+from pulumi_trainer.provider.kubernetes.values.accessors import (
     Document,
     conditions,
     epoch_seconds,
@@ -36,8 +36,8 @@ from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, COHORT, L
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.kueue.occupancy import Queue, occupancy
 from pulumi_trainer.provider.kueue.workload_reasons import job_name
-from pulumi_trainer.provider.lifecycle.job_status import derive_phase
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import ENDS, SELECTOR, USAGE
+from pulumi_trainer.provider.trainer.job_status import derive_phase
 
 Place = tuple[str, str]
 

@@ -16,13 +16,13 @@ from pulumi_trainer.provider.api.code import with_user_tracebacks
 from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP, TRAIN_JOB, VOLCANO_POD_GROUP
 from pulumi_trainer.provider.api.labels import JOBSET_NAME
 from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase
-from pulumi_trainer.provider.kube.cache.discovery import Facts
-from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, EVENT, JOB, NODE, POD, SECRET, Kind
-from pulumi_trainer.provider.kube.client.client import ApiError, Client
-from pulumi_trainer.provider.kube.client.masking import forms_of_values, mask
-from pulumi_trainer.provider.kube.errors import TargetFault, TrainerError
-from pulumi_trainer.provider.kube.schema.node_fit import reason_without_node
-from pulumi_trainer.provider.kube.values.accessors import (
+from pulumi_trainer.provider.kubernetes.cache.discovery import Facts
+from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, EVENT, JOB, NODE, POD, SECRET, Kind
+from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
+from pulumi_trainer.provider.kubernetes.client.masking import forms_of_values, mask
+from pulumi_trainer.provider.kubernetes.errors import TargetFault, TrainerError
+from pulumi_trainer.provider.kubernetes.schema.node_fit import reason_without_node
+from pulumi_trainer.provider.kubernetes.values.accessors import (
     Document,
     condition,
     conditions,
@@ -33,7 +33,7 @@ from pulumi_trainer.provider.kube.values.accessors import (
     section,
     text,
 )
-from pulumi_trainer.provider.kube.views import Pod
+from pulumi_trainer.provider.kubernetes.views import Pod
 from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD, older
 from pulumi_trainer.provider.kueue.occupancy import inactive
 from pulumi_trainer.provider.kueue.podsets import PodSet
@@ -53,12 +53,12 @@ from pulumi_trainer.provider.lifecycle.diagnosis.job_view import (
 )
 from pulumi_trainer.provider.lifecycle.diagnosis.outcome import FailedContainer, failed_containers
 from pulumi_trainer.provider.lifecycle.diagnosis.pod_faults import is_vague
-from pulumi_trainer.provider.lifecycle.job_status import derive_phase
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs import record
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 from pulumi_trainer.provider.targets.kubernetes.observe.worker_view import client_of, with_worker
 from pulumi_trainer.provider.targets.kubernetes.queues.queue_snapshot import Answer, ask_as_served, read_queues
+from pulumi_trainer.provider.trainer.job_status import derive_phase
 
 JOB_UID = "kueue.x-k8s.io/job-uid"
 """Label of a Workload: UID of its job."""

@@ -17,8 +17,8 @@ from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP, TRAIN_JOB, VOLC
 from pulumi_trainer.provider.api.labels import JOBSET_NAME
 from pulumi_trainer.provider.api.metrics import Metrics
 from pulumi_trainer.provider.api.status import JobStatus
-from pulumi_trainer.provider.kube.client.api_resources import EVENT, JOB, POD, Kind
-from pulumi_trainer.provider.kube.values.accessors import labels_of, name_of, section, text
+from pulumi_trainer.provider.kubernetes.client.api_resources import EVENT, JOB, POD, Kind
+from pulumi_trainer.provider.kubernetes.values.accessors import labels_of, name_of, section, text
 from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
 from pulumi_trainer.provider.kueue.workload_reasons import job_name, job_of, preemptor
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView, diagnose

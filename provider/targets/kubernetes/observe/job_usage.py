@@ -15,10 +15,10 @@ from itertools import chain
 from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.api.runs import Run, read_runs
 from pulumi_trainer.provider.api.usage import NOTHING_KNOWN, Demand, count_gpus, demand_of
-from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, Kind
-from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.errors import Problem, TargetFault
-from pulumi_trainer.provider.kube.values.accessors import (
+from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, Kind
+from pulumi_trainer.provider.kubernetes.client.client import Client
+from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault
+from pulumi_trainer.provider.kubernetes.values.accessors import (
     Document,
     epoch_seconds,
     labels_of,

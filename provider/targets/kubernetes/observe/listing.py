@@ -16,15 +16,22 @@ from typing import Any
 from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.api.labels import JOBSET_NAME
 from pulumi_trainer.provider.api.status import JobStatus, Loss
-from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, EVENT, JOB, POD, Kind
-from pulumi_trainer.provider.kube.client.client import ApiError, Client
-from pulumi_trainer.provider.kube.errors import NotFound, Problem
-from pulumi_trainer.provider.kube.values.accessors import Document, labels_of, name_of, place_of, section, text, without
+from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, EVENT, JOB, POD, Kind
+from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
+from pulumi_trainer.provider.kubernetes.errors import NotFound, Problem
+from pulumi_trainer.provider.kubernetes.values.accessors import (
+    Document,
+    labels_of,
+    name_of,
+    place_of,
+    section,
+    text,
+    without,
+)
 from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView, keep
 from pulumi_trainer.provider.lifecycle.diagnosis.job_view import lacks_jobs, lacks_pods
 from pulumi_trainer.provider.lifecycle.events import JobEvent, fold, is_about, object_pattern
-from pulumi_trainer.provider.lifecycle.job_status import derive_phase
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import SELECTOR, Record
 from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import (
     JOB_UID,
@@ -35,6 +42,7 @@ from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import (
 from pulumi_trainer.provider.targets.kubernetes.observe.worker_view import with_worker
 from pulumi_trainer.provider.targets.kubernetes.queues.queue_snapshot import ask_as_served
 from pulumi_trainer.provider.targets.kubernetes.storage import claims as volumes
+from pulumi_trainer.provider.trainer.job_status import derive_phase
 
 Place = volumes.Place
 

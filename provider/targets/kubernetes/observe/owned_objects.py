@@ -9,9 +9,9 @@ from typing import Any
 from pulumi_trainer.provider.api.kinds import CLUSTER_RUNTIME, JOBSET, TRAINING_RUNTIME
 from pulumi_trainer.provider.api.labels import MADE_BY, random_of_mark, stack_of_mark
 from pulumi_trainer.provider.api.status import Owner
-from pulumi_trainer.provider.kube.client.api_resources import CLAIM, CONFIG_MAP, Kind
-from pulumi_trainer.provider.kube.client.client import ApiError, Client
-from pulumi_trainer.provider.kube.values.accessors import Document, labels_of, place_of, section, text
+from pulumi_trainer.provider.kubernetes.client.api_resources import CLAIM, CONFIG_MAP, Kind
+from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, labels_of, place_of, section, text
 from pulumi_trainer.provider.kueue.api_resources import api_resource
 from pulumi_trainer.provider.kueue.objects import GROUP, KINDS
 from pulumi_trainer.provider.lifecycle.ownership import ADOPT, UP, Found

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pulumi_trainer.provider.api.status import Phase
-from pulumi_trainer.provider.kube.client.client import Client
+from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView
-from pulumi_trainer.provider.lifecycle.job_status import derive_phase
 from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import with_lines
 from pulumi_trainer.provider.targets.kubernetes.observe.training_progress import with_reports
+from pulumi_trainer.provider.trainer.job_status import derive_phase
 
 
 def with_output(client: Client, view: JobView) -> JobView:

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from pulumi_trainer.provider.api.metrics import Metrics
 from pulumi_trainer.provider.api.progress import LONGEST_LINE, progress, with_kept
 from pulumi_trainer.provider.api.status import JobStatus, Phase
-from pulumi_trainer.provider.kube.client.client import ApiError, Client
-from pulumi_trainer.provider.kube.errors import TrainerError
-from pulumi_trainer.provider.kube.values.accessors import Document, epoch_seconds, labels_of, section, text
+from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
+from pulumi_trainer.provider.kubernetes.errors import TrainerError
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, epoch_seconds, labels_of, section, text
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView
 from pulumi_trainer.provider.lifecycle.diagnosis.containers import list_containers
 from pulumi_trainer.provider.lifecycle.diagnosis.job_view import COMPLETION, JOB_INDEX, STEP, created_at, pod_name

@@ -19,12 +19,12 @@ from pulumi_trainer.provider.api.labels import JOBSET_NAME
 from pulumi_trainer.provider.api.metrics import Metrics
 from pulumi_trainer.provider.api.progress import with_kept
 from pulumi_trainer.provider.api.status import JobStatus, Phase
-from pulumi_trainer.provider.kube.cache.reflector import Stream
-from pulumi_trainer.provider.kube.client.api_resources import CONFIG_MAP, EVENT, JOB, POD, Kind
-from pulumi_trainer.provider.kube.client.client import ApiError, Client
-from pulumi_trainer.provider.kube.errors import TrainerError
-from pulumi_trainer.provider.kube.values.accessors import section
-from pulumi_trainer.provider.kube.values.wording import duration
+from pulumi_trainer.provider.kubernetes.cache.reflector import Stream
+from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, EVENT, JOB, POD, Kind
+from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
+from pulumi_trainer.provider.kubernetes.errors import TrainerError
+from pulumi_trainer.provider.kubernetes.values.accessors import section
+from pulumi_trainer.provider.kubernetes.values.wording import duration
 from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView, diagnose, explain, keep
 from pulumi_trainer.provider.lifecycle.diagnosis.job_view import (

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.api.labels import JOBSET_NAME
 from pulumi_trainer.provider.api.status import Phase
-from pulumi_trainer.provider.kube.client.api_resources import EVENT, JOB, POD, Kind
-from pulumi_trainer.provider.kube.client.client import ApiError, Client
-from pulumi_trainer.provider.kube.errors import Problem, TrainerError
-from pulumi_trainer.provider.kube.values.accessors import (
+from pulumi_trainer.provider.kubernetes.client.api_resources import EVENT, JOB, POD, Kind
+from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
+from pulumi_trainer.provider.kubernetes.errors import Problem, TrainerError
+from pulumi_trainer.provider.kubernetes.values.accessors import (
     Document,
     condition,
     conditions,
@@ -22,14 +22,14 @@ from pulumi_trainer.provider.kube.values.accessors import (
     text,
     true_condition,
 )
-from pulumi_trainer.provider.kube.values.wording import without_full_stop
+from pulumi_trainer.provider.kubernetes.values.wording import without_full_stop
 from pulumi_trainer.provider.kueue.api_resources import MULTIKUEUE_CLUSTER
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView, keep
 from pulumi_trainer.provider.lifecycle.diagnosis.containers import has_crashed
 from pulumi_trainer.provider.lifecycle.diagnosis.job_view import pod_name
-from pulumi_trainer.provider.lifecycle.job_status import derive_phase
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs.worker_copies import silent_worker
+from pulumi_trainer.provider.trainer.job_status import derive_phase
 
 MOST_GONE = 4
 """Number of failed pods that are remembered for a job after their deletion."""

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from pulumi_trainer.provider.api.kinds import CLUSTER_RUNTIME, TRAINING_RUNTIME
 from pulumi_trainer.provider.api.submission import MAIN, Draft
-from pulumi_trainer.provider.kube.errors import Problem
+from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kueue.api_resources import LOCAL_QUEUE, QUEUE_PRIORITY
 from pulumi_trainer.provider.targets.kubernetes.preflight.referents import referents, secret_keys
 

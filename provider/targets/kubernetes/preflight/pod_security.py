@@ -12,15 +12,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from pulumi_trainer.provider.api.submission import Objects
-from pulumi_trainer.provider.kube import pod_security
-from pulumi_trainer.provider.kube.cache import dryrun
-from pulumi_trainer.provider.kube.cache.discovery import Facts
-from pulumi_trainer.provider.kube.client import api_resources as kinds
-from pulumi_trainer.provider.kube.client.client import ApiError
-from pulumi_trainer.provider.kube.errors import Problem, TargetFault
-from pulumi_trainer.provider.kube.values.accessors import Document, section, text, without
-from pulumi_trainer.provider.kube.values.unknown import first_unknown
-from pulumi_trainer.provider.kube.views import jobs_of
+from pulumi_trainer.provider.kubernetes import pod_security
+from pulumi_trainer.provider.kubernetes.cache import dryrun
+from pulumi_trainer.provider.kubernetes.cache.discovery import Facts
+from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
+from pulumi_trainer.provider.kubernetes.client.client import ApiError
+from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, section, text, without
+from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
+from pulumi_trainer.provider.kubernetes.views import jobs_of
 
 LABEL = "pod-security.kubernetes.io/"
 _REFUSED = "violates PodSecurity "

@@ -17,8 +17,8 @@ from pulumi_trainer.provider.api.kinds import (
     TRAINING_RUNTIME,
     VOLCANO_POD_GROUP,
 )
-from pulumi_trainer.provider.kube.client import api_resources as kinds
-from pulumi_trainer.provider.kube.client.api_resources import Kind
+from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
+from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kueue.api_resources import (
     ADMISSION_CHECK,
     CLUSTER_QUEUE,

@@ -12,10 +12,10 @@ from typing import Any
 from pulumi_trainer.provider.api.kinds import CLUSTER_RUNTIME, TRAINING_RUNTIME
 from pulumi_trainer.provider.api.labels import patched_jobs
 from pulumi_trainer.provider.api.submission import Objects
-from pulumi_trainer.provider.kube.client import api_resources as kinds
-from pulumi_trainer.provider.kube.client.api_resources import Kind
-from pulumi_trainer.provider.kube.values.accessors import Document, labels_of, section, text
-from pulumi_trainer.provider.kube.views import Pod, entries, replicated_jobs
+from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
+from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, labels_of, section, text
+from pulumi_trainer.provider.kubernetes.views import Pod, entries, replicated_jobs
 from pulumi_trainer.provider.kueue.api_resources import LOCAL_QUEUE, QUEUE_PRIORITY
 from pulumi_trainer.provider.kueue.labels import PRIORITY, QUEUE
 

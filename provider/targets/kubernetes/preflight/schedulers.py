@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pulumi_trainer.provider.api.submission import Objects
-from pulumi_trainer.provider.kube.cache.discovery import Facts
-from pulumi_trainer.provider.kube.client.api_resources import DEPLOYMENT, LEASE, POD
-from pulumi_trainer.provider.kube.errors import Problem
-from pulumi_trainer.provider.kube.values.accessors import Document, epoch_seconds, number, section, text
-from pulumi_trainer.provider.kube.values.names import dns_1123_subdomain
-from pulumi_trainer.provider.kube.values.wording import duration
-from pulumi_trainer.provider.kube.views import jobs_of
+from pulumi_trainer.provider.kubernetes.cache.discovery import Facts
+from pulumi_trainer.provider.kubernetes.client.api_resources import DEPLOYMENT, LEASE, POD
+from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, epoch_seconds, number, section, text
+from pulumi_trainer.provider.kubernetes.values.names import dns_1123_subdomain
+from pulumi_trainer.provider.kubernetes.values.wording import duration
+from pulumi_trainer.provider.kubernetes.views import jobs_of
 
 DEFAULT = "default-scheduler"
 _DEPLOYMENTS = {"volcano": "volcano-scheduler", "kai-scheduler": "kai-scheduler-default"}

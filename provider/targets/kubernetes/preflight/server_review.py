@@ -12,21 +12,19 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from pulumi_trainer.provider.admission import namespace_limits
-from pulumi_trainer.provider.admission.cel_rules import PREDICATES
 from pulumi_trainer.provider.api.kinds import TRAIN_JOB
 from pulumi_trainer.provider.api.submission import ANYTHING, Draft, Objects, main_key
-from pulumi_trainer.provider.kube.cache import dryrun
-from pulumi_trainer.provider.kube.cache.discovery import PATIENCE, Facts
-from pulumi_trainer.provider.kube.client import api_resources as kinds
-from pulumi_trainer.provider.kube.client.api_resources import Kind
-from pulumi_trainer.provider.kube.client.client import Client
-from pulumi_trainer.provider.kube.client.transport import FIELD_MANAGER
-from pulumi_trainer.provider.kube.errors import Problem, TargetFault, problems_below
-from pulumi_trainer.provider.kube.schema import openapi
-from pulumi_trainer.provider.kube.values.accessors import mappings, section, text
-from pulumi_trainer.provider.kube.values.resource_quotas import Exceeded
-from pulumi_trainer.provider.kube.values.unknown import first_unknown
+from pulumi_trainer.provider.kubernetes.cache import dryrun
+from pulumi_trainer.provider.kubernetes.cache.discovery import PATIENCE, Facts
+from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
+from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
+from pulumi_trainer.provider.kubernetes.client.client import Client
+from pulumi_trainer.provider.kubernetes.client.transport import FIELD_MANAGER
+from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault, problems_below
+from pulumi_trainer.provider.kubernetes.schema import openapi
+from pulumi_trainer.provider.kubernetes.values.accessors import mappings, section, text
+from pulumi_trainer.provider.kubernetes.values.resource_quotas import Exceeded
+from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
 from pulumi_trainer.provider.kueue import cel_rules as kueue
 from pulumi_trainer.provider.kueue.api_resources import LOCAL_QUEUE
 from pulumi_trainer.provider.kueue.job_webhook import unmanaged_problems
@@ -44,6 +42,8 @@ from pulumi_trainer.provider.targets.kubernetes.preflight import (
 from pulumi_trainer.provider.targets.kubernetes.preflight.referents import Referent, queue_name, referents, secret_keys
 from pulumi_trainer.provider.targets.kubernetes.queues import queue_snapshot
 from pulumi_trainer.provider.targets.kubernetes.storage import claims
+from pulumi_trainer.provider.trainer.admission import namespace_limits
+from pulumi_trainer.provider.trainer.admission.cel_rules import PREDICATES
 
 Found = tuple[list[Problem], list[Problem]]
 """Refusals and warnings."""

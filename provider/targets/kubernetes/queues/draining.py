@@ -14,12 +14,12 @@ from typing import Any
 from pulumi_trainer.provider.api.labels import MADE_BY, stack_of_mark
 from pulumi_trainer.provider.api.status import NAMESAKE
 from pulumi_trainer.provider.api.submission import Work
-from pulumi_trainer.provider.kube.cache.discovery import Facts
-from pulumi_trainer.provider.kube.client.api_resources import Kind
-from pulumi_trainer.provider.kube.client.client import ApiError, Client
-from pulumi_trainer.provider.kube.client.transport import FIELD_MANAGER
-from pulumi_trainer.provider.kube.errors import Problem, Refused, TargetFault, several
-from pulumi_trainer.provider.kube.values.quantity import Quantity
+from pulumi_trainer.provider.kubernetes.cache.discovery import Facts
+from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
+from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
+from pulumi_trainer.provider.kubernetes.client.transport import FIELD_MANAGER
+from pulumi_trainer.provider.kubernetes.errors import Problem, Refused, TargetFault, several
+from pulumi_trainer.provider.kubernetes.values.quantity import Quantity
 from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD
 from pulumi_trainer.provider.kueue.objects import GROUP
 

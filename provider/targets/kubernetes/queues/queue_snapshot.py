@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
-from pulumi_trainer.provider.kube.cache.discovery import PATIENCE, Document, Facts
-from pulumi_trainer.provider.kube.client import api_resources as kinds
-from pulumi_trainer.provider.kube.client.api_resources import Kind
-from pulumi_trainer.provider.kube.client.client import ApiError, Client
-from pulumi_trainer.provider.kube.errors import Problem, TargetFault
+from pulumi_trainer.provider.kubernetes.cache.discovery import PATIENCE, Document, Facts
+from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
+from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
+from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
+from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault
 from pulumi_trainer.provider.kueue.api_resources import (
     ADMISSION_CHECK,
     CLUSTER_QUEUE,

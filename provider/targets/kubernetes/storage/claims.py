@@ -19,17 +19,17 @@ from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.api.labels import JOBSET_NAME, patched_jobs
 from pulumi_trainer.provider.api.output_facts import Output
 from pulumi_trainer.provider.api.status import NAMESAKE, Loss, Owner
-from pulumi_trainer.provider.kube.client import api_resources as kinds
-from pulumi_trainer.provider.kube.client.client import ApiError, Client
-from pulumi_trainer.provider.kube.client.transport import FIELD_MANAGER
-from pulumi_trainer.provider.kube.errors import Conflict, Problem, Refused, TargetFault
-from pulumi_trainer.provider.kube.values.accessors import items, section
-from pulumi_trainer.provider.kube.values.quantity import Quantity
-from pulumi_trainer.provider.kube.views import Pod, jobs_of
+from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
+from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
+from pulumi_trainer.provider.kubernetes.client.transport import FIELD_MANAGER
+from pulumi_trainer.provider.kubernetes.errors import Conflict, Problem, Refused, TargetFault
+from pulumi_trainer.provider.kubernetes.values.accessors import items, section
+from pulumi_trainer.provider.kubernetes.values.quantity import Quantity
+from pulumi_trainer.provider.kubernetes.views import Pod, jobs_of
 from pulumi_trainer.provider.lifecycle.identity import program_of
-from pulumi_trainer.provider.lifecycle.job_status import epoch_seconds
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.storage import classes
+from pulumi_trainer.provider.trainer.job_status import epoch_seconds
 
 Document = dict[str, Any]
 Place = tuple[str, str]

@@ -1,0 +1,5 @@
+"""`python -m pulumi_trainer.provider.cli`."""
+
+from pulumi_trainer.provider.cli.main import main
+
+main()

@@ -1,0 +1,225 @@
+"""`doctor`: lists what a cluster or this machine has of a stack and its state does not, and the reverse. It changes nothing."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pulumi_trainer.provider.api.labels import MADE_BY, random_of_mark
+from pulumi_trainer.provider.api.status import Owner
+from pulumi_trainer.provider.cli import stack as stacks
+from pulumi_trainer.provider.cli.formats import print_data
+from pulumi_trainer.provider.cli.reach import PATIENCE, Where, show_warning
+from pulumi_trainer.provider.cli.trust import kubeconfig_check
+from pulumi_trainer.provider.kubernetes.terminal import print_line
+from pulumi_trainer.provider.kubernetes.values.accessors import section, text
+from pulumi_trainer.provider.kueue.objects import GROUP
+from pulumi_trainer.provider.lifecycle.identity import program_of
+from pulumi_trainer.provider.lifecycle.ownership import ADOPT, Expected, Finding, Found, compare
+from pulumi_trainer.provider.targets import connection
+from pulumi_trainer.provider.targets.local import LocalTarget
+
+if TYPE_CHECKING:
+    from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
+
+_MARK = f"{stacks.DYNAMIC}StackMark"
+_TARGETS = (f"{stacks.DYNAMIC}Target", f"{stacks.DYNAMIC}JobSet", f"{stacks.DYNAMIC}Volume", f"{stacks.DYNAMIC}Runtime")
+
+
+@dataclass
+class _Place:
+    """A target of the stack. namespaces, labels: Those that the state names."""
+
+    where: str
+    target: LocalTarget | KubernetesTarget
+    kubectl: str = "kubectl"
+    namespaces: set[str] = field(default_factory=set)
+    labels: set[str] = field(default_factory=set)
+
+    @property
+    def label(self) -> str:
+        """The label of the stack there; empty if it has none yet, or several."""
+        if len(self.labels) != 1:
+            return ""
+        return next(iter(self.labels))
+
+
+def doctor(where: Where, *, output: str) -> int:
+    """Print what differs between a stack's state and its targets, and return the exit code: 1 if something does.
+
+    Args:
+        where: The options of the command; those that name a cluster replace the connection that the state has.
+        output: table, json or yaml.
+
+    Raises:
+        TargetFault: The stack or a cluster cannot be read.
+    """
+    state = stacks.read_state(where.stack or None, where.project)
+    settings = {**stacks.configured(where.stack or None, where.project)}
+    if where.kubeconfig:
+        settings["kubeconfig"] = where.kubeconfig
+    if where.context:
+        settings["context"] = where.context
+    connection.configure(settings)
+    connection.warn_with(show_warning)
+    places = _places(state.resources, where, state.local_root)
+    expected = [*_expected(state.resources, places)]
+    random = _random_of_stack(state.resources)
+    found: list[Found] = []
+    unread: set[tuple[str, str]] = set()
+    for place in places.values():
+        if isinstance(place.target, LocalTarget):
+            found += _on_this_machine(place)
+            continue
+        from pulumi_trainer.provider.targets.kubernetes.observe.owned_objects import list_owned
+
+        client = place.target.client.within(PATIENCE)
+        namespaces = [""]
+        if not where.everywhere:
+            namespaces = sorted({*place.namespaces, where.namespace} - {""})
+        owned = list_owned(client, place.where, namespaces, state.program, place.kubectl, place.label, random)
+        found += owned.objects
+        unread |= {(place.where, kind) for kind in owned.unread}
+    labels = {random}
+    for place in places.values():
+        labels |= place.labels
+    labels.discard("")
+    findings = [*compare(expected, found, labels, state.program, unread)]
+    if output != "table":
+        listed = [each.to_dict() for each in findings]
+        print_data({"findings": listed, "unseen": _names(sorted(unread))}, output)
+    else:
+        seen = sum((each.where, each.kind) not in unread for each in expected)
+        _print(findings, state.program, sorted(unread), seen, len(expected))
+    return 1 if findings else 0
+
+
+def _random_of_stack(resources: Sequence[Mapping[str, Any]]) -> str:
+    """Return the random part of the stack's mark; empty if the state has no mark."""
+    for each in resources:
+        if each["type"] == _MARK:
+            return text(section(each, "outputs").get("random"))
+    return ""
+
+
+def _names(unread: Sequence[tuple[str, str]]) -> list[str]:
+    """Return the names of kinds that could not be listed, with their places."""
+    return [f"{kind} of {place}" for place, kind in unread]
+
+
+def _print(
+    findings: Sequence[Finding], program: str, unread: Sequence[tuple[str, str]], seen: int, expected: int
+) -> None:
+    for each in findings:
+        name = "/".join(filter(None, (each.namespace, each.name)))
+        resource = ""
+        if each.resource and each.resource != each.name:
+            resource = f" ({each.resource})"
+        print_line(f"{each.kind} {name}{resource} in {each.where}: {each.message}")
+        for effect, command in each.settle:
+            print_line(f"  {command}  # {effect}")
+    if unread:
+        print_line(f"not seen: {', '.join(_names(unread))} (no permission to list them)")
+    if findings:
+        return
+    if seen == expected:
+        print_line(f"The state of {program} agrees with its targets: {expected} objects checked.")
+    elif seen:
+        print_line(f"What was seen agrees with the state of {program}: {seen} of {expected} objects checked.")
+    else:
+        print_line(f"None of the {expected} objects in the state of {program} could be checked.")
+
+
+def _places(resources: Sequence[Mapping[str, Any]], where: Where, local_root: str) -> dict[str, _Place]:
+    """Return the targets in the state, by the input `target` without label and namespace."""
+    places: dict[str, _Place] = {}
+    check = kubeconfig_check(where.project, where.kubeconfig)
+    for each in resources:
+        given = section(each, "inputs", "target")
+        if each["type"] in _TARGETS and given:
+            place = places.setdefault(_key(given), _place(given, check))
+            namespaces = (given.get("namespace"), section(each, "inputs").get("namespace"))
+            place.namespaces |= {name for name in namespaces if isinstance(name, str)}
+            sweeps = (given.get("sweep"), section(each, "outputs").get("sweep"))
+            place.labels |= {label for label in sweeps if isinstance(label, str) and label}
+    if places or where.cluster or not local_root:
+        return places or {"": _place({"kind": "kubernetes", "namespace": where.namespace or "default"}, check)}
+    return {"": _place({"kind": "local", "root": local_root}, check)}
+
+
+def _key(target: Mapping[str, Any]) -> str:
+    parts = ("kind", "host", "root", "cluster", "kubeconfig", "context", "content")
+    return json.dumps({part: target.get(part) for part in parts}, sort_keys=True)
+
+
+def _place(given: Mapping[str, Any], check: Callable[[str], None]) -> _Place:
+    target = connection.connect(given, check)
+    if isinstance(target, LocalTarget):
+        return _Place(str(target.root), target)
+    context, kubeconfig = given.get("context"), given.get("kubeconfig")
+    command = ["kubectl"]
+    if isinstance(kubeconfig, str) and kubeconfig:
+        command.append(f"--kubeconfig {shlex.quote(kubeconfig)}")
+    if isinstance(context, str) and context:
+        command.append(f"--context {shlex.quote(context)}")
+    where = f"the cluster of context {context}" if context else "the cluster"
+    return _Place(where, target, " ".join(command))
+
+
+def _expected(resources: Sequence[Mapping[str, Any]], places: Mapping[str, _Place]) -> Iterator[Expected]:
+    """Yield the jobs, volumes, runtimes and Kueue objects in the state."""
+    clusters = [each.where for each in places.values() if not isinstance(each.target, LocalTarget)]
+    for each in resources:
+        inputs, outputs = section(each, "inputs"), section(each, "outputs")
+        resource, kind = str(each["urn"]).rpartition("::")[2], str(each["type"])
+        if kind.startswith(f"kubernetes:{GROUP}/") and clusters:
+            yield _queue(each, resource, clusters[0])
+            continue
+        target = section(inputs, "target")
+        if kind not in _TARGETS[1:] or not target:
+            continue
+        where = places[_key(target)].where
+        label = text(section(outputs, "target").get("sweep")) or text(target.get("sweep"))
+        name, namespace = text(inputs.get("name")), text(inputs.get("namespace"))
+        if kind == _TARGETS[1]:
+            owner = Owner(text(inputs.get("owner")), label)
+            yield Expected(where, "Job", namespace, name, resource, owner, text(outputs.get("uid")))
+        elif kind == _TARGETS[2]:
+            owner = Owner("", label)
+            yield Expected(where, "Volume", namespace, name, resource, owner, text(outputs.get("generation")))
+        else:
+            document = section(inputs, "document")
+            metadata = section(document, "metadata")
+            name, namespace = text(metadata.get("name")), text(metadata.get("namespace"))
+            owner = Owner(text(inputs.get("owner")), label)
+            yield Expected(
+                where, text(document.get("kind")), namespace, name, resource, owner, text(outputs.get("uid"))
+            )
+
+
+def _queue(each: Mapping[str, Any], resource: str, where: str) -> Expected:
+    """Return an object of Kueue's in the state. Its owner is the stack, by its name and the random part of its mark."""
+    namespace, _, name = str(each.get("id", "")).rpartition("/")
+    mark = text(section(each, "inputs", "metadata", "annotations").get(MADE_BY))
+    owner = Owner(program_of(str(each["urn"])), random_of_mark(mark))
+    return Expected(where, str(each["type"]).rpartition(":")[2], namespace, name, resource, owner)
+
+
+def _on_this_machine(place: _Place) -> list[Found]:
+    """Return the jobs and volumes below the root of a target."""
+    assert isinstance(place.target, LocalTarget)
+    found = []
+    for job in place.target.jobs():
+        folder = place.target.root / "jobs" / job.namespace / job.name
+        delete = f"rm -r {shlex.quote(str(folder))}"
+        if not job.terminal:
+            delete = f"(it is {job.phase}; once it has ended) {delete}"
+        found.append(Found(place.where, "Job", job.namespace, job.name, job.whose, job.uid, delete, ADOPT))
+    for namespace, name, stack, generation in place.target.owned_volumes():
+        folder = place.target.root / "volumes" / namespace / name
+        delete = f"rm -r {shlex.quote(str(folder))}"
+        found.append(Found(place.where, "Volume", namespace, name, Owner("", stack), generation, delete))
+    return found

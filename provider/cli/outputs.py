@@ -1,0 +1,279 @@
+"""`outputs`: lists the outputs of jobs, and copies one into a folder or to S3."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from pulumi_trainer.provider.api.code import OUTPUT_PATH
+from pulumi_trainer.provider.api.lineage import find_run, folder_of
+from pulumi_trainer.provider.api.output_facts import Output
+from pulumi_trainer.provider.api.retention import REMOVED
+from pulumi_trainer.provider.api.runs import Run
+from pulumi_trainer.provider.api.status import Phase
+from pulumi_trainer.provider.cli.formats import print_data
+from pulumi_trainer.provider.cli.job_status import print_table
+from pulumi_trainer.provider.cli.jobs import (
+    State,
+    check_single,
+    chosen_jobs,
+    list_all,
+    of_stack,
+    read_states,
+    report_no_jobs,
+)
+from pulumi_trainer.provider.cli.reach import Job, Where
+from pulumi_trainer.provider.cli.runs import read_runs_of
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault
+from pulumi_trainer.provider.kubernetes.terminal import print_line
+from pulumi_trainer.provider.kubernetes.values.quantity import format_bytes
+from pulumi_trainer.provider.kubernetes.values.wording import duration, plural
+
+
+@dataclass(frozen=True)
+class Copying:
+    """Options of a copy.
+
+    Args:
+        destination: Folder, or s3://BUCKET[/PREFIX].
+        overwrite: Whether to replace an earlier copy there.
+        image: Image with python3, for an output in a cluster; empty for that of the job.
+    """
+
+    destination: str
+    overwrite: bool = False
+    image: str = ""
+
+
+@dataclass(frozen=True)
+class Found:
+    """An output and its job. output: None if the volume is gone."""
+
+    state: State
+    where: str
+    output: Output | None
+
+    @property
+    def phase(self) -> str:
+        if self.state.status is None:
+            return Phase.DELETED.value
+        return self.state.status.phase
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the entry of `--json`."""
+        job, known = self.state.job, self.output or Output(self.where, 0)
+        about = {"name": job.name, "namespace": job.namespace, "resource": job.resource, "phase": self.phase}
+        return {**about, **known.to_dict(), "where": self.where, "gone": self.output is None}
+
+
+def outputs(job: str | None, where: Where, *, output: str, copying: Copying | None = None, run: str = "") -> None:
+    """Print the outputs of jobs, or copy that of one job.
+
+    Args:
+        job: The job argument of the command; None for all jobs.
+        where: The options of the command.
+        output: table, json or yaml.
+        copying: The options of a copy; None to print.
+        run: Id of the run whose output is meant; empty for the result of the job.
+
+    Raises:
+        Invalid: The options are not valid.
+        TargetFault: The output cannot be read or written.
+    """
+    if copying is not None and job is None:
+        raise Invalid(Problem("--copy", "copies the output of one job", "name it: outputs JOB --copy DEST"))
+    states = _states(job, where)
+    if copying is not None:
+        check_single([state.job for state in states], "outputs")
+    if run:
+        check_single([state.job for state in states], "--run")
+    found = list(filter(None, (find_output(state, run, "--run") for state in states)))
+    if copying is not None:
+        _copy(found, states, copying, output=output)
+    elif output != "table":
+        print_data([each.to_dict() for each in found], output)
+    elif not states:
+        report_no_jobs(job, where)
+    elif not found:
+        print_line(_nothing(states, job))
+    else:
+        head = ["job", "phase", "where", "size", "files", "age", "written", "when the job is deleted"]
+        rows = [_row(each) for each in found]
+        if where.everywhere:
+            head.insert(0, "namespace")
+            for each, row in zip(found, rows, strict=True):
+                row.insert(0, each.state.job.namespace)
+        print_table(head, rows)
+
+
+def _states(job: str | None, where: Where) -> list[State]:
+    if job is not None or of_stack(job, where):
+        return list(read_states(chosen_jobs(job, where)))
+    return list_all(where)
+
+
+def find_output(state: State, run: str, argument: str) -> Found | None:
+    """Return the output of a job, or of one of its runs; None if it has none.
+
+    Args:
+        state: The job with its status.
+        run: Id of the run; empty for the result of the job.
+        argument: What names the run in a message.
+
+    Raises:
+        Invalid: The job has no run of that id.
+    """
+    job = state.job
+    if job.local is not None:
+        if state.status is None or not state.status.output:
+            return None
+        path = _folder(job, state.status.output, run, argument)
+        return Found(state, path, job.local.output(path))
+    from pulumi_trainer.provider.targets.kubernetes.jobs import record
+    from pulumi_trainer.provider.targets.kubernetes.storage import claims
+
+    assert job.client is not None
+    kept = record.find(job.client, job.namespace, job.name)
+    if kept is None or not kept.is_record or not kept.output:
+        return None
+    phase = state.status.phase if state.status is not None else ""
+    path = _folder(job, kept.result(phase), run, argument)
+    return Found(state, path, claims.output(job.client, job.namespace, path))
+
+
+def _folder(job: Job, result: str, run: str, argument: str) -> str:
+    """Return the folder of a run's lineage beside the result of its job.
+
+    Raises:
+        Invalid: The job has no run of that id.
+    """
+    if not run:
+        return result
+    runs = read_runs_of(job)
+    chosen = find_run(runs, run, argument)
+    if REMOVED in chosen.note:
+        raise TargetFault(Problem(f"run {run}", REMOVED, "`pulumi-trainer runs` shows which runs have theirs"))
+    lineages = {each.lineage for each in runs}
+    if result.rpartition("/")[2] not in lineages:  # a volume of the runtime, without folders for runs
+        return result
+    return folder_of(result, chosen.lineage)
+
+
+def _nothing(states: list[State], job: str | None) -> str:
+    if job is not None:
+        return f"{states[0].job.label} has no output volume. Hint: set output=True on the TrainJob"
+    return "No job has an output volume. Hint: set output=True on the TrainJob"
+
+
+def _row(each: Found) -> list[str]:
+    now, known = time.time(), each.output
+    begin = [each.state.job.label, each.phase, each.where]
+    if known is None:
+        return [*begin, "gone", "", "", "", ""]
+    size = format_bytes(known.size)
+    if known.files is None:
+        size, files = f"claim of {size}", ""
+    elif known.files == 0:
+        size, files = "empty", "0"
+    else:
+        files = str(known.files)
+    age = written = ""
+    if known.created:
+        age = duration(now - known.created)
+    if known.written:
+        written = f"{duration(max(0.0, now - known.written))} ago"
+    kept = "retained" if known.retained else "deleted"
+    return [*begin, size, files, age, written, kept]
+
+
+def _copy(found: list[Found], states: list[State], copying: Copying, *, output: str) -> None:
+    """Copy the output of the only job, and print what was copied."""
+    if not found:
+        raise TargetFault(Problem(states[0].job.label, "has no output volume", "output=True gives it one"))
+    document, text = copy_output(found[0], copying)
+    if output != "table":
+        print_data(document, output)
+        return
+    print_line(text)
+
+
+def copy_output(each: Found, copying: Copying) -> tuple[dict[str, Any], str]:
+    """Copy the output of a job, and return the record of the copy, and what was copied.
+
+    Args:
+        each: The output and its job.
+        copying: Where it is copied to.
+
+    Raises:
+        Invalid: The destination is not valid, or is not empty.
+        TargetFault: The output cannot be read or written.
+    """
+    from pulumi_trainer.provider.cli import output_copy
+    from pulumi_trainer.provider.cli.destinations import open_destination
+
+    job = each.state.job
+    if each.output is None:
+        raise TargetFault(Problem(job.label, f"its output volume {each.where} is gone"))
+    status = each.state.status
+    if status is not None and status.cluster:
+        why = f"its files are in the worker cluster {status.cluster}, in the claim of the same name"
+        raise TargetFault(Problem(job.label, why, "copy them there, from a Pod that mounts the claim"))
+    unfinished = not Phase(each.phase).terminal
+    if unfinished:
+        note = f"note: {job.label} is {each.phase}: its files may change while they are copied"
+        print_line(note, error=True)
+    record = {**_writer(read_runs_of(job), each.where).to_dict(), "job": job.name, "namespace": job.namespace}
+    about = {
+        "from": each.where,
+        "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "unfinished": unfinished,
+    }
+    roots, source = [OUTPUT_PATH], ""
+    if job.local is not None:
+        source = each.where
+        roots.append(source)
+    with (
+        output_copy.ends_on_signals(),
+        open_destination(copying.destination, source, overwrite=copying.overwrite) as to,
+    ):
+        with _archive(job, each, copying.image) as archive:
+            copied = output_copy.receive(archive, to, roots)
+        document = {**record, "copy": {**about, **copied.to_dict()}}
+        name = output_copy.record_name(copied)
+        to.finish(name, json.dumps(document, indent=2).encode() + b"\n", copied)
+    for note in copied.notes:
+        print_line(f"note: {note}", error=True)
+    size = f"{plural(len(copied.files), 'file')}, {format_bytes(copied.size)}"
+    return document, f"{job.label}: {size} copied to {copying.destination}, and the record of its run to {name} there"
+
+
+def _writer(runs: list[Run], where: str) -> Run:
+    """Return the newest run that has written to a folder: that of its lineage which has succeeded, else the newest one."""
+    lineage = where.rpartition("/")[2]
+    writers = [run for run in runs if run.lineage == lineage] or runs
+    return next((run for run in reversed(writers) if run.phase == Phase.SUCCEEDED), writers[-1])
+
+
+@contextmanager
+def _archive(job: Job, each: Found, image: str) -> Iterator[Iterator[bytes]]:
+    """Provide the archive of the output."""
+    from pulumi_trainer.provider.cli.output_copy import read_folder
+
+    if job.local is not None:
+        with read_folder(each.where) as pieces:
+            yield pieces
+        return
+    from pulumi_trainer.provider.targets.kubernetes.copy_pod import archive
+    from pulumi_trainer.provider.targets.kubernetes.jobs import record
+
+    assert job.client is not None
+    kept = record.find(job.client, job.namespace, job.name)
+    if kept is None:
+        raise TargetFault(Problem(job.label, "somebody has deleted it"))
+    with archive(job.client, kept, each.where, image) as pieces:
+        yield pieces

@@ -1,0 +1,353 @@
+"""`runs`: lists the runs of a job, with the inputs of the first and what differed in each later one, and the metrics of runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from pulumi_trainer.provider.api.lineage import find_run
+from pulumi_trainer.provider.api.metrics import Metric, Metrics, is_lower_better, number_of
+from pulumi_trainer.provider.api.observed_inputs import DATA
+from pulumi_trainer.provider.api.runs import Run, split_lineages
+from pulumi_trainer.provider.cli.formats import aligned, print_data, shortened
+from pulumi_trainer.provider.cli.jobs import (
+    State,
+    check_single,
+    chosen_jobs,
+    read_states,
+    report_no_jobs,
+    with_progress,
+)
+from pulumi_trainer.provider.cli.reach import Job, Where
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault
+from pulumi_trainer.provider.kubernetes.terminal import plain, print_line, print_lines
+from pulumi_trainer.provider.kubernetes.values.accessors import section
+from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean, duration, plural
+from pulumi_trainer.provider.lifecycle.run_changes import changed_inputs
+from pulumi_trainer.provider.lifecycle.source_changes import Changes, compare_projects
+from pulumi_trainer.provider.source_archives import find_digest
+
+if TYPE_CHECKING:
+    from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
+
+_MOST_METRICS = 6
+"""Metrics that a table shows."""
+_MOST_OF_ARGUMENTS = 60
+"""Characters of the arguments of a run in a table."""
+_UNNAMED = ("", "1")
+"""Keys of runs to which the program gives none: of an edited record, and the default."""
+_DIGEST = re.compile(r"\b([0-9a-f]{16})[0-9a-f]{48}\b")
+"""A sha256, and the characters of it that are shown."""
+_PROJECT = re.compile(r"\bproject ([0-9a-f]{12})\b")
+"""The digest of a project in the code of a run."""
+
+
+def runs(job: str | None, where: Where, *, output: str, metrics: bool = False, sort: str = "") -> None:
+    """Print the runs of a job, the newest last, or the metrics of the runs of all jobs, as text or as JSON.
+
+    Args:
+        job: The job argument of the command; None for the only job, or for all jobs with `metrics`.
+        where: The options of the command.
+        output: table, json or yaml.
+        metrics: Whether the table has the metrics of each run; then it may have the runs of several jobs.
+        sort: Name of the metric that sorts the runs, the best one first; empty for none.
+
+    Raises:
+        Invalid: No run has the metric.
+        TargetFault: Nothing is known of the job's runs.
+    """
+    if sort and not metrics:
+        raise Invalid(Problem("--sort", "has no effect without --metrics"))
+    jobs = chosen_jobs(job, where)
+    if not metrics:
+        check_single(jobs, "runs")
+    of_jobs = read_runs_of_all(jobs)
+    if len(of_jobs) == 1:
+        _check_recorded(*of_jobs[0])
+    found: list[tuple[Job, Run]] = []
+    for each, of_job in of_jobs:
+        found += [(each, run) for run in (distinct(of_job) if metrics or output != "table" else of_job)]
+    if sort and jobs:
+        found = _sorted(found, sort)
+    if output != "table":
+        print_data([entry(each, run) for each, run in found], output)
+    elif not jobs:
+        report_no_jobs(job, where)
+    elif metrics:
+        _print_metrics(found, sort)
+    else:
+        print_lines(_lines(jobs[0], [run for _, run in found]))
+
+
+def compare(job: str | None, where: Where, names: Sequence[str], *, output: str) -> None:
+    """Print what differed in two runs of a job, as text or as JSON.
+
+    Args:
+        job: The job argument of the command.
+        where: The options of the command.
+        names: Ids of the two runs.
+        output: table, json or yaml.
+
+    Raises:
+        Invalid: There are not two names, or the job has no run of such a name.
+        TargetFault: Nothing is known of the job's runs.
+    """
+    if len(names) != 2:
+        hint = "name the job and two of the ids that `runs` shows: runs JOB RUN RUN"
+        raise Invalid(Problem("runs", f"compares two runs, not {len(names)} ({', '.join(names)})", hint))
+    jobs = chosen_jobs(job, where)
+    check_single(jobs, "runs")
+    (each,) = jobs
+    known = distinct(read_runs_of(each))
+    one, other = (find_run(known, name, "RUN") for name in names)
+    for run in (one, other):
+        if not run.inputs:
+            why = f"the inputs of run {run.id} are not kept: it is older than the last runs"
+            raise Invalid(Problem("RUN", why, "keep_runs= of the TrainJob keeps more of them"))
+    changed = changed_inputs(one.inputs, other.inputs)
+    files = _changed_files(one, other)
+    if output != "table":
+        listed = None if files is None else files.files
+        print_data({"runs": [entry(each, one), entry(each, other)], "changed": changed, "files": listed}, output)
+        return
+    lines = [_head(each, one), _head(each, other), *_shown(changed)]
+    if not changed:
+        lines.append(f"  {_SAME}")
+    if files is None:
+        lines.append(
+            "  the files of one of the projects are not in the cache of this machine, so they cannot be compared"
+        )
+    else:
+        lines += files.lines
+    print_lines(lines)
+
+
+def _changed_files(one: Run, other: Run) -> Changes | None:
+    """Return what differs in the files of the projects of two runs; None if these are not known."""
+    digests = [_PROJECT.search(run.inputs.get("code", "")) for run in (one, other)]
+    names = [found[1] if found else "" for found in digests]
+    if names[0] == names[1] or not all(names):
+        return Changes({}, [])
+    was, now = map(find_digest, names)
+    return compare_projects(was, now)
+
+
+def distinct(found: Sequence[Run]) -> list[Run]:
+    """Return runs, the newest last, without the earlier entries of one that went on after an interruption."""
+    return [*{run.id or number: run for number, run in enumerate(found)}.values()]
+
+
+def read_runs_of(job: Job) -> list[Run]:
+    """Return the runs of a job, the newest last.
+
+    Raises:
+        TargetFault: The job has no record.
+    """
+    ((_, found),) = read_runs_of_all([job])
+    _check_recorded(job, found)
+    return found
+
+
+def _check_recorded(job: Job, found: Sequence[Run]) -> None:
+    """Check that the runs of a job are known.
+
+    Raises:
+        TargetFault: The job has no record.
+    """
+    if not found:
+        why = "no record of its runs was found"
+        raise TargetFault(Problem(f"{job.namespace}/{job.name}", why, "only jobs that `pulumi up` creates have one"))
+
+
+def read_runs_of_all(jobs: Sequence[Job]) -> list[tuple[Job, list[Run]]]:
+    """Return jobs with their runs, the newest last; none for a job without a record.
+
+    Raises:
+        TargetFault: The records cannot be read.
+    """
+    in_cluster = [job for job in jobs if job.client is not None]
+    shown = with_progress([*read_states(in_cluster)]) if in_cluster else []
+    states = {id(state.job): state for state in shown}
+    records = _records(in_cluster)
+    found: list[tuple[Job, list[Run]]] = []
+    for job in jobs:
+        if job.local is not None:
+            found.append((job, job.local.runs(job.namespace, job.name)))
+        else:
+            found.append((job, _runs_in_cluster(states[id(job)], records.get(_place(job)))))
+    return found
+
+
+def _place(job: Job) -> tuple[int, str, str]:
+    return id(job.client), job.namespace, job.name
+
+
+def _records(jobs: Sequence[Job]) -> dict[tuple[int, str, str], Record]:
+    """Return the records of jobs in clusters. Those of several jobs of a namespace are listed together."""
+    from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP
+    from pulumi_trainer.provider.targets.kubernetes.jobs import record
+
+    found: dict[tuple[int, str, str], Record] = {}
+    groups: dict[tuple[int, str], list[Job]] = {}
+    for job in jobs:
+        groups.setdefault((id(job.client), job.namespace), []).append(job)
+    for (number, namespace), members in groups.items():
+        client = members[0].client
+        assert client is not None
+        if len(members) == 1:
+            one = record.find(client, namespace, members[0].name)
+            kept = [one] if one is not None and one.is_record else []
+        else:
+            documents, _ = client.list(CONFIG_MAP, namespace, labels=record.SELECTOR)
+            kept = [*map(record.Record.of, documents)]
+        found |= {(number, namespace, each.name): each for each in kept}
+    return found
+
+
+def _runs_in_cluster(state: State, record: Record | None) -> list[Run]:
+    """Return the runs of a job in a cluster; of one that has not ended, the newest metrics alone are known."""
+    if record is None:
+        return []
+    found = record.runs(state.status or record.last_status())
+    reported = section(state.status and state.status.progress, "metrics")
+    if found and not found[-1].metrics and reported:
+        metrics = {name: Metric(last=value) for name, value in reported.items()}
+        found[-1] = replace(found[-1], metrics=metrics)
+    return found
+
+
+def entry(job: Job, run: Run) -> dict[str, Any]:
+    """Return a run of a job as JSON, with all keys."""
+    shown = {"metrics": {}, "fork": "", "origin": "", "removed": "", **run.to_dict(), "usage": run.demand.to_dict()}
+    shown |= {"started": run.started, "note": run.note, "message": run.message}
+    history = {name: [*map(vars, points)] for name, points in Metrics.from_text(run.history).history().items()}
+    return {"job": job.resource or job.name, "namespace": job.namespace, **shown, "history": history}
+
+
+def _sorted(found: Sequence[tuple[Job, Run]], metric: str) -> list[tuple[Job, Run]]:
+    """Return runs sorted by the last value of a metric, the best first; runs whose value is not a finite number come last.
+
+    Raises:
+        Invalid: No run has the metric.
+    """
+    names = sorted(_metric_names(found))
+    if metric not in names:
+        hint = "no run has reported metrics"
+        if names:
+            hint = f"{did_you_mean(metric, names)} available: {', '.join(names)}".strip()
+        raise Invalid(Problem("--sort", f"unknown metric {metric!r}", hint))
+    sign = -1 if is_lower_better(metric) is False else 1
+
+    def place(each: tuple[Job, Run]) -> tuple[bool, float]:
+        value = number_of(each[1].metrics.get(metric, Metric()).last)
+        if value is None:
+            return True, 0.0
+        return False, sign * value
+
+    return sorted(found, key=place)
+
+
+def _metric_names(found: Sequence[tuple[Job, Run]]) -> list[str]:
+    """Return the names of the metrics of runs, in the order of their reports."""
+    names: dict[str, None] = {}
+    for _, run in found:
+        names |= dict.fromkeys(run.metrics)
+    return [*names]
+
+
+def _print_metrics(found: Sequence[tuple[Job, Run]], first: str) -> None:
+    """Print the metrics of runs as a table. first: Name of the metric in the first column; empty for the order of the reports."""
+    names = _metric_names(found)
+    names.sort(key=lambda name: name != first)
+    shown, others = names[:_MOST_METRICS], names[_MOST_METRICS:]
+    rows = [["job", "run", "phase", *map(plain, shown), "arguments"]]
+    for job, run in found:
+        values = [_value(run.metrics.get(name, Metric())) for name in shown]
+        arguments = shortened(run.inputs.get("arguments", ""), _MOST_OF_ARGUMENTS)
+        rows.append([job.label, run.id, plain(run.phase), *values, arguments])
+    print_lines(aligned(rows))
+    if others:
+        print_line(f"{plural(len(others), 'more metric')}, with -o json: {', '.join(map(plain, others))}")
+
+
+def _value(metric: Metric) -> str:
+    """Return the last value of a metric, with the best one if that is another one."""
+    if metric.best in ("", metric.last):
+        return plain(metric.last)
+    return plain(f"{metric.last} (best {metric.best})")
+
+
+def _lines(job: Job, found: list[Run]) -> list[str]:
+    lines = []
+    before: Run | None = None
+    for run in found:
+        note = f", {run.note}" if run.note else ""
+        if run.removed:
+            note += f"; it has removed output and checkpoints of {_members(run, found)}"
+        lines.append(f"{_head(job, run)}{_origin(run, before)}{note}")
+        shown = run.inputs
+        if before is not None and before.inputs and run.inputs:
+            shown = changed_inputs(before.inputs, run.inputs)
+        if run.inputs and not shown:
+            lines.append(f"  {_SAME}")
+        if run.metrics:
+            values = ", ".join(f"{plain(name)} {_value(metric)}" for name, metric in run.metrics.items())
+            shown = {**shown, "metrics": values}
+        lines += _shown(shown)
+        before = run
+    return lines
+
+
+def _members(run: Run, found: Sequence[Run]) -> str:
+    """Return the runs whose folders a run has removed."""
+    lineages = split_lineages(run.removed)
+    return ", ".join(dict.fromkeys(each.id for each in found if each.lineage in lineages)) or plain(run.removed)
+
+
+def _head(job: Job, run: Run) -> str:
+    label = f"{job.label} {run.id}".rstrip()
+    if run.run not in _UNNAMED:
+        label += f' (run="{plain(run.run)}")'
+    return f"{label}: {plain(run.phase)}, {times_of(run)}"
+
+
+def _shown(inputs: Mapping[str, str]) -> list[str]:
+    """Return the lines of inputs, or of changes of them."""
+    lines = []
+    width = max(map(len, inputs), default=0)
+    for name, text in inputs.items():
+        if name in DATA:
+            text = _DIGEST.sub(r"\1", text)
+        lines.append(f"  {name:<{width}}  {text}")
+    return lines
+
+
+def _origin(run: Run, before: Run | None) -> str:
+    """Return which run a run continues; empty for the first one."""
+    if before is None or not run.id:
+        return ""
+    if before.id == run.id:
+        return ", went on after it was interrupted"
+    if run.fork and run.id == run.lineage:
+        return f", forked from {run.fork}"
+    if run.parent:
+        return f", continues {run.parent}"
+    return ", started anew"
+
+
+_SAME = "the same code, arguments, environment, packages, images, runtime, nodes, resources and data"
+"""What two runs have in common whose inputs are the same."""
+
+
+def times_of(run: Run) -> str:
+    """Return when a run was created, and how long it has taken."""
+    if not run.created:
+        return "created at an unknown time"
+    created = datetime.fromtimestamp(run.created, timezone.utc)
+    times = f"created {created:%Y-%m-%d %H:%M:%S} UTC"
+    if run.finished:
+        times += f", ended after {duration(run.finished - run.created)}"
+    return times

@@ -1,0 +1,80 @@
+"""An error of an API server about a field, before `review` adds its path and makes a `Problem` of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pulumi_trainer.provider.kubernetes.errors import Problem
+
+INVALID = "FieldValueInvalid"
+DUPLICATE = "FieldValueDuplicate"
+FORBIDDEN = "FieldValueForbidden"
+INTERNAL = "InternalError"
+NOT_SUPPORTED = "FieldValueNotSupported"
+REQUIRED = "FieldValueRequired"
+TOO_LONG = "FieldValueTooLong"
+TOO_MANY = "FieldValueTooMany"
+TYPE_INVALID = "FieldValueTypeInvalid"
+BLOCKING = frozenset((NOT_SUPPORTED, REQUIRED, TOO_LONG, TOO_MANY, TYPE_INVALID))
+"""The server does not evaluate validation rules if there is an error of these types."""
+
+NOWHERE = "<nil>"
+"""The server's path of the whole document."""
+
+At = tuple[Any, "str | int"] | None
+"""Path of a value: the path of its parent, and its key or index there; None for the document."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """An error about a field.
+
+    Args:
+        at: Path of the field.
+        type: The server's error type.
+        detail: The server's text; None if it is `before`, the path, and `after`.
+        before: Text before the path.
+        after: Text after the path.
+        nowhere: Whether the server does not name the field.
+        hint: What to do, in this project's words.
+        about: "items" for items of list-maps and sets, "rule" for a rule that could not be evaluated, else empty. Updates treat
+            these differently.
+    """
+
+    at: At
+    type: str
+    detail: str | None = None
+    before: str = ""
+    after: str = ""
+    nowhere: bool = False
+    hint: str = ""
+    about: str = ""
+
+    def problem(self) -> Problem:
+        """Return the error as a problem with its path."""
+        path = dotted_path(self.at)
+        why = f"{self.before}{path}{self.after}" if self.detail is None else self.detail
+        return Problem(NOWHERE if self.nowhere or not path else path, why, self.hint, self.type)
+
+
+class NoSuchKey(Exception):
+    """A validation rule selects a field that does not exist."""
+
+
+def dotted_path(at: At) -> str:
+    """Return a path as the server writes it: `spec.containers[0].name`."""
+    parts: list[str] = []
+    while at is not None:
+        at, key = at
+        parts.append(f"[{key}]" if isinstance(key, int) else f".{key}")
+    return "".join(reversed(parts)).removeprefix(".")
+
+
+def path_steps(at: At) -> list[str | int]:
+    """Return the keys and indices of a path, outermost first."""
+    found: list[str | int] = []
+    while at is not None:
+        at, key = at
+        found.append(key)
+    return found[::-1]

@@ -1,0 +1,84 @@
+"""Checks documents with the schemas and validation rules of a cluster's own CRDs, and returns all errors at once.
+
+A dry run of server-side apply stops at the first unknown field or wrong type. The schemas come from the server's OpenAPI, which
+any authenticated user may read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
+from pulumi_trainer.provider.kubernetes.schema import cel
+from pulumi_trainer.provider.kubernetes.schema.field_errors import BLOCKING, NOWHERE
+from pulumi_trainer.provider.kubernetes.schema.schema import Predicates, Schema
+from pulumi_trainer.provider.kubernetes.schema.validation_rules import broken_rules
+from pulumi_trainer.provider.kubernetes.values.accessors import section
+
+
+def path(kind: Kind) -> str:
+    """Return the API path of the schemas of a kind's group and version."""
+    return f"/openapi/v3{kind.root}"
+
+
+def schema(described: Mapping[str, Any], kind: Kind, predicates: Predicates) -> Schema | None:
+    """Return the schema of a kind; None if not found.
+
+    Args:
+        described: The server's answer for `path`.
+        kind: The kind.
+        predicates: Known validation rules by their text; a CEL library evaluates the others.
+    """
+    wanted = {"group": kind.group, "version": kind.api_version.rpartition("/")[2], "kind": kind.kind}
+    for given in section(described, "components", "schemas").values():
+        if isinstance(given, dict) and wanted in (given.get("x-kubernetes-group-version-kind") or []):
+            properties = {**section(given, "properties"), "metadata": _METADATA}
+            made = Schema({**given, "properties": properties}, predicates)
+            _with_rules(made)
+            return made
+    return None
+
+
+_METADATA = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+"""Metadata has its own schema, which offline checks use."""
+
+
+def _with_rules(schema: Schema) -> None:
+    if schema.has_rules:
+        for rule in schema.rules:
+            if rule.holds is None:
+                rule.holds = cel.predicate(rule.text)
+        for child in schema.child_schemas:
+            _with_rules(child)
+
+
+def problems(
+    schema: Schema, document: Mapping[str, Any], kind: Kind, hint: Callable[[str], str] = lambda _: ""
+) -> list[Problem]:
+    """Return what the server would reject in a new document; unknown leaves count as valid.
+
+    Args:
+        schema: Schema of the document.
+        document: The document.
+        kind: Kind of the document.
+        hint: Returns what to do about an unknown field, by its path.
+    """
+    unknown: list[str] = []
+    try:
+        pruned = schema.pruned(dict(document), None, unknown)
+    except Invalid as error:
+        return list(error.problems)
+    found = [Problem(at, f"the cluster's {kind.kind} has no such field", hint(at)) for at in sorted(unknown)]
+    return [*found, *_faults(schema, pruned)]
+
+
+def _faults(schema: Schema, pruned: Any) -> Iterator[Problem]:
+    faults = list(schema.faults(pruned))
+    if not any(fault.type in BLOCKING for fault in faults):
+        faults += broken_rules(schema, pruned, None)
+    for fault in faults:
+        problem = fault.problem()
+        yield replace(problem, where="") if problem.where == NOWHERE else problem

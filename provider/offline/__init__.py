@@ -1,9 +1,0 @@
-"""An offline cluster: the results of documents in a cluster with Kubeflow Trainer."""
-
-from __future__ import annotations
-
-from pulumi_trainer.provider.offline.cluster import Cluster, Result
-from pulumi_trainer.provider.offline.render_limit import RenderLimit
-from pulumi_trainer.provider.offline.verdicts import Verdicts, judge, report, unusable
-
-__all__ = ["Cluster", "RenderLimit", "Result", "Verdicts", "judge", "report", "unusable"]

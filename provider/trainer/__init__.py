@@ -1,0 +1,1 @@
+"""Kubeflow Trainer and JobSet: pipeline, admission, catalogue, and a cluster without a server."""

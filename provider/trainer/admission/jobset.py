@@ -1,0 +1,54 @@
+"""Whether a JobSet would be taken, and could run: what its CRD, its webhook and then the Job API would refuse.
+
+Called for every rendered JobSet at preview, and by the Local target's callers before anything starts. Rules: `jobset_rules`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.values.accessors import section
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.views import Pod, jobs_of
+from pulumi_trainer.provider.trainer.admission.defaults import stored_jobset
+from pulumi_trainer.provider.trainer.admission.document_checks import document_problems
+from pulumi_trainer.provider.trainer.admission.jobset_rules import author_problems
+from pulumi_trainer.provider.trainer.admission.pod_names import pod_name_problems
+from pulumi_trainer.provider.trainer.admission.server import review
+
+Document = dict[str, Any]
+
+
+def review_jobset(jobset: Document) -> list[Problem]:
+    """Return what is wrong with a JobSet, defaulted or not; unknown leaves count as right.
+
+    Field paths are the JobSet's own: `spec.replicatedJobs[0].name`. While values by themselves are wrong, the rest is not
+    looked at. What remains is what the server refuses, in its words.
+    """
+    name = section(jobset, "metadata").get("name")
+    found = [] if isinstance(name, (str, Unknown)) else [Problem("metadata.name", "must be a string")]
+    verdict = review(jobset)
+    found += document_problems(jobset, verdict)
+    for job in jobs_of(jobset):
+        found += _check_pod(job.pod)
+    if found:
+        return found
+    return list(author_problems(verdict.stored or stored_jobset(jobset))) or verdict.problems()
+
+
+def pod_refusals(jobset: Document) -> list[Problem]:
+    """Return what the API server will have against names and paths when the JobSet's Pods are made."""
+    pods = [job.pod for job in jobs_of(jobset)]
+    return list(chain.from_iterable(pod_name_problems(pod.spec, pod.at) for pod in pods))
+
+
+def _check_pod(pod: Pod) -> Iterator[Problem]:
+    yield from pod_name_problems(pod.spec, pod.at)
+    if not pod.spec.get("containers"):
+        yield Problem(f"{pod.at}.containers", "must have a container")
+    for container in pod.all_containers:
+        if not container.document.get("image"):
+            yield Problem(f"{container.at}.image", "is required")

@@ -1,0 +1,54 @@
+"""Warnings, and the rules that find them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.trainer.admission.warnings.view import View
+
+
+@dataclass(frozen=True)
+class Warning(Problem):
+    """A problem that passes admission and then fails, or has no effect.
+
+    `where` is a path of the TrainJob or, below `spec.mlPolicy`, `spec.podGroupPolicy` and `spec.template`, of the runtime.
+
+    Args:
+        code: A code such as PT103, which never changes its meaning.
+        is_note: Whether this is often what the user wants.
+    """
+
+    code: str = ""
+    is_note: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.code}: {super().__str__()}"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule that finds warnings.
+
+    Args:
+        code: Code of its warnings.
+        title: The subject, in one line.
+        find: Yields the problems of a job.
+        cluster: Whether the rule only concerns clusters, not Pods that are processes of one machine.
+        is_note: Whether it finds what users often want, which a plan shows as information.
+        refused: Whether an API server refuses an object that a controller makes later, and the job never starts. Such a warning
+            is an error, unless the user has set its severity.
+    """
+
+    code: str
+    title: str
+    find: Callable[[View], Iterator[Problem]]
+    cluster: bool = False
+    is_note: bool = False
+    refused: bool = False
+
+    def warnings(self, view: View) -> Iterator[Warning]:
+        """Yield the warnings about a job."""
+        for problem in self.find(view):
+            yield Warning(problem.where, problem.why, problem.hint, problem.type, self.code, self.is_note)

@@ -1,0 +1,218 @@
+"""Merges a runtime and a TrainJob, and runs the phases of the pipeline.
+
+Source: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/core/trainingruntime.go
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pulumi_trainer.provider.api.go_structs import as_go_struct, fields, strategic_merge
+from pulumi_trainer.provider.api.labels import ancestor_of
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
+from pulumi_trainer.provider.kubernetes.values.accessors import items, section, section_if_given, text, without
+from pulumi_trainer.provider.kubernetes.values.strategic_merge import MergeError
+from pulumi_trainer.provider.kubernetes.values.typed import Findings, Path
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.views import ReplicatedJob, replicated_jobs
+from pulumi_trainer.provider.trainer.pipeline.info import (
+    NODE,
+    TRAINER,
+    Container,
+    Info,
+    PodSet,
+    TrainJob,
+    is_unknown_at,
+)
+from pulumi_trainer.provider.trainer.pipeline.registry import PHASES, run, served_policies, split_own_policies
+
+
+class MergeFailed(Invalid):
+    """A patch or resources cannot be merged into the runtime."""
+
+
+def read(
+    runtime: dict[str, Any],
+    train_job: dict[str, Any],
+    *,
+    exists: Callable[[str, str, str], bool] | None = None,
+    status_server_ca: str | None = None,
+) -> tuple[Info, TrainJob, tuple[Problem, ...]]:
+    """Return both documents merged, before any plugin, with notes on unknown fields.
+
+    Args:
+        runtime: The runtime.
+        train_job: The TrainJob.
+        exists: As in `pipeline.validate`.
+        status_server_ca: As in `pipeline.render`.
+
+    Raises:
+        Invalid: A type is wrong, a policy has no plugin, a patch cannot be merged, or a name is missing.
+    """
+    findings = Findings()
+    job = _train_job(train_job, findings)
+    given = _spec(runtime, findings)
+    policies, own = split_own_policies(without(given, "template"), findings)
+    spec = as_go_struct("TrainingRuntimeSpec", policies, (None, "spec"), findings, applied=True)
+    findings.problems += _unserved(spec)
+    if findings.problems:
+        raise Invalid(*findings.problems)
+    labels, annotations, template = _template(given.get("template"), job, findings)
+    if findings.problems:
+        raise Invalid(*findings.problems)
+    spec = {**spec}
+    for part, found in own.items():
+        spec[part] = {**section(spec, part), **found}
+    info = Info(
+        labels=labels,
+        annotations=annotations,
+        ml_policy=section_if_given(spec, "mlPolicy"),
+        pod_group_policy=section_if_given(spec, "podGroupPolicy"),
+        spec=template,
+        pod_sets=[],
+        exists=exists,
+        status_server_ca=status_server_ca,
+        incomplete=is_unknown_at(runtime, "spec", "template", "spec")
+        or is_unknown_at(train_job, "spec", "runtimePatches"),
+    )
+    info.pod_sets = [_pod_set(replicated, info, job) for replicated in replicated_jobs(template)]
+    return info, job, tuple(findings.notes)
+
+
+def build(info: Info, job: TrainJob) -> list[dict[str, Any]]:
+    """Run all phases except validation, and return the objects in the order in which they are applied."""
+    documents: list[dict[str, Any]] = []
+    for phase in PHASES:
+        if phase != "validate":
+            documents += run(phase, info, job)
+    return documents
+
+
+def validate(info: Info, job: TrainJob) -> list[Problem]:
+    """Return what the plugins reject."""
+    return list(run("validate", info, job))
+
+
+def _train_job(document: dict[str, Any], findings: Findings) -> TrainJob:
+    metadata = section(document, "metadata")
+    name = metadata.get("name")
+    if not isinstance(name, str) or not name:
+        raise Invalid(Problem("metadata.name", "a TrainJob needs a name that is known"))
+    given = _spec(document, findings)
+    spec = as_go_struct("TrainJobSpec", given, (None, "spec"), findings, applied=False)
+    for key in ("command", "args"):
+        if section(given, "trainer").get(key) == []:  # clears that of the runtime
+            section(spec, "trainer")[key] = []
+    uid = metadata.get("uid")
+    return TrainJob(
+        name=name,
+        namespace=metadata.get("namespace") or "",
+        uid=text(uid),
+        labels=section(metadata, "labels"),
+        annotations=section(metadata, "annotations"),
+        spec=spec,
+    )
+
+
+def _spec(document: Any, findings: Findings) -> dict[str, Any]:
+    given = document
+    if isinstance(document, dict):
+        given = document.get("spec")
+    if not isinstance(given, (dict, Unknown, type(None))):
+        findings.problems.append(Problem("spec", "must be a mapping"))
+    return section({"spec": given}, "spec")
+
+
+def _unserved(spec: dict[str, Any]) -> Iterator[Problem]:
+    """Yield policies of the runtime that no plugin implements: a job rendered without them would run incorrectly."""
+    known = served_policies()
+    for part, type_ in (("mlPolicy", "MLPolicy"), ("podGroupPolicy", "PodGroupPolicy")):
+        for name, how in fields(type_).items():
+            if how.struct and name in section(spec, part) and f"{part}.{name}" not in known:
+                hint = f"use a runtime with {' or '.join(known)}, or without {part}"
+                yield Problem(f"spec.{part}.{name}", f"{name} is not supported by this version", hint)
+
+
+def _template(given: Any, job: TrainJob, findings: Findings) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Return labels, annotations and spec of the JobSet, with the runtimePatches merged in their order."""
+    at: Path = ((None, "spec"), "template")
+    patches = items(job.spec, "runtimePatches")
+    if given is None:
+        given = {}
+    whole = as_go_struct("JobSetTemplateSpec", given, at, findings, applied=not patches)
+    labels = {**section(whole, "metadata", "labels")}
+    annotations = {**section(whole, "metadata", "annotations")}
+    spec = {**section(whole, "spec")}
+    order = {replicated.name: replicated.place for replicated in reversed(replicated_jobs(spec))}
+    for place, patch in enumerate(patches):
+        change = section(patch, "trainingRuntimeSpec", "template")
+        labels.update(section(change, "metadata", "labels"))
+        annotations.update(section(change, "metadata", "annotations"))
+        if "spec" in change:
+            spec = _patched(spec, section(change, "spec"), place, findings)
+    if patches:
+        spec = as_go_struct("JobSetSpec", spec, (at, "spec"), findings, applied=True)
+
+        def place_in_runtime(job: Any) -> int:
+            if not isinstance(job, dict):
+                return 0
+            return order.get(job.get("name"), 0)
+
+        jobs = spec.get("replicatedJobs")
+        if isinstance(jobs, list):
+            jobs.sort(key=place_in_runtime)
+    return labels, annotations, spec
+
+
+def _patched(spec: dict[str, Any], change: dict[str, Any], place: int, findings: Findings) -> dict[str, Any]:
+    at: Path = ((None, "spec"), "runtimePatches"), place
+    try:
+        merged = strategic_merge("JobSetSpec", spec, change)
+    except MergeError as error:
+        raise MergeFailed(Problem(f"spec.runtimePatches[{place}]", str(error))) from None
+    return as_go_struct("JobSetSpec", merged, at, findings, applied=False)
+
+
+def _pod_set(replicated: ReplicatedJob, info: Info, job: TrainJob) -> PodSet:
+    ancestor = ancestor_of(replicated)
+    if not isinstance(ancestor, str):
+        ancestor = None
+    policy = info.ml_policy
+    count: Any = replicated.job.get("parallelism", 1)
+    if ancestor == TRAINER and policy is not None:
+        count = policy.get("numNodes", 1)
+    launcher_is_node = (info.policy("mpi") or {}).get("runLauncherAsNode") is True and replicated.name == NODE
+    if policy is not None and (ancestor == TRAINER or launcher_is_node):
+        _merge_resources(replicated, job)
+    if not isinstance(count, Unknown):
+        count = max(count, 1)
+    pod = replicated.pod
+    return PodSet(
+        name=replicated.name,
+        ancestor=ancestor,
+        count=count,
+        job=replicated.document,
+        containers=[Container.of(container.document) for container in pod.containers],
+        init_containers=[Container.of(container.document) for container in pod.init_containers],
+        volumes=pod.spec.get("volumes", []),
+    )
+
+
+def _merge_resources(replicated: ReplicatedJob, job: TrainJob) -> None:
+    """Merge the TrainJob's resourcesPerNode over those of the container node; claims are not merged.
+
+    Source: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/util/trainingruntime/trainingruntime.go
+    """
+    given = (job.trainer or {}).get("resourcesPerNode")
+    node = next((c.document for c in replicated.pod.containers if c.name == NODE), None)
+    if given is None or node is None:
+        return
+    if isinstance(given, Unknown):
+        node["resources"] = given
+    elif isinstance(node["resources"], dict):
+        try:
+            merged = strategic_merge("ResourceRequirements", node["resources"], given)
+        except MergeError as error:
+            raise MergeFailed(Problem("spec.trainer.resourcesPerNode", str(error))) from None
+        node["resources"] = {part: merged[part] for part in ("limits", "requests") if merged.get(part)}
