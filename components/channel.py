@@ -86,7 +86,6 @@ class RuntimeChannel(RuntimeSource, pulumi.ComponentResource):
 
         Args:
             follow: Which steps of the channel the job follows: `pin` (none), `patch`, `minor` or `any`.
-            job: The job, with its place.
 
         Raises:
             Invalid: The channel was rejected.

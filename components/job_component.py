@@ -118,10 +118,6 @@ class Job(pulumi.ComponentResource):
         Args:
             name: Name of the job in the program.
             target: Target of the job in the program.
-            plan: Coroutine function that returns the plan.
-            wait_for: How far to wait.
-            site: File and line of the component.
-            opts: Resource options.
             timeouts: Longest waits in seconds, by stage; default: none.
         """
         self._named = (name, target)
@@ -165,7 +161,6 @@ class Job(pulumi.ComponentResource):
         """Return the job's status once it has reached `wait_for`.
 
         Args:
-            wait_for: How far to wait.
             at_least: Wait for the end of the job if another output of the program does, so that all outputs show the same moment.
         """
         known: asyncio.Future[bool] = asyncio.get_event_loop().create_future()

@@ -143,9 +143,7 @@ class KubernetesObject(pulumi.ComponentResource):
         """Return a problem if another owner's object has the name, which pulumi-kubernetes would overwrite silently.
 
         Args:
-            target: The cluster.
             found: Metadata of the object in the cluster; empty if not found.
-            owner: This stack.
         """
         unmarked = self._place(found.get("namespace")) in owner.recorded and not mark_of(found)
         if not found or unmarked or owner.owns(target, self.resource, found):

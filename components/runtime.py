@@ -172,7 +172,6 @@ class ClusterTrainingRuntime(RuntimeSource, pulumi.ComponentResource):
 
         Args:
             follow: Ignored: such a runtime is not followed.
-            job: The job, with its place.
 
         Raises:
             Invalid: The runtime was rejected.
@@ -246,7 +245,6 @@ class ClusterTrainingRuntime(RuntimeSource, pulumi.ComponentResource):
         The name does not depend on the order of the jobs, which would exchange the runtimes of resources and delete them.
 
         Args:
-            namespace: Namespace of the runtime.
             kept: Names of the runtime in the stack's state.
         """
         name = self.pulumi_resource_name

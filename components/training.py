@@ -623,9 +623,6 @@ def _complete(temporary: str, path: str, step: int, more: Mapping[str, Any]) -> 
     """Write the marker into a folder whose other files are written, and give it its name.
 
     Args:
-        temporary: The folder.
-        path: Its name, once it is complete.
-        step: The step of the checkpoint.
         more: What the marker has besides: `arguments`, if the program has given any; and if it is the part of one node, the
             number of nodes, and a token of the checkpoint.
     """

@@ -28,7 +28,6 @@ def _hook(module: str, *names: str) -> Any:
     """Return a part of the SDK.
 
     Args:
-        module: The module that has it.
         names: Names of attributes, each one of the attribute before.
 
     Raises:
@@ -165,7 +164,6 @@ def add_child(parent: pulumi.Resource, child: pulumi.Resource) -> None:
     """Add a child that the engine does not know: what depends on the parent awaits the URN of each child.
 
     Args:
-        parent: The component.
         child: A resource that is not registered; its `urn` resolves when the parent counts as done.
     """
     children: set[pulumi.Resource] = getattr(parent, _children)

@@ -54,7 +54,6 @@ def store(digest: str, archive: Callable[[], bytes]) -> None:
 
     Args:
         digest: SHA-256 of the project's files, in hexadecimal.
-        archive: Returns the archive.
 
     Raises:
         TargetFault: The archive cannot be written.

@@ -12,7 +12,6 @@ import io
 import re
 import sys
 import tokenize
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -102,10 +101,9 @@ def phrases(tree: ast.AST, text: str) -> Iterator[tuple[int, str]]:
 
 
 class Module(NamedTuple):
-    """A module of ours: its name, the folder that is its package, and its code."""
+    """A module of ours: its name and its code."""
 
     name: str
-    package: str
     tree: ast.Module
 
     @classmethod
@@ -114,7 +112,7 @@ class Module(NamedTuple):
         root = ("pulumi_trainer",) if folder.name == "components" else ("pulumi_trainer", folder.name)
         parts = path.relative_to(folder).with_suffix("").parts
         name = root + (parts[:-1] if parts[-1] == "__init__" else parts)
-        return cls(".".join(name), ".".join(root + parts[:-1][:1]), tree)
+        return cls(".".join(name), tree)
 
     def imports(self) -> dict[str, tuple[str, str]]:
         """Return the names of ours that this module imports, with the module and the name that each comes from."""
@@ -124,34 +122,23 @@ class Module(NamedTuple):
                 found |= {alias.asname or alias.name: (str(node.module), alias.name) for alias in node.names}
         return found
 
-    def uses(self) -> Iterator[tuple[str, str]]:
-        """Yield module and name of everything of ours that this module imports by name, or reads from an imported module."""
-        imported = self.imports()
-        yield from imported.values()
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in imported:
-                yield ".".join(imported[node.value.id]), node.attr
+
+PUBLIC = ("pulumi_trainer", "pulumi_trainer.client", "pulumi_trainer.plugins", "pulumi_trainer.training")
+"""Modules that programs import."""
+EXPORTING = ("pulumi_trainer", "pulumi_trainer.plugins")
+"""Those of them whose imports programs use."""
 
 
 def undescribed(modules: Mapping[Path, Module]) -> Iterator[tuple[Path, int, str]]:
-    """Yield path, line and reason of each public function of several arguments that another package uses, and that does not
-    describe them all.
-
-    Functions of a module without a docstring are left out: such a script travels with a job, as text.
-    """
-    exports = {module.name: module.imports() for module in modules.values()}
-    users: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for module in modules.values():
-        for name in set(module.uses()):
-            users[name].add(module.package)
-            if origin := exports.get(name[0], {}).get(name[1]):  # A package exports the name from one of its modules.
-                users[origin].add(module.package)
+    """Yield path, line and reason of each function that programs import, and that does not describe all of its arguments."""
+    exporting = [module for module in modules.values() if module.name in EXPORTING]
+    exported = {origin for module in exporting for origin in module.imports().values()}
     for path, module in modules.items():
-        for node in module.tree.body if ast.get_docstring(module.tree) else ():
+        for node in module.tree.body:
             if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or node.name.startswith("_"):
                 continue
             names = [a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
-            if len(names) < 2 or users[module.name, node.name] <= {module.package}:
+            if len(names) < 2 or (module.name not in PUBLIC and (module.name, node.name) not in exported):
                 continue
             described = re.findall(r"^    (\w+): ", (ast.get_docstring(node) or "").partition("\nArgs:\n")[2], re.M)
             if missing := [name for name in names if name not in described]:

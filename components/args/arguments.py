@@ -262,8 +262,6 @@ def nesting_problems(value: Any, path: str, above: tuple[int, ...]) -> list[Prob
     """Return why a document cannot be serialized: it contains itself, or has too many levels.
 
     Args:
-        value: A part of the document.
-        path: Path of the part.
         above: Ids of the lists, mappings and arguments that contain the part.
     """
     if id(value) in above:
@@ -411,9 +409,7 @@ def walk(
     """Return a copy of a document with every leaf replaced by `visit(path, leaf)`.
 
     Args:
-        value: The document.
         visit: Called once for each leaf; no two leaves have the same path.
-        path: Path of the document.
         key_path: Returns the path of a key in a mapping; default: `child_path`.
     """
     if isinstance(value, dict):

@@ -314,9 +314,7 @@ def given_twice(where: str, kind: str, path: str) -> Problem:
     """Return the problem that a field and the initializer name a model or a dataset.
 
     Args:
-        where: The field.
         kind: `model` or `dataset`.
-        path: Where the initializer puts it.
     """
     why = f"cannot be combined with the {kind} of initializer="
     return Problem(where, why, f"leave one of the two out, or give a path below {path}")
@@ -363,7 +361,6 @@ def has_value(given: Any, pattern: str = ".*") -> bool:
     """Return whether a field is set.
 
     Args:
-        given: The value of the field.
         pattern: Pattern of the value, or of one in a list; default: any value but False and empty ones.
     """
     values = [given]

@@ -105,9 +105,7 @@ def option_problems(server: GenerationServer, known: Sequence[str], release: str
     """Return the options of a server that vLLM does not have.
 
     Args:
-        server: The server.
         known: Options of `vllm serve` in the release that the job installs.
-        release: That release.
     """
     found = list[Problem]()
     for name in as_mapping(server.config):
@@ -124,8 +122,6 @@ def server_problems(server: GenerationServer, method: Any, config: Mapping[str, 
     """Return conflicts of a server with the other arguments of its trainer.
 
     Args:
-        server: The server.
-        method: Method of the training.
         config: Fields of TRL that the program sets.
     """
     found = list[Problem]()
@@ -152,12 +148,7 @@ def server_problems(server: GenerationServer, method: Any, config: Mapping[str, 
 
 
 def pairing_problems(*, trains_on_gpu: bool, generates_on_gpu: bool) -> list[Problem]:
-    """Return a problem if only one of nodes and server has GPUs.
-
-    Args:
-        trains_on_gpu: Whether the nodes have GPUs.
-        generates_on_gpu: Whether the server asks for GPUs.
-    """
+    """Return a problem if only one of nodes and server has GPUs."""
     where = "generation.resources_per_node"
     if trains_on_gpu and not generates_on_gpu:
         why = "requests no GPU, but the nodes do: all nodes would wait for a server that generates on CPUs"

@@ -51,8 +51,6 @@ def json_value(
     types and show no values, as these may be secret.
 
     Args:
-        value: The value.
-        path: Path of the value.
         key_path: Returns the path of a key in a mapping.
         above: Ids of the lists and mappings that contain the value.
     """

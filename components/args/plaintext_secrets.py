@@ -169,7 +169,6 @@ def problems_of_source(text: Any, where: str) -> list[Problem]:
 
     Args:
         text: Source code of the program; a value other than a text, such as an unknown one, is not checked.
-        where: The argument that has the program.
     """
     if isinstance(text, str) and is_token(text):
         return [Problem(where, _WHY, _HINT)]
@@ -180,8 +179,6 @@ def _places(value: Any, where: str, name: str) -> Iterator[str]:
     """Yield the paths of secrets in a value.
 
     Args:
-        value: The value.
-        where: Path of the value.
         name: Name of the variable, key or flag that has the value.
     """
     if isinstance(value, str):

@@ -92,7 +92,6 @@ def problems(named: Mapping[str, Any], written: Any, merged: Any, suspend: Any) 
     and the time; a priority class is an object, whose name has the same form.
 
     Args:
-        named: The arguments, by name.
         written: The resolved `labels=` of the program.
         merged: These labels with those of the arguments, resolved.
         suspend: The resolved `suspend=`.

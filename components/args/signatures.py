@@ -27,9 +27,6 @@ def bind(
     """Return the values of a call by the names of the signature, and the problems of the call.
 
     Args:
-        signature: The declared signature.
-        unnamed: Values passed by position.
-        named: Values passed by name.
         elsewhere: Names that are not arguments here -> the argument to use instead.
     """
     known = list(signature.parameters)
@@ -60,9 +57,6 @@ def _meant(name: str, value: Any, signature: inspect.Signature, taken: Collectio
 
     Args:
         name: The argument in the declared order.
-        value: The value.
-        signature: The declared signature.
-        taken: Arguments that have a value.
     """
     if callable(value) and "func" in signature.parameters:
         return "func"
@@ -85,7 +79,6 @@ def unknown_fields(
 
     Args:
         given: The names to check, for example the keywords of a call or the unknown paths of a document.
-        known: The names that exist.
         elsewhere: Name that belongs somewhere else -> what to write instead, for the hint; None for none.
     """
     found = []
@@ -117,7 +110,6 @@ def not_one_of(where: str, value: Any, allowed: Sequence[str], others: str = "")
     """Return a problem if a value is not one of the allowed words, with the nearest one.
 
     Args:
-        where: Path of the value.
         value: The value, which may be of any type.
         allowed: The allowed words, in the order in which the message lists them.
         others: What is allowed besides, for the message; default: nothing.

@@ -105,7 +105,6 @@ def annotations_by_step(
 
     Args:
         topology: The annotations of `Topology.annotations`, resolved.
-        steps: The steps whose pods train.
         launched: Whether these steps are MPI's launcher and its nodes.
     """
     if not topology:

@@ -267,7 +267,6 @@ def flat(config: Mapping[str, Any], start: str = "") -> Iterator[tuple[str, Any]
     """Yield the dotted keys of a nested configuration, with their values.
 
     Args:
-        config: The configuration.
         start: Beginning of all keys, such as `model.`; default: none.
     """
     for name, value in config.items():

@@ -266,7 +266,6 @@ class Trainer(Args):
         """Return the document, and the code that it runs.
 
         Args:
-            runtime: Document of the runtime.
             dataset: Document of the dataset's initializer, if any.
         """
         return Compiled(self.document())

@@ -22,9 +22,6 @@ def with_card_facts(written: WrittenJob, args: TrainJobArgs, job: str, runtime: 
 
     Args:
         written: What the user wrote, with resolved Outputs.
-        args: Arguments of the job.
-        job: Name of the job.
-        runtime: Name and release of its runtime.
     """
     if not isinstance(args.trainer, ToolTrainer):
         return written
@@ -45,7 +42,6 @@ def card_facts(
     """Return the facts as JSON. Values that are secret, or not known yet, are not in them.
 
     Args:
-        trainer: The trainer.
         arguments: Its arguments, with `Unknown` in the place of secret values.
         uris: Kind -> URI of the data that initializers fetch.
         job_rows: Name -> value of what is known of the job.

@@ -86,13 +86,7 @@ def known_columns(path: str, config: Mapping[str, Any]) -> set[str] | None:
 
 
 def reward_fault(name: str, taken: Collection[str], columns: Collection[str]) -> Fault | None:
-    """Return that a reward function takes columns without a default that the dataset lacks.
-
-    Args:
-        name: Name of the function.
-        taken: Columns that it takes.
-        columns: Columns of the dataset.
-    """
+    """Return that a reward function takes columns without a default that the dataset lacks."""
     lacking = [each for each in taken if each not in columns]
     if not lacking:
         return None
@@ -119,8 +113,6 @@ def template_fault(folder: str, config: Mapping[str, Any], known: Collection[str
     """Return that assistant_only_loss would fail with the chat template of a model.
 
     Args:
-        folder: Folder of the model.
-        config: Fields of TRL.
         known: Digests of the templates that TRL gives markers by itself.
     """
     if config.get("assistant_only_loss") is not True or config.get("chat_template_path"):

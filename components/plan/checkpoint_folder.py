@@ -40,11 +40,6 @@ async def review_folder(plan: Plan, folders: Folders, jobsets: Sequence[Mapping[
     """Return why a job cannot use its folder in S3, or that it takes the folder over.
 
     Nothing is asked for a job that stays as it is, and nothing is known if the plan has no credentials or S3 does not answer.
-
-    Args:
-        plan: The job.
-        folders: Its folders.
-        jobsets: Its rendered JobSets.
     """
     if folders.s3_folder is None or not isinstance(plan.namespace, str):
         return StepResult()
@@ -96,7 +91,6 @@ def _read_owner(bucket: Any, folder: str) -> str:
     """Return the owner mark of a folder; empty if it has none.
 
     Args:
-        bucket: The bucket.
         folder: The folder; it ends with a slash.
 
     Raises:
@@ -116,10 +110,7 @@ def _judge(plan: Plan, where: str, owner: str, me: ObjectOwner) -> StepResult:
     """Return what the owner of a folder means for a job.
 
     Args:
-        plan: The job.
-        where: The folder.
         owner: Owner mark of the folder; empty if it has none.
-        me: This stack.
     """
     is_foreign = bool(owner) and (not me.mark or owner.rpartition("/")[2] != me.mark.rpartition("/")[2])
     if not is_foreign:

@@ -126,12 +126,7 @@ def output_of(output: OutputVolume | bool, policy: CheckpointPolicy | None) -> O
 
 
 def checkpoint_place(job: str, namespace: Any) -> Any:
-    """Return the folder of a job below the address in S3, which has one for each lineage; the namespace if that is not known yet.
-
-    Args:
-        job: Name of the job.
-        namespace: Namespace of the job.
-    """
+    """Return the folder of a job below the address in S3, which has one for each lineage; an unknown namespace as it is."""
     if not isinstance(namespace, str):
         return namespace
     return "/".join([pulumi.get_project(), pulumi.get_stack(), namespace, job])

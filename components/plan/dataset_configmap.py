@@ -39,7 +39,6 @@ class Packed:
         """Return the ConfigMap with the files. Its keys are numbers, as paths of files are not valid keys.
 
         Args:
-            name: Name of the ConfigMap.
             namespace: Its namespace; may be unknown.
         """
         files = {}

@@ -32,10 +32,6 @@ def with_server(written: WrittenJob, job_name: str) -> WrittenJob:
     """Return a job whose runtime has the replicated job of its generation server; a job without one stays as it is.
 
     The Pod is made from that of the nodes: its node selector, tolerations, volumes and security context are theirs.
-
-    Args:
-        written: The job.
-        job_name: Name of the job.
     """
     server = written.fields.get("generation")
     if server is None:
@@ -63,7 +59,6 @@ def role_problems(written: WrittenJob, *, mode: str) -> list[Problem]:
 
     Args:
         written: The job, as its author wrote it.
-        mode: Mode of the target.
     """
     if written.fields.get("generation") is None:
         return []

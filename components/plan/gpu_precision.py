@@ -25,13 +25,7 @@ _OLD = re.compile(
 
 
 def precision_problems(config: Any, jobsets: Iterable[Document], queues: Queues) -> list[Problem]:
-    """Return the fields of a tool that all GPUs on which a job may run lack.
-
-    Args:
-        config: Fields of the tool.
-        jobsets: The rendered JobSets.
-        queues: Known objects of Kueue.
-    """
+    """Return the fields of a tool that all GPUs on which a job may run lack."""
     if not isinstance(config, Mapping):
         return []
     asked = [name for name in _FIELDS if config.get(name) is True]

@@ -25,7 +25,6 @@ def missing_imports(
 
     Args:
         where: The argument that sets the code, such as `script`.
-        source: The code.
         file: File of the code; a script finds the modules beside it.
         line: The line of `file` that `source` begins with.
         travelling: Top-level modules that travel with the job.

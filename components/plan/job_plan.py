@@ -86,7 +86,6 @@ def render_job(
     """Return the rendered objects and their problems.
 
     Args:
-        renderer: Returns the rendered objects.
         place: Returns the argument for a path of the documents.
         submitted: Objects to submit instead of the rendered ones, from which a controller renders these; default: none.
     """
@@ -163,12 +162,7 @@ class Plan(StepResult):
         return secret_name(self.name)
 
     def add(self, step: StepResult, **changes: Any) -> Plan:
-        """Return the plan with the result of a step.
-
-        Args:
-            step: The result.
-            **changes: New values of other fields.
-        """
+        """Return the plan with the result of a step."""
         return replace(
             self,
             objects={**self.objects, **step.objects},
@@ -188,9 +182,6 @@ class Plan(StepResult):
     def with_content(self, content: Any) -> Plan:
         """Return the plan with what the user wrote, without the name of the job's own Secret: a rename of the job or the stack
         changes this name.
-
-        Args:
-            content: What the user wrote.
         """
 
         def without_name(_: str, leaf: Any) -> Any:
@@ -227,7 +218,6 @@ class Plan(StepResult):
         Args:
             promised: "Kind/name" of objects that the program creates beside those of the job.
             awaited: "Kind/name" of objects that the job's dependencies create.
-            urn: URN of the job's component.
         """
 
         def with_claim_name(_: str, leaf: Any) -> Any:

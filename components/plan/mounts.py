@@ -104,8 +104,6 @@ def mount_volumes(
 
     Args:
         train_job: The document; it is not changed.
-        written: What the user wrote.
-        folders: The volumes.
         cluster: Whether the project travels in a ConfigMap.
         keeps_grace: Whether `terminationGracePeriodSeconds` of a patch reaches the Pods. Kueue reads TrainJobs with the types of
             Trainer 2.2.1 (https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/go.mod), which lack the field: it drops it when
@@ -271,10 +269,7 @@ def _checkpoint_variables(folders: Folders, nodes: Any, address: Any, framework:
     """Return the variables of a job with a checkpoint policy.
 
     Args:
-        folders: The volumes of the job.
-        nodes: Number of nodes.
         address: Address in S3; None without one.
-        framework: Framework of the runtime.
     """
     if folders.checkpoint is None:
         return []
@@ -396,7 +391,6 @@ def containers_of(runtime: Mapping[str, Any], step: str) -> dict[str, Mapping[st
     """Return the containers of a step by name; empty if the runtime does not have the step.
 
     Args:
-        runtime: The runtime's document.
         step: Name of the step's replicated job, for example `node` or `dataset-initializer`.
     """
     containers = _replicated_job(runtime, step).pod.containers
@@ -407,7 +401,6 @@ def pod_of(runtime: Mapping[str, Any], step: str) -> Mapping[str, Any]:
     """Return the spec of a step's pods; empty if the runtime does not have the step.
 
     Args:
-        runtime: The runtime's document.
         step: Name of the step's replicated job, for example `node` or `dataset-initializer`.
     """
     return _replicated_job(runtime, step).pod.spec
@@ -542,7 +535,6 @@ def _too_large(tree: SourceTree, capacity: int, started: Sequence[str]) -> Probl
     """Return the problem of a project that a ConfigMap cannot hold, with large files that could stay behind: none with code.
 
     Args:
-        tree: Its files.
         capacity: Bytes that the ConfigMap holds.
         started: The script that the job starts, with its arguments.
     """

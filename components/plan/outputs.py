@@ -59,8 +59,6 @@ async def resolve(document: Any, secret_name: str, result: Resolved | None = Non
     keys of the Secret `secret_name`; anywhere else it is a problem.
 
     Args:
-        document: The document.
-        secret_name: Name of the Secret.
         result: An earlier result to extend; default: a new one.
     """
     result = result or Resolved(document)

@@ -127,7 +127,6 @@ class Project:
         """Return what to give instead of the path of a module.
 
         Args:
-            path: The path.
             hint: What to return if the project has no such file.
         """
         file = f"{str(PurePosixPath(path)).removesuffix('.py')}.py"
@@ -198,7 +197,6 @@ def _no_folder(commit: Path, path: PurePosixPath) -> Problem:
 
     Args:
         commit: Folder of the commit, which is named by its hash.
-        path: The path in the commit.
     """
     folders = sorted(each.name for each in commit.iterdir() if each.is_dir())
     hint = 'path="." is the whole repository, which has no folders'
@@ -265,8 +263,6 @@ def syntax_problems(where: str, project: Project, path: str) -> list[Problem]:
     """Return a problem if Python cannot parse a file of a project.
 
     Args:
-        where: The argument that sets the file.
-        project: The project.
         path: Path of the file in the project.
     """
     try:
@@ -280,8 +276,6 @@ def uncalled_file(where: str, project: Project, path: str) -> tuple[Problem, ...
     """Return a warning if a file of a project only defines functions.
 
     Args:
-        where: The argument that sets the file.
-        project: The project.
         path: Path of the file in the project.
     """
     return uncalled_code(where, path, parse(project.tree.files[path].content).body)
@@ -342,8 +336,6 @@ def _lines(file: Path, above: tuple[Path, ...], project: Project | None) -> Iter
     """Yield the lines of a file of requirements, with those of the files that it includes.
 
     Args:
-        file: The file.
-        above: The files that include it.
         project: The project that travels with the job; None without one.
     """
     if file in above:
@@ -380,7 +372,6 @@ def _included(file: Path, name: str, place: str, project: Project | None) -> Pat
     whoever has written the project must not read others of this machine.
 
     Args:
-        file: The file that includes it.
         name: Its path, relative to the folder of `file`.
         place: Name of `file`, and number of the line.
         project: The project; None without one.
@@ -405,10 +396,8 @@ def _check_line(line: str, place: str, project: Project | None, *, quoted: bool 
     """Raise Invalid if a line of a file of requirements is not valid.
 
     Args:
-        line: The line.
         place: Name of the file, and number of the line.
         project: The project that travels with the job; None without one.
-        quoted: Whether the error shows the line.
     """
     wrong = _unreadable(line)
     if wrong:
@@ -500,7 +489,6 @@ def source_warnings(given: str | Path, project: Project | None) -> tuple[Problem
 
     Args:
         given: Path of a file of requirements, which `read_requirements` has read.
-        project: As there.
     """
     file = _requirements_file(given, project)
     if file.name == "uv.lock":
@@ -612,7 +600,6 @@ def _locked_from(lock: Mapping[str, Any], project: Mapping[str, Any]) -> _Wanted
     """Return the dependencies from which a `uv.lock` was made; None if it does not have them.
 
     Args:
-        lock: The lock.
         project: The `pyproject.toml` beside it.
     """
     own = [package for package in mappings(lock.get("package")) if "." in section(package, "source").values()]
@@ -714,7 +701,6 @@ def _export(file: Path, *options: str) -> str:
     """Return what uv exports from a lock.
 
     Args:
-        file: The lock.
         options: Options of `uv export`.
     """
     env = {name: value for name, value in os.environ.items() if not name.startswith("UV_")}

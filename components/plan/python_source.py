@@ -26,8 +26,6 @@ def syntax_problem(where: str, file: str, error: Exception) -> Problem:
     """Return the problem of a file that `parse` cannot read.
 
     Args:
-        where: The argument that sets the file.
-        file: Name or path of the file.
         error: The error of `parse`.
     """
     line = getattr(error, "lineno", None)

@@ -26,7 +26,6 @@ def refusals(document: dict[str, Any], lookup: Lookup | None = None) -> list[Pro
     """Return the problems of a runtime or a TrainJob, by path.
 
     Args:
-        document: The runtime or the TrainJob.
         lookup: Returns other objects of the cluster, such as the runtime of a TrainJob; None if no other object is known.
     """
     verdict = review(document, lookup=lookup)
@@ -58,12 +57,7 @@ def classified_warnings(
     The stack's configuration `trainer:warnings` decides, such as {"PT105": "error", "PT112": "ignore"}.
 
     Args:
-        runtime: Document of the runtime.
-        train_job: Document of the TrainJob.
-        objects: The rendered objects.
-        siblings: The program's other JobSets.
         cluster: Whether the job runs in a cluster.
-        queues: Known objects of Kueue.
         mode: As in `render`.
     """
     found = warnings(runtime, train_job, objects, siblings=siblings, cluster=cluster, queues=queues, mode=mode)
@@ -77,7 +71,6 @@ def queue_refusals(job: dict[str, Any], jobset: dict[str, Any]) -> list[Problem]
 
     Args:
         job: The TrainJob, whose labels are the JobSet's as well.
-        jobset: The JobSet.
     """
     return [p for p in queued_problems(job, jobset) if not p.where.startswith("metadata.labels")]
 
@@ -88,7 +81,6 @@ def none_problems(path: str, value: Any, where: str) -> list[Problem]:
 
     Args:
         path: Path of the value in the API, such as `TrainJob.spec`.
-        value: The value.
         where: Path of the value in a message.
     """
     return [*_nones(schema_at(path), value, where)]

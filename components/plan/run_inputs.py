@@ -26,11 +26,9 @@ def describe_inputs(
 
     Args:
         code: The code that travels with the job; empty if the image has it.
-        trainer: Trainer section of the TrainJob.
         arguments: Arguments of the function, without secret values.
         runtime: Name, digest and release of the runtime.
         data: Kind -> name and version of the data.
-        objects: The rendered objects.
         revision: Revision and commit of a project from git; default: it is not from git.
     """
     if code.get("func_args") is None:
@@ -57,7 +55,6 @@ def describe_nodes(
     """Return name -> text for what the job declares of its nodes and of its generation server, without secret values.
 
     Args:
-        nodes: Number of nodes.
         trainer: Trainer section of the TrainJob, as the user wrote it.
         server: Document of the generation server; empty for a job without one.
         secret_name: Name of the Secret with the job's own secret values.

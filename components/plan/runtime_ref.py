@@ -53,10 +53,6 @@ class RuntimeSource:
     async def made_from(self, follow: str, job: PlacedJob) -> LoadedRuntime:
         """Return the runtime for a job.
 
-        Args:
-            follow: The argument of the TrainJob.
-            job: The job.
-
         Raises:
             Invalid: The component was rejected.
         """
@@ -141,10 +137,7 @@ def runtime_from_offer(offer: Offer, whose: Mapping[str, str], follow: str, job:
     """Return the release of a channel, or the job's current release if `follow` excludes the channel's.
 
     Args:
-        offer: The offer of the channel.
         whose: Program of the channel, if it is this one.
-        follow: The argument of the TrainJob.
-        job: The job.
     """
     try:
         loaded = _of_channel(offer, follow, job)

@@ -154,7 +154,6 @@ def read_tree(
     """Return the files below a folder, without those that git ignores: named by a `.gitignore` file and not tracked.
 
     Args:
-        root: The folder.
         include: Patterns of `.gitignore`; only files that match one are taken. Default: all.
         exclude: Patterns of `.gitignore` of further files to leave out.
         committed: Whether all files of the folder are tracked by git.

@@ -42,13 +42,7 @@ class JobSummary(TypedDict):
 
 
 def summarize(jobset: Mapping[str, Any], nodes: Any, runtime: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the `JobSummary` of a job. A value that is not known yet stays an unknown leaf.
-
-    Args:
-        jobset: The rendered JobSet.
-        nodes: Number of nodes of the training.
-        runtime: Name and release of the runtime.
-    """
+    """Return the `JobSummary` of a job. A value that is not known yet stays an unknown leaf."""
     labels = section(jobset, "metadata", "labels")
     found = {
         "nodes": nodes,

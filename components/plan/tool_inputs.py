@@ -38,9 +38,7 @@ def _path(source: Any, field: Any, mounted: str) -> str:
     """Return the path on this machine of what a tool gets as model or dataset; empty if it is elsewhere or not known.
 
     Args:
-        source: Source of the initializer.
         field: Field of the tool, which may name a part of it.
-        mounted: Path in the job.
     """
     uri = getattr(source, "storage_uri", None)
     if (

@@ -42,9 +42,7 @@ def batch_problems(config: Any, defaults: Mapping[str, int], jobsets: Iterable[D
     """Return why TRL would refuse the batches of GRPO or RLOO, which contain all generations of each of their prompts.
 
     Args:
-        config: Fields of TRL that are known.
         defaults: TRL's defaults for the method; empty for one that generates nothing.
-        jobsets: The rendered JobSets.
     """
     if not defaults or not isinstance(config, Mapping):
         return []
@@ -106,7 +104,6 @@ def describe_batch(config: Any, jobsets: Iterable[Document]) -> str:
 
     Args:
         config: Fields of the tool that are known.
-        jobsets: The rendered JobSets.
 
     Returns:
         The factors; empty if `max_steps` decides, or if they are not known.
@@ -124,12 +121,7 @@ def describe_batch(config: Any, jobsets: Iterable[Document]) -> str:
 
 
 def parallel_problems(config: Any, jobsets: Iterable[Document]) -> list[Problem]:
-    """Return why torchtune cannot split its model between the processes of the job.
-
-    Args:
-        config: Fields of torchtune that are known.
-        jobsets: The rendered JobSets.
-    """
+    """Return why torchtune cannot split its model between the processes of the job."""
     size = as_mapping(config).get("tensor_parallel_dim")
     processes = next(filter(None, map(_processes, jobsets)), 0)
     if type(size) is not int or size < 1 or processes % size == 0:
@@ -144,7 +136,6 @@ def path_warnings(fields: Iterable[str], config: Any, jobsets: Iterable[Document
     Args:
         fields: The tool's fields for model and dataset.
         config: Fields of the tool that are known.
-        jobsets: The rendered JobSets.
     """
     found = []
     for where, path in _own_paths(fields, config, jobsets):
@@ -161,7 +152,6 @@ def missing_paths(fields: Iterable[str], config: Any, jobsets: Iterable[Document
     Args:
         fields: The tool's fields for model and dataset.
         config: Fields of the tool that are known.
-        jobsets: The rendered JobSets.
     """
     hint = "give the path of a file or folder of this machine, or a name of the hub"
     own = _own_paths(fields, config, jobsets)
@@ -188,7 +178,6 @@ def lost_output_problems(config: Any, jobsets: Iterable[Document], *, cluster: b
 
     Args:
         config: Fields of the tool that are known.
-        jobsets: The rendered JobSets.
         cluster: Whether the job runs in a cluster; on this machine, absolute paths are those of the machine.
     """
     path = as_mapping(config).get("output_dir")

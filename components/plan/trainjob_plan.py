@@ -175,9 +175,6 @@ def _with_rendered(
     """Return the plan with the rendered objects, and what `up` and policy packs show of them.
 
     Args:
-        result: The plan.
-        args: The arguments of the job.
-        rendered: The rendered objects.
         train_job: The TrainJob with defaults.
         runtime: The runtime with defaults.
     """

@@ -20,8 +20,6 @@ def uncalled_code(where: str, name: str, body: Sequence[ast.stmt]) -> tuple[Prob
 
     Args:
         where: The argument that sets the code, such as `script`.
-        name: Name of the file or function.
-        body: Its statements.
     """
     defined = [each.name for each in body if isinstance(each, _DEFINES)]
     executed = [*_executed(body)]
@@ -59,7 +57,6 @@ def _may_train(statement: ast.stmt, objects: Collection[str]) -> bool:
     """Return whether a statement may be the training: a loop, or a call that is more than a setting or a new object.
 
     Args:
-        statement: The statement.
         objects: Variables of the code, whose methods may train.
     """
     if isinstance(statement, ast.Expr):

@@ -126,7 +126,6 @@ def compile_trainer(trainer: Trainer | BuiltinTrainer, runtime: Mapping[str, Any
     """Return the document of a trainer, and the code that travels with the job.
 
     Args:
-        trainer: Trainer of the job.
         runtime: Document of the runtime, whose framework selects the launcher.
         dataset: Document of the dataset's initializer, if any.
 
@@ -178,7 +177,6 @@ def _with_project(compiled: Compiled, project: Project, path: tuple[str, ...]) -
 
     Args:
         compiled: The trainer with the code that starts.
-        project: The project.
         path: Folders of the project that modules are imported from.
     """
     assert compiled.code is not None
@@ -340,7 +338,6 @@ def from_function(func: Callable[..., Any], travelling: frozenset[str] = frozens
     """Return the source of `func` as a script that calls it with the JSON of func_args.
 
     Args:
-        func: The function.
         travelling: Top-level modules that travel with the job.
     """
     try:
@@ -397,13 +394,7 @@ def _from_source(func: Callable[..., Any], travelling: frozenset[str]) -> Shippe
 
 
 def _with_call(source: str, function: str, *, postponed: bool) -> str:
-    """Return the source of a function as a script that calls it.
-
-    Args:
-        source: The source.
-        function: Name of the function.
-        postponed: Whether annotations stay unevaluated.
-    """
+    """Return the source of a function as a script that calls it."""
     script = source
     if postponed:
         script = _POSTPONED + script
@@ -806,21 +797,13 @@ def files(
     """Return the data of the code ConfigMap.
 
     Args:
-        script: Text of the script.
         func_args: Arguments of the function, as JSON.
-        packages: Requirements of pip.
-        index_urls: Package indexes.
-        framework: Framework of the runtime.
-        source: Digest of the project.
         entry: File of the project that the launcher starts.
         path: Folders of the project that modules are imported from.
-        requirements: Text of the file of requirements.
         env: Names of the trainer's variables, which mpirun passes to other nodes.
         stored: Address of the project's archive and the limit of its bytes, if it is not in the ConfigMap.
         line: Line of the program's file in which the function begins.
-        file: Name of the script in tracebacks.
         checkpoints: Whether the job has a checkpoint policy.
-        s3: Whether its checkpoints go to S3.
         reports: Whether its nodes report data and packages (`REPORT_FILE`).
         logs: Whether the output of its containers is kept in the output volume.
         training: Whether the code imports `pulumi_trainer.training`.
@@ -895,13 +878,7 @@ def _command_across(framework: str, env: Sequence[str]) -> list[str]:
 
 
 def _install_arguments(requirements: str | None, packages: Any, urls: Any) -> Any:
-    """Return the arguments of `pip install`; empty if nothing is to be installed, unknown if any part is unknown.
-
-    Args:
-        requirements: Text of the file of requirements.
-        packages: Requirements of pip.
-        urls: Package indexes.
-    """
+    """Return the arguments of `pip install`; empty if nothing is to be installed, unknown if any part is unknown."""
     unknown = first_unknown([packages, urls])
     if unknown:
         return unknown
@@ -933,7 +910,6 @@ def _place(script: str, file: str, line: int) -> dict[str, Any]:
     """Return the entries of the launch file with which tracebacks name the user's file and its lines.
 
     Args:
-        script: The script.
         file: Name of the file in tracebacks; empty for none.
         line: Line of the file in which the function begins.
     """

@@ -123,10 +123,7 @@ class Claim:
         """Return the cluster's problems and warnings for the claim.
 
         Args:
-            target: The target of the job.
-            namespace: Namespace of the claim.
             job: Name of the job that mounts the volume.
-            owner: URN of the job's component.
             adopt: Whether the job may belong to another owner.
         """
         if not self.spec or not isinstance(namespace, str) or first_unknown(dict(self.spec)):
@@ -148,7 +145,6 @@ class Claim:
         Args:
             target: The `target` input of the job.
             namespace: Namespace of the claim; may be an Output.
-            parent: The job's component.
             depends_on: The resource that has to exist before the volume.
             urn: URN of the job's component, which the state names as the owner.
             adopt: Whether the job may belong to another owner; default: it may not.
@@ -202,9 +198,6 @@ def mount(name: str, path: str, *, read_only: bool = False, folder: str = "") ->
     """Return a container's mount.
 
     Args:
-        name: Name of the volume.
-        path: Path in the container.
-        read_only: Whether the mount is read-only.
         folder: Folder of the volume to mount; default: all of it.
     """
     found: dict[str, Any] = {"name": name, "mountPath": path}

@@ -103,7 +103,6 @@ async def read_written(args: TrainJobArgs, runtime: dict[str, Any], secret_name:
 
     Args:
         args: Arguments without problems of their own.
-        runtime: Document of the runtime.
         secret_name: Name of the Secret for the values of secret Outputs.
     """
     labels = queue_labels.labels(args.labels, queue_arguments(args))
@@ -216,12 +215,7 @@ def queue_arguments(args: TrainJobArgs) -> dict[str, Any]:
 
 
 async def queue_problems(args: TrainJobArgs, refused: Sequence[Problem]) -> list[Problem]:
-    """Return the problems of the arguments for queues, whatever else is wrong.
-
-    Args:
-        args: The arguments.
-        refused: The problems of other arguments.
-    """
+    """Return the problems of the arguments for queues, whatever else is wrong."""
     fields = {re.split(r"[.[]", p.where)[0] for p in refused}
     placing = queue_arguments(args)
     for name in fields & placing.keys():

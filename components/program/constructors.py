@@ -37,9 +37,6 @@ def constructor(
 
     A call that does not match raises no TypeError: its problems are in `misnamed`, and are reported with all others.
 
-    Args:
-        arguments: The class of arguments.
-
     Returns:
         A decorator of `__init__`, whose body is never run.
     """

@@ -25,8 +25,6 @@ def info(text: object, row: pulumi.Resource | None = None, *, ephemeral: bool = 
     """Log a note.
 
     Args:
-        text: The note.
-        row: The resource that it is about.
         ephemeral: Whether it is gone at the end.
     """
     pulumi.log.info(message(str(text)), row, ephemeral=ephemeral)

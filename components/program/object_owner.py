@@ -68,11 +68,6 @@ class ObjectOwner:
 
         A mark without a random part was given by hand. Once pulumi-kubernetes has applied it, it counts only for an object of the
         state: another stack of this name may have been given the object.
-
-        Args:
-            target: The cluster.
-            kind: Kind of the object.
-            metadata: Metadata of the object.
         """
         maker = mark_of(metadata)
         if maker == self.mark != "":
@@ -91,7 +86,6 @@ class ObjectOwner:
         gets the mark with the random part.
 
         Args:
-            place: The object.
             live: Metadata of this stack's object in the cluster; empty if not found.
         """
         kept = mark_of(live) or mark_of(self.recorded.get(place, {}))
@@ -110,7 +104,6 @@ class ObjectOwner:
         """Return why an object that has the name of a new one cannot be taken, and what to do.
 
         Args:
-            kind: API resource of the object.
             metadata: Metadata of the object as the cluster has it.
         """
         maker, namespace = mark_of(metadata), text(metadata.get("namespace"))

@@ -41,7 +41,6 @@ async def queue_problems(
     """Return errors and warnings of the program's queues in one cluster; a preview also says whom a change of quota affects.
 
     Args:
-        documents: The queues.
         target: The `target` input of the cluster; None if it is not known.
     """
     there = None if target is None else await asyncio.to_thread(queries.find_queues, target)

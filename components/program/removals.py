@@ -71,8 +71,6 @@ def names_of_target(stack: Resources, connection: Mapping[str, Any], cluster: st
     not belong to the connection.
 
     Args:
-        stack: Resources of the stack.
-        connection: The connection to the target.
         cluster: Identity of the connection's cluster; empty: unknown.
     """
     found = []
@@ -120,10 +118,6 @@ def urn_of_job(stack: Resources, target: Mapping[str, Any], namespace: str, name
     """Return the URN of the stack's JobSet of that name at a target; empty if not found.
 
     Args:
-        stack: Resources of the stack.
-        target: The connection to the target.
-        namespace: Namespace of the JobSet.
-        name: Name of the JobSet.
         cluster: Identity of the connection's cluster; empty: unknown.
     """
     for type_, job in stack:
@@ -150,10 +144,8 @@ def names_of_runtimes(
     """Return the names of the stack's runtimes that a component has in a namespace, those with the same connection first.
 
     Args:
-        stack: Resources of the stack.
         urns: The URN of the component, then those of its aliases.
         namespace: Namespace of the runtime; empty for a ClusterTrainingRuntime, an Unknown matches any.
-        connection: The connection to the cluster.
     """
     name = urns[0].rpartition("::")[2]
     others = {str(outputs[URN]) for _, outputs in stack}
@@ -175,7 +167,6 @@ def _suffix(runtime: str, urns: Sequence[str], others: Collection[str]) -> str |
     """Return the suffix of a runtime's name after the name of its component; None if the runtime belongs to another component.
 
     Args:
-        runtime: URN of the runtime.
         urns: The URN of the component, then those of its aliases.
         others: URNs of all resources of the stack.
     """
@@ -199,12 +190,7 @@ def _is_in(document: object, namespace: Any) -> bool:
 
 
 async def losses(stack: Resources, registered: Sequence[dynamic.JobSet | dynamic.Volume]) -> list[str]:
-    """Return the unfinished jobs that were removed from the program, and the contents of volumes of removed jobs.
-
-    Args:
-        stack: Resources of the stack.
-        registered: The program's jobs and volumes.
-    """
+    """Return the unfinished jobs that were removed from the program, and the contents of volumes of removed jobs."""
     awaited = [asyncio.gather(r.urn.future(), r.namespace.future(), r.name.future()) for r in registered]
     urns, names = set[Any](), set[tuple[Any, Any]]()
     for found in await asyncio.gather(*awaited, return_exceptions=True):
@@ -226,13 +212,7 @@ _LOSSES = {JOBSET: queries.job_interruptions, _VOLUME: queries.volume_losses}
 
 
 async def refusals(stack: Resources, channels: Collection[str], jobs: Mapping[str, Planned]) -> list[Problem]:
-    """Return a problem for each removed channel that jobs still use.
-
-    Args:
-        stack: Resources of the stack.
-        channels: Names of the program's channels.
-        jobs: The program's jobs, by namespace/name.
-    """
+    """Return a problem for each removed channel that jobs still use."""
     removed = [outputs for type_, outputs in stack if type_ == _CHANNEL and outputs.get("channel") not in channels]
     found = list[Problem]()
     for outputs in removed:

@@ -176,10 +176,7 @@ class Program:
         name.
 
         Args:
-            target: Connection settings of the target.
-            kind: Kind of the object.
             namespace: Its namespace; an unknown one cannot be compared. Empty for an object of the cluster.
-            name: Its name.
             where: Kind, name and place in the program of the component that creates it.
         """
         if isinstance(namespace, Unknown):
@@ -217,7 +214,6 @@ class Program:
         """Return the owner mark for an object: an Output if it has the random part, which the first such object draws.
 
         Args:
-            place: The object.
             live: Metadata of this stack's object in the cluster; empty if not found.
         """
         owner = await self.object_owner()
@@ -232,10 +228,7 @@ class Program:
         """Let an object of pulumi-kubernetes be deleted only while it belongs to this stack.
 
         Args:
-            made: The object as a resource.
-            kind: Its kind.
             metadata: Its name, namespace and annotations; values may be Outputs.
-            connection: The connection to its cluster.
         """
         place = kind.group, kind.kind, text(metadata.get("namespace")), text(metadata["name"])
         mark = metadata["annotations"][MADE_BY]
@@ -550,12 +543,7 @@ class UnknownImport(ImportError, pulumi.RunError):
 
 
 def unknown_name(why: str, user: FrameType) -> UnknownName | UnknownImport:
-    """Return the error of a name that the package does not have.
-
-    Args:
-        why: The reason.
-        user: The frame that uses the name.
-    """
+    """Return the error of a name that the package does not have."""
     imports = dis.opname[user.f_code.co_code[user.f_lasti]] == "IMPORT_FROM"
     message = f"{call_site()}: {why}"
     if imports:

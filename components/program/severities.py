@@ -17,8 +17,6 @@ def by_severity(
     """Return the warnings that are errors, by the stack's configuration or by themselves, and the others.
 
     Args:
-        found: The warnings.
-        train_job: Document of the TrainJob.
         lenient: Whether only the configuration makes errors: no API server sees the objects of a job of this machine.
     """
     try:

@@ -474,7 +474,6 @@ def provider(place: Place, key: str) -> pulumi.ProviderResource | None:
     None stands for the default provider, which uses kubectl's configuration.
 
     Args:
-        place: The cluster.
         key: The settings of the cluster, as `cluster_key` returns them.
     """
     given = {k: place.target[k] for k in ("kubeconfig", "context", "content") if k in place.target}

@@ -75,13 +75,7 @@ class Composed(pulumi.ComponentResource):
 
     @abstractmethod
     def argument(self, kind: str, name: str, path: str) -> str:
-        """Return the component's argument that sets an argument of one of its objects.
-
-        Args:
-            kind: Kind of the object.
-            name: Resource name of the object.
-            path: Argument of the object.
-        """
+        """Return the component's argument that sets an argument of one of its objects."""
 
 
 class QueueObject(pulumi.ComponentResource):
@@ -245,11 +239,7 @@ class QueueObject(pulumi.ComponentResource):
         return {ON_DELETE: "retain"}
 
     async def _namespace_problems(self, before: list[pulumi.Resource]) -> list[Problem]:
-        """Return a problem if the namespace does not exist, unless a dependency of the object may create it.
-
-        Args:
-            before: Dependencies besides those of the options.
-        """
+        """Return a problem if the namespace does not exist, unless a dependency of the object may create it."""
         namespace = self.document["metadata"].get("namespace")
         made = await dependencies.made_by([*await dependencies.explicit(self._opts), *before])
         if not isinstance(namespace, str) or made & {ANYTHING, "Namespace/", f"Namespace/{namespace}"}:
@@ -308,7 +298,6 @@ class QueueObject(pulumi.ComponentResource):
         """Create a resource after the object, and after all objects of a kind that refer to it.
 
         Args:
-            kind: Kind of the referring objects.
             make: Returns the resource, from the object and the referring objects.
         """
 

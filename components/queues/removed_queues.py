@@ -28,10 +28,7 @@ def queues_with_work(
     """Return the removed ClusterQueues that cannot be deleted because they have work -> this work.
 
     Args:
-        target: The cluster.
         version: API version of its ClusterQueues and LocalQueues.
-        owner: The stack that created them.
-        named: Names of the program's ClusterQueues.
     """
     places = {("ClusterQueue", "", name) for name in named}
     left = [queue for queue in _left(target, "ClusterQueue", version, owner, places) if _how(queue) != "drain"]
@@ -48,7 +45,6 @@ def refusals(work: Mapping[str, list[Work]], stays: Callable[[Work], bool]) -> I
     """Yield a problem for each ClusterQueue that cannot be deleted.
 
     Args:
-        work: ClusterQueue -> its work.
         stays: Returns whether a job still has its work when the queue is deleted.
     """
     hint = 'end or move these jobs; or leave the queue in the program with on_delete="drain" for one `pulumi up`'
@@ -65,10 +61,7 @@ def removal_warnings(
     """Yield what happens to the work of removed queues that can be deleted.
 
     Args:
-        target: The cluster.
         version: API version of its ClusterQueues and LocalQueues.
-        owner: The stack that created them.
-        named: The program's objects.
     """
     gone = set[str]()
     for found in _left(target, "ClusterQueue", version, owner, named):
@@ -111,15 +104,7 @@ def transferred_objects(
     owner: ObjectOwner,
     named: Collection[Place],
 ) -> Iterator[Problem]:
-    """Yield a problem for each object that was removed from the program and belongs to another stack now.
-
-    Args:
-        target: The cluster.
-        versions: Kind -> API version.
-        recorded: Resources of the stack.
-        owner: The stack.
-        named: The program's objects.
-    """
+    """Yield a problem for each object that was removed from the program and belongs to another stack now."""
     gone: dict[tuple[str, Any, Any], str] = {}
     for kind, (metadata, urn) in _recorded(recorded):
         namespace: Any = ""

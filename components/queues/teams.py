@@ -48,13 +48,7 @@ def as_team(share: Any) -> Team:
 
 
 def team_problems(given: Mapping[str, Any], resource: str, own: str) -> Iterator[Problem]:
-    """Yield the problems that the created objects could not report in terms of these arguments.
-
-    Args:
-        given: The arguments.
-        resource: Resource of the GPUs.
-        own: Name of the component.
-    """
+    """Yield the problems that the created objects could not report in terms of these arguments."""
     teams, kinds, topology, cohort = given["teams"], given["gpus"], given["topology"], given["cohort"]
     yield from _name("name", own)
     for argument in ("gpus", "topology", "others", "priorities"):

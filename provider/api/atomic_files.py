@@ -13,8 +13,6 @@ def replace_file(path: Path, content: bytes, mode: int = 0o666) -> None:
 
     Args:
         path: The file, which need not exist.
-        content: Its new content.
-        mode: Its permissions, before the umask.
 
     Raises:
         OSError: It cannot be written; the old one stays.

@@ -195,7 +195,6 @@ class Attempts:
         """Take note of a step that the attempt which runs has reported.
 
         Args:
-            step: The step.
             now: When it was reported, in seconds since the epoch.
         """
         if not self._runs:
@@ -227,8 +226,6 @@ class Attempts:
         """Say why the newest attempt ends, or has ended if only its last Pods said why. The first reason counts.
 
         Args:
-            cause: The reason in one word.
-            detail: Who or what has ended it.
             running: Whether to do nothing for an attempt that has ended already.
         """
         if self._runs:
@@ -292,7 +289,6 @@ def goodput(attempts: Sequence[Attempt], until: float) -> Goodput | None:
     """Return the goodput of a job; None if it has not started, or if the times of an attempt are not known.
 
     Args:
-        attempts: Its attempts.
         until: When the job ended, or the current time.
     """
     times = [each.seconds(until) for each in attempts]

@@ -134,7 +134,6 @@ def secret_texts(secret: Mapping[str, str], launch: str) -> Iterator[str]:
     """Yield what is secret in the values of a Secret: of the arguments, only those that the launch file names.
 
     Args:
-        secret: Key of the Secret -> value.
         launch: Text of the launch file. If it names no paths that exist, all arguments may be secret.
     """
     for key, value in secret.items():

@@ -66,7 +66,6 @@ def identified(submission: Submission, identity: Identity) -> Submission:
 
     Args:
         submission: The job; placeholders in its objects are replaced.
-        identity: The identity of the run.
     """
     return replace(submission, identity=identity, objects=with_identity(submission.objects, identity))
 
@@ -133,7 +132,6 @@ class Continuation:
 
         Args:
             cause: `CREATED`, `CHANGED` or `RERUN`.
-            place: Where it keeps output and checkpoints.
         """
         if self.forked is not None:
             origin = self.forked
@@ -149,11 +147,6 @@ def rerun_identity(run: Identity, phase: str, reason: str) -> Identity:
 
     A run that something has interrupted goes on, whatever `resume` says; one that its program has failed is continued by another
     one; and one that has succeeded is followed by one that starts anew.
-
-    Args:
-        run: The run that has ended.
-        phase: Its phase.
-        reason: The reason of the phase.
     """
     if phase == Phase.SUCCEEDED:
         return replace(run, id="", lineage="", parent=run.fork.partition("@")[0], cause=RERUN)
@@ -241,8 +234,6 @@ def find_run(runs: Sequence[Run], name: str, where: str) -> Run:
 
     Args:
         runs: The runs of a job, the newest last.
-        name: Id of the run.
-        where: Argument or option that names it.
 
     Raises:
         Invalid: The job has no such run.
@@ -262,8 +253,6 @@ def result_of(output: str, lineage: str, phase: str, earlier: Sequence[Run]) -> 
 
     Args:
         output: Folder or URI of the output of the current run; empty if it has none.
-        lineage: Lineage of the current run.
-        phase: Its phase.
         earlier: The earlier runs of the job, the newest last.
     """
     if phase == Phase.SUCCEEDED or not lineage or output.rpartition("/")[2] != lineage:
@@ -277,6 +266,5 @@ def folder_of(output: str, lineage: str) -> str:
 
     Args:
         output: Folder or URI of an output, which ends with the folder of a lineage.
-        lineage: Id of the other lineage.
     """
     return f"{output.rpartition('/')[0]}/{lineage}"

@@ -85,7 +85,6 @@ def fetch_message(kind: str, fetched: Revision) -> str:
 
     Args:
         kind: Kind of the data: dataset or model.
-        fetched: What was fetched.
     """
     return json.dumps({_KEY: {kind: asdict(fetched)}}) + "\n"
 
@@ -117,7 +116,6 @@ def with_observed(inputs: Mapping[str, str], observed: Observed) -> dict[str, st
 
     Args:
         inputs: Name -> text as the plan knows it, without what was observed; of data the name, and the version of its volume.
-        observed: What the containers show.
     """
     found = dict(inputs)
     for kind, each in observed.data.items():

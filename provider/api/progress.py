@@ -29,7 +29,6 @@ def progress(line: bytes, now: float) -> dict[str, Any] | None:
     Bounds: TrainerStatus in https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/apis/trainer/v1alpha1/trainjob_types.go
 
     Args:
-        line: The line.
         now: The current time, in seconds since the epoch.
     """
     line = _LOCAL_RANK_0.sub(b"", line)
@@ -108,11 +107,7 @@ def with_kept(earlier: dict[str, Any] | None, newest: dict[str, Any]) -> dict[st
 
 
 def missing_steps(progress: Mapping[str, Any] | None) -> str:
-    """Return that a run which has ended has done no step; empty if it has, or if its program has reported no steps.
-
-    Args:
-        progress: The newest report.
-    """
+    """Return that a run which has ended has done no step; empty if it has, or if its program has reported no steps."""
     given = progress or {}
     step, first = given.get("step"), given.get("resumedFrom", 0)
     if step is None or step > first:

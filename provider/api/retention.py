@@ -48,7 +48,6 @@ def shorten_runs(earlier: Sequence[Run], identity: Identity, keep: int) -> list[
     """Return the earlier runs of a job as the record of a new run has them, the newest last.
 
     Args:
-        earlier: The earlier runs.
         identity: The identity of the new run, with the lineages whose folders it removes.
         keep: Runs that are kept in full, the new one included.
     """

@@ -85,11 +85,7 @@ class Owner:
     program: str = ""
 
     def owns(self, found: Owner) -> bool:
-        """Return whether this owner still owns an object. Stacks of one name in two backends have the same ids.
-
-        Args:
-            found: The recorded owner of the object.
-        """
+        """Return whether this owner still owns an object. Stacks of one name in two backends have the same ids."""
         return self.id == found.id and (not self.stack or not found.stack or self.stack == found.stack)
 
     def adopted_from(self, me: Owner) -> str:
@@ -226,8 +222,6 @@ class JobStatus:
         """Set phase, reason, message and time of a job that has failed, and fail its unfinished steps.
 
         Args:
-            reason: Reason in one word.
-            message: Message for the user.
             finished: When it has failed, in seconds since the epoch.
         """
         self.phase, self.reason, self.message, self.finished = Phase.FAILED.value, reason, message, finished
@@ -254,12 +248,7 @@ class JobStatus:
 
 
 def describe(status: JobStatus, phase: bool = True) -> str:
-    """Return a job in one line: phase and reason, progress, metrics, ETA.
-
-    Args:
-        status: The job.
-        phase: Whether to include phase and reason.
-    """
+    """Return a job in one line: phase and reason, progress, metrics, ETA."""
     parts: list[str] = []
     if phase:
         parts.append(status.phase)

@@ -199,7 +199,6 @@ def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
 
     Args:
         old: The stored document; has no unknown values.
-        new: The planned document.
         path: Path of the two documents, which all paths start with; empty for whole ones.
     """
     if isinstance(new, Unknown) or old == new:

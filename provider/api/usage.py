@@ -80,7 +80,6 @@ def demand_of(job: Mapping[str, Any], user: str = "") -> Demand:
     """Return what a JobSet or TrainJob requests. Of a TrainJob only what it sets itself is known.
 
     Args:
-        job: The JobSet or TrainJob.
         user: Account that submits it; empty if unknown.
     """
     if job.get("kind") == "TrainJob":

@@ -39,7 +39,6 @@ def larger(one: Level, other: Level) -> Level:
 
     Args:
         one: A level, of `LEVELS`.
-        other: Another level.
     """
     return LEVELS[max(LEVELS.index(one), LEVELS.index(other))]
 

@@ -39,7 +39,6 @@ def open_destination(given: str, source: str, *, overwrite: bool) -> Iterator[De
     Args:
         given: Folder, or s3://BUCKET[/PREFIX].
         source: The folder that is copied; empty if it is not on this machine.
-        overwrite: Whether to replace an earlier copy.
 
     Raises:
         Invalid: The destination is not valid, or is not empty.
@@ -235,8 +234,6 @@ def _refuse_content(
     """Raise Invalid if there is something that is not replaced. Only what this command has copied is ever removed.
 
     Args:
-        destination: The folder.
-        overwrite: Whether to replace an earlier copy.
         verified: What an earlier call has returned: the files of the copy, which are not read again unless they have changed.
     """
     try:

@@ -48,7 +48,6 @@ def exporter(where: Where, *, port: int, address: str) -> None:
     Args:
         where: The options of the command; in a project, the cluster is that of the stack.
         port: Port to listen on; 0 for any free one.
-        address: Address to listen on.
 
     Raises:
         TargetFault: prometheus_client is not installed, the cluster cannot be read, or the port is taken.

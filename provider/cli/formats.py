@@ -39,7 +39,6 @@ def shortened(text: str, most: int) -> str:
     """Return a text as one line for a cell of a table, with `...` for what is behind its first characters.
 
     Args:
-        text: The text.
         most: Number of characters that are kept.
     """
     text = plain(text)

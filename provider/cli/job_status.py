@@ -80,8 +80,6 @@ def _add_reasons(head: list[str], rows: list[list[Any]], reasons: Sequence[str])
     """Add a column with what jobs wait for to the table, and return whether the terminal has room for it.
 
     Args:
-        head: The head of the table.
-        rows: Its rows.
         reasons: What the job of each row waits for; empty if it does not wait.
     """
     out = table_console(_WIDE)
@@ -101,8 +99,6 @@ def history(job: str | None, where: Where, *, output: str) -> None:
     """Print the attempts of one job and its goodput.
 
     Args:
-        job: The job argument of the command.
-        where: The options of the command.
         output: table, json or yaml; the last two are those of `status`.
     """
     found = find_states(job, where)

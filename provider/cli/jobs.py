@@ -90,7 +90,6 @@ def chosen_jobs(wanted: str | None, where: Where, *, secrets: bool = False) -> l
 
     Args:
         wanted: The job argument of the command; None for all jobs.
-        where: The options of the command.
         secrets: Whether to return the submissions of a stack's jobs, with the values of their Secrets.
 
     Raises:
@@ -145,7 +144,6 @@ def read_states(jobs: Sequence[Job], *, lines: bool = False) -> Iterator[State]:
     """Yield the state of each job. Three or more jobs of a namespace are listed together.
 
     Args:
-        jobs: The jobs.
         lines: Whether to read the last lines of the log that explains a failure.
     """
     listed: dict[tuple[int, str], dict[str, JobView]] = {}
@@ -169,7 +167,6 @@ def find_states(wanted: str | None, where: Where) -> Sequence[State]:
 
     Args:
         wanted: The job argument of the command; None for all jobs.
-        where: The options of the command.
     """
     if wanted is None and not of_stack(wanted, where):
         found = list_all(where)
@@ -193,7 +190,6 @@ def read_view(job: Job, *, lines: bool = False) -> JobView | None:
     """Return what the cluster shows of a job; None if not found.
 
     Args:
-        job: The job.
         lines: Whether to read logs and nodes too, as `why` needs them.
 
     Raises:
@@ -300,12 +296,7 @@ def _list_group(job: Job, listed: dict[tuple[int, str], dict[str, JobView]]) -> 
 
 
 def _parsed(wanted: str, where: Where) -> tuple[str, str]:
-    """Return a job's kind, one of `_KINDS` (empty for none), and its name.
-
-    Args:
-        wanted: The job argument of the command.
-        where: The options of the command.
-    """
+    """Return a job's kind, one of `_KINDS` (empty for none), and its name."""
     kind, slash, name = wanted.rpartition("/")
     if not slash:
         return "", wanted

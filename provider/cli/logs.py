@@ -134,7 +134,6 @@ def pod_place(job: str, pod: str) -> PodPlace:
     A step has several Jobs or several pods in a Job.
 
     Args:
-        job: Name of the JobSet.
         pod: Name of the pod, without a random end.
     """
     found = _PLACE.fullmatch(pod.removeprefix(f"{job}-"))
@@ -193,7 +192,6 @@ def check_rank(jobs: Sequence[Job], selection: Selection, where: str = "--rank")
     """Raise Invalid if the jobs do not have the selected node, or if its lines are of other processes.
 
     Args:
-        jobs: The jobs.
         selection: The options, with which nothing was printed.
         where: The argument with the rank: --rank, or rank in a program.
     """
@@ -211,10 +209,8 @@ def _check_node(jobs: Sequence[Job], counts: Sequence[int], node: int, where: st
     """Raise Invalid if no step of the jobs has so many pods. A job whose pods are not known yet may have that node later.
 
     Args:
-        jobs: The jobs.
         counts: Pods of the largest step of each job; 0 if none is known yet.
         node: Index of a pod in its step.
-        where: The argument with the rank.
     """
     most = max(counts)
     if min(counts) and node >= most:
@@ -232,11 +228,6 @@ def _check_process(jobs: Sequence[Job], selection: Selection, where: str) -> Non
     """Raise Invalid if the selected node has printed lines, but the selected process of it has not.
 
     Which processes a node has is only known from its lines.
-
-    Args:
-        jobs: The jobs.
-        selection: The node and the process.
-        where: The argument with the rank.
     """
     if selection.process is None:
         return

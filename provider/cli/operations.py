@@ -28,11 +28,6 @@ _DONE: dict[Operation, str] = {
 def operate(operation: Operation, name: str, where: Where) -> None:
     """Apply an operation to one job, and print the result.
 
-    Args:
-        operation: What to do.
-        name: The job argument of the command.
-        where: The options of the command.
-
     Raises:
         TrainerError: The job is not found, has ended, or belongs to another owner.
     """
@@ -53,8 +48,6 @@ def _result(operation: Operation, status: JobStatus, *, suspended: bool | None) 
     """Return what an operation has done.
 
     Args:
-        operation: The operation.
-        status: The status that it has returned.
         suspended: For `resume`, whether the job was suspended before; None if not known.
     """
     if operation == "resume" and suspended is False:
@@ -102,7 +95,6 @@ def find_job(operation: Operation, name: str, where: Where) -> Job:
     Args:
         operation: What is to be done with it; `rerun` requires a job of a stack.
         name: The job argument of the command: NAME or KIND/NAME, for example `trainjob/digits`.
-        where: The options of the command.
 
     Raises:
         TrainerError: The job is not found, or several jobs have the name.
@@ -120,7 +112,6 @@ def apply(operation: Operation, job: Job) -> JobStatus:
     """Apply an operation to a job, and return its status.
 
     Args:
-        operation: What to do.
         job: The job, as `find_job` returns it.
 
     Raises:
@@ -188,12 +179,7 @@ def _submission(job: Job) -> Submission:
 
 
 def _without_stack(place: str, where: Where) -> Problem:
-    """Return the problem of a job that was not found by its stack.
-
-    Args:
-        place: The job.
-        where: The options of the command.
-    """
+    """Return the problem of a job that was not found by its stack."""
     change, options = "run the command in its Pulumi project", "-n, --context and --kubeconfig"
     if where.arguments:
         change, options = "pass its Pulumi project as project_dir=", "namespace=, context= and kubeconfig="

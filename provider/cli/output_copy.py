@@ -75,8 +75,6 @@ def receive(pieces: Iterator[bytes], destination: Destination, roots: Sequence[s
     """Copy an archive.
 
     Args:
-        pieces: The archive.
-        destination: Where it goes.
         roots: Paths of the output for its job: absolute links below them stay inside.
 
     Raises:

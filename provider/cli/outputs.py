@@ -76,7 +76,6 @@ def outputs(job: str | None, where: Where, *, output: str, copying: Copying | No
 
     Args:
         job: The job argument of the command; None for all jobs.
-        where: The options of the command.
         output: table, json or yaml.
         copying: The options of a copy; None to print.
         run: Id of the run whose output is meant; empty for the result of the job.
@@ -121,7 +120,6 @@ def find_output(state: State, run: str, argument: str) -> Found | None:
     """Return the output of a job, or of one of its runs; None if it has none.
 
     Args:
-        state: The job with its status.
         run: Id of the run; empty for the result of the job.
         argument: What names the run in a message.
 
@@ -204,10 +202,6 @@ def _copy(found: list[Found], states: list[State], copying: Copying, *, output: 
 
 def copy_output(each: Found, copying: Copying) -> tuple[dict[str, Any], str]:
     """Copy the output of a job, and return the record of the copy, and what was copied.
-
-    Args:
-        each: The output and its job.
-        copying: Where it is copied to.
 
     Raises:
         Invalid: The destination is not valid, or is not empty.

@@ -39,7 +39,6 @@ def run(command: str, arguments: Sequence[str]) -> int:
 
     Args:
         command: One of `COMMANDS`.
-        arguments: The words after the command.
 
     Raises:
         SystemExit: For --help, and for invalid arguments.

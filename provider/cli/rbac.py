@@ -116,9 +116,7 @@ def subject(kind: str, given: str, namespaces: Sequence[str]) -> Subject:
     """Return the subject of an option.
 
     Args:
-        kind: User, Group or ServiceAccount.
         given: The value; a service account is NAMESPACE:NAME, or NAME in the first of the namespaces.
-        namespaces: Namespaces of the jobs.
 
     Raises:
         Invalid: The name of a service account is not valid.

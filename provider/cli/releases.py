@@ -38,9 +38,7 @@ def new(reference: str, source: str, folder: str) -> int:
     """Write a new release for the user to edit, and return the exit code.
 
     Args:
-        reference: NAME@RELEASE of the new release.
         source: The runtime to copy: NAME@RELEASE of the catalogue or the built-in one, or a file; empty for the newest of NAME.
-        folder: Folder of the catalogue.
 
     Raises:
         Invalid: A name is not valid, the release exists, or nothing was found to copy.
@@ -70,7 +68,6 @@ def pin(reference: str, folder: str) -> int:
 
     Args:
         reference: NAME of the newest release of the catalogue, else of the built-in one, or NAME@RELEASE.
-        folder: Folder of the catalogue.
 
     Raises:
         Invalid: The runtime was not found, the next release exists, or an image is not valid.
@@ -150,7 +147,6 @@ def check(folder: str, output: str, *, lock: bool) -> int:
     """Print what each release changes after the one before it, and all problems; return the exit code.
 
     Args:
-        folder: Folder of the catalogue.
         output: table, json or yaml.
         lock: Whether to add new releases to the lock if no problem was found.
     """
@@ -195,8 +191,6 @@ def diff(one: str, other: str, folder: str, output: str) -> int:
     """Print what the step from one release to another changes in jobs, and return the exit code.
 
     Args:
-        one: NAME@RELEASE or a file.
-        other: NAME@RELEASE or a file.
         folder: Folder of the catalogue; empty for the built-in one.
         output: table, json or yaml.
 

@@ -50,7 +50,6 @@ def runs(job: str | None, where: Where, *, output: str, metrics: bool = False, s
 
     Args:
         job: The job argument of the command; None for the only job, or for all jobs with `metrics`.
-        where: The options of the command.
         output: table, json or yaml.
         metrics: Whether the table has the metrics of each run; then it may have the runs of several jobs.
         sort: Name of the metric that sorts the runs, the best one first; empty for none.
@@ -86,9 +85,6 @@ def compare(job: str | None, where: Where, names: Sequence[str], *, output: str)
     """Print what differed in two runs of a job, as text or as JSON.
 
     Args:
-        job: The job argument of the command.
-        where: The options of the command.
-        names: Ids of the two runs.
         output: table, json or yaml.
 
     Raises:

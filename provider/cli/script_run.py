@@ -158,7 +158,6 @@ def run(script: Script, where: Where, copy: str = "") -> int:
     """Run a script until it ends, and return the exit code: 0 if it has succeeded, 1 if it has failed, 130 after Ctrl-C.
 
     Args:
-        script: The script.
         where: The options that name a cluster; without any, it runs on this machine.
         copy: Folder or s3://BUCKET/PREFIX to which its output is copied at the end; empty for none.
 
@@ -208,10 +207,6 @@ def _run_in(
 
     Args:
         stack: The stack, which does not exist yet.
-        configuration: Its configuration.
-        job: Its job.
-        script: What the job runs.
-        program: The program of the stack.
         copy: Where the output is copied to; empty for nowhere.
     """
     stack.create(program, configuration)
@@ -307,7 +302,6 @@ def _keep_output(job: Job, copy: str) -> str:
     """Copy the output of a job that has ended, or leave it where it is, and return where it is; empty if it has no files.
 
     Args:
-        job: The job.
         copy: Where it is copied to; empty to leave it.
 
     Raises:

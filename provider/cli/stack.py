@@ -68,7 +68,6 @@ def jobs(stack: str | None, wanted: str | None, project: str = ".", *, secrets: 
     Args:
         stack: Name of the stack; None for the selected one.
         wanted: Name of a job or its resource; None for all jobs.
-        project: Folder of the Pulumi project.
         secrets: Whether to return the submissions of the jobs, with the values of their Secrets.
 
     Raises:
@@ -95,8 +94,6 @@ def resources(stack: str | None, wanted: str | None, *, project: str = ".", secr
     Args:
         stack: Name of the stack; None for the selected one.
         wanted: Name of a job or its resource; None for all jobs.
-        project: Folder of the Pulumi project.
-        secrets: Whether to decrypt secrets.
 
     Raises:
         Invalid: The stack has no such job.
@@ -144,10 +141,6 @@ def _exported_resources(stack: str | None, project: str, *, secrets: bool) -> li
 def _in_current_folder(resource: dict[str, Any], project: Path) -> dict[str, Any]:
     """Return a resource of this machine with the current root folder of its jobs, if that has moved with the project; `pulumi up`
     writes the new place into the state.
-
-    Args:
-        resource: A resource of an exported state.
-        project: Folder of the project.
     """
     target = section(resource, "inputs", "target")
     was = text(target.get("root"))
@@ -247,7 +240,6 @@ def _connected(job: StackJob, clients: dict[int, Client], check: Callable[[str],
     """Return a job with its connection.
 
     Args:
-        job: The job.
         clients: Those of this command, by the id of the target's client.
         check: Raises TargetFault for a kubeconfig that the user has to trust.
     """

@@ -58,10 +58,6 @@ class TemporaryStack:
     def create(self, program: str, configuration: Mapping[str, str]) -> None:
         """Write the project, and create the stack.
 
-        Args:
-            program: Text of the program.
-            configuration: Configuration of the project.
-
         Raises:
             TargetFault: The Pulumi CLI is not on PATH or fails, or the folder cannot be written.
         """

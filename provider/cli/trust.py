@@ -46,7 +46,6 @@ def kubeconfig_check(project: str, named: str = "") -> Callable[[str], None]:
     starts a program or sends a file of another folder, unless the user has trusted it.
 
     Args:
-        project: Folder of the project.
         named: Path of a kubeconfig that the user has given on the command line; empty for none.
     """
     top = _top(Path(project).resolve())

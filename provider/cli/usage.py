@@ -35,9 +35,7 @@ def usage(where: Where, *, since: float, by: By, output: str) -> None:
     """Print the usage of the jobs of a stack, a namespace or a cluster.
 
     Args:
-        where: The options of the command.
         since: Length of the window, in seconds before now.
-        by: team, queue, user or job.
         output: table, csv, json or yaml.
     """
     now = time.time()

@@ -76,12 +76,9 @@ def fetch(
     """Fetch a URI into a folder, unless the folder already has its files.
 
     Args:
-        kind: Kind of the initializer.
-        uri: The URI.
         output: The folder. If its manifest is that of another URI, the files of that fetch are replaced.
         env: The variables of `contract`.
         report: Receives the progress, at most once a second, and the completion.
-        tuning: Connections, part size, retries and timeout.
 
     Returns:
         The manifest of the complete folder.
@@ -154,8 +151,6 @@ def _list_files(spec: _FetchSpec, source: Source, recorded: str, before: Manifes
     """Return the listing at the revision of an earlier fetch.
 
     Args:
-        spec: What to fetch.
-        source: The opened URI.
         recorded: Revision of an interrupted fetch, or empty.
         before: Manifest of an earlier fetch of the same URI.
     """
@@ -239,11 +234,8 @@ def _install(output: Path, complete: Manifest, before: set[str], staged: Mapping
     """Move verified files to their paths and remove those of an earlier fetch.
 
     Args:
-        output: The output folder.
         complete: The manifest to write at the end.
-        before: Paths of an earlier fetch.
         staged: Path -> file in the staging folder.
-        folder: The staging folder.
     """
     stale = sorted(before - {f.path for f in complete.files})
     manifest.write(output, dataclasses.replace(complete, complete=False, stale=tuple(stale)), folder)

@@ -60,10 +60,6 @@ def fingerprint(uri: str, ignore: Iterable[str]) -> str:
     Up to `MAX_HASHED` bytes it covers the content. Reading more would slow every plan, so beyond that it covers names, sizes and
     times of last change.
 
-    Args:
-        uri: The URI.
-        ignore: Patterns of files to leave out.
-
     Raises:
         TargetFault: A fetch would refuse a file, such as a link that leads out of the folder.
     """
@@ -77,10 +73,6 @@ def fingerprint(uri: str, ignore: Iterable[str]) -> str:
 
 def local_files(uri: str, ignore: Iterable[str]) -> dict[str, tuple[Path, int]]:
     """Return the files of a `file://` URI, by path below it: place and bytes. They are in the order of `Path`.
-
-    Args:
-        uri: The URI.
-        ignore: Patterns of files to leave out.
 
     Raises:
         TargetFault: A fetch would refuse a file, such as a link that leads out of the folder.

@@ -24,7 +24,6 @@ def path_error(path: str, max_bytes: int = PATH_MAX) -> str:
 
     Args:
         path: Path below the output folder, with `/`.
-        max_bytes: Limit on its length.
     """
     if "\0" in path:
         return "contains a NUL byte"

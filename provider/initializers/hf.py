@@ -214,7 +214,6 @@ def _create_client(endpoint: str, timeout: float) -> Any:
     """Return the library's session, which sends the token to no other origin than that of the endpoint.
 
     Args:
-        endpoint: URL of the hub.
         timeout: Seconds to wait for the next byte, in place of the library's own limits.
     """
     from huggingface_hub.utils._http import default_client_factory

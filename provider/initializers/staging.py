@@ -44,14 +44,7 @@ class Staging:
         return ""
 
     def plan(self, kind: str, uri: str, revision: str, entries: Iterable[Entry]) -> None:
-        """Record the revision, and remove everything except the content of the entries.
-
-        Args:
-            kind: Kind of the initializer.
-            uri: The URI.
-            revision: Revision of the source.
-            entries: The files to fetch.
-        """
+        """Record the revision, and remove everything except the content of the entries."""
         if self._data.is_symlink():
             self.clear()
         self._data.mkdir(exist_ok=True)

@@ -44,10 +44,7 @@ def retry(call: Callable[[], T], address: str, tuning: Tuning, mask_secrets: Mas
     """Return the result of a call to a source, which is repeated after a wait unless it raises a TrainerError.
 
     Args:
-        call: The call.
-        address: What it is about, for messages.
         tuning: Number of attempts, and the first wait.
-        mask_secrets: Hides secrets in a text.
 
     Raises:
         TargetFault: The last attempt has failed.
@@ -98,9 +95,6 @@ class Transfer:
 
     def run(self, entries: Sequence[Entry]) -> list[FetchedFile]:
         """Transfer and verify files.
-
-        Args:
-            entries: The files.
 
         Returns:
             The files; their content is in the staging folder.
@@ -162,11 +156,6 @@ class Transfer:
 
 def _verified_sha256(path: Path, size: int, checks: Mapping[str, str]) -> str:
     """Return the SHA-256 of a file.
-
-    Args:
-        path: The file.
-        size: Size that the source lists.
-        checks: Digests that the source reports.
 
     Raises:
         Damaged: The content has another size or another digest.

@@ -71,7 +71,6 @@ def runs_as_image_user(spec: Document, container: Container) -> bool:
 
     Args:
         spec: Spec of the Pod, whose securityContext counts where the container's sets nothing.
-        container: A container of the Pod.
     """
     for field, by_image in (("runAsUser", None), ("runAsNonRoot", False)):
         value = _effective(spec, container, field)

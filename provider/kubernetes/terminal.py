@@ -57,7 +57,6 @@ def plain_field(value: Any, longest: int) -> str:
     """Return a field of JSON that anybody may have written, as `plain` does; empty if it is neither text nor a whole number.
 
     Args:
-        value: The value of the field.
         longest: Number of characters that are kept.
     """
     if not isinstance(value, (str, int)) or isinstance(value, bool):
@@ -86,12 +85,7 @@ def message(text: str) -> str:
 
 
 def print_line(text: object = "", *, error: bool = False) -> None:
-    """Print a message as one line, its further lines indented; all text that commands print goes through here or `print_lines`.
-
-    Args:
-        text: The message.
-        error: Whether to print it to stderr.
-    """
+    """Print a message as one line, its further lines indented; all that commands print goes through here or `print_lines`."""
     print_lines(message(str(text)).split("\n"), error=error)
 
 
@@ -100,7 +94,6 @@ def print_lines(rows: Iterable[str], *, error: bool = False) -> None:
 
     Args:
         rows: The texts; line breaks and control characters in them are made harmless.
-        error: Whether to print them to stderr.
     """
     file = sys.stderr if error else sys.stdout
     if error:

@@ -190,7 +190,6 @@ def entries(document: Any, name: str, at: str) -> Iterator[tuple[str, Document]]
 
     Args:
         document: The document; any value.
-        name: Field with the list.
         at: Path of `document`; empty for a whole document.
     """
     prefix = f"{at}.{name}" if at else name

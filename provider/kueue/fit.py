@@ -72,7 +72,6 @@ def reason_not_fitting(jobset: Document, cluster_queue: Document, queues: Queues
     """Return why a queue never admits a job, as `reason_pods_not_fitting` does for pod sets; None if it may admit the job.
 
     Args:
-        jobset: The JobSet of the job.
         cluster_queue: The ClusterQueue that the job's LocalQueue leads to.
         queues: Known objects: flavors, cohorts, nodes, LimitRanges and RuntimeClasses.
     """
@@ -80,13 +79,7 @@ def reason_not_fitting(jobset: Document, cluster_queue: Document, queues: Queues
 
 
 def reason_pods_not_fitting(sets: list[PodSet], cluster_queue: Document, queues: Queues) -> NotFitting | None:
-    """Return why a queue never admits the pod sets of a job; None if it may, or if not enough is known.
-
-    Args:
-        sets: The pod sets.
-        cluster_queue: The ClusterQueue.
-        queues: Known objects.
-    """
+    """Return why a queue never admits the pod sets of a job; None if it may, or if not enough is known."""
     name = section(cluster_queue, "metadata").get("name")
     if not isinstance(name, str):
         return None

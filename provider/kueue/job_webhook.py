@@ -41,7 +41,6 @@ def queued_problems(job: Document, jobset: Document) -> list[Problem]:
 
     Args:
         job: The JobSet or TrainJob that Kueue manages.
-        jobset: The JobSet of the job.
     """
     labels = section(job, "metadata", "labels")
     if not labels.get(QUEUE):

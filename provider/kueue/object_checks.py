@@ -69,7 +69,6 @@ def immutable_changes(document: Mapping[str, Any], live: Mapping[str, Any]) -> I
     webhook of ClusterQueues. LocalQueues are not included: their component replaces them.
 
     Args:
-        document: The object in the program.
         live: The object in the cluster, in any known version.
     """
     kind, was = document["kind"], section(live, "spec")

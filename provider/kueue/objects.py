@@ -93,7 +93,6 @@ def with_canonical_quantities(value: Any, where: str = "", name: str = "") -> An
     """Return a document, or a part of it, with its quantities as Go prints them, so that a server returns it unchanged.
 
     Args:
-        value: The document or a part.
         where: Path of the part; empty for a document.
         name: Name of the part's field; empty for a document.
 
@@ -230,7 +229,6 @@ def quota_rows(queues: Sequence[Mapping[str, Any]], teams: Sequence[str], resour
     its own and what the others lend.
 
     Args:
-        queues: The ClusterQueues, one for each team.
         teams: Names of the teams, in the order of `queues`.
         resource: The resource that is counted, for example `nvidia.com/gpu`.
     """

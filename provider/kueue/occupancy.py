@@ -215,7 +215,6 @@ def occupancy(documents: Iterable[Document], unseen: Iterable[str]) -> Occupancy
     """Return the occupancy of queues.
 
     Args:
-        documents: ClusterQueues, Cohorts, LocalQueues and Workloads.
         unseen: Plurals of kinds that could not be read.
     """
     all_ = list(documents)
@@ -344,7 +343,6 @@ def _usage(queue: Document, covered: Collection[Slot], holding: Sequence[Documen
     """Return how many Workloads have quota of a queue, and how much, by its status; by the Workloads if the status is older.
 
     Args:
-        queue: A ClusterQueue or LocalQueue.
         covered: What the ClusterQueue has quota for; empty if unknown.
         holding: The Workloads that have its quota, as far as they can be read.
     """
@@ -392,7 +390,6 @@ def usage_by_slot(workload: Document, covered: Collection[Slot]) -> dict[Slot, F
     """Return the quota that a Workload has reserved, by the flavors that its ClusterQueue has now.
 
     Args:
-        workload: The Workload, with its admission.
         covered: The flavors and resources of which its ClusterQueue has quota now. Quota of a flavor that was replaced counts as
             quota of its successor.
     """
@@ -431,7 +428,6 @@ def _work(workload: Document, cluster_queues: Mapping[tuple[str, str], str], job
     """Return a Workload's job.
 
     Args:
-        workload: The Workload.
         cluster_queues: Those of the LocalQueues, by namespace and name.
         jobs: The jobs of all Workloads, by the UIDs of these.
     """

@@ -84,7 +84,6 @@ def pod_sets(jobset: Document, known: Queues | None = None) -> list[PodSet]:
     """Return the pod sets of a JobSet, in the order of its replicated jobs.
 
     Args:
-        jobset: The JobSet.
         known: Known objects; LimitRanges of the JobSet's namespace and RuntimeClasses change what pods request.
     """
     known = known or Queues()
@@ -117,7 +116,6 @@ def with_overhead(pod_spec: Document, known: Queues) -> Document:
 
     Args:
         pod_spec: Spec of the Pod; it is not changed. An overhead that it has already stays.
-        known: Known objects, with the RuntimeClasses.
     """
     overhead = section(known.find("RuntimeClass", pod_spec.get("runtimeClassName")), "overhead", "podFixed")
     if not overhead or pod_spec.get("overhead"):

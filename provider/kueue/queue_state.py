@@ -36,7 +36,6 @@ class Queues:
         """Return an object by its name; None if it is not known.
 
         Args:
-            kind: Kind of the object.
             name: Its name; None is returned for a value other than a text.
             namespace: Its namespace, which counts for the kinds in `NAMESPACED`.
         """
@@ -75,7 +74,6 @@ class Queues:
         """Return all known objects of a kind in a namespace.
 
         Args:
-            kind: Kind of the objects.
             namespace: The namespace; empty means `default`.
         """
         return [d for d in self.of(kind) if _key(d)[1] == (namespace or "default")]

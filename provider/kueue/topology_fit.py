@@ -68,7 +68,6 @@ def find_unfitting_podset(sets: Sequence[PodSet], cluster_queue: Document, queue
     """Return the first pod set that fits into no flavor of a queue; None if all may fit, or if not enough is known.
 
     Args:
-        sets: The pod sets of the job.
         cluster_queue: The ClusterQueue that the job's LocalQueue leads to.
         queues: Known objects: flavors, topologies and nodes; nothing is known unless all nodes are.
     """

@@ -66,7 +66,6 @@ def compare(old: Objects, new: Objects) -> list[Change]:
     """Return every difference between two sets of rendered objects, and what an update has to do for it.
 
     Args:
-        old: The objects as submitted, by "Kind/name".
         new: The objects that the program has now; their unknown values are compared once they are known.
     """
     changes: list[Change] = []

@@ -79,7 +79,6 @@ def diff(olds: Props, news: Props) -> Diff:
     """Return whether the channel changes.
 
     Args:
-        olds: Outputs.
         news: Checked inputs; in a refresh, the stored inputs.
     """
     renamed = olds["names"] != _names(news)
@@ -100,7 +99,6 @@ def update(outputs: Props, inputs: Props, connect: Connect) -> Props:
     """Return the outputs with the current release and connection settings.
 
     Args:
-        outputs: Outputs of the channel.
         inputs: Checked inputs; all values are known.
         connect: Returns the target of an input `target`.
     """
@@ -137,7 +135,6 @@ def removal_refusals(outputs: Props, connect: Connect, uses: Callable[[str], boo
     """Return why a channel cannot be removed; empty if it can.
 
     Args:
-        outputs: Outputs of the channel.
         connect: Returns the target of a `target` input.
         uses: Returns whether the job (namespace/name) that uses the channel now still uses it after the removal.
     """
@@ -156,7 +153,6 @@ def runtime_notes(olds: Props, news: Props, connect: Connect) -> list[str]:
 
     Args:
         olds: Outputs of the runtime in the state; without a document, nothing is known of the change.
-        news: Checked inputs of the runtime.
         connect: Returns the target of a `target` input.
     """
     before, after = olds.get("document"), news["document"]

@@ -45,7 +45,6 @@ def identity_input(inputs: Mapping[str, Any], earlier: list[Run]) -> dict[str, A
     """Return what is known of a new run of a job, before its target creates it.
 
     Args:
-        inputs: Inputs of the new run.
         earlier: The earlier runs of the job, the newest last.
 
     Raises:
@@ -67,11 +66,6 @@ def continuation_note(olds: Mapping[str, Any], news: Mapping[str, Any], target: 
     Returns:
         The sentence, empty if the job keeps nothing for its next run; and where the checkpoints are of an unfinished run that
         the new one does not continue because it looks elsewhere, else empty.
-
-    Args:
-        olds: Inputs of the run before.
-        news: Inputs of the new run.
-        target: The target of the run before.
 
     Raises:
         Invalid: `resume` or `fork` names a run that the job does not have.

@@ -179,9 +179,7 @@ def check(olds: Props, news: Props, connect: Connect, labels: Collection[str] = 
 
     Args:
         olds: Previous inputs; empty for a new job.
-        news: Current inputs.
         connect: Returns the target of an input `target`.
-        labels: The known labels of this stack.
     """
     news = with_mounted_versions(olds, news)
     if "owner" not in olds:
@@ -388,7 +386,6 @@ def recorded_runs(olds: Props, inputs: Props) -> Props:
 
     Args:
         olds: Previous inputs; empty for a new job.
-        inputs: Checked inputs.
     """
     same_name = all(olds.get(key) == inputs.get(key) for key in ("namespace", "name"))
     if not olds.get("runInputs") or not same_name or olds.get("generation") == inputs.get("generation"):
@@ -627,7 +624,6 @@ def diff(olds: Props, news: Props) -> Diff:
     """Return whether the job changes.
 
     Args:
-        olds: Outputs.
         news: Checked inputs; in a refresh, the stored inputs.
     """
     if olds.get("generation") != news["generation"]:
@@ -827,7 +823,6 @@ def update(outputs: Props, inputs: Props, connect: Connect) -> Props:
     """Change in place what may change in place (`lifecycle.changes`), and revert external changes that a refresh has found.
 
     Args:
-        outputs: Outputs of the job.
         inputs: Checked inputs; all values are known.
         connect: Returns the target of an input `target`.
 
@@ -1016,7 +1011,6 @@ def _secrets(props: Props, name: str) -> dict[str, Any]:
     name the Secret after the new name, because the engine encrypts inputs by the name that the program uses.
 
     Args:
-        props: The job's inputs.
         name: Name of the job in its target.
     """
     return {secret_name(name): values for values in (props.get("secrets") or {}).values()}
@@ -1135,9 +1129,6 @@ def _interruption(olds: Props, news: Props, reasons: list[str], connect: Connect
     """Return what a change means that starts a new run: it ends the previous one, if that is unfinished.
 
     Args:
-        olds: Previous inputs.
-        news: Current inputs.
-        reasons: What has changed.
         connect: Returns the target of an input `target`.
     """
     resumed = _continuation(olds, news, connect)
@@ -1222,8 +1213,6 @@ def _lost_checkpoints(olds: Props, news: Props, place: str) -> str:
     """Return why a change is rejected that deletes the volume with the checkpoints of a run that may be continued; else empty.
 
     Args:
-        olds: Previous inputs.
-        news: Current inputs.
         place: Where the checkpoints of the run are that the new one does not continue; empty if there are none.
     """
     if news.get("interrupt") == "allow" or not saves_checkpoints(from_state(olds["objects"])):

@@ -21,12 +21,7 @@ def data_notes(olds: Mapping[str, Any], changes: Sequence[str]) -> tuple[str, ..
 
 
 def data_changes(olds: Mapping[str, Any], news: Mapping[str, Any]) -> list[str]:
-    """Return each dataset or model that has changed since the job was started, as text.
-
-    Args:
-        olds: Previous inputs of the job.
-        news: Current inputs.
-    """
+    """Return each dataset or model that has changed since the job was started, as text."""
     now = news.get("data")
     if not isinstance(now, Mapping):
         return []

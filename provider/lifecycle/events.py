@@ -57,7 +57,6 @@ def is_about(event: Document, objects: re.Pattern[str], since: float) -> bool:
     """Return whether an event is about a job.
 
     Args:
-        event: The event.
         objects: The result of `object_pattern`.
         since: When the job was created; older events are about an earlier job of the same name.
     """
@@ -72,7 +71,6 @@ def fold(events: Iterable[Document], name: str) -> list[JobEvent]:
     """Return events in the order of their first occurrence. Equal events about several objects of a kind are one.
 
     Args:
-        events: Events of one job.
         name: Name of the job, the prefix of its objects' names.
     """
     named = re.compile(rf"(?<![a-z0-9-]){re.escape(name)}-[a-z0-9-]+")

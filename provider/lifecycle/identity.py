@@ -18,7 +18,6 @@ def job_name(logical: str, project: str, stack: str) -> str:
 
     Args:
         logical: Name of the resource in the program.
-        project: Name of the Pulumi project.
         stack: Name of the stack, without organization and project.
     """
     stem = re.sub(r"[^a-z0-9]+", "-", logical.lower()).strip("-")

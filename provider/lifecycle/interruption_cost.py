@@ -44,7 +44,6 @@ def interruption_cost(status: JobStatus | None, now: float) -> InterruptionCost 
     """Return what a job would lose if it were stopped; None if it does not run, or has not reported what that depends on.
 
     Args:
-        status: The status of the job.
         now: Seconds since the epoch.
     """
     if status is None or status.phase != Phase.RUNNING or not status.progress:

@@ -123,7 +123,6 @@ class Runtimes:
         """Return whether the runtime changes.
 
         Args:
-            olds: Outputs.
             news: Checked inputs; in a refresh, the stored inputs.
         """
         found = runtime_crud.diff(olds, news)
@@ -181,7 +180,6 @@ class Targets:
         """Return whether the connection changes.
 
         Args:
-            olds: Outputs.
             news: Checked inputs; in a refresh, the stored inputs.
         """
         return Diff(crud.connection_changed(olds, news))
@@ -192,7 +190,6 @@ class Targets:
         """Return label and outputs of the target.
 
         Args:
-            inputs: Name of the stack, and target.
             connect: Returns the target of an input `target`.
             suffix: Distinguishes two stacks of the same name: of two clones, or one after the other was renamed.
         """
@@ -207,7 +204,6 @@ class Targets:
         """Return the outputs with the current connection.
 
         Args:
-            olds: Outputs.
             news: Checked inputs; all values are known.
             connect: Returns the target of an input `target`.
 
@@ -226,10 +222,7 @@ class Targets:
         """Delete what has the target's label, unless jobs or volumes use it, and return notes for the user.
 
         Args:
-            label: Label of the target.
-            outputs: Outputs of the target.
             connect: Returns the target of an input `target`.
-            note: Reports what is being waited for.
         """
         if label in self._labels:
             return []
@@ -247,8 +240,6 @@ def label_suffix(random: str, place: Sequence[str], *, checkpoints: bool) -> str
     """Return what distinguishes the labels of two stacks of the same name. Only the state distinguishes such stacks.
 
     Args:
-        random: A random text.
-        place: Host and folder of the program.
         checkpoints: Whether the engine writes the state before the end. If not, the `up` after one that was killed has to find
             the same label.
     """

@@ -117,10 +117,7 @@ def compare(
     """Yield what differs.
 
     Args:
-        expected: The objects in the state.
-        found: The objects that the targets have.
         labels: Labels of the stack's targets in the state.
-        program: "project/stack".
         unread: Target and kind of objects that could not be listed, so that nothing is known of them.
     """
     there = {each.key: each for each in found}

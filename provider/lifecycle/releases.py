@@ -75,12 +75,7 @@ def effects(before: Objects, after: Objects) -> list[Effect]:
 
 
 def compare(before: Document, after: Document) -> list[Effect]:
-    """Return what the change of a runtime does to the jobs of `PROBES`; the largest effect first.
-
-    Args:
-        before: The runtime's document.
-        after: Its document in the other release.
-    """
+    """Return what the change of a runtime does to the jobs of `PROBES`; the largest effect first."""
     return list(_compared(json.dumps(before, sort_keys=True), json.dumps(after, sort_keys=True)))
 
 
@@ -88,9 +83,6 @@ def follow_refusal(follow: str, before: str, after: str, effect: Level = "none")
     """Return why a job on release `before` does not follow to `after`; empty if it does.
 
     Args:
-        follow: "patch", "minor", "any" or "pin".
-        before: The job's release.
-        after: The channel's release.
         effect: What the change does to this job.
     """
     if before == after:

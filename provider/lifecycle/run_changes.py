@@ -21,7 +21,6 @@ def changed_inputs(before: Mapping[str, str], after: Mapping[str, str]) -> dict[
 
     Args:
         before: Inputs of the earlier run: name -> digest, version or short text (`Run.inputs`).
-        after: Inputs of the later run.
     """
     found = {}
     for name in read_inputs({**before, **after}):

@@ -106,7 +106,6 @@ def diff(olds: Props, news: Props) -> Diff:
     """Return whether the runtime changes.
 
     Args:
-        olds: Outputs.
         news: Checked inputs; in a refresh, the stored inputs.
     """
     before, after = _identity(olds["document"]), _identity(news["document"])
@@ -133,7 +132,6 @@ def update(outputs: Props, inputs: Props, connect: Connect) -> Props:
     """Update the runtime in place. Existing jobs keep the snapshot that they were created with.
 
     Args:
-        outputs: Outputs of the runtime.
         inputs: Checked inputs; all values are known.
         connect: Returns the target of an input `target`.
 

@@ -40,8 +40,6 @@ def saved_steps(inputs: Mapping[str, Any], run: Run, target: Target, before: flo
 
     Args:
         inputs: Inputs of a job that keeps its checkpoints in the same place.
-        run: The run.
-        target: The target of the job.
         before: Seconds since the epoch; of a folder on this machine, checkpoints that were saved later do not count. 0: no limit.
 
     Raises:

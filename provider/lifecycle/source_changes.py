@@ -35,12 +35,7 @@ _shown: dict[tuple[str, str], str] = {}
 
 
 def source_notes(olds: Mapping[str, Any], news: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return a note with the files of the project that have changed since the job was started, and their lines.
-
-    Args:
-        olds: Previous inputs of the job.
-        news: Current inputs.
-    """
+    """Return a note with the files of the project that have changed since the job was started, and their lines."""
     was, now = _digest(olds), _digest(news)
     if not was or not now or was == now:
         return ()
@@ -65,12 +60,7 @@ class Changes(NamedTuple):
 
 
 def compare_projects(was: str, now: str) -> Changes | None:
-    """Return what differs in the files of two projects; None if one of them is not in the cache of this machine.
-
-    Args:
-        was: Digest of the earlier project.
-        now: Digest of the later one.
-    """
+    """Return what differs in the files of two projects; None if one of them is not in the cache of this machine."""
     try:
         before, after = _files(was), _files(now)
     except (TrainerError, OSError, tarfile.TarError):

@@ -27,7 +27,6 @@ def check_format(resource: str, props: Mapping[str, Any]) -> None:
 
     Args:
         resource: The resource, as the error names it.
-        props: Its inputs or outputs.
 
     Raises:
         Refused: They have another format.

@@ -86,7 +86,6 @@ class Row:
         """Count a run.
 
         Args:
-            ran: The run.
             begin: Begin of the window, in seconds since the epoch.
             now: End of the window, in seconds since the epoch.
         """
@@ -116,9 +115,7 @@ def summarize(
 
     Args:
         runs: The times for which jobs have run.
-        by: What a row stands for.
         since: Begin of the window, in seconds since the epoch.
-        now: End of the window.
         teams: Namespace and name of a LocalQueue -> its team.
     """
     rows: dict[str, Row] = {}
@@ -165,7 +162,6 @@ def team_of(local_queue: str, cluster_queue: str) -> str:
     `GpuQueues` names ClusterQueues NAME-TEAM and their LocalQueues TEAM; in all other cases the ClusterQueue counts as the team.
 
     Args:
-        local_queue: Name of the LocalQueue.
         cluster_queue: Name of its ClusterQueue; empty if unknown, so that the LocalQueue counts as the team.
     """
     named_like_team = cluster_queue.endswith(f"-{local_queue}")
@@ -178,9 +174,6 @@ def earlier_runs(namespace: str, name: str, runs: Sequence[Run], created: float)
     """Yield the earlier runs of a job.
 
     Args:
-        namespace: Namespace of the job.
-        name: Name of the job.
-        runs: The earlier runs, the newest last.
         created: When the current run was created, in seconds since the epoch, which has ended the one before it.
     """
     later = [*(run.created for run in runs), created][1:]
@@ -199,9 +192,6 @@ def recorded_run(namespace: str, name: str, demand: Demand, started: float, fini
     """Yield the run of a job by what its record says.
 
     Args:
-        namespace: Namespace of the job.
-        name: Name of the job.
-        demand: What the run has requested.
         started: When it began to run, in seconds since the epoch; 0 if it has not.
         finished: When it ended, in seconds since the epoch; 0 if it still runs.
     """
@@ -216,10 +206,6 @@ def observed_runs(
     """Yield the times for which a job has run, as its JobSet and its Workload show them.
 
     Args:
-        namespace: Namespace of the job.
-        name: Name of the job.
-        demand: What the job requests.
-        jobset: The JobSet.
         workload: The Workload of the job; None if it has none, or if Workloads cannot be read.
     """
     begin = max(began_at(jobset), _admitted_at(workload))
@@ -252,10 +238,7 @@ def other_workload(workload: Document, namespace: str, name: str, demand: Demand
     """Yield the time of a Workload that is neither of a JobSet nor of a TrainJob, by its conditions.
 
     Args:
-        workload: The Workload.
-        namespace: Its namespace.
         name: Name of its owner, such as a Pod or a RayJob; that of the Workload if it has none.
-        demand: What the Workload requests.
     """
     begin = _admitted_at(workload)
     if begin:
@@ -281,9 +264,6 @@ def to_json(rows: Sequence[Row], total: Row, by: By, since: float, now: float) -
     """Return usage as `--output json` prints it.
 
     Args:
-        rows: The rows, the largest usage first.
-        total: The sum of the rows.
-        by: What a row stands for.
         since: Begin of the window, in seconds since the epoch.
         now: End of the window, in seconds since the epoch.
     """

@@ -234,7 +234,6 @@ def diff(olds: Props, news: Props) -> Diff:
     """Return whether the volume changes.
 
     Args:
-        olds: Outputs.
         news: Checked inputs; in a refresh, the stored inputs.
     """
     replaces = tuple(k for k in _NAMES if olds.get(k) != news.get(k))
@@ -271,7 +270,6 @@ def update(outputs: Props, inputs: Props, connect: Connect) -> Props:
     """Change the size, the retention, the connection or the label, or create a volume again that was deleted externally.
 
     Args:
-        outputs: Outputs of the volume.
         inputs: Checked inputs; all values are known.
         connect: Returns the target of an input `target`.
 

@@ -31,8 +31,6 @@ def cached_status(
 
     Args:
         target: The `target` input of a resource.
-        namespace: Namespace of the job.
-        name: Name of the job.
         uid: UID of the job in the stack's state.
         phase: Phase of the job in the stack's state.
         owner: Owner of the job in the stack's state. The status names the current owner.
@@ -48,8 +46,6 @@ def current_release(target: Mapping[str, Any], namespace: str, name: str) -> tup
 
     Args:
         target: The `target` input of a resource.
-        namespace: Namespace of the job.
-        name: Name of the job.
 
     Raises:
         TrainerError: The target cannot be reached.
@@ -76,7 +72,6 @@ def cluster_mismatch(target: Mapping[str, Any], cluster: str) -> list[Problem]:
 
     Args:
         target: The `target` input of a resource.
-        cluster: The recorded identity of the cluster.
     """
     try:
         found = _cluster(target)
@@ -118,11 +113,7 @@ def review_volume(
 
     Args:
         target: The `target` input of a resource.
-        namespace: Namespace of the claim.
-        name: Name of the claim.
-        claim: The PersistentVolumeClaim.
         job: Name of the job that mounts the claim.
-        owner: URN of the owner.
         adopt: Whether an existing claim may be adopted.
     """
     try:
@@ -154,7 +145,6 @@ def find_runtime(target: Mapping[str, Any], kind: str, namespace: str, name: str
         target: The `target` input of a resource of a cluster.
         kind: `ClusterTrainingRuntime` or `TrainingRuntime`.
         namespace: Namespace of the runtime; empty for a ClusterTrainingRuntime.
-        name: Name of the runtime.
     """
     try:
         cluster = _cluster(target)
@@ -169,9 +159,7 @@ def find_object(target: Mapping[str, Any], kind: Kind, namespace: str, name: str
 
     Args:
         target: The `target` input of a resource of a cluster.
-        kind: The API resource of the object.
         namespace: Namespace of the object; empty for an object of the cluster.
-        name: Name of the object.
     """
     try:
         return _cluster(target).find_object(kind, namespace, name)
@@ -214,7 +202,6 @@ def list_queue_work(target: Mapping[str, Any], name: str, version: str) -> Seque
 
     Args:
         target: The `target` input of a resource of a cluster.
-        name: Name of the ClusterQueue.
         version: Version of Kueue's API that the cluster serves, for example `v1beta2`.
     """
     try:
@@ -228,7 +215,6 @@ def lacks_namespace(target: Mapping[str, Any], namespace: str) -> bool:
 
     Args:
         target: The `target` input of a resource of a cluster.
-        namespace: Name of the namespace.
     """
     try:
         return _cluster(target).lacks_namespace(namespace)

@@ -53,8 +53,6 @@ def source(target: Mapping[str, Any], namespace: str, stack: str, note: Callable
 
     Args:
         target: The `target` input.
-        namespace: Namespace of the jobs.
-        stack: Label of the program's jobs.
         note: Called with a message about each thing that cannot be observed.
     """
     found = connect(target)
@@ -70,8 +68,6 @@ def log_lines(target: Mapping[str, Any], namespace: str, name: str, step: str, l
 
     Args:
         target: The `target` input of the job.
-        namespace: Namespace of the job.
-        name: Name of the job.
         step: Name of the step, for example `node`.
         lines: Number of existing lines to yield first.
 

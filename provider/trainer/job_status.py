@@ -88,7 +88,6 @@ def train_job_status(train_job: Document, jobset: Document | None, *, created: f
     A new condition `Failed` with the reason DeadlineExceeded means that the JobSet is to be deleted.
 
     Args:
-        train_job: With its previous status.
         jobset: As in the cluster after the objects of this reconcile were applied.
         created: Seconds since the epoch.
         now: Seconds since the epoch.

@@ -146,33 +146,26 @@ def public(one, *, other=1):
         (DESCRIBED.replace("    Args:\n", "").replace("def", "async def"), "one, other"),
         ('"""A module."""\ndef public(one, other): ...\n', "one, other"),
         ('"""A module."""\ndef public(one, *others, **more): ...\n', ""),
-        ("def public(one, other): ...\n", ""),
     ],
 )
 @pytest.mark.parametrize(
-    ("user", "imported"),
+    ("place", "exported"),
     [
-        ("second/user.py", "from pulumi_trainer.first.module import public\n"),
-        ("second/user.py", "from pulumi_trainer.first.module import public as other\n"),
-        ("second/user.py", "from pulumi_trainer.first import module\nmodule.public(1, 2)\n"),
-        ("second/user.py", "from pulumi_trainer.first import public\n"),
-        ("user.py", "from pulumi_trainer.first.module import public\n"),
-        ("first/user.py", "from pulumi_trainer.first.module import public\n"),
-        ("second/user.py", "from pulumi_trainer.first import module\nmodule.other(1, 2)\n"),
-        ("second/user.py", "from pulumi_trainer.first.other import public\n"),
+        ("first/module.py", "from pulumi_trainer.first.module import public\n"),
+        ("client.py", ""),
+        ("first/module.py", ""),
     ],
 )
-def test_functions_that_other_packages_use_describe_their_arguments(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], definition: str, missing: str, user: str, imported: str
+def test_functions_that_programs_import_describe_their_arguments(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], definition: str, missing: str, place: str, exported: str
 ) -> None:
-    module = tmp_path / "components" / "first" / "module.py"
-    exported = "from pulumi_trainer.first.module import public\n"
-    for path, text in {"first/module.py": definition, "first/__init__.py": exported, user: imported}.items():
+    module = tmp_path / "components" / place
+    for path, text in {place: definition, "__init__.py": exported}.items():
         file = tmp_path / "components" / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
     status, out = style.main([str(tmp_path / "components")]), capsys.readouterr().out
-    if user == "first/user.py" or "other" in imported.replace(" as other", ""):
+    if place != "client.py" and not exported:
         missing = ""
     line = next(i for i, text in enumerate(definition.split("\n"), 1) if "def " in text)
     found = f"{module}:{line}: public: describe {missing} below `Args:`\n"

@@ -45,7 +45,6 @@ class Facts:
         """Return the answers that this process has cached for a client.
 
         Args:
-            client: Client of the cluster.
             patience: Seconds for an answer, after which the cluster counts as out of reach; None for the client's patience, for
                 each request.
         """
@@ -103,7 +102,6 @@ class Facts:
         """Return the schema of a kind; None if the server does not have it.
 
         Args:
-            kind: The API resource.
             predicates: Text of a CEL rule -> the function that checks it; other rules are not checked.
         """
 
@@ -119,9 +117,7 @@ class Facts:
         """Return an object; False if it does not exist, True if reading it is forbidden.
 
         Args:
-            kind: The API resource.
             namespace: Namespace of the object; ignored for an object of the cluster.
-            name: Name of the object.
         """
         where = namespace if kind.namespaced else ""
 
@@ -141,9 +137,7 @@ class Facts:
         Secrets are not listed, because who may list them reads all of a namespace.
 
         Args:
-            kind: The API resource.
             namespace: Namespace of the object; empty for an object of the cluster.
-            name: Name of the object.
         """
         if kind == SECRET:
             return self._once(("metadata", kind, namespace, name), lambda: self._metadata(kind, namespace, name))
@@ -171,7 +165,6 @@ class Facts:
         """Return all objects of a kind (and a namespace); None if the kind does not exist, or if listing is forbidden.
 
         Args:
-            kind: The API resource.
             namespace: The namespace; default: all namespaces.
         """
 
@@ -189,9 +182,7 @@ class Facts:
         """Return an object as `find` does, but look again for one that did not exist before.
 
         Args:
-            kind: The API resource.
             namespace: Namespace of the object; ignored for an object of the cluster.
-            name: Name of the object.
         """
         found = self.find(kind, namespace, name)
         if found is False:
@@ -203,8 +194,6 @@ class Facts:
         """Return objects of all namespaces by a field selector; None if listing is forbidden.
 
         Args:
-            kind: The API resource.
-            fields: The field selector.
             most: Largest number of objects; default: 50.
         """
 

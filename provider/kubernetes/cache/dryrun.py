@@ -74,9 +74,6 @@ def dry_run(
     """Return the result of a dry run.
 
     Args:
-        client: Client of the cluster.
-        kind: Kind of the object.
-        document: The object.
         judge: Returns warnings about the object as the server would store it.
 
     Raises:

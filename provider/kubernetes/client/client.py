@@ -142,7 +142,6 @@ class Client:
         """Return all objects, and the resource version to watch from. Raises as `get`.
 
         Args:
-            kind: The kind.
             namespace: The namespace; empty for all namespaces.
             labels: Label selector; empty for all objects.
             fields: Field selector; empty for all objects.
@@ -180,12 +179,6 @@ class Client:
     ) -> Document:
         """Create an object, and return it as stored, or as it would be stored (`dry_run`).
 
-        Args:
-            kind: The kind.
-            document: The object.
-            dry_run: Whether nothing is stored.
-            warnings: Receives the warnings of the server.
-
         Raises:
             ApiError: 409 AlreadyExists also occurs if an answer was lost and the request was sent again.
         """
@@ -196,7 +189,6 @@ class Client:
         """Apply an object with server-side apply as `FIELD_MANAGER`, and return it as stored.
 
         Args:
-            kind: The kind.
             document: The fields to set, with name and namespace.
             force: Whether to take over fields of other field managers.
             dry_run: Whether the server only checks the object and stores nothing.
@@ -230,12 +222,8 @@ class Client:
         """Request a deletion, and return whether there was something to delete.
 
         Args:
-            kind: The kind.
-            namespace: Namespace of the object.
-            name: Name of the object.
             uid: Delete the object only if it has this UID; empty for any.
             version: With a UID, delete the object only at this resourceVersion; empty for any.
-            propagation: Propagation policy.
         """
         options: Document = {"propagationPolicy": propagation}
         if uid:
@@ -282,12 +270,9 @@ class Client:
         """Yield events (type, object) after a resource version, until the server ends the watch, without retries.
 
         Args:
-            kind: The kind.
             namespace: The namespace; empty for all namespaces.
-            version: The resource version.
             labels: Label selector; empty for all objects.
             fields: Field selector; empty for all objects.
-            seconds: When the server ends the watch.
 
         Raises:
             ApiError: 410 if the version is too old.
@@ -324,8 +309,6 @@ class Client:
         """Yield a container's log in the pieces in which it arrives, without retries.
 
         Args:
-            namespace: Namespace of the pod.
-            pod: Name of the pod.
             query: Parameters of the API: container, follow, tailLines, previous, ...
             idle: Seconds without data after which to give up; None for no limit.
             opened: Called with a function that ends the stream from another thread.

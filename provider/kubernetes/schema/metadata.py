@@ -70,7 +70,6 @@ def decode(document: Document, kind: Kind, unknown: list[str]) -> Document:
     """Return `metadata` as the server decodes it, without empty fields. A missing namespace becomes `default`.
 
     Args:
-        document: The object.
         kind: Kind of the object; cluster-wide kinds lose the namespace.
         unknown: Paths of unknown fields are added to it.
 

@@ -46,7 +46,6 @@ def reason_without_node(pod_spec: Document, nodes: Sequence[Document], count: in
 
     Args:
         pod_spec: The spec of the Pods, with their overhead and without unknown values.
-        nodes: All nodes of the cluster.
         count: Number of the Pods, which run at the same time.
 
     Raises:

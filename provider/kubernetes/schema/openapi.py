@@ -29,7 +29,6 @@ def schema(described: Mapping[str, Any], kind: Kind, predicates: Predicates) -> 
 
     Args:
         described: The server's answer for `path`.
-        kind: The kind.
         predicates: Known validation rules by their text; a CEL library evaluates the others.
     """
     wanted = {"group": kind.group, "version": kind.api_version.rpartition("/")[2], "kind": kind.kind}
@@ -61,9 +60,6 @@ def problems(
     """Return what the server would reject in a new document; unknown leaves count as valid.
 
     Args:
-        schema: Schema of the document.
-        document: The document.
-        kind: Kind of the document.
         hint: Returns what to do about an unknown field, by its path.
     """
     unknown: list[str] = []

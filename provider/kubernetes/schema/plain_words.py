@@ -40,7 +40,6 @@ def problems(schema: Schema, document: Any, more: Sequence[Schema] = (), *, rule
     """Return the problems of a document, one for each path; unknown leaves count as valid.
 
     Args:
-        schema: Schema of the document.
         document: Any value; it is not changed.
         more: Schemas with further bounds of the same document; they do not decide which fields are unknown.
         rules: Whether to check validation rules (CEL), which are checked only if there is no other problem.
@@ -61,8 +60,6 @@ def bound_problems(schema: Schema, pruned: Any, *, rules: bool = False) -> list[
     """Return the problems of a value that `Schema.pruned` has returned.
 
     Args:
-        schema: Schema with the bounds to check.
-        pruned: The value.
         rules: Whether to check validation rules (CEL) as well.
     """
     return [_problem(fault, schema, pruned) for fault in _faults(schema, pruned, rules)]

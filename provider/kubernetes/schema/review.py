@@ -41,8 +41,6 @@ def review(
 
     Args:
         document: The document to create or update; it is not changed, and unknown leaves count as valid.
-        kind: Kind of the document.
-        webhooks: Webhooks of the kind.
         old: The stored object (`Verdict.stored` of an earlier review); None on creation.
         problems: Further problems, reported with those of the schema.
     """
@@ -116,8 +114,6 @@ def rejected(stage: Stage, problems: Iterable[Problem], unknown: list[str], warn
     """Return a rejecting verdict, with the errors sorted and without duplicates.
 
     Args:
-        stage: The step that rejects the document.
-        problems: The errors of that step.
         unknown: Paths of the fields that the server drops.
         warnings: The server's warnings; default: none.
     """

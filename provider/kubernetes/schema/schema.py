@@ -216,8 +216,6 @@ class Schema:
         Whole floats become ints. Values of wrong types stay.
 
         Args:
-            value: The value.
-            at: Path of the value.
             unknown: Paths of unknown fields are added to it.
 
         Raises:

@@ -19,7 +19,6 @@ def unknown_fields(schema: Schema, paths: Iterable[str]) -> list[Problem]:
     """Return a problem for each path of an unknown field.
 
     Args:
-        schema: Schema of the object.
         paths: Paths such as `spec.template.spec.hostNetwrk`.
     """
     return [Problem(path, "unknown field", _meant(schema, path)) for path in paths]

@@ -20,10 +20,8 @@ def broken_rules(schema: Schema, value: Any, old: Any, at: At = None) -> Iterato
     """Yield the errors of the rules that a pruned value breaks.
 
     Args:
-        schema: Schema of the value.
         value: A value without other errors.
         old: The stored value; None if no value is comparable.
-        at: Path of the value.
     """
     if value is None or isinstance(value, Unknown) or not schema.has_type(value):
         return  # a value of a wrong type was stored before its CRD forbade it

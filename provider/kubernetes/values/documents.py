@@ -126,7 +126,6 @@ def documents(path: Path | str, stdin: IO[bytes] | None = None) -> Iterator[Docu
 
     Args:
         path: The file; "-" for standard input.
-        stdin: Standard input.
 
     Raises:
         Invalid: A document cannot be read.

@@ -13,7 +13,6 @@ def matches_selector(selector: Document, labels: Mapping[str, Any]) -> bool:
 
     Args:
         selector: The LabelSelector: `matchLabels` and `matchExpressions`.
-        labels: Labels of the object.
     """
     if any(labels.get(key) != value for key, value in section(selector, "matchLabels").items()):
         return False

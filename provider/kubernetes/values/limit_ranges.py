@@ -20,7 +20,6 @@ def with_defaults(pod_spec: Document, ranges: Iterable[Document]) -> Document:
     """Return the spec of a Pod with the limits and requests that LimitRanges add to its containers.
 
     Args:
-        pod_spec: The spec.
         ranges: The LimitRanges of its namespace. For each resource, the first one that has a default counts.
     """
     limits: Document = {}
@@ -59,7 +58,6 @@ def refusals(pod_spec: Document, ranges: Sequence[Document]) -> list[str]:
 
     Args:
         pod_spec: The spec of the Pod, without unknown values.
-        ranges: The LimitRanges of its namespace.
 
     Raises:
         ValueError: A quantity is not valid.

@@ -59,8 +59,6 @@ def exceeded(pods: Sequence[Pods], quotas: Iterable[Document], *, used: bool = F
     """Yield the resources of which Pods need more than a quota has.
 
     Args:
-        pods: The Pods.
-        quotas: The ResourceQuotas of their namespace.
         used: Whether to subtract what is in use, by the status of the quotas.
 
     Raises:
@@ -83,7 +81,6 @@ def unspecified(spec: Document, quotas: Iterable[Document]) -> Iterator[str]:
 
     Args:
         spec: The spec of the Pod, with the defaults of LimitRanges.
-        quotas: The ResourceQuotas of its namespace.
     """
     if section(spec, "resources"):
         return

@@ -25,12 +25,6 @@ def strategic_merge(types: GoTypes, type_: str, original: dict[str, Any], patch:
     Maps are merged deeply, lists with a merge key by that key, other values are replaced; null removes. A `$patch` directive
     works wherever a map without fixed fields accepts it.
 
-    Args:
-        types: The Go types.
-        type_: Name of the Go type.
-        original: The document.
-        patch: The patch.
-
     Raises:
         MergeError: A directive is not valid, or an item lacks its key.
     """

@@ -102,9 +102,6 @@ class GoTypes:
         Unknown leaves are kept; wrong values are left out and reported.
 
         Args:
-            type_: Name of the Go type.
-            value: The document.
-            at: Path of the document.
             findings: Problems and notes are added to it.
             applied: Whether to print an apply configuration, without empty lists and maps; else Go's JSON, in which a list
                 without `omitempty` is null.

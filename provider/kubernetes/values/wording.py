@@ -26,7 +26,6 @@ def plural(number: int, what: str) -> str:
     """Return a number with its noun: "1 pod", "2 pods".
 
     Args:
-        number: How many there are.
         what: The noun in the singular; its plural ends with s.
     """
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
@@ -58,8 +57,6 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", *, cutoff
     """Return a question for the known name that is most similar; `otherwise` if none is similar enough.
 
     Args:
-        name: The name that was given.
-        known: The names that exist.
         otherwise: Result if no name is similar enough; default: empty.
         cutoff: Least similarity, from 0 (any name) to 1 (the same name), as for `difflib.get_close_matches`.
     """

@@ -54,9 +54,7 @@ def observed_attempts(view: JobView, before: Sequence[Attempt], phase: Phase, fi
     A number is left out where JobSet counts a restart in which no Pod has run (`_is_stopped`).
 
     Args:
-        view: The documents of the job.
         before: The attempts as they were observed before.
-        phase: What the job is doing.
         finished: When it ended; 0 if it has not.
     """
     if view.jobset is None:
@@ -127,7 +125,6 @@ def _is_stopped(attempt: Attempt | None, over: Counter[str]) -> bool:
 
     Args:
         attempt: The attempt, if anybody has observed it.
-        over: What JobSet and Kueue have counted.
     """
     causes = (attempts.PREEMPTED, attempts.EVICTED, attempts.NODE_LOST, attempts.SUSPENDED)
     return attempt is not None and attempt.count == 1 and _counted(attempt.cause, over) in causes
@@ -143,7 +140,6 @@ def _newest_end(view: JobView, after: float) -> Attempt | None:
     """Return when and why the newest attempt has ended that does not run, if conditions show that.
 
     Args:
-        view: The documents of the job.
         after: When the attempt before it ended; 0 if that is not known.
     """
     restarts = view.restarts
@@ -241,8 +237,6 @@ def _gap(last: int, count: int, left: Counter[str], missing: int) -> Attempt:
     """Return an entry for attempts in a row that nobody has observed.
 
     Args:
-        last: Number of the last of them.
-        count: How many there are.
         left: By which causes attempts have ended that nobody has observed, as far as they are counted.
         missing: How many attempts nobody has observed in all.
     """

@@ -137,7 +137,6 @@ def failure_order(container: Container, lines: Mapping[str, Sequence[str]]) -> t
     """Return the place of a failed container in the order in which failures explain that of the job: causes before consequences.
 
     Args:
-        container: The container.
         lines: Pod -> what explains its failure, if its log was read.
     """
     failure = container.failure

@@ -126,7 +126,6 @@ def find_traceback(output: str, prefix: str = "", ended_by: int = 0) -> str:
     after an error of its GPU, whose traceback may be there: ProcessGroupNCCL's watchdog and destructors find the same error.
 
     Args:
-        output: The output.
         prefix: Beginning of the lines that are searched first: those of the process that failed.
         ended_by: Number of the signal that ended the process; 0 if it exited.
     """
@@ -180,7 +179,6 @@ def describe_output(output: str, traceback: str) -> Iterator[str]:
     """Yield the lines that explain a failure: the traceback, then the last other lines; none if nothing was printed.
 
     Args:
-        output: Output of the container.
         traceback: The traceback that explains the failure; empty if not found.
     """
     other = ""
@@ -198,7 +196,6 @@ def explain_failure(output: str, node: str) -> list[str]:
     """Return what explains a failure: the process that failed first, its traceback, and the last other lines of the output.
 
     Args:
-        output: Output of the container.
         node: Index of its Pod in its step.
     """
     root = find_root_cause(output)
@@ -254,7 +251,6 @@ def shorten_line(line: str, limit: int) -> str:
     """Return a line of the output, and of a long one the end; of a message of our own all, since it begins with the reason.
 
     Args:
-        line: The line.
         limit: Number of characters from which on a line is long.
     """
     if line.startswith(OWN_MESSAGE):
@@ -266,7 +262,6 @@ def last_line(text: str, limit: int, *, exception: bool) -> str:
     """Return the last line of a text, and of a long one the part that says most.
 
     Args:
-        text: The text.
         limit: Number of characters from which on a line is long.
         exception: Whether the line is that of an exception, which begins with its reason.
     """

@@ -45,7 +45,6 @@ def best_finding(view: JobView, now: float) -> Finding:
     """Return the finding that explains the job best.
 
     Args:
-        view: The documents of the job.
         now: Seconds since the epoch.
     """
     if view.main is None and view.awaited:
@@ -142,7 +141,6 @@ def diagnose(view: JobView, now: float) -> JobStatus:
     """Return the status of a job.
 
     Args:
-        view: The documents of the job.
         now: Seconds since the epoch.
     """
     status = _diagnosed(view, now)
@@ -186,7 +184,6 @@ def explain(view: JobView, status: JobStatus, now: float) -> str:
     """Return one paragraph: what the job waits for or why it has ended, and what to do.
 
     Args:
-        view: The documents of the job.
         status: The result of `diagnose`.
         now: Seconds since the epoch.
     """

@@ -59,8 +59,6 @@ def archive(client: Client, record: Record, uri: str, image: str) -> Iterator[It
     """Provide the archive of `send_output` of a job's output. The Pod is deleted at the end.
 
     Args:
-        client: Client of the cluster.
-        record: Record of the job.
         uri: `pvc://CLAIM[/FOLDER]`.
         image: Image with python3; empty for that of the job's node.
 
@@ -130,9 +128,7 @@ def pod_document(record: Record, theirs: Mapping[str, Any], claim: str, image: s
     """Return the Pod that mounts the output of a job.
 
     Args:
-        record: Record of the job.
         theirs: Spec of the pod of the job's node; empty if it is not known.
-        claim: Claim with the output.
         image: Image with python3; empty for that of the node.
 
     Raises:

@@ -44,9 +44,6 @@ def set_suspend(client: Client, namespace: str, name: str, override: Override, o
     (https://kueue.sigs.k8s.io/docs/concepts/workload/#active), which evicts it and keeps it out of the queue.
 
     Args:
-        client: Client of the cluster.
-        namespace: Namespace of the job.
-        name: Name of the job.
         override: The value of `suspend`.
         owner: Owner of the job; None for any.
 
@@ -90,13 +87,7 @@ def is_suspended(view: JobView) -> bool:
 
 
 def suspension(client: Client, namespace: str, name: str) -> Override | None:
-    """Return who has suspended or resumed a job with `pulumi-trainer`; None if nobody has.
-
-    Args:
-        client: Client of the cluster.
-        namespace: Namespace of the job.
-        name: Name of the job.
-    """
+    """Return who has suspended or resumed a job with `pulumi-trainer`; None if nobody has."""
     found = record.find(client, namespace, name)
     return None if found is None else found.override
 
@@ -124,11 +115,7 @@ def stop(client: Client, namespace: str, name: str, owner: Owner | None, message
     """End a job for good: its record gets the end, and its JobSet or TrainJob is deleted. Its volumes stay.
 
     Args:
-        client: Client of the cluster.
-        namespace: Namespace of the job.
-        name: Name of the job.
         owner: Owner of the job; None for any.
-        message: Message of the stopped job.
 
     Returns:
         The status; of a job that has ended before the unchanged one.
@@ -159,7 +146,6 @@ def rerun(client: Client, submission: Submission) -> JobStatus:
     """Run a job that has ended again. Its volumes stay.
 
     Args:
-        client: Client of the cluster.
         submission: The job as its stack has it, with the values of its Secrets.
 
     Returns:

@@ -33,11 +33,6 @@ def remove_outdated_folders(client: Client, record: Record, submission: Submissi
 
     Returns:
         Why the folders stay; empty if they are removed, or if there are none. The new run goes on in any case.
-
-    Args:
-        client: Client of the cluster.
-        record: Record of the new run.
-        submission: The job.
     """
     lineages = record.identity.removed_lineages
     claim, _, folder = record.output.removeprefix(claims.path("")).partition("/")

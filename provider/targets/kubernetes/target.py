@@ -98,10 +98,6 @@ class KubernetesTarget:
     def queues(self, namespace: str, queue: str) -> Queues:
         """Return Kueue's queues, as far as the credentials may read them.
 
-        Args:
-            namespace: Namespace of a job.
-            queue: LocalQueue of the job.
-
         Raises:
             TargetFault: The cluster cannot be read.
         """
@@ -144,9 +140,7 @@ class KubernetesTarget:
         """Return an object; None if not found.
 
         Args:
-            kind: The API resource.
             namespace: Namespace of the object; empty for an object of the cluster.
-            name: Name of the object.
 
         Raises:
             TargetFault: The cluster cannot be read.
@@ -178,7 +172,6 @@ class KubernetesTarget:
         """Return the unfinished Workloads of a ClusterQueue, with their quota or that they wait.
 
         Args:
-            name: Name of the ClusterQueue.
             version: Version of Kueue's API that the cluster serves, for example `v1beta2`.
         """
         return draining.list_work(self.client.within(PATIENCE), name, version)
@@ -191,7 +184,6 @@ class KubernetesTarget:
         """Revert the stopPolicy that an interrupted deletion of a ClusterQueue has left.
 
         Args:
-            name: Name of the ClusterQueue.
             version: Version of Kueue's API that the cluster serves, for example `v1beta2`.
         """
         draining.reopen(self.client, name, version)
@@ -209,11 +201,7 @@ class KubernetesTarget:
         """Make sure that a ClusterQueue of that stack has no work, and return notes for the user.
 
         Args:
-            name: Name of the ClusterQueue.
-            version: Version of Kueue's API.
-            drain: Whether to suspend its jobs.
             seconds: Time limit for a drained job to stop.
-            marks: Owner marks of the stack.
             beside: The objects that are deleted after the queue.
 
         Raises:
@@ -229,7 +217,6 @@ class KubernetesTarget:
 
         Args:
             objects: apiVersion, kind, plural, namespace and name of each object.
-            marks: Owner marks of the stack.
 
         Raises:
             Refused: An object belongs to another stack.
@@ -244,7 +231,6 @@ class KubernetesTarget:
         """Create a job. Safe to repeat: an existing job with the same owner and digest is taken over as it is.
 
         Args:
-            submission: The job.
             adopt: Whether to adopt an equal job that belongs to another owner or was created by hand.
 
         Raises:
@@ -287,7 +273,6 @@ class KubernetesTarget:
         """Change a job in place.
 
         Args:
-            submission: The job.
             force: Whether to take back fields that were changed externally.
 
         Raises:
@@ -342,10 +327,6 @@ class KubernetesTarget:
 
         Each is asked once for all jobs, as for a plan.
 
-        Args:
-            namespace: Namespace of the job.
-            name: Name of the job.
-
         Raises:
             TargetFault: A worker cluster does not answer, and may still run the job.
         """
@@ -355,8 +336,6 @@ class KubernetesTarget:
         """Delete the copies of a job in worker clusters that the program no longer has, as far as these answer.
 
         Args:
-            namespace: Namespace of the job.
-            name: Name of the job.
             owner: Owner of the job; copies of another one stay.
         """
         worker_copies.delete_unreachable(self.client, namespace, name, owner)
@@ -365,7 +344,6 @@ class KubernetesTarget:
         """Write our stack's label into the record and the objects of a job that came from another stack.
 
         Args:
-            submission: The job.
             was: The owner of the job in the state.
 
         Raises:
@@ -380,10 +358,6 @@ class KubernetesTarget:
 
     def status(self, namespace: str, name: str) -> JobStatus | None:
         """Return the current status of a job; None if it has no record. The end of a job is written into its record.
-
-        Args:
-            namespace: Namespace of the job.
-            name: Name of the job.
 
         Raises:
             TargetFault: The cluster cannot be read.
@@ -411,11 +385,7 @@ class KubernetesTarget:
         stack's state.
 
         Args:
-            namespace: Namespace of the job.
-            name: Name of the job.
             uid: UID of the run in the state.
-            phase: Phase in the state.
-            owner: Owner in the state.
         """
 
         def is_final(found: Record | JobStatus | None) -> bool:
@@ -438,13 +408,7 @@ class KubernetesTarget:
         )
 
     def presence(self, namespace: str, name: str, beside: Collection[str] = ()) -> Presence | None:
-        """Return what exists of a job, without a request for an existing job alone; None if the cluster cannot be read.
-
-        Args:
-            namespace: Namespace of the job.
-            name: Name of the job.
-            beside: "Kind/name" of its other objects.
-        """
+        """Return what exists of a job, without a request for an existing job alone; None if the cluster cannot be read."""
         return self.overview(namespace).presence(name, beside)
 
     def check_adoption(self, submission: Submission) -> str:
@@ -473,10 +437,6 @@ class KubernetesTarget:
     def current_owner(self, namespace: str, name: str) -> Owner | None:
         """Return the owner of the job of that name; None if the list of all jobs does not have it. The owner of a retained job
         has no stack.
-
-        Args:
-            namespace: Namespace of the job.
-            name: Name of the job.
         """
         if self.overview(namespace).cached_record(name) is None:
             return None
@@ -498,10 +458,6 @@ class KubernetesTarget:
     def runs(self, namespace: str, name: str) -> list[Run]:
         """Return the runs of the job of that name, the newest last; empty if it has no record.
 
-        Args:
-            namespace: Namespace of the job.
-            name: Name of the job.
-
         Raises:
             TargetFault: The cluster cannot be read.
         """
@@ -512,10 +468,6 @@ class KubernetesTarget:
 
     def drift(self, namespace: str, name: str) -> dict[str, Any]:
         """Return path -> current value of what was changed externally in an unfinished job, except changes of controllers.
-
-        Args:
-            namespace: Namespace of the job.
-            name: Name of the job.
 
         Raises:
             TargetFault: The cluster cannot be read.
@@ -541,8 +493,6 @@ class KubernetesTarget:
         """End the job, remove all its objects, and return when they are gone. Safe to repeat.
 
         Args:
-            namespace: Namespace of the job.
-            name: Name of the job.
             uid: UID of the only run to delete; empty for any.
             owner: Delete the job only while it belongs to this owner; None for any.
             replaced: Has no effect: Kubernetes removes the logs with the Pods.
@@ -580,7 +530,6 @@ class KubernetesTarget:
         """Delete all jobs of the namespace with the stack's label, and the stack's volumes that are not mounted.
 
         Args:
-            label: Label of the stack.
             note: Called with size and age of each volume that is deleted with its data.
 
         Returns:
@@ -614,9 +563,6 @@ class KubernetesTarget:
         """Create a PersistentVolumeClaim, and return its path and generation. Safe to repeat; existing data stays.
 
         Args:
-            namespace: Namespace of the claim.
-            name: Name of the claim.
-            owner: URN of the owner.
             sweep: Label of the stack; empty if a sweep must not delete the claim.
             claim: Settings of the claim: size, class, access mode; None for the defaults.
 
@@ -634,9 +580,6 @@ class KubernetesTarget:
         """Create a claim of the same name and generation in each worker cluster of MultiKueue. Safe to repeat.
 
         Args:
-            namespace: Namespace of the claim.
-            name: Name of the claim.
-            owner: URN of the owner.
             sweep: Label of the stack; empty if a sweep must not delete the claim.
             claim: Settings of the claim: size, class, access mode.
             generation: Generation of the claim in this cluster.
@@ -648,12 +591,6 @@ class KubernetesTarget:
     def update_volume(self, namespace: str, name: str, generation: str, claim: Mapping[str, Any]) -> None:
         """Change the size of a claim, and whether a sweep leaves the claim alone.
 
-        Args:
-            namespace: Namespace of the claim.
-            name: Name of the claim.
-            generation: Generation in the state.
-            claim: The desired settings.
-
         Raises:
             Conflict: The claim has another generation.
             TargetFault: The claim is gone, or its class does not allow the new size.
@@ -664,22 +601,14 @@ class KubernetesTarget:
                 claims.update(worker, namespace, name, generation, claim)
 
     def volume(self, namespace: str, name: str) -> tuple[dict[str, str], Owner] | None:
-        """Return path and generation of a claim, and its owner; None if not found.
-
-        Args:
-            namespace: Namespace of the claim.
-            name: Name of the claim.
-        """
+        """Return path and generation of a claim, and its owner; None if not found."""
         return claims.read(self.client, namespace, name)
 
     def relabel_volume(self, namespace: str, name: str, generation: str, owner: str, sweep: str) -> None:
         """Write our owner and label on a claim that came from another stack, if it is of that generation.
 
         Args:
-            namespace: Namespace of the claim.
-            name: Name of the claim.
             generation: Generation in the state; a claim of another generation is not changed.
-            owner: URN of our owner.
             sweep: Label of our stack; empty if a sweep must not delete the claim.
         """
         for client in (self.client, *self.client.workers.values()):
@@ -689,27 +618,18 @@ class KubernetesTarget:
         """Return whether a volume that its owner created before was lost, without a request for an existing volume alone.
 
         Args:
-            namespace: Namespace of the claim.
-            name: Name of the claim.
             owner: Owner of the claim in the state.
         """
         return self.overview(namespace).lost_claim(name, owner)
 
     def describe_volume(self, namespace: str, name: str) -> str:
-        """Return size and age of a volume; empty if it has no data.
-
-        Args:
-            namespace: Namespace of the claim.
-            name: Name of the claim.
-        """
+        """Return size and age of a volume; empty if it has no data."""
         return claims.describe(self.client, namespace, name)
 
     def delete_volume(self, namespace: str, name: str, generation: str) -> Owner | str:
         """Delete a claim with all its data.
 
         Args:
-            namespace: Namespace of the claim.
-            name: Name of the claim.
             generation: Generation in the state; a claim of another generation is not deleted.
 
         Returns:
@@ -730,9 +650,6 @@ class KubernetesTarget:
         """Return refusals and warnings about a claim that is to be created.
 
         Args:
-            namespace: Namespace of the claim.
-            name: Name of the claim.
-            claim: Its settings.
             job: Name of the job that mounts it.
             owner: Id of the owner who creates it.
             adopt: Whether the job may be adopted, and its claims with it.
@@ -751,11 +668,6 @@ class KubernetesTarget:
     def apply_runtime(self, document: Mapping[str, Any], owner: str, sweep: str) -> str:
         """Create or update a ClusterTrainingRuntime or TrainingRuntime, and return its UID.
 
-        Args:
-            document: The runtime.
-            owner: URN of the owner.
-            sweep: Label of the stack.
-
         Raises:
             Conflict: The runtime belongs to another owner.
             Invalid: The server rejects the runtime.
@@ -766,8 +678,6 @@ class KubernetesTarget:
         """Check that no runtime of that name belongs to another owner.
 
         Args:
-            document: The runtime.
-            owner: URN of the owner.
             sweep: Label of the stack; None if not known yet.
 
         Raises:
@@ -783,8 +693,6 @@ class KubernetesTarget:
         Args:
             document: The runtime of the program; empty result if the live one is equal to it.
             applied: The runtime as it was last applied.
-            owner: Id of the owner.
-            sweep: Label of the stack.
 
         Raises:
             Conflict: The runtime belongs to another owner.
@@ -798,7 +706,6 @@ class KubernetesTarget:
         Args:
             kind: `ClusterTrainingRuntime` or `TrainingRuntime`.
             namespace: Namespace of the runtime; empty for a ClusterTrainingRuntime.
-            name: Name of the runtime.
         """
         return runtime_objects.read(self.client, kind, namespace, name)
 
@@ -812,9 +719,7 @@ class KubernetesTarget:
         """Delete a runtime, and return its current owner if that is another one; None otherwise.
 
         Args:
-            document: The runtime.
             uid: UID of the runtime in the state; a runtime with another one is not deleted.
-            owner: Our owner.
             force: Whether to delete it although unfinished TrainJobs were created from it.
 
         Raises:
@@ -828,12 +733,7 @@ class KubernetesTarget:
         return consumers.list_consumers(self.reachable_client(), runtime, self.namespace)
 
     def runtime_of_job(self, namespace: str, name: str) -> tuple[str, str]:
-        """Return name and release of the runtime that a job was created from; empty strings if unknown.
-
-        Args:
-            namespace: Namespace of the job.
-            name: Name of the job.
-        """
+        """Return name and release of the runtime that a job was created from; empty strings if unknown."""
         record = self.overview(namespace).record(name)
         if record is None:
             return "", ""

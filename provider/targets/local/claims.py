@@ -51,7 +51,6 @@ class Claim:
         Each call begins a new generation, so that a late deletion of an earlier generation has no effect.
 
         Args:
-            owner: URN of the owner.
             sweep: Label of the stack; empty if a sweep must not delete the volume.
 
         Raises:
@@ -68,7 +67,6 @@ class Claim:
         """Create the claim of a job's volumeClaimPolicies. As with JobSet, an existing claim is not deleted with the job.
 
         Args:
-            job: NAMESPACE/NAME of the job.
             deleted_with_job: Whether the claim is deleted with the job.
 
         Raises:
@@ -97,7 +95,6 @@ class Claim:
         """Delete the claim if it was created for the job.
 
         Args:
-            job: NAMESPACE/NAME of the job.
             users: As in `delete`.
 
         Returns:
@@ -172,7 +169,6 @@ class Claim:
         """Delete a generation of the volume with its data.
 
         Args:
-            generation: The generation to delete.
             users: Unfinished jobs that mount the volume, and their start. The volume is deleted with the last of them.
 
         Returns:

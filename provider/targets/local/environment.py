@@ -134,15 +134,7 @@ class Variables:
 def variables(
     pod: Mapping[str, Any], container: Mapping[str, Any], facts: PodFacts, configs: Texts, secrets: Texts
 ) -> Variables:
-    """Return the variables of envFrom, then env, in order; a variable may refer to earlier ones.
-
-    Args:
-        pod: Spec of the pod.
-        container: The container.
-        facts: The values of fieldRefs.
-        configs: ConfigMap -> key -> text.
-        secrets: Secret -> key -> text.
-    """
+    """Return the variables of envFrom, then env, in order; a variable may refer to earlier ones."""
     done = Variables()
     for source in container.get("envFrom") or []:
         prefix = source.get("prefix") or ""

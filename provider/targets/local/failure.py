@@ -148,7 +148,6 @@ class Repeats:
         A container that was killed, or failed because of another one, does not count: its next attempt may succeed.
 
         Args:
-            failure: The failure of this attempt.
             progressed: Time of the newest progress of user code, in seconds since the epoch.
         """
         who = failure.pod, failure.container
@@ -222,7 +221,6 @@ def report(verdict: str, failures: Iterable[Failure]) -> str:
 
     Args:
         verdict: The message of the policy that failed the job.
-        failures: The failed containers.
     """
     cause = first_cause(failures)
     text = verdict

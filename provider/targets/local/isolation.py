@@ -108,9 +108,6 @@ class Isolation:
         """Return the options of bubblewrap for one container, without its environment.
 
         Args:
-            container: The container.
-            volumes: The volumes of its Pod.
-            mounts: Mount path -> folder or file.
             own: Folders of the job that are mounted in addition to the volumes -> the option.
         """
         binds: dict[str, tuple[str, str | Source]] = {}
@@ -183,8 +180,6 @@ def find_isolation(
     """Return what the containers of a job see.
 
     Args:
-        pythons: Interpreters that run containers.
-        user_environment: The user's environment.
         root: Folder of the target, with all jobs and volumes.
         environments: Folder of the cached environments of the job.
 
@@ -256,8 +251,6 @@ def wrapped(
 
     Args:
         argv: The program, as a path, and its arguments.
-        env: The whole environment of the container.
-        cwd: The working directory.
         options: Options from `Isolation.options`.
 
     Raises:

@@ -190,9 +190,6 @@ class Job:
         """Record that the pod of an index has failed; `to_start` returns the index again if the pod is replaced.
 
         Args:
-            index: Completion index.
-            exits: The failed containers.
-            now: The current time.
             pod: NAMESPACE/NAME of the pod, for the message.
         """
         self.pods.pop(index, None)
@@ -430,7 +427,6 @@ def peak(jobset: Spec, amount: Mapping[str, Any]) -> Any:
     Steps that wait for each other's completion do not run together.
 
     Args:
-        jobset: The JobSet.
         amount: Step -> amount for all pods that run together.
     """
     after: dict[str, set[str]] = {}

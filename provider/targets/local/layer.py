@@ -54,7 +54,6 @@ def layer(requirements: list[str], folder: Path, run: str = "") -> dict[str, str
 
     Args:
         requirements: Arguments of `uv pip install`: packages and options.
-        folder: Folder of the environments.
         run: UID of the job's run, whose Pods have the same environment also after a local package has changed.
     """
     content = Content(requirements)

@@ -49,10 +49,6 @@ class Leases:
     def addresses(self, names: Sequence[str], seed: str) -> dict[str, str]:
         """Lease an address for each name. Linux accepts connections on all of 127/8; elsewhere all names share 127.0.0.1.
 
-        Args:
-            names: Host names of the pods.
-            seed: Determines the first address to try.
-
         Returns:
             Host name -> address.
         """
@@ -113,7 +109,6 @@ class Leases:
         All are leased at once: two jobs that each have a part would wait for each other forever.
 
         Args:
-            count: How many the job needs.
             usable: Indices of the GPUs that the job may have.
             owner: Name of the job, for those that wait for it.
 

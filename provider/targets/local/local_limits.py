@@ -45,7 +45,6 @@ def refusals(objects: Objects, secrets: Keys | None = None) -> list[Problem]:
     """Return why jobs cannot run on this machine.
 
     Args:
-        objects: The objects of the jobs.
         secrets: The Secrets whose values are submitted with the jobs; None if not known yet.
     """
     if secrets is not None:
@@ -138,10 +137,6 @@ def missing_programs(objects: Objects, python: str) -> tuple[list[Problem], list
     """Return refusals and warnings for the programs that containers start and this machine lacks.
 
     A missing program is a warning if a package that the job installs may provide it.
-
-    Args:
-        objects: The objects of the jobs.
-        python: The interpreter that replaces the images.
     """
     refused: list[Problem] = []
     warned: list[Problem] = []

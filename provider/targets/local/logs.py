@@ -164,8 +164,6 @@ def files(folder: Path, jobset: str, step: str | None = None) -> list[tuple[str,
     """Return (pod, container, file) of every container with output, in order.
 
     Args:
-        folder: Folder of the logs.
-        jobset: Name of the JobSet.
         step: Default: all steps.
     """
     pattern = ".*"
@@ -214,8 +212,6 @@ def last_lines(path: Path, wanted: int, end: int | None = None, matches: LineFil
     """Return the newest `wanted` lines before byte `end`, from rotated files as well if the newest has too few.
 
     Args:
-        path: The newest file of the log.
-        wanted: Number of lines.
         end: Bytes of the newest file to read; None for all.
         matches: Selects the lines; None for all.
     """

@@ -53,7 +53,6 @@ def memory_of(processes: Sequence[psutil.Process], limit: int) -> int:
     once if the sum would be over the limit otherwise.
 
     Args:
-        processes: The processes.
         limit: The limit, in bytes.
     """
     used = sum(map(_resident, processes))

@@ -171,12 +171,7 @@ def plan_pod(
     """Return the plan of a pod.
 
     Args:
-        objects: The objects of the job.
-        jobset: The JobSet.
-        pod: The pod.
-        site: The job's resources on this machine.
         gpus: Indices of the GPUs of this pod.
-        secrets: Secret -> key -> text.
 
     Raises:
         Refused: A name leads out of its folder.
@@ -349,11 +344,6 @@ def launch_file(
     """Return the settings of `bootstrap.py`, with the lines of its requirements file.
 
     They are empty if the container does not start `bootstrap.py`, or if they are not known yet.
-
-    Args:
-        container: The container.
-        pod_volumes: All volumes of its pod.
-        objects: The objects of the job.
     """
     command, mounts = container.get("command"), container.get("volumeMounts")
     bootstrap = f"{code.CODE_PATH}/{code.BOOTSTRAP_FILE}"

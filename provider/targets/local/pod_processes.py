@@ -233,7 +233,6 @@ class Container:
         """Detect the end of the process, then kill the processes that it has left.
 
         Args:
-            now: The current time.
             wait_for_group: Whether to wait for its process group: after SIGTERM, a shell ends immediately, while its training
                 may need the grace period to save a checkpoint.
         """

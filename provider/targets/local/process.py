@@ -32,9 +32,7 @@ def start(
 
     Args:
         argv: The program, searched on the PATH of `env`, and its arguments.
-        env: The whole environment.
         cwd: The working directory, which relative paths start at.
-        umask: Umask of the process.
         isolated: Options of bubblewrap; empty for a process that sees the whole machine.
 
     Raises:
@@ -149,8 +147,6 @@ def find_process(pid: object, mark: str, folder: Path) -> psutil.Process | None:
 
     Args:
         pid: The pid, as the file has it; the kernel may have given it to another process since.
-        mark: Mark of the job.
-        folder: Folder of the job.
     """
     with suppress(psutil.Error, OSError, ValueError, TypeError):
         process = psutil.Process(int(str(pid)))
@@ -190,7 +186,6 @@ def processes_of_container(
 
     Args:
         leader: pid of the process of `start`.
-        mark: Mark of the container.
         by_parent: The processes of this machine, from `processes_by_parent`.
     """
     due = [p for p in by_parent.get(os.getpid(), ()) if p.pid == leader or _is_adopted_from(p, leader, mark)]

@@ -51,8 +51,6 @@ def mpi_variables(folder: str, address: str, root: bool) -> dict[str, str]:
 
     Args:
         folder: Folder of the sockets and of the daemons' files, which is removed with the job.
-        address: Address of the node.
-        root: Whether the processes run as root.
     """
     allow = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
              "PRTE_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM")  # fmt: skip

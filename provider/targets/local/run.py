@@ -166,7 +166,6 @@ class Run:
         """Terminate pods.
 
         Args:
-            now: The current time.
             grace: Seconds between SIGTERM and SIGKILL; default: each pod's own.
             only: Name of the Job; default: all Jobs.
         """
@@ -487,8 +486,6 @@ class Run:
         """Set the status to Failed.
 
         Args:
-            error: Its text is the message.
-            now: The current time.
             reason: Default: a pod cannot be started.
         """
         self.status.phase, self.status.finished = Phase.FAILED.value, now

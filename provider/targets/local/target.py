@@ -109,7 +109,6 @@ class LocalTarget:
         """Return why this machine refuses jobs, and its warnings.
 
         Args:
-            objects: The objects of the jobs.
             secrets: The Secrets, with their keys, that are submitted with the jobs; None to skip their review.
             exists: Returns whether the job exists, so that it does not need what the machine lacks now.
         """
@@ -167,7 +166,6 @@ class LocalTarget:
         """Create a job and start its supervisor, unless it is suspended. Idempotent for the same owner and digest.
 
         Args:
-            submission: The job.
             adopt: Whether to take over a job of another owner that has the same objects.
 
         Returns:
@@ -224,7 +222,6 @@ class LocalTarget:
         """Update suspend, ttlSecondsAfterFinished and metadata of a job, or all of a suspended job.
 
         Args:
-            submission: The desired job.
             force: Has no effect: only this program changes the job.
 
         Returns:
@@ -261,9 +258,6 @@ class LocalTarget:
         """Suspend or resume a job, whatever its program has. If it is so already, the override stays.
 
         Args:
-            namespace: Namespace of the job.
-            name: Name of the job.
-            owner: Owner of the job.
             override: The value of `suspend`.
             submission: For a resumption, the job as its stack has it, with the values of its Secrets.
 
@@ -286,33 +280,17 @@ class LocalTarget:
             return self._known_status(folder, record)
 
     def is_suspended(self, namespace: str, name: str) -> bool:
-        """Return whether a job is suspended, by its program or by a user, also while its processes still end.
-
-        Args:
-            namespace: Namespace of the job.
-            name: Name of the job.
-        """
+        """Return whether a job is suspended, by its program or by a user, also while its processes still end."""
         record = Record.find(JobFolder.of(self.root, namespace, name))
         return record is not None and record.suspended
 
     def suspension(self, namespace: str, name: str) -> Override | None:
-        """Return who has suspended or resumed a job with `pulumi-trainer`; None if nobody has.
-
-        Args:
-            namespace: Namespace of the job.
-            name: Name of the job.
-        """
+        """Return who has suspended or resumed a job with `pulumi-trainer`; None if nobody has."""
         record = Record.find(JobFolder.of(self.root, namespace, name))
         return None if record is None else Override.from_dict(record.override)
 
     def stop(self, namespace: str, name: str, owner: Owner, message: str) -> JobStatus:
         """End a job for good within its grace period; its record, logs and volumes stay.
-
-        Args:
-            namespace: Namespace of the job.
-            name: Name of the job.
-            owner: Owner of the job.
-            message: Message of the stopped job.
 
         Returns:
             The status; of a job that has ended before the unchanged one.
@@ -407,7 +385,6 @@ class LocalTarget:
         """Write the label of the program's stack into the record of a job that was moved from another stack.
 
         Args:
-            submission: The job.
             was: Owner of the job in the stack's state.
 
         Raises:
@@ -426,10 +403,6 @@ class LocalTarget:
 
     def status(self, namespace: str, name: str) -> JobStatus | None:
         """Return the current status of a job; None if not found. Ends the processes of a job whose supervisor has died.
-
-        Args:
-            namespace: Namespace of the job.
-            name: Name of the job.
 
         Raises:
             Refused: The job runs on another host.
@@ -454,10 +427,7 @@ class LocalTarget:
         """Return the status of a job, with the reason if its files are damaged; None if not found.
 
         Args:
-            namespace: Namespace of the job.
-            name: Name of the job.
             uid: Ignored: nothing is cached on this machine.
-            phase: Ignored, as the uid is.
             owner: Owner of the job in the state, which counts for a job whose files are damaged.
         """
         try:
@@ -469,8 +439,6 @@ class LocalTarget:
         """Return whether a job exists, and its owner; None if it runs on another host.
 
         Args:
-            namespace: Namespace of the job.
-            name: Name of the job.
             beside: Other objects of the job; they are part of its record.
         """
         folder = JobFolder.of(self.root, namespace, name)
@@ -507,12 +475,7 @@ class LocalTarget:
         return status.progress
 
     def runs(self, namespace: str, name: str) -> list[Run]:
-        """Return the runs of the job of that name, the newest last; empty if not found.
-
-        Args:
-            namespace: Namespace of the job.
-            name: Name of the job.
-        """
+        """Return the runs of the job of that name, the newest last; empty if not found."""
         folder = JobFolder.of(self.root, namespace, name)
         record = Record.find(folder)
         if record is None:
@@ -524,10 +487,6 @@ class LocalTarget:
         """Return the times for which the job of that name has run; empty if not found.
 
         A job without a supervisor, because it is suspended or was killed, has run until its status was last written.
-
-        Args:
-            namespace: Namespace of the job.
-            name: Name of the job.
         """
         folder = JobFolder.of(self.root, namespace, name)
         record = Record.find(folder)
@@ -543,12 +502,7 @@ class LocalTarget:
         return [*found, *recorded_run(namespace, name, record.demand, status.started, status.finished)]
 
     def current_owner(self, namespace: str, name: str) -> Owner | None:
-        """Return the owner of the job of that name; None if not found.
-
-        Args:
-            namespace: Namespace of the job.
-            name: Name of the job.
-        """
+        """Return the owner of the job of that name; None if not found."""
         found = Record.find(JobFolder.of(self.root, namespace, name))
         if found is None:
             return None
@@ -561,8 +515,6 @@ class LocalTarget:
         """Terminate a job's processes and remove its folder and the claims that were created for it. Idempotent.
 
         Args:
-            namespace: Namespace of the job.
-            name: Name of the job.
             uid: Delete only this run of the job; default: any run.
             owner: Delete only a job of this owner; default: any owner.
             replaced: Whether a new run of the job follows, so that the logs stay.
@@ -636,7 +588,6 @@ class LocalTarget:
         """Delete all jobs with a label, and the volumes with that label that are empty or were left to a job.
 
         Args:
-            label: Label of the stack.
             report: Receives a note about the content of each deleted volume.
 
         Returns:
@@ -664,12 +615,7 @@ class LocalTarget:
         return swept
 
     def steps(self, namespace: str, name: str) -> list[str]:
-        """Return the names of a job's steps; [] if the job is not found.
-
-        Args:
-            namespace: Namespace of the job.
-            name: Name of the job.
-        """
+        """Return the names of a job's steps; [] if the job is not found."""
         record = Record.find(JobFolder.of(self.root, namespace, name))
         if record is None:
             return []
@@ -681,8 +627,6 @@ class LocalTarget:
         """Return (pod, container, file) of every container with output of a job.
 
         Args:
-            namespace: Namespace of the job.
-            name: Name of the job.
             step: The only step; default: all.
             earlier: Id of an earlier run; empty for the current one.
         """
@@ -696,8 +640,6 @@ class LocalTarget:
         """Return pod and bytes of the logs whose beginning was replaced by newer lines.
 
         Args:
-            namespace: Namespace of the job.
-            name: Name of the job.
             step: Name of the step; None for all.
             earlier: Id of an earlier run; empty for the current one.
         """
@@ -718,8 +660,6 @@ class LocalTarget:
         """Yield (pod, container, line) of the last lines of each log, which name files of the user's code as the project does.
 
         Args:
-            namespace: Namespace of the job.
-            name: Name of the job.
             step: Default: all steps.
             earlier: Id of an earlier run, which has ended; empty for the current one.
             lines: Number of last lines of each log.
@@ -751,9 +691,6 @@ class LocalTarget:
         """Create the folder of a claim, or take over an existing one with its data.
 
         Args:
-            namespace: Namespace of the claim.
-            name: Name of the claim.
-            owner: URN of the owner.
             sweep: Label of the stack; empty if a sweep must not delete the volume.
             claim: The PersistentVolumeClaim; a folder has neither size nor class.
 
@@ -769,28 +706,19 @@ class LocalTarget:
         """Record whether the folder is retained; a folder has neither size nor class.
 
         Args:
-            namespace: Namespace of the claim.
-            name: Name of the claim.
             generation: Generation in the state; a volume of another generation is not changed.
             claim: The desired settings, of which only `retain` counts.
         """
         Claim(self.root, namespace, name).retain(generation, retain=bool(claim.get("retain")))
 
     def volume(self, namespace: str, name: str) -> tuple[dict[str, str], Owner] | None:
-        """Return `path` and `generation` of a volume, and its owner; None if not found.
-
-        Args:
-            namespace: Namespace of the claim.
-            name: Name of the claim.
-        """
+        """Return `path` and `generation` of a volume, and its owner; None if not found."""
         return Claim(self.root, namespace, name).read()
 
     def lost_volume(self, namespace: str, name: str, owner: Owner) -> Loss:  # noqa: ARG002
         """Return whether a volume that was created before is lost.
 
         Args:
-            namespace: Namespace of the claim.
-            name: Name of the claim.
             owner: Ignored: only whether the folder exists counts.
         """
         if self.volume(namespace, name) is None:
@@ -809,12 +737,7 @@ class LocalTarget:
         return found
 
     def describe_volume(self, namespace: str, name: str) -> str:
-        """Return the number of files of a volume, their size and the last change; empty if it has no files.
-
-        Args:
-            namespace: Namespace of the claim.
-            name: Name of the claim.
-        """
+        """Return the number of files of a volume, their size and the last change; empty if it has no files."""
         return Claim(self.root, namespace, name).describe()
 
     def output(self, path: str) -> Output | None:
@@ -829,10 +752,7 @@ class LocalTarget:
         """Record owner and label for a generation of a volume that was moved from another stack.
 
         Args:
-            namespace: Namespace of the claim.
-            name: Name of the claim.
             generation: Generation in the state; a volume of another generation is not changed.
-            owner: URN of our owner.
             sweep: Label of our stack; a retained volume keeps none.
         """
         Claim(self.root, namespace, name).relabel(generation, owner, sweep)
@@ -841,8 +761,6 @@ class LocalTarget:
         """Delete a generation of a volume with its data; a volume that an unfinished job mounts is deleted when the job ends.
 
         Args:
-            namespace: Namespace of the claim.
-            name: Name of the claim.
             generation: Generation in the state; a volume of another generation is not deleted.
 
         Returns:

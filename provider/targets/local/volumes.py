@@ -67,7 +67,6 @@ def claims(jobset: Spec, steps: Collection[str] | None = None) -> set[str]:
     """Return the names of all claims that pods of a JobSet mount.
 
     Args:
-        jobset: The JobSet.
         steps: Names of the replicated jobs that count; None for all.
     """
     found = set()
@@ -117,12 +116,6 @@ def in_memory(volume: Spec) -> bool:
 def location(volume: Spec, folder: Path, memory: Path, claims_folder: Path) -> Path:
     """Return the path of a volume.
 
-    Args:
-        volume: The volume.
-        folder: Folder of the pod's volumes.
-        memory: Folder of the pod's secret volumes.
-        claims_folder: Folder of the namespace's claims.
-
     Raises:
         Refused: The name leads out of its folder.
     """
@@ -143,12 +136,8 @@ def prepare(
     """Create the folder of a volume and its files.
 
     Args:
-        volume: The volume.
         place: `location` of the volume.
         root: The folder below which the volume is created.
-        objects: The objects of the job.
-        secrets: Secret -> key -> text.
-        facts: The values of fieldRefs.
         rewriter: Rewrites the files of this package and of Trainer.
 
     Raises:

@@ -29,7 +29,6 @@ def document_problems(document: dict[str, Any], verdict: Verdict | None = None) 
     """Return the problems of a document's metadata and spec; unknown leaves count as valid.
 
     Args:
-        document: A TrainJob, runtime or JobSet.
         verdict: The server's verdict on it. An admitted document is not compared with the schema again; only requirements beyond
             the schema are checked then.
     """

@@ -21,7 +21,6 @@ def find_dispatch(train_job: Document, queues: Queues) -> Dispatch | None:
 
     Args:
         train_job: The TrainJob; its label `kueue.x-k8s.io/queue-name` names its queue.
-        queues: Known LocalQueues, ClusterQueues, AdmissionChecks and MultiKueueConfigs.
     """
     metadata = section(train_job, "metadata")
     local = queues.find("LocalQueue", section(metadata, "labels").get(QUEUE), metadata.get("namespace") or "default")

@@ -28,7 +28,6 @@ def pod_refusals(jobset: Document, known: Queues) -> Iterator[Problem]:
 
     Args:
         jobset: The JobSet; a Pod with unknown values counts as accepted.
-        known: Known objects of the cluster.
     """
     namespace = _namespace(jobset)
     ranges, quotas = known.inside("LimitRange", namespace), known.inside("ResourceQuota", namespace)
@@ -55,7 +54,6 @@ def exceeded_quotas(jobset: Document, known: Queues, *, used: bool = False) -> l
 
     Args:
         jobset: The JobSet; one with unknown values counts as fitting.
-        known: Known objects of the cluster.
         used: Whether to count what others use now.
     """
     quotas = known.inside("ResourceQuota", _namespace(jobset))
@@ -77,8 +75,6 @@ def pods_without_node(
     """Yield the steps of a JobSet whose Pods the nodes do not take, even when nothing else runs.
 
     Args:
-        jobset: The JobSet.
-        known: Known objects of the cluster.
         flavors: ResourceFlavors of which Kueue adds labels and tolerations of one to the Pods; empty for a job without a queue.
     """
     if not known.has_all("Node"):

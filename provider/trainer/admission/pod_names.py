@@ -34,7 +34,6 @@ def pod_name_problems(pod: Document, path: str) -> Iterator[Problem]:
     """Yield the problems of names and paths in a Pod's spec; unknown leaves count as valid.
 
     Args:
-        pod: The Pod's spec.
         path: Path of the spec in the whole document.
     """
     for at, volume in entries(pod, "volumes", path):

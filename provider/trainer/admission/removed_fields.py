@@ -34,7 +34,6 @@ def unknown_field_problems(document: Mapping[str, Any], paths: Iterable[str]) ->
     """Return a problem for each unknown field of a document, given by its path.
 
     Args:
-        document: The runtime or the TrainJob.
         paths: Paths of the fields that the schema does not have, for example `Verdict.unknown`.
     """
     kind = document["kind"]

@@ -38,7 +38,6 @@ def review(
     Arguments are not changed; unknown leaves count as valid.
 
     Args:
-        document: The document to create or update.
         old: The stored object (`Verdict.stored` of an earlier review); None on creation.
         lookup: Reads other objects of the cluster: runtimes, PriorityClass, JobSet, PersistentVolumeClaim. Without it, checks
             that need them are left out.

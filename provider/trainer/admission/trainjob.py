@@ -33,9 +33,7 @@ def mutate(job: Document, old: Document | None, now: str) -> Document:
     prints for required fields that are missing, and canonical quantities.
 
     Args:
-        job: The TrainJob.
         old: The stored TrainJob; None on creation.
-        now: The time, such as 2026-01-31T09:30:00Z.
 
     Raises:
         Invalid: Go's types cannot represent the TrainJob.
@@ -76,7 +74,6 @@ def validate(job: Document, old: Document | None, lookup: Lookup | None) -> tupl
     """Return problems and warnings of the validating webhook.
 
     Args:
-        job: The TrainJob.
         old: The stored TrainJob; None on creation.
         lookup: Reads other objects of the cluster; None: only checks without a cluster.
     """

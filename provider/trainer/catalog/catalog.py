@@ -167,7 +167,6 @@ class RuntimeCatalog:
         """Return a copy of a release's ClusterTrainingRuntime document.
 
         Args:
-            name: Name of the runtime.
             release: Default: the newest.
 
         Raises:
@@ -183,10 +182,6 @@ class RuntimeCatalog:
 
     def load_unlocked(self, name: str, release: str) -> dict[str, Any]:
         """Return the document of a release without comparing it with the lock.
-
-        Args:
-            name: Name of the runtime.
-            release: The release, for example 1.2.0.
 
         Raises:
             Invalid: The file cannot be read, or its document is not a valid release of that name.
@@ -206,10 +201,6 @@ class RuntimeCatalog:
 
         `deprecated` in `about.yaml` maps releases to {date: DATE, successor: RELEASE}. It is not part of a release, as
         it is added later.
-
-        Args:
-            name: Name of the runtime.
-            release: The release, for example 1.2.0.
 
         Raises:
             Invalid: The runtime is unknown, or its entry in `about.yaml` is not valid.
@@ -250,10 +241,6 @@ class RuntimeCatalog:
 
     def digest(self, name: str, release: str) -> str:
         """Return the digest of the current content of a release's file.
-
-        Args:
-            name: Name of the runtime.
-            release: The release, for example 1.2.0.
 
         Raises:
             Invalid: The file cannot be read.
@@ -398,7 +385,6 @@ def unknown_name(what: str, given: str, known: Sequence[str]) -> Problem:
 
     Args:
         what: What the name is expected to be, for example "runtime of the catalogue".
-        given: The name that was given.
         known: The names that exist; may be empty.
     """
     available = "none is available"

@@ -107,7 +107,6 @@ def catalogue_folder(url: str, ref: str) -> Path:
     """Return the folder with the files of a catalogue at a commit.
 
     Args:
-        url: Address of the repository.
         ref: A tag, a branch or a commit.
 
     Raises:
@@ -120,7 +119,6 @@ def project_folder(url: str, ref: str) -> Path:
     """Return the folder with all files of a project at a commit.
 
     Args:
-        url: Address of the repository.
         ref: A tag, a branch or a commit.
 
     Raises:
@@ -275,7 +273,6 @@ def _write_links(fresh: Path, links: Mapping[str, str], files: Iterable[str]) ->
     They are written after all files, so that no file is written through one.
 
     Args:
-        fresh: The folder of the commit.
         links: Path of a link -> the path that it leads to.
         files: Paths of the files and links of the commit.
     """
@@ -414,9 +411,6 @@ def describe_commit(folder: Path) -> str:
     commit, or by `(changes unknown)`; empty if there is no commit or git cannot be asked.
 
     No command of git reads the files, since filters that the repository configures would run.
-
-    Args:
-        folder: The folder.
     """
     try:
         commit = "".join(_answer(folder, "rev-parse", "--verify", "HEAD")).strip()
@@ -436,7 +430,6 @@ def _differs(folder: Path, entries: Iterable[str]) -> bool | None:
     """Return whether files differ from the entries of a commit; None if there are too many to compare.
 
     Args:
-        folder: The folder.
         entries: What `git ls-tree --long` lists below the folder.
     """
     read = 0

@@ -24,7 +24,6 @@ def without_rejected(document: Document, problems: Iterable[Problem]) -> Documen
     A value that has to be a string becomes one, because other fields may refer to it by its text. A name becomes a valid one.
 
     Args:
-        document: The document.
         problems: Problems with paths such as `spec.trainer.numNodes`.
     """
     kept = copy.deepcopy(document)
@@ -50,7 +49,6 @@ def about_others(problems: Iterable[Problem], rejected: Iterable[Problem]) -> li
 
     Args:
         problems: What a later step rejects. A problem without a path is left out: it summarizes others.
-        rejected: What earlier steps have rejected.
     """
     places = {split_path(each.where) for each in rejected} - {()}
     above = set(chain.from_iterable(map(_beginnings, places)))

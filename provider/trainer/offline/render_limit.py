@@ -23,8 +23,6 @@ class RenderLimit:
         """Count the replicated jobs of a runtime; a long document counts as several.
 
         Args:
-            where: The field that a problem names.
-            runtime: The runtime.
             train_job: The TrainJob for which it is rendered; None if the runtime itself is checked.
 
         Raises:

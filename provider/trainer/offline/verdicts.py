@@ -43,11 +43,6 @@ def judge(documents: Iterable[Document], cluster: Cluster, verdicts: Verdicts) -
     The order of files changes no result: what TrainJobs refer to is applied before them. A further document of the same kind and
     name is an update, and is applied in its place.
 
-    Args:
-        documents: The documents.
-        cluster: The offline cluster.
-        verdicts: Gets the results of all documents.
-
     Raises:
         Invalid: No cluster could have such a document, or none is a runtime or a TrainJob.
     """

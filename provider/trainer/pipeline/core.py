@@ -42,8 +42,6 @@ def read(
     """Return both documents merged, before any plugin, with notes on unknown fields.
 
     Args:
-        runtime: The runtime.
-        train_job: The TrainJob.
         exists: As in `pipeline.validate`.
         status_server_ca: As in `pipeline.render`.
 

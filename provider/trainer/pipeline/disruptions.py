@@ -75,10 +75,6 @@ def tolerate_disruptions(jobset: Document, disruptions: Disruptions) -> Document
 
     A replicated job whose Pods restart containers in place (`restartPolicy: OnFailure`) stays as it is, since Kubernetes
     allows no `podFailurePolicy` there.
-
-    Args:
-        jobset: The JobSet.
-        disruptions: How the job goes on.
     """
     jobs: list[Document] = []
     for job in jobs_of(jobset):
@@ -103,9 +99,6 @@ def fail_at_final_errors(jobset: Document) -> Document:
     """Return a rendered JobSet that fails at once if a container ends with `FINAL`: neither its Jobs nor the JobSet try again.
 
     Pods that restart containers in place stay as they are, as for disruptions.
-
-    Args:
-        jobset: The JobSet.
     """
     jobs = [_with_pod_rules(job, USELESS) if may_tolerate(job) else job.document for job in jobs_of(jobset)]
     spec = {**jobset["spec"], "replicatedJobs": jobs}
@@ -139,10 +132,6 @@ def action_after_disruption(jobset: Document, job: ReplicatedJob) -> str:
     """Return what JobSet does when `DISRUPTED` has failed a Job: the action of the first rule that applies to it.
 
     Source: https://github.com/kubernetes-sigs/jobset/blob/v0.12.0/pkg/controllers/failure_policy.go
-
-    Args:
-        jobset: The JobSet.
-        job: The replicated job of the Job.
     """
     policy = jobset.get("spec", {}).get("failurePolicy")
     if not isinstance(policy, dict):

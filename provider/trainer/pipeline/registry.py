@@ -52,9 +52,6 @@ def register_plugin(plugin: Plugin) -> None:
 
     Registering the same plugin again (equal class and attributes) changes nothing.
 
-    Args:
-        plugin: The plugin.
-
     Raises:
         Invalid: It is not a valid plugin, or its name or one of its policies is taken.
     """
@@ -95,7 +92,6 @@ def split_own_policies(spec: dict[str, Any], findings: Findings) -> tuple[dict[s
     """Return a runtime's spec without the policies of users' plugins, and these policies by part of the spec.
 
     Args:
-        spec: Spec of the runtime.
         findings: Problems of the policies are added to it.
 
     Raises:

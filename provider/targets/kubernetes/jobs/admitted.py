@@ -24,7 +24,6 @@ def keep_kueue_fields(wanted: Document, live: Mapping[str, Any]) -> Document:
     """Return a document with the values that Kueue has added to the live job; the server rejects an apply without them.
 
     Args:
-        wanted: The document to apply.
         live: The job as the cluster has it.
     """
     if not _started(live):

@@ -20,8 +20,6 @@ def check(live: Mapping[str, Any] | None, run: str, submission: Submission, kind
     Args:
         live: The job; None if it has ended and JobSet's TTL has removed it.
         run: The `run` key in the job's record; empty without a record.
-        submission: The job of the program.
-        kind: Kind of the job.
 
     Raises:
         Conflict: The job differs in immutable fields; the message names them.
@@ -52,7 +50,6 @@ def adoption_note(whose: str, submission: Submission) -> str:
 
     Args:
         whose: Who owns or created the job, as the beginning of the sentence.
-        submission: The job of the program.
     """
     taken = f"{whose} and is taken over"
     if not submission.secrets:

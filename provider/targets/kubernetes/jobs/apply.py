@@ -104,9 +104,6 @@ def send(
     """Create or update all objects of a job.
 
     Args:
-        client: Client of the cluster.
-        submission: The job.
-        owner: The job's record.
         live: "Kind/name" -> the object to update, as it was read. Such an object is never created anew; all others are created,
             or exist because of an interrupted attempt of the same run.
         force: Whether to take over fields of other managers.
@@ -262,9 +259,6 @@ def apply_error(error: ApiError, kind: Kind, document: Mapping[str, Any], *, liv
     """Return the error for a rejected apply, with a problem for each field that the server names.
 
     Args:
-        error: The server's answer.
-        kind: Kind of the document.
-        document: The document that was sent.
         live: Whether the apply was a change of an object that was read before.
     """
     where = kind.where(document["metadata"].get("namespace", ""), document["metadata"]["name"])

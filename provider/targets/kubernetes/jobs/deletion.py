@@ -54,10 +54,8 @@ class DeletionWatch:
         """Return whether the objects of a record are gone within the time limit.
 
         Args:
-            uid: UID of the record.
             asked: When the deletion was requested (`time.monotonic`). The watch reports later deletions; objects that were
                 deleted before it began are missing in its first list.
-            seconds: The time limit.
         """
         with self._changed:
             self._waiting += 1
@@ -241,11 +239,7 @@ def await_gone(client: Client, wait: Callable[[float], bool], namespace: str, na
 
 
 def poll_until_gone(client: Client, is_left: Callable[[], bool], namespace: str, name: str) -> None:
-    """Wait as `await_gone` does, by asking again and again whether the object exists.
-
-    Args:
-        is_left: Returns whether the object exists.
-    """
+    """Wait as `await_gone` does, by asking again and again whether the object exists."""
 
     def wait(seconds: float) -> bool:
         deadline = time.monotonic() + seconds

@@ -410,8 +410,6 @@ def find(client: Client, namespace: str, name: str) -> Record | None:
     """Return the ConfigMap of that name, whether it is a record or not; None if not found.
 
     Args:
-        client: Client of the cluster.
-        namespace: Namespace of the job.
         name: Name of the job, which is that of its record, too.
     """
     found = client.get(CONFIG_MAP, namespace, name)
@@ -459,7 +457,6 @@ def end_of(record: Record, status: JobStatus, view: JobView) -> dict[str, str | 
 
     Args:
         record: The record, before it has the end.
-        status: The status of the job.
         view: What the cluster shows of the job, with the metrics that were read.
     """
     end: dict[str, str | None] = {
@@ -525,9 +522,6 @@ def write_end(client: Client, record: Record, status: JobStatus, view: JobView) 
     """Write how a job has ended into its record, unless the record has it as detailed or cannot be written.
 
     Args:
-        client: Client of the cluster.
-        record: The record.
-        status: The status of the job.
         view: What the cluster shows of the job, with the metrics that were read.
     """
     if status.phase not in ENDS:
@@ -589,7 +583,6 @@ def belongs(found: Mapping[str, Any], run: str) -> bool:
 
     Args:
         found: A JobSet or TrainJob or an object beside it, or its metadata alone.
-        run: The UID of the record.
     """
     owners = {each.get("uid") for each in mappings(section(found, "metadata").get("ownerReferences"))}
     return run in owners or section(found, "metadata", "annotations").get(owner_labels.RECORD) == run

@@ -33,8 +33,6 @@ def apply(client: Client, document: Mapping[str, Any], owner: str, sweep: str) -
     """Create or update a runtime, and return its UID. Safe to repeat.
 
     Args:
-        document: The runtime.
-        owner: Id of the owner.
         sweep: Label of the stack; empty for none.
 
     Raises:
@@ -67,8 +65,6 @@ def changed_paths(
     Args:
         document: The runtime of the program; empty result if the live one is equal to it.
         applied: The runtime as it was last applied.
-        owner: Id of the owner.
-        sweep: Label of the stack.
 
     Raises:
         Conflict: The runtime belongs to another owner.
@@ -109,9 +105,6 @@ def delete(client: Client, document: Mapping[str, Any], uid: str, owner: Owner, 
     """Delete a runtime and wait until it is gone. A runtime that was created since, or belongs to another owner, is left alone.
 
     Args:
-        document: The runtime.
-        uid: UID of the runtime to delete.
-        owner: The owner in the state.
         force: Whether to delete it while unfinished TrainJobs use it.
 
     Returns:

@@ -53,7 +53,6 @@ def check_reachable(client: Client, where: str, *, cached: bool = False) -> None
     """Check that all worker clusters answer, before anything of a job or volume is deleted.
 
     Args:
-        client: Client of the manager cluster.
         where: namespace/name of the job or volume; empty for those of a stack.
         cached: Whether an earlier answer in this process counts, as for a plan.
 
@@ -77,7 +76,6 @@ def silent_worker(cluster: str, where: str, fault: TrainerError) -> Problem:
     """Return the problem that a worker cluster does not answer, and may still run a job.
 
     Args:
-        cluster: Name of the worker cluster.
         where: namespace/name of the job; empty for the jobs of a stack.
         fault: What a request to the worker cluster has raised.
     """
@@ -96,8 +94,6 @@ def send(client: Client, submission: Submission, run: str) -> None:
     """Create or update the copies in all worker clusters.
 
     Args:
-        client: Client of the manager cluster.
-        submission: The job.
         run: UID of the job's record in the manager cluster.
 
     Raises:
@@ -113,8 +109,6 @@ def delete(client: Client, namespace: str, name: str, run: str, owner: Owner | N
 
     Args:
         client: Client of the manager cluster, in which the job is gone.
-        namespace: Namespace of the job.
-        name: Name of the job.
         run: UID of the only run to delete; empty for any.
         owner: Delete only copies of this owner; None for any.
 
@@ -142,13 +136,7 @@ def delete_unreachable(client: Client, namespace: str, name: str, owner: Owner) 
 
 
 def sweep(client: Client, namespace: str, label: str) -> list[str]:
-    """Delete all copies with a stack's label, and return the jobs that they belong to.
-
-    Args:
-        client: Client of the manager cluster.
-        namespace: Namespace of the jobs.
-        label: Label of the stack.
-    """
+    """Delete all copies with a stack's label, and return the jobs that they belong to."""
 
     def mine(found: Record) -> bool:
         return found.copy_of != "" and found.stack == label and not found.retained

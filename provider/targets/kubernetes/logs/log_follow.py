@@ -108,9 +108,6 @@ class LogFollower:
     def lines(self, pods: list[Document]) -> Iterator[Line]:
         """Yield lines as they are printed.
 
-        Args:
-            pods: The existing pods of the job.
-
         Raises:
             TrainerError: The server rejects the requests.
         """

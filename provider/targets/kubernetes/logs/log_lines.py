@@ -42,7 +42,6 @@ def split_lines(chunks: Iterable[bytes], longest: int = LONGEST) -> Iterator[Pie
     """Yield the lines of a stream; longer lines as several pieces.
 
     Args:
-        chunks: The stream.
         longest: Largest size of a piece in bytes.
     """
     rest, first = b"", True
@@ -159,7 +158,6 @@ def new_lines(chunks: Iterable[bytes], position: Position, *, complete: bool) ->
     """Yield time and text of the lines, or parts of a line, that were not read before.
 
     Args:
-        chunks: The stream of one request.
         position: Where the previous request ended; updated.
         complete: Whether the container has ended, so that text without a newline is its last line. Otherwise the next request
             repeats that text.

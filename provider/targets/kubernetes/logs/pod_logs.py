@@ -139,7 +139,6 @@ def read_log(
 
     Args:
         selection: Limits of the request; None for none.
-        follow: Whether to wait for new lines.
         previous: Whether to read the previous run of the container.
         complete: As for `new_lines`.
         opened: As for `Client.logs`.

@@ -37,9 +37,6 @@ def tail(
     Args:
         client: Client of the cluster to which the job was submitted; logs of a job that MultiKueue has sent on are read in its
             worker cluster.
-        namespace: Namespace of the job.
-        name: Name of the job.
-        selection: Which lines to read.
         follow: Whether to yield new lines, too, until the job has ended.
         note: Called with events such as a broken connection; None to ignore them.
 
@@ -65,9 +62,6 @@ def _worker(client: Client, namespace: str, name: str, note: Callable[[str], Non
     """Return the client of the worker cluster to which MultiKueue has sent a job; None if its Pods are in its own cluster.
 
     Args:
-        client: Client of the manager cluster.
-        namespace: Namespace of the job.
-        name: Name of the job.
         note: Called with the name of the worker cluster.
         wait: Whether to wait until the job is sent somewhere.
 

@@ -182,7 +182,6 @@ def read_facts(place: Place, parts: dict[str, Document]) -> JobFacts | None:
     """Return the facts of a job; None if there is only a Workload, or nothing.
 
     Args:
-        place: Namespace and name.
         parts: Plural of a kind -> trimmed document.
     """
     record, workload = parts.get(CONFIG_MAP.plural), parts.get(WORKLOAD.plural)

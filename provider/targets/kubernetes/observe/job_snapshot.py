@@ -82,8 +82,6 @@ def snapshot(client: Client, namespace: str, name: str, owner: Record | None = N
 
     Args:
         client: Client of the cluster to which the job was submitted.
-        namespace: Namespace of the job.
-        name: Name of the job.
         owner: The job's record, if it was read already; None to read it.
 
     Raises:
@@ -151,7 +149,6 @@ def without_others(view: JobView, whose: Owner) -> JobView:
     """Return the view of a stack's job whose record is gone, without another job of the same name.
 
     Args:
-        view: The view of the job.
         whose: Owner of the job in the state of its stack.
     """
     if view.main is None or view.recorded is not None:
@@ -366,10 +363,8 @@ def ask_if_readable(ask: Callable[[], Answer], otherwise: Answer, unreadable: se
     """Return the answer to a request; `otherwise` if the kind does not exist or may not be read.
 
     Args:
-        ask: Sends the request.
         otherwise: The result if the server rejects it.
         unreadable: Receives the plural of the kind if the server rejects the request.
-        kind: The kind.
     """
     try:
         return ask()

@@ -62,7 +62,6 @@ def read_usage(client: Client, namespace: str = "", only_jobs: Collection[Place]
     """Return what jobs have used.
 
     Args:
-        client: Client of the cluster.
         namespace: Empty for all namespaces.
         only_jobs: Namespaces and names of the jobs to return; None for all.
 

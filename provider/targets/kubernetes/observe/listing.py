@@ -51,7 +51,6 @@ def snapshot_jobs(client: Client, namespace: str = "") -> list[JobView]:
     """Return all jobs, by namespace and name. Of events only those that explain missing JobSets, Jobs or pods are read.
 
     Args:
-        client: Client of the cluster.
         namespace: Empty for all namespaces.
 
     Raises:
@@ -104,8 +103,6 @@ def with_losses(client: Client, found: Sequence[JobView], namespace: str = "") -
     Of an ended job only the volume of its output counts, because the other volumes are replaced when new data is fetched.
 
     Args:
-        client: Client of the cluster.
-        found: The jobs.
         namespace: Their namespace; empty for all.
     """
     mounted = [*map(_claims, found)]
@@ -176,8 +173,6 @@ def snapshot_job(client: Client, namespace: str, name: str, kind: Kind | None = 
 
     Args:
         client: Client of the cluster to which the job was submitted.
-        namespace: Namespace of the job.
-        name: Name of the job.
         kind: JOBSET or TRAIN_JOB, if the job has to be of that kind; None for any.
 
     Raises:
@@ -197,8 +192,6 @@ def list_events(client: Client, namespace: str, name: str, kind: Kind | None = N
 
     Args:
         client: Client of the cluster to which the job was submitted.
-        namespace: Namespace of the job.
-        name: Name of the job.
         kind: JOBSET or TRAIN_JOB, if the job has to be of that kind; None for any.
 
     Raises:

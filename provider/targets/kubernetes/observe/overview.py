@@ -101,10 +101,6 @@ class Overview:
         """Return what exists of a job that this process did not create; None if the cluster cannot be read.
 
         One listing serves a whole program; only an object that is missing in it is requested by itself.
-
-        Args:
-            name: Name of the job.
-            beside: "Kind/name" of the job's other objects.
         """
         try:
             records, jobs = self._refreshed(SEEN_AGE)
@@ -143,10 +139,6 @@ class Overview:
 
     def lost_claim(self, name: str, owner: Owner) -> Loss:
         """Return whether a volume that the owner created earlier was deleted or is being deleted.
-
-        Args:
-            name: Name of the claim.
-            owner: The owner of the volume.
 
         Raises:
             TargetFault: The claims cannot be listed. The error of the first call is raised for all claims.

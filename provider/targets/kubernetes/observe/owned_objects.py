@@ -43,10 +43,7 @@ def list_owned(
     """Return the objects that stacks have created.
 
     Args:
-        client: Client of the cluster.
-        where: The target, as messages name it.
         namespaces: The namespaces to list; a single empty one for all.
-        program: "project/stack" of the stack.
         kubectl: Command line of kubectl with the context.
         label: Label of the stack in this cluster; empty if it has none yet, or several.
         random: Random part of the stack's owner mark; empty if it has none yet.

@@ -163,7 +163,6 @@ def _last_reports(client: Client, view: JobView, lines: int, most: int) -> tuple
     Args:
         client: Client of the cluster to which the job was submitted.
         view: The view of the job, with its Pods.
-        lines: Number of lines.
         most: Bytes, from the first of these lines on.
     """
     rank = rank_0(view) or _ended_rank_0(view)

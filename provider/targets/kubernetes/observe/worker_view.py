@@ -55,12 +55,7 @@ def not_configured(name: str) -> Problem:
 
 
 def with_worker(client: Client, view: JobView) -> JobView:
-    """Return the view with what the worker cluster shows of a job that MultiKueue has sent there.
-
-    Args:
-        client: Client of the manager cluster.
-        view: What the manager cluster shows.
-    """
+    """Return the view with what the worker cluster shows of a job that MultiKueue has sent there."""
     name = cluster_of(view)
     if view.main is None and not name:
         return _with_left(client, view)
@@ -97,12 +92,7 @@ def _with_left(client: Client, view: JobView) -> JobView:
 
 
 def with_gone(view: JobView, before: JobView) -> JobView:
-    """Return the view with the failed pods that the worker cluster has shown before and does not show any more.
-
-    Args:
-        view: What the clusters show now.
-        before: What they have shown before.
-    """
+    """Return the view with the failed pods that the worker cluster has shown before and does not show any more."""
     there = {*map(pod_name, view.pods)}
     gone = [pod for pod in (*before.gone, *before.pods) if has_crashed(pod) and pod_name(pod) not in there]
     return replace(view, gone=gone[-MOST_GONE:])
@@ -145,7 +135,6 @@ def _lost(client: Client, name: str = "") -> Problem | None:
     """Return why Kueue has lost a worker cluster, in Kueue's words; None if it has not, or if that cannot be read.
 
     Args:
-        client: Client of the manager cluster.
         name: Name of the MultiKueueCluster; empty for any.
     """
     try:

@@ -21,7 +21,6 @@ def refusals(draft: Draft, workers: Collection[str] = ()) -> list[Problem]:
     """Return the objects that the program creates for the job, which only exist in this cluster.
 
     Args:
-        draft: The job.
         workers: Names of the worker clusters that the program reaches.
     """
     if draft.dispatch is None:
@@ -57,7 +56,6 @@ def warnings(draft: Draft, workers: Collection[str] = ()) -> Iterator[Problem]:
     checked from here unless the program reaches them.
 
     Args:
-        draft: The job.
         workers: Names of the worker clusters that the program reaches.
     """
     if draft.dispatch is None or (workers and not _unreached(draft.dispatch.clusters, workers)):

@@ -33,13 +33,7 @@ _OWN = "change the field in the runtime or in the patch that sets it, or ask for
 
 
 def judge(facts: Facts, objects: Objects, namespace: str) -> tuple[list[Problem], list[Problem]]:
-    """Return what Pod Security refuses, and its warnings.
-
-    Args:
-        facts: What the cluster has.
-        objects: The rendered objects of the job.
-        namespace: The namespace.
-    """
+    """Return what Pod Security refuses, and its warnings."""
     levels = _levels(facts.find(kinds.NAMESPACE, "", namespace))
     if levels is not None and not {"enforce", "warn"} & levels.keys():
         return [], []

@@ -83,7 +83,6 @@ def job_permissions(mode: Mode = "jobset", *, queues: bool = True) -> list[Permi
 
     Args:
         mode: `jobset`, or `trainer` for jobs that Trainer's controller renders.
-        queues: Whether Kueue admits the jobs.
     """
     table = [*_TABLE]
     table += _TRAINER if mode == "trainer" else _JOBSET
@@ -265,10 +264,6 @@ def objects(
     """Yield a ClusterRole, a Role for each namespace, and their bindings to each of the subjects.
 
     Args:
-        permissions: What the roles grant.
-        namespaces: Namespaces of the Roles.
-        subjects: Subjects of the bindings.
-        name: Beginning of all their names.
         of: The end of all their names. Roles that grant different rights have different names, so that applying one never takes
             away what another grants.
     """

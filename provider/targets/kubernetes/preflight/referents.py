@@ -40,7 +40,6 @@ def referents(objects: Objects, promised: Iterable[str] = ()) -> list[Referent]:
     """Return each referenced object once, with its first reference.
 
     Args:
-        objects: The objects of the job.
         promised: "Kind/name" of what the program creates beside the objects.
     """
     brought = {*objects, *promised}

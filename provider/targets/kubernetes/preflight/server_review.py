@@ -66,8 +66,6 @@ def review(
     """Return what the cluster rejects, and its warnings; a single warning if the cluster is out of reach.
 
     Args:
-        client: Client of the cluster.
-        draft: The job.
         record: The job's record, if it has one. If the digest is equal, the job is unchanged, and only its queue is checked.
         unfinished: Whether a run of the job is unfinished, which an `up` only changes in place unless it may interrupt the run.
         absent: Whether the job itself does not exist, so that an `up` creates it.
@@ -131,9 +129,6 @@ def missing(client: Client, objects: Objects, namespace: str, promised: Collecti
     Objects that the credentials may not read are not checked.
 
     Args:
-        client: Client of the cluster.
-        objects: The rendered objects.
-        namespace: Namespace of the job.
         promised: "Kind/name" of what the program creates beside the objects.
 
     Raises:

@@ -85,12 +85,7 @@ def release(
     """Wait until no job has quota of the queue any more.
 
     Args:
-        client: Client of the cluster.
-        name: Name of the ClusterQueue.
-        version: Version of Kueue's API.
-        drain: Whether to suspend the jobs.
         seconds: Time limit for a drained job to stop.
-        marks: Owner marks of this stack.
 
     Returns:
         Notes for the user.
@@ -151,9 +146,7 @@ def check_owner(client: Client, objects: Iterable[tuple[Kind, str, str]], marks:
     """Raise Refused if an object belongs to another stack.
 
     Args:
-        client: Client of the cluster.
         objects: Kind, namespace and name of each object.
-        marks: Owner marks of this stack.
     """
     wrong = [*chain.from_iterable(_owned(client, *place, marks)[1] for place in objects)]
     if wrong:

@@ -43,7 +43,6 @@ def read_queues(client: Client, namespace: str = "", queue: str = "") -> Queues:
     """Return what decides whether a job starts: the limits of its namespace, the nodes, and if it has a queue, all queues.
 
     Args:
-        client: Client of the cluster.
         namespace: Namespace of a job; empty for all queues and no limits.
         queue: LocalQueue of the job; empty for none.
 
@@ -114,7 +113,6 @@ def overview(client: Client, namespace: str = "") -> tuple[list[Document], set[s
     If LocalQueues cannot be listed, those that Workloads name are read one by one.
 
     Args:
-        client: Client of the cluster.
         namespace: Empty for all namespaces.
 
     Raises:

@@ -50,10 +50,6 @@ def create(
     """Create a claim if it does not exist; existing data stays. Safe to repeat.
 
     Args:
-        client: Client of the cluster.
-        namespace: Namespace of the claim.
-        name: Name of the claim.
-        owner: Id of the owner.
         sweep: Label of the stack; empty for none.
         claim: size, storageClass, accessMode and retain of the program (`components.volumes`).
         generation: Generation of the claim in the manager cluster of MultiKueue, if this is its copy; empty for a new one.
@@ -119,10 +115,6 @@ def update(client: Client, namespace: str, name: str, generation: str, claim: Ma
     """Change the size or `retain` of a claim.
 
     Args:
-        client: Client of the cluster.
-        namespace: Namespace of the claim.
-        name: Name of the claim.
-        generation: Generation of the claim.
         claim: As for `create`.
 
     Raises:
@@ -204,8 +196,6 @@ def output(client: Client, namespace: str, uri: str) -> Output | None:
     """Return the facts about the output of a job; None if its claim is gone.
 
     Args:
-        client: Client of the cluster.
-        namespace: Namespace of the job.
         uri: URI of the output, as `output_path` returns it.
     """
     name = uri.removeprefix(path("")).partition("/")[0]
@@ -282,7 +272,6 @@ def list_claims(client: Client, namespace: str, name: str = "") -> dict[Place, D
     """Return the claims with owner and deletionTimestamp, by namespace and name.
 
     Args:
-        client: Client of the cluster.
         namespace: Empty for all namespaces.
         name: Name of the only claim to list; empty for all.
     """
@@ -307,7 +296,6 @@ def loss_of(there: Mapping[Place, Document], place: Place, owner: Owner | None =
 
     Args:
         there: The result of `list_claims`.
-        place: Namespace and name of the claim.
         owner: The owner who created it; None if not known.
     """
     found = there.get(place)
@@ -335,9 +323,6 @@ def sweep(client: Client, namespace: str, label: str, note: Callable[[str], None
     """Delete the claims with the stack's label that are not mounted and not retained, and return their names.
 
     Args:
-        client: Client of the cluster.
-        namespace: The namespace.
-        label: Label of the stack.
         note: Called with size and age of each claim that may have data.
     """
     found, _ = client.list(kinds.CLAIM, namespace, labels=f"{owner_labels.STACK}={label}")

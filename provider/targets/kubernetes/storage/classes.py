@@ -59,10 +59,7 @@ def review(client: Client, where: str, storage_class: str, access_mode: str, *, 
     """Return whether a class can provide a volume with that access mode, as refusals and warnings.
 
     Args:
-        client: Client of the cluster.
-        where: The volume, for messages.
         storage_class: Empty for the cluster's default.
-        access_mode: The access mode of the claim.
         chosen: Whether the user has set the access mode, and may know more about the class.
     """
     found = _classes(client)

@@ -55,7 +55,6 @@ def warnings(
         siblings: Other JobSets; the one of this job may be among them.
         taints: Taints of nodes and flavors with GPUs (`gpu_taints`); None if unknown, then PT111 is left out.
         cluster: Whether the Pods run in a cluster.
-        queues: Known objects of Kueue.
         mode: As in `pipeline.render`.
     """
     given = objects.values() if isinstance(objects, Mapping) else objects
@@ -65,12 +64,7 @@ def warnings(
 
 
 def queue_warnings(documents: Iterable[Document], queues: Queues) -> tuple[Warning, ...]:
-    """Return the warnings about queues, which do not depend on jobs, in the order of their codes.
-
-    Args:
-        documents: The queues to check.
-        queues: Known objects of Kueue.
-    """
+    """Return the warnings about queues, which do not depend on jobs, in the order of their codes."""
     found: list[Warning] = []
     for (code, rule), document in product(QUEUE_RULES.items(), documents):
         found += [Warning(p.where, p.why, p.hint, p.type, code=code) for p in rule(document, queues)]

@@ -84,12 +84,7 @@ def unmatched_flavor(document: Document, queues: Queues) -> Iterator[Problem]:
 
 
 def _other_values(labels: Document, nodes: list[Document]) -> list[str]:
-    """Return the labels of nodes that differ only in the value from labels that no node has.
-
-    Args:
-        labels: The labels of a flavor.
-        nodes: The labels of each node.
-    """
+    """Return the labels of nodes that differ only in the value from labels that no node has."""
     seen = set[str]()
     for key, value in labels.items():
         if not any(node.get(key) == value for node in nodes):

@@ -52,7 +52,6 @@ def has_quota_changes(documents: Iterable[Document], before: Queues) -> bool:
 
     Args:
         documents: Objects of the program; kinds other than ClusterQueue and Cohort are left out.
-        before: The objects of the cluster.
     """
     return any(_is_changed(document, before) for document in documents)
 

@@ -55,7 +55,6 @@ class Severities:
 
         Args:
             ignore: Codes to ignore; a text may have several ("PT103,PT107").
-            error: Codes that are errors.
 
         Raises:
             Invalid: A code is unknown.
@@ -73,7 +72,6 @@ class Severities:
         """Return the warnings that are errors, and the others together with the problems of the annotation.
 
         Args:
-            warnings: The warnings about the job.
             train_job: The TrainJob, whose annotation may ignore codes.
         """
         errors: list[Warning] = []
