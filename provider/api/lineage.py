@@ -193,7 +193,12 @@ def newest_of_lineage(earlier: Sequence[Run], run: Run) -> Run:
 
 
 def follower(earlier: Sequence[Run], run: Run) -> Run | None:
-    """Return the run that came next into the folder of a run; None if it is the last there."""
+    """Return the run that came next into the folder of a run; None if it is the last there.
+
+    Args:
+        earlier: The runs of the job, the newest last.
+        run: One of them.
+    """
     later = [
         each for each in earlier if each.lineage == run.lineage and each.id != run.id and each.created > run.created
     ]
