@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pulumi_trainer.provider.api.labels import MADE_BY, random_of_mark
-from pulumi_trainer.provider.api.status import Owner
+from pulumi_trainer.provider.api.status import OUTCOME_UNKNOWN, Owner
 from pulumi_trainer.provider.cli import stack as stacks
 from pulumi_trainer.provider.cli.formats import print_data
 from pulumi_trainer.provider.cli.reach import PATIENCE, Where, show_warning
@@ -217,7 +217,9 @@ def _on_this_machine(place: _Place) -> list[Found]:
         delete = f"rm -r {shlex.quote(str(folder))}"
         if not job.terminal:
             delete = f"(it is {job.phase}; once it has ended) {delete}"
-        found.append(Found(place.where, "Job", job.namespace, job.name, job.whose, job.uid, delete, ADOPT))
+        fault = job.message if not job.owner and job.reason == OUTCOME_UNKNOWN else ""
+        known = Found(place.where, "Job", job.namespace, job.name, job.whose, job.uid, delete, ADOPT)
+        found.append(replace(known, fault=fault))
     for namespace, name, stack, generation in place.target.owned_volumes():
         folder = place.target.root / "volumes" / namespace / name
         delete = f"rm -r {shlex.quote(str(folder))}"

@@ -15,7 +15,7 @@ from pulumi_trainer.provider.api.lineage import find_run, folder_of
 from pulumi_trainer.provider.api.output_facts import Output
 from pulumi_trainer.provider.api.retention import REMOVED
 from pulumi_trainer.provider.api.runs import Run
-from pulumi_trainer.provider.api.status import Phase
+from pulumi_trainer.provider.api.status import OUTCOME_UNKNOWN, Phase
 from pulumi_trainer.provider.cli.formats import print_data
 from pulumi_trainer.provider.cli.job_status import print_table
 from pulumi_trainer.provider.cli.jobs import (
@@ -91,7 +91,17 @@ def outputs(job: str | None, where: Where, *, output: str, copying: Copying | No
         check_single([state.job for state in states], "outputs")
     if run:
         check_single([state.job for state in states], "--run")
-    found = list(filter(None, (find_output(state, run, "--run") for state in states)))
+    found = list[Found]()
+    for state in states:
+        try:
+            each = find_output(state, run, "--run")
+        except TargetFault as fault:
+            if job is not None:
+                raise
+            print_line(f"note: {fault}", error=True)
+            continue
+        if each is not None:
+            found.append(each)
     if copying is not None:
         _copy(found, states, copying, output=output)
     elif output != "table":
@@ -128,6 +138,8 @@ def find_output(state: State, run: str, argument: str) -> Found | None:
     """
     job = state.job
     if job.local is not None:
+        if state.status is not None and state.status.reason == OUTCOME_UNKNOWN and not state.status.output:
+            raise TargetFault(Problem(job.label, state.status.message))
         if state.status is None or not state.status.output:
             return None
         path = _folder(job, state.status.output, run, argument)

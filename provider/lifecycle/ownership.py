@@ -56,6 +56,7 @@ class Found:
         delete: Command that deletes it.
         take: Command that gives it to this stack, or `ADOPT`; empty if there is none.
         record_gone: Whether it is a job whose record is gone.
+        fault: Why its record cannot be read, so that its owner is not known; else empty.
     """
 
     where: str
@@ -67,6 +68,7 @@ class Found:
     delete: str = ""
     take: str = ""
     record_gone: bool = False
+    fault: str = ""
 
     @property
     def key(self) -> Key:
@@ -79,7 +81,7 @@ class Finding:
     """A difference between a target and the state.
 
     Args:
-        code: not-in-state, namesake, gone, other-owner, other-run or no-record.
+        code: not-in-state, namesake, gone, unreadable, other-owner, other-run or no-record.
         where: The target.
         kind: Kind of the object.
         namespace: Its namespace.
@@ -140,6 +142,9 @@ def _of_expected(each: Expected, found: Found | None) -> Iterator[Finding]:
     elif found.record_gone:
         effect = "creates what is missing, if the program still has the job"
         yield Finding("no-record", **about, message="exists, but its record is gone", settle=[(effect, UP)])
+    elif found.fault:
+        settle = [("deletes the job with its data", found.delete)]
+        yield Finding("unreadable", **about, message=f"cannot be read: {found.fault}", settle=settle)
     elif not each.owner.owns(found.owner):
         settle = [("leaves it to the other stack; remove it from this program first", REFRESH)]
         if found.take == ADOPT:

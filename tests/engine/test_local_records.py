@@ -49,6 +49,11 @@ def test_a_record_that_cannot_be_read_costs_itself_alone(project: Project, file:
     )
     assert re.search(why, cli(project, "why", "bad").stdout)
     assert re.search(why, project.job("bad").message) and project.job("good").phase == "Succeeded"
+    listed = cli(project, "outputs")
+    assert "good" in listed.stdout and re.search(rf"note: .*{file}: .*{why}", listed.stderr), listed
+    if file == "record.json":
+        settled = cli(project, "doctor").stdout
+        assert re.search(rf"cannot be read: .*{why}", settled) and "another program" not in settled, settled
     project.program(JOBS.format(names=["bad", "good"], wait_for="created"))
     for ask in (project.preview, project.refresh, project.up):
         told = ask().out

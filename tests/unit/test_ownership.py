@@ -46,12 +46,16 @@ def test_an_object_that_is_gone() -> None:
         ({"owner": Owner("id", CLONE, PROGRAM)}, "other-owner", NAMESAKE),
         ({"identity": "uid-2"}, "other-run", "is not the object in the state"),
         ({"record_gone": True}, "no-record", "its record is gone"),
+        ({"fault": "record.json: is not JSON"}, "unreadable", "cannot be read: record.json: is not JSON"),
     ],
 )
 def test_an_object_of_the_state_that_differs(change: dict[str, Any], code: str, words: str) -> None:
     (finding,) = found(dataclasses.replace(THERE, **change))
     assert finding.code == code and words in finding.message
-    assert any("pulumi" in command for _, command in finding.settle)
+    if code == "unreadable":
+        assert [command for _, command in finding.settle] == ["delete it"], "a refresh would forget the job"
+    else:
+        assert any("pulumi" in command for _, command in finding.settle)
 
 
 @pytest.mark.parametrize(
