@@ -13,6 +13,7 @@ from pulumi_trainer.provider.kubernetes.terminal import message as harmless_mess
 from pulumi_trainer.provider.kubernetes.terminal import plain_field
 from pulumi_trainer.provider.kubernetes.values.accessors import (
     mappings,
+    number,
     only,
     plausible_seconds,
     section,
@@ -60,6 +61,7 @@ class Run:
         metrics: The metrics that it has reported, by name.
         history: The same with the history, as text (`metrics.Metrics`); no part of the JSON; empty if not known.
         message: Why it has ended, with its last lines if it has failed.
+        resumed_from: Step of the checkpoint that it has loaded last, as it has reported; None if it has reported none.
     """
 
     run: str = ""
@@ -81,6 +83,7 @@ class Run:
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     history: str = field(default="", compare=False, repr=False)
     message: str = ""
+    resumed_from: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the run as JSON."""
@@ -88,6 +91,9 @@ class Run:
             vars(self), "started", "demand", "note", "metrics", "history", "message", "fork", "origin", "removed"
         )
         document["inputs"] = dict(self.inputs)
+        step = document.pop("resumed_from")
+        if step is not None:
+            document["resumedFrom"] = step
         if self.fork:
             document |= {"fork": self.fork, "origin": self.origin}
         if self.removed:
@@ -119,6 +125,7 @@ class Run:
             demand=Demand.from_dict(section(given).get("usage")),
             metrics=read_summary(known.get("metrics")),
             message=harmless_message(text(known.get("message"))[:LONGEST]),
+            resumed_from=resumed_step(given),
             **Identity.from_dict(given).to_dict(),
         )
 
@@ -173,6 +180,12 @@ def is_run_id(text: str) -> bool:
 
 
 _RUN_ID = re.compile(r"[0-9a-z]{1,16}")
+
+
+def resumed_step(given: Any) -> int | None:
+    """Return the step of the checkpoint that a run has loaded, in JSON of the run or of its progress; None if there is none."""
+    step = number(section(given).get("resumedFrom"), -1)
+    return step if step >= 0 else None
 
 
 def metrics_of(run: Run) -> Mapping[str, Metric]:

@@ -218,7 +218,7 @@ def _runs_in_cluster(state: State, record: Record | None) -> list[Run]:
 def entry(job: Job, run: Run) -> dict[str, Any]:
     """Return a run of a job as JSON, with all keys."""
     shown = {"metrics": {}, "fork": "", "origin": "", "removed": "", **run.to_dict(), "usage": run.demand.to_dict()}
-    shown |= {"started": run.started, "note": run.note, "message": run.message}
+    shown |= {"started": run.started, "note": run.note, "message": run.message, "resumedFrom": run.resumed_from}
     history = {name: [*map(vars, points)] for name, points in Metrics.from_text(run.history).history().items()}
     return {"job": job.resource or job.name, "namespace": job.namespace, **shown, "history": history}
 
@@ -330,7 +330,8 @@ def _origin(run: Run, before: Run | None) -> str:
     if run.fork and run.id == run.lineage:
         return f", forked from {run.fork}"
     if run.parent:
-        return f", continues {run.parent}"
+        step = "" if run.resumed_from is None else f" from step {run.resumed_from:,}"
+        return f", continues {run.parent}{step}"
     return ", started anew"
 
 

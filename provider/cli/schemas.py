@@ -254,6 +254,7 @@ class RunEntry(TypedDict):
         fork: Run and step of the checkpoint that its lineage started from; empty for none.
         origin: Lineage of that run.
         removed: Lineages whose folders were removed when it was created (`keep_runs`), separated by commas; empty for none.
+        resumedFrom: Step of the checkpoint that it has loaded last, as it has reported; null if it has reported none.
         phase: Its last phase; Interrupted if a new run has ended it, Unknown if its record was deleted.
         created: Time of its creation.
         started: When it began to run.
@@ -277,6 +278,7 @@ class RunEntry(TypedDict):
     fork: str
     origin: str
     removed: str
+    resumedFrom: int | None
     phase: str
     created: float
     started: float

@@ -260,6 +260,7 @@ def train(steps):
     print("starts at step", found["step"], flush=True)
     for step in range(found["step"] + 1, steps + 1):
         kept.save({"step": step}, step=step)
+        training.progress(step=step, total=steps)
     assert found["step"]
 
 trainer.TrainJob(
@@ -277,6 +278,8 @@ def test_a_run_goes_on_from_the_checkpoint_before_one_with_garbage_of_its_size(p
     newest.write_text("x" * newest.stat().st_size)
     run_cli(project, "rerun", "long")
     eventually(lambda: (found := project.job("long")).phase == "Succeeded" and found)
+    assert json.loads(run_cli(project, "runs", "long", "-o", "json"))[-1]["resumedFrom"] == 3
+    assert " from step 3" in run_cli(project, "runs", "long")
     log = project.logs("long")
     assert f"skips {newest.parent}: state.json is damaged: its SHA-256 is not that of .complete" in log
     assert "starts at step 3\n" in log

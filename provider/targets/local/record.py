@@ -17,7 +17,7 @@ from typing import Any
 from pulumi_trainer.provider.api.checkpoints import saves_checkpoints
 from pulumi_trainer.provider.api.lineage import result_of
 from pulumi_trainer.provider.api.manual import Override
-from pulumi_trainer.provider.api.runs import LONGEST, Identity, Run, read_inputs, read_runs
+from pulumi_trainer.provider.api.runs import LONGEST, Identity, Run, read_inputs, read_runs, resumed_step
 from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase, Step
 from pulumi_trainer.provider.api.submission import Consumer, Submission
 from pulumi_trainer.provider.api.usage import Demand, current_user, demand_of
@@ -356,6 +356,7 @@ class Record:
         current = Run(
             self.run, status.phase, created=self.created, finished=status.finished, inputs=inputs, started=status.started,
             note=status.note, demand=demand, metrics={}, history="", message=status.message[:LONGEST],
+            resumed_from=resumed_step(status.progress),
             **self.known_identity.to_dict(),
         )  # fmt: skip
         return read_runs([*self.earlier, current.to_dict()])

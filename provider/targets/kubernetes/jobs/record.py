@@ -21,7 +21,7 @@ from pulumi_trainer.provider.api.manual import STOPPED, Override
 from pulumi_trainer.provider.api.metrics import Metrics
 from pulumi_trainer.provider.api.progress import kept_progress
 from pulumi_trainer.provider.api.retention import as_row
-from pulumi_trainer.provider.api.runs import LONGEST, MOST_RUNS, Identity, Run, read_inputs, read_runs
+from pulumi_trainer.provider.api.runs import LONGEST, MOST_RUNS, Identity, Run, read_inputs, read_runs, resumed_step
 from pulumi_trainer.provider.api.status import OUTCOME_UNKNOWN, JobStatus, Owner, Phase
 from pulumi_trainer.provider.api.submission import Submission
 from pulumi_trainer.provider.api.usage import NOTHING_KNOWN, Demand, current_user, demand_of
@@ -266,7 +266,7 @@ class Record:
         current = Run(
             self.run, status.phase, created=self.created, finished=status.finished, inputs=inputs, started=status.started,
             note=status.note, demand=self.demand, metrics=Metrics.from_text(history).summary(), history=history,
-            message=status.message[:LONGEST], **self.identity.to_dict(),
+            message=status.message[:LONGEST], resumed_from=resumed_step(status.progress), **self.identity.to_dict(),
         )  # fmt: skip
         return [*earlier, current][-MOST_RUNS:]
 
