@@ -43,7 +43,7 @@ def test_longest_names(job: str, longest: int) -> None:
     document["metadata"]["name"] += "a"
     (problem,) = review_jobset(document)
     assert problem.where == "metadata.name"
-    assert "must have at most 63 characters" in problem.why
+    assert "pod names generated for this JobSet will exceed 63 characters" in problem.why
     assert problem.hint == f"shorten it, or the name of {job}, by 1"
 
 
@@ -79,17 +79,25 @@ WRONG: list[tuple[list[tuple[str, Any]], str, str]] = [
     ([("replicatedJobs.1.name", "Node")], "spec.replicatedJobs[1].name", "DNS-1035"),
     ([("replicatedJobs.1.name", "model-initializer")], "spec.replicatedJobs", "model-initializer is a duplicate"),
     ([("replicatedJobs.1.groupName", "A_b")], "spec.replicatedJobs[1].groupName", "DNS-1035"),
-    ([("replicatedJobs.1.replicas", 2**30)], "spec.replicatedJobs[1]", "must not be more than 2147483647"),
+    (
+        [("replicatedJobs.1.replicas", 2**30)],
+        "spec.replicatedJobs[1]",
+        "must not exceed 2147483647 for replicatedJob 'node'",
+    ),
     ([("replicatedJobs.1.replicas", -1)], "spec.replicatedJobs[1].replicas", "greater than or equal to 0"),
     ([("replicatedJobs.1.replicas", "2")], "spec.replicatedJobs[1].replicas", "whole number"),
     ([("replicatedJobs.1.template.spec.parallelism", 1.5)], ".template.spec.parallelism", "whole number"),
     ([("replicatedJobs.1.template.spec.completionMode", "indexed")], "completionMode", "'Indexed' or 'NonIndexed'"),
     ([("network", {"subdomain": "a.b"})], "spec.network.subdomain", "DNS-1035"),
     ([("managedBy", "me")], "spec.managedBy", "domain-prefixed path"),
-    ([("managedBy", "a.io/" + "x" * 60)], "spec.managedBy", "no more than 63 characters"),
-    ([("replicatedJobs.0.dependsOn", [{"name": "node", "status": "Ready"}])], "[0].dependsOn", "first"),
-    ([(DEPENDS, [{"name": "other", "status": "Ready"}])], "dependsOn[0].name", "a replicated job before"),
-    ([(DEPENDS, [{"name": "node", "status": "Ready"}])], "dependsOn[0].name", "a replicated job before"),
+    ([("managedBy", "a.io/" + "x" * 60)], "spec.managedBy", "not be more than 63 bytes"),
+    ([("replicatedJobs.0.dependsOn", [{"name": "model-initializer", "status": "Ready"}])], "[0].dependsOn", "first"),
+    ([(DEPENDS, [{"name": "other", "status": "Ready"}])], "dependsOn[0].name", "cannot depend on replicatedJob: other"),
+    (
+        [(DEPENDS, [{"name": "node", "status": "Ready"}])],
+        "dependsOn[0].name",
+        "node cannot depend on replicatedJob: node",
+    ),
     ([(DEPENDS, [{"name": "model-initializer", "status": "Done"}])], "dependsOn[0].status", "'Ready' or 'Complete'"),
     ([(DEPENDS, [{"name": "model-initializer", "status": "Ready"}] * 6)], "dependsOn", "at most 5"),
     (
@@ -97,32 +105,32 @@ WRONG: list[tuple[list[tuple[str, Any]], str, str]] = [
             (DEPENDS, [{"name": "model-initializer", "status": "Complete"}]),
             ("startupPolicy", {"startupPolicyOrder": "InOrder"}),
         ],
-        "spec.replicatedJobs[1].dependsOn",
-        "InOrder",
+        "spec",
+        "StartupPolicy and DependsOn APIs are mutually exclusive",
     ),
     (
         [("successPolicy", {"operator": "Any", "targetReplicatedJobs": ["nod"]})],
         "spec.successPolicy.targetReplicatedJobs[0]",
-        "unknown replicated job",
+        "'nod' does not appear in .spec.ReplicatedJobs",
     ),
     ([("successPolicy", {"operator": "Some"})], "spec.successPolicy.operator", "'All' or 'Any'"),
-    ([("failurePolicy", {"restartStrategy": "InPlaceRestart"})], "restartStrategy", "feature gate InPlaceRestart"),
+    ([("failurePolicy", {"restartStrategy": "InPlaceRestart"})], "restartStrategy", "InPlaceRestart feature gate"),
     ([("failurePolicy", {"rules": [{"action": "Retry"}]})], "spec.failurePolicy.rules[0].action", "'FailJobSet'"),
-    ([("failurePolicy", {"rules": [{"action": "RestartJob"}]})], "rules[0].action", "feature gate RestartJob"),
+    ([("failurePolicy", {"rules": [{"action": "RestartJob"}]})], "rules[0].action", "RestartJob feature gate"),
     (
         [("failurePolicy", {"rules": [{"action": "FailJobSet", "name": "1x"}]})],
         "rules[0].name",
-        "starting with a letter",
+        "'1x', a failure policy rule name must start with an alphabetic character",
     ),
     (
         [("failurePolicy", {"rules": [{"action": "FailJobSet", "name": "a"}] * 2})],
         "spec.failurePolicy.rules[1].name",
-        "another rule",
+        "rule names are not unique",
     ),
     (
         [("failurePolicy", {"rules": [{"action": "FailJobSet", "targetReplicatedJobs": ["x"]}]})],
         "rules[0].targetReplicatedJobs[0]",
-        "unknown replicated job",
+        "'x' in failure policy does not appear in .spec.ReplicatedJobs",
     ),
     (
         [("failurePolicy", {"rules": [{"action": "FailJobSet", "onJobFailureReasons": ["OOM"]}]})],
@@ -134,34 +142,42 @@ WRONG: list[tuple[list[tuple[str, Any]], str, str]] = [
         "rules[0].onJobFailureMessagePatterns[0]",
         "regular expression",
     ),
-    ([("coordinator", {"replicatedJob": "x"})], "spec.coordinator.replicatedJob", "unknown replicated job"),
-    ([("coordinator", {"replicatedJob": "node", "podIndex": 2})], "spec.coordinator.podIndex", "less than 2"),
-    ([("coordinator", {"replicatedJob": "node", "jobIndex": 1})], "spec.coordinator.jobIndex", "less than 1"),
+    ([("coordinator", {"replicatedJob": "x"})], "spec.coordinator.replicatedJob", "x does not exist"),
+    (
+        [("coordinator", {"replicatedJob": "node", "podIndex": 2})],
+        "spec.coordinator.podIndex",
+        "pod index 2 is invalid",
+    ),
+    (
+        [("coordinator", {"replicatedJob": "node", "jobIndex": 1})],
+        "spec.coordinator.jobIndex",
+        "job index 1 is invalid",
+    ),
     (
         [("coordinator", {"replicatedJob": "node"}), ("replicatedJobs.1.template.spec.completionMode", "NonIndexed")],
         "spec.coordinator",
-        "completionMode Indexed",
+        "must be indexed completion mode",
     ),
     (
         [("coordinator", {"replicatedJob": "node"}), ("network", {"subdomain": "s" * 50})],
         "metadata.name",
         "no more than 63 bytes",
     ),
-    ([("volumeClaimPolicies", [{"templates": [CLAIM, CLAIM]}])], "templates[1].metadata.name", "another template"),
+    ([("volumeClaimPolicies", [{"templates": [CLAIM, CLAIM]}])], "templates[1].metadata.name", "must be unique"),
     (
         [("volumeClaimPolicies", [{"templates": [{"metadata": {"name": "other"}}]}])],
         "templates[0].metadata.name",
-        "no container has a volumeMount called other",
+        "don't have a matching volumeMount: other",
     ),
     (
         [("volumeClaimPolicies", [{"templates": [{"metadata": {"name": "data", "namespace": "x"}}]}])],
-        "templates[0].metadata.namespace",
-        "cannot be set",
+        "spec.volumeClaimPolicies[0]",
+        "namespace cannot be set",
     ),
     (
         [("volumeClaimPolicies", [{"templates": [CLAIM]}]), (f"{POD}.volumes", [{"name": "data"}])],
         ".volumes[0].name",
-        "volumeClaimPolicy",
+        "conflicts with VolumeClaimPolicy template name: data",
     ),
     ([(f"{POD}.containers", [])], f"spec.{POD}".replace(".1.", "[1].") + ".containers", "must have a container"),
     ([(f"{POD}.containers.0.image", ...)], "containers[0].image", "is required"),

@@ -9,7 +9,7 @@ from admission_support import BLOCKED, admitted, answer, changed, jobset
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.trainer.admission import default_jobset, default_runtime, default_train_job, review
 from pulumi_trainer.provider.trainer.admission.defaults import stored_jobset
-from pulumi_trainer.provider.trainer.admission.jobset_rules import author_problems, webhook_errors
+from pulumi_trainer.provider.trainer.admission.jobset_rules import broken_rules
 
 UNKNOWN = Unknown("1")
 POD = "spec.replicatedJobs.0.template.spec.template.spec"
@@ -407,60 +407,61 @@ def template(name: str) -> dict[str, Any]:
     return {"metadata": {"name": name}, "spec": spec}
 
 
-BOTH_WORDS = [
+BOTH = [
     (
         {"network": {"subdomain": "a.b"}},
-        ("spec.network.subdomain", LABEL_1035),
+        "spec.network.subdomain",
         invalid("spec.network.subdomain", "a.b", LABEL_1035),
+        "",
     ),
     (
         {"successPolicy": {"operator": "All", "targetReplicatedJobs": ["gone"]}},
-        ("spec.successPolicy.targetReplicatedJobs[0]", "unknown replicated job. Hint: replicated jobs: node"),
+        "spec.successPolicy.targetReplicatedJobs[0]",
         internal("invalid replicatedJob name 'gone' does not appear in .spec.ReplicatedJobs"),
+        "replicated jobs: node",
     ),
     (
         rules({"action": "RestartJob", "name": "first"}),
-        (
-            "spec.failurePolicy.rules[0].action",
-            "RestartJob needs the feature gate RestartJob, which is off. Hint: use RestartJobSet or "
-            "RestartJobSetAndIgnoreMaxRestarts",
-        ),
+        "spec.failurePolicy.rules[0].action",
         internal(
             "RestartJob and RestartJobAndIgnoreMaxRestarts failure policy actions are not allowed when RestartJob "
             "feature gate is disabled"
         ),
+        "use RestartJobSet or RestartJobSetAndIgnoreMaxRestarts",
     ),
     (
         rules({"action": "FailJobSet", "name": "same"}, {"action": "FailJobSet", "name": "same"}),
-        ("spec.failurePolicy.rules[1].name", "is the name of another rule"),
+        "spec.failurePolicy.rules[1].name",
         internal("rule names are not unique, rules with indices [0 1] all have the same name 'same'"),
+        "",
     ),
     (
         {"coordinator": {"replicatedJob": "gone"}},
-        ("spec.coordinator.replicatedJob", "unknown replicated job"),
+        "spec.coordinator.replicatedJob",
         internal("coordinator replicatedJob gone does not exist"),
+        "replicated jobs: node",
     ),
 ]
 
 
-@pytest.mark.parametrize(("spec", "author", "webhook"), BOTH_WORDS)
-def test_a_broken_rule_has_words_for_the_author_and_those_of_the_webhook(
-    spec: dict[str, Any], author: tuple[str, str], webhook: tuple[str, str, str]
+@pytest.mark.parametrize(("spec", "at", "error", "hint"), BOTH)
+def test_the_author_reads_the_webhooks_words_with_the_path_of_the_value_and_a_hint(
+    spec: dict[str, Any], at: str, error: tuple[str, str, str], hint: str
 ) -> None:
     given = jobset()
     given["spec"] |= spec
-    stored = stored_jobset(given)
-    assert [str(problem) for problem in author_problems(stored)] == [": ".join(author)]
-    where, type_, why = webhook
-    assert [(p.where, p.type.removeprefix("FieldValue"), p.why) for p in webhook_errors(stored, None)] == [
-        (where, type_, why)
-    ]
+    (broken,) = broken_rules(stored_jobset(given))
+    server, author = broken.server_error, broken.author_problem
+    assert (server.where, server.type.removeprefix("FieldValue"), server.why) == error
+    assert (author.where, author.why, author.hint) == (at, error[2].removeprefix("Internal error: "), hint)
 
 
 def test_an_unmounted_claim_of_a_job_with_an_unknown_leaf_is_reported() -> None:
     given = jobset()
     given["spec"]["volumeClaimPolicies"] = [{"templates": [template("data")]}]
     given["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"][0]["image"] = UNKNOWN
-    (problem,) = webhook_errors(stored_jobset(given), None)
-    assert problem.where == "spec.replicatedJobs"
-    assert '"image":"Unknown"' in problem.why
+    (broken,) = broken_rules(stored_jobset(given))
+    assert broken.server_error.where == "spec.replicatedJobs"
+    assert '"image":"Unknown"' in broken.server_error.why
+    assert broken.author_problem.where == "spec.volumeClaimPolicies[0].templates[0].metadata.name"
+    assert broken.author_problem.why.startswith("replicatedJob containers don't have a matching volumeMount: data")

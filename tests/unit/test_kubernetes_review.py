@@ -11,6 +11,7 @@ from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.api.submission import Draft
 from pulumi_trainer.provider.kubernetes.cache import dryrun
 from pulumi_trainer.provider.kubernetes.schema import cel, openapi
+from pulumi_trainer.provider.kubernetes.schema.field_errors import UNCHECKED
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.targets.kubernetes.preflight import permissions, versions
 from pulumi_trainer.provider.targets.kubernetes.preflight.referents import queue_name, referents
@@ -167,8 +168,7 @@ SPEC = {
     },
     "x-kubernetes-validations": [
         {"rule": "size(self.replicatedJobs) <= 1", "message": "one at most"},
-        {"rule": "quantity('1').isGreaterThan(quantity('2'))", "message": "nobody here can tell"},
-        {"rule": "self.(", "message": "no CEL at all"},
+        {"rule": "quantity('2').isGreaterThan(quantity('1'))", "message": "a function of Kubernetes"},
     ],
 }
 
@@ -214,11 +214,55 @@ def test_a_clusters_own_rules() -> None:
     assert found(two) == [], "what is not known yet keeps the rules"
 
 
+def unchecked(rule: str) -> str:
+    """The reason in the only problem of a document, which is that a rule was not checked."""
+    schema = openapi.schema(
+        described({**SPEC, "x-kubernetes-validations": [{"rule": rule, "message": "M"}]}), JOBSET, {}
+    )
+    assert schema is not None
+    (problem,) = openapi.problems(schema, jobset(), JOBSET)
+    assert (problem.where, problem.type) == ("spec", UNCHECKED)
+    assert problem.why.startswith("validation rule not checked (") and problem.why.endswith("): M")
+    return problem.why
+
+
+@pytest.mark.parametrize(
+    "rule",
+    ["self.(", "url('a') == url('b')", "self.nothing == 1", "size(self.replicatedJobs)", "self.all(i, v, v > 0)"],
+)
+def test_a_rule_that_cannot_be_evaluated_is_not_checked(rule: str) -> None:
+    unchecked(rule)
+
+
 def test_rules_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    cel._compiled.cache_clear()
+    cel._environment.cache_clear()
     monkeypatch.setitem(sys.modules, "celpy", None)
-    assert cel.predicate("false")(1, None, None), "left to the dry run"  # type: ignore[arg-type]
-    cel._compiled.cache_clear()
+    assert "cel-python is not installed" in unchecked("1 == 1")
+
+
+@pytest.mark.parametrize(
+    ("rule", "holds"),
+    [
+        ("self.isSorted()", [("a", "b"), ("b", "a")]),
+        ("self.indexOf('b') == 1", ["ab", "b"]),
+        ("self.lastIndexOf('b') == 2", [("b", "b", "b"), ("b",)]),
+        ("self.sum() == 3 && self.max() == 2 && self.min() == 1", [(1, 2), (1, 3)]),
+        ("self.find('a+') == 'aa'", ["baab", "b"]),
+        ("self.charAt(1) == 'b' && self.substring(1) == 'bc' && self.substring(0, 1) == 'a'", ["abc", "acb"]),
+        ("self.split(',').join('-') == 'a-b'", ["a,b", "a,c"]),
+        ("self.lowerAscii() == 'aÄ' && self.upperAscii() == 'AÄ'", ["aÄ", "aä"]),
+        ("self.trim().replace('a', 'b') == 'b'", [" a ", "c"]),
+        ("isQuantity(self)", ["1Gi", "one"]),
+        ("quantity(self).compareTo(quantity('1')) > 0 && quantity(self).isGreaterThan(quantity('1'))", ["2", "1"]),
+        ("quantity(self).isLessThan(quantity('1Ki')) && quantity(self).sign() == 1", ["1k", "-1"]),
+        ("quantity(self).isInteger() && quantity(self).asInteger() == 2", ["2", "2500m"]),
+        ("quantity(self).asApproximateFloat() < 1.0", ["500m", "1"]),
+    ],
+)
+def test_functions_of_kubernetes(rule: str, holds: list[Any]) -> None:
+    met, broken = (list(value) if isinstance(value, tuple) else value for value in holds)
+    assert cel.predicate(rule)(met, None, None)
+    assert not cel.predicate(rule)(broken, None, None)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.client.client import ApiError
 from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 from pulumi_trainer.provider.targets.kubernetes.preflight import server_review
 
@@ -210,3 +211,26 @@ class TestMultiKueue:
 
     def test_a_job_that_needs_nothing_is_sent(self) -> None:
         assert told(Cluster(), draft("", {}, dispatch=self.WORKERS)) == ([], [])
+
+
+class Describing(Cluster):
+    """Has a schema with a validation rule that cannot be evaluated here."""
+
+    def read(self, path: str, given: Any = None) -> Document:
+        if not path.startswith("/openapi"):
+            return super().read(path, given)
+        version = {"group": "jobset.x-k8s.io", "version": "v1alpha2", "kind": "JobSet"}
+        ruled = {"type": "string", "x-kubernetes-validations": [{"rule": "nobody.knows(self)", "message": "M"}]}
+        spec = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        fields = {"apiVersion": {"type": "string"}, "kind": ruled, "spec": spec}
+        given = {"type": "object", "properties": fields, "x-kubernetes-group-version-kind": [version]}
+        return {"components": {"schemas": {"JobSet": given}}}
+
+
+def test_a_rule_that_neither_this_program_nor_a_dry_run_has_checked_is_a_warning() -> None:
+    refusals, warnings = told(Describing(), draft("", {}))
+    assert (refusals, warnings) == ([], []), "the dry run has checked it"
+    refusals, warnings = told(Describing(), draft("", {"hostname": Unknown("1")}))
+    assert refusals == []
+    (warning,) = warnings
+    assert warning.startswith("JobSet/a.kind: validation rule not checked (") and warning.endswith("): M")

@@ -102,7 +102,7 @@ class Facts:
         """Return the schema of a kind; None if the server does not have it.
 
         Args:
-            predicates: Text of a CEL rule -> the function that checks it; other rules are not checked.
+            predicates: Text of a CEL rule -> the function that checks it; a CEL library checks other rules.
         """
 
         def ask() -> Schema | None:

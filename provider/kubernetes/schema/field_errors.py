@@ -19,6 +19,9 @@ TYPE_INVALID = "FieldValueTypeInvalid"
 BLOCKING = frozenset((NOT_SUPPORTED, REQUIRED, TOO_LONG, TOO_MANY, TYPE_INVALID))
 """The server does not evaluate validation rules if there is an error of these types."""
 
+UNCHECKED = "NotChecked"
+"""This project's type for a validation rule that could not be evaluated: the value is neither valid nor invalid."""
+
 NOWHERE = "<nil>"
 """The server's path of the whole document."""
 
@@ -60,6 +63,10 @@ class Fault:
 
 class NoSuchKey(Exception):
     """A validation rule selects a field that does not exist."""
+
+
+class NotEvaluated(Exception):
+    """A validation rule cannot be evaluated, for the reason in the message."""
 
 
 def dotted_path(at: At) -> str:

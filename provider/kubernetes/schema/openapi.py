@@ -12,7 +12,6 @@ from typing import Any
 
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
-from pulumi_trainer.provider.kubernetes.schema import cel
 from pulumi_trainer.provider.kubernetes.schema.field_errors import BLOCKING, NOWHERE
 from pulumi_trainer.provider.kubernetes.schema.schema import Predicates, Schema
 from pulumi_trainer.provider.kubernetes.schema.validation_rules import broken_rules
@@ -35,9 +34,7 @@ def schema(described: Mapping[str, Any], kind: Kind, predicates: Predicates) -> 
     for given in section(described, "components", "schemas").values():
         if isinstance(given, dict) and wanted in (given.get("x-kubernetes-group-version-kind") or []):
             properties = {**section(given, "properties"), "metadata": _METADATA}
-            made = Schema({**given, "properties": properties}, predicates)
-            _with_rules(made)
-            return made
+            return Schema({**given, "properties": properties}, predicates)
     return None
 
 
@@ -45,19 +42,12 @@ _METADATA = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 """Metadata has its own schema, which offline checks use."""
 
 
-def _with_rules(schema: Schema) -> None:
-    if schema.has_rules:
-        for rule in schema.rules:
-            if rule.holds is None:
-                rule.holds = cel.predicate(rule.text)
-        for child in schema.child_schemas:
-            _with_rules(child)
-
-
 def problems(
     schema: Schema, document: Mapping[str, Any], kind: Kind, hint: Callable[[str], str] = lambda _: ""
 ) -> list[Problem]:
     """Return what the server would reject in a new document; unknown leaves count as valid.
+
+    A validation rule that could not be evaluated is a problem of the type UNCHECKED: the server decides.
 
     Args:
         hint: Returns what to do about an unknown field, by its path.

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
+from pulumi_trainer.provider.kubernetes.schema import cel
 from pulumi_trainer.provider.kubernetes.schema.field_errors import (
     DUPLICATE,
     FORBIDDEN,
@@ -23,9 +24,11 @@ from pulumi_trainer.provider.kubernetes.schema.field_errors import (
     TOO_LONG,
     TOO_MANY,
     TYPE_INVALID,
+    UNCHECKED,
     At,
     Fault,
     NoSuchKey,
+    NotEvaluated,
     dotted_path,
 )
 from pulumi_trainer.provider.kubernetes.schema.go_json_values import (
@@ -95,7 +98,7 @@ class Rule:
 
     Args:
         given: The rule as the CRD declares it.
-        predicates: Predicates by the text of the rule.
+        predicates: Predicates by the text of the rule; a CEL library evaluates other rules.
     """
 
     def __init__(self, given: dict[str, Any], predicates: Predicates) -> None:
@@ -105,12 +108,12 @@ class Rule:
         self.type: str = given.get("reason", INVALID)
         if self.type not in (FORBIDDEN, REQUIRED, DUPLICATE):
             self.type = INVALID
-        self.transition = "oldSelf" in self.text
-        self.holds = predicates.get(self.text) or COMMON.get(self.text)
+        self.transition = "oldSelf" in self.text and given.get("optionalOldSelf") is not True
+        self.holds = predicates.get(self.text) or COMMON.get(self.text) or cel.predicate(self.text)
 
     def fault(self, value: Any, old: Any, at: At, schema: Schema) -> Fault | None:
-        """Return the error of a broken rule, or of one that selects a missing field; None if the rule is met."""
-        if self.holds is None or (self.transition and (old is None or isinstance(old, Unknown))):
+        """Return the error of a rule that is broken, selects a missing field, or cannot be evaluated; None if it is met."""
+        if self.transition and (old is None or isinstance(old, Unknown)):
             return None
         try:
             if self.holds(value, old, schema):
@@ -119,6 +122,9 @@ class Rule:
         except NoSuchKey as error:
             detail = f"no such key: {error} evaluating rule: {self.message or self.text}"
             return Fault(at, INVALID, detail=detail, about="rule")
+        except NotEvaluated as error:
+            detail = f"validation rule not checked ({error}): {self.message or self.text}"
+            return Fault(at, UNCHECKED, detail=detail, about="rule")
         for name in self.field:
             at = (at, name)
         return Fault(at, self.type, detail=detail)

@@ -1,4 +1,4 @@
-"""Evaluates the validation rules (CEL) of CRDs with a predicate for each rule's text. A rule without a predicate counts as valid.
+"""Evaluates the validation rules (CEL) of CRDs. A rule that cannot be evaluated is an error of the type UNCHECKED.
 
 Operators, and which old value a rule may compare with, are as in
 https://github.com/kubernetes/apiserver/blob/v0.36.3/pkg/cel/common/valuesunstructured.go and

@@ -52,7 +52,7 @@ def _schema_problems(document: dict[str, Any]) -> list[Problem]:
         spec = defaulted(spec)
     metadata_problems = plain_words.problems(metadata.OBJECT_META, document.get("metadata", {}))
     schema = kinds()[kind].schema.properties["spec"]
-    # The validation rules of a JobSet are in `jobset_rules`, with the fields that break them.
+    # The server's verdict on a JobSet has its broken validation rules.
     spec_problems = plain_words.problems(schema, spec, (_BOUNDS[kind],), rules=kind != "JobSet")
     return [*problems_below("metadata", metadata_problems), *problems_below("spec", spec_problems)]
 

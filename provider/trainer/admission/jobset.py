@@ -15,7 +15,7 @@ from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kubernetes.views import Pod, jobs_of
 from pulumi_trainer.provider.trainer.admission.defaults import stored_jobset
 from pulumi_trainer.provider.trainer.admission.document_checks import document_problems
-from pulumi_trainer.provider.trainer.admission.jobset_rules import author_problems
+from pulumi_trainer.provider.trainer.admission.jobset_rules import broken_rules
 from pulumi_trainer.provider.trainer.admission.pod_names import pod_name_problems
 from pulumi_trainer.provider.trainer.admission.server import review
 
@@ -26,7 +26,7 @@ def review_jobset(jobset: Document) -> list[Problem]:
     """Return what is wrong with a JobSet, defaulted or not; unknown leaves count as right.
 
     Field paths are the JobSet's own: `spec.replicatedJobs[0].name`. While values by themselves are wrong, the rest is not
-    looked at. What remains is what the server refuses, in its words.
+    looked at. The rules are in the server's words.
     """
     name = section(jobset, "metadata").get("name")
     found = [] if isinstance(name, (str, Unknown)) else [Problem("metadata.name", "must be a string")]
@@ -36,7 +36,11 @@ def review_jobset(jobset: Document) -> list[Problem]:
         found += _check_pod(job.pod)
     if found:
         return found
-    return list(author_problems(verdict.stored or stored_jobset(jobset))) or verdict.problems()
+    broken = broken_rules(verdict.stored or stored_jobset(jobset))
+    found += dict.fromkeys(rule.author_problem for rule in broken)
+    if verdict.stage != "validating-webhook":
+        found += verdict.problems()
+    return found
 
 
 def pod_refusals(jobset: Document) -> list[Problem]:

@@ -98,6 +98,8 @@ def _validated(stored: Document, old: Document | None, lookup: Lookup | None) ->
     if stored["kind"] == "TrainJob":
         return trainjob.validate(stored, old, lookup)
     if stored["kind"] == "JobSet":
-        errors = jobset_rules.webhook_errors(stored, lookup) if old is None else jobset_webhook.updated(stored, old)
-        return list(errors), []
+        if old is not None:
+            return list(jobset_webhook.updated(stored, old)), []
+        broken = jobset_rules.broken_rules(stored, lookup)
+        return [rule.server_error for rule in broken if rule.type], []
     return runtime.validate(stored, update=old is not None)

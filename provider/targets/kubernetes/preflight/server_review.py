@@ -22,6 +22,7 @@ from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.kubernetes.client.transport import FIELD_MANAGER
 from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault, problems_below
 from pulumi_trainer.provider.kubernetes.schema import openapi
+from pulumi_trainer.provider.kubernetes.schema.field_errors import UNCHECKED
 from pulumi_trainer.provider.kubernetes.values.accessors import mappings, section, text
 from pulumi_trainer.provider.kubernetes.values.resource_quotas import Exceeded
 from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
@@ -209,7 +210,12 @@ def _reviewed(facts: Facts, draft: Draft, namespace: str, record: Record | None)
         versions.outdated_products(objects, served),
         schedulers.scheduler_problems(facts, {**draft.made, **objects}),
     )
-    described = {key: _described(facts, key, document, served) for key, document in objects.items()}
+    unchecked: dict[str, list[Problem]] = {}
+    described: dict[str, list[Problem]] = {}
+    for key, document in objects.items():
+        problems = _described(facts, key, document, served)
+        described[key] = [problem for problem in problems if problem.type != UNCHECKED]
+        unchecked[key] = [problem for problem in problems if problem.type == UNCHECKED]
     refusals += chain.from_iterable(described.values())
     if namespace and facts.find(kinds.NAMESPACE, "", namespace) is not False:
         refusals += _claimed_elsewhere(facts, objects, namespace)
@@ -226,15 +232,17 @@ def _reviewed(facts: Facts, draft: Draft, namespace: str, record: Record | None)
             for key, document in objects.items():
                 if not described[key] and key not in strange:
                     sound[key] = _placed(document, namespace)
-            refused, noted = _tried(facts, sound, draft, record)
-            refusals += refused
-            warnings += noted
+            for key, answer in _tried(facts, sound, draft, record):
+                refusals += problems_below(key, answer.refusals)
+                warnings += problems_below(key, (*answer.warnings, *answer.failed))
+                if not answer.failed:
+                    del unchecked[key]  # the server has checked all rules
             refused, noted = pod_security.judge(facts, {**draft.made, **objects}, namespace)
             refusals += refused
             warnings += noted
         if record is None:
             warnings += _quotas_in_use(facts, draft, namespace)
-    return refusals, warnings
+    return refusals, [*warnings, *chain.from_iterable(unchecked.values())]
 
 
 def _refused_pods(facts: Facts, draft: Draft, namespace: str) -> Iterator[Lack]:
@@ -352,10 +360,8 @@ def _inactive(found: Any, referent: Referent) -> Iterator[Problem]:
             yield Problem(referent.where, f"LocalQueue {referent.name} admits no jobs now: {reason}")
 
 
-def _tried(facts: Facts, objects: Objects, draft: Draft, record: Record | None) -> Found:
-    """Return refusals and warnings of the dry runs."""
-    refusals: list[Problem] = []
-    warnings: list[Problem] = []
+def _tried(facts: Facts, objects: Objects, draft: Draft, record: Record | None) -> Iterator[tuple[str, dryrun.Answer]]:
+    """Yield the answers of the dry runs by the keys of the objects; objects with unknown values are left out."""
     served = facts.served()
     for key, document in objects.items():
         kind = versions.known_kind(document)
@@ -364,10 +370,7 @@ def _tried(facts: Facts, objects: Objects, draft: Draft, record: Record | None) 
         if kind == TRAIN_JOB and not _has_runtime(facts, document):
             continue  # the webhook of TrainJobs reads the runtime
         taken = record is not None or draft.adopt
-        answer = _answer(facts, kind, document, draft.name, taken=taken)
-        refusals += problems_below(key, answer.refusals)
-        warnings += problems_below(key, (*answer.warnings, *answer.failed))
-    return refusals, warnings
+        yield key, _answer(facts, kind, document, draft.name, taken=taken)
 
 
 def _strange(facts: Facts, keys: Iterable[str], draft: Draft, namespace: str) -> Iterator[tuple[str, Problem]]:
