@@ -14,3 +14,7 @@ def find_uv() -> str:
         return find_uv_bin()
     except FileNotFoundError:
         return "uv"
+
+
+# While a module is imported, other threads wait for it: sysconfig, which uv asks, is not safe if two threads ask it first.
+find_uv()
