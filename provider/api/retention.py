@@ -14,7 +14,7 @@ KEEP_RUNS = 20
 KEPT_RUNS = "keepRuns"
 """Input of a job with its `keep_runs`; absent where it is the default."""
 MOST_KEPT = 100
-"""The greatest `keep_runs`: what a ConfigMap can record."""
+"""The greatest `keep_runs`."""
 REMOVED = "its output and checkpoints were removed (keep_runs)"
 """Note of a run whose folder is gone."""
 _MOST_REMOVED = 50

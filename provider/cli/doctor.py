@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pulumi_trainer.provider.api.labels import MADE_BY, random_of_mark
@@ -218,8 +218,8 @@ def _on_this_machine(place: _Place) -> list[Found]:
         if not job.terminal:
             delete = f"(it is {job.phase}; once it has ended) {delete}"
         fault = job.message if not job.owner and job.reason == OUTCOME_UNKNOWN else ""
-        known = Found(place.where, "Job", job.namespace, job.name, job.whose, job.uid, delete, ADOPT)
-        found.append(replace(known, fault=fault))
+        at = (place.where, "Job", job.namespace, job.name)
+        found.append(Found(*at, job.whose, job.uid, delete, ADOPT, fault=fault))
     for namespace, name, stack, generation in place.target.owned_volumes():
         folder = place.target.root / "volumes" / namespace / name
         delete = f"rm -r {shlex.quote(str(folder))}"

@@ -1,6 +1,6 @@
 """Entry point of the command `pulumi-trainer`.
 
-`commands.parsers` parses the commands that have to answer at once (`validate`, `render`, `runtime`, ...), `commands.app` the
+`parsers` parses the commands that have to answer at once (`validate`, `render`, `runtime`, ...), `app` the
 others. Neither loads Pulumi or a client of a cluster.
 """
 

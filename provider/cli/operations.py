@@ -13,7 +13,6 @@ from pulumi_trainer.provider.cli.jobs import check_own, check_single, chosen_job
 from pulumi_trainer.provider.cli.reach import Job, Where
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, Refused
 from pulumi_trainer.provider.kubernetes.terminal import plain, print_line
-from pulumi_trainer.provider.kubernetes.values.wording import join_names
 
 Operation = Literal["suspend", "resume", "stop", "rerun"]
 
@@ -41,7 +40,7 @@ def operate(operation: Operation, name: str, where: Where) -> None:
     print_line(f"{job.label} {already or _result(operation, status, suspended=suspended)}")
     removed = status.identity.removed_lineages
     if operation == "rerun" and removed:
-        print_line(f"its new run removes output and checkpoints of {join_names(removed)} (keep_runs)")
+        print_line(f"its new run removes output and checkpoints of {', '.join(removed)} (keep_runs)")
 
 
 def _result(operation: Operation, status: JobStatus, *, suspended: bool | None) -> str:

@@ -23,8 +23,8 @@ from pulumi_trainer.provider.api.submission import WORKERS, from_state
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault, TrainerError
 from pulumi_trainer.provider.kubernetes.values.accessors import number, section, text
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
-from pulumi_trainer.provider.kubernetes.values.wording import join_names, plural
-from pulumi_trainer.provider.lifecycle.saved_checkpoints import saved_steps
+from pulumi_trainer.provider.kubernetes.values.wording import plural
+from pulumi_trainer.provider.lifecycle.saved_checkpoints import saved_checkpoints
 
 
 class Target(Protocol):
@@ -116,7 +116,7 @@ def _removal(earlier: list[Run], identity: Identity, news: Mapping[str, Any]) ->
     if not outdated:
         return ""
     runs = dict.fromkeys(run.id for run in earlier if run.lineage in outdated)
-    whose = join_names([*runs])
+    whose = ", ".join(runs)  # all of them, since what goes does not come back
     return f". It removes output and checkpoints of {plural(len(runs), 'run')}: {whose} (keep_runs={kept_runs(news)})"
 
 
@@ -146,7 +146,7 @@ def _from_step(olds: Mapping[str, Any], run: Run, earlier: list[Run], target: Ta
         with suppress(TrainerError):
             status = target.status(olds["namespace"], olds["name"])
     try:
-        steps = saved_steps(olds, run, target)
+        steps = [*saved_checkpoints(olds, run, target)]
     except TargetFault as fault:
         return f"{_reported_step(status, target)}: {fault}. resume=False starts anew"
     if not steps and run.fork:
@@ -193,10 +193,11 @@ def _fork_step(fork: Mapping[str, Any], run: Run, earlier: list[Run], olds: Mapp
         why = f"run {later.id} went on in the folder of run {run.id}, and its newest checkpoint may be of that one"
         raise Invalid(Problem("fork.step", why, f"give the step of a checkpoint that run {run.id} has saved"))
     try:
-        steps = saved_steps(olds, run, target, later.created if later else 0.0)
-        others = {*saved_steps(olds, run, target)} - {*steps} if later else set[int]()
+        saved = saved_checkpoints(olds, run, target)
     except TargetFault as fault:
         return f"from {which} of run {run.id}, if it is there: {fault}"
+    steps = [each for each, at in saved.items() if later is None or at < later.created]
+    others = saved.keys() - {*steps}
     if later and steps and step is None and others:
         why = f"run {later.id} went on in the folder of run {run.id}, which has checkpoints of both"
         raise Invalid(Problem("fork.step", why, f"step={steps[-1]} is the newest of run {run.id}"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
@@ -35,32 +36,36 @@ class Target(Protocol):
     def volume(self, namespace: str, name: str) -> tuple[dict[str, str], Owner] | None: ...
 
 
-def saved_steps(inputs: Mapping[str, Any], run: Run, target: Target, before: float = 0.0) -> list[int]:
-    """Return the steps of the complete checkpoints in the folder of a run's lineage, in ascending order.
+def saved_checkpoints(inputs: Mapping[str, Any], run: Run, target: Target) -> dict[int, float]:
+    """Return the complete checkpoints in the folder of a run's lineage: step, in ascending order -> when it was saved, in seconds
+    since the epoch; 0 in S3, where that is not read.
 
     Args:
         inputs: Inputs of a job that keeps its checkpoints in the same place.
-        before: Seconds since the epoch; of a folder on this machine, checkpoints that were saved later do not count. 0: no limit.
 
     Raises:
         TargetFault: They cannot be read: the volume is in a cluster, S3 does not answer, or its credentials are not known.
     """
     if run.place.startswith("s3://"):
-        return sorted(_steps_in_s3(f"{run.place}/{run.lineage}", environment_of(inputs)))
+        return dict.fromkeys(sorted(_steps_in_s3(f"{run.place}/{run.lineage}", environment_of(inputs))), 0.0)
     if inputs["target"].get("kind") != "local":
         raise TargetFault(f"volume {run.place} is in the cluster")
     found = target.volume(inputs["namespace"], run.place)
     if found is None:
-        return []
+        return {}
     folder = Path(found[0]["path"], run.lineage, _BELOW_OUTPUT)
     try:
-        names = [path.name for path in folder.iterdir() if not before or _saved_at(path) < before]
+        paths = [*folder.iterdir()]
     except FileNotFoundError:
-        return []
+        return {}
     except OSError as error:
         raise TargetFault(f"{folder}: {error.strerror}") from None
-    numbers = {name: _number_of(name) for name in names}
-    return sorted(numbers[name] for name in names if numbers[name] >= 0 and not _fault(str(folder / name)))
+    saved = dict[int, float]()
+    for path in sorted(paths, key=lambda path: _number_of(path.name)):
+        with suppress(OSError):  # the job has removed it meanwhile
+            if _number_of(path.name) >= 0 and not _fault(str(path)):
+                saved[_number_of(path.name)] = _saved_at(path)
+    return saved
 
 
 def _saved_at(path: Path) -> float:

@@ -11,7 +11,7 @@ import boto3
 import pytest
 from pulumi_trainer.provider.api.runs import Run
 from pulumi_trainer.provider.kubernetes.errors import TargetFault
-from pulumi_trainer.provider.lifecycle.saved_checkpoints import environment_of, saved_steps
+from pulumi_trainer.provider.lifecycle.saved_checkpoints import environment_of, saved_checkpoints
 
 from tests.moto_server import moto_server
 
@@ -52,7 +52,7 @@ def inputs(url: str, secret: Any = "x") -> dict[str, Any]:
 
 def steps(url: str, bucket: str, secret: Any = "x") -> list[int]:
     run = Run("1", "Failed", id="t4kz1f", lineage="t4kz1f", place=f"s3://{bucket}/p/dev/team/j")
-    return saved_steps(inputs(url, secret), run, None)  # type: ignore[arg-type]
+    return [*saved_checkpoints(inputs(url, secret), run, None)]  # type: ignore[arg-type]
 
 
 def test_checkpoints_whose_manifests_are_complete(moto: str, bucket: Any) -> None:
