@@ -878,6 +878,12 @@ class TestOwner:
         left = {key.partition("/")[0] for key in place.objects()}
         assert left == {"owner.json", "t4kz1c", "manifests", "step-10"}
 
+    def test_only_the_first_node_removes_them(self, node: Node, place: Place) -> None:
+        self.as_owner(node, OWNER, JOB_COMPLETION_INDEX="1", TRAINER_NUM_NODES="2", TRAINER_CHECKPOINT_REMOVE="t4kz1a")
+        place.client.put_object(Bucket=place.bucket, Key=f"{place.job}/t4kz1a/x", Body=b"1")
+        node.uploads.remove_outdated()
+        assert "t4kz1a/x" in place.objects()
+
     @pytest.mark.parametrize("body", [b"{", b"[]", b"\xff", b"[" * 60_000])
     def test_an_owner_that_cannot_be_read(self, node: Node, place: Place, body: bytes) -> None:
         place.put("owner.json", body)

@@ -13,8 +13,11 @@ from pulumi_trainer.provider.api.lineage import ASSIGNED, choose_continued, star
 from pulumi_trainer.provider.api.metrics import Metric
 from pulumi_trainer.provider.api.retention import REMOVED, outdated_lineages, shorten_runs
 from pulumi_trainer.provider.api.runs import MOST_RUNS, Identity, Run, read_runs
+from pulumi_trainer.provider.api.status import JobStatus
 from pulumi_trainer.provider.api.submission import Submission
 from pulumi_trainer.provider.api.usage import Demand
+from pulumi_trainer.provider.cli import outputs, runs
+from pulumi_trainer.provider.cli.reach import Job, Where
 from pulumi_trainer.provider.kubernetes.client.api_resources import CLAIM, JOB
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault
 from pulumi_trainer.provider.targets.kubernetes.jobs import record
@@ -187,3 +190,28 @@ def test_why_folders_of_a_cluster_stay() -> None:
     why = "team/j: folders of earlier runs stay in claim out (a, b): "
     assert removed_in(once) == f"{why}one Pod at a time can mount it" and not once.jobs
     assert removed_in(Cluster(refuses=True)) == f"{why}Job: jobs.batch is forbidden"
+
+
+def test_an_output_that_was_removed_is_named_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = replace(run("a", "Succeeded", place=""), note=REMOVED)
+    monkeypatch.setattr(outputs, "read_runs_of", lambda _: [row, run("b", "Succeeded")])
+    with pytest.raises(TargetFault, match=r"run a: its output and checkpoints were removed \(keep_runs\)"):
+        outputs._folder(Job("team", "j"), "/volumes/out/data/b", "a", "--run")
+
+
+@pytest.mark.parametrize(("metrics", "output", "rows"), [(True, "table", 1), (False, "json", 1), (False, "table", 2)])
+def test_a_run_that_went_on_is_one_row(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], metrics: bool, output: str, rows: int
+) -> None:
+    job = Job("team", "j")
+    monkeypatch.setattr(runs, "chosen_jobs", lambda *_: [job])
+    monkeypatch.setattr(runs, "read_runs_of_all", lambda _: [(job, [run("a"), run("a", "Succeeded")])])
+    runs.runs("j", Where(), output=output, metrics=metrics)
+    printed = capsys.readouterr().out
+    found = len(json.loads(printed)) if output == "json" else len([x for x in printed.splitlines() if " a" in x[:8]])
+    assert found == rows and "Succeeded" in printed
+
+
+def test_times_of_an_edited_status_are_none() -> None:
+    found = JobStatus.from_dict({"name": "j", "namespace": "n", "finished": "x", "created": [1], "started": 5.0})
+    assert (found.finished, found.created, found.started) == (0.0, 0.0, 5.0)
