@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -11,6 +12,7 @@ from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.api.submission import Submission
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, JOB, POD, SECRET, SERVICE, Kind
 from pulumi_trainer.provider.kubernetes.client.client import Client
+from pulumi_trainer.provider.kubernetes.client.transport import JSON, Request
 from pulumi_trainer.provider.targets.kubernetes.jobs import apply, record
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 
@@ -18,6 +20,12 @@ T = TypeVar("T")
 Document = dict[str, Any]
 
 DEFINITION = Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", False)
+
+
+def send(client: Client, method: str, path: str, query: dict[str, str], body: Document) -> Document:
+    """Send a request as another tool does, and return the answer; PATCH is a merge patch."""
+    form = "application/merge-patch+json" if method == "PATCH" else JSON
+    return client._json(Request(method, path, path, query, json.dumps(body).encode(), form))
 
 
 def jobset(name: str, *, pods: int = 1, simulate: dict[str, str] | None = None, **spec: Any) -> Document:

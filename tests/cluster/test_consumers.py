@@ -64,7 +64,7 @@ def test_the_jobs_of_a_runtime(root: Client, namespace: str, elsewhere: str, use
     assert [c.where for c in found] == [f"{namespace}/mine"]
     assert f"only jobs of namespace {namespace} could be seen" in unseen
 
-    outputs = {"channel": "stable", "runtime": namespace, "target": {}}
+    outputs = {"channel": "stable", "runtime": namespace, "names": [], "target": {}}
     with pytest.raises(
         Refused, match=rf"2 jobs use it, 2 of which may still run: {namespace}/mine \(1.0.0\), {elsewhere}/theirs"
     ):

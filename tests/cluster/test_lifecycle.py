@@ -23,7 +23,7 @@ from pulumi_trainer.provider.targets.kubernetes.jobs import deletion
 from pulumi_trainer.provider.targets.kubernetes.observe import overview
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
-from .jobs import Document, jobset, left, pod_template, submission, until
+from .jobs import Document, jobset, left, pod_template, send, submission, until
 
 OURS = Owner("owner", "stack")
 """Of the jobs that `submission` makes."""
@@ -44,7 +44,7 @@ def edit(root: Client, namespace: str, name: str, change: Document) -> None:
     """What somebody does with `kubectl edit`."""
     query = {"fieldManager": "kubectl-edit"}
     path = JOBSET.path(namespace, name)
-    root._json("PATCH", path, query, change, "application/merge-patch+json", where="edit")
+    send(root, "PATCH", path, query, change)
 
 
 class TestCreate:
@@ -146,7 +146,7 @@ class TestCreate:
     ) -> None:
         made = jobset("a")
         made["metadata"]["namespace"] = namespace
-        root._json("POST", JOBSET.path(namespace), {"fieldManager": "kubectl-create"}, made, where="kubectl")
+        send(root, "POST", JOBSET.path(namespace), {"fieldManager": "kubectl-create"}, made)
         with pytest.raises(Conflict, match=r"was created by .*kubectl-create.*adopt=True"):
             target.create(submission(namespace, jobset("a")))
         until(lambda: root.get(CONFIG_MAP, namespace, "a") is None)
@@ -172,7 +172,7 @@ class TestAdopt:
     def made_by_hand(self, root: Client, namespace: str, document: Document) -> set[str]:
         made = copy.deepcopy(document)
         made["metadata"]["namespace"] = namespace
-        root._json("POST", JOBSET.path(namespace), {"fieldManager": "kubectl-create"}, made, where="kubectl")
+        send(root, "POST", JOBSET.path(namespace), {"fieldManager": "kubectl-create"}, made)
         return self.pods(root, namespace)
 
     def pods(self, root: Client, namespace: str) -> set[str]:

@@ -21,7 +21,7 @@ from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
 from tests.unit.podgroups_support import BAD, GOOD
 from tools.cluster.build import PLUGIN, built
 
-from .jobs import until
+from .jobs import send, until
 from .test_owners import second
 from .test_up import Lab, lab  # noqa: F401 (a fixture)
 
@@ -35,7 +35,7 @@ def test_the_server_says_the_same(root: Client, namespace: str, name: str) -> No
     document["metadata"]["namespace"] = namespace
     query = {"fieldManager": "test", "dryRun": "All", "fieldValidation": "Strict"}
     try:
-        root._json("POST", POD_GROUP.path(namespace), query, document, where="PodGroup")
+        send(root, "POST", POD_GROUP.path(namespace), query, document)
         taken = True
     except ApiError as error:
         assert error.code in (400, 422), error

@@ -17,7 +17,7 @@ from tests.documented import blocks
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
 from tools.cluster import Cluster
 
-from .jobs import DEFINITION, until
+from .jobs import DEFINITION, send, until
 from .queue_lab import Lab, lab_on
 from .test_outages import admin, cluster, ended, outage, own_cluster  # noqa: F401 (fixtures)
 from .test_queues import EVERYTHING, SET, WORK
@@ -168,7 +168,7 @@ def serve(client: Client, *versions: str) -> None:
         if crd["spec"]["group"] == GROUP:
             for each in crd["spec"]["versions"]:
                 each["served"], each["storage"] = each["name"] in versions, each["name"] == versions[0]
-            client._json("PUT", DEFINITION.path("", crd["metadata"]["name"]), {}, crd, where="CRD")
+            send(client, "PUT", DEFINITION.path("", crd["metadata"]["name"]), {}, crd)
 
     def served() -> list[str]:
         groups = client.read("/apis")["groups"]

@@ -11,6 +11,7 @@ from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kueue.objects import KINDS, NEWEST, at_version
 from pulumi_trainer.provider.trainer.admission import review
 
+from .jobs import send
 from .queue_cases import CASES, UPDATES, Document, document, label
 
 
@@ -23,7 +24,7 @@ def said(client: Client, of: Document, *, verb: str = "POST") -> str:
     kind, metadata = kind_of(of), of["metadata"]
     path = kind.path(metadata.get("namespace", ""), metadata["name"] if verb != "POST" else "")
     try:
-        client._json(verb, path, {"dryRun": "All", "fieldValidation": "Strict"}, of, where=of["kind"])
+        send(client, verb, path, {"dryRun": "All", "fieldValidation": "Strict"}, of)
     except ApiError as error:
         return error.message
     return ""

@@ -24,7 +24,7 @@ from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
 from . import least
 from .conftest import USER
-from .jobs import jobset, submission, until
+from .jobs import jobset, send, submission, until
 
 BASIC = {
     ("selfsubjectreviews", "create"),
@@ -93,7 +93,7 @@ def test_the_command_prints_what_the_server_takes(
         place = document["metadata"].get("namespace")
         base = "/apis/rbac.authorization.k8s.io/v1" + (f"/namespaces/{place}" if place else "")
         query = {"fieldManager": "test", "dryRun": "All", "fieldValidation": "Strict"}
-        made = root._json("POST", f"{base}/{plural}", query, document, where=document["kind"])
+        made = send(root, "POST", f"{base}/{plural}", query, document)
         assert made.get("rules", document.get("rules")) == document.get("rules")
 
 

@@ -45,7 +45,7 @@ class Objects:
         """Once it is there and true."""
         deadline = time.monotonic() + seconds
         while True:
-            found = self.api.get_namespaced_custom_object(group, version, self.namespace, plural, name)
+            found: Any = self.api.get_namespaced_custom_object(group, version, self.namespace, plural, name)
             conditions = found.get("status", {}).get("conditions", [])
             if match := next((c for c in conditions if c["type"] == kind and c["status"] == "True"), None):
                 return match

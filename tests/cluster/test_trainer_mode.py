@@ -36,7 +36,7 @@ from pulumi_trainer.provider.trainer.pipeline.modes import MULTIKUEUE
 
 from tests.engine.conftest import Project, pulumi_home  # noqa: F401 (a fixture)
 
-from .jobs import left, submission, until
+from .jobs import left, send, submission, until
 from .test_owners import second
 from .test_up import Lab, head, lab, program  # noqa: F401 (a fixture)
 
@@ -392,7 +392,7 @@ def test_what_others_do_to_a_runtime_is_seen_by_the_plan_and_taken_back(
     root.patch(CLUSTER_RUNTIME, "", name, {"metadata": {"labels": {"theirs": "1"}}})
     lab.preview("--expect-no-changes")
     template = ("PATCH", CLUSTER_RUNTIME.path("", name), {"fieldManager": "kubectl-edit"})
-    root._json(*template, {"spec": {"mlPolicy": {"numNodes": 4}}}, "application/merge-patch+json", where="edit")
+    send(root, *template, {"spec": {"mlPolicy": {"numNodes": 4}}})
     note = f"ClusterTrainingRuntime {name}: somebody has changed spec.mlPolicy.numNodes; this update restores"
     lab.program(added % "e", top)
     assert note in lab.preview().out

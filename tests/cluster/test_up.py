@@ -18,7 +18,7 @@ from pulumi_trainer.provider.kubernetes.client.client import Client
 
 from tests.engine.conftest import HEAD, Project, pulumi_home  # noqa: F401 (a fixture)
 
-from .jobs import left, until
+from .jobs import left, send, until
 
 
 class Lab(Project):
@@ -44,7 +44,7 @@ class Lab(Project):
     def edit(self, name: str, change: dict[str, Any]) -> None:
         path = JOBSET.path(self.namespace, self.jobs()[name]["metadata"]["name"])
         query = {"fieldManager": "kubectl-edit"}
-        self.root_client._json("PATCH", path, query, change, "application/merge-patch+json", where="edit")
+        send(self.root_client, "PATCH", path, query, change)
 
 
 @pytest.fixture
@@ -257,7 +257,7 @@ def test_a_job_that_somebody_made_by_hand_is_adopted_with_its_pods(lab: Lab) -> 
     meta = {"name": made["metadata"]["name"], "namespace": lab.namespace}
     by_hand = {k: made[k] for k in ("apiVersion", "kind", "spec")} | {"metadata": meta}
     path, query = JOBSET.path(lab.namespace), {"fieldManager": "kubectl-create"}
-    lab.root_client._json("POST", path, query, by_hand, where="kubectl")
+    send(lab.root_client, "POST", path, query, by_hand)
     pods = lab.pods(2)
     refused = lab.up(ok=False)
     assert "kubectl-create" in refused.out and "adopt=True" in refused.out
