@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
+import argparse
 import inspect
-import io
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any, get_args, get_type_hints, is_typeddict
-from unittest import mock
 
 import pulumi
 import pulumi_trainer
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.program import targets
 from pulumi_trainer.provider.api.upstream import UPSTREAM
-from pulumi_trainer.provider.cli import parsers, schemas
-from pulumi_trainer.provider.cli.app import app
+from pulumi_trainer.provider.cli import commands, parsers, schemas
 from pulumi_trainer.provider.cli.runtime_table import list_runtimes
 from pulumi_trainer.provider.kueue.labels import MAX_EXECUTION, PRIORITY, QUEUE
 from pulumi_trainer.provider.kueue.object_checks import FROZEN
@@ -28,7 +24,6 @@ from pulumi_trainer.provider.trainer.admission.warnings import RULES
 from pulumi_trainer.provider.trainer.pipeline import render
 from pulumi_trainer.queues.component import FIXED
 from pulumi_trainer.runtimes import load
-from typer.main import get_command
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -359,49 +354,26 @@ def _parts(kind: Any) -> Iterable[Any]:
 
 def command_line() -> str:
     """Return the page of all commands and their options."""
-    group: Any = get_command(app)
-    sections = _commands(group.commands, "pulumi-trainer")
     about = "[What jobs are doing](../cli.md) shows what the commands print."
+    sections = [_command_section(name, command) for name, command in sorted(commands.COMMANDS.items())]
     return "\n\n".join(["# Command line", about, _EXIT_CODES.strip(), *sections]) + "\n"
 
 
-def _commands(commands: Mapping[str, Any], prefix: str) -> Iterable[str]:
-    for name, command in sorted(commands.items()):
-        if hasattr(command, "commands"):
-            yield from _commands(command.commands, f"{prefix} {name}")
-        elif prefix == "pulumi-trainer" and name in parsers.COMMANDS:
-            yield from _parsed(name)
-        else:
-            types = get_type_hints(command.callback)
-            shown = [parameter for parameter in command.params if not getattr(parameter, "hidden", False)]
-            rows = [_option(parameter, get_args(types.get(parameter.name))) for parameter in shown]
-            yield f"## {prefix} {name}\n\n{command.help}\n\n{_table(('argument', 'default', 'meaning'), rows)}"
+def _command_section(name: str, command: parsers.Command) -> str:
+    rows = [
+        (", ".join(f"`{each}`" for each in _shown_names(argument)), argument.settings["help"])
+        for argument in command.arguments
+        if argument.settings["help"] != argparse.SUPPRESS
+    ]
+    text = f"## pulumi-trainer {name}\n\n{command.about} {command.more}".strip()
+    return f"{text}\n\n{_table(('argument', 'meaning'), rows)}"
 
 
-def _option(parameter: Any, values: Sequence[Any]) -> tuple[str, str, str]:
-    names = ", ".join(f"`{name}`" for name in (parameter.opts if parameter.param_type_name == "option" else ()))
-    default = parameter.default if parameter.default not in (None, "", False) else ""
-    label = names or f"`{parameter.metavar or str(parameter.name).upper()}`"
-    meaning = str(getattr(parameter, "help", "") or "")
-    if values and all(isinstance(value, str) for value in values):  # of a Literal
-        meaning += f" One of {', '.join(f'`{value}`' for value in values)}."
-    return label, f"`{default}`" if default != "" else "", meaning
-
-
-def _parsed(name: str) -> Iterable[str]:
-    """Yield the sections of a command that argparse parses, and of its actions."""
-    text = _help_of(name)
-    yield f"## pulumi-trainer {name}\n\n```text\n{text}\n```"
-    for action in re.findall(r"^    (\w+) {2,}[A-Z]", text, re.M):
-        yield f"## pulumi-trainer {name} {action}\n\n```text\n{_help_of(name, action)}\n```"
-
-
-def _help_of(name: str, *arguments: str) -> str:
-    shown = io.StringIO()
-    wide = mock.patch.dict(os.environ, COLUMNS="120", NO_COLOR="1")
-    with wide, contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
-        parsers.run(name, [*arguments, "--help"])
-    return shown.getvalue().strip()
+def _shown_names(argument: parsers.Argument) -> tuple[str, ...]:
+    """Return an option's names, or what stands for an argument in the help."""
+    if argument.names[0].startswith("-"):
+        return argument.names
+    return (str(argument.settings["metavar"]),)
 
 
 # Configuration, catalogue, warnings

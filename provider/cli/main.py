@@ -1,34 +1,31 @@
-"""Entry point of the command `pulumi-trainer`.
-
-`parsers` parses the commands that have to answer at once (`validate`, `render`, `runtime`, ...), `app` the
-others. Neither loads Pulumi or a client of a cluster.
-"""
+"""Entry point of the command `pulumi-trainer`. It loads neither Pulumi nor a client of a cluster."""
 
 from __future__ import annotations
 
+import difflib
 import io
 import os
 import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import NoReturn
 
 from pulumi_trainer.provider.api.extras import EXTRAS, not_installed
-from pulumi_trainer.provider.cli import parsers
-from pulumi_trainer.provider.kubernetes.errors import Problem, TrainerError
+from pulumi_trainer.provider.cli.commands import COMMANDS, GROUPS
+from pulumi_trainer.provider.cli.parsers import PROGRAM, Parser, parser_of
+from pulumi_trainer.provider.kubernetes.errors import TrainerError
 from pulumi_trainer.provider.kubernetes.terminal import print_line
 
-_RUN, _NO_OPTION = "pulumi-trainer run", "No such option"
-"""A command whose unknown options may be meant for a script, and the beginning of their message."""
+_ABOUT = "Inspect and control training jobs of a stack or a cluster; validate and render TrainJobs without either."
 
 
 def main() -> None:
     """Run a command. Errors for users are one line on stderr, with exit code 1."""
     _prepare_streams()
     try:
-        if sys.argv[1:] and sys.argv[1] in parsers.COMMANDS:
-            code = parsers.run(sys.argv[1], sys.argv[2:])
-        else:
-            code = _run_app()
+        code = run(sys.argv[1:])
         sys.stdout.flush()
         sys.exit(code)
     except TrainerError as error:
@@ -62,31 +59,80 @@ def _prepare_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _run_app() -> int:
-    """Run a command of `commands.app`, and return its exit code."""
-    import typer
-    from pulumi_trainer.provider.cli.app import app
+def run(words: Sequence[str]) -> int:
+    """Run a command, and return its exit code.
 
-    usage_error: Any = typer.BadParameter.__base__  # of click, or of the copy of it in newer releases of typer
-    try:
-        code = app(prog_name="pulumi-trainer", standalone_mode=False)
-    except usage_error as error:
-        command = error.ctx.command_path if error.ctx else "pulumi-trainer"
-        why, _, near = error.format_message().replace("Value error, ", "").partition(". Did you mean ")
-        hint = f"`{command} -h` lists its options"
-        if near:
-            hint = f"did you mean {near}"
-        elif command == _RUN and why.startswith(_NO_OPTION):
-            why = why.partition(" (")[0]
-            hint = (
-                f"`{command} -h` lists its options; arguments of the script follow --, as in `run train.py -- --lr 0.1`"
-            )
-        problem = Problem(command.partition(" ")[2], why[:1].lower() + why[1:].rstrip("."), hint)
-        print_line(f"error: {problem}", error=True)
-        return 2
-    except typer.Abort:
-        return 1
-    return code if isinstance(code, int) else 0
+    Args:
+        words: Arguments of the program: name of the command, its arguments and options.
+
+    Raises:
+        SystemExit: For --help, and for invalid arguments.
+    """
+    name, group, rest = "", "", list(words)
+    while not name or name in GROUPS:
+        group = name
+        if not rest or rest[0] in ("-h", "--help"):
+            overview(group).print_help()
+            return 0 if rest else 2
+        if not group and rest[0] == "--version":
+            print_line(f"{PROGRAM} {version(PROGRAM)}")
+            return 0
+        name = f"{group} {rest.pop(0)}".strip()
+        if name not in COMMANDS and name not in GROUPS:
+            _refuse_name(name, group)
+    script: list[str] = []
+    if name == "run" and "--" in rest:
+        at = rest.index("--")
+        rest, script = rest[:at], rest[at + 1 :]
+    parser = parser_of(name)
+    given, unknown = parser.parse_known_intermixed_args(rest)
+    if unknown:
+        _refuse_unknown(parser, name, unknown[0])
+    given.script, given.parser = script, parser
+    return COMMANDS[name].run(given) or 0
+
+
+def overview(group: str = "") -> Parser:
+    """Return a parser that prints the commands of the program or of a group."""
+    parser = Parser(f"{PROGRAM} {group}".strip(), description=GROUPS.get(group, _ABOUT))
+    if not group:
+        parser.add_argument("--version", action="store_true", help="Print the version.")
+    listed = parser.add_subparsers(metavar="COMMAND", title="commands")
+    for name in _names(group):
+        listed.add_parser(name, help=_about(f"{group} {name}".strip()))
+    return parser
+
+
+def _names(group: str) -> list[str]:
+    """Return the names of the commands of the program or of a group."""
+    if group:
+        return [name.partition(" ")[2] for name in COMMANDS if name.startswith(f"{group} ")]
+    return list(dict.fromkeys(name.partition(" ")[0] for name in COMMANDS))
+
+
+def _about(name: str) -> str:
+    return GROUPS.get(name) or COMMANDS[name].about
+
+
+def _refuse_name(name: str, group: str) -> NoReturn:
+    word, where = name.rpartition(" ")[2], f"{PROGRAM} {group}".strip()
+    what = "option" if word.startswith("-") else "command"
+    near = difflib.get_close_matches(word, _names(group), 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"`{where} -h` lists the commands"
+    Parser(where).refuse(f"no such {what} {word!r}", hint)
+
+
+def _refuse_unknown(parser: Parser, name: str, word: str) -> NoReturn:
+    if not word.startswith("-"):
+        parser.refuse(f"takes no argument {word!r}")
+    if name == "run":
+        hint = (
+            f"`{parser.prog} -h` lists its options; arguments of the script follow --, as in `run train.py -- --lr 0.1`"
+        )
+        parser.refuse(f"no such option {word}", hint)
+    options = chain.from_iterable(each.names for each in COMMANDS[name].arguments)
+    near = difflib.get_close_matches(word, options, 1, 0.75)
+    parser.refuse(f"no such option {word}", f"did you mean {near[0]}?" if near else "")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import pytest
 from golden_cases import CASES, NAMES, RecordedCluster, having
 from pulumi_trainer.plugins import EnforceMLPolicyPlugin, Policy
 from pulumi_trainer.provider.api.submission import Submission
-from pulumi_trainer.provider.cli import parsers
+from pulumi_trainer.provider.cli import main as cli
 from pulumi_trainer.provider.kubernetes.errors import Invalid
 from pulumi_trainer.provider.kubernetes.values.documents import documents
 from pulumi_trainer.provider.targets.generated_secrets import generate_values, keys_to_generate
@@ -267,9 +267,9 @@ def test_policies_of_own_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_runtimes_come_from_the_catalogue(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "job.yaml"
     file.write_text(json.dumps(train_job("torch-distributed")))
-    assert parsers.run("validate", [str(file)]) == 0
+    assert cli.run(["validate", str(file)]) == 0
     assert "taken from the catalogue" in capsys.readouterr().out
-    assert parsers.run("validate", ["--mode", "trainer", str(file)]) == 1
+    assert cli.run(["validate", "--mode", "trainer", str(file)]) == 1
 
 
 @proves(11)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from pulumi_trainer.provider.cli.app import _seconds
+from pulumi_trainer.provider.cli.commands import read_seconds
 from pulumi_trainer.provider.cli.jobs import of_stack
 from pulumi_trainer.provider.cli.reach import Where, in_project
 from pulumi_trainer.provider.kubernetes.errors import Invalid
@@ -42,10 +42,10 @@ def test_a_project_means_its_stack_unless_a_cluster_is_named(project: bool) -> N
 
 
 def test_durations() -> None:
-    assert [_seconds(t) for t in ("90s", "5m", "2h", "1d", "1h30m")] == [90, 300, 7200, 86400, 5400]
+    assert [read_seconds(t) for t in ("90s", "5m", "2h", "1d", "1h30m")] == [90, 300, 7200, 86400, 5400]
     for wrong in ("5", "m", "5x", "-5m", "1m1h", "5 m"):
         with pytest.raises(Invalid, match=r"invalid duration .*expected for example"):
-            _seconds(wrong)
+            read_seconds(wrong)
 
 
 def run(folder: Path, *arguments: str, kubeconfig: object = None) -> subprocess.CompletedProcess[str]:

@@ -16,21 +16,13 @@ import yaml
 from pulumi_trainer.provider.api.attempts import Attempt
 from pulumi_trainer.provider.api.progress import timestamp
 from pulumi_trainer.provider.api.status import JobStatus, Phase, Step
-from pulumi_trainer.provider.cli import job_status, jobs, logs, outputs, parsers, stack
+from pulumi_trainer.provider.cli import commands, job_status, jobs, logs, outputs, stack
 from pulumi_trainer.provider.cli import main as cli
-from pulumi_trainer.provider.cli.app import app
 from pulumi_trainer.provider.cli.jobs import State
 from pulumi_trainer.provider.cli.reach import Job, Where
 from pulumi_trainer.provider.kubernetes.errors import Invalid
 from pulumi_trainer.provider.lifecycle.state_format import FORMAT
 from rich.console import Console
-from typer.main import get_command
-
-TYPER = sorted(name for name in get_command(app).commands if name not in parsers.COMMANDS)  # type: ignore[attr-defined]
-ALL = [[name] for name in (*TYPER, *parsers.COMMANDS)] + [
-    ["cache", "list"], ["cache", "prune"],
-    *(["runtime", each] for each in ("list", "new", "pin", "check", "diff")),
-]  # fmt: skip
 
 
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[Any, str]:
@@ -41,14 +33,14 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *wo
     return ended.value.code or 0, capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", ALL, ids=" ".join)
+@pytest.mark.parametrize("command", commands.COMMANDS)
 def test_each_help_has_an_example(
-    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "400")
-    code, out = run(monkeypatch, capsys, *command, "-h")
+    code, out = run(monkeypatch, capsys, *command.split(), "-h")
     assert code == 0 and "for example" in out, out
-    assert run(monkeypatch, capsys, *command, "--help") == (0, out)
+    assert run(monkeypatch, capsys, *command.split(), "--help") == (0, out)
 
 
 def test_the_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,7 +94,7 @@ def test_an_empty_argument_selects_nothing(
     with pytest.raises(SystemExit) as ended:
         cli.main()
     said = capsys.readouterr().err
-    assert ended.value.code == 2 and re.search(r"invalid value for '[A-Z\-a-z]+'.*: is empty", said), said
+    assert ended.value.code == 2 and re.search(r"argument (JOB|--copy|--older-than): is empty", said), said
 
 
 def test_a_fault_of_one_log_ends_all() -> None:
@@ -281,11 +273,17 @@ def test_rerun_refuses_the_options_of_a_cluster(
 @pytest.mark.parametrize(
     ("command", "error"),
     [
-        ("status --nope", "status: no such option: --nope. Hint: `pulumi-trainer status -h` lists its options"),
+        ("status --nope", "status: no such option --nope. Hint: `pulumi-trainer status -h` lists its options"),
+        ("status --ouput json", "status: no such option --ouput. Hint: did you mean --output?"),
+        ("status a b", "status: takes no argument 'b'. Hint: `pulumi-trainer status -h` lists its options"),
+        ("run t.py --lr 3", "run: no such option --lr. Hint: `pulumi-trainer run -h` lists its options; arguments of the script"
+                            " follow --, as in `run train.py -- --lr 0.1`"),
+        ("run t.py --nodes 0", "run: argument --nodes: invalid value '0' (expected a whole number, 1 or more). "
+                               "Hint: `pulumi-trainer run -h` lists its options"),
         ("statsu", "no such command 'statsu'. Hint: did you mean 'status'?"),
         ("cache prne", "cache: no such command 'prne'. Hint: did you mean 'prune'?"),
-        ("rerun", "rerun: missing argument 'JOB'. Hint: `pulumi-trainer rerun -h` lists its options"),
-        ("validate --nope", "validate: unrecognized arguments: --nope. Hint: `pulumi-trainer validate -h` lists its options"),
+        ("rerun", "rerun: the following arguments are required: JOB. Hint: `pulumi-trainer rerun -h` lists its options"),
+        ("validate --nope", "validate: no such option --nope. Hint: `pulumi-trainer validate -h` lists its options"),
         ("rbac --user", "rbac: argument --user: expected one argument. Hint: `pulumi-trainer rbac -h` lists its options"),
         ("runtime diff a", "runtime diff: the following arguments are required: RUNTIME. "
                            "Hint: `pulumi-trainer runtime diff -h` lists its options"),
@@ -302,7 +300,7 @@ def test_a_group_of_commands_prints_its_help(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, out, err = ended(monkeypatch, capsys, *command.split())
-    assert (code, err) == (2, "") and "Usage: pulumi-trainer" in out
+    assert (code, err) == (2, "") and "usage: pulumi-trainer" in out
 
 
 def test_runtimes_of_a_catalogue(

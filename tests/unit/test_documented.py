@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
-import docs_reference
 import pytest
 from pulumi_trainer.program.targets import KEYS
-from pulumi_trainer.provider.cli.app import app
-from typer.main import get_command
+from pulumi_trainer.provider.cli import commands
 
 from tests.documented import PAGES, ROOT, all_blocks
 
@@ -52,19 +49,14 @@ def test_commands_and_options_exist(page: str) -> None:
 def _command(line: str) -> tuple[str, set[str]]:
     """Return the command that a line calls, and its options."""
     words = line.split()[1:]
-    group: Any = get_command(app)
     name = words[0]
-    assert name in group.commands or name.startswith("-"), f"`{line}`: no such command"
-    command = group.commands.get(name, group)
-    if name in docs_reference.parsers.COMMANDS:
-        actions = [word for word in words[1:2] if name == "runtime" and word.isalpha()]
-        text = docs_reference._help_of(name, *actions)
-        return name, set(re.findall(r"(?<![\w-])(--?[a-zA-Z][a-z-]*)", text))
-    if hasattr(command, "commands") and len(words) > 1 and words[1] in command.commands:
-        command = command.commands[words[1]]
-    options: set[str] = {"--help", "-h", "--version"}
-    for parameter in command.params:
-        options |= set(parameter.opts)
+    if name in commands.GROUPS and len(words) > 1 and words[1].isalpha():
+        name = f"{name} {words[1]}"
+    options = {"--help", "-h", "--version"}
+    if name in commands.COMMANDS:
+        options.update(*(argument.names for argument in commands.COMMANDS[name].arguments))
+    else:
+        assert name in commands.GROUPS or name.startswith("-"), f"`{line}`: no such command"
     return name, options
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
-from pulumi_trainer.provider.cli import parsers
+from pulumi_trainer.provider.cli import main as cli
 from pulumi_trainer.provider.kubernetes.views import jobs_of
 
 REPORTED = Path(__file__).parent / "recorded" / "reported"
@@ -37,9 +37,9 @@ class Answers:
 def ask(capsys: pytest.CaptureFixture[str]) -> Callable[[str, str], Answers]:
     def ask(name: str, mode: str) -> Answers:
         files = [str(file) for file in sorted((REPORTED / name).glob("*.yaml"), reverse=True)]
-        judged = parsers.run("validate", ["--mode", mode, *files])
+        judged = cli.run(["validate", "--mode", mode, *files])
         said = capsys.readouterr().out
-        rendered = parsers.run("render", ["--mode", mode, *files])
+        rendered = cli.run(["render", "--mode", mode, *files])
         objects = [*yaml.safe_load_all(capsys.readouterr().out)]
         return Answers((judged, rendered), said, next((each for each in objects if each["kind"] == "JobSet"), None))
 

@@ -16,7 +16,7 @@ import pytest
 import urllib3
 import yaml
 from pulumi_trainer.provider.api.labels import RELEASE
-from pulumi_trainer.provider.cli import parsers
+from pulumi_trainer.provider.cli import main as cli
 from pulumi_trainer.provider.kubernetes.errors import Invalid, TargetFault
 from pulumi_trainer.provider.trainer.catalog import registry
 from pulumi_trainer.provider.trainer.catalog.image_references import Image, parse_image
@@ -83,7 +83,7 @@ def log_in(server: Registry, folder: Path) -> None:
 
 def release(folder: Path, image: str) -> None:
     file = folder / "runtimes" / "ours" / "1.2.3.yaml"
-    assert parsers.run("runtime", ["new", "ours@1.2.3", "--from", "torch-distributed"]) == 0
+    assert cli.run(["runtime", "new", "ours@1.2.3", "--from", "torch-distributed"]) == 0
     document = yaml.safe_load(file.read_text())
     (job,) = document["spec"]["template"]["spec"]["replicatedJobs"]
     job["template"]["spec"]["template"]["spec"]["containers"][0]["image"] = image
@@ -101,12 +101,12 @@ def test_the_next_release_has_digests(
     image = f"{server.address}/{repository}:2"
     release(tmp_path, image)
     log_in(server, tmp_path)
-    assert parsers.run("runtime", ["pin", "ours"]) == 0
+    assert cli.run(["runtime", "pin", "ours"]) == 0
     assert images(tmp_path / "runtimes/ours/1.2.4.yaml") == [f"{image}@{DIGEST}"]
     assert images(tmp_path / "runtimes/ours/1.2.3.yaml") == [image], "a release never changes"
-    assert parsers.run("runtime", ["check", "--lock"]) == 0
+    assert cli.run(["runtime", "check", "--lock"]) == 0
     assert "ours 1.2.4: patch after 1.2.3" in capsys.readouterr().out
-    assert parsers.run("runtime", ["pin", "ours"]) == 0
+    assert cli.run(["runtime", "pin", "ours"]) == 0
     assert "all images have digests" in capsys.readouterr().out and not (tmp_path / "runtimes/ours/1.2.5.yaml").exists()
 
 
@@ -146,20 +146,20 @@ def test_a_file_that_is_no_valid_release_is_a_problem(
     before = sorted(tmp_path.rglob("*"))
     for words in (["pin", "given.yaml"], *([] if "v1.2" in why else [["new", "mine@1.0.0", "--from", "given.yaml"]])):
         with pytest.raises(Invalid) as refused:
-            parsers.run("runtime", words)
+            cli.run(["runtime", *words])
         assert why in str(refused.value)
     assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_tag_that_moves_is_a_warning(server: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     release(tmp_path, "ours/torch")
-    assert parsers.run("runtime", ["check", "--lock"]) == 0
+    assert cli.run(["runtime", "check", "--lock"]) == 0
     said = capsys.readouterr().err
     assert (
         "warning: " in said
         and "the image ours/torch has no tag: two jobs of this release may run different images" in said
     )
-    assert parsers.run("runtime", ["check", "-o", "json"]) == 0
+    assert cli.run(["runtime", "check", "-o", "json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["warnings"]) == 1
 
 

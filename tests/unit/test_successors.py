@@ -11,7 +11,7 @@ import yaml
 from documents_support import runtime, train_job
 from pulumi_trainer.plan.review import refusals
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
-from pulumi_trainer.provider.cli import parsers
+from pulumi_trainer.provider.cli import main as cli
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.trainer.admission.training_operator import GUIDE, KINDS
 
@@ -36,7 +36,7 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
     def run(command: str, mode: str, *given: Document, options: tuple[str, ...] = ()) -> tuple[int, str, str]:
         file = tmp_path / "jobs.yaml"
         file.write_text(yaml.safe_dump_all(given, sort_keys=False))
-        code = parsers.run(command, ["--mode", mode, *options, str(file)])
+        code = cli.run([command, "--mode", mode, *options, str(file)])
         return code, *capsys.readouterr()
 
     return run

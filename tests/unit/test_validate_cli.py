@@ -324,7 +324,7 @@ def test_wrong_arguments(run: Ran) -> None:
     assert run("render", "none.json") == 2 and "none.json: cannot be read" in run.err
     assert run("render", "./none") == 2 and "./none: cannot be read" in run.err, "no job has a name with a slash"
     assert run("validate", "--batch", "none") == 2 and "--batch none: is not a folder" in run.err
-    assert run() == 2 and "Usage" in run.out
+    assert run() == 2 and "usage" in run.out
     assert run("none") == 2 and "no such command" in run.err
     assert run("validate", "--help") == 0 and "Exit code for documents" in run.out
 

@@ -16,7 +16,7 @@ import yaml
 from pulumi_trainer.plan import review, runtime_ref, trainjob_plan
 from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
-from pulumi_trainer.provider.cli import parsers
+from pulumi_trainer.provider.cli import main as cli
 from pulumi_trainer.provider.kubernetes.errors import Invalid
 from pulumi_trainer.provider.trainer.admission.warnings import IGNORE, RULES, Severities, Warning
 from pulumi_trainer.provider.trainer.pipeline import render
@@ -100,7 +100,7 @@ def file(tmp_path: Path) -> str:
 
 
 def ran(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    code = parsers.run(words[0], words[1:])
+    code = cli.run(words)
     out = capsys.readouterr()
     return code, out.out, out.err
 
@@ -167,7 +167,7 @@ def test_what_an_api_server_refuses_later_refuses_a_plan(mode: Any) -> None:
 
 def test_codes_that_are_none(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
-        parsers.run("validate", [file, "--error", "PT1"])
+        cli.run(["validate", file, "--error", "PT1"])
     assert caught.value.code == 2 and "unknown warning code 'PT1'" in capsys.readouterr().err
 
 
@@ -192,7 +192,7 @@ def test_a_batch_has_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert ran(capsys, "validate", "--batch", str(tmp_path))[0] == 0
     assert "PT105" not in (tmp_path / "a" / "actual.json").read_text()
     with pytest.raises(SystemExit):
-        parsers.run("validate", ["--batch", str(tmp_path), "--ignore", "PT105"])
+        cli.run(["validate", "--batch", str(tmp_path), "--ignore", "PT105"])
 
 
 def test_the_table_of_the_documentation() -> None:

@@ -10,7 +10,8 @@ import pytest
 import yaml
 from documents_support import runtime, train_job
 from pulumi_trainer.provider.api.atomic_files import replace_file
-from pulumi_trainer.provider.cli import documents, new_project, parsers
+from pulumi_trainer.provider.cli import documents, new_project
+from pulumi_trainer.provider.cli import main as cli
 from pulumi_trainer.provider.kubernetes.errors import Invalid
 from pulumi_trainer.provider.targets.local.logs import Log
 from pulumi_trainer.provider.trainer.catalog import registry
@@ -34,7 +35,7 @@ def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def new(reference: str) -> int:
-    return parsers.run("runtime", ["new", reference, "--from", "torch-distributed"])
+    return cli.run(["runtime", "new", reference, "--from", "torch-distributed"])
 
 
 def rotate_log() -> int:
@@ -49,8 +50,8 @@ WRITERS: dict[str, tuple[Path, Callable[[], int]]] = {
     "validate --batch": (Path("a/actual.json"), lambda: documents.batch(Path(), "jobset")),
     "runtime new": (RUNTIME / "2.0.0.yaml", lambda: new("ours@2.0.0")),
     "the lock of runtime new": (LOCK, lambda: new("ours@2.0.0")),
-    "runtime pin": (RUNTIME / "1.0.1.yaml", lambda: parsers.run("runtime", ["pin", "ours@1.0.0"])),
-    "runtime check --lock": (LOCK, lambda: parsers.run("runtime", ["check", "--lock"])),
+    "runtime pin": (RUNTIME / "1.0.1.yaml", lambda: cli.run(["runtime", "pin", "ours@1.0.0"])),
+    "runtime check --lock": (LOCK, lambda: cli.run(["runtime", "check", "--lock"])),
     "the log of a job": (Path(".node.log.dropped"), rotate_log),
 }
 
