@@ -24,18 +24,15 @@ class Model(BaseModel):
 
 P = TypeVar("P", bound="Policy")
 
-if TYPE_CHECKING:
-    from pydantic._internal._model_construction import ModelMetaclass as _Keeping
-else:
 
-    class _Keeping(type(Model)):
-        """An instance that a program makes keeps what it is given, as all arguments do: Pulumi outputs are not values
-        yet, and problems are reported with all others. `model_validate` checks as pydantic does."""
+class _Keeping(type(Model)):  # type: ignore[misc]  # pydantic's metaclass has no public name
+    """An instance that a program makes keeps what it is given, as all arguments do: Pulumi outputs are not values
+    yet, and problems are reported with all others. `model_validate` checks as pydantic does."""
 
-        def __call__(cls, **given: Any) -> Any:
-            made = cls.model_construct(**given)
-            made._given = given
-            return made
+    def __call__(cls, **given: Any) -> Any:
+        made = cls.model_construct(**given)
+        made._given = given
+        return made
 
 
 class Policy(Model, metaclass=_Keeping):
