@@ -464,10 +464,9 @@ class Checkpoints:
         found = self._read(path, taken if state is not None else None)
         unknown = reset - {"step", *found, *own}.union(*(values for _, _, values in options))
         if unknown:
-            has = ", ".join(sorted({*found, *own}))
-            raise ValueError(
-                f"Fork(reset={sorted(unknown)}): no part of the state ({has}) and no option of its optimizers"
-            )
+            _touch(os.environ.get("TRAINER_FINAL_FILE", ""))  # another attempt would fail likewise
+            known = ", ".join(sorted({"step", *found, *own, *_option_names(taken)}))
+            raise ValueError(f"unknown name in Fork(reset={sorted(unknown)}). Hint: this program can reset: {known}")
         for optimizer, number, values in options:
             _set_options(optimizer.param_groups[number], values, keeps_place=bool(rates))
         for schedule, base in rates:
@@ -505,6 +504,14 @@ def _reset_names(path: str) -> set[str]:
     if path != os.environ.get("TRAINER_RESUME_FROM"):
         return set()
     return {*filter(None, os.environ.get("TRAINER_RESET", "").split(","))}
+
+
+def _option_names(state: Mapping[str, Any]) -> set[str]:
+    """Return the names of the options that a fork can reset, of all optimizers of a state."""
+    found: set[str] = set()
+    for optimizer in state.values():
+        found.update(*getattr(optimizer, "param_groups", []))
+    return found - {"params", "initial_lr"}
 
 
 def _options(state: Mapping[str, Any], names: set[str]) -> list[tuple[Any, int, dict[str, Any]]]:

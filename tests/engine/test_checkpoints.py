@@ -216,7 +216,8 @@ def test_a_fork_starts_from_a_checkpoint_of_an_earlier_run_in_a_folder_of_its_ow
     assert "starts at 20 of 210 with lr 0.1" in run_cli(project, "logs", "long"), "which the checkpoint has"
     forked(f'trainer.Fork("{first["id"]}", step=20, reset=["batch"])')
     failed = project.up(ok=False).out
-    assert "Fork(reset=['batch']): no part of the state (optimizer, total)" in failed, failed
+    assert "Fork(reset=['batch']). Hint: this program can reset: lr, optimizer, step, total" in failed, failed
+    assert "Restarting" not in failed and project.job("long").restarts == 0, "no attempt can succeed"
     forked(
         f'trainer.Fork("{first["id"]}", step=20, reset=["batch"])', fork.replace("total += step", "total += step + 0")
     )

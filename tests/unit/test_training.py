@@ -166,10 +166,13 @@ class TestCheckpoints:
         assert forked("lr,schedule") == (0.04, 0.4, 0.04, 0, 7, 20)
         assert forked("decay,total") == (0.2, 0.04, 0.4, 20, 0, 20)
         assert forked("optimizer,step") == (0.04, 0.04, 0.4, 20, 7, 0)
-        with pytest.raises(
-            ValueError, match=r"Fork\(reset=\['batch', 'size'\]\): no part of the state \(optimizer, schedule, total\)"
-        ):
+        final = tmp_path / "final"
+        monkeypatch.setenv("TRAINER_FINAL_FILE", str(final))
+        assert not final.exists()
+        with pytest.raises(ValueError, match=r"unknown name in Fork\(reset=\['batch', 'size'\]\)") as wrong:
             forked("batch,lr,size")
+        assert str(wrong.value).endswith("can reset: decay, lr, optimizer, schedule, step, total")
+        assert final.exists(), "no other attempt follows"
         training._known.clear()
         monkeypatch.setenv("TRAINER_RESET", "lr")
         own = training.checkpoints()
