@@ -234,7 +234,8 @@ def test_a_run_too_many_removes_the_oldest_folder_and_leaves_a_row(project: Proj
         project.up()
         ids.append(json.loads(run_cli(project, "runs", "long", "-o", "json"))[-1]["id"])
     assert (
-        "removes" not in plans[1] and f"It removes output and checkpoints of 1 run: {ids[0]} (keep_runs=2)" in plans[2]
+        "removes" not in plans[1]
+        and f"It removes output, checkpoints, logs and inputs of 1 run: {ids[0]} (keep_runs=2)" in plans[2]
     )
     assert f"of 1 run: {ids[1]} (" in plans[3], "what has gone goes once"
     assert {path.parent.parent.name for path in checkpoints(project)} == set(ids[2:])

@@ -533,11 +533,27 @@ def test_the_plan_says_whose_folders_a_new_run_removes() -> None:
     target.earlier = [a_run("Failed", name, name) for name in ("t4kz1a", "t4kz1b", "t4kz1c")]
     news = inputs(objects=with_policy(320), digest="d2", place="j-output", resume=False, keepRuns=2)
     (note,) = checked(made, news, target).notes
-    assert note.endswith("It removes output and checkpoints of 2 runs: t4kz1a, t4kz1b (keep_runs=2)")
+    whose = "2 runs: t4kz1a, t4kz1b (keep_runs=2)"
+    assert note.endswith(f"It removes output, checkpoints, logs and inputs of {whose}")
     (note,) = checked(made, {**news, "keepRuns": 3, "resume": True}, target).notes
-    assert "continues run t4kz1c" in note and "removes" not in note
+    assert "continues run t4kz1c" in note and note.endswith("It removes logs and inputs of 1 run: t4kz1a (keep_runs=3)")
+    assert "removes" not in checked(made, {**news, "keepRuns": 4}, target).notes[0]
     elsewhere = {**news["target"], "workers": {"b": {}}}
-    assert "removes" not in checked(made, {**news, "target": elsewhere}, target).notes[-1], "in clusters of MultiKueue"
+    note = checked(made, {**news, "target": elsewhere}, target).notes[-1]
+    assert note.endswith(f"It removes logs and inputs of {whose}"), "in clusters of MultiKueue, folders stay"
+    target.earlier[0] = replace(target.earlier[0], phase="Succeeded")
+    (note,) = checked(made, news, target).notes
+    assert note.endswith(f"of 1 run: t4kz1b; logs and inputs of {whose}"), "the output of the last success stays"
+
+
+def test_the_plan_says_whose_logs_the_new_run_of_a_job_without_folders_removes() -> None:
+    target = Target("Failed")
+    made, _ = first(target)
+    target.earlier = [a_run("Failed", name, name) for name in ("t4kz1a", "t4kz1b")]
+    news = inputs(objects=with_policy(320), digest="d2", resume=False, keepRuns=2)
+    (note,) = checked(made, news, target).notes
+    assert note.endswith("the new run removes logs and inputs of 1 run: t4kz1a (keep_runs=2)")
+    assert checked(made, {**news, "keepRuns": 3}, target).notes == ()
 
 
 def test_another_keep_runs_changes_the_state_alone() -> None:
