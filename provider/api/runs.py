@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from pulumi_trainer.provider.api.metrics import Metric, Metrics, read_summary
+from pulumi_trainer.provider.api.metrics import Metric, Metrics, in_order, read_summary
 from pulumi_trainer.provider.api.usage import NOTHING_KNOWN, Demand
 from pulumi_trainer.provider.kubernetes.terminal import message as harmless_message
 from pulumi_trainer.provider.kubernetes.terminal import plain_field
@@ -123,7 +123,7 @@ class Run:
             started=plausible_seconds(known.get("started")),
             note=plain_field(known.get("note"), LONGEST),
             demand=Demand.from_dict(section(given).get("usage")),
-            metrics=read_summary(known.get("metrics")),
+            metrics=in_order(read_summary(known.get("metrics"))),
             message=harmless_message(text(known.get("message"))[:LONGEST]),
             resumed_from=resumed_step(given),
             **Identity.from_dict(given).to_dict(),

@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from pulumi_trainer.provider.api.lineage import find_run
-from pulumi_trainer.provider.api.metrics import Metric, Metrics, is_lower_better, number_of
+from pulumi_trainer.provider.api.metrics import Metric, Metrics, in_order, is_lower_better, number_of
 from pulumi_trainer.provider.api.observed_inputs import DATA
 from pulumi_trainer.provider.api.runs import Run, split_lineages
 from pulumi_trainer.provider.cli.formats import aligned, print_data, shortened
@@ -211,7 +211,7 @@ def _runs_in_cluster(state: State, record: Record | None) -> list[Run]:
     reported = section(state.status and state.status.progress, "metrics")
     if found and not found[-1].metrics and reported:
         metrics = {name: Metric(last=value) for name, value in reported.items()}
-        found[-1] = replace(found[-1], metrics=metrics)
+        found[-1] = replace(found[-1], metrics=in_order(metrics))
     return found
 
 
@@ -229,7 +229,7 @@ def _sorted(found: Sequence[tuple[Job, Run]], metric: str) -> list[tuple[Job, Ru
     Raises:
         Invalid: No run has the metric.
     """
-    names = sorted(_metric_names(found))
+    names = _metric_names(found)
     if metric not in names:
         hint = "no run has reported metrics"
         if names:
@@ -247,15 +247,15 @@ def _sorted(found: Sequence[tuple[Job, Run]], metric: str) -> list[tuple[Job, Ru
 
 
 def _metric_names(found: Sequence[tuple[Job, Run]]) -> list[str]:
-    """Return the names of the metrics of runs, in the order of their reports."""
+    """Return the names of the metrics of runs."""
     names: dict[str, None] = {}
     for _, run in found:
         names |= dict.fromkeys(run.metrics)
-    return [*names]
+    return [*in_order(names)]
 
 
 def _print_metrics(found: Sequence[tuple[Job, Run]], first: str) -> None:
-    """Print the metrics of runs as a table. first: Name of the metric in the first column; empty for the order of the reports."""
+    """Print the metrics of runs as a table. first: Name of the metric in the first column; empty for the usual order."""
     names = _metric_names(found)
     names.sort(key=lambda name: name != first)
     shown, others = names[:_MOST_METRICS], names[_MOST_METRICS:]

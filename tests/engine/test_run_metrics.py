@@ -36,7 +36,10 @@ def test_both_runs_are_shown_after_a_changed_argument(project: Project, monkeypa
     assert [entry["metrics"]["loss"]["last"] for entry in entries] == ["3.0", "1.5", "nan"], "the newest last"
     points = [{**point, "time": 0} for point in entries[0]["history"]["loss"]]
     assert points == [{"step": i, "time": 0, "value": value} for i, value in enumerate(("4.0", "2.0", "3.0"))]
-    assert cli(project, "runs", "digits").stdout.count("  metrics  ") == 3
+    lines = [line for line in cli(project, "runs", "digits").stdout.splitlines() if line.startswith("  metrics  ")]
+    assert len(lines) == 3 and all(line.index("loss") < line.index("epoch") for line in lines), "in the same order"
+    assert all([*entry["metrics"]] == [*entry["history"]] == ["loss", "epoch"] for entry in entries)
+    assert cli(project, "runs", "--metrics").stdout.splitlines()[0].split()[3:5] == ["loss", "epoch"]
     assert '"points"' not in str(project.resources()), "the history is too large for the state"
     for name, value in project.environment.items():
         monkeypatch.setenv(name, value)
