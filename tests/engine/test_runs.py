@@ -66,6 +66,8 @@ def test_runs_tells_what_differed(project: Project, data: Any) -> None:
     about = json.loads(fetched.read_text())
     assert inputs["dataset"] == f"{about['uri']} {about['revision']}", "what was fetched, and not what the plan knew"
     project.program(program("0.2"))
+    plan = project.preview().out
+    assert '/digits: arguments {"lr": 0.1} -> {"lr": 0.2}' in plan, "a plain preview names what has changed"
     project.up()
     shown = cli(project, "runs", "digits")
     heads = [line for line in shown.splitlines() if line[0] != " "]

@@ -205,6 +205,19 @@ def test_another_record_of_the_same_inputs_is_no_change() -> None:
     assert crud.diff(outputs, again.inputs) == crud.Diff(False)
 
 
+def test_a_plan_names_the_inputs_in_which_a_new_run_differs() -> None:
+    target = Target("Succeeded")
+    before = {"code": "12ae32cb1ec0", "commit": "1a", "arguments": '{"lr": 0.1, "n": 1}', "packages": "torch"}
+    made, _ = first(target, runInputs=before)
+    news = inputs(objects=objects(image="x:2"), digest="d2")
+    after = {**before, "commit": "2b", "arguments": '{"lr": 0.2, "n": 1}', "packages": "torch jax"}
+    (note,) = checked(made, {**news, "runInputs": after}, target).notes
+    assert note == 'default/j: arguments {"lr": 0.1} -> {"lr": 0.2}; packages torch -> torch jax'
+    unknown = {**news, "digest": Unknown("x"), "runInputs": {"packages": "jax"}}
+    assert checked(made, unknown, target).notes[0] == "default/j: packages torch -> jax", "the others are not known"
+    assert checked(made, {**news, "digest": "d1", "objects": objects(), "runInputs": after}, target).notes == ()
+
+
 @pytest.mark.parametrize(
     ("phase", "kept"), [("Running", "Interrupted"), ("Failed", "Failed"), ("Suspended", "Interrupted")]
 )
