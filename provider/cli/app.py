@@ -467,7 +467,7 @@ app.add_typer(cache, name="cache")
 
 @cache.command("list")
 def cache_list(output: OutputOption = "table") -> None:
-    """List environments, project archives, catalogues and git projects with sizes, for example `cache list -o json`."""
+    """List environments, code archives, catalogues and git projects with sizes, for example `cache list -o json`."""
     from pulumi_trainer.provider.cli import cache as command
 
     command.list_all(output)

@@ -27,7 +27,7 @@ from pulumi_trainer.provider.kubernetes.terminal import plain, print_line, print
 from pulumi_trainer.provider.kubernetes.values.accessors import section
 from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean, duration, plural
 from pulumi_trainer.provider.lifecycle.run_changes import changed_inputs
-from pulumi_trainer.provider.lifecycle.source_changes import Changes, compare_projects
+from pulumi_trainer.provider.lifecycle.source_changes import Changes, compare_archives
 from pulumi_trainer.provider.source_archives import find_digest
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ _UNNAMED = ("", "1")
 """Keys of runs to which the program gives none: of an edited record, and the default."""
 _DIGEST = re.compile(r"\b([0-9a-f]{16})[0-9a-f]{48}\b")
 """A sha256, and the characters of it that are shown."""
-_PROJECT = re.compile(r"\bproject ([0-9a-f]{12})\b")
-"""The digest of a project in the code of a run."""
+_FILES = re.compile(r"(?:^|, \w+ |\bproject )([0-9a-f]{12})\b")
+"""The digests of a function, a script, functions that a tool calls, and a project in the code of a run."""
 
 
 def runs(job: str | None, where: Where, *, output: str, metrics: bool = False, sort: str = "") -> None:
@@ -114,7 +114,7 @@ def compare(job: str | None, where: Where, names: Sequence[str], *, output: str)
         lines.append(f"  {_SAME}")
     if files is None:
         lines.append(
-            "  the files of one of the projects are not in the cache of this machine, so they cannot be compared"
+            "  the code of one of the runs is not in the cache of this machine, so its lines cannot be compared"
         )
     else:
         lines += files.lines
@@ -122,13 +122,13 @@ def compare(job: str | None, where: Where, names: Sequence[str], *, output: str)
 
 
 def _changed_files(one: Run, other: Run) -> Changes | None:
-    """Return what differs in the files of the projects of two runs; None if these are not known."""
-    digests = [_PROJECT.search(run.inputs.get("code", "")) for run in (one, other)]
-    names = [found[1] if found else "" for found in digests]
-    if names[0] == names[1] or not all(names):
+    """Return what differs in the functions, scripts and projects of two runs; None if these are not known."""
+    was, now = (_FILES.findall(run.inputs.get("code", "")) for run in (one, other))
+    if not was or not now:
         return Changes({}, [])
-    was, now = map(find_digest, names)
-    return compare_projects(was, now)
+    common = {*was} & {*now}
+    before, after = ([find_digest(each) for each in digests if each not in common] for digests in (was, now))
+    return compare_archives(before, after)
 
 
 def distinct(found: Sequence[Run]) -> list[Run]:
