@@ -56,7 +56,7 @@ class Run:
         finished: Seconds since the epoch; 0 if it has not finished.
         inputs: What it was made from: name -> digest, version or short text.
         started: When it began to run, in seconds since the epoch; 0 if it has not, or if unknown.
-        note: That it has succeeded without a step; else empty.
+        note: Why it may not have trained although it has succeeded (`JobStatus.note`), or what was removed of it; else empty.
         demand: What it has requested.
         metrics: The metrics that it has reported, by name.
         history: The same with the history, as text (`metrics.Metrics`); no part of the JSON; empty if not known.
