@@ -379,6 +379,17 @@ class Checkpoints:
         self._saved, self._last = _Saved(path, step, time.time()), time.monotonic()
         self._prune()
 
+    def _seal(self, path: str, step: int) -> None:
+        """Write sizes and digests into a checkpoint that another library has written; all ranks call it. Uploads to S3 have theirs."""
+        if self._in_s3 or os.path.dirname(path) != self.folder or not os.path.isdir(path):
+            return
+        _reduce([0], "MAX")  # all ranks have written their part
+        if _rank() == 0:
+            try:
+                _mark(path, step, {}, {})
+            except OSError as error:
+                print(f"pulumi-trainer: {path} has no digests: {error}", file=sys.stderr, flush=True)
+
     def _prune(self) -> None:
         """Delete the oldest complete checkpoints that `save` has made, and what processes that were killed have left."""
         try:
@@ -464,10 +475,9 @@ class Checkpoints:
         found = self._read(path, taken if state is not None else None)
         unknown = reset - {"step", *found, *own}.union(*(values for _, _, values in options))
         if unknown:
-            has = ", ".join(sorted({*found, *own}))
-            raise ValueError(
-                f"Fork(reset={sorted(unknown)}): no part of the state ({has}) and no option of its optimizers"
-            )
+            _touch(os.environ.get("TRAINER_FINAL_FILE", ""))  # another attempt would fail likewise
+            known = ", ".join(sorted({"step", *found, *own, *_option_names(taken)}))
+            raise ValueError(f"unknown name in Fork(reset={sorted(unknown)}). Hint: this program can reset: {known}")
         for optimizer, number, values in options:
             _set_options(optimizer.param_groups[number], values, keeps_place=bool(rates))
         for schedule, base in rates:
@@ -505,6 +515,14 @@ def _reset_names(path: str) -> set[str]:
     if path != os.environ.get("TRAINER_RESUME_FROM"):
         return set()
     return {*filter(None, os.environ.get("TRAINER_RESET", "").split(","))}
+
+
+def _option_names(state: Mapping[str, Any]) -> set[str]:
+    """Return the names of the options that a fork can reset, of all optimizers of a state."""
+    found: set[str] = set()
+    for optimizer in state.values():
+        found.update(*getattr(optimizer, "param_groups", []))
+    return found - {"params", "initial_lr"}
 
 
 def _options(state: Mapping[str, Any], names: set[str]) -> list[tuple[Any, int, dict[str, Any]]]:
@@ -620,30 +638,38 @@ def _write_whole(folder: str, state: Mapping[str, Any]) -> None:
 
 
 def _complete(temporary: str, path: str, step: int, more: Mapping[str, Any]) -> None:
-    """Write the marker into a folder whose other files are written, and give it its name.
-
-    Args:
-        more: What the marker has besides: `arguments`, if the program has given any; and if it is the part of one node, the
-            number of nodes, and a token of the checkpoint.
-    """
-    digests = _take_digests(temporary)
-    files = {os.path.relpath(file, temporary): file for file in _files(temporary) if not os.path.isdir(file)}
-    with ThreadPoolExecutor(1) as pool:  # reads the files while the disk writes them
-        others = pool.submit(_digests_of, {name: file for name, file in files.items() if name not in digests})
-        for file in _files(temporary):
-            _flush(file)
-        digests.update(others.result())
-    sizes = {name: os.path.getsize(file) for name, file in files.items()}
-    about = {"files": sizes, "sha256": digests, "step": step, "time": _timestamp(time.time()), **more}
-    with open(os.path.join(temporary, _OWN), "w", encoding="utf-8") as marker:
-        json.dump(about, marker)
-    _flush(os.path.join(temporary, _OWN))
-    _flush(temporary)
+    """Write the marker into a folder whose other files are written, and give it its name. more: As for `_mark`."""
+    _mark(temporary, step, _take_digests(temporary), more)
     if os.path.exists(path):  # it is damaged, or an earlier run has left it
         os.rename(path, f"{temporary}-replaced")
         _delete(f"{temporary}-replaced")
     os.rename(temporary, path)
     _flush(os.path.dirname(path))
+
+
+def _mark(folder: str, step: int, digests: dict[str, str], more: Mapping[str, Any]) -> None:
+    """Write the marker with size and digest of each file of a folder, when all of these are on disk.
+
+    Args:
+        digests: Digests that are known.
+        more: What the marker has besides: `arguments`, if the program has given any; and if it is the part of one node, the
+            number of nodes, and a token of the checkpoint.
+    """
+    own, written = os.path.join(folder, _OWN), os.path.join(folder, f"{_TEMPORARY}marker")
+    others = [file for file in _files(folder) if file not in (own, written) and not os.path.isdir(file)]
+    files = {os.path.relpath(file, folder): file for file in others}
+    with ThreadPoolExecutor(1) as pool:  # reads the files while the disk writes them
+        unread = pool.submit(_digests_of, {name: file for name, file in files.items() if name not in digests})
+        for file in _files(folder):
+            _flush(file)
+        digests = {**digests, **unread.result()}
+    sizes = {name: os.path.getsize(file) for name, file in files.items()}
+    about = {"files": sizes, "sha256": digests, "step": step, "time": _timestamp(time.time()), **more}
+    with open(written, "w", encoding="utf-8") as marker:
+        json.dump(about, marker)
+    _flush(written)
+    os.rename(written, own)
+    _flush(folder)
 
 
 def _finish_upload(upload: Any, folder: str) -> None:
@@ -1026,6 +1052,7 @@ def callback() -> Any:
 
     class TransformersCallback(TrainerCallback):  # type: ignore[misc]
         numbers: Mapping[str, float] = {}
+        unsealed = ("", 0)
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             _shown.resumed = state.global_step
@@ -1042,6 +1069,17 @@ def callback() -> Any:
             step, found = state.global_step, checkpoints()
             found._saved = _Saved(os.path.join(args.output_dir, f"checkpoint-{step}"), step, time.time())
             found._last = time.monotonic()
+            self.unsealed = found._saved.path, step
+            if _rank() == 0:
+                with suppress(OSError):  # that of an earlier checkpoint of this step
+                    os.remove(os.path.join(found._saved.path, _OWN))
+
+        def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if self.unsealed[0]:  # other callbacks may have changed it in on_save
+                checkpoints()._seal(*self.unsealed)
+                self.unsealed = "", 0
+
+        on_train_end = on_step_begin
 
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
             given = {name: value for name, value in (logs or {}).items() if isinstance(value, (int, float))}

@@ -6,6 +6,7 @@ Environment variables contain the paths of the mounts. The patch has the topolog
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -17,7 +18,7 @@ from pulumi_trainer.args.trainers import Compiled
 from pulumi_trainer.plan import user_code
 from pulumi_trainer.plan.checkpoint_policy import CheckpointPolicy
 from pulumi_trainer.plan.job_plan import StepResult
-from pulumi_trainer.plan.source_tree import SourceTree
+from pulumi_trainer.plan.source_tree import SourceFile, SourceTree
 from pulumi_trainer.plan.volume_claims import mount, pod_volume
 from pulumi_trainer.plan.written_job import WrittenJob
 from pulumi_trainer.provider import source_archives
@@ -41,6 +42,7 @@ from pulumi_trainer.provider.kubernetes.terminal import plain
 from pulumi_trainer.provider.kubernetes.values.accessors import listed, section
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, any_unknown, first_unknown
 from pulumi_trainer.provider.kubernetes.views import ReplicatedJob, replicated_jobs
+from pulumi_trainer.provider.lifecycle.identity import digest
 from pulumi_trainer.provider.trainer.pipeline.hardening import MANAGER as HARDENING
 
 MANAGER = "pulumi-trainer.dev/program"
@@ -459,6 +461,7 @@ def _ship(
     """Return the ConfigMap with the code. The target adds the archive of a project."""
     names = [e["name"] for e in env if not isinstance(e, Unknown)]
     content, tree = _content(code, compiled, names), compiled.tree
+    _keep_texts(code, compiled)
     annotations: dict[str, Any] = {}
     problems, notes = list[Problem](), list[str]()
     if tree is not None:
@@ -482,6 +485,21 @@ def _ship(
         metadata["annotations"] = annotations
     config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **content}
     return StepResult(objects={f"ConfigMap/{name}": config_map}, problems=problems, notes=notes)
+
+
+def _keep_texts(code: Mapping[str, Any], compiled: Compiled) -> None:
+    """Write the functions and the script of a job into the user's cache, so that `pulumi-trainer runs` can compare their lines."""
+    texts = {compiled.file or paths.MAIN_FILE: code["script"]}
+    if compiled.func is not None:
+        texts = {f"{compiled.func.__name__}()": code["script"]}
+    if code.get("tool"):
+        names = listed(section(code, "func_args").get("rewards"))
+        texts = {f"{name}()": code["modules"][f"reward_{at}.py"] for at, name in enumerate(names)}
+    for name, written in texts.items():
+        if written:
+            tree = SourceTree({name: SourceFile(written.encode(errors="replace"))})
+            with suppress(TrainerError):  # nothing but this comparison needs it
+                source_archives.store(digest(written), lambda: tree.archive)  # noqa: B023  # called at once
 
 
 def _content(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pulumi
 from pulumi_trainer.args import queue_labels, sources
-from pulumi_trainer.args.arguments import as_sequence, type_problems
+from pulumi_trainer.args.arguments import as_sequence, shown_value, type_problems
 from pulumi_trainer.args.builtin import BuiltinTrainer
 from pulumi_trainer.args.fine_tuning import ToolTrainer
 from pulumi_trainer.args.fork import RESET_OF_TOOLS, Fork
@@ -109,6 +109,8 @@ class TrainJobArgs(ComponentArgs):
     def check(self) -> list[Problem]:
         found = super().check()
         for problem in type_problems(self):
+            if problem.where == "keep_runs":
+                continue
             hint = problem.hint or _hint(problem.where, getattr(self, problem.where))
             found.append(replace(problem, hint=hint))
         found += runtime_ref.problems(self.runtime, self.follow)
@@ -128,9 +130,10 @@ class TrainJobArgs(ComponentArgs):
             why = f"{self.resume!r} is not a valid id of a run (expected True, False, {UNFINISHED!r} or an id such as 't4kz1f')"
             found.append(Problem("resume", why, hint))
         found += self._fork_problems()
-        if type(self.keep_runs) is int and not 1 <= self.keep_runs <= MOST_KEPT:
+        if type(self.keep_runs) is not int or not 1 <= self.keep_runs <= MOST_KEPT:
             hint = f"the rows of {MOST_RUNS} runs stay in any case; `outputs JOB --run ID --copy DEST` copies an output"
-            found.append(Problem("keep_runs", f"is {self.keep_runs}, not a number from 1 to {MOST_KEPT}", hint))
+            why = f"must be an int from 1 to {MOST_KEPT}, not {shown_value(self.keep_runs)}"
+            found.append(Problem("keep_runs", why, hint))
         if self.keeps_logs and self.output_volume is None:
             found.append(Problem("logs", "'keep' requires an output volume, which has the logs", "set output=True"))
         if isinstance(self.trainer, ToolTrainer):

@@ -147,7 +147,7 @@ async def plan(args: TrainJobArgs) -> Plan:
             mode=job.mode,
             restricted=restricted,
             disruptions=_disruptions(args),
-            fails_early=written.tool is not None,
+            fails_early=written.tool is not None or (args.fork is not None and bool(args.fork.reset)),
         ),
         args.place,
         submitted,

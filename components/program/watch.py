@@ -14,7 +14,7 @@ from typing import Any, TypedDict
 import pulumi
 from pulumi_trainer.program import messages
 from pulumi_trainer.program.log_tail import FIRST_LINES, LogTail
-from pulumi_trainer.provider.api.progress import NOTHING_LEFT
+from pulumi_trainer.provider.api.progress import NOTHING_LEFT, NOTHING_REPORTED
 from pulumi_trainer.provider.api.status import NOT_STARTED, JobStatus, Phase, describe
 from pulumi_trainer.provider.kubernetes.errors import Problem, TrainerError
 from pulumi_trainer.provider.kubernetes.terminal import plain
@@ -31,6 +31,9 @@ STUCK = 30.0
 """Seconds until a failure ends a program in which a job waits for something else than its target and the jobs before it."""
 AT_MOST_EVERY = 1.0
 """Seconds between two lines about a job."""
+_BEGAN = time.time()
+_SKEW = 60.0
+"""Seconds by which the clocks of this machine and of a cluster may differ."""
 LONGEST = 240
 """Characters of a message in a line."""
 MOST_ASKED = 50
@@ -282,8 +285,15 @@ def _show(wait: _Wait, status: JobStatus) -> None:
     if phase != wait.shown_phase or now - wait.shown_at >= pause:
         wait.shown, wait.shown_phase, wait.shown_at = text, phase, now
         messages.info(f"{wait.job.name}: {text}", wait.job.row, ephemeral=terminal)
-        if status.note and not status.note.startswith(NOTHING_LEFT):
+        if _is_alarming(status):
             messages.warn(f"{wait.job.namespace}/{wait.job.name} has succeeded, but {status.note}", wait.job.row)
+
+
+def _is_alarming(status: JobStatus) -> bool:
+    """Return whether a run that has succeeded has a result that is of no use, unless an earlier program has seen it end."""
+    if not status.note or status.note.startswith((NOTHING_LEFT, NOTHING_REPORTED)):
+        return False
+    return not 0 < status.finished < _BEGAN - _SKEW
 
 
 def _line(status: JobStatus) -> str:

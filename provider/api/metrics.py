@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from pulumi_trainer.provider.api.progress import metric_text, read_metrics
 from pulumi_trainer.provider.kubernetes.values.accessors import (
@@ -17,6 +17,8 @@ from pulumi_trainer.provider.kubernetes.values.accessors import (
     plausible_seconds,
     section,
 )
+
+_Value = TypeVar("_Value")
 
 MOST_POINTS = 200
 """Points of the history of one metric."""
@@ -177,11 +179,11 @@ class Metrics:
 
     def summary(self) -> dict[str, Metric]:
         """Return the metrics by name, without their history."""
-        return {name: series.metric for name, series in self._series.items()}
+        return in_order({name: series.metric for name, series in self._series.items()})
 
     def history(self) -> dict[str, list[Point]]:
         """Return the history of each metric by name, the newest point last."""
-        return {name: series.points for name, series in self._series.items()}
+        return in_order({name: series.points for name, series in self._series.items()})
 
     def to_text(self) -> str:
         """Return the metrics as JSON; empty if there are none."""
@@ -227,6 +229,18 @@ def read_summary(given: Any) -> dict[str, Metric]:
         if read_metrics({name: "0"}) and texts["last"]:
             found[name] = Metric(**texts)
     return found
+
+
+def in_order(of_metrics: Mapping[str, _Value]) -> dict[str, _Value]:
+    """Return values of metrics in the order in which all runs show them: first those with a direction, then by name.
+
+    The order of the reports is not kept: the engine of Pulumi, which has the metrics of earlier runs, keeps none.
+    """
+    return {name: of_metrics[name] for name in sorted(of_metrics, key=_place)}
+
+
+def _place(name: str) -> tuple[bool, str]:
+    return is_lower_better(name) is None, name
 
 
 def number_of(value: str) -> float | None:

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime, timezone
 from typing import Any, TypeGuard
 
@@ -19,6 +20,10 @@ _LONGEST_METRIC = 64
 
 NOTHING_LEFT = "nothing was left to do"
 """Of a run that has resumed from the last step of its training."""
+NOTHING_REPORTED = "no step was reported: whether it trained is not known"
+"""Of a run that was to report its progress, and has not."""
+_OF_SINGLE_STEPS = re.compile(r"(^|[^a-z0-9])norm([^a-z0-9]|$)", re.IGNORECASE)
+"""In names of metrics that may be infinite at the last step of a sound training: a scaler of fp16 skips it."""
 _LOCAL_RANK_0 = re.compile(rb"^\[[a-zA-Z_]{1,32}0\]: ?")
 """torchrun's prefix of the lines of the first process of a node (`--tee`)."""
 
@@ -101,18 +106,48 @@ def with_kept(earlier: dict[str, Any] | None, newest: dict[str, Any]) -> dict[st
         newest: The newest report, whose values override those of the earlier one.
     """
     kept = only(earlier or {}, ("step", "checkpoint", "resumedFrom"))
+    if earlier and "step" in kept and is_empty(newest):  # of the next attempt
+        return earlier
     if "step" in kept:
         newest = without(newest, "resumedFrom")
     return {**kept, **newest}
 
 
-def missing_steps(progress: Mapping[str, Any] | None) -> str:
-    """Return that a run which has ended has done no step; empty if it has, or if its program has reported no steps."""
-    given = progress or {}
-    step, first = given.get("step"), given.get("resumedFrom", 0)
+def is_empty(progress: Mapping[str, Any]) -> bool:
+    """Return whether a report has nothing, such as the one before the start of a program that should report (`bootstrap.py`)."""
+    return not progress.get("metrics") and progress.keys() <= {"metrics", "lastUpdatedTime"}
+
+
+def success_note(progress: Mapping[str, Any] | None, *, restarted: bool) -> str:
+    """Return why a run that has succeeded may not have trained; empty if it has, or if its program has nothing to report.
+
+    Args:
+        progress: The newest report; None if there is none, or if nobody can read it.
+        restarted: Whether it is that of the last attempt alone.
+    """
+    if progress is None:
+        return ""
+    if is_empty(progress):
+        return "" if restarted else NOTHING_REPORTED
+    return _missing_steps(progress) or _not_finite(progress)
+
+
+def _not_finite(progress: Mapping[str, Any]) -> str:
+    """Return which metric of the newest report is not finite; empty if all are."""
+    for name, value in section(progress, "metrics").items():
+        with suppress(ValueError):
+            found = float(value)
+            if not math.isfinite(found) and not _OF_SINGLE_STEPS.search(name):
+                return f"its last {name} is {'NaN' if math.isnan(found) else 'infinite'}"
+    return ""
+
+
+def _missing_steps(progress: Mapping[str, Any]) -> str:
+    """Return that a run has done no step; empty if it has, or if its program has reported no steps."""
+    step, first = progress.get("step"), progress.get("resumedFrom", 0)
     if step is None or step > first:
         return ""
-    if first and given.get("progressPercentage") == 100:
+    if first and progress.get("progressPercentage") == 100:
         return f"{NOTHING_LEFT} (0 steps)"
     if first:
         return f"0 steps were done after the checkpoint of step {first:,}"

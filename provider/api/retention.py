@@ -8,6 +8,7 @@ from dataclasses import replace
 from pulumi_trainer.provider.api.metrics import Metric
 from pulumi_trainer.provider.api.runs import Identity, Run
 from pulumi_trainer.provider.api.status import Phase
+from pulumi_trainer.provider.kubernetes.values.wording import plural
 
 KEEP_RUNS = 20
 """Default of `keep_runs`."""
@@ -60,6 +61,26 @@ def shorten_runs(earlier: Sequence[Run], identity: Identity, keep: int) -> list[
             run = replace(run, place="", note="; ".join(filter(None, (run.note, REMOVED))))
         shortened.append(run if run.id in full else as_row(run))
     return shortened
+
+
+def removal(earlier: Sequence[Run], identity: Identity, keep: int, *, removes_folders: bool) -> str:
+    """Return what a new run removes of which earlier runs, without a subject; empty for nothing.
+
+    Args:
+        identity: What is known of the new run, as for `outdated_lineages`.
+        keep: Runs that are kept in full, the new one included.
+        removes_folders: Whether the folders of outdated lineages go.
+    """
+    outdated = outdated_lineages(earlier, identity, keep) if removes_folders else []
+    folders = dict.fromkeys(run.id for run in earlier if run.lineage in outdated)
+    kept = {run.id for run in shorten_runs(earlier, identity, keep) if run.inputs}
+    rows = dict.fromkeys(run.id for run in earlier if run.inputs and run.id not in kept)
+    parts = [("output and checkpoints", [*folders]), ("logs and inputs", [*rows])]
+    if parts[0][1] == parts[1][1]:
+        parts = [("output, checkpoints, logs and inputs", [*folders])]
+    # all of them are named, since what goes does not come back
+    shown = [f"{what} of {plural(len(ids), 'run')}: {', '.join(ids)}" for what, ids in parts if ids]
+    return f"removes {'; '.join(shown)} (keep_runs={keep})" if shown else ""
 
 
 def as_row(run: Run) -> Run:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from pulumi_trainer.provider.api.metrics import Metric, Metrics, read_summary
+from pulumi_trainer.provider.api.metrics import Metric, Metrics, in_order, read_summary
 from pulumi_trainer.provider.api.usage import NOTHING_KNOWN, Demand
 from pulumi_trainer.provider.kubernetes.terminal import message as harmless_message
 from pulumi_trainer.provider.kubernetes.terminal import plain_field
@@ -56,7 +56,7 @@ class Run:
         finished: Seconds since the epoch; 0 if it has not finished.
         inputs: What it was made from: name -> digest, version or short text.
         started: When it began to run, in seconds since the epoch; 0 if it has not, or if unknown.
-        note: That it has succeeded without a step; else empty.
+        note: Why it may not have trained although it has succeeded (`JobStatus.note`), or what was removed of it; else empty.
         demand: What it has requested.
         metrics: The metrics that it has reported, by name.
         history: The same with the history, as text (`metrics.Metrics`); no part of the JSON; empty if not known.
@@ -123,7 +123,7 @@ class Run:
             started=plausible_seconds(known.get("started")),
             note=plain_field(known.get("note"), LONGEST),
             demand=Demand.from_dict(section(given).get("usage")),
-            metrics=read_summary(known.get("metrics")),
+            metrics=in_order(read_summary(known.get("metrics"))),
             message=harmless_message(text(known.get("message"))[:LONGEST]),
             resumed_from=resumed_step(given),
             **Identity.from_dict(given).to_dict(),

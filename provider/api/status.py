@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any
 
 from pulumi_trainer.provider.api.attempts import Attempt, ended, read_attempts
-from pulumi_trainer.provider.api.progress import kept_progress, missing_steps
+from pulumi_trainer.provider.api.progress import kept_progress, success_note
 from pulumi_trainer.provider.api.runs import Identity, read_inputs
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.terminal import lines
@@ -213,10 +213,10 @@ class JobStatus:
 
     @property
     def note(self) -> str:
-        """That the run has succeeded without a step, as far as its program has reported steps; else empty."""
+        """Why the run, which has succeeded, may not have trained, as far as its program has reported that; else empty."""
         if self.phase != Phase.SUCCEEDED:
             return ""
-        return missing_steps(self.progress)
+        return success_note(self.progress, restarted=self.restarts > 0)
 
     def fail(self, reason: str, message: str, finished: float) -> None:
         """Set phase, reason, message and time of a job that has failed, and fail its unfinished steps.

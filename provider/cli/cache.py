@@ -35,7 +35,7 @@ class Entry:
     """One thing in the cache that can be removed by itself.
 
     Attributes:
-        kind: environment, project archive, catalogue or git project.
+        kind: environment, code archive, catalogue or git project.
         path: Its folder or file.
         size: Bytes of its files.
         used: Time of the last use, in seconds since the epoch.
@@ -80,7 +80,7 @@ def list_all(output: str) -> None:
     if output in ("json", "yaml"):
         print_data([each.to_dict() for each in found], output)
     elif not found:
-        print_line("The cache has no environments, project archives, catalogues or git projects.")
+        print_line("The cache has no environments, code archives, catalogues or git projects.")
     else:
         _print_table(found)
 
@@ -152,7 +152,7 @@ def _entries() -> Iterator[Entry]:
             size = _size(each.path)
             yield Entry(ENVIRONMENT, each.path, size, each.used, each.python, content, each.jobs, kept)
     for path in _children(source_archives.folder()):
-        yield from _entry("project archive", path)
+        yield from _entry("code archive", path)
     for kind, folder in zip(("catalogue", "git project"), git.CACHED, strict=True):
         for repository in _children(git.cached(folder)):
             for commit in _children(repository):

@@ -492,7 +492,7 @@ def _rbac(given: Given) -> None:
 
 @command(
     "cache list",
-    "List environments, project archives, catalogues and git projects with sizes, for example `cache list -o json`.", OUTPUT
+    "List environments, code archives, catalogues and git projects with sizes, for example `cache list -o json`.", OUTPUT
 )  # fmt: skip
 def _list_cache(given: Given) -> None:
     from pulumi_trainer.provider.cli import cache

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pulumi_trainer.provider.api.attempts import goodput
-from pulumi_trainer.provider.api.progress import NOTHING_LEFT
+from pulumi_trainer.provider.api.progress import NOTHING_LEFT, NOTHING_REPORTED, is_empty
 from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase, describe
 from pulumi_trainer.provider.cli.reach import PATIENCE, Job, Where, in_project, show_warning
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault
@@ -424,7 +424,7 @@ def _with_owner(text: str, job: Job, status: JobStatus | None) -> str:
 def _with_progress(text: str, status: JobStatus) -> str:
     """Return a paragraph with when a running job has last reported progress, and what it reported."""
     reported = epoch_seconds((status.progress or {}).get("lastUpdatedTime"))
-    if status.phase != Phase.RUNNING or not reported:
+    if status.phase != Phase.RUNNING or not reported or is_empty(status.progress or {}):
         return text
     shown = [describe(status, phase=False)]
     step = (status.progress or {}).get("step")
@@ -455,13 +455,17 @@ def _with_ended_nodes(text: str, status: JobStatus) -> str:
 
 
 def _with_note(text: str, status: JobStatus) -> str:
-    """Return a paragraph with that a job has succeeded without a step."""
+    """Return a paragraph with why a job that has succeeded may not have trained."""
     if not status.note:
         return text
     first = status.note[0].upper() + status.note[1:]
+    if status.note == NOTHING_REPORTED:
+        return f"{text} {first}. `pulumi_trainer.training.progress(step=...)` reports the steps of a program."
     follows = "its result is not trained. Look at the size of the data and at the number of steps in its arguments"
     if status.note.startswith(NOTHING_LEFT):
         follows = "it has resumed from the last step"
+    elif status.note.startswith("its last "):
+        follows = "its result may be of no use. `pulumi-trainer runs --metrics` shows the best value, if the metric has one"
     elif (status.progress or {}).get("resumedFrom"):
         follows = "its result is that of the checkpoint. Look at the number of steps in its arguments"
     return f"{text} {first}, as its program has reported: {follows}."

@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from pulumi_trainer.provider.api.lineage import find_run
-from pulumi_trainer.provider.api.metrics import Metric, Metrics, is_lower_better, number_of
+from pulumi_trainer.provider.api.metrics import Metric, Metrics, in_order, is_lower_better, number_of
 from pulumi_trainer.provider.api.observed_inputs import DATA
 from pulumi_trainer.provider.api.runs import Run, split_lineages
 from pulumi_trainer.provider.cli.formats import aligned, print_data, shortened
@@ -27,7 +27,7 @@ from pulumi_trainer.provider.kubernetes.terminal import plain, print_line, print
 from pulumi_trainer.provider.kubernetes.values.accessors import section
 from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean, duration, plural
 from pulumi_trainer.provider.lifecycle.run_changes import changed_inputs
-from pulumi_trainer.provider.lifecycle.source_changes import Changes, compare_projects
+from pulumi_trainer.provider.lifecycle.source_changes import Changes, compare_archives
 from pulumi_trainer.provider.source_archives import find_digest
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ _UNNAMED = ("", "1")
 """Keys of runs to which the program gives none: of an edited record, and the default."""
 _DIGEST = re.compile(r"\b([0-9a-f]{16})[0-9a-f]{48}\b")
 """A sha256, and the characters of it that are shown."""
-_PROJECT = re.compile(r"\bproject ([0-9a-f]{12})\b")
-"""The digest of a project in the code of a run."""
+_FILES = re.compile(r"(?:^|, \w+ |\bproject )([0-9a-f]{12})\b")
+"""The digests of a function, a script, functions that a tool calls, and a project in the code of a run."""
 
 
 def runs(job: str | None, where: Where, *, output: str, metrics: bool = False, sort: str = "") -> None:
@@ -114,7 +114,7 @@ def compare(job: str | None, where: Where, names: Sequence[str], *, output: str)
         lines.append(f"  {_SAME}")
     if files is None:
         lines.append(
-            "  the files of one of the projects are not in the cache of this machine, so they cannot be compared"
+            "  the code of one of the runs is not in the cache of this machine, so its lines cannot be compared"
         )
     else:
         lines += files.lines
@@ -122,13 +122,13 @@ def compare(job: str | None, where: Where, names: Sequence[str], *, output: str)
 
 
 def _changed_files(one: Run, other: Run) -> Changes | None:
-    """Return what differs in the files of the projects of two runs; None if these are not known."""
-    digests = [_PROJECT.search(run.inputs.get("code", "")) for run in (one, other)]
-    names = [found[1] if found else "" for found in digests]
-    if names[0] == names[1] or not all(names):
+    """Return what differs in the functions, scripts and projects of two runs; None if these are not known."""
+    was, now = (_FILES.findall(run.inputs.get("code", "")) for run in (one, other))
+    if not was or not now:
         return Changes({}, [])
-    was, now = map(find_digest, names)
-    return compare_projects(was, now)
+    common = {*was} & {*now}
+    before, after = ([find_digest(each) for each in digests if each not in common] for digests in (was, now))
+    return compare_archives(before, after)
 
 
 def distinct(found: Sequence[Run]) -> list[Run]:
@@ -211,7 +211,7 @@ def _runs_in_cluster(state: State, record: Record | None) -> list[Run]:
     reported = section(state.status and state.status.progress, "metrics")
     if found and not found[-1].metrics and reported:
         metrics = {name: Metric(last=value) for name, value in reported.items()}
-        found[-1] = replace(found[-1], metrics=metrics)
+        found[-1] = replace(found[-1], metrics=in_order(metrics))
     return found
 
 
@@ -229,7 +229,7 @@ def _sorted(found: Sequence[tuple[Job, Run]], metric: str) -> list[tuple[Job, Ru
     Raises:
         Invalid: No run has the metric.
     """
-    names = sorted(_metric_names(found))
+    names = _metric_names(found)
     if metric not in names:
         hint = "no run has reported metrics"
         if names:
@@ -247,15 +247,15 @@ def _sorted(found: Sequence[tuple[Job, Run]], metric: str) -> list[tuple[Job, Ru
 
 
 def _metric_names(found: Sequence[tuple[Job, Run]]) -> list[str]:
-    """Return the names of the metrics of runs, in the order of their reports."""
+    """Return the names of the metrics of runs."""
     names: dict[str, None] = {}
     for _, run in found:
         names |= dict.fromkeys(run.metrics)
-    return [*names]
+    return [*in_order(names)]
 
 
 def _print_metrics(found: Sequence[tuple[Job, Run]], first: str) -> None:
-    """Print the metrics of runs as a table. first: Name of the metric in the first column; empty for the order of the reports."""
+    """Print the metrics of runs as a table. first: Name of the metric in the first column; empty for the usual order."""
     names = _metric_names(found)
     names.sort(key=lambda name: name != first)
     shown, others = names[:_MOST_METRICS], names[_MOST_METRICS:]

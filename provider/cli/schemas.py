@@ -375,7 +375,7 @@ class CacheEntry(TypedDict):
     """An entry of the list that `cache list` prints.
 
     Attributes:
-        kind: environment, project archive, catalogue or git project.
+        kind: environment, code archive, catalogue or git project.
         name: Its name.
         path: Its folder or file.
         size: Bytes of its files.

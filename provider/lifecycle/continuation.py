@@ -16,14 +16,13 @@ from pulumi_trainer.provider.api.lineage import (
     find_run,
     follower,
 )
-from pulumi_trainer.provider.api.retention import KEEP_RUNS, KEPT_RUNS, outdated_lineages
+from pulumi_trainer.provider.api.retention import KEEP_RUNS, KEPT_RUNS, removal
 from pulumi_trainer.provider.api.runs import BATCH, Identity, Run
 from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase
 from pulumi_trainer.provider.api.submission import WORKERS, from_state
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault, TrainerError
 from pulumi_trainer.provider.kubernetes.values.accessors import number, section, text
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
-from pulumi_trainer.provider.kubernetes.values.wording import plural
 from pulumi_trainer.provider.lifecycle.saved_checkpoints import saved_checkpoints
 
 
@@ -72,6 +71,10 @@ def continuation_note(olds: Mapping[str, Any], news: Mapping[str, Any], target: 
     """
     where, other = (f"{each['namespace']}/{each['name']}" for each in (olds, news))
     place = news.get("place", "")
+    if where == other and not place and not olds.get("place"):
+        with suppress(TrainerError):
+            removed = _removal(target.runs(olds["namespace"], olds["name"]), Identity(), news)
+            return f"{where}: the new run {removed}" if removed else "", ""
     if not place and not olds.get("place"):
         return "", ""
     if where == other and isinstance(place, Unknown):
@@ -87,20 +90,21 @@ def continuation_note(olds: Mapping[str, Any], news: Mapping[str, Any], target: 
         left = "" if has_succeeded else text(olds.get("place"))
         return f"{other} starts anew: the runs of {where} belong to a job of another name", left
     found = _choose(earlier, news, place)
-    removal = _removal(earlier, found.identity(CHANGED, place), news)
+    removed = _removal(earlier, found.identity(CHANGED, place), news)
+    also = f". It {removed}" if removed else ""
     _check_batch(found.forked or found.run, news)
     if found.forked is not None:
         return (
-            f"{where}: the new run starts anew {_fork_step(news['fork'], found.forked, earlier, olds, target)}{removal}",
+            f"{where}: the new run starts anew {_fork_step(news['fork'], found.forked, earlier, olds, target)}{also}",
             "",
         )
     if found.run is not None:
         return (
-            f"{where}: the new run continues run {found.run.id} {_from_step(olds, found.run, earlier, target)}{removal}",
+            f"{where}: the new run continues run {found.run.id} {_from_step(olds, found.run, earlier, target)}{also}",
             "",
         )
     why = found.why or "no earlier run is recorded"
-    return f"{where}: the new run starts anew: {why}{removal}", found.left
+    return f"{where}: the new run starts anew: {why}{also}", found.left
 
 
 def kept_runs(inputs: Mapping[str, Any]) -> int:
@@ -109,15 +113,8 @@ def kept_runs(inputs: Mapping[str, Any]) -> int:
 
 
 def _removal(earlier: list[Run], identity: Identity, news: Mapping[str, Any]) -> str:
-    """Return whose folders a new run removes, as a sentence; empty for none."""
-    if section(news, "target", WORKERS):  # they are in the volumes of other clusters
-        return ""
-    outdated = outdated_lineages(earlier, identity, kept_runs(news))
-    if not outdated:
-        return ""
-    runs = dict.fromkeys(run.id for run in earlier if run.lineage in outdated)
-    whose = ", ".join(runs)  # all of them, since what goes does not come back
-    return f". It removes output and checkpoints of {plural(len(runs), 'run')}: {whose} (keep_runs={kept_runs(news)})"
+    """Return what a new run removes, without a subject; empty for nothing. Folders in volumes of other clusters stay."""
+    return removal(earlier, identity, kept_runs(news), removes_folders=not section(news, "target", WORKERS))
 
 
 def _check_batch(run: Run | None, news: Mapping[str, Any]) -> None:

@@ -203,7 +203,10 @@ def check(olds: Props, news: Props, connect: Connect, labels: Collection[str] = 
     if "fills" in news and checked.inputs["generation"] == olds["generation"] and "again" not in checked.inputs:
         checked = _check_fetch(olds, news, checked, changed, connect)
     secrets = _secret_inputs(olds, news, changed)
-    notes = (*checked.notes, *source_notes(olds, news))
+    of_source = source_notes(olds, news)
+    notes = (*checked.notes, *of_source)
+    if checked.inputs["generation"] != olds["generation"]:
+        notes = (*_changed_inputs_note(olds, news, "code" if of_source else ""), *notes)
     if same_run and presence is not None and presence.note:
         notes = (*notes, f"{_where(olds)} was {presence.note}")
     if not checked.failures and checked.inputs["generation"] != olds["generation"]:
@@ -518,6 +521,17 @@ def _kept_code_note(olds: Props, news: Props) -> tuple[str, ...]:
     changes = changed_inputs(before, after)
     shown = ", ".join(f"{name} {changes[name]}" for name in _OF_CODE if name in changes) or "its code has changed"
     return (f"{_where(olds)}: {shown}; {next_run(olds['run'])} runs the new code (rerun_on)",)
+
+
+def _changed_inputs_note(olds: Props, news: Props, shown: str) -> tuple[str, ...]:
+    """Return a note with the inputs in which a new run differs from the one before. shown: Name of one that another note shows."""
+    before, after = read_inputs(olds.get("runInputs")), read_inputs(news.get("runInputs"))
+    if isinstance(news["digest"], Unknown):  # what a preview does not know yet is left out of the inputs
+        before = only(before, after)
+    changes = changed_inputs(without(before, COMMIT, shown), without(after, COMMIT, shown))
+    if not changes:
+        return ()
+    return (f"{_where(olds)}: {'; '.join(f'{name} {change}' for name, change in changes.items())}",)
 
 
 _OF_CODE = ("code", "arguments", "packages")

@@ -6,7 +6,7 @@ import difflib
 import io
 import tarfile
 from collections.abc import Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from pulumi_trainer.provider import source_archives
@@ -46,23 +46,27 @@ def source_notes(olds: Mapping[str, Any], news: Mapping[str, Any]) -> tuple[str,
     change = f"{job}: project {' -> '.join(sources)}"
     if _shown.setdefault((was, now), job) != job:
         return (f"{change}, as for {_shown[was, now]}",)
-    found = compare_projects(was, now)
+    found = compare_archives([was], [now])
     if found is None:
         return (f"{change}; the files of {was[:8]} are not in the cache of this machine, so they cannot be compared",)
     return ("\n".join([change, *found.lines]),)
 
 
 class Changes(NamedTuple):
-    """What differs in two projects. files: Path -> added, removed or changed. lines: The files with their changed lines."""
+    """What differs in two sets of files. files: Path -> added, removed or changed. lines: The files with their changed lines."""
 
     files: dict[str, str]
     lines: list[str]
 
 
-def compare_projects(was: str, now: str) -> Changes | None:
-    """Return what differs in the files of two projects; None if one of them is not in the cache of this machine."""
+def compare_archives(was: Sequence[str], now: Sequence[str]) -> Changes | None:
+    """Return what differs in the files of two sets of archives; None if one of them is not in the cache of this machine.
+
+    Args:
+        was: Digests of the archives of a project, a script, or functions.
+    """
     try:
-        before, after = _files(was), _files(now)
+        before, after = (dict(chain.from_iterable(_files(each).items() for each in digests)) for digests in (was, now))
     except (TrainerError, OSError, tarfile.TarError):
         return None
     files = {}

@@ -216,7 +216,8 @@ def test_a_fork_starts_from_a_checkpoint_of_an_earlier_run_in_a_folder_of_its_ow
     assert "starts at 20 of 210 with lr 0.1" in run_cli(project, "logs", "long"), "which the checkpoint has"
     forked(f'trainer.Fork("{first["id"]}", step=20, reset=["batch"])')
     failed = project.up(ok=False).out
-    assert "Fork(reset=['batch']): no part of the state (optimizer, total)" in failed, failed
+    assert "Fork(reset=['batch']). Hint: this program can reset: lr, optimizer, step, total" in failed, failed
+    assert "Restarting" not in failed and project.job("long").restarts == 0, "no attempt can succeed"
     forked(
         f'trainer.Fork("{first["id"]}", step=20, reset=["batch"])', fork.replace("total += step", "total += step + 0")
     )
@@ -233,7 +234,8 @@ def test_a_run_too_many_removes_the_oldest_folder_and_leaves_a_row(project: Proj
         project.up()
         ids.append(json.loads(run_cli(project, "runs", "long", "-o", "json"))[-1]["id"])
     assert (
-        "removes" not in plans[1] and f"It removes output and checkpoints of 1 run: {ids[0]} (keep_runs=2)" in plans[2]
+        "removes" not in plans[1]
+        and f"It removes output, checkpoints, logs and inputs of 1 run: {ids[0]} (keep_runs=2)" in plans[2]
     )
     assert f"of 1 run: {ids[1]} (" in plans[3], "what has gone goes once"
     assert {path.parent.parent.name for path in checkpoints(project)} == set(ids[2:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from pulumi_trainer import client
@@ -26,7 +27,11 @@ trainer.TrainJob("digits", runtime=plain, wait_for="complete",
 def test_both_runs_are_shown_after_a_changed_argument(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     for lr in ("1.0", "0.5", "float('nan')"):
         project.program(PROGRAM.format(lr=lr))
-        project.plain_up()
+        last = project.plain_up().out
+    assert "has succeeded, but its last loss is NaN" in last, last
+    note = "its last loss is NaN"
+    assert "Its last loss is NaN, as its program has reported" in cli(project, "why", "digits").stdout
+    assert note in cli(project, "status").stdout and cli(project, "runs", "digits").stdout.count(note) == 1
     shown = cli(project, "runs", "--metrics", "--sort", "loss").stdout.splitlines()
     assert shown[0].split() == ["job", "run", "phase", "loss", "epoch", "arguments"]
     rows = [(line.partition("(best")[0].split()[3], line[line.index("{") :]) for line in shown[1:]]
@@ -36,7 +41,10 @@ def test_both_runs_are_shown_after_a_changed_argument(project: Project, monkeypa
     assert [entry["metrics"]["loss"]["last"] for entry in entries] == ["3.0", "1.5", "nan"], "the newest last"
     points = [{**point, "time": 0} for point in entries[0]["history"]["loss"]]
     assert points == [{"step": i, "time": 0, "value": value} for i, value in enumerate(("4.0", "2.0", "3.0"))]
-    assert cli(project, "runs", "digits").stdout.count("  metrics  ") == 3
+    lines = [line for line in cli(project, "runs", "digits").stdout.splitlines() if line.startswith("  metrics  ")]
+    assert len(lines) == 3 and all(line.index("loss") < line.index("epoch") for line in lines), "in the same order"
+    assert all([*entry["metrics"]] == [*entry["history"]] == ["loss", "epoch"] for entry in entries)
+    assert cli(project, "runs", "--metrics").stdout.splitlines()[0].split()[3:5] == ["loss", "epoch"]
     assert '"points"' not in str(project.resources()), "the history is too large for the state"
     for name, value in project.environment.items():
         monkeypatch.setenv(name, value)
@@ -54,3 +62,36 @@ def test_both_runs_are_shown_after_a_changed_argument(project: Project, monkeypa
     status = jobs.status("digits")
     assert status.progress is not None and status.progress["metrics"] == {"loss": "nan", "epoch": "2"}
     assert json.loads(cli(project, "status", "-o", "json").stdout)[0]["progress"] == status.progress
+
+
+SILENT = """
+def helper():
+    from pulumi_trainer import training
+    for step in ():
+        training.progress(step=step)
+
+def policy():
+    print("trained, perhaps")
+
+def silent():
+    print("nothing to report")
+
+def speaks():
+    from pulumi_trainer import training
+    training.progress(step=1)
+
+for func in (helper, policy, silent, speaks):
+    trainer.TrainJob(func.__name__, runtime=plain, trainer=trainer.CustomTrainer(func=func), wait_for="complete",
+        checkpoint=trainer.CheckpointPolicy() if func is policy else None)
+"""
+
+
+def test_a_program_that_should_report_steps_and_has_not_is_noted(project: Project) -> None:
+    project.program(SILENT)
+    up, note = project.plain_up().out, "no step was reported: whether it trained is not known"
+    for name in ("helper", "policy", "silent", "speaks"):
+        noted = name in ("helper", "policy")
+        assert bool(re.search(rf"{name}-\w+: Succeeded, {note}", up)) == noted, up
+        assert (note in cli(project, "runs", name).stdout) == noted
+        assert ("No step was reported: whether" in cli(project, "why", name).stdout) == noted
+    assert cli(project, "status").stdout.count(note) == 2 and "warning: " not in up

@@ -66,6 +66,8 @@ def test_runs_tells_what_differed(project: Project, data: Any) -> None:
     about = json.loads(fetched.read_text())
     assert inputs["dataset"] == f"{about['uri']} {about['revision']}", "what was fetched, and not what the plan knew"
     project.program(program("0.2"))
+    plan = project.preview().out
+    assert '/digits: arguments {"lr": 0.1} -> {"lr": 0.2}' in plan, "a plain preview names what has changed"
     project.up()
     shown = cli(project, "runs", "digits")
     heads = [line for line in shown.splitlines() if line[0] != " "]
@@ -202,3 +204,26 @@ def test_a_run_knows_its_commit_and_a_commit_alone_starts_none(project: Project)
         re.fullmatch(r"[0-9a-f]{12} \(with changes\)", two["inputs"]["commit"]) and first not in two["inputs"]["commit"]
     )
     assert f"commit     {first} -> " in cli(project, "runs", "digits")
+
+
+def test_changed_lines_of_a_function_and_of_a_script(project: Project) -> None:
+    (project.folder / "train.py").write_text("print(1)\n")
+    project.program(program().partition("data =")[0] + TWO_JOBS)
+    project.up()
+    (project.folder / "train.py").write_text("print(2)\n")
+    project.program(program().partition("data =")[0].replace('"lr", lr', '"rate", lr') + TWO_JOBS)
+    project.up()
+    for job, lines in (
+        ("func", ["  train() changed", '-    print("lr", lr)', '+    print("rate", lr)']),
+        ("script", ["  train.py changed", "-print(1)", "+print(2)"]),
+    ):
+        ids = [each["id"] for each in json.loads(cli(project, "runs", job, "-o", "json"))]
+        shown = cli(project, "runs", job, *ids)
+        assert all(line in shown for line in lines), shown
+
+
+TWO_JOBS = """
+trainer.TrainJob("func", runtime=plain, wait_for="complete",
+    trainer=trainer.CustomTrainer(func=train, func_args={"lr": 1}))
+trainer.TrainJob("script", runtime=plain, wait_for="complete", trainer=trainer.CustomTrainer(script="train.py"))
+"""

@@ -93,7 +93,7 @@ def test_everything_in_the_cache_is_listed_with_its_size(cache: Path) -> None:
     assert {name: (each["kind"], each["size"] > 400) for name, each in found.items()} == {
         "aaaa": ("environment", True),
         "cccc": ("environment", False),
-        "d" * 64: ("project archive", True),
+        "d" * 64: ("code archive", True),
         COMMIT: ("git project", False),
     }
     assert (found["aaaa"]["python"], found["aaaa"]["requirements"]) == ("3.12.1", ["torch>=2.6"])

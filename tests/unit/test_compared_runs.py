@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,11 +80,32 @@ def test_inputs_and_files_of_two_runs(capsys: pytest.CaptureFixture[str]) -> Non
 def test_a_project_that_is_not_in_the_cache(capsys: pytest.CaptureFixture[str]) -> None:
     source_archives.archive_path(WAS).unlink()
     assert shown(capsys, "r1", "r3")[-1] == (
-        "  the files of one of the projects are not in the cache of this machine, so they cannot be compared"
+        "  the code of one of the runs is not in the cache of this machine, so its lines cannot be compared"
     )
     assert shown(capsys, "r1", "r3", output="json")["files"] is None
     source_archives.archive_path(NOW).write_bytes(b"damaged")
     assert shown(capsys, "r1", "r3", output="json")["files"] is None
+
+
+@pytest.mark.parametrize(
+    ("codes", "files"),
+    [
+        ((f"{WAS[:12]}", f"{NOW[:12]}"), ["a.py", "new.py", "old.py"]),
+        ((f"{WAS[:12]} of project {'c' * 12}", f"{NOW[:12]} of project {'c' * 12}"), ["a.py", "new.py", "old.py"]),
+        ((f"trl grpo, score {WAS[:12]}, size {WAS[:12]}", f"trl grpo, score {NOW[:12]}"), ["a.py", "new.py", "old.py"]),
+        ((f"{WAS[:12]} (git {NOW[:12]})", f"{WAS[:12]} (git {'c' * 12})"), []),
+        ((f'["python", "{WAS[:12]}"]', f'["python", "{NOW[:12]}"]'), []),
+        ((f"{WAS[:12]}", "trl sft"), []),
+        ((f"{WAS[:12]}", "c" * 12), None),
+    ],
+)
+def test_code_of_every_kind(
+    known: list[Run], capsys: pytest.CaptureFixture[str], codes: tuple[str, str], files: list[str] | None
+) -> None:
+    for at, code in enumerate(codes):
+        known[at] = replace(known[at], inputs={"code": code})
+    found = shown(capsys, "r1", "r2", output="json")["files"]
+    assert (found if found is None else [*found]) == files
 
 
 @pytest.mark.usefixtures("known")

@@ -87,6 +87,12 @@ def test_a_run_began_where_its_first_attempt_has_resumed() -> None:
         ),
         ('"step": 301, "resumedFrom": 300, "progressPercentage": 100', ""),
         ('"step": 300, "resumedFrom": "300"', ""),
+        ('"metrics": []', "no step was reported: whether it trained is not known"),
+        ('"metrics": [], "progressPercentage": 0', ""),
+        ('"step": 4, "metrics": {"loss": "nan", "acc": "inf"}', "its last loss is NaN"),
+        ('"metrics": {"acc": 0.5, "loss": "-inf"}', "its last loss is infinite"),
+        ('"metrics": {"grad_norm": "nan", "phase": "nano", "loss": 1e308}', ""),
+        ('"step": 0, "metrics": {"loss": "nan"}', "0 steps were done"),
     ],
 )
 def test_a_run_that_has_succeeded_without_a_step_says_so(report: str, note: str) -> None:
@@ -94,6 +100,15 @@ def test_a_run_that_has_succeeded_without_a_step_says_so(report: str, note: str)
     done = JobStatus("digits", "team", phase="Succeeded", progress=reported)
     assert done.note == note and describe(done).endswith(f", {note}" if note else describe(done))
     assert JobStatus("digits", "team", phase="Running", progress=reported).note == ""
+    assert JobStatus("digits", "team", phase="Succeeded").note == "", "nobody knows what it has reported"
+
+
+def test_an_empty_report_of_a_program_that_starts_hides_no_other() -> None:
+    empty, fetched, step = {"metrics": {}}, {"progressPercentage": 100, "metrics": {"bytes": "5"}}, {"step": 4}
+    assert with_kept(fetched, empty) == empty, "that was the initializer"
+    assert with_kept(step, empty) == step and with_kept(empty, step) == {"step": 4}
+    again = JobStatus("digits", "team", phase="Succeeded", progress=empty, restarts=1)
+    assert again.note == "", "an earlier attempt may have done all steps"
 
 
 @pytest.mark.parametrize(

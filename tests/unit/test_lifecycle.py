@@ -205,6 +205,19 @@ def test_another_record_of_the_same_inputs_is_no_change() -> None:
     assert crud.diff(outputs, again.inputs) == crud.Diff(False)
 
 
+def test_a_plan_names_the_inputs_in_which_a_new_run_differs() -> None:
+    target = Target("Succeeded")
+    before = {"code": "12ae32cb1ec0", "commit": "1a", "arguments": '{"lr": 0.1, "n": 1}', "packages": "torch"}
+    made, _ = first(target, runInputs=before)
+    news = inputs(objects=objects(image="x:2"), digest="d2")
+    after = {**before, "commit": "2b", "arguments": '{"lr": 0.2, "n": 1}', "packages": "torch jax"}
+    (note,) = checked(made, {**news, "runInputs": after}, target).notes
+    assert note == 'default/j: arguments {"lr": 0.1} -> {"lr": 0.2}; packages torch -> torch jax'
+    unknown = {**news, "digest": Unknown("x"), "runInputs": {"packages": "jax"}}
+    assert checked(made, unknown, target).notes[0] == "default/j: packages torch -> jax", "the others are not known"
+    assert checked(made, {**news, "digest": "d1", "objects": objects(), "runInputs": after}, target).notes == ()
+
+
 @pytest.mark.parametrize(
     ("phase", "kept"), [("Running", "Interrupted"), ("Failed", "Failed"), ("Suspended", "Interrupted")]
 )
@@ -533,11 +546,27 @@ def test_the_plan_says_whose_folders_a_new_run_removes() -> None:
     target.earlier = [a_run("Failed", name, name) for name in ("t4kz1a", "t4kz1b", "t4kz1c")]
     news = inputs(objects=with_policy(320), digest="d2", place="j-output", resume=False, keepRuns=2)
     (note,) = checked(made, news, target).notes
-    assert note.endswith("It removes output and checkpoints of 2 runs: t4kz1a, t4kz1b (keep_runs=2)")
+    whose = "2 runs: t4kz1a, t4kz1b (keep_runs=2)"
+    assert note.endswith(f"It removes output, checkpoints, logs and inputs of {whose}")
     (note,) = checked(made, {**news, "keepRuns": 3, "resume": True}, target).notes
-    assert "continues run t4kz1c" in note and "removes" not in note
+    assert "continues run t4kz1c" in note and note.endswith("It removes logs and inputs of 1 run: t4kz1a (keep_runs=3)")
+    assert "removes" not in checked(made, {**news, "keepRuns": 4}, target).notes[0]
     elsewhere = {**news["target"], "workers": {"b": {}}}
-    assert "removes" not in checked(made, {**news, "target": elsewhere}, target).notes[-1], "in clusters of MultiKueue"
+    note = checked(made, {**news, "target": elsewhere}, target).notes[-1]
+    assert note.endswith(f"It removes logs and inputs of {whose}"), "in clusters of MultiKueue, folders stay"
+    target.earlier[0] = replace(target.earlier[0], phase="Succeeded")
+    (note,) = checked(made, news, target).notes
+    assert note.endswith(f"of 1 run: t4kz1b; logs and inputs of {whose}"), "the output of the last success stays"
+
+
+def test_the_plan_says_whose_logs_the_new_run_of_a_job_without_folders_removes() -> None:
+    target = Target("Failed")
+    made, _ = first(target)
+    target.earlier = [a_run("Failed", name, name) for name in ("t4kz1a", "t4kz1b")]
+    news = inputs(objects=with_policy(320), digest="d2", resume=False, keepRuns=2)
+    (note,) = checked(made, news, target).notes
+    assert note.endswith("the new run removes logs and inputs of 1 run: t4kz1a (keep_runs=2)")
+    assert checked(made, {**news, "keepRuns": 3}, target).notes == ()
 
 
 def test_another_keep_runs_changes_the_state_alone() -> None:

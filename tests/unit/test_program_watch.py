@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -168,6 +169,16 @@ class TestLines:
         last = {"step": 9, "resumedFrom": 9, "progressPercentage": 100}
         wait(News(status("Running"), status("Succeeded", progress=last)))
         assert lines[2:] == ["job: Succeeded 100%, nothing was left to do (0 steps)"]
+        del lines[:]
+        wait(News(status("Running"), status("Succeeded", progress={"metrics": {}})))
+        assert lines[2:] == ["job: Succeeded, no step was reported: whether it trained is not known"]
+        for finished, warnings in ((time.time(), 1), (time.time() - 3600, 0)):
+            del lines[:]
+            ended = status("Succeeded", progress={"metrics": {"loss": "nan"}})
+            ended.finished = finished
+            wait(News(status("Running"), ended))
+            warned = ["team/job has succeeded, but its last loss is NaN"] * warnings
+            assert lines[2:] == ["job: Succeeded loss nan, its last loss is NaN", *warned], "once"
 
     def test_silence_is_told_once_and_its_end(self, wait: Wait, lines: list[str]) -> None:
         news = News(*[status("Running")] * 6, status("Succeeded"))

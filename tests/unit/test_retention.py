@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from local_support import NAMESPACE, jobset, python, step, submission, wait
+from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.provider.api.lineage import ASSIGNED, choose_continued, started
 from pulumi_trainer.provider.api.metrics import Metric
 from pulumi_trainer.provider.api.retention import REMOVED, outdated_lineages, shorten_runs
@@ -52,6 +53,12 @@ class TestOutdated:
         (found,) = read_runs([{"id": "a", "lineage": "../x", "place": "p"}])
         assert outdated_lineages([found], ANEW, 1) == []
         assert Identity.from_dict({"removed": "a,../x,,b"}).removed_lineages == ["a", "b"]
+
+
+@pytest.mark.parametrize("given", ["5", 5.0, True, None, 0, 101])
+def test_keep_runs_names_what_it_takes(given: Any) -> None:
+    (problem,) = TrainJobArgs("j", runtime="plain", keep_runs=given).check()
+    assert str(problem).startswith(f"keep_runs: must be an int from 1 to 100, not {given!r}. Hint: ")
 
 
 class TestRows:

@@ -12,10 +12,11 @@ import sys
 import tempfile
 import textwrap
 import time
+import types
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -166,10 +167,13 @@ class TestCheckpoints:
         assert forked("lr,schedule") == (0.04, 0.4, 0.04, 0, 7, 20)
         assert forked("decay,total") == (0.2, 0.04, 0.4, 20, 0, 20)
         assert forked("optimizer,step") == (0.04, 0.04, 0.4, 20, 7, 0)
-        with pytest.raises(
-            ValueError, match=r"Fork\(reset=\['batch', 'size'\]\): no part of the state \(optimizer, schedule, total\)"
-        ):
+        final = tmp_path / "final"
+        monkeypatch.setenv("TRAINER_FINAL_FILE", str(final))
+        assert not final.exists()
+        with pytest.raises(ValueError, match=r"unknown name in Fork\(reset=\['batch', 'size'\]\)") as wrong:
             forked("batch,lr,size")
+        assert str(wrong.value).endswith("can reset: decay, lr, optimizer, schedule, step, total")
+        assert final.exists(), "no other attempt follows"
         training._known.clear()
         monkeypatch.setenv("TRAINER_RESET", "lr")
         own = training.checkpoints()
@@ -178,6 +182,35 @@ class TestCheckpoints:
         training._known.clear()
         found = training.checkpoints().load(state(0.04))
         assert found is not None and found["optimizer"].param_groups[0]["lr"] == 0.1, "of its own checkpoint, all"
+
+    def test_a_damaged_checkpoint_of_transformers_is_skipped(
+        self, job: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        module = types.ModuleType("transformers")
+        module.TrainerCallback = object  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "transformers", module)
+        callback, args = training.callback(), SimpleNamespace(output_dir=str(job))
+        for step in (10, 20):
+            state = SimpleNamespace(global_step=step, max_steps=20)
+            made = job / f"checkpoint-{step}"
+            (made / "global_step").mkdir(parents=True)
+            (made / "global_step" / "shard.pt").write_text("0" * 64)
+            (made / "model.safetensors").write_text(str(step) * 32)
+            (made / "trainer_state.json").write_text("{}")
+            callback.on_save(args, state, None)
+            (made / "model.safetensors").write_text(str(step + 1) * 32)  # a later callback of on_save
+            assert not (made / ".complete").exists()
+            (callback.on_train_end if step == 20 else callback.on_step_begin)(args, state, None)
+            assert training._newest_in(str(job)) == str(made)
+        (job / "checkpoint-20" / "global_step" / "shard.pt").write_text("0" * 63 + "1")
+        assert training._newest_in(str(job)) == str(job / "checkpoint-10"), "of the right size, but damaged"
+        assert "global_step/shard.pt is damaged" in capsys.readouterr().err
+        left = sorted(path.name for path in (job / "checkpoint-10").iterdir())
+        assert left == [".complete", "global_step", "model.safetensors", "trainer_state.json"]
+        (job / "checkpoint-20" / ".tmp-marker").write_text("of a process that was killed")
+        callback.on_save(args, SimpleNamespace(global_step=20), None)
+        callback.on_train_end(args, SimpleNamespace(global_step=20), None)
+        assert training._newest_in(str(job)) == str(job / "checkpoint-20"), "as another run has saved it again"
 
     def test_a_folder_of_the_program(self, tmp_path: Path, job: Path) -> None:
         assert training.checkpoints(tmp_path / "own").save({"a": 1}, step=3)
