@@ -45,7 +45,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from itertools import chain
@@ -74,14 +73,16 @@ from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, any_unkno
 from pulumi_trainer.provider.kubernetes.views import ReplicatedJob, jobs_of
 from pulumi_trainer.provider.lifecycle.changes import compare, queue_of
 from pulumi_trainer.provider.lifecycle.continuation import (
-    continuation_note,
+    Start,
+    find_start,
     identity_input,
     kept_runs,
     new_identity_input,
+    with_progress,
 )
 from pulumi_trainer.provider.lifecycle.data import data_changes, data_notes, next_run, with_mounted_versions
 from pulumi_trainer.provider.lifecycle.identity import owner_id, program_of
-from pulumi_trainer.provider.lifecycle.interruption_cost import interruption_cost
+from pulumi_trainer.provider.lifecycle.interruption_cost import interruption_cost, newest_checkpoint, whole_cost
 from pulumi_trainer.provider.lifecycle.releases import effects, follow_refusal, level_of
 from pulumi_trainer.provider.lifecycle.run_changes import changed_inputs
 from pulumi_trainer.provider.lifecycle.source_changes import source_notes
@@ -466,7 +467,7 @@ def _check_existing(olds: Props, news: Props, presence: Presence | None, connect
             return Checked(recreated)
         new_run = _new_run(olds, news)
         if presence.alone is None or not _owner(olds).owns(presence.alone) or _may_interrupt(olds, news):
-            continued = _continuation(olds, news, connect)
+            _, continued = _continuation(olds, news, connect, _status_before(olds, connect)[0])
             return Checked(new_run, failures=continued.failures, notes=continued.notes)
         shown = "; ".join(_replacement_reasons(olds, news, connect))
         why = (
@@ -1131,13 +1132,11 @@ def _interruption(olds: Props, news: Props, reasons: list[str], connect: Connect
     Args:
         connect: Returns the target of an input `target`.
     """
-    resumed = _continuation(olds, news, connect)
+    status, fault = _status_before(olds, connect)
+    start, resumed = _continuation(olds, news, connect, status)
     if resumed.failures:
         return resumed
-    try:
-        target = connect(olds["target"])
-        status = target.status(olds["namespace"], olds["name"])
-    except TrainerError as fault:
+    if fault is not None:
         why = f"cannot find out whether {_where(olds)} is still running: {fault}"
         if news.get("interrupt") == "allow":
             return _Interruption(notes=(f"{why}. This change ends it if it is", *resumed.notes))
@@ -1148,7 +1147,7 @@ def _interruption(olds: Props, news: Props, reasons: list[str], connect: Connect
         return resumed
     if status.reason == NOT_STARTED and not status.started:
         return resumed
-    loss = _loss(status, target)
+    loss = _loss(status, start)
     if _may_interrupt(olds, news):
         return _Interruption(notes=(_end_note(olds, news, status, loss), *resumed.notes))
     shown = "; ".join(reasons[:5])
@@ -1167,18 +1166,36 @@ def _may_interrupt(olds: Props, news: Props) -> bool:
     )
 
 
-def _loss(status: JobStatus, target: Target) -> str:
-    """Return what the job would lose if it were stopped, or what it has kept if it is suspended; empty if that is not known."""
-    with suppress(TrainerError):
-        status = replace(status, progress=target.progress(status) or status.progress)
+def _status_before(olds: Props, connect: Connect) -> tuple[JobStatus | None, TrainerError | None]:
+    """Return the status of the run before a new one, with what it has reported, or why it cannot be read."""
+    try:
+        target = connect(olds["target"])
+        status = target.status(olds["namespace"], olds["name"])
+    except TrainerError as fault:
+        return None, fault
+    return None if status is None else with_progress(status, target), None
+
+
+def _loss(status: JobStatus, start: Start) -> str:
+    """Return what a job would lose if a new run replaced it, or what it has kept if it is suspended; empty if that is not known.
+
+    Args:
+        status: The status of the job, with its progress.
+        start: Where the new run starts.
+    """
+    step = section(status.progress).get("step")
+    if start.unused is None or not isinstance(step, int):
+        return ""
+    if start.unused:
+        return str(whole_cost(status, time.time(), start.unused) or "")
     if status.phase == Phase.RUNNING:
-        return str(interruption_cost(status, time.time()) or "")
-    saved = section(status.progress, "checkpoint").get("step")
-    if isinstance(saved, int):
+        return str(interruption_cost(status, time.time(), start.checkpoints) or "")
+    saved, _ = newest_checkpoint(status, start.checkpoints)
+    if saved is not None:
         return f"has a checkpoint of step {saved:,}"
-    step = (status.progress or {}).get("step")
-    if status.phase == Phase.SUSPENDED and status.checkpoints and isinstance(step, int):
-        return f"has done {step:,} steps and has reported no checkpoint"
+    if status.phase == Phase.SUSPENDED and status.checkpoints:
+        none = "has reported no checkpoint" if start.checkpoints is None else "has no complete checkpoint"
+        return f"has done {step:,} steps and {none}"
     return ""
 
 
@@ -1193,20 +1210,23 @@ def _end_note(olds: Props, news: Props, status: JobStatus, loss: str) -> str:
     return f"{ends}: it {loss}" if loss else ends
 
 
-def _continuation(olds: Props, news: Props, connect: Connect) -> _Interruption:
-    """Return which run a new run continues, if the job keeps anything for it, or why it cannot continue the one that it names."""
+def _continuation(olds: Props, news: Props, connect: Connect, status: JobStatus | None) -> tuple[Start, _Interruption]:
+    """Return where a new run starts, and which run it continues, if the job keeps anything for it, or why it cannot continue the
+    one that it names.
+
+    Args:
+        status: Status of the run before it, with its progress; None if not known.
+    """
     try:
-        note, left = continuation_note(olds, news, connect(olds["target"]))
+        start = find_start(olds, news, connect(olds["target"]), status)
     except Invalid as unknown_run:
-        return _Interruption((f"{_where(olds)}: {unknown_run}",))
+        return Start(unused=None), _Interruption((f"{_where(olds)}: {unknown_run}",))
     except TrainerError as fault:
-        note, left = f"{_where(olds)}: which run the new run continues is not known: {fault}", ""
-    lost = _lost_checkpoints(olds, news, left)
+        start = Start(f"{_where(olds)}: which run the new run continues is not known: {fault}", unused=None)
+    lost = _lost_checkpoints(olds, news, start.left)
     if lost:
-        return _Interruption((lost,))
-    if not note:
-        return _Interruption()
-    return _Interruption(notes=(note,))
+        return start, _Interruption((lost,))
+    return start, _Interruption(notes=(start.note,) if start.note else ())
 
 
 def _lost_checkpoints(olds: Props, news: Props, place: str) -> str:
