@@ -17,6 +17,12 @@ from pulumi_trainer.provider.kubernetes.values.wording import duration
 OUTCOME_UNKNOWN = "OutcomeUnknown"
 """Reason of a Deleted job whose end nobody has recorded: it is not run again unless the program or a user asks for that."""
 
+UNKNOWN_END = "somebody has deleted it, and it is not known whether it had ended"
+"""Message of such a job."""
+
+RUN_AGAIN = "give the TrainJob another run= key, or use `pulumi-trainer rerun`, to run it again"
+"""Hint for such a job."""
+
 NOT_STARTED = "NotStarted"
 """Reason of a Pending job that should run, and that only `pulumi up` starts."""
 
@@ -42,6 +48,15 @@ class Phase(str, Enum):
 
     def __str__(self) -> str:
         return self.value
+
+
+def may_have_ended(phase: str) -> bool:
+    """Return whether a job of this machine that is gone, with its record, may have ended since it was seen in that phase.
+
+    Args:
+        phase: Phase in the state of its stack, which is written when a run is created, and by a refresh.
+    """
+    return phase not in ("", Phase.PENDING, Phase.SUSPENDED, Phase.SUCCEEDED, Phase.FAILED)
 
 
 @dataclass
@@ -210,6 +225,16 @@ class JobStatus:
     @property
     def terminal(self) -> bool:
         return Phase(self.phase).terminal
+
+    @property
+    def unknown_end(self) -> bool:
+        """Whether the job is gone, and nobody knows whether it had ended."""
+        return self.phase == Phase.DELETED and self.reason == OUTCOME_UNKNOWN
+
+    @property
+    def unreadable(self) -> bool:
+        """Whether its record cannot be read, which its message explains: not even its UID is known."""
+        return self.unknown_end and not self.uid
 
     @property
     def note(self) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pulumi_trainer.provider.api.attempts import goodput
 from pulumi_trainer.provider.api.progress import NOTHING_LEFT
-from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase, describe
+from pulumi_trainer.provider.api.status import RUN_AGAIN, JobStatus, Owner, Phase, describe
 from pulumi_trainer.provider.cli.reach import PATIENCE, Job, Where, in_project, show_warning
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault, TrainerError
 from pulumi_trainer.provider.kubernetes.terminal import plain, print_line
@@ -265,7 +265,7 @@ def _group(job: Job) -> tuple[int, str]:
 
 def _local_status(target: LocalTarget, job: Job) -> JobStatus | None:
     """Return the status of a job of this machine; if its record cannot be read, a status that says why."""
-    return target.cached_status(job.namespace, job.name, "", "", Owner(""))
+    return target.cached_status(job.namespace, job.name, job.uid, job.phase, job.owner or Owner(""))
 
 
 def _without_others(job: Job, view: JobView) -> JobView:
@@ -396,7 +396,10 @@ def why(job: Job) -> Explanation:
             local = JobStatus(job.name, job.namespace, phase=Phase.DELETED.value)
         detail = local.message or text.partition(": ")[2]
         text = _with_note(_with_loss(_with_ended_nodes(_with_progress(text, local), local), job, local), local)
-        return _explanation(job, local, detail, "", _with_owner(text, job, local))
+        hint = RUN_AGAIN if local.unknown_end and not local.unreadable else ""
+        if hint:
+            text += f" {hint[0].upper()}{hint[1:]}."
+        return _explanation(job, local, detail, hint, _with_owner(text, job, local))
     from pulumi_trainer.provider.lifecycle.diagnosis import best_finding, diagnose
     from pulumi_trainer.provider.lifecycle.diagnosis import explain as paragraph
 

@@ -58,13 +58,14 @@ from pulumi_trainer.provider.api.retention import KEPT_RUNS
 from pulumi_trainer.provider.api.runs import COMMIT, MOST_RUNS, UNKNOWN, Identity, Run, read_inputs, read_runs
 from pulumi_trainer.provider.api.status import (
     NOT_STARTED,
-    OUTCOME_UNKNOWN,
     TAKE_BACK,
+    UNKNOWN_END,
     JobStatus,
     Owner,
     Phase,
     Presence,
     another_job,
+    may_have_ended,
 )
 from pulumi_trainer.provider.api.submission import WORKERS, Submission, from_state, main_key, secret_name
 from pulumi_trainer.provider.kubernetes.errors import Conflict, Invalid, Problem, Refused, TrainerError, Unreadable
@@ -456,6 +457,8 @@ def _check_existing(olds: Props, news: Props, presence: Presence | None, connect
     again = ""
     if presence is not None and (not _has_unknown_end(presence) or _may_interrupt(olds, news)):
         again = _recreate_mark(olds, presence)
+        if again.startswith(_NO_RECORD) and _may_interrupt(olds, news):
+            again = _ASKED + again.removeprefix(_NO_RECORD)
     may_run = again.startswith((_MISSING, _TAKEN))
     if again and presence is not None and (same or not may_run):
         if same and not stale_data:
@@ -465,6 +468,8 @@ def _check_existing(olds: Props, news: Props, presence: Presence | None, connect
             if again.startswith(_NO_RECORD):  # the job may have ended: then it is not created again
                 return Checked(_with_data(olds, recreated), notes=stale)
             return Checked(recreated)
+        if again.startswith(_NO_RECORD) and _is_local(olds) and not _replacement_reasons(olds, news, connect):
+            return Checked({**_same_run(olds, news), "again": again})
         new_run = _new_run(olds, news)
         if presence.alone is None or not _owner(olds).owns(presence.alone) or _may_interrupt(olds, news):
             _, continued = _continuation(olds, news, connect, _status_before(olds, connect)[0])
@@ -638,7 +643,8 @@ def diff(olds: Props, news: Props) -> Diff:
     again = news.get("again")
     if again in (None, olds.get("again")):
         return Diff(changed)
-    return Diff(changed or _is_recreated(olds, news), notes=(f"{_where(olds)}: {_why_again(olds, str(again))}",))
+    recreated, why = _is_recreated(olds, news), _why_again(olds, str(again))
+    return Diff(changed or recreated, notes=(f"{_where(olds)}: {why}",) if why else ())
 
 
 def _is_recreated(outputs: Props, news: Props) -> bool:
@@ -647,7 +653,24 @@ def _is_recreated(outputs: Props, news: Props) -> bool:
     again = news.get("again")
     if again in (None, outputs.get("again")):
         return False
-    return not (str(again).startswith(_NO_RECORD) and outputs.get("phase") in _ENDS)
+    return not _stays_gone(outputs, str(again))
+
+
+def _stays_gone(outputs: Props, again: str) -> bool:
+    """Return whether a job whose record is gone is not created again: it has ended, or it may have, and nobody asks for it.
+
+    Args:
+        outputs: Outputs of the job in the state.
+        again: The mark of the job.
+    """
+    phase = text(outputs.get("phase"))
+    is_asked = again.startswith(_ASKED) or not _is_local(outputs)
+    return again.startswith(_NO_RECORD) and (phase in _ENDS or (may_have_ended(phase) and not is_asked))
+
+
+def _is_local(props: Props) -> bool:
+    """Return whether a job runs on this machine. props: Inputs or outputs of the job."""
+    return bool(props["target"].get("kind") == "local")
 
 
 def _why_again(outputs: Props, again: str) -> str:
@@ -665,11 +688,14 @@ def _why_again(outputs: Props, again: str) -> str:
         return "its supervisor was killed or has never been started; this update starts it"
     if again.startswith(_UNSENT):
         return "its new run was recorded, but not created; this update creates it"
-    if not again.startswith(_NO_RECORD):
-        return "somebody has deleted it, and it is not known whether it had ended; it is created again, as interrupt= allows"
     phase = outputs.get("phase")
+    is_lost = _is_local(outputs) and may_have_ended(text(phase))
+    if is_lost and again.startswith(_NO_RECORD) and not again.startswith(_ASKED):
+        return ""  # its status shows that
+    if is_lost or not again.startswith(_NO_RECORD):
+        return f"{UNKNOWN_END}; it is created again, as interrupt= allows"
     lost = "for example because its namespace was deleted"
-    if outputs["target"].get("kind") == "local":
+    if _is_local(outputs):
         lost = "for example because its folder was removed"
     if phase in _ENDS:
         return _ENDED_WITHOUT_RECORD.format(phase=phase, lost=lost)
@@ -679,6 +705,8 @@ def _why_again(outputs: Props, again: str) -> str:
 _ENDS = (Phase.SUCCEEDED, Phase.FAILED)
 _NO_RECORD = "no-record-"
 """Prefix of the mark of a job whose record is gone; a number follows."""
+_ASKED = f"{_NO_RECORD}asked-"
+"""Prefix of that mark if `interrupt` allows to run the job again although it may have ended; a number follows."""
 _MISSING = "missing-"
 """Prefix of the mark of a job that lacks other objects; a number and their names follow."""
 _TAKEN = "taken-"
@@ -844,7 +872,10 @@ def update(outputs: Props, inputs: Props, connect: Connect) -> Props:
     if _is_recreated(outputs, inputs) and not inputs["again"].startswith(_NOT_STARTED):
         same = replace(submission, identity=Identity.from_dict(outputs.get("identity")))
         return _outputs(inputs, target.create(same), target.identity())
-    if not diff({**outputs, "target": where, REVISIONS: _revisions(inputs)}, inputs).changes:
+    is_gone = inputs.get("again") not in (None, outputs.get("again")) and _stays_gone(outputs, text(inputs["again"]))
+    if is_gone:
+        outputs = {**outputs, "digest": inputs["digest"]}
+    if is_gone or not diff({**outputs, "target": where, REVISIONS: _revisions(inputs)}, inputs).changes:
         if inputs.get("again") in (None, outputs.get("again")):  # otherwise its record is gone, and it has ended
             target.update_secrets(submission)
         known = only(where, LOCATION)
@@ -887,11 +918,13 @@ def read(outputs: Props, connect: Connect) -> tuple[Props | None, list[str]]:
         return None, [
             f"{_where(outputs)} {status.whose.adopted_from(_owner(outputs))}. It is left alone and {_FORGOTTEN}"
         ]
-    gone = status is None or (status.phase == Phase.DELETED and status.reason != OUTCOME_UNKNOWN)
+    gone = status is None or (status.phase == Phase.DELETED and not status.unknown_end)
     if gone:
         moved = moved_root_note(outputs)
         if moved:
             return outputs, [f"{_where(outputs)} {moved}"]
+    if status is None and _is_local(outputs) and may_have_ended(text(outputs.get("phase"))):
+        return {**outputs, "phase": Phase.DELETED.value}, []
     if status is None or gone:
         return None, [
             f"{_where(outputs)} is gone and {_FORGOTTEN}: while the program has it, `pulumi up` creates it again"

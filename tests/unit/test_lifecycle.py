@@ -920,21 +920,57 @@ def lose(target: Target, outs: dict[str, Any], phase: str) -> dict[str, Any]:
     return {**outs, "phase": phase}
 
 
-@pytest.mark.parametrize("phase", ["Pending", "Queued", "Running", "Suspended", "Deleted"])
-def test_a_job_whose_record_is_gone_is_made_again(phase: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "phase"),
+    [
+        *(("kubernetes", phase) for phase in ("Pending", "Queued", "Running", "Suspended", "Deleted")),
+        ("local", "Pending"),
+        ("local", "Suspended"),
+    ],
+)
+def test_a_job_whose_record_is_gone_is_made_again(kind: str, phase: str) -> None:
+    """On this machine one that has not started, as far as its stack has seen."""
     target = Target()
-    made, outs = first(target)
+    there = {"target": {"kind": kind, "sweep": "s"}}
+    made = checked({}, inputs(**there), target).inputs
+    _, outs = crud.create(made, lambda _: target)
     for _ in range(2):
         outs = lose(target, outs, phase)
-        result = checked(made, inputs(), target)
+        result = checked(made, inputs(**there), target)
         diff = crud.diff(outs, result.inputs)
         assert diff.changes and not diff.replaces
         assert f"the job was {phase}: it counts as unfinished" in diff.notes[0] and "suspend=True" in diff.notes[0]
         outs = crud.update(outs, result.inputs, lambda _: target)
         assert [what for what, _ in target.asked] == ["create"] and target.jobs["j"].owner == made["owner"]
         made = result.inputs
-        again = checked(made, inputs(), target)
+        again = checked(made, inputs(**there), target)
         assert again.inputs == made and crud.diff(outs, again.inputs) == crud.Diff(False)
+
+
+@pytest.mark.parametrize("phase", ["Starting", "Queued", "Running", "Restarting", "Deleted"])
+def test_a_job_whose_folder_is_gone_runs_again_only_if_asked(phase: str) -> None:
+    """It may have ended since its stack saw that phase."""
+    target = Target()
+    made, outs = first(target)
+    outs = lose(target, outs, phase)
+    for _ in range(2):
+        result = checked(made, inputs(), target)
+        assert crud.diff(outs, result.inputs) == crud.Diff(False) and not result.failures
+        made = result.inputs
+    in_place = checked(made, inputs(digest="d2", objects=objects(suspend=True)), target)
+    assert crud.diff(outs, in_place.inputs) == crud.Diff(True), "what only changes in place does not run it again"
+    assert crud.update(outs, in_place.inputs, lambda _: target)["digest"] == "d2"
+    assert not target.asked
+    assert crud.read(outs, lambda _: target) == ({**outs, "phase": "Deleted"}, []), "a refresh does not forget it"
+    for asked in ({"digest": "d2", "run": "2"}, {"digest": "d2", "objects": objects(image="x:2")}):
+        assert checked(made, inputs(**asked), target).inputs["generation"] == 2
+    again = checked(made, inputs(interrupt="allow"), target)
+    (note,) = crud.diff(outs, again.inputs).notes
+    why = "somebody has deleted it, and it is not known whether it had ended; it is created again, as interrupt= allows"
+    assert note == f"default/j: {why}"
+    outs = crud.update(outs, again.inputs, lambda _: target)
+    assert [what for what, _ in target.asked] == ["create"]
+    assert crud.diff(outs, checked(again.inputs, inputs(interrupt="allow"), target).inputs) == crud.Diff(False)
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
@@ -955,9 +991,11 @@ def test_a_job_that_was_seen_to_end_is_not_run_again_without_its_record(phase: s
 @pytest.mark.parametrize("news", [{"run": "2"}, {"objects": objects(suspend=True)}])
 def test_a_changed_job_whose_record_is_gone_is_a_new_run(news: dict[str, Any]) -> None:
     target = Target()
-    made, outs = first(target)
+    there = {"target": {"kind": "kubernetes", "sweep": "s"}}
+    made = checked({}, inputs(**there), target).inputs
+    _, outs = crud.create(made, lambda _: target)
     lose(target, outs, "Running")
-    result = checked(made, inputs(digest="d2", **news), target)
+    result = checked(made, inputs(digest="d2", **news, **there), target)
     assert not result.failures and crud.diff(outs, result.inputs).replaces == ("generation",)
 
 
@@ -1067,7 +1105,7 @@ def test_a_plan_tells_who_has_suspended_or_stopped_a_job() -> None:
 @pytest.mark.parametrize(
     ("kind", "lost"), [("local", "its folder was removed"), ("kubernetes", "its namespace was deleted")]
 )
-@pytest.mark.parametrize("phase", ["Running", "Failed"])
+@pytest.mark.parametrize("phase", ["Pending", "Failed"])
 def test_how_a_record_is_lost_depends_on_the_target(kind: str, lost: str, phase: str) -> None:
     target = Target()
     made = checked({}, inputs(target={"kind": kind}), target).inputs
@@ -1099,7 +1137,7 @@ def test_a_job_whose_name_another_has_now_is_refused() -> None:
 def test_a_mark_that_somebody_has_edited_is_a_mark() -> None:
     target = Target()
     made, outs = first(target)
-    outs = lose(target, {**outs, "again": "no-record-x"}, "Running")
+    outs = lose(target, {**outs, "again": "no-record-x"}, "Pending")
     result = checked({**made, "again": "no-record-x"}, inputs(), target)
     assert crud.diff(outs, result.inputs).changes
 
