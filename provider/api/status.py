@@ -232,9 +232,9 @@ class JobStatus:
         return self.phase == Phase.DELETED and self.reason == OUTCOME_UNKNOWN
 
     @property
-    def unreadable(self) -> bool:
-        """Whether its record cannot be read, which its message explains: not even its UID is known."""
-        return self.unknown_end and not self.uid
+    def record_lost(self) -> bool:
+        """Whether its record is gone or cannot be read, which its message explains: not even its creation is known."""
+        return self.unknown_end and not self.created
 
     @property
     def note(self) -> str:

@@ -218,7 +218,7 @@ def _on_this_machine(place: _Place) -> list[Found]:
         delete = f"rm -r {shlex.quote(str(folder))}"
         if not job.terminal:
             delete = f"(it is {job.phase}; once it has ended) {delete}"
-        fault = job.message if job.unreadable else ""
+        fault = job.message if job.record_lost else ""
         at = (place.where, "Job", job.namespace, job.name)
         found.append(Found(*at, job.whose, job.uid, delete, ADOPT, fault=fault))
     for namespace, name, stack, generation in place.target.owned_volumes():

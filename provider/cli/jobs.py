@@ -396,7 +396,7 @@ def why(job: Job) -> Explanation:
             local = JobStatus(job.name, job.namespace, phase=Phase.DELETED.value)
         detail = local.message or text.partition(": ")[2]
         text = _with_note(_with_loss(_with_ended_nodes(_with_progress(text, local), local), job, local), local)
-        hint = RUN_AGAIN if local.unknown_end and not local.unreadable else ""
+        hint = RUN_AGAIN if local.unknown_end and local.uid else ""
         if hint:
             text += f" {hint[0].upper()}{hint[1:]}."
         return _explanation(job, local, detail, hint, _with_owner(text, job, local))

@@ -138,7 +138,7 @@ def find_output(state: State, run: str, argument: str) -> Found | None:
     """
     job = state.job
     if job.local is not None:
-        if state.status is not None and state.status.unreadable:
+        if state.status is not None and state.status.record_lost:
             raise TargetFault(Problem(job.label, state.status.message))
         if state.status is None or not state.status.output:
             return None

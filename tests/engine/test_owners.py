@@ -139,6 +139,8 @@ def test_a_job_whose_folder_somebody_has_removed_runs_again_only_if_asked(projec
     assert re.search(rf"a0: OutcomeUnknown\n +{UNKNOWN_END}", cli(project, "status").stdout)
     why = cli(project, "why", "a0").stdout
     assert UNKNOWN_END in why and "use `pulumi-trainer rerun`, to run it again" in why, why
+    listed = cli(project, "outputs", "a0")
+    assert UNKNOWN_END in listed.stderr and "has no output volume" not in listed.stdout, listed
     doctor = cli(project, "doctor").stdout
     assert UNKNOWN_END in doctor and "pulumi-trainer rerun a0" in doctor and "pulumi up" not in doctor, doctor
     assert cli(project, "rerun", "a0").returncode == 0
