@@ -19,6 +19,8 @@ _LONGEST_METRIC = 64
 
 NOTHING_LEFT = "nothing was left to do"
 """Of a run that has resumed from the last step of its training."""
+NO_STEPS = "0 steps"
+"""Part of what is said of each run that has ended without a step."""
 _LOCAL_RANK_0 = re.compile(rb"^\[[a-zA-Z_]{1,32}0\]: ?")
 """torchrun's prefix of the lines of the first process of a node (`--tee`)."""
 
@@ -113,10 +115,10 @@ def missing_steps(progress: Mapping[str, Any] | None) -> str:
     if step is None or step > first:
         return ""
     if first and given.get("progressPercentage") == 100:
-        return f"{NOTHING_LEFT} (0 steps)"
+        return f"{NOTHING_LEFT} ({NO_STEPS})"
     if first:
-        return f"0 steps were done after the checkpoint of step {first:,}"
-    return "0 steps were done"
+        return f"{NO_STEPS} were done after the checkpoint of step {first:,}"
+    return f"{NO_STEPS} were done"
 
 
 def timestamp(seconds: float) -> str:

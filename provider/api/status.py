@@ -239,9 +239,12 @@ class JobStatus:
     @property
     def note(self) -> str:
         """That the run has succeeded without a step, as far as its program has reported steps; else empty."""
-        if self.phase != Phase.SUCCEEDED:
-            return ""
-        return missing_steps(self.progress)
+        return self.missing_steps if self.phase == Phase.SUCCEEDED else ""
+
+    @property
+    def missing_steps(self) -> str:
+        """That the run has ended without a step, as far as its program has reported steps; else empty."""
+        return missing_steps(self.progress) if self.terminal else ""
 
     def fail(self, reason: str, message: str, finished: float) -> None:
         """Set phase, reason, message and time of a job that has failed, and fail its unfinished steps.

@@ -259,9 +259,13 @@ def copy_output(each: Found, copying: Copying) -> tuple[dict[str, Any], str]:
 
 
 def _writer(runs: list[Run], where: str) -> Run:
-    """Return the newest run that has written to a folder: that of its lineage which has succeeded, else the newest one."""
+    """Return the newest run that has written to a folder: that of its lineage which has succeeded, else the newest one.
+
+    A run that has done no step has left what was there.
+    """
     lineage = where.rpartition("/")[2]
     writers = [run for run in runs if run.lineage == lineage] or runs
+    writers = [run for run in writers if run.has_trained] or writers
     return next((run for run in reversed(writers) if run.phase == Phase.SUCCEEDED), writers[-1])
 
 

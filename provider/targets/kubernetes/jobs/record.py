@@ -265,7 +265,7 @@ class Record:
         history = self.histories.get(self.identity.id, "")
         current = Run(
             self.run, status.phase, created=self.created, finished=status.finished, inputs=inputs, started=status.started,
-            note=status.note, demand=self.demand, metrics=Metrics.from_text(history).summary(), history=history,
+            note=status.missing_steps, demand=self.demand, metrics=Metrics.from_text(history).summary(), history=history,
             message=status.message[:LONGEST], resumed_from=resumed_step(status.progress), **self.identity.to_dict(),
         )  # fmt: skip
         return [*earlier, current][-MOST_RUNS:]
