@@ -96,7 +96,8 @@ class Job:
         inputs: What identifies the inputs of the run: code, arguments, env, packages, images, runtime, nodes and data.
         attempts: Starts of its Pods, the newest last.
         checkpoints: Whether it has a checkpoint policy.
-        loss: What it would lose if it were stopped now: steps, seconds, and the step of the newest checkpoint; None if not known.
+        loss: What it would lose if it were stopped now: steps, seconds and the step of the newest checkpoint, which may be None;
+            None if not known.
         goodput: Training time without steps done again, divided by the time since the first start; None if not known.
     """
 

@@ -375,8 +375,9 @@ class Job(pulumi.ComponentResource):
                     f"{self.where}: {namespace}/{name} {now.whose.adopted_from(owner)}. It is left alone. {TAKE_BACK}"
                 )
                 return now, self._report(text, fails=waits)
-            if not waits:
-                return now, self._check_failure(now, None)
+            is_lost = now is not None and now.unknown_end and target.get("kind") == "local"
+            if not waits or is_lost:
+                return now, self._check_failure(now, wait_for if waits else None)
             stack = ""
             if isinstance(self._sweep, pulumi.Output):
                 stack = await self._sweep.future() or ""

@@ -13,7 +13,7 @@ from typing import Any
 from pulumi_trainer.provider.api.checkpoints import CHECKPOINT_FOLDER, CHECKPOINT_REMOVE, FORK_FOLDER
 from pulumi_trainer.provider.api.manual import STOPPED
 from pulumi_trainer.provider.api.retention import REMOVED, outdated_lineages, shorten_runs
-from pulumi_trainer.provider.api.runs import Identity, Run
+from pulumi_trainer.provider.api.runs import Identity, Run, resumed_step
 from pulumi_trainer.provider.api.status import OUTCOME_UNKNOWN, Phase
 from pulumi_trainer.provider.api.submission import MAIN, Objects, Submission
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
@@ -232,6 +232,17 @@ def fork_name(fork: Mapping[str, Any]) -> str:
     """Return run and step of a fork as text: RUN@STEP, or RUN for its newest checkpoint."""
     step = fork.get("step")
     return fork["run"] if step is None else f"{fork['run']}@{step}"
+
+
+def step_of_fork(fork: str, progress: Mapping[str, Any] | None) -> int | None:
+    """Return the step of the checkpoint that a fork starts from; None if neither its argument nor its program has named it.
+
+    Args:
+        fork: `Run.fork`.
+        progress: What the run has reported.
+    """
+    step = fork.partition("@")[2]
+    return int(step) if step.isdecimal() else resumed_step(progress)
 
 
 def find_run(runs: Sequence[Run], name: str, where: str) -> Run:

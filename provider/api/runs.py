@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pulumi_trainer.provider.api.metrics import Metric, Metrics, in_order, read_summary
+from pulumi_trainer.provider.api.progress import NO_STEPS
 from pulumi_trainer.provider.api.usage import NOTHING_KNOWN, Demand
 from pulumi_trainer.provider.kubernetes.terminal import message as harmless_message
 from pulumi_trainer.provider.kubernetes.terminal import plain_field
@@ -56,7 +57,8 @@ class Run:
         finished: Seconds since the epoch; 0 if it has not finished.
         inputs: What it was made from: name -> digest, version or short text.
         started: When it began to run, in seconds since the epoch; 0 if it has not, or if unknown.
-        note: Why it may not have trained although it has succeeded (`JobStatus.note`), or what was removed of it; else empty.
+        note: That it has ended without a step, why it may not have trained although it has succeeded (`JobStatus.note`), or that
+            its folders were removed; else empty.
         demand: What it has requested.
         metrics: The metrics that it has reported, by name.
         history: The same with the history, as text (`metrics.Metrics`); no part of the JSON; empty if not known.
@@ -84,6 +86,11 @@ class Run:
     history: str = field(default="", compare=False, repr=False)
     message: str = ""
     resumed_from: int | None = None
+
+    @property
+    def has_trained(self) -> bool:
+        """Whether it has done a step, as far as its program has reported steps."""
+        return NO_STEPS not in self.note
 
     def to_dict(self) -> dict[str, Any]:
         """Return the run as JSON."""

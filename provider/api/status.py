@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any
 
 from pulumi_trainer.provider.api.attempts import Attempt, ended, read_attempts
-from pulumi_trainer.provider.api.progress import kept_progress, success_note
+from pulumi_trainer.provider.api.progress import kept_progress, missing_steps, success_note
 from pulumi_trainer.provider.api.runs import Identity, read_inputs
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.terminal import lines
@@ -16,6 +16,12 @@ from pulumi_trainer.provider.kubernetes.values.wording import duration
 
 OUTCOME_UNKNOWN = "OutcomeUnknown"
 """Reason of a Deleted job whose end nobody has recorded: it is not run again unless the program or a user asks for that."""
+
+UNKNOWN_END = "somebody has deleted it, and it is not known whether it had ended"
+"""Message of such a job."""
+
+RUN_AGAIN = "give the TrainJob another run= key, or use `pulumi-trainer rerun`, to run it again"
+"""Hint for such a job."""
 
 NOT_STARTED = "NotStarted"
 """Reason of a Pending job that should run, and that only `pulumi up` starts."""
@@ -42,6 +48,15 @@ class Phase(str, Enum):
 
     def __str__(self) -> str:
         return self.value
+
+
+def may_have_ended(phase: str) -> bool:
+    """Return whether a job of this machine that is gone, with its record, may have ended since it was seen in that phase.
+
+    Args:
+        phase: Phase in the state of its stack, which is written when a run is created, and by a refresh.
+    """
+    return phase not in ("", Phase.PENDING, Phase.SUSPENDED, Phase.SUCCEEDED, Phase.FAILED)
 
 
 @dataclass
@@ -212,11 +227,26 @@ class JobStatus:
         return Phase(self.phase).terminal
 
     @property
+    def unknown_end(self) -> bool:
+        """Whether the job is gone, and nobody knows whether it had ended."""
+        return self.phase == Phase.DELETED and self.reason == OUTCOME_UNKNOWN
+
+    @property
+    def record_lost(self) -> bool:
+        """Whether its record is gone or cannot be read, which its message explains: not even its creation is known."""
+        return self.unknown_end and not self.created
+
+    @property
     def note(self) -> str:
         """Why the run, which has succeeded, may not have trained, as far as its program has reported that; else empty."""
         if self.phase != Phase.SUCCEEDED:
             return ""
         return success_note(self.progress, restarted=self.restarts > 0)
+
+    @property
+    def recorded_note(self) -> str:
+        """`note`, or that a run which has failed has done no step, as far as its program has reported steps; else empty."""
+        return self.note or (missing_steps(self.progress or {}) if self.terminal else "")
 
     def fail(self, reason: str, message: str, finished: float) -> None:
         """Set phase, reason, message and time of a job that has failed, and fail its unfinished steps.

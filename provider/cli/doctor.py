@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pulumi_trainer.provider.api.labels import MADE_BY, random_of_mark
-from pulumi_trainer.provider.api.status import OUTCOME_UNKNOWN, Owner
+from pulumi_trainer.provider.api.status import Owner, may_have_ended
 from pulumi_trainer.provider.cli import stack as stacks
 from pulumi_trainer.provider.cli.formats import print_data
 from pulumi_trainer.provider.cli.reach import PATIENCE, Where, show_warning
@@ -186,7 +186,8 @@ def _expected(resources: Sequence[Mapping[str, Any]], places: Mapping[str, _Plac
         name, namespace = text(inputs.get("name")), text(inputs.get("namespace"))
         if kind == _TARGETS[1]:
             owner = Owner(text(inputs.get("owner")), label)
-            yield Expected(where, "Job", namespace, name, resource, owner, text(outputs.get("uid")))
+            lost = target.get("kind") == "local" and may_have_ended(text(outputs.get("phase")))
+            yield Expected(where, "Job", namespace, name, resource, owner, text(outputs.get("uid")), stays_gone=lost)
         elif kind == _TARGETS[2]:
             owner = Owner("", label)
             yield Expected(where, "Volume", namespace, name, resource, owner, text(outputs.get("generation")))
@@ -217,7 +218,7 @@ def _on_this_machine(place: _Place) -> list[Found]:
         delete = f"rm -r {shlex.quote(str(folder))}"
         if not job.terminal:
             delete = f"(it is {job.phase}; once it has ended) {delete}"
-        fault = job.message if not job.owner and job.reason == OUTCOME_UNKNOWN else ""
+        fault = job.message if job.record_lost else ""
         at = (place.where, "Job", job.namespace, job.name)
         found.append(Found(*at, job.whose, job.uid, delete, ADOPT, fault=fault))
     for namespace, name, stack, generation in place.target.owned_volumes():

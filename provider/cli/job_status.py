@@ -15,7 +15,6 @@ from pulumi_trainer.provider.cli.jobs import why as explained
 from pulumi_trainer.provider.cli.reach import Where
 from pulumi_trainer.provider.kubernetes.terminal import plain, print_line, print_lines
 from pulumi_trainer.provider.kubernetes.values.wording import duration
-from pulumi_trainer.provider.lifecycle.interruption_cost import interruption_cost
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -199,7 +198,7 @@ def _table(found: Sequence[State], *, namespaces: bool) -> tuple[list[str], list
         head.insert(1, "run")
         for row, name in zip(rows, ids, strict=True):
             row.insert(1, name)
-    losses = [interruption_cost(each.status, time.time()) for each in found]
+    losses = [each.loss for each in found]
     if any(losses):
         head.append("a stop loses")
         for row, loss in zip(rows, losses, strict=True):

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pulumi_trainer.provider.api.attempts import goodput
 from pulumi_trainer.provider.api.progress import NOTHING_LEFT, NOTHING_REPORTED, is_empty
-from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase, describe
+from pulumi_trainer.provider.api.status import RUN_AGAIN, JobStatus, Owner, Phase, describe
 from pulumi_trainer.provider.cli.reach import PATIENCE, Job, Where, in_project, show_warning
-from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault, TrainerError
 from pulumi_trainer.provider.kubernetes.terminal import plain, print_line
 from pulumi_trainer.provider.kubernetes.values.accessors import epoch_seconds
 from pulumi_trainer.provider.kubernetes.values.wording import duration, join_names, plural
-from pulumi_trainer.provider.lifecycle.interruption_cost import interruption_cost
+from pulumi_trainer.provider.lifecycle.interruption_cost import InterruptionCost, interruption_cost
 
 if TYPE_CHECKING:
     from pulumi_trainer.provider.kubernetes.client.client import Client
@@ -52,6 +53,11 @@ class State:
     view: JobView | None = field(default=None, repr=False)
 
     @property
+    def loss(self) -> InterruptionCost | None:
+        """What the job would lose if it were stopped now; None if that is not known."""
+        return _loss(self.job, self.status)
+
+    @property
     def adopted(self) -> str:
         """Which other stack has adopted the job; empty if none has."""
         return _adopted(self.job, self.status)
@@ -69,8 +75,7 @@ class State:
             "loss": None,
             "goodput": None,
         }
-        now = time.time()
-        loss, used = interruption_cost(status, now), goodput(status.attempts, status.finished or now)
+        loss, used = self.loss, goodput(status.attempts, status.finished or time.time())
         if loss is not None:
             entry["loss"] = loss.to_dict()
         if used is not None:
@@ -260,7 +265,7 @@ def _group(job: Job) -> tuple[int, str]:
 
 def _local_status(target: LocalTarget, job: Job) -> JobStatus | None:
     """Return the status of a job of this machine; if its record cannot be read, a status that says why."""
-    return target.cached_status(job.namespace, job.name, "", "", Owner(""))
+    return target.cached_status(job.namespace, job.name, job.uid, job.phase, job.owner or Owner(""))
 
 
 def _without_others(job: Job, view: JobView) -> JobView:
@@ -390,8 +395,11 @@ def why(job: Job) -> Explanation:
         if local is None:
             local = JobStatus(job.name, job.namespace, phase=Phase.DELETED.value)
         detail = local.message or text.partition(": ")[2]
-        text = _with_note(_with_loss(_with_ended_nodes(_with_progress(text, local), local), local), local)
-        return _explanation(job, local, detail, "", _with_owner(text, job, local))
+        text = _with_note(_with_loss(_with_ended_nodes(_with_progress(text, local), local), job, local), local)
+        hint = RUN_AGAIN if local.unknown_end and local.uid else ""
+        if hint:
+            text += f" {hint[0].upper()}{hint[1:]}."
+        return _explanation(job, local, detail, hint, _with_owner(text, job, local))
     from pulumi_trainer.provider.lifecycle.diagnosis import best_finding, diagnose
     from pulumi_trainer.provider.lifecycle.diagnosis import explain as paragraph
 
@@ -403,7 +411,7 @@ def why(job: Job) -> Explanation:
 
         status.progress = progress_of(job.client, view)
     text = _with_progress(paragraph(view, status, now), status)
-    text = _with_note(_with_loss(_with_ended_nodes(text, status), status), status)
+    text = _with_note(_with_loss(_with_ended_nodes(text, status), job, status), status)
     text = _with_owner(text, job, status)
     return _explanation(job, status, found.why or found.message, found.hint, text)
 
@@ -471,9 +479,25 @@ def _with_note(text: str, status: JobStatus) -> str:
     return f"{text} {first}, as its program has reported: {follows}."
 
 
-def _with_loss(text: str, status: JobStatus) -> str:
+def _loss(job: Job, status: JobStatus | None) -> InterruptionCost | None:
+    """Return what a job would lose if it were stopped now; None if that is not known.
+
+    Its newest checkpoint is the one in a volume of this machine, else the one that it has reported.
+    """
+    checkpoints: Mapping[int, float] | None = None
+    if job.local is not None and status is not None and status.phase == Phase.RUNNING and status.checkpoints:
+        place = status.identity.place
+        if place and not place.startswith("s3://"):
+            from pulumi_trainer.provider.lifecycle.saved_checkpoints import checkpoints_in_volume
+
+            with suppress(TrainerError):
+                checkpoints = checkpoints_in_volume(job.namespace, place, status.identity.lineage, job.local)
+    return interruption_cost(status, time.time(), checkpoints)
+
+
+def _with_loss(text: str, job: Job, status: JobStatus) -> str:
     """Return a paragraph with what the job would lose if it were stopped, if that is known."""
-    loss = interruption_cost(status, time.time())
+    loss = _loss(job, status)
     if loss is None:
         return text
     return f"{text} If it were stopped now, it {loss}."

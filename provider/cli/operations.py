@@ -159,7 +159,7 @@ def _stop(job: Job) -> JobStatus:
 def _rerun(job: Job) -> JobStatus:
     submission = _submission(job)
     if job.local is not None:
-        return job.local.rerun(submission)
+        return job.local.rerun(submission, job.uid)
     from pulumi_trainer.provider.targets.kubernetes import operations
 
     assert job.client is not None

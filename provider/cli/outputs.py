@@ -15,7 +15,7 @@ from pulumi_trainer.provider.api.lineage import find_run, folder_of
 from pulumi_trainer.provider.api.output_facts import Output
 from pulumi_trainer.provider.api.retention import REMOVED
 from pulumi_trainer.provider.api.runs import Run
-from pulumi_trainer.provider.api.status import OUTCOME_UNKNOWN, Phase
+from pulumi_trainer.provider.api.status import Phase
 from pulumi_trainer.provider.cli.formats import print_data
 from pulumi_trainer.provider.cli.job_status import print_table
 from pulumi_trainer.provider.cli.jobs import (
@@ -138,7 +138,7 @@ def find_output(state: State, run: str, argument: str) -> Found | None:
     """
     job = state.job
     if job.local is not None:
-        if state.status is not None and state.status.reason == OUTCOME_UNKNOWN and not state.status.output:
+        if state.status is not None and state.status.record_lost:
             raise TargetFault(Problem(job.label, state.status.message))
         if state.status is None or not state.status.output:
             return None
@@ -259,9 +259,13 @@ def copy_output(each: Found, copying: Copying) -> tuple[dict[str, Any], str]:
 
 
 def _writer(runs: list[Run], where: str) -> Run:
-    """Return the newest run that has written to a folder: that of its lineage which has succeeded, else the newest one."""
+    """Return the newest run that has written to a folder: that of its lineage which has succeeded, else the newest one.
+
+    A run that has done no step has left what was there.
+    """
     lineage = where.rpartition("/")[2]
     writers = [run for run in runs if run.lineage == lineage] or runs
+    writers = [run for run in writers if run.has_trained] or writers
     return next((run for run in reversed(writers) if run.phase == Phase.SUCCEEDED), writers[-1])
 
 

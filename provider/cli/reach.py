@@ -67,6 +67,8 @@ class Job:
         owner: Its owner in the state of the stack; None without a stack.
         kind: JobSet or TrainJob; None for either.
         submission: What the stack has submitted, with the values of Secrets; None without a stack, or if not asked for.
+        uid: UID of the run in the state of the stack; empty without a stack.
+        phase: Phase in the state of the stack; empty without a stack.
     """
 
     namespace: str
@@ -77,6 +79,8 @@ class Job:
     owner: Owner | None = field(default=None, compare=False)
     kind: Kind | None = field(default=None, compare=False)
     submission: Submission | None = field(default=None, compare=False, repr=False)
+    uid: str = field(default="", compare=False)
+    phase: str = field(default="", compare=False)
 
     @property
     def label(self) -> str:

@@ -99,8 +99,8 @@ class StatusEntry(TypedDict):
         resource: Name of its resource in the stack; empty without a stack.
         kind: JobSet or TrainJob.
         queue: Its LocalQueue; empty for none.
-        loss: What a running job would lose if it were stopped now: steps, seconds, and checkpoint, the step of the newest
-            one or null; null if not known.
+        loss: What a running job would lose if it were stopped now: steps, seconds (null if not known), and checkpoint, the step
+            of the newest one or null; null if not known.
         goodput: Training time without steps done again, divided by the time since the first start; 0 to 1; null if not known.
     """
 

@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from pulumi_trainer.provider.api.submission import from_state
 from pulumi_trainer.provider.cli.reach import PATIENCE, Job, Where, in_project, project_file, show_warning
 from pulumi_trainer.provider.cli.trust import kubeconfig_check
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault
-from pulumi_trainer.provider.kubernetes.values.accessors import section, text
+from pulumi_trainer.provider.kubernetes.values.accessors import only, section, text
 from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean
 from pulumi_trainer.provider.lifecycle.crud import submission_of
 from pulumi_trainer.provider.lifecycle.identity import program_of
@@ -41,12 +41,14 @@ class StackJob:
     Args:
         urn: URN of its resource.
         component: URN of its component.
-        inputs: Inputs of its resource.
+        inputs: Inputs of its resource, with the identity that its target has given to the run.
+        outputs: Outputs of its resource.
     """
 
     urn: str
     component: str
     inputs: dict[str, Any]
+    outputs: dict[str, Any] = field(default_factory=dict)
 
     @property
     def resource(self) -> str:
@@ -106,7 +108,9 @@ def resources(stack: str | None, wanted: str | None, *, project: str = ".", secr
             if secrets:
                 inputs = _decrypted(inputs)
             inputs = {**inputs, "objects": from_state(inputs["objects"])}
-            found.append(StackJob(resource["urn"], resource.get("parent", ""), inputs))
+            outputs = section(resource, "outputs")
+            inputs = {**inputs, **only(outputs, ("identity",))}
+            found.append(StackJob(resource["urn"], resource.get("parent", ""), inputs, outputs))
     chosen = [j for j in found if wanted in (None, j.resource, j.name)]
     if wanted and not chosen:
         names = [j.resource for j in found]
@@ -246,7 +250,8 @@ def _connected(job: StackJob, clients: dict[int, Client], check: Callable[[str],
     connection.warn_with(show_warning)
     target = connection.connect(job.inputs["target"], check)
     owner = Owner(str(job.inputs.get("owner", "")), str(job.inputs["target"].get("sweep") or ""))
-    known = Job(job.namespace, job.name, job.resource, owner=owner)
+    uid, phase = [text(job.outputs.get(name)) for name in ("uid", "phase")]
+    known = Job(job.namespace, job.name, job.resource, owner=owner, uid=uid, phase=phase)
     if isinstance(target, LocalTarget):
         return replace(known, local=target)
     client = target.client

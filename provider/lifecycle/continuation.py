@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from pulumi_trainer.provider.api.checkpoints import saves_checkpoints
@@ -30,7 +31,6 @@ class Target(Protocol):
     """The methods that show the runs of a job, and where it keeps checkpoints."""
 
     def volume(self, namespace: str, name: str) -> tuple[dict[str, str], Owner] | None: ...
-    def status(self, namespace: str, name: str) -> JobStatus | None: ...
     def runs(self, namespace: str, name: str) -> list[Run]: ...
     def progress(self, status: JobStatus) -> dict[str, Any] | None: ...
 
@@ -59,12 +59,29 @@ def _choose(earlier: list[Run], inputs: Mapping[str, Any], place: str) -> Contin
     return choose_continued(earlier, inputs.get("resume", UNFINISHED), place, inputs.get("fork"))
 
 
-def continuation_note(olds: Mapping[str, Any], news: Mapping[str, Any], target: Target) -> tuple[str, str]:
-    """Return which run a new run of a job continues, and from which step, as its target shows it now.
+@dataclass(frozen=True)
+class Start:
+    """Where a new run of a job starts.
 
-    Returns:
-        The sentence, empty if the job keeps nothing for its next run; and where the checkpoints are of an unfinished run that
-        the new one does not continue because it looks elsewhere, else empty.
+    Args:
+        note: Which run it continues, and from which step, as a sentence; empty if the job keeps nothing for its next run.
+        left: Where the checkpoints are of an unfinished run that it does not continue because it looks elsewhere; else empty.
+        unused: Why it uses nothing of the run before it; empty if it continues that one, None if that is not known.
+        checkpoints: Those of the run before it from which it starts, by step, with the time when they were saved, 0 if not
+            known; None if they cannot be read.
+    """
+
+    note: str = ""
+    left: str = ""
+    unused: str | None = ""
+    checkpoints: Mapping[int, float] | None = None
+
+
+def find_start(olds: Mapping[str, Any], news: Mapping[str, Any], target: Target, status: JobStatus | None) -> Start:
+    """Return where a new run of a job starts, as its target shows it now.
+
+    Args:
+        status: Status of the run before it, with its progress; None if not known.
 
     Raises:
         Invalid: `resume` or `fork` names a run that the job does not have.
@@ -74,37 +91,42 @@ def continuation_note(olds: Mapping[str, Any], news: Mapping[str, Any], target: 
     if where == other and not place and not olds.get("place"):
         with suppress(TrainerError):
             removed = _removal(target.runs(olds["namespace"], olds["name"]), Identity(), news)
-            return f"{where}: the new run {removed}" if removed else "", ""
+            return Start(f"{where}: the new run {removed}" if removed else "")
     if not place and not olds.get("place"):
-        return "", ""
+        return Start()
     if where == other and isinstance(place, Unknown):
-        return f"{where}: which run the new run continues is known when the place of its checkpoints is", ""
+        return Start(
+            f"{where}: which run the new run continues is known when the place of its checkpoints is", unused=None
+        )
     try:
         earlier = target.runs(olds["namespace"], olds["name"])
     except TrainerError as fault:
-        return f"{where}: which run the new run continues is not known: {fault}", ""
+        return Start(f"{where}: which run the new run continues is not known: {fault}", unused=None)
     if where != other and "fork" in news:
         find_run([], news["fork"]["run"], "fork.run")
     if where != other:
         has_succeeded = bool(earlier) and earlier[-1].phase == Phase.SUCCEEDED
         left = "" if has_succeeded else text(olds.get("place"))
-        return f"{other} starts anew: the runs of {where} belong to a job of another name", left
+        return Start(f"{other} starts anew: the runs of {where} belong to a job of another name", left, _ANEW)
     found = _choose(earlier, news, place)
     removed = _removal(earlier, found.identity(CHANGED, place), news)
     also = f". It {removed}" if removed else ""
     _check_batch(found.forked or found.run, news)
+    before = found.forked or found.run
+    if before is None:
+        why = found.why or "no earlier run is recorded"
+        return Start(f"{where}: the new run starts anew: {why}{also}", found.left, _ANEW)
     if found.forked is not None:
-        return (
-            f"{where}: the new run starts anew {_fork_step(news['fork'], found.forked, earlier, olds, target)}{also}",
-            "",
-        )
-    if found.run is not None:
-        return (
-            f"{where}: the new run continues run {found.run.id} {_from_step(olds, found.run, earlier, target)}{also}",
-            "",
-        )
-    why = found.why or "no earlier run is recorded"
-    return f"{where}: the new run starts anew: {why}{also}", found.left
+        start = _fork_step(news["fork"], before, earlier, olds, target)
+        does = "starts anew"
+    else:
+        start = _from_step(olds, before, target, status if before == earlier[-1] else None)
+        does = f"continues run {before.id}"
+    unused = "" if before.lineage == earlier[-1].lineage else f"the new run {does}"
+    return replace(start, note=f"{where}: the new run {does} {start.note}{also}", unused=unused)
+
+
+_ANEW = "the new run starts anew"
 
 
 def kept_runs(inputs: Mapping[str, Any]) -> int:
@@ -134,38 +156,30 @@ def _check_batch(run: Run | None, news: Mapping[str, Any]) -> None:
     )
 
 
-def _from_step(olds: Mapping[str, Any], run: Run, earlier: list[Run], target: Target) -> str:
-    """Return from which step a run continues another one."""
+def _from_step(olds: Mapping[str, Any], run: Run, target: Target, status: JobStatus | None) -> Start:
+    """Return from which step a run continues another one. status: That of the other one; None if not known."""
     if not saves_checkpoints(from_state(olds["objects"])):
-        return "in its folder, where a program that looks finds the files of that run. resume=False starts anew"
-    status: JobStatus | None = None
-    if run == earlier[-1]:
-        with suppress(TrainerError):
-            status = target.status(olds["namespace"], olds["name"])
+        return Start("in its folder, where a program that looks finds the files of that run. resume=False starts anew")
     try:
-        steps = [*saved_checkpoints(olds, run, target)]
+        saved = saved_checkpoints(olds, run, target)
     except TargetFault as fault:
-        return f"{_reported_step(status, target)}: {fault}. resume=False starts anew"
-    if not steps and run.fork:
-        return f"in its folder, which has no complete checkpoint: training starts from {_checkpoint_of(run.fork)}"
-    if not steps:
-        return "in its folder, which has no complete checkpoint: training starts at step 0"
-    newest = f"from its newest checkpoint, which is of step {steps[-1]:,}"
-    progress = (status.progress or {}) if status is not None else {}
-    if (progress.get("step"), progress.get("progressPercentage")) == (steps[-1], 100):
-        return f"{newest} and its last: unless this run has more steps or epochs, nothing is left to do. resume=False starts anew"
-    now = " now" if status is not None and not status.terminal else ""
-    return f"{newest}{now}. resume=False starts anew"
+        return Start(f"{_reported_step(status)}: {fault}. resume=False starts anew")
+    if not saved:
+        begins = f"from {_checkpoint_of(run.fork)}" if run.fork else "at step 0"
+        return Start(f"in its folder, which has no complete checkpoint: training starts {begins}", checkpoints=saved)
+    last = max(saved)
+    newest = f"from its newest checkpoint, which is of step {last:,}"
+    progress = section(status.progress) if status is not None else {}
+    if (progress.get("step"), progress.get("progressPercentage")) == (last, 100):
+        newest += " and its last: unless this run has more steps or epochs, nothing is left to do"
+    elif status is not None and not status.terminal:
+        newest += " now"
+    return Start(f"{newest}. resume=False starts anew", checkpoints=saved)
 
 
-def _reported_step(status: JobStatus | None, target: Target) -> str:
+def _reported_step(status: JobStatus | None) -> str:
     """Return from which step a run continues one whose checkpoints cannot be read from here, as far as that one has reported."""
-    progress: dict[str, Any] | None = None
-    if status is not None:
-        with suppress(TrainerError):
-            progress = target.progress(status)
-        progress = progress or status.progress
-    saved = section(progress, "checkpoint").get("step")
+    saved = section(status.progress, "checkpoint").get("step") if status is not None else None
     if saved is None:
         return "from its newest checkpoint; whether it has one is not known"
     return f"from its newest checkpoint, of step {saved:,} as far as the job has reported"
@@ -177,7 +191,14 @@ def _checkpoint_of(fork: str) -> str:
     return f"the checkpoint of step {step} of run {run}" if step else f"the newest checkpoint of run {run}"
 
 
-def _fork_step(fork: Mapping[str, Any], run: Run, earlier: list[Run], olds: Mapping[str, Any], target: Target) -> str:
+def with_progress(status: JobStatus, target: Target) -> JobStatus:
+    """Return a status with what the job has reported by now, as far as its target shows that."""
+    with suppress(TrainerError):
+        return replace(status, progress=target.progress(status) or status.progress)
+    return status
+
+
+def _fork_step(fork: Mapping[str, Any], run: Run, earlier: list[Run], olds: Mapping[str, Any], target: Target) -> Start:
     """Return from which checkpoint a fork starts: one that its run has saved, and none of those that came after it.
 
     Raises:
@@ -192,7 +213,8 @@ def _fork_step(fork: Mapping[str, Any], run: Run, earlier: list[Run], olds: Mapp
     try:
         saved = saved_checkpoints(olds, run, target)
     except TargetFault as fault:
-        return f"from {which} of run {run.id}, if it is there: {fault}"
+        known = None if step is None else {step: 0.0}
+        return Start(f"from {which} of run {run.id}, if it is there: {fault}", checkpoints=known)
     steps = [each for each, at in saved.items() if later is None or at < later.created]
     others = saved.keys() - {*steps}
     if later and steps and step is None and others:
@@ -210,7 +232,8 @@ def _fork_step(fork: Mapping[str, Any], run: Run, earlier: list[Run], olds: Mapp
         raise Invalid(Problem("fork.step", why, f"it has those of steps {_shown_steps(steps)}"))
     if step is None:
         which = f"the newest checkpoint, of step {steps[-1]:,},"
-    return f"from {which} of run {run.id}"
+    at = steps[-1] if step is None else step
+    return Start(f"from {which} of run {run.id}", checkpoints={at: saved[at]})
 
 
 def _shown_steps(steps: list[int]) -> str:

@@ -45,7 +45,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from itertools import chain
@@ -59,13 +58,14 @@ from pulumi_trainer.provider.api.retention import KEPT_RUNS
 from pulumi_trainer.provider.api.runs import COMMIT, MOST_RUNS, UNKNOWN, Identity, Run, read_inputs, read_runs
 from pulumi_trainer.provider.api.status import (
     NOT_STARTED,
-    OUTCOME_UNKNOWN,
     TAKE_BACK,
+    UNKNOWN_END,
     JobStatus,
     Owner,
     Phase,
     Presence,
     another_job,
+    may_have_ended,
 )
 from pulumi_trainer.provider.api.submission import WORKERS, Submission, from_state, main_key, secret_name
 from pulumi_trainer.provider.kubernetes.errors import Conflict, Invalid, Problem, Refused, TrainerError, Unreadable
@@ -74,14 +74,16 @@ from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, any_unkno
 from pulumi_trainer.provider.kubernetes.views import ReplicatedJob, jobs_of
 from pulumi_trainer.provider.lifecycle.changes import compare, queue_of
 from pulumi_trainer.provider.lifecycle.continuation import (
-    continuation_note,
+    Start,
+    find_start,
     identity_input,
     kept_runs,
     new_identity_input,
+    with_progress,
 )
 from pulumi_trainer.provider.lifecycle.data import data_changes, data_notes, next_run, with_mounted_versions
 from pulumi_trainer.provider.lifecycle.identity import owner_id, program_of
-from pulumi_trainer.provider.lifecycle.interruption_cost import interruption_cost
+from pulumi_trainer.provider.lifecycle.interruption_cost import interruption_cost, newest_checkpoint, whole_cost
 from pulumi_trainer.provider.lifecycle.releases import effects, follow_refusal, level_of
 from pulumi_trainer.provider.lifecycle.run_changes import changed_inputs
 from pulumi_trainer.provider.lifecycle.source_changes import source_notes
@@ -458,6 +460,8 @@ def _check_existing(olds: Props, news: Props, presence: Presence | None, connect
     again = ""
     if presence is not None and (not _has_unknown_end(presence) or _may_interrupt(olds, news)):
         again = _recreate_mark(olds, presence)
+        if again.startswith(_NO_RECORD) and _may_interrupt(olds, news):
+            again = _ASKED + again.removeprefix(_NO_RECORD)
     may_run = again.startswith((_MISSING, _TAKEN))
     if again and presence is not None and (same or not may_run):
         if same and not stale_data:
@@ -467,9 +471,11 @@ def _check_existing(olds: Props, news: Props, presence: Presence | None, connect
             if again.startswith(_NO_RECORD):  # the job may have ended: then it is not created again
                 return Checked(_with_data(olds, recreated), notes=stale)
             return Checked(recreated)
+        if again.startswith(_NO_RECORD) and _is_local(olds) and not _replacement_reasons(olds, news, connect):
+            return Checked({**_same_run(olds, news), "again": again})
         new_run = _new_run(olds, news)
         if presence.alone is None or not _owner(olds).owns(presence.alone) or _may_interrupt(olds, news):
-            continued = _continuation(olds, news, connect)
+            _, continued = _continuation(olds, news, connect, _status_before(olds, connect)[0])
             return Checked(new_run, failures=continued.failures, notes=continued.notes)
         shown = "; ".join(_replacement_reasons(olds, news, connect))
         why = (
@@ -524,7 +530,7 @@ def _kept_code_note(olds: Props, news: Props) -> tuple[str, ...]:
 
 
 def _changed_inputs_note(olds: Props, news: Props, shown: str) -> tuple[str, ...]:
-    """Return a note with the inputs in which a new run differs from the one before. shown: Name of one that another note shows."""
+    """Return a note with the inputs in which a new run differs from the one before. shown: One that another note shows."""
     before, after = read_inputs(olds.get("runInputs")), read_inputs(news.get("runInputs"))
     if isinstance(news["digest"], Unknown):  # what a preview does not know yet is left out of the inputs
         before = only(before, after)
@@ -651,7 +657,8 @@ def diff(olds: Props, news: Props) -> Diff:
     again = news.get("again")
     if again in (None, olds.get("again")):
         return Diff(changed)
-    return Diff(changed or _is_recreated(olds, news), notes=(f"{_where(olds)}: {_why_again(olds, str(again))}",))
+    recreated, why = _is_recreated(olds, news), _why_again(olds, str(again))
+    return Diff(changed or recreated, notes=(f"{_where(olds)}: {why}",) if why else ())
 
 
 def _is_recreated(outputs: Props, news: Props) -> bool:
@@ -660,7 +667,24 @@ def _is_recreated(outputs: Props, news: Props) -> bool:
     again = news.get("again")
     if again in (None, outputs.get("again")):
         return False
-    return not (str(again).startswith(_NO_RECORD) and outputs.get("phase") in _ENDS)
+    return not _stays_gone(outputs, str(again))
+
+
+def _stays_gone(outputs: Props, again: str) -> bool:
+    """Return whether a job whose record is gone is not created again: it has ended, or it may have, and nobody asks for it.
+
+    Args:
+        outputs: Outputs of the job in the state.
+        again: The mark of the job.
+    """
+    phase = text(outputs.get("phase"))
+    is_asked = again.startswith(_ASKED) or not _is_local(outputs)
+    return again.startswith(_NO_RECORD) and (phase in _ENDS or (may_have_ended(phase) and not is_asked))
+
+
+def _is_local(props: Props) -> bool:
+    """Return whether a job runs on this machine. props: Inputs or outputs of the job."""
+    return bool(props["target"].get("kind") == "local")
 
 
 def _why_again(outputs: Props, again: str) -> str:
@@ -678,11 +702,14 @@ def _why_again(outputs: Props, again: str) -> str:
         return "its supervisor was killed or has never been started; this update starts it"
     if again.startswith(_UNSENT):
         return "its new run was recorded, but not created; this update creates it"
-    if not again.startswith(_NO_RECORD):
-        return "somebody has deleted it, and it is not known whether it had ended; it is created again, as interrupt= allows"
     phase = outputs.get("phase")
+    is_lost = _is_local(outputs) and may_have_ended(text(phase))
+    if is_lost and again.startswith(_NO_RECORD) and not again.startswith(_ASKED):
+        return ""  # its status shows that
+    if is_lost or not again.startswith(_NO_RECORD):
+        return f"{UNKNOWN_END}; it is created again, as interrupt= allows"
     lost = "for example because its namespace was deleted"
-    if outputs["target"].get("kind") == "local":
+    if _is_local(outputs):
         lost = "for example because its folder was removed"
     if phase in _ENDS:
         return _ENDED_WITHOUT_RECORD.format(phase=phase, lost=lost)
@@ -692,6 +719,8 @@ def _why_again(outputs: Props, again: str) -> str:
 _ENDS = (Phase.SUCCEEDED, Phase.FAILED)
 _NO_RECORD = "no-record-"
 """Prefix of the mark of a job whose record is gone; a number follows."""
+_ASKED = f"{_NO_RECORD}asked-"
+"""Prefix of that mark if `interrupt` allows to run the job again although it may have ended; a number follows."""
 _MISSING = "missing-"
 """Prefix of the mark of a job that lacks other objects; a number and their names follow."""
 _TAKEN = "taken-"
@@ -857,7 +886,10 @@ def update(outputs: Props, inputs: Props, connect: Connect) -> Props:
     if _is_recreated(outputs, inputs) and not inputs["again"].startswith(_NOT_STARTED):
         same = replace(submission, identity=Identity.from_dict(outputs.get("identity")))
         return _outputs(inputs, target.create(same), target.identity())
-    if not diff({**outputs, "target": where, REVISIONS: _revisions(inputs)}, inputs).changes:
+    is_gone = inputs.get("again") not in (None, outputs.get("again")) and _stays_gone(outputs, text(inputs["again"]))
+    if is_gone:
+        outputs = {**outputs, "digest": inputs["digest"]}
+    if is_gone or not diff({**outputs, "target": where, REVISIONS: _revisions(inputs)}, inputs).changes:
         if inputs.get("again") in (None, outputs.get("again")):  # otherwise its record is gone, and it has ended
             target.update_secrets(submission)
         known = only(where, LOCATION)
@@ -900,11 +932,13 @@ def read(outputs: Props, connect: Connect) -> tuple[Props | None, list[str]]:
         return None, [
             f"{_where(outputs)} {status.whose.adopted_from(_owner(outputs))}. It is left alone and {_FORGOTTEN}"
         ]
-    gone = status is None or (status.phase == Phase.DELETED and status.reason != OUTCOME_UNKNOWN)
+    gone = status is None or (status.phase == Phase.DELETED and not status.unknown_end)
     if gone:
         moved = moved_root_note(outputs)
         if moved:
             return outputs, [f"{_where(outputs)} {moved}"]
+    if status is None and _is_local(outputs) and may_have_ended(text(outputs.get("phase"))):
+        return {**outputs, "phase": Phase.DELETED.value}, []
     if status is None or gone:
         return None, [
             f"{_where(outputs)} is gone and {_FORGOTTEN}: while the program has it, `pulumi up` creates it again"
@@ -1145,13 +1179,11 @@ def _interruption(olds: Props, news: Props, reasons: list[str], connect: Connect
     Args:
         connect: Returns the target of an input `target`.
     """
-    resumed = _continuation(olds, news, connect)
+    status, fault = _status_before(olds, connect)
+    start, resumed = _continuation(olds, news, connect, status)
     if resumed.failures:
         return resumed
-    try:
-        target = connect(olds["target"])
-        status = target.status(olds["namespace"], olds["name"])
-    except TrainerError as fault:
+    if fault is not None:
         why = f"cannot find out whether {_where(olds)} is still running: {fault}"
         if news.get("interrupt") == "allow":
             return _Interruption(notes=(f"{why}. This change ends it if it is", *resumed.notes))
@@ -1162,7 +1194,7 @@ def _interruption(olds: Props, news: Props, reasons: list[str], connect: Connect
         return resumed
     if status.reason == NOT_STARTED and not status.started:
         return resumed
-    loss = _loss(status, target)
+    loss = _loss(status, start)
     if _may_interrupt(olds, news):
         return _Interruption(notes=(_end_note(olds, news, status, loss), *resumed.notes))
     shown = "; ".join(reasons[:5])
@@ -1181,18 +1213,36 @@ def _may_interrupt(olds: Props, news: Props) -> bool:
     )
 
 
-def _loss(status: JobStatus, target: Target) -> str:
-    """Return what the job would lose if it were stopped, or what it has kept if it is suspended; empty if that is not known."""
-    with suppress(TrainerError):
-        status = replace(status, progress=target.progress(status) or status.progress)
+def _status_before(olds: Props, connect: Connect) -> tuple[JobStatus | None, TrainerError | None]:
+    """Return the status of the run before a new one, with what it has reported, or why it cannot be read."""
+    try:
+        target = connect(olds["target"])
+        status = target.status(olds["namespace"], olds["name"])
+    except TrainerError as fault:
+        return None, fault
+    return None if status is None else with_progress(status, target), None
+
+
+def _loss(status: JobStatus, start: Start) -> str:
+    """Return what a job would lose if a new run replaced it, or what it has kept if it is suspended; empty if that is not known.
+
+    Args:
+        status: The status of the job, with its progress.
+        start: Where the new run starts.
+    """
+    step = section(status.progress).get("step")
+    if start.unused is None or not isinstance(step, int):
+        return ""
+    if start.unused:
+        return str(whole_cost(status, time.time(), start.unused) or "")
     if status.phase == Phase.RUNNING:
-        return str(interruption_cost(status, time.time()) or "")
-    saved = section(status.progress, "checkpoint").get("step")
-    if isinstance(saved, int):
+        return str(interruption_cost(status, time.time(), start.checkpoints) or "")
+    saved, _ = newest_checkpoint(status, start.checkpoints)
+    if saved is not None:
         return f"has a checkpoint of step {saved:,}"
-    step = (status.progress or {}).get("step")
-    if status.phase == Phase.SUSPENDED and status.checkpoints and isinstance(step, int):
-        return f"has done {step:,} steps and has reported no checkpoint"
+    if status.phase == Phase.SUSPENDED and status.checkpoints:
+        none = "has reported no checkpoint" if start.checkpoints is None else "has no complete checkpoint"
+        return f"has done {step:,} steps and {none}"
     return ""
 
 
@@ -1207,20 +1257,23 @@ def _end_note(olds: Props, news: Props, status: JobStatus, loss: str) -> str:
     return f"{ends}: it {loss}" if loss else ends
 
 
-def _continuation(olds: Props, news: Props, connect: Connect) -> _Interruption:
-    """Return which run a new run continues, if the job keeps anything for it, or why it cannot continue the one that it names."""
+def _continuation(olds: Props, news: Props, connect: Connect, status: JobStatus | None) -> tuple[Start, _Interruption]:
+    """Return where a new run starts, and which run it continues, if the job keeps anything for it, or why it cannot continue the
+    one that it names.
+
+    Args:
+        status: Status of the run before it, with its progress; None if not known.
+    """
     try:
-        note, left = continuation_note(olds, news, connect(olds["target"]))
+        start = find_start(olds, news, connect(olds["target"]), status)
     except Invalid as unknown_run:
-        return _Interruption((f"{_where(olds)}: {unknown_run}",))
+        return Start(unused=None), _Interruption((f"{_where(olds)}: {unknown_run}",))
     except TrainerError as fault:
-        note, left = f"{_where(olds)}: which run the new run continues is not known: {fault}", ""
-    lost = _lost_checkpoints(olds, news, left)
+        start = Start(f"{_where(olds)}: which run the new run continues is not known: {fault}", unused=None)
+    lost = _lost_checkpoints(olds, news, start.left)
     if lost:
-        return _Interruption((lost,))
-    if not note:
-        return _Interruption()
-    return _Interruption(notes=(note,))
+        return start, _Interruption((lost,))
+    return start, _Interruption(notes=(start.note,) if start.note else ())
 
 
 def _lost_checkpoints(olds: Props, news: Props, place: str) -> str:

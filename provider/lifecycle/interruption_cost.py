@@ -1,64 +1,118 @@
-"""What a job would lose if it were stopped now: the steps since its newest checkpoint."""
+"""What a job would lose if it were stopped now: what it has done since the checkpoint that its next start continues from."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from pulumi_trainer.provider.api.lineage import step_of_fork
 from pulumi_trainer.provider.api.status import JobStatus, Phase
-from pulumi_trainer.provider.kubernetes.values.accessors import epoch_seconds, section
+from pulumi_trainer.provider.kubernetes.values.accessors import epoch_seconds, number, section
 from pulumi_trainer.provider.kubernetes.values.wording import duration
 
 
 @dataclass(frozen=True)
 class InterruptionCost:
-    """The work since a checkpoint.
+    """The work that the next start does again.
 
     Args:
-        steps: Steps that the next attempt would do again.
-        seconds: How long they have taken.
-        checkpoint: Step of the newest checkpoint; None if the job has reported none.
+        steps: How many steps that are.
+        seconds: How long they have taken; None if not known.
+        checkpoint: Step of the checkpoint that the next start continues from; None if it starts at step 0.
+        why: Why it starts at step 0.
     """
 
     steps: int
-    seconds: float
+    seconds: float | None
     checkpoint: int | None
+    why: str = ""
 
     @property
     def short(self) -> str:
         """Steps and time."""
-        noun = "step" if self.steps == 1 else "steps"
-        return f"{self.steps:,} {noun} ({duration(self.seconds)})"
+        steps = "1 step" if self.steps == 1 else f"{self.steps:,} steps"
+        return steps if self.seconds is None else f"{steps} ({duration(self.seconds)})"
 
     def __str__(self) -> str:
         if self.checkpoint is None:
-            return f"would lose all {self.short}: it has reported no checkpoint yet"
+            return f"would lose all {self.short}: {self.why}"
         return f"would lose {self.short} since the checkpoint of step {self.checkpoint:,}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the cost as JSON."""
-        return asdict(self)
+        return {"steps": self.steps, "seconds": self.seconds, "checkpoint": self.checkpoint}
 
 
-def interruption_cost(status: JobStatus | None, now: float) -> InterruptionCost | None:
-    """Return what a job would lose if it were stopped; None if it does not run, or has not reported what that depends on.
+def interruption_cost(
+    status: JobStatus | None, now: float, checkpoints: Mapping[int, float] | None = None
+) -> InterruptionCost | None:
+    """Return what a job would lose if it were stopped and went on; None if it does not run, or if that is not known.
 
     Args:
         now: Seconds since the epoch.
+        checkpoints: Those that its next start may continue from, by step, with the time when they were saved, 0 if not known;
+            None if they cannot be read, so that what the job has reported counts.
     """
-    if status is None or status.phase != Phase.RUNNING or not status.progress:
+    step = _current_step(status)
+    if status is None or status.phase != Phase.RUNNING or step is None:
         return None
-    step, saved = status.progress.get("step"), section(status.progress, "checkpoint")
-    begun = status.started
-    if status.attempts:
-        begun = status.attempts[-1].started
-    if not isinstance(step, int) or 0 < epoch_seconds(status.progress.get("lastUpdatedTime")) < int(begun):
-        return None  # the newest report is of an earlier attempt
-    at, before = saved.get("step"), epoch_seconds(saved.get("time"))
-    if isinstance(at, int):
-        return InterruptionCost(max(0, step - at), max(0.0, now - max(before, begun)), at)
-    if not status.checkpoints:
+    begun = status.attempts[-1].started if status.attempts else status.started
+    at, saved = newest_checkpoint(status, checkpoints)
+    if at is not None:
+        seconds = max(0.0, now - max(saved, begun)) if saved else None
+        return InterruptionCost(max(0, step - at), seconds, at)
+    if checkpoints is None and not status.checkpoints:
         return None
-    if not begun:
-        return InterruptionCost(step, 0.0, None)
-    return InterruptionCost(step, max(0.0, now - begun), None)
+    why = "it has reported no checkpoint yet" if checkpoints is None else "it has no complete checkpoint yet"
+    return InterruptionCost(step, max(0.0, now - begun) if begun else None, None, why)
+
+
+def whole_cost(status: JobStatus, now: float, why: str) -> InterruptionCost | None:
+    """Return all that a job has done; None if it has not reported that.
+
+    Args:
+        now: Seconds since the epoch.
+        why: Why its next start uses nothing of it.
+    """
+    step = _current_step(status)
+    if step is None:
+        return None
+    times = [each.seconds(now) for each in status.attempts]
+    seconds = None if None in times else sum(filter(None, times))
+    if not times and status.phase == Phase.RUNNING and status.started:
+        seconds = now - status.started
+    if not seconds or number(section(status.progress).get("resumedFrom")):  # the run before it has taken time as well
+        seconds = None
+    return InterruptionCost(step, seconds, None, why)
+
+
+def newest_checkpoint(status: JobStatus, checkpoints: Mapping[int, float] | None) -> tuple[int | None, float]:
+    """Return the step of the checkpoint that a job's next start continues from, None if there is none, and when it was saved, in
+    seconds since the epoch, 0 if not known.
+
+    Args:
+        checkpoints: As for `interruption_cost`.
+    """
+    reported = section(status.progress, "checkpoint")
+    at, saved = reported.get("step"), epoch_seconds(reported.get("time"))
+    if checkpoints:
+        newest = max(checkpoints)
+        return newest, checkpoints[newest] or (saved if newest == at else 0.0)
+    if checkpoints is None and isinstance(at, int):
+        return at, saved
+    if status.identity.fork:
+        begun = status.attempts[-1].started if status.attempts else status.started
+        return step_of_fork(status.identity.fork, status.progress), begun
+    return None, 0.0
+
+
+def _current_step(status: JobStatus | None) -> int | None:
+    """Return the step that a job has reported; None if its newest report is of an attempt before the one that runs."""
+    if status is None or not status.progress:
+        return None
+    step, reported = status.progress.get("step"), epoch_seconds(status.progress.get("lastUpdatedTime"))
+    begun = status.attempts[-1].started if status.attempts else status.started
+    if not isinstance(step, int) or (status.phase == Phase.RUNNING and 0 < reported < int(begun)):
+        return None
+    return step

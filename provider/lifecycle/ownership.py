@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pulumi_trainer.provider.api.status import NAMESAKE, Owner
+from pulumi_trainer.provider.api.status import NAMESAKE, UNKNOWN_END, Owner
 
 REFRESH = "pulumi refresh"
 UP = "pulumi up"
@@ -29,6 +29,7 @@ class Expected:
         resource: Name of its resource.
         owner: Its owner in the state.
         identity: UID or generation in the state; empty if not recorded.
+        stays_gone: Whether it is a job that `pulumi up` does not create again if it is gone, since it may have ended.
     """
 
     where: str
@@ -38,6 +39,7 @@ class Expected:
     resource: str
     owner: Owner
     identity: str = ""
+    stays_gone: bool = False
 
     @property
     def key(self) -> Key:
@@ -137,7 +139,10 @@ def _of_expected(each: Expected, found: Found | None) -> Iterator[Finding]:
         "where": each.where, "kind": each.kind, "namespace": each.namespace, "name": each.name, "resource": each.resource,
     }  # fmt: skip
     again = [("removes it from the state", REFRESH), ("creates it again, if the program still has it", UP)]
-    if found is None:
+    if found is None and each.stays_gone:
+        settle = [("runs it again", f"pulumi-trainer rerun {each.resource}")]
+        yield Finding("gone", **about, message=UNKNOWN_END, settle=settle)
+    elif found is None:
         yield Finding("gone", **about, message="is in the state, but does not exist any more", settle=again)
     elif found.record_gone:
         effect = "creates what is missing, if the program still has the job"

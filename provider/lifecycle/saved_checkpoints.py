@@ -50,10 +50,22 @@ def saved_checkpoints(inputs: Mapping[str, Any], run: Run, target: Target) -> di
         return dict.fromkeys(sorted(_steps_in_s3(f"{run.place}/{run.lineage}", environment_of(inputs))), 0.0)
     if inputs["target"].get("kind") != "local":
         raise TargetFault(f"volume {run.place} is in the cluster")
-    found = target.volume(inputs["namespace"], run.place)
+    return checkpoints_in_volume(inputs["namespace"], run.place, run.lineage, target)
+
+
+def checkpoints_in_volume(namespace: str, place: str, lineage: str, target: Target) -> dict[int, float]:
+    """Return the complete checkpoints of a lineage in a volume of this machine, as `saved_checkpoints` does.
+
+    Args:
+        place: `Run.place`.
+
+    Raises:
+        TargetFault: They cannot be read.
+    """
+    found = target.volume(namespace, place)
     if found is None:
         return {}
-    folder = Path(found[0]["path"], run.lineage, _BELOW_OUTPUT)
+    folder = Path(found[0]["path"], lineage, _BELOW_OUTPUT)
     try:
         paths = [*folder.iterdir()]
     except FileNotFoundError:

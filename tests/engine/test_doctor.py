@@ -34,7 +34,10 @@ def test_a_stack_that_agrees_with_this_machine(project: Project) -> None:
     shutil.rmtree(project.root / "jobs/default/a0")
     (gone,) = findings(project)
     assert (gone["code"], gone["kind"], gone["resource"]) == ("gone", "Job", "a0")
+    assert [each["command"] for each in gone["settle"]] == ["pulumi-trainer rerun a0"]
     project.refresh()
+    assert findings(project) == [gone], "it is not known whether it had ended"
+    assert cli(project, "rerun", "a0", "--stack", project.stack).returncode == 0
     assert findings(project) == []
 
 

@@ -134,7 +134,7 @@ def test_a_stop_says_what_it_loses_and_may_save_it_first(project: Project) -> No
 
     project.program(slow.replace('"steps": 100_000', '"steps": 99_000'))
     refused = project.up(ok=False).out
-    assert "It would lose all " in refused and "it has reported no checkpoint yet" in refused
+    assert "It would lose all " in refused and "it has no complete checkpoint yet" in refused
     assert 'interrupt="checkpoint" to save a checkpoint first' in refused
 
     project.program(

@@ -150,7 +150,7 @@ def test_commands_and_outputs_see_where_a_project_was_moved(project: Project, tm
     assert cli(moved, "outputs", "one", "-s", "test", "--copy", str(moved.folder / "copy")).returncode == 0
     assert sorted(path.name for path in (moved.folder / "copy").iterdir()) == ["a.txt", "run.json"]
     shutil.rmtree(moved.root / "jobs/default")
-    assert "is in the state, but does not exist any more" in cli(moved, "doctor", "-s", "test").stdout
+    assert "it is not known whether it had ended" in cli(moved, "doctor", "-s", "test").stdout
 
 
 MOVED = """
@@ -193,6 +193,9 @@ def test_a_root_that_was_removed_is_made_again_where_the_program_is(project: Pro
     moved = replace(project, folder=tmp_path.with_name(f"{tmp_path.name}-moved"), env={})
     project.folder.rename(moved.folder)
     shutil.rmtree(moved.root)
+    assert "it is not known whether it had ended" in moved.up(ok=False).out
+    assert outputs(moved.root) == [], "a job that may have ended runs again only if asked"
+    assert cli(moved, "rerun", "one", "-s", "test").returncode == 0
     moved.up()
     assert not project.folder.exists() and len(outputs(moved.root)) == 1
     moved.preview("--expect-no-changes")

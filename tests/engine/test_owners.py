@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -112,21 +113,65 @@ def folder(project: Project) -> Path:
     return project.root / "jobs" / "default" / "a0"
 
 
-def test_a_running_job_whose_folder_somebody_has_removed_is_made_again(project: Project) -> None:
-    project.program(job())
+UNKNOWN_END = "somebody has deleted it, and it is not known whether it had ended"
+
+
+def lost(project: Project) -> None:
+    shutil.rmtree(folder(project))
+    eventually(lambda: not project.processes(), what="its processes have ended")
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["it has ended", "it runs"])
+def test_a_job_whose_folder_somebody_has_removed_runs_again_only_if_asked(project: Project, ends: bool) -> None:
+    """Nobody has read its end."""
+    project.program(job(sleep=not ends))
     project.up()
     uid = project.job("a0").uid
-    for _ in range(2):
-        shutil.rmtree(folder(project))
+    if ends:
         eventually(lambda: not project.processes(), what="its processes have ended")
-        shown = project.preview()
-        assert "its record is gone" in shown.out and "counts as unfinished and is created again" in shown.out
-        assert "1 to update" in shown.out
-        project.up()
-        assert project.job("a0").uid != uid
-        uid = project.job("a0").uid
-        assert "its record is gone" not in project.preview("--expect-no-changes").out
-    assert project.resources()[0]["outputs"]["uid"] == uid
+    lost(project)
+    for _ in range(2):
+        assert UNKNOWN_END in project.preview("--expect-no-changes").out
+        shown = project.up().out
+        assert f"Deleted (OutcomeUnknown)\n      {UNKNOWN_END}" in shown and "set another run= key" in shown, shown
+        assert project.outputs() == {"phase": "Deleted"} and project.job("a0") is None
+        project.refresh()
+    assert re.search(rf"a0: OutcomeUnknown\n +{UNKNOWN_END}", cli(project, "status").stdout)
+    why = cli(project, "why", "a0").stdout
+    assert UNKNOWN_END in why and "use `pulumi-trainer rerun`, to run it again" in why, why
+    listed = cli(project, "outputs", "a0")
+    assert UNKNOWN_END in listed.stderr and "has no output volume" not in listed.stdout, listed
+    doctor = cli(project, "doctor").stdout
+    assert UNKNOWN_END in doctor and "pulumi-trainer rerun a0" in doctor and "pulumi up" not in doctor, doctor
+    assert cli(project, "rerun", "a0").returncode == 0
+    again = project.job("a0")
+    assert again.uid == uid and not again.terminal
+    assert UNKNOWN_END not in project.preview("--expect-no-changes").out
+    lost(project)
+    project.program(job('interrupt="allow",', sleep=not ends))
+    assert f"{UNKNOWN_END}; it is created again, as interrupt= allows" in project.preview().out
+    project.up()
+    assert project.job("a0").uid != uid
+    project.destroy()
+    assert project.job("a0") is None and not project.resources()
+
+
+def test_a_job_that_has_not_started_is_made_again(project: Project) -> None:
+    project.program(job("suspend=True,"))
+    project.up()
+    lost(project)
+    assert "the job was Suspended: it counts as unfinished and is created again" in project.preview().out
+    project.up()
+    assert project.job("a0").phase == "Suspended"
+    assert UNKNOWN_END not in project.preview("--expect-no-changes").out
+
+
+def test_a_wait_for_a_job_whose_folder_somebody_has_removed_fails(project: Project) -> None:
+    project.program(job('wait_for="complete",', sleep=False))
+    project.up()
+    lost(project)
+    refused = project.up(ok=False).out
+    assert UNKNOWN_END in refused and "no longer exists" not in refused, refused
 
 
 def test_a_finished_job_whose_folder_somebody_has_removed_stays_finished(project: Project) -> None:

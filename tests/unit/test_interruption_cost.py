@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pulumi_trainer.provider.api.attempts import Attempt
 from pulumi_trainer.provider.api.progress import progress, timestamp, with_kept
+from pulumi_trainer.provider.api.runs import Identity
 from pulumi_trainer.provider.api.status import JobStatus, describe
 from pulumi_trainer.provider.lifecycle.interruption_cost import interruption_cost
 
@@ -54,6 +55,36 @@ def saved(step: int, ago: float) -> dict[str, Any]:
 )
 def test_a_stop_loses_what_was_done_since_the_newest_checkpoint(given: JobStatus, text: str) -> None:
     assert str(interruption_cost(given, NOW) or "") == text
+
+
+@pytest.mark.parametrize(
+    ("given", "there", "text"),
+    [
+        (
+            {"step": 52, "checkpoint": saved(40, 60)},
+            {40: NOW - 60, 50: NOW - 2},
+            "2 steps (2s) since the checkpoint of step 50",
+        ),
+        ({"step": 52, "checkpoint": saved(40, 60)}, {}, "all 52 steps (10m00s): it has no complete checkpoint yet"),
+        (
+            {"step": 52, "checkpoint": saved(40, 60)},
+            {30: 0.0, 40: 0.0},
+            "12 steps (1m00s) since the checkpoint of step 40",
+        ),
+        ({"step": 52, "checkpoint": saved(40, 60)}, {50: 0.0}, "2 steps since the checkpoint of step 50"),
+        ({"step": 48}, {50: NOW - 2}, "0 steps (2s) since the checkpoint of step 50"),
+        ({"step": 48}, None, "all 48 steps (10m00s): it has reported no checkpoint yet"),
+    ],
+)
+def test_checkpoints_that_can_be_read_count_whatever_was_reported(given: Any, there: Any, text: str) -> None:
+    loss = interruption_cost(status(given, checkpoints=True), NOW, there)
+    assert str(loss) == f"would lose {text}"
+
+
+def test_a_fork_without_an_own_checkpoint_goes_back_to_the_one_that_it_started_from() -> None:
+    for fork, report in (("t4kz1f@40", {"step": 52}), ("t4kz1f", {"step": 52, "resumedFrom": 40})):
+        given = status(report, checkpoints=True, identity=Identity("t4kz2a", "t4kz2a", fork=fork))
+        assert str(interruption_cost(given, NOW, {})) == "would lose 12 steps (10m00s) since the checkpoint of step 40"
 
 
 def test_a_program_need_not_repeat_its_checkpoint() -> None:

@@ -19,6 +19,7 @@ from pulumi_trainer.provider.api.runs import Identity, Run
 from pulumi_trainer.provider.api.status import JobStatus, Owner, Presence
 from pulumi_trainer.provider.api.submission import Submission, from_state, to_state
 from pulumi_trainer.provider.kubernetes.errors import Conflict, Problem, Refused, TargetFault
+from pulumi_trainer.provider.kubernetes.values.accessors import without
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.lifecycle import crud
 from pulumi_trainer.provider.lifecycle.changes import compare
@@ -341,12 +342,66 @@ def test_a_run_with_a_checkpoint_policy_is_ended_after_a_checkpoint() -> None:
     assert not result.failures and crud.diff(outputs, result.inputs).replaces == ("generation",)
     ends, continues = result.notes
     assert (
-        "its Pods get SIGTERM, and up to 310 s to save a checkpoint; if that fails, it would lose all 1 step (" in ends
+        "its Pods get SIGTERM, and up to 310 s to save a checkpoint; if that fails, it would lose all 1 step: it has"
+        in ends
     )
     assert "the new run continues run t4kz1f from its newest checkpoint" in continues
     target.jobs["j"].phase = "Queued"
     ends, continues = checked(made, inputs(**changed), target).notes
     assert ends.endswith("this change ends it") and "continues run t4kz1f" in continues
+
+
+def test_the_loss_counts_from_the_checkpoint_that_the_new_run_continues_from(tmp_path: Path) -> None:
+    target = Target("Running")
+    made, _ = first(target, objects=with_policy(), place="j-output")
+    job = target.jobs["j"]
+    job.checkpoints, job.started, job.attempts = True, time.time() - 60, [Attempt(1, time.time() - 60)]
+    job.progress = {"step": 52, "checkpoint": {"step": 40, "time": timestamp(time.time() - 9)}}
+    target.earlier, target.volumes = [a_run("Running")], tmp_path
+    save(tmp_path, 20)
+    save(tmp_path, 50)
+    save(tmp_path, 51, complete=False)
+    news = inputs(objects=with_policy(), digest="d2", run="2", place="j-output", interrupt="allow")
+
+    def notes(**changed: Any) -> tuple[str, ...]:
+        result = checked(made, {**news, **changed}, target)
+        assert not result.failures, result
+        return result.notes
+
+    ends, continues = notes()
+    assert "it would lose 2 steps (" in ends and ends.endswith("since the checkpoint of step 50"), ends
+    assert "continues run t4kz1f from its newest checkpoint, which is of step 50 now" in continues
+    ends, forks = notes(fork={"run": "t4kz1f", "step": 20})
+    assert "it would lose 32 steps (" in ends and ends.endswith("since the checkpoint of step 20"), (ends, forks)
+    other = Run("1", "Failed", id="t4kz0a", lineage="t4kz0a", place="j-output", inputs={"code": "a"})
+    target.earlier = [other, *target.earlier]
+    save(tmp_path, 30, "t4kz0a")
+    for anew in (
+        {"resume": False},
+        {"resume": "t4kz0a"},
+        {"fork": {"run": "t4kz0a"}},
+        {"place": "other-output"},
+        {"name": "k"},
+    ):
+        ends, _ = notes(**anew)
+        assert "it would lose all 52 steps (1m0" in ends and "the new run " in ends, (anew, ends)
+        assert "since" not in ends.partition("it would lose")[2], (anew, ends)
+    ends, _ = notes(place=Unknown("place"))
+    assert ends.endswith("this change ends it"), "which run the new one continues is not known"
+    job.phase, job.attempts = "Suspended", [Attempt(1, 100.0, 200.0)]
+    ends, _ = notes()
+    assert ends.endswith("it has a checkpoint of step 50")
+    ends, _ = notes(resume=False)
+    assert ends.endswith("it would lose all 52 steps (1m40s): the new run starts anew")
+    for left in (tmp_path / "j-output" / "t4kz1f" / "checkpoints").iterdir():
+        (left / ".complete").unlink(missing_ok=True)
+    ends, _ = notes()
+    assert ends.endswith("it has done 52 steps and has no complete checkpoint"), "whatever it has reported"
+    job.progress = {"step": 52, "resumedFrom": 30}
+    ends, _ = notes(resume=False)
+    assert ends.endswith("it would lose all 52 steps: the new run starts anew"), (
+        "an earlier run took time for 30 of them"
+    )
 
 
 def test_a_plan_that_may_end_a_job_says_what_that_loses() -> None:
@@ -357,9 +412,13 @@ def test_a_plan_that_may_end_a_job_says_what_that_loses() -> None:
     news = inputs(objects=with_policy(), digest="d2", run="2", place="j-output", resume=False, interrupt="allow")
     ends, anew = checked(made, news, target).notes
     assert (
-        "default/j is Running since 1970-01-01 00:00:01 UTC, and this change ends it: it would lose 12 steps (" in ends
+        "default/j is Running since 1970-01-01 00:00:01 UTC, and this change ends it: it would lose all 92 steps: "
+        in ends
     )
-    assert "since the checkpoint of step 80" in ends and "starts anew: resume=False" in anew
+    assert ends.endswith("the new run starts anew") and "starts anew: resume=False" in anew
+    news = without(news, "resume")
+    ends, _ = checked(made, news, target).notes
+    assert "it would lose 12 steps (" in ends and "since the checkpoint of step 80" in ends
     suspended = target.jobs["j"]
     suspended.phase, suspended.attempts = "Suspended", [Attempt(1, 100.0, 200.0)]
     for interrupt in ("allow", "checkpoint"):
@@ -890,21 +949,57 @@ def lose(target: Target, outs: dict[str, Any], phase: str) -> dict[str, Any]:
     return {**outs, "phase": phase}
 
 
-@pytest.mark.parametrize("phase", ["Pending", "Queued", "Running", "Suspended", "Deleted"])
-def test_a_job_whose_record_is_gone_is_made_again(phase: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "phase"),
+    [
+        *(("kubernetes", phase) for phase in ("Pending", "Queued", "Running", "Suspended", "Deleted")),
+        ("local", "Pending"),
+        ("local", "Suspended"),
+    ],
+)
+def test_a_job_whose_record_is_gone_is_made_again(kind: str, phase: str) -> None:
+    """On this machine one that has not started, as far as its stack has seen."""
     target = Target()
-    made, outs = first(target)
+    there = {"target": {"kind": kind, "sweep": "s"}}
+    made = checked({}, inputs(**there), target).inputs
+    _, outs = crud.create(made, lambda _: target)
     for _ in range(2):
         outs = lose(target, outs, phase)
-        result = checked(made, inputs(), target)
+        result = checked(made, inputs(**there), target)
         diff = crud.diff(outs, result.inputs)
         assert diff.changes and not diff.replaces
         assert f"the job was {phase}: it counts as unfinished" in diff.notes[0] and "suspend=True" in diff.notes[0]
         outs = crud.update(outs, result.inputs, lambda _: target)
         assert [what for what, _ in target.asked] == ["create"] and target.jobs["j"].owner == made["owner"]
         made = result.inputs
-        again = checked(made, inputs(), target)
+        again = checked(made, inputs(**there), target)
         assert again.inputs == made and crud.diff(outs, again.inputs) == crud.Diff(False)
+
+
+@pytest.mark.parametrize("phase", ["Starting", "Queued", "Running", "Restarting", "Deleted"])
+def test_a_job_whose_folder_is_gone_runs_again_only_if_asked(phase: str) -> None:
+    """It may have ended since its stack saw that phase."""
+    target = Target()
+    made, outs = first(target)
+    outs = lose(target, outs, phase)
+    for _ in range(2):
+        result = checked(made, inputs(), target)
+        assert crud.diff(outs, result.inputs) == crud.Diff(False) and not result.failures
+        made = result.inputs
+    in_place = checked(made, inputs(digest="d2", objects=objects(suspend=True)), target)
+    assert crud.diff(outs, in_place.inputs) == crud.Diff(True), "what only changes in place does not run it again"
+    assert crud.update(outs, in_place.inputs, lambda _: target)["digest"] == "d2"
+    assert not target.asked
+    assert crud.read(outs, lambda _: target) == ({**outs, "phase": "Deleted"}, []), "a refresh does not forget it"
+    for asked in ({"digest": "d2", "run": "2"}, {"digest": "d2", "objects": objects(image="x:2")}):
+        assert checked(made, inputs(**asked), target).inputs["generation"] == 2
+    again = checked(made, inputs(interrupt="allow"), target)
+    (note,) = crud.diff(outs, again.inputs).notes
+    why = "somebody has deleted it, and it is not known whether it had ended; it is created again, as interrupt= allows"
+    assert note == f"default/j: {why}"
+    outs = crud.update(outs, again.inputs, lambda _: target)
+    assert [what for what, _ in target.asked] == ["create"]
+    assert crud.diff(outs, checked(again.inputs, inputs(interrupt="allow"), target).inputs) == crud.Diff(False)
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
@@ -925,9 +1020,11 @@ def test_a_job_that_was_seen_to_end_is_not_run_again_without_its_record(phase: s
 @pytest.mark.parametrize("news", [{"run": "2"}, {"objects": objects(suspend=True)}])
 def test_a_changed_job_whose_record_is_gone_is_a_new_run(news: dict[str, Any]) -> None:
     target = Target()
-    made, outs = first(target)
+    there = {"target": {"kind": "kubernetes", "sweep": "s"}}
+    made = checked({}, inputs(**there), target).inputs
+    _, outs = crud.create(made, lambda _: target)
     lose(target, outs, "Running")
-    result = checked(made, inputs(digest="d2", **news), target)
+    result = checked(made, inputs(digest="d2", **news, **there), target)
     assert not result.failures and crud.diff(outs, result.inputs).replaces == ("generation",)
 
 
@@ -1037,7 +1134,7 @@ def test_a_plan_tells_who_has_suspended_or_stopped_a_job() -> None:
 @pytest.mark.parametrize(
     ("kind", "lost"), [("local", "its folder was removed"), ("kubernetes", "its namespace was deleted")]
 )
-@pytest.mark.parametrize("phase", ["Running", "Failed"])
+@pytest.mark.parametrize("phase", ["Pending", "Failed"])
 def test_how_a_record_is_lost_depends_on_the_target(kind: str, lost: str, phase: str) -> None:
     target = Target()
     made = checked({}, inputs(target={"kind": kind}), target).inputs
@@ -1069,7 +1166,7 @@ def test_a_job_whose_name_another_has_now_is_refused() -> None:
 def test_a_mark_that_somebody_has_edited_is_a_mark() -> None:
     target = Target()
     made, outs = first(target)
-    outs = lose(target, {**outs, "again": "no-record-x"}, "Running")
+    outs = lose(target, {**outs, "again": "no-record-x"}, "Pending")
     result = checked({**made, "again": "no-record-x"}, inputs(), target)
     assert crud.diff(outs, result.inputs).changes
 

@@ -6,16 +6,20 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Callable
 from contextlib import redirect_stdout
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from local_support import NAMESPACE, config, container, jobset, log, python, run, step, submission, wait
+from pulumi_trainer.provider.api.lineage import ASSIGNED
 from pulumi_trainer.provider.api.manual import Override, stop_note
+from pulumi_trainer.provider.api.runs import Identity
 from pulumi_trainer.provider.api.status import Owner
-from pulumi_trainer.provider.cli import operations
+from pulumi_trainer.provider.cli import operations, outputs
 from pulumi_trainer.provider.cli.reach import Job, Where
 from pulumi_trainer.provider.initializers import manifest
 from pulumi_trainer.provider.initializers.manifest import FetchedFile, Manifest
@@ -203,6 +207,38 @@ def test_a_rerun_does_without_the_file_beside_its_output(local: LocalTarget, mon
     local.rerun(submission(document))
     assert wait(local).phase == "Succeeded"
     assert [run.phase for run in local.runs(NAMESPACE, "job")] == ["Succeeded", "Succeeded"]
+
+
+@pytest.mark.parametrize("reports", [True, False], ids=["steps", "nothing"])
+def test_the_file_beside_an_output_names_the_run_that_wrote_it(
+    local: LocalTarget, tmp_path: Path, reports: bool
+) -> None:
+    """A run that resumes at its last step leaves what is there."""
+    local.create_volume(NAMESPACE, "out", "urn:a", "")
+    says = tmp_path / "says"
+    code = f"import json, sys; said = json.load(open({str(says)!r})); print(json.dumps(said[0]), flush=True); sys.exit(said[1])"
+    volumes = [{"name": "output", "persistentVolumeClaim": {"claimName": "out"}}]
+    mounts = [{"name": "output", "mountPath": "/workspace/output", "subPath": ASSIGNED}]
+    document = jobset(step(command=python(code), pod={"volumes": volumes}, container_fields={"volumeMounts": mounts}))
+    sent = replace(submission(document), identity=Identity(cause="created", place="out"))
+
+    def named(start: Callable[[Any], Any], exit_code: int, **report: Any) -> bool:
+        """Run the job, and return whether its run is named, and by a copy as well."""
+        says.write_text(json.dumps([{"trainerStatus": report} if reports else {}, exit_code]))
+        made = start(sent).identity
+        wait(local)
+        (manifest,) = Path(local.volume(NAMESPACE, "out")[0]["path"]).glob(".*.run.json")  # type: ignore[index]
+        name = json.loads(manifest.read_text())["id"]
+        assert outputs._writer(local.runs(NAMESPACE, "job"), f"x/{made.lineage}").id == name
+        return bool(name == made.id)
+
+    assert named(local.create, 1, step=4), "the first one, in any case"
+    assert named(local.rerun, 1, step=4, resumedFrom=4) is not reports
+    assert named(local.rerun, 1, step=6, resumedFrom=4)
+    assert named(local.rerun, 0, step=6, resumedFrom=6, progressPercentage=100) is not reports
+    notes = [run.note for run in local.runs(NAMESPACE, "job")]
+    undone = ["0 steps were done after the checkpoint of step 4", "nothing was left to do (0 steps)"]
+    assert notes == (["", undone[0], "", undone[1]] if reports else [""] * 4)
 
 
 def test_a_rerun_keeps_the_revisions_that_the_run_before_has_fetched(local: LocalTarget, tmp_path: Path) -> None:

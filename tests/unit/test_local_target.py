@@ -208,7 +208,7 @@ class TestUpdate:
             local.update(submission(jobset(SLEEP), owner="owner-2", sweep="other-1"))
 
     def test_of_nothing(self, local: LocalTarget) -> None:
-        with pytest.raises(TargetFault, match=r"is gone. Hint: run `pulumi refresh`"):
+        with pytest.raises(TargetFault, match=r"is gone. Hint: `pulumi preview` shows what"):
             local.update(submission(jobset(SLEEP)))
 
 

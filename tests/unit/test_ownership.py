@@ -37,6 +37,9 @@ def test_an_object_that_is_gone() -> None:
     assert (gone.code, gone.resource) == ("gone", "digits")
     assert [command for _, command in gone.settle] == ["pulumi refresh", "pulumi up"]
     assert found(unread={("here", "Job")}) == [], "nobody may say that it is gone"
+    (lost,) = found(state=(dataclasses.replace(STATE, stays_gone=True),))
+    assert lost.code == "gone" and "it is not known whether it had ended" in lost.message
+    assert [command for _, command in lost.settle] == ["pulumi-trainer rerun digits"]
 
 
 @pytest.mark.parametrize(

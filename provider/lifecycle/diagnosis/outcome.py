@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from pulumi_trainer.provider.api.manual import STOPPED
-from pulumi_trainer.provider.api.status import OUTCOME_UNKNOWN, JobStatus, Phase
+from pulumi_trainer.provider.api.status import RUN_AGAIN, JobStatus, Phase
 from pulumi_trainer.provider.kubernetes.values.accessors import (
     Document,
     conditions,
@@ -182,8 +182,8 @@ def _again(view: JobView, known: JobStatus) -> str:
         return "delete it in that cluster, or wait until Kueue has, before it runs again"
     if view.another and known.phase == Phase.DELETED:
         return "delete the other job, or give the TrainJob another name"
-    if known.phase != Phase.DELETED or known.reason == OUTCOME_UNKNOWN:
-        return "give the TrainJob another run= key, or use `pulumi-trainer rerun`, to run it again"
+    if known.phase != Phase.DELETED or known.unknown_end:
+        return RUN_AGAIN
     return "`pulumi up` creates it again"
 
 

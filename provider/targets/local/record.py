@@ -10,6 +10,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from pulumi_trainer.provider.api.runs import LONGEST, Identity, Run, read_inputs
 from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase, Step
 from pulumi_trainer.provider.api.submission import Consumer, Submission
 from pulumi_trainer.provider.api.usage import Demand, current_user, demand_of
-from pulumi_trainer.provider.kubernetes.errors import Problem, Refused, TargetFault
+from pulumi_trainer.provider.kubernetes.errors import Problem, Refused, TargetFault, Unreadable
 from pulumi_trainer.provider.kubernetes.views import jobs_of
 from pulumi_trainer.provider.targets.local.isolation import find_isolation
 from pulumi_trainer.provider.targets.local.jobset_controller import JobSet
@@ -276,17 +277,24 @@ class Record:
             isolation=isolation,
         )
 
-    def write_run_manifest(self, inputs: Mapping[str, str]) -> None:
-        """Write what identifies the run beside its output folder, so that a copy of the output names its run.
+    def write_run_manifest(self, inputs: Mapping[str, str], *, has_trained: bool = False) -> None:
+        """Write what identifies the run beside its output folder, so that a copy of the output names the run that wrote it.
 
         Args:
             inputs: What identifies the inputs of the run, as far as it is known.
+            has_trained: Whether the run has done a step, or has ended and not reported that it did none; until then, the folder
+                has what an earlier run of its lineage wrote.
 
         Raises:
             TargetFault: The folder cannot be written.
         """
         output = Path(self.output)
         if not inputs or Path(self.root, "volumes") not in output.parents:
+            return
+        known: dict[str, Any] | None = None
+        with suppress(Unreadable):
+            known = read_json(run_manifest(output))
+        if known is not None and known.get("id") != self.known_identity.id and not has_trained:
             return
         about = {
             "job": f"{self.namespace}/{self.name}",
@@ -355,7 +363,7 @@ class Record:
         inputs, demand = read_inputs(status.inputs or self.inputs), self.demand
         current = Run(
             self.run, status.phase, created=self.created, finished=status.finished, inputs=inputs, started=status.started,
-            note=status.note, demand=demand, metrics={}, history="", message=status.message[:LONGEST],
+            note=status.recorded_note, demand=demand, metrics={}, history="", message=status.message[:LONGEST],
             resumed_from=resumed_step(status.progress),
             **self.known_identity.to_dict(),
         )  # fmt: skip

@@ -23,7 +23,7 @@ from pulumi_trainer.provider.api.attempts import Attempt, Attempts
 from pulumi_trainer.provider.api.labels import trainer_step
 from pulumi_trainer.provider.api.metrics import Metrics
 from pulumi_trainer.provider.api.observed_inputs import Observed, with_observed
-from pulumi_trainer.provider.api.progress import progress, with_kept
+from pulumi_trainer.provider.api.progress import missing_steps, progress, with_kept
 from pulumi_trainer.provider.api.status import JobStatus, Phase, Step
 from pulumi_trainer.provider.api.submission import Objects
 from pulumi_trainer.provider.kubernetes.client.masking import forms_of_values, mask
@@ -122,7 +122,7 @@ class Run:
         self._repeats = failure.Repeats()
         self._memory_limits = MemoryLimits()
         self._percent, self._progressed = 0, 0.0
-        self._observed, self._reported = Observed(), False
+        self._observed, self._reported, self._has_trained = Observed(), False, False
         self._lost_bytes = 0
 
     @property
@@ -309,8 +309,11 @@ class Run:
         inputs = with_observed(self.record.inputs, self._observed)
         if inputs != self.status.inputs:
             self.status.inputs = inputs
-            with suppress(TrainerError):  # the status has it
-                self.record.write_run_manifest(inputs)
+            self._write_run_manifest()
+
+    def _write_run_manifest(self) -> None:
+        with suppress(TrainerError):  # the status has it
+            self.record.write_run_manifest(self.status.inputs, has_trained=self._has_trained)
 
     def _observe_pod(self, pod: PodRunner) -> None:
         """Take what a pod of the training has reported, until one has, and what its own init containers have fetched."""
@@ -363,6 +366,9 @@ class Run:
         if "step" in reported:
             self.attempts.report(reported["step"], now)
         self.status.progress = reported = with_kept(self.status.progress, reported)
+        if not self._has_trained and "step" in reported and not missing_steps(reported):
+            self._has_trained = True
+            self._write_run_manifest()
         percent = reported.get("progressPercentage", 0)
         if percent > self._percent:
             self._percent, self._progressed = percent, now
@@ -441,6 +447,9 @@ class Run:
         if self._lost_bytes:
             lost = f"{self._lost_bytes} bytes of output are missing from its logs: no space on the disk"
             self.status.message = "\n".join(filter(None, [self.status.message, lost]))
+        if not self._has_trained and not missing_steps(self.status.progress or {}):
+            self._has_trained = True
+            self._write_run_manifest()
         return True
 
     def _message(self, verdict: Verdict) -> str:

@@ -30,7 +30,17 @@ from pulumi_trainer.provider.api.manual import STOPPED, SUSPENDED, Override, not
 from pulumi_trainer.provider.api.observed_inputs import DATA, PACKAGES, PYTHON
 from pulumi_trainer.provider.api.output_facts import Output
 from pulumi_trainer.provider.api.runs import Run, metrics_of, read_runs
-from pulumi_trainer.provider.api.status import NOT_STARTED, OUTCOME_UNKNOWN, JobStatus, Loss, Owner, Phase, Presence
+from pulumi_trainer.provider.api.status import (
+    NOT_STARTED,
+    OUTCOME_UNKNOWN,
+    UNKNOWN_END,
+    JobStatus,
+    Loss,
+    Owner,
+    Phase,
+    Presence,
+    may_have_ended,
+)
 from pulumi_trainer.provider.api.submission import Consumer, Draft, Objects, Submission, another_run, differences
 from pulumi_trainer.provider.api.user_cache import cache_folder
 from pulumi_trainer.provider.kubernetes.errors import (
@@ -162,11 +172,12 @@ class LocalTarget:
                 where, f"was created with {was}, but the program has {now}", 'run="2" runs it again with the new value'
             )
 
-    def create(self, submission: Submission, *, adopt: bool = False) -> JobStatus:
+    def create(self, submission: Submission, *, adopt: bool = False, first_uid: str = "") -> JobStatus:
         """Create a job and start its supervisor, unless it is suspended. Idempotent for the same owner and digest.
 
         Args:
             adopt: Whether to take over a job of another owner that has the same objects.
+            first_uid: UID by which the stack's state knows the job; empty for that of its record.
 
         Returns:
             The status of the job.
@@ -189,6 +200,7 @@ class LocalTarget:
             if record is None:
                 submission = started(submission, time.time())
                 record = Record.of(submission, self._site(folder), self.tuning, self.isolation)
+                record = replace(record, first_uid=first_uid)
                 _limit_logs(folder, record)
                 self._create_claims(record)
                 _store_source(folder, submission)
@@ -313,11 +325,12 @@ class LocalTarget:
                 folder.write_last(status)
             return self._known_status(folder, record)
 
-    def rerun(self, submission: Submission) -> JobStatus:
+    def rerun(self, submission: Submission, uid: str = "") -> JobStatus:
         """Run a job that has ended again. Its volumes stay, and the logs of its earlier runs.
 
         Args:
             submission: The job as its stack has it, with the values of its Secrets.
+            uid: UID by which the stack's state knows the job, which is created again if its folder is gone.
 
         Raises:
             Refused: The job has not ended, or a volume that it mounts is gone.
@@ -325,6 +338,8 @@ class LocalTarget:
             Conflict: The job belongs to another owner.
         """
         owner = Owner(submission.owner, submission.sweep)
+        if uid and Record.find(JobFolder.of(self.root, submission.namespace, submission.name)) is None:
+            return self.create(submission, first_uid=uid)
         with self._locked(submission.namespace, submission.name, owner) as (folder, record):
             status = self._known_status(folder, record)
             if not status.terminal:
@@ -361,13 +376,13 @@ class LocalTarget:
         folder = JobFolder.of(self.root, namespace, name)
         where = f"{namespace}/{name}"
         if not folder.path.exists():
-            raise TargetFault(Problem(where, "is gone", "run `pulumi refresh`, then `pulumi up`"))
+            raise TargetFault(Problem(where, "is gone", "`pulumi preview` shows what happens next"))
         folder.check_is_job()
         with folder.guard():
             record = Record.find(folder)
             if record is None:
                 discard(folder.path, self.root)
-                raise TargetFault(Problem(where, "is gone", "run `pulumi refresh`, then `pulumi up`"))
+                raise TargetFault(Problem(where, "is gone", "`pulumi preview` shows what happens next"))
             record.check_host()
             if not owner.owns(record.whose):
                 why = f"belongs to {record.whose.called_by(owner)}"
@@ -423,17 +438,21 @@ class LocalTarget:
                 return None
             return self._known_status(folder, record)
 
-    def cached_status(self, namespace: str, name: str, uid: str, phase: str, owner: Owner) -> JobStatus | None:  # noqa: ARG002
-        """Return the status of a job, with the reason if its files are damaged; None if not found.
+    def cached_status(self, namespace: str, name: str, uid: str, phase: str, owner: Owner) -> JobStatus | None:
+        """Return the status of a job, with the reason if its files are damaged or gone; None if not found.
 
         Args:
-            uid: Ignored: nothing is cached on this machine.
-            owner: Owner of the job in the state, which counts for a job whose files are damaged.
+            uid: UID of the job in the state of its stack; empty without one.
+            phase: Phase of the job in the state of its stack; empty without one.
+            owner: Owner of the job in the state, which counts for a job whose files are damaged or gone.
         """
         try:
-            return self.status(namespace, name)
+            status = self.status(namespace, name)
         except Unreadable as fault:
-            return _unreadable_status(namespace, name, owner, fault)
+            return _lost_status(namespace, name, owner, str(fault))
+        if status is None and may_have_ended(phase):
+            return replace(_lost_status(namespace, name, owner, UNKNOWN_END), uid=uid)
+        return status
 
     def presence(self, namespace: str, name: str, beside: Collection[str] = ()) -> Presence | None:  # noqa: ARG002
         """Return whether a job exists, and its owner; None if it runs on another host.
@@ -785,7 +804,7 @@ class LocalTarget:
             try:
                 record = Record.find(JobFolder(file.parent))
             except Unreadable as fault:
-                report(_unreadable_status(file.parent.parent.name, file.parent.name, Owner(""), fault))
+                report(_lost_status(file.parent.parent.name, file.parent.name, Owner(""), str(fault)))
             else:
                 if record is not None:
                     found.append(record)
@@ -1009,15 +1028,15 @@ def _runs(folder: JobFolder, record: Record, status: JobStatus) -> list[Run]:
     return [*found[:-1], *(replace(run, metrics=metrics_of(run)) for run in found[-1:])]
 
 
-def _unreadable_status(namespace: str, name: str, owner: Owner, fault: Unreadable) -> JobStatus:
-    """Return the status of a job whose files are damaged."""
+def _lost_status(namespace: str, name: str, owner: Owner, why: str) -> JobStatus:
+    """Return the status of a job whose files are damaged or gone."""
     return JobStatus(
         name,
         namespace,
         owner=owner.id,
         phase=Phase.DELETED.value,
         reason=OUTCOME_UNKNOWN,
-        message=str(fault),
+        message=why,
         stack=owner.stack,
         program=owner.program,
     )

@@ -22,7 +22,7 @@ from pulumi_trainer.provider.api.metrics import Metrics
 from pulumi_trainer.provider.api.progress import kept_progress
 from pulumi_trainer.provider.api.retention import as_row
 from pulumi_trainer.provider.api.runs import LONGEST, MOST_RUNS, Identity, Run, read_inputs, read_runs, resumed_step
-from pulumi_trainer.provider.api.status import OUTCOME_UNKNOWN, JobStatus, Owner, Phase
+from pulumi_trainer.provider.api.status import OUTCOME_UNKNOWN, UNKNOWN_END, JobStatus, Owner, Phase
 from pulumi_trainer.provider.api.submission import Submission
 from pulumi_trainer.provider.api.usage import NOTHING_KNOWN, Demand, current_user, demand_of
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, SECRET, Kind
@@ -265,7 +265,7 @@ class Record:
         history = self.histories.get(self.identity.id, "")
         current = Run(
             self.run, status.phase, created=self.created, finished=status.finished, inputs=inputs, started=status.started,
-            note=status.note, demand=self.demand, metrics=Metrics.from_text(history).summary(), history=history,
+            note=status.recorded_note, demand=self.demand, metrics=Metrics.from_text(history).summary(), history=history,
             message=status.message[:LONGEST], resumed_from=resumed_step(status.progress), **self.identity.to_dict(),
         )  # fmt: skip
         return [*earlier, current][-MOST_RUNS:]
@@ -283,8 +283,7 @@ class Record:
             return self.status(Phase.DELETED, OUTCOME_UNKNOWN, why)
         if self.sending:
             return self.status(Phase.DELETED, "NotCreated", "its new run was recorded, but not created")
-        why = "somebody has deleted it, and it is not known whether it had ended"
-        return self.status(Phase.DELETED, OUTCOME_UNKNOWN, why)
+        return self.status(Phase.DELETED, OUTCOME_UNKNOWN, UNKNOWN_END)
 
     def owner_reference(self) -> Document:
         """Return the ownerReference of the job's other objects. It is not a controller reference, which belongs to whoever runs
