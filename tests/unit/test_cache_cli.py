@@ -106,7 +106,7 @@ def test_an_empty_cache(cache: Path) -> None:
     assert json.loads(run(cache, "list", "--output", "json")) == []
     assert "has no environments" in run(cache, "list")
     assert run(cache, "prune") == "Nothing to remove.\n"
-    assert "'xml' is not one of" in run(cache, "list", "-o", "xml", code=2)
+    assert "invalid choice: 'xml'" in run(cache, "list", "-o", "xml", code=2)
     assert run(cache, "list", "-o", "yaml") == "[]\n"
 
 

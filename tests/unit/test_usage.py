@@ -342,5 +342,5 @@ def test_invalid_options_name_the_valid_ones(
     with pytest.raises(SystemExit) as ended:
         cli.main()
     error = capsys.readouterr().err
-    assert ended.value.code == 2 and f"'{option[1]}' is not one of" in error
+    assert ended.value.code == 2 and f"invalid choice: '{option[1]}'" in error
     assert all(f"'{valid}'" in error for valid in {"--by": ("team", "job"), "-o": ("table", "csv")}[option[0]])
