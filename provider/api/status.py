@@ -243,8 +243,12 @@ class JobStatus:
 
     @property
     def missing_steps(self) -> str:
-        """That the run has ended without a step, as far as its program has reported steps; else empty."""
-        return missing_steps(self.progress) if self.terminal else ""
+        """That the run has ended without a step, as far as its program has reported steps; else empty.
+
+        Nothing is known of one that was started again after an interruption: its newest report is that of its last start.
+        """
+        started_again = any(each.rerun for each in self.attempts)
+        return missing_steps(self.progress) if self.terminal and not started_again else ""
 
     def fail(self, reason: str, message: str, finished: float) -> None:
         """Set phase, reason, message and time of a job that has failed, and fail its unfinished steps.
