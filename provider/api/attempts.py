@@ -55,6 +55,7 @@ class Attempt:
         repeating: Seconds that these steps have taken.
         count: How many attempts the entry stands for: 1, or more for the oldest ones of a long history.
         ran: Seconds that the attempts of an entry for several have taken.
+        rerun: Whether `pulumi-trainer rerun` followed it. A new JobSet counts its restarts from there on.
     """
 
     number: int
@@ -68,6 +69,7 @@ class Attempt:
     repeating: float = 0.0
     count: int = 1
     ran: float = 0.0
+    rerun: bool = False
 
     @property
     def ended(self) -> bool:
@@ -102,6 +104,7 @@ class Attempt:
             repeating=plausible_seconds(given.get("repeating")),
             count=_step(given.get("count")) or 1,
             ran=plausible_seconds(given.get("ran")),
+            rerun=given.get("rerun") is True,
         )
 
 
@@ -137,6 +140,7 @@ def _folded(attempts: Sequence[Attempt]) -> Attempt:
         repeating=sum(each.repeating for each in attempts),
         count=sum(each.count for each in attempts),
         ran=sum(filter(None, times)),
+        rerun=any(each.rerun for each in attempts),
     )
 
 
@@ -157,6 +161,12 @@ def ended(attempts: list[Attempt], now: float, cause: str, detail: str = "") -> 
     if not attempts or attempts[-1].ended:
         return attempts
     return [*attempts[:-1], replace(attempts[-1], finished=now, cause=cause, detail=detail[:LONGEST])]
+
+
+def before_rerun(attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Return the attempts of a run that `pulumi-trainer rerun` starts again; an end that nobody has observed is not known."""
+    found = ended([*attempts], 0.0, NOT_OBSERVED)
+    return [*found[:-1], *(replace(each, rerun=True) for each in found[-1:])]
 
 
 class Attempts:

@@ -56,7 +56,8 @@ def started(submission: Submission, now: float) -> Submission:
     """
     keep, identity = submission.keep_runs, new_identity(submission.earlier, now, submission.identity)
     outdated = outdated_lineages(submission.earlier, identity, keep) if submission.removes_folders else []
-    identity = replace(identity, removed=",".join(outdated))
+    removed = dict.fromkeys((*identity.removed_lineages, *outdated))  # a run that goes on has removed some before
+    identity = replace(identity, removed=",".join(removed))
     earlier = shorten_runs(submission.earlier, identity, keep)
     return identified(replace(submission, earlier=earlier), identity)
 
@@ -149,10 +150,10 @@ def rerun_identity(run: Identity, phase: str, reason: str) -> Identity:
     one; and one that has succeeded is followed by one that starts anew.
     """
     if phase == Phase.SUCCEEDED:
-        return replace(run, id="", lineage="", parent=run.fork.partition("@")[0], cause=RERUN)
+        return replace(run, id="", lineage="", parent=run.fork.partition("@")[0], cause=RERUN, removed="")
     if reason in INTERRUPTED:
         return run
-    return replace(run, id="", parent=run.id, cause=RERUN)
+    return replace(run, id="", parent=run.id, cause=RERUN, removed="")
 
 
 def choose_continued(

@@ -241,12 +241,17 @@ class JobStatus:
         """Why the run, which has succeeded, may not have trained, as far as its program has reported that; else empty."""
         if self.phase != Phase.SUCCEEDED:
             return ""
-        return success_note(self.progress, restarted=self.restarts > 0)
+        return success_note(self.progress, restarted=self.restarts > 0 or self._started_again)
 
     @property
     def recorded_note(self) -> str:
         """`note`, or that a run which has failed has done no step, as far as its program has reported steps; else empty."""
-        return self.note or (missing_steps(self.progress or {}) if self.terminal else "")
+        return self.note or (missing_steps(self.progress or {}) if self.terminal and not self._started_again else "")
+
+    @property
+    def _started_again(self) -> bool:
+        """Whether the run was started again after an interruption: its newest report is that of its last start."""
+        return any(each.rerun for each in self.attempts)
 
     def fail(self, reason: str, message: str, finished: float) -> None:
         """Set phase, reason, message and time of a job that has failed, and fail its unfinished steps.

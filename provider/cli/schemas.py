@@ -52,6 +52,7 @@ class AttemptEntry(TypedDict):
         repeating: Seconds that these steps have taken.
         count: How many attempts the entry stands for: 1, or more for the oldest ones after 100 attempts.
         ran: Seconds that the attempts of an entry for several have taken; else 0.
+        rerun: Whether `pulumi-trainer rerun` followed it.
     """
 
     number: int
@@ -65,6 +66,7 @@ class AttemptEntry(TypedDict):
     repeating: float
     count: int
     ran: float
+    rerun: bool
 
 
 class StatusEntry(TypedDict):

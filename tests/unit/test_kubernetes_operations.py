@@ -15,11 +15,12 @@ from typing import Any, ClassVar
 
 import pytest
 from pulumi_trainer.provider import source_archives
+from pulumi_trainer.provider.api.attempts import Attempt
 from pulumi_trainer.provider.api.code import SOURCE_DIGEST
 from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.api.manual import Override
 from pulumi_trainer.provider.api.metrics import Metric, Metrics
-from pulumi_trainer.provider.api.runs import MOST_RUNS
+from pulumi_trainer.provider.api.runs import MOST_RUNS, Identity, Run
 from pulumi_trainer.provider.api.status import Owner, describe
 from pulumi_trainer.provider.api.submission import Submission
 from pulumi_trainer.provider.cli import operations as commands
@@ -378,6 +379,25 @@ def test_rerun(server: Server, how: str) -> None:
     assert len(target(server).runs("team", "job")) == 2
     status = target(server).status("team", "job")
     assert status is not None and status.phase == "Suspended" and status.uid == uids[0]
+
+
+@pytest.mark.parametrize("how", ["stopped", "Failed"])
+def test_a_run_that_goes_on_keeps_what_its_first_start_has_recorded(server: Server, how: str) -> None:
+    """One that its program has failed is another run."""
+    sent = replace(submission(), earlier=[Run("1", "Failed", id=n, lineage=n, place="out") for n in ("a", "b")])
+    first = target(server).create(replace(sent, identity=Identity(place="out"), keep_runs=2))
+    assert first.identity.removed == "a"
+    attempts = records.attempts_as_data([Attempt(1, 5.0, 9.0, "OOMKilled"), Attempt(2, 10.0)])
+    server.patch(CONFIG_MAP, "team", "job", {"data": attempts})
+    if how == "stopped":
+        stop(server)
+    else:
+        end(server, how)
+    again = rerun(server)
+    goes_on = how == "stopped"
+    assert (again.identity == first.identity) is goes_on and bool(again.identity.removed) is goes_on
+    assert [each.number for each in again.attempts] == ([1, 2] if goes_on else [])
+    assert not goes_on or (again.attempts[-1].ended and again.attempts[-1].rerun)
 
 
 @pytest.mark.parametrize("how", ["Completed", "Failed"])

@@ -17,7 +17,7 @@ import pytest
 from local_support import NAMESPACE, config, container, jobset, log, python, run, step, submission, wait
 from pulumi_trainer.provider.api.lineage import ASSIGNED
 from pulumi_trainer.provider.api.manual import Override, stop_note
-from pulumi_trainer.provider.api.runs import Identity
+from pulumi_trainer.provider.api.runs import Identity, Run
 from pulumi_trainer.provider.api.status import Owner
 from pulumi_trainer.provider.cli import operations, outputs
 from pulumi_trainer.provider.cli.reach import Job, Where
@@ -167,6 +167,30 @@ def test_rerun_is_another_run_that_the_stack_knows(local: LocalTarget) -> None:
     assert log(local).count("run") == 1 and "two" not in record.read_text()
     assert local.delete(NAMESPACE, "job", uid=first.uid, owner=OWNER) is None
     assert local.status(NAMESPACE, "job") is None
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_run_that_goes_on_keeps_what_its_first_start_has_recorded(local: LocalTarget, goes_on: bool) -> None:
+    """One that its program has failed is another run."""
+    document = jobset(step(command=WAITS if goes_on else python("raise SystemExit(3)")))
+    before = [Run("1", "Failed", id=name, lineage=name, place="out") for name in ("a", "b")]
+    sent = replace(submission(document), earlier=before, identity=Identity(place="out"), keep_runs=2)
+    first = local.create(sent).identity
+    assert first.removed == "a"
+    if goes_on:
+        wait(local, until=lambda s: s.phase == "Running")
+        local.stop(NAMESPACE, "job", OWNER, "stopped by ann")
+    wait(local)
+    done = {"type": "x", "step": 300, "resumedFrom": 300, "progressPercentage": 100}
+    last = jobset(step(command=python(f"print({json.dumps(json.dumps({'trainerStatus': done}))})")))
+    again = local.rerun(replace(sent, objects=submission(last).objects))
+    numbers = [1] if goes_on else []
+    assert [each.number for each in again.attempts] == numbers and (again.identity == first) is goes_on
+    assert bool(again.identity.removed) is goes_on
+    status = wait(local)
+    assert [(each.number, each.cause) for each in status.attempts][:-1] == [(1, "Stopped")] * len(numbers)
+    assert status.attempts[-1].number == len(numbers) + 1 and status.attempts[-1].cause == "Succeeded"
+    assert bool(status.note) is not goes_on, "the steps that it has done before the interruption are its own"
 
 
 class Killed(BaseException):

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.attempts import Attempt, goodput
+from pulumi_trainer.provider.api.attempts import Attempt, before_rerun, goodput
 from pulumi_trainer.provider.api.progress import timestamp
 from pulumi_trainer.provider.api.status import JobStatus
 from pulumi_trainer.provider.kubernetes.values.accessors import epoch_seconds
@@ -305,6 +305,25 @@ def test_a_long_history_keeps_what_was_observed() -> None:
     assert [each.number for each in rest] == [*range(32, 131)]
     used = goodput(found, T + 13_000)
     assert used is not None and used.training == pytest.approx(130 * 90.0)
+
+
+def test_the_attempts_before_a_rerun_of_the_run_stay() -> None:
+    """The new JobSet counts from 0."""
+    before = before_rerun([Attempt(1, T - 90.0, T - 80.0, "OOMKilled"), Attempt(2, T - 70.0)])
+    assert before[1] == Attempt(2, T - 70.0, cause="NotObserved", rerun=True), "its end is not known"
+    assert attempts_of(view(jobset(ready=0), attempts=before)) == before
+    found = attempts_of(view(jobset(), pod(0, 5), attempts=before))
+    assert found == [*before, Attempt(3, T + 5.0)]
+    steps = Attempt(1, T + 6.0, first=11, last=15, redone=0)
+    (_, _, third) = attempts_of(view(jobset(), pod(0, 5), attempts=found, steps_done=steps))
+    assert third == Attempt(3, T + 5.0, first=11, last=15), "which steps were done before is not known"
+    restarted = view(jobset(restarting(20, "interrupted"), restarts=1), ended(0, 5, 143), pod(1, 25), attempts=found)
+    found = attempts_of(restarted)
+    assert [(each.number, each.cause) for each in found[1:]] == [(2, "NotObserved"), (3, "Terminated"), (4, "")]
+    assert attempts_of(replace(restarted, attempts=found)) == found
+    again = before_rerun(found)
+    assert [each.rerun for each in again] == [False, True, False, True]
+    assert attempts_of(view(jobset(), pod(0, 5), attempts=again)) == [*again, Attempt(5, T + 5.0)]
 
 
 def test_a_suspension_that_was_seen_is_an_attempt() -> None:

@@ -59,6 +59,16 @@ def observed_attempts(view: JobView, before: Sequence[Attempt], phase: Phase, fi
     """
     if view.jobset is None:
         return [*before]
+    first = max((each.number for each in before if each.rerun), default=0)
+    earlier = [each for each in before if each.number <= first]
+    own = [replace(each, number=each.number - first) for each in before if each.number > first]
+    found = _of_jobset(view, own, phase, finished)
+    numbered = [replace(each, number=each.number + first) for each in found]
+    return bounded([*earlier, *_with_steps(view, numbered, sum(each.count for each in earlier))])
+
+
+def _of_jobset(view: JobView, before: Sequence[Attempt], phase: Phase, finished: float) -> list[Attempt]:
+    """Return the attempts that the JobSet of a job counts; the arguments are those of `observed_attempts`."""
     known = {each.number: each for each in before if each.count == 1 or not each.cause}  # a gap has a cause
     suspended = 0
     if not view.queue:
@@ -83,16 +93,19 @@ def observed_attempts(view: JobView, before: Sequence[Attempt], phase: Phase, fi
         current = _current(view, known.get(count + 1, Attempt(count + 1)), phase, finished)
         if current.started or current.ended:
             found.append(current)
-    return bounded([*_with_steps(view, found)])
+    return found
 
 
-def _with_steps(view: JobView, found: Sequence[Attempt]) -> Iterator[Attempt]:
+def _with_steps(view: JobView, found: Sequence[Attempt], before: int) -> Iterator[Attempt]:
     """Yield the attempts, the one during which the newest log of rank 0 began with the steps in it.
 
     Which steps it has done again is known if the logs of all attempts before it were read. Times of a cluster are whole seconds:
     a container that begins in the second in which an attempt has ended is of the next one.
+
+    Args:
+        before: How many attempts are before these.
     """
-    steps, before = view.steps_done, 0
+    steps = view.steps_done
     for each in found:
         if steps is None or not 0 < each.started <= steps.started < (each.finished or math.inf):
             yield each

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from pulumi_trainer.provider.api.attempts import SUSPENDED, ended
+from pulumi_trainer.provider.api.attempts import SUSPENDED, before_rerun, ended
 from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.api.lineage import rerun_identity, started
 from pulumi_trainer.provider.api.manual import STOPPED, Override, not_ended_problem
@@ -175,6 +175,7 @@ def rerun(client: Client, submission: Submission) -> JobStatus:
     earlier = found.runs(status)
     identity = rerun_identity(found.identity, status.phase, status.reason)
     submission = started(replace(submission, earlier=earlier, identity=identity), time.time())
+    attempts = before_rerun(status.attempts) if identity.id else []
     delete_job(client, found)
     fresh: dict[str, Any] = {
         "metadata": {
@@ -183,6 +184,7 @@ def rerun(client: Client, submission: Submission) -> JobStatus:
         },
         "data": {
             **record.no_end(),
+            **record.attempts_as_data(attempts),
             **record.usage(submission),
             record.SENT: None,
             record.SENDING: "true",

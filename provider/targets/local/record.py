@@ -15,6 +15,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from pulumi_trainer.provider.api.attempts import read_attempts
 from pulumi_trainer.provider.api.checkpoints import saves_checkpoints
 from pulumi_trainer.provider.api.lineage import result_of
 from pulumi_trainer.provider.api.manual import Override
@@ -63,6 +64,7 @@ class Record:
         first_uid: UID of the first run, by which the stack's state knows the job; empty if this run is the first one.
         override: The `Override` of `suspend` by `pulumi-trainer`; empty if nobody has overridden it.
         stop: Message of a job that is to be stopped; empty if it is not.
+        attempts: Attempts of the run before `pulumi-trainer rerun` started it again, as JSON.
         user: Account that has created the job.
         visible_gpus: CUDA_VISIBLE_DEVICES of the user that has created the job; None if it was not set.
     """
@@ -92,6 +94,7 @@ class Record:
     first_uid: str = ""
     override: Mapping[str, Any] = field(default_factory=dict)
     stop: str = ""
+    attempts: Sequence[Mapping[str, Any]] = ()
     user: str = ""
     isolation: str = ""
     visible_gpus: str | None = None
@@ -348,6 +351,7 @@ class Record:
             run=self.run,
             identity=self.known_identity,
             inputs=dict(self.inputs),
+            attempts=read_attempts(self.attempts),
             checkpoints=saves_checkpoints(self.jobset),
         )
 

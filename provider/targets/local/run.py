@@ -92,7 +92,7 @@ class Run:
         self.record = record
         self.jobset = JobSet(record.jobset, state)
         self.status = record.status(Phase.STARTING)
-        earlier: Sequence[Attempt] = ()
+        earlier: Sequence[Attempt] = self.status.attempts
         if before is not None:
             self.status.started, self.status.progress = before.started, before.progress
             earlier = before.attempts

@@ -16,14 +16,14 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 from pulumi_trainer.provider import source_archives
-from pulumi_trainer.provider.api.attempts import Attempt
+from pulumi_trainer.provider.api.attempts import before_rerun
 from pulumi_trainer.provider.api.code import with_user_paths
 from pulumi_trainer.provider.api.lineage import identified, rerun_identity, started
 from pulumi_trainer.provider.api.manual import STOPPED, SUSPENDED, Override, not_ended_problem
@@ -255,7 +255,17 @@ class LocalTarget:
             self._known_status(folder, record)
             submission = identified(submission, record.known_identity)
             changed = Record.of(submission, self._site(folder, record.uid), record.tuning, record.isolation)
-            names = ("host", "hostname", "created", "temporary", "visible_gpus", "earlier", "first_uid", "stop")
+            names = (
+                "host",
+                "hostname",
+                "created",
+                "temporary",
+                "visible_gpus",
+                "earlier",
+                "first_uid",
+                "stop",
+                "attempts",
+            )
             kept = {name: getattr(record, name) for name in names}
             record = replace(changed, **kept).with_override(Override.from_dict(record.override))
             self._create_claims(record)
@@ -352,7 +362,8 @@ class LocalTarget:
             submission = replace(submission, earlier=_runs(folder, record, status), identity=identity)
             submission = started(submission, time.time())
             again = Record.of(submission, self._site(folder), record.tuning, self.isolation)
-            again = replace(again, first_uid=record.resource_uid)
+            attempts = [asdict(each) for each in before_rerun(status.attempts)] if identity.id else []
+            again = replace(again, first_uid=record.resource_uid, attempts=attempts)
             self._create_claims(again)
             _store_source(folder, submission)
             again.write(folder)
@@ -941,16 +952,13 @@ class LocalTarget:
                 if record.override_note:
                     reason = SUSPENDED
                 return replace(suspended, reason=reason, message=record.override_note)
-            attempts: list[Attempt] = []
-            started = 0.0
-            if status is not None:
-                attempts, started = status.attempts, status.started
+            before = status or record.status(Phase.PENDING)
             if supervised:
-                return replace(record.status(Phase.STARTING), attempts=attempts)
+                return replace(record.status(Phase.STARTING), attempts=before.attempts)
             if status is None and folder.has_begun():
                 raise unreadable(folder.status, "is gone, so it is unknown how the job has ended")
             pending = record.status(Phase.PENDING, NOT_STARTED, self._why_not_started(folder))
-            return replace(pending, attempts=attempts, started=started)
+            return replace(pending, attempts=before.attempts, started=before.started)
         if not supervised:
             return None
         return status
