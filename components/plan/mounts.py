@@ -488,7 +488,7 @@ def _ship(
 
 
 def _keep_texts(code: Mapping[str, Any], compiled: Compiled) -> None:
-    """Write the functions and the script of a job into the user's cache, so that `pulumi-trainer runs` can compare their lines."""
+    """Write the functions and the script of a job into the user's cache: `pulumi-trainer runs` compares their lines."""
     texts = {compiled.file or paths.MAIN_FILE: code["script"]}
     if compiled.func is not None:
         texts = {f"{compiled.func.__name__}()": code["script"]}
