@@ -243,8 +243,11 @@ class TestFork:
         origins = [each for each in mounted if each.get("subPath") == FORKED]
         own = {"name": "trainer-output", "mountPath": "/workspace/fork", "readOnly": True, "subPath": FORKED}
         assert origins == ([] if to else [own])
-        (problem,) = mounts._fork_problems(folders, {"code": None})
+        (problem,) = mounts._fork_problems(folders, None, training=False)
         assert "with an image's own command nothing finds the checkpoint" in str(problem)
+        (problem,) = mounts._fork_problems(folders, {"script": "a"}, training=False)
+        assert str(problem).startswith("fork.reset: has no effect: the code does not import pulumi_trainer.training")
+        assert mounts._fork_problems(folders, {"script": "a"}, training=True) == []
 
 
 def complete(path: Path, **files: str) -> None:
