@@ -380,7 +380,10 @@ class Checkpoints:
         self._prune()
 
     def _seal(self, path: str, step: int) -> None:
-        """Write sizes and digests into a checkpoint that another library has written; all ranks call it. Uploads to S3 have theirs."""
+        """Write sizes and digests into a checkpoint that another library has written; all ranks call it.
+
+        Uploads to S3 have their own.
+        """
         if self._in_s3 or os.path.dirname(path) != self.folder or not os.path.isdir(path):
             return
         _reduce([0], "MAX")  # all ranks have written their part

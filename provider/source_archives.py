@@ -1,4 +1,4 @@
-"""Stores the archives of jobs' code in the user's cache: of projects by the digest of their files, else by that of the text.
+"""Stores the archives of jobs' code in the user's cache: a project by the digest of its files, other code by that of its text.
 
 A program writes an archive before it registers a job, and the target reads it when it creates the job. State and plan contain
 only the digest.

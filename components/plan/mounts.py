@@ -155,7 +155,8 @@ def mount_volumes(
         volumes.append({"name": paths.SCRATCH_VOLUME, "emptyDir": {}})
         volume_mounts.append(mount(paths.SCRATCH_VOLUME, paths.SCRATCH_PATH))
     steps = steps_of(runtime)
-    problems = [*shipped.problems, *_s3_problems(folders, fields, runtime), *_fork_problems(folders, fields)]
+    problems = [*shipped.problems, *_s3_problems(folders, fields, runtime)]
+    problems += _fork_problems(folders, fields["code"], training=compiled.training)
     if folders.logs and not fields["code"]:
         problems.append(_NO_WRAPPER)
     warnings = _replaced_variables(own_env, given)
@@ -306,12 +307,22 @@ def _fork_values(folders: Folders, fork: Fork) -> dict[str, Any]:
     return values
 
 
-def _fork_problems(folders: Folders, fields: Mapping[str, Any]) -> list[Problem]:
-    """Return why nothing would find the checkpoint that a job starts from."""
-    if folders.fork is None or fields["code"]:
+def _fork_problems(folders: Folders, code: Any, *, training: bool) -> list[Problem]:
+    """Return why nothing would find the checkpoint that a job starts from, or leave out what is to be reset.
+
+    Args:
+        code: The code that travels with the job; empty if the image has it.
+        training: Whether it imports `pulumi_trainer.training`.
+    """
+    if folders.fork is None or (code and (training or not folders.fork.reset)):
         return []
-    why = "requires func, script or source: with an image's own command nothing finds the checkpoint"
-    return [Problem("fork", why, "leave it out")]
+    if not code:
+        why = "requires func, script or source: with an image's own command nothing finds the checkpoint"
+        return [Problem("fork", why, "leave it out")]
+    why = "has no effect: the code does not import pulumi_trainer.training, whose load leaves out what is reset"
+    return [
+        Problem("fork.reset", why, "load the checkpoint with training.checkpoints().load(state), or leave reset out")
+    ]
 
 
 def _s3_problems(folders: Folders, fields: Mapping[str, Any], runtime: Mapping[str, Any]) -> list[Problem]:
@@ -488,7 +499,7 @@ def _ship(
 
 
 def _keep_texts(code: Mapping[str, Any], compiled: Compiled) -> None:
-    """Write the functions and the script of a job into the user's cache, so that `pulumi-trainer runs` can compare their lines."""
+    """Write the functions and the script of a job into the user's cache: `pulumi-trainer runs` compares their lines."""
     texts = {compiled.file or paths.MAIN_FILE: code["script"]}
     if compiled.func is not None:
         texts = {f"{compiled.func.__name__}()": code["script"]}

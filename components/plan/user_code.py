@@ -962,8 +962,8 @@ def bootstrap() -> str:
     otherwise count an interrupted rank as complete. With a checkpoint policy (`code.RUN_WITH_CHECKPOINTS_FILE`), ranks get
     SIGTERM instead of torchrun, which would kill them after 30 seconds.
 
-    Of a program that should report steps, since it has a checkpoint policy or imports `pulumi_trainer.training`, it prints an empty
-    report first: a log with that one alone shows that the program has reported none (`api.progress.success_note`).
+    Of a program that should report steps, since it has a checkpoint policy or imports `pulumi_trainer.training`, it prints an
+    empty report first: a log with that one alone shows that the program has reported none (`api.progress.success_note`).
 
     The text is part of every job's state, so it has no comments; it only needs the standard library. On the Local target, `layer`
     returns a cached environment instead of pip's. `across` starts the bootstrap again in each slot of each node, so that packages

@@ -473,7 +473,9 @@ def _with_note(text: str, status: JobStatus) -> str:
     if status.note.startswith(NOTHING_LEFT):
         follows = "it has resumed from the last step"
     elif status.note.startswith("its last "):
-        follows = "its result may be of no use. `pulumi-trainer runs --metrics` shows the best value, if the metric has one"
+        follows = (
+            "its result may be of no use. `pulumi-trainer runs --metrics` shows the best value, if the metric has one"
+        )
     elif (status.progress or {}).get("resumedFrom"):
         follows = "its result is that of the checkpoint. Look at the number of steps in its arguments"
     return f"{text} {first}, as its program has reported: {follows}."

@@ -530,7 +530,7 @@ def _kept_code_note(olds: Props, news: Props) -> tuple[str, ...]:
 
 
 def _changed_inputs_note(olds: Props, news: Props, shown: str) -> tuple[str, ...]:
-    """Return a note with the inputs in which a new run differs from the one before. shown: One that another note shows."""
+    """Return a note with the inputs in which a new run differs from the one before. shown: Name of one that has its own note."""
     before, after = read_inputs(olds.get("runInputs")), read_inputs(news.get("runInputs"))
     if isinstance(news["digest"], Unknown):  # what a preview does not know yet is left out of the inputs
         before = only(before, after)

@@ -184,6 +184,20 @@ job = trainer.TrainJob(
 """
 
 
+UNHELPED = """
+def train(steps, lr):
+    print("starts where it likes")
+
+trainer.TrainJob(
+    "long",
+    runtime=plain,
+    trainer=trainer.CustomTrainer(func=train, func_args={"steps": 30, "lr": 0.1}),
+    checkpoint=trainer.CheckpointPolicy(steps=10),
+    fork=FORK,
+)
+"""
+
+
 def test_a_fork_starts_from_a_checkpoint_of_an_earlier_run_in_a_folder_of_its_own(project: Project) -> None:
     project.program(FORKED)
     project.up()
@@ -194,6 +208,10 @@ def test_a_fork_starts_from_a_checkpoint_of_an_earlier_run_in_a_folder_of_its_ow
     def forked(text: str, program: str = fork) -> None:
         project.program(program.replace("FORK,", f"{text},"))
 
+    forked('trainer.Fork("nosuch", reset=["lr"])', fork.partition("def train")[0] + UNHELPED)
+    assert (
+        "fork.reset: has no effect: the code does not import pulumi_trainer.training" in project.preview(ok=False).out
+    )
     forked('trainer.Fork("nosuch")')
     refused = project.preview(ok=False).out
     assert "fork.run: no run 'nosuch' is recorded for this job" in refused and first["id"] in refused

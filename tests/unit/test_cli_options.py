@@ -356,8 +356,14 @@ def test_why_says_when_a_running_job_last_reported_progress(monkeypatch: pytest.
     ended = jobs.why(Job("team", "digits", local=cast(Any, object()))).text
     assert "Nothing was left to do (0 steps), as its program has reported: it has resumed from the last step." in ended
     for progress, shown in (
-        ({"metrics": {"loss": "nan"}}, "Its last loss is NaN, as its program has reported: its result may be of no use."),
-        ({"metrics": {}}, "No step was reported: whether it trained is not known. `pulumi_trainer.training.progress(step="),
+        (
+            {"metrics": {"loss": "nan"}},
+            "Its last loss is NaN, as its program has reported: its result may be of no use.",
+        ),
+        (
+            {"metrics": {}},
+            "No step was reported: whether it trained is not known. `pulumi_trainer.training.progress(step=",
+        ),
     ):
         running.progress = progress
         assert shown in jobs.why(Job("team", "digits", local=cast(Any, object()))).text

@@ -404,6 +404,7 @@ def test_a_command(somewhere: Patch, capsys: pytest.CaptureFixture[str], command
 
 
 CONTAINERS = (
+    "bootstrap",
     "run_",
     "finish_",
     "check_data",

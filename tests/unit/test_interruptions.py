@@ -23,6 +23,7 @@ from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.api.in_container import find_checkpoint
 from pulumi_trainer.provider.api.lineage import ASSIGNED, FORKED
+from pulumi_trainer.provider.api.progress import progress
 from pulumi_trainer.provider.kubernetes.values.wording import parse_duration
 from pulumi_trainer.provider.kubernetes.views import jobs_of
 from pulumi_trainer.provider.targets.local.jobset_controller import Exit, JobSet
@@ -242,8 +243,11 @@ class TestFork:
         origins = [each for each in mounted if each.get("subPath") == FORKED]
         own = {"name": "trainer-output", "mountPath": "/workspace/fork", "readOnly": True, "subPath": FORKED}
         assert origins == ([] if to else [own])
-        (problem,) = mounts._fork_problems(folders, {"code": None})
+        (problem,) = mounts._fork_problems(folders, None, training=False)
         assert "with an image's own command nothing finds the checkpoint" in str(problem)
+        (problem,) = mounts._fork_problems(folders, {"script": "a"}, training=False)
+        assert str(problem).startswith("fork.reset: has no effect: the code does not import pulumi_trainer.training")
+        assert mounts._fork_problems(folders, {"script": "a"}, training=True) == []
 
 
 def complete(path: Path, **files: str) -> None:
@@ -575,6 +579,27 @@ class TestFirstProcess:
         begun = time.monotonic()
         assert Container(tmp_path, "raise SystemExit(3)\n", install=["torch"]).terminate() == (143, "")
         assert time.monotonic() - begun < 30
+
+    @pytest.mark.parametrize(
+        ("node", "checkpoints", "imports", "reports"),
+        [("0", True, False, True), ("0", False, True, True), ("0", False, False, False), ("1", True, True, False)],
+    )
+    def test_a_log_shows_that_its_program_should_report(
+        self,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        node: str,
+        checkpoints: bool,
+        imports: bool,
+        reports: bool,
+    ) -> None:
+        monkeypatch.setenv("TRAINER_RUN_ID", "t4kz1f")
+        monkeypatch.setenv("JOB_COMPLETION_INDEX", node)
+        program = "print('begins')"
+        code, out = Container(tmp_path, program, checkpoints=checkpoints, imports=imports).end()
+        first, *rest = out.splitlines()
+        assert (code, rest[-1:] or [first]) == (0, ["begins"])
+        assert (progress(first.encode(), 1.0) is not None) == reports, out
 
     @pytest.mark.parametrize("checkpoints", [False, True])
     @pytest.mark.parametrize(("code", "ends"), [(1, FINAL), (0, 0)])
