@@ -12,18 +12,6 @@ import release
 import setup
 from step import BIN, PYTHON, step
 
-_UNSEEN_TESTS = [setup.ROOT / "tests" / name for name in ("cluster", "nodes", "gangs", "frameworks", "fine_tuning")]
-"""Tests that `make test` does not run. A name or an argument that the product no longer has is found here."""
-_NOT_COUNTED = [
-    f"--disable-error-code={code}"
-    for code in (
-        "arg-type", "assignment", "call-overload", "comparison-overlap", "dict-item", "func-returns-value", "import-not-found",
-        "import-untyped", "index", "list-item", "misc", "no-any-return", "no-untyped-call", "operator", "return-value",
-        "union-attr", "unused-ignore", "var-annotated",
-    )
-]  # fmt: skip
-
-
 def main() -> None:
     """All steps, in the order of what fails most often."""
     step("ruff", BIN / "ruff", "check", ".")
@@ -33,7 +21,7 @@ def main() -> None:
     step("mypy", BIN / "mypy")
     step("mypy of the tools", BIN / "mypy", *sorted((setup.ROOT / "tools").glob("*.py")))
     step("mypy of the test cluster", BIN / "mypy", "-p", "tools.cluster")
-    step("mypy of the tests", BIN / "mypy", "--implicit-reexport", *_NOT_COUNTED, *_UNSEEN_TESTS)
+    step("names in tests", PYTHON, "tools/test_names.py")
     step("pyright", BIN / "pyright")
     with tempfile.TemporaryDirectory() as temporary:
         step("docs", BIN / "mkdocs", "build", "--strict", "--site-dir", Path(temporary) / "site")

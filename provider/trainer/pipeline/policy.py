@@ -29,7 +29,7 @@ class _Keeping(type(Model)):  # type: ignore[misc]  # pydantic's metaclass has n
     """An instance that a program makes keeps what it is given, as all arguments do: Pulumi outputs are not values
     yet, and problems are reported with all others. `model_validate` checks as pydantic does."""
 
-    def __call__(cls, **given: Any) -> Any:
+    def __call__(cls: Any, **given: Any) -> Any:
         made = cls.model_construct(**given)
         made._given = given
         return made
