@@ -12,6 +12,7 @@ import release
 import setup
 from step import BIN, PYTHON, step
 
+
 def main() -> None:
     """All steps, in the order of what fails most often."""
     step("ruff", BIN / "ruff", "check", ".")
