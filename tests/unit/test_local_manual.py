@@ -270,7 +270,7 @@ NOT_A_RUN = "not the id of a run that the record has"
         ),
         ({"created": "yesterday"}, "created is 'yesterday', not seconds since the epoch"),
         ({"created": True}, "created is True, not seconds since the epoch"),
-        ({"objects": []}, "objects is [], not an object"),
+        ({"inputs": []}, "inputs is [], not an object"),
         ({"program": 5}, "program is 5, not a text"),
     ],
 )

@@ -156,11 +156,11 @@ class Record:
         missing = [name for name in needed if name not in known]
         if missing:
             raise unreadable(folder.record, f"is not a valid record of a job: it has no {', '.join(missing)}")
+        if "uid" in known and not _is_uuid(known["uid"]):  # the job's processes are found and ended by it
+            raise unreadable(folder.record, f"is not a valid record of a job: its uid is {known['uid']!r}, not a UUID")
         fault = next(_type_faults(known), "") or fault_of_runs(known.get("identity", {}), known.get("earlier", []))
         if fault:
             raise unreadable(folder.record, f"is not a valid record of a job: {fault}")
-        if "uid" in known and not _is_uuid(known["uid"]):  # the job's processes are found and ended by it
-            raise unreadable(folder.record, f"is not a valid record of a job: its uid is {known['uid']!r}, not a UUID")
         try:
             record = cls(**{**known, "tuning": Tuning(**known["tuning"])})
             record.jobset["spec"]["replicatedJobs"]
@@ -405,10 +405,8 @@ _TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
     "str": ((str,), "a text"),
     "str | None": ((str, type(None)), "a text"),
     "float": ((int, float), "seconds since the epoch"),
-    "dict": ((dict,), "an object"),
     "Mapping": ((dict,), "an object"),
     "Sequence": ((list,), "a list"),
-    "Tuning": ((dict,), "an object"),
 }
 """Type of a field, without its parameters -> types of its value in JSON, and what is expected."""
 
