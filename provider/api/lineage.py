@@ -14,7 +14,7 @@ from pulumi_trainer.provider.api.checkpoints import CHECKPOINT_FOLDER, CHECKPOIN
 from pulumi_trainer.provider.api.manual import STOPPED
 from pulumi_trainer.provider.api.retention import REMOVED, outdated_lineages, shorten_runs
 from pulumi_trainer.provider.api.runs import Identity, Run, resumed_step
-from pulumi_trainer.provider.api.status import OUTCOME_UNKNOWN, Phase
+from pulumi_trainer.provider.api.status import NOT_CREATED, OUTCOME_UNKNOWN, Phase
 from pulumi_trainer.provider.api.submission import MAIN, Objects, Submission
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean, join_names
@@ -29,8 +29,8 @@ UNFINISHED = "unfinished"
 """Value of `resume`: a new run continues from the run before it, unless that has succeeded."""
 CREATED, CHANGED, RERUN = "created", "changed", "rerun"
 """Causes of a run: it is the first one of its job, a change of the program needs it, or `pulumi-trainer rerun` started it."""
-INTERRUPTED = (STOPPED, "SupervisorLost", OUTCOME_UNKNOWN)
-"""Reasons of runs that have ended without an end of their program."""
+INTERRUPTED = (STOPPED, "SupervisorLost", OUTCOME_UNKNOWN, NOT_CREATED)
+"""Reasons of runs that have ended without an end of their program, or that `rerun` has recorded and not created."""
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -198,6 +198,60 @@ def resumed_step(given: Any) -> int | None:
 def metrics_of(run: Run) -> Mapping[str, Metric]:
     """Return the metrics of a run: those of its history, if it is known."""
     return Metrics.from_text(run.history).summary() or run.metrics
+
+
+def fault_of_runs(identity: Any, earlier: Any) -> str:
+    """Return what is not valid in the runs of a job as its record has them: field, value, and what is expected; else empty.
+
+    Records of runs that are older than all others are removed at some time, so a run may name one of them.
+
+    Args:
+        identity: JSON of the current run's identity.
+        earlier: JSON of the earlier runs, the newest last.
+    """
+    if not isinstance(earlier, list):
+        return _fault("earlier", earlier, "a list of runs")
+    found = {f"earlier[{number}]": run for number, run in enumerate(earlier)} | {"identity": identity}
+    for where, run in found.items():
+        if not isinstance(run, dict):
+            return _fault(where, run, "an object with the fields of a run")
+        for fields, is_valid, expected in _FORMS:
+            for name in fields:
+                if name in run and not is_valid(run[name]):
+                    return _fault(f"{where}.{name}", run[name], expected)
+    recorded = [int(run["id"], 36) for run in earlier if run.get("id")]
+    for where, run in found.items():
+        for name in ("parent", "lineage", "origin"):
+            wanted = int(run.get(name) or "0", 36)
+            is_own = name == "lineage" and run[name] == run.get("id") if wanted else True
+            if not is_own and wanted not in recorded and (not recorded or wanted > min(recorded)):
+                return _fault(f"{where}.{name}", run[name], "the id of a run that the record has")
+    return ""
+
+
+def _fault(where: str, value: Any, expected: str) -> str:
+    return f"{where} is {value!r:.80}, not {expected}"
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+_FORMS: Sequence[tuple[Sequence[str], Callable[[Any], bool], str]] = (
+    (
+        ("id", "lineage", "parent", "origin"),
+        lambda value: value == "" or (isinstance(value, str) and is_run_id(value)),
+        "the id of a run, such as 't4kz1f'",
+    ),
+    (
+        ("run", "phase", "cause", "place", "fork", "removed", "note", "message"),
+        lambda value: isinstance(value, str),
+        "a text",
+    ),
+    (("created", "started", "finished"), _is_time, "seconds since the epoch"),
+    (("inputs", "metrics", "usage"), lambda value: isinstance(value, dict), "an object"),
+)
+"""Fields of a run in JSON, whether a value is valid, and what is expected."""
 
 
 def read_inputs(given: Any) -> dict[str, str]:

@@ -23,6 +23,9 @@ UNKNOWN_END = "somebody has deleted it, and it is not known whether it had ended
 RUN_AGAIN = "give the TrainJob another run= key, or use `pulumi-trainer rerun`, to run it again"
 """Hint for such a job."""
 
+NOT_CREATED = "NotCreated"
+"""Reason of a Deleted job whose new run `rerun` has recorded, and not created."""
+
 NOT_STARTED = "NotStarted"
 """Reason of a Pending job that should run, and that only `pulumi up` starts."""
 
@@ -154,6 +157,7 @@ class Presence:
         alone: Owner of a job that continues although its record was deleted; else None.
         not_started: Whether its reason is `NOT_STARTED`.
         note: Who has suspended, resumed or stopped it with `pulumi-trainer`; empty if nobody has.
+        fault: What is not valid in its record, from which no new run is made; else empty.
     """
 
     owner: Owner | None = None
@@ -165,6 +169,7 @@ class Presence:
     not_started: bool = False
     note: str = ""
     unsent: bool = False
+    fault: str = ""
 
 
 def another_job(where: str) -> Problem:

@@ -63,7 +63,7 @@ def _is_below(each: State) -> bool:
     now = each.status
     if now is None or not now.message:
         return False
-    lossy = each.view is not None and bool(each.view.losses)
+    lossy = each.view is not None and bool(each.view.remarks)
     return lossy or now.phase in (Phase.FAILED, Phase.DELETED)
 
 

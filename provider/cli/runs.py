@@ -22,7 +22,7 @@ from pulumi_trainer.provider.cli.jobs import (
     with_progress,
 )
 from pulumi_trainer.provider.cli.reach import Job, Where
-from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault, Unreadable
 from pulumi_trainer.provider.kubernetes.terminal import plain, print_line, print_lines
 from pulumi_trainer.provider.kubernetes.values.accessors import section
 from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean, duration, plural
@@ -170,10 +170,15 @@ def read_runs_of_all(jobs: Sequence[Job]) -> list[tuple[Job, list[Run]]]:
     records = _records(in_cluster)
     found: list[tuple[Job, list[Run]]] = []
     for job in jobs:
-        if job.local is not None:
-            found.append((job, job.local.runs(job.namespace, job.name)))
-        else:
-            found.append((job, _runs_in_cluster(states[id(job)], records.get(_place(job)))))
+        try:
+            if job.local is not None:
+                found.append((job, job.local.runs(job.namespace, job.name)))
+            else:
+                found.append((job, _runs_in_cluster(states[id(job)], records.get(_place(job)))))
+        except Unreadable as fault:
+            if len(jobs) == 1:
+                raise
+            print_line(f"note: {job.label}: {fault}", error=True)  # it costs itself alone
     return found
 
 
@@ -207,6 +212,7 @@ def _runs_in_cluster(state: State, record: Record | None) -> list[Run]:
     """Return the runs of a job in a cluster; of one that has not ended, the newest metrics alone are known."""
     if record is None:
         return []
+    record.check()
     found = record.runs(state.status or record.last_status())
     reported = section(state.status and state.status.progress, "metrics")
     if found and not found[-1].metrics and reported:

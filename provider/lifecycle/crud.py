@@ -225,6 +225,9 @@ def check(olds: Props, news: Props, connect: Connect, labels: Collection[str] = 
     failures = checked.failures or _name_conflicts(olds, inputs) or _moved_root_refusals(olds, news, inputs, presence)
     if not failures and inputs["generation"] != olds["generation"]:
         failures = tuple(f"{_where(olds)} is not replaced: {problem}" for problem in _silent_workers(olds, connect))
+    if presence is not None and presence.fault:
+        is_new_run = inputs["generation"] != olds["generation"]
+        failures, notes = (*failures, *[presence.fault] * is_new_run), (*notes, *[presence.fault] * (not is_new_run))
     if inputs["generation"] == olds["generation"]:
         inputs = _with_label(olds, news, inputs, presence)
     return Checked(inputs, failures, notes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -23,6 +24,11 @@ for name in {names}:
     ("file", "text", "why"),
     [
         ("record.json", "{}", "it has no namespace, name, owner, .*tuning"),
+        (
+            "record.json",
+            '{"identity": {"id": "t4kz2f", "parent": "t4kz1g"}}',
+            "identity.parent is 't4kz1g', not the id of a run that the record has",
+        ),
         ("status.json", "{}", "is not the status of a job"),
     ],
 )
@@ -36,7 +42,10 @@ def test_a_record_that_cannot_be_read_costs_itself_alone(project: Project, file:
     project.up()
     bad = project.job("bad")
     folder = project.root / "jobs" / bad.namespace / bad.name
-    (folder / file).write_text(text)
+    edited = json.loads(text)
+    if edited:
+        edited = {**json.loads((folder / file).read_text()), **edited}
+    (folder / file).write_text(json.dumps(edited))
     volume = project.root / "volumes" / bad.namespace / f"{bad.name}-output" / "volume.json"
     volume.write_text("{}")
 
@@ -49,6 +58,9 @@ def test_a_record_that_cannot_be_read_costs_itself_alone(project: Project, file:
     )
     assert re.search(why, cli(project, "why", "bad").stdout)
     assert re.search(why, project.job("bad").message) and project.job("good").phase == "Succeeded"
+    if file == "record.json":
+        listed = cli(project, "runs", "bad")
+        assert listed.returncode == 1 and re.search(why, listed.stderr) and "Traceback" not in listed.stderr, listed
     listed = cli(project, "outputs")
     assert "good" in listed.stdout and re.search(rf"note: .*{file}: .*{why}", listed.stderr), listed
     if file == "record.json":

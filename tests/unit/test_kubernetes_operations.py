@@ -23,9 +23,10 @@ from pulumi_trainer.provider.api.metrics import Metric, Metrics
 from pulumi_trainer.provider.api.runs import MOST_RUNS, Identity, Run
 from pulumi_trainer.provider.api.status import Owner, describe
 from pulumi_trainer.provider.api.submission import Submission
+from pulumi_trainer.provider.cli import jobs as states
 from pulumi_trainer.provider.cli import operations as commands
 from pulumi_trainer.provider.cli.reach import Job, Where
-from pulumi_trainer.provider.cli.runs import times_of
+from pulumi_trainer.provider.cli.runs import read_runs_of, read_runs_of_all, times_of
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, EVENT, POD, Kind
 from pulumi_trainer.provider.kubernetes.client.client import ApiError
 from pulumi_trainer.provider.kubernetes.errors import Conflict, Invalid, Problem, Refused, TargetFault, TrainerError
@@ -35,7 +36,7 @@ from pulumi_trainer.provider.lifecycle.diagnosis.outcome import FailedContainer
 from pulumi_trainer.provider.targets.kubernetes import operations, owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs import apply, deletion
 from pulumi_trainer.provider.targets.kubernetes.jobs import record as records
-from pulumi_trainer.provider.targets.kubernetes.observe import job_snapshot, training_progress, watch
+from pulumi_trainer.provider.targets.kubernetes.observe import job_snapshot, owned_objects, training_progress, watch
 from pulumi_trainer.provider.targets.kubernetes.observe.listing import snapshot_jobs
 from pulumi_trainer.provider.targets.kubernetes.observe.watch import Observer
 from pulumi_trainer.provider.targets.kubernetes.preflight import server_review
@@ -578,6 +579,46 @@ def test_a_record_that_somebody_has_edited_costs_itself_alone(server: Server, ed
     for run in odd.runs(status):
         assert times_of(run)
     assert describe(status) and (odd.override is None or "at an unknown time" in odd.override.note)
+
+
+@pytest.mark.parametrize(
+    ("edited", "why"),
+    [
+        ({"identity": "{"}, "identity is '{', not JSON"),
+        ({"identity": "[]"}, "identity is [], not an object with the fields of a run"),
+        ({"identity": '{"id": "t4kz2f", "parent": "t4kz1g"}'}, "identity.parent is 't4kz1g', not the id of a run that"),
+        ({"earlier": '{"a": 1}'}, "earlier is {'a': 1}, not a list of runs"),
+        ({"earlier": '[{"id": "a", "created": "now"}]'}, "earlier[0].created is 'now', not seconds since the epoch"),
+        ({"begun": "soon"}, "begun is 'soon', not seconds since the epoch"),
+    ],
+)
+def test_the_runs_of_an_edited_record_are_a_clear_problem(
+    server: Server, edited: dict[str, str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target(server).create(submission())
+    known = target(server).presence("team", "job")
+    assert known is not None and not known.fault
+    server.patch(CONFIG_MAP, "team", "job", {"data": edited})
+    why = f"ConfigMap team/job: is not a valid record of a job: {why}"
+    with pytest.raises(TrainerError) as fault:
+        target(server).runs("team", "job")
+    assert why in str(fault.value)
+    presence = target(server).presence("team", "job")
+    assert presence is not None and why in presence.fault and not presence.deleted and presence.owner == known.owner
+    job = Job("team", "job", client=server, owner=OWNER)  # type: ignore[arg-type]
+    (state,) = states.read_states([job])
+    assert state.status is not None and state.status.phase == "Pending" and why in state.status.message
+    assert why in states.why(job).text
+    with pytest.raises(TrainerError, match="is not a valid record of a job"):
+        read_runs_of(job)
+    other = Job("team", "other", client=server, owner=OWNER)  # type: ignore[arg-type]
+    assert [each for each, _ in read_runs_of_all([job, other])] == [other], "it costs itself alone"
+    assert why in capsys.readouterr().err
+    (found,) = owned_objects._jobs(server, "here", "team", "kubectl")  # type: ignore[arg-type]
+    assert why in found.fault
+    stop(server)
+    with pytest.raises(TrainerError, match="is not a valid record of a job"):
+        rerun(server)
 
 
 LOSSES = b"".join(

@@ -35,7 +35,7 @@ class Target:
         self.elsewhere = False
         self.deleted, self.missing, self.taken = "", tuple[str, ...](), tuple[str, ...]()
         self.unlike = self.not_started = self.another = self.unsent = False
-        self.note = ""
+        self.note = self.fault = ""
         self.earlier = list[Run]()
         self.volumes: Path | None = None
         self.identity_of_jobs = Identity()
@@ -90,6 +90,7 @@ class Target:
                 not_started=self.not_started,
                 note=self.note,
                 unsent=self.unsent,
+                fault=self.fault,
             )
             if job
             else Presence()
@@ -855,6 +856,16 @@ def test_a_job_that_may_have_ended_when_somebody_deleted_it_runs_again_only_if_a
     again = checked(made, inputs(interrupt="allow"), target)
     (note,) = crud.diff(outs, again.inputs).notes
     assert "it is not known whether it had ended; it is created again, as interrupt= allows" in note
+
+
+def test_a_job_whose_record_somebody_has_edited_is_left_alone() -> None:
+    target = Target("Succeeded")
+    made, outs = first(target)
+    target.fault = "ConfigMap default/j: is not a valid record of a job"
+    same = checked(made, inputs(), target)
+    assert same.notes == (target.fault,) and not same.failures and crud.diff(outs, same.inputs) == crud.Diff(False)
+    new_run = checked(made, inputs(digest="d2", run="2"), target)
+    assert new_run.failures == (target.fault,), "it would have no runs before it"
 
 
 def test_a_run_that_was_recorded_and_never_created_is_created() -> None:

@@ -24,7 +24,7 @@ from pulumi_trainer.provider.cli.reach import Job, Where
 from pulumi_trainer.provider.initializers import manifest
 from pulumi_trainer.provider.initializers.manifest import FetchedFile, Manifest
 from pulumi_trainer.provider.initializers.source import Patterns
-from pulumi_trainer.provider.kubernetes.errors import Conflict, Problem, Refused, TargetFault
+from pulumi_trainer.provider.kubernetes.errors import Conflict, Problem, Refused, TargetFault, Unreadable
 from pulumi_trainer.provider.targets.local import LocalTarget
 from pulumi_trainer.provider.targets.local.claims import Claim
 from pulumi_trainer.provider.targets.local.record import Record
@@ -220,6 +220,20 @@ def kill() -> None:
     raise Killed
 
 
+def test_a_rerun_that_is_killed_leaves_no_run_to_continue(local: LocalTarget) -> None:
+    document = jobset(step(command=python("raise SystemExit(3)")))
+    local.create(submission(document))
+    wait(local)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(JobFolder, "forget_run", lambda *_: kill())
+        with pytest.raises(Killed):
+            local.rerun(submission(document))
+    local.rerun(submission(document))
+    wait(local)
+    first, second = local.runs(NAMESPACE, "job")
+    assert second.parent == first.id, "not the run that has never begun"
+
+
 def test_a_rerun_does_without_the_file_beside_its_output(local: LocalTarget, monkeypatch: pytest.MonkeyPatch) -> None:
     document = jobset(step())
     run(local, document)
@@ -231,6 +245,59 @@ def test_a_rerun_does_without_the_file_beside_its_output(local: LocalTarget, mon
     local.rerun(submission(document))
     assert wait(local).phase == "Succeeded"
     assert [run.phase for run in local.runs(NAMESPACE, "job")] == ["Succeeded", "Succeeded"]
+
+
+RUN = {"run": "1", "phase": "Failed", "id": "t4kz1f", "lineage": "t4kz1f", "created": 1.0, "inputs": {}}
+NOT_A_RUN = "not the id of a run that the record has"
+
+
+@pytest.mark.parametrize(
+    ("edited", "why"),
+    [
+        ({"identity": [1]}, "identity is [1], not an object"),
+        ({"identity": None}, "identity is None, not an object"),
+        ({"identity": {"id": "../x"}}, "identity.id is '../x', not the id of a run, such as 't4kz1f'"),
+        ({"identity": {"id": "t4kz2f", "parent": "t4kz1g"}}, f"identity.parent is 't4kz1g', {NOT_A_RUN}"),
+        ({"identity": {"id": "t4kz2f", "lineage": "t4kz1g"}}, f"identity.lineage is 't4kz1g', {NOT_A_RUN}"),
+        ({"identity": {"id": "t4kz2f", "cause": 3}}, "identity.cause is 3, not a text"),
+        ({"earlier": "none"}, "earlier is 'none', not a list"),
+        ({"earlier": [RUN, 3]}, "earlier[1] is 3, not an object with the fields of a run"),
+        ({"earlier": [{**RUN, "created": "now"}]}, "earlier[0].created is 'now', not seconds since the epoch"),
+        ({"earlier": [{**RUN, "inputs": [1]}]}, "earlier[0].inputs is [1], not an object"),
+        (
+            {"earlier": [RUN, {**RUN, "id": "t4kz2a", "parent": "zzzzzz"}]},
+            f"earlier[1].parent is 'zzzzzz', {NOT_A_RUN}",
+        ),
+        ({"created": "yesterday"}, "created is 'yesterday', not seconds since the epoch"),
+        ({"created": True}, "created is True, not seconds since the epoch"),
+        ({"inputs": []}, "inputs is [], not an object"),
+        ({"program": 5}, "program is 5, not a text"),
+    ],
+)
+def test_an_edited_record_is_a_clear_problem(local: LocalTarget, edited: dict[str, Any], why: str) -> None:
+    document = jobset(step())
+    run(local, document)
+    file = local.root / "jobs" / NAMESPACE / "job" / "record.json"
+    written = json.loads(file.read_text())
+    for known in ({}, {"earlier": [RUN], "identity": {"id": "t4kz2f", "lineage": "t4kz1f", "parent": "t4kz1f"}}):
+        file.write_text(json.dumps({**written, **known}))
+        assert local.runs(NAMESPACE, "job")[-1].phase == "Succeeded"
+    old = {"id": "t4kz2f", "lineage": "t3aaaa", "parent": "t3aaab"}
+    file.write_text(json.dumps({**written, "earlier": [RUN], "identity": old}))
+    assert local.runs(NAMESPACE, "job")[-1].parent == "t3aaab", "older than all that the record keeps"
+    file.write_text(json.dumps({**written, **edited}))
+    for ask in (local.runs, local.status, local.presence, local.current_owner):
+        with pytest.raises(Unreadable) as fault:
+            ask(NAMESPACE, "job")
+        assert f"{file}: is not a valid record of a job: {why}" in str(fault.value)
+    status = local.cached_status(NAMESPACE, "job", "", "Running", OWNER)
+    assert status is not None and status.record_lost and why in status.message
+    (listed,) = local.jobs()
+    assert listed.record_lost and why in listed.message
+    for change in (local.create, local.rerun):
+        with pytest.raises(Unreadable):
+            change(submission(document))
+    file.write_text(json.dumps(written))
 
 
 @pytest.mark.parametrize("reports", [True, False], ids=["steps", "nothing"])

@@ -76,6 +76,7 @@ class JobView:
         left: Of a job that is gone: which worker clusters of MultiKueue run it, or may run it.
         worker_fault: Why its Pods in that cluster are not known, or which worker cluster is lost; None if nothing is wrong.
         unreadable: Plurals of kinds that the cluster does not have or that the user may not read.
+        record_fault: What is not valid in its record; else empty.
     """
 
     namespace: str
@@ -107,6 +108,12 @@ class JobView:
     left: Sequence[str] = ()
     worker_fault: Problem | None = None
     unreadable: frozenset[str] = frozenset()
+    record_fault: str = ""
+
+    @property
+    def remarks(self) -> list[str]:
+        """What its message says beside its phase: what was lost, and what is not valid in its record."""
+        return [*self.losses, *filter(None, [self.record_fault])]
 
     @cached_property
     def main(self) -> Document | None:

@@ -144,7 +144,7 @@ def diagnose(view: JobView, now: float) -> JobStatus:
         now: Seconds since the epoch.
     """
     status = _diagnosed(view, now)
-    more = (*view.left, *view.losses)
+    more = (*view.left, *view.remarks)
     if more:
         status = replace(status, message="; ".join(filter(None, [status.message, *more])))
     return status
@@ -201,8 +201,8 @@ def explain(view: JobView, status: JobStatus, now: float) -> str:
         place = f" on {view.cluster}"
     summary = f"{view.namespace}/{view.name} is {found.phase}{reason}{ago}{place}: {detail}"
     if "\n" in detail:  # it ends with lines of a log
-        return "\n".join(filter(None, (summary, *map(_sentence, view.losses), _sentence(found.hint))))
-    return " ".join(filter(None, (f"{summary}.", *map(_sentence, view.losses), _sentence(found.hint))))
+        return "\n".join(filter(None, (summary, *map(_sentence, view.remarks), _sentence(found.hint))))
+    return " ".join(filter(None, (f"{summary}.", *map(_sentence, view.remarks), _sentence(found.hint))))
 
 
 def _sentence(text_: str) -> str:

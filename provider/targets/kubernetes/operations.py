@@ -161,6 +161,7 @@ def rerun(client: Client, submission: Submission) -> JobStatus:
     owner = Owner(submission.owner, submission.sweep)
     found = _find_record(client, submission.namespace, submission.name, owner)
     assert found is not None
+    found.check()
     view, status = _diagnosed(client, submission.namespace, submission.name, found)
     if not status.terminal:
         raise Refused(not_ended_problem(status))

@@ -464,6 +464,7 @@ class KubernetesTarget:
         found = record.find(self.client.within(PATIENCE), namespace, name)
         if found is None or not found.is_record:
             return []
+        found.check()
         return found.runs(self.status(namespace, name) or found.last_status())
 
     def drift(self, namespace: str, name: str) -> dict[str, Any]:

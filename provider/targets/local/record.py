@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from pulumi_trainer.provider.api.attempts import read_attempts
 from pulumi_trainer.provider.api.checkpoints import saves_checkpoints
 from pulumi_trainer.provider.api.lineage import result_of
 from pulumi_trainer.provider.api.manual import Override
-from pulumi_trainer.provider.api.runs import LONGEST, Identity, Run, read_inputs, read_runs, resumed_step
+from pulumi_trainer.provider.api.runs import LONGEST, Identity, Run, fault_of_runs, read_inputs, read_runs, resumed_step
 from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase, Step
 from pulumi_trainer.provider.api.submission import Consumer, Submission
 from pulumi_trainer.provider.api.usage import Demand, current_user, demand_of
@@ -158,6 +158,9 @@ class Record:
             raise unreadable(folder.record, f"is not a valid record of a job: it has no {', '.join(missing)}")
         if "uid" in known and not _is_uuid(known["uid"]):  # the job's processes are found and ended by it
             raise unreadable(folder.record, f"is not a valid record of a job: its uid is {known['uid']!r}, not a UUID")
+        fault = next(_type_faults(known), "") or fault_of_runs(known.get("identity", {}), known.get("earlier", []))
+        if fault:
+            raise unreadable(folder.record, f"is not a valid record of a job: {fault}")
         try:
             record = cls(**{**known, "tuning": Tuning(**known["tuning"])})
             record.jobset["spec"]["replicatedJobs"]
@@ -385,6 +388,27 @@ def is_run_manifest(name: str) -> bool:
 
 
 _RUN_MANIFEST = re.compile(r"\.[0-9a-z]{1,16}\.run\.json")
+
+
+def _type_faults(known: Mapping[str, Any]) -> Iterator[str]:
+    """Yield which values of a record's JSON have another type than the field."""
+    for each in fields(Record):
+        kind = str(each.type).partition("[")[0]
+        if each.name in known and kind in _TYPES:
+            types, expected = _TYPES[kind]
+            value = known[each.name]
+            if not isinstance(value, types) or isinstance(value, bool):
+                yield f"{each.name} is {value!r:.80}, not {expected}"
+
+
+_TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "str": ((str,), "a text"),
+    "str | None": ((str, type(None)), "a text"),
+    "float": ((int, float), "seconds since the epoch"),
+    "Mapping": ((dict,), "an object"),
+    "Sequence": ((list,), "a list"),
+}
+"""Type of a field, without its parameters -> types of its value in JSON, and what is expected."""
 
 
 def _is_uuid(value: object) -> bool:

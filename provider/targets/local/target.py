@@ -358,11 +358,15 @@ class LocalTarget:
             if lost:
                 raise Refused(*lost)
             _is_unsupervised(folder, STUCK_SECONDS)
-            identity = rerun_identity(record.known_identity, status.phase, status.reason)
+            identity, attempts = record.known_identity, record.attempts
+            if (
+                status.created == record.created
+            ):  # else `rerun` was interrupted, and the run of the record has not begun
+                identity = rerun_identity(identity, status.phase, status.reason)
+                attempts = [asdict(each) for each in before_rerun(status.attempts)] if identity.id else []
             submission = replace(submission, earlier=_runs(folder, record, status), identity=identity)
             submission = started(submission, time.time())
             again = Record.of(submission, self._site(folder), record.tuning, self.isolation)
-            attempts = [asdict(each) for each in before_rerun(status.attempts)] if identity.id else []
             again = replace(again, first_uid=record.resource_uid, attempts=attempts)
             self._create_claims(again)
             _store_source(folder, submission)

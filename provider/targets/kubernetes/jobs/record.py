@@ -21,14 +21,23 @@ from pulumi_trainer.provider.api.manual import STOPPED, Override
 from pulumi_trainer.provider.api.metrics import Metrics
 from pulumi_trainer.provider.api.progress import kept_progress
 from pulumi_trainer.provider.api.retention import as_row
-from pulumi_trainer.provider.api.runs import LONGEST, MOST_RUNS, Identity, Run, read_inputs, read_runs, resumed_step
-from pulumi_trainer.provider.api.status import OUTCOME_UNKNOWN, UNKNOWN_END, JobStatus, Owner, Phase
+from pulumi_trainer.provider.api.runs import (
+    LONGEST,
+    MOST_RUNS,
+    Identity,
+    Run,
+    fault_of_runs,
+    read_inputs,
+    read_runs,
+    resumed_step,
+)
+from pulumi_trainer.provider.api.status import NOT_CREATED, OUTCOME_UNKNOWN, UNKNOWN_END, JobStatus, Owner, Phase
 from pulumi_trainer.provider.api.submission import Submission
 from pulumi_trainer.provider.api.usage import NOTHING_KNOWN, Demand, current_user, demand_of
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, SECRET, Kind
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kubernetes.client.transport import FIELD_MANAGER
-from pulumi_trainer.provider.kubernetes.errors import Problem, TrainerError
+from pulumi_trainer.provider.kubernetes.errors import Problem, TrainerError, Unreadable
 from pulumi_trainer.provider.kubernetes.terminal import message as harmless_message
 from pulumi_trainer.provider.kubernetes.terminal import plain
 from pulumi_trainer.provider.kubernetes.values.accessors import mappings, plausible_seconds, section
@@ -114,6 +123,7 @@ class Record:
         copy_of: UID of the record in the manager cluster, if this is the owner of copies in a worker cluster; else empty.
         sending: Whether `rerun` has begun the run, and has not recorded that it sent the job.
         histories: Id of a run -> its metrics with their history (`Run.history`).
+        fault: What is not valid in the ConfigMap, which somebody has edited; else empty.
     """
 
     namespace: str
@@ -149,6 +159,7 @@ class Record:
     attempts: Sequence[Attempt] = ()
     sending: bool = False
     histories: Mapping[str, str] = field(default_factory=dict, repr=False)
+    fault: str = ""
 
     def foreign_problem(self, where: str) -> Problem:
         """Return the problem that a ConfigMap that is not a record has the job's name."""
@@ -201,7 +212,17 @@ class Record:
             copy_of=copy_of,
             sending=SENDING in data,
             histories={key.removeprefix(METRICS): str(data[key]) for key in data if key.startswith(METRICS)},
+            fault=_fault(meta, data),
         )
+
+    def check(self) -> None:
+        """Check that nobody has edited the runs of the record.
+
+        Raises:
+            Unreadable: What it has of the runs is not valid.
+        """
+        if self.fault:
+            raise Unreadable(Problem("", self.fault))
 
     @property
     def whose(self) -> Owner:
@@ -282,7 +303,7 @@ class Record:
             why = "it was deleted by its TTL after its end, and its result was not recorded"
             return self.status(Phase.DELETED, OUTCOME_UNKNOWN, why)
         if self.sending:
-            return self.status(Phase.DELETED, "NotCreated", "its new run was recorded, but not created")
+            return self.status(Phase.DELETED, NOT_CREATED, "its new run was recorded, but not created")
         return self.status(Phase.DELETED, OUTCOME_UNKNOWN, UNKNOWN_END)
 
     def owner_reference(self) -> Document:
@@ -554,6 +575,21 @@ def _explains_more(data: Mapping[str, str | None], recorded: Record) -> bool:
     """Return whether the end of a run has a longer message than its record: somebody else has not seen what its Pods printed."""
     ended = recorded.ended
     return data["phase"] == ended.get("phase") and len(data["message"] or "") > len(ended.get("message", ""))
+
+
+def _fault(meta: Mapping[str, Any], data: Mapping[str, Any]) -> str:
+    """Return what is not valid in the runs of a record; else empty. meta, data: Those of the ConfigMap."""
+    why = ""
+    for key in (IDENTITY, EARLIER):
+        if key in data and _parsed(data[key]) is None:
+            why = f"{key} is {data[key]!r:.80}, not JSON"
+    if BEGUN in data and not seconds(data[BEGUN]):
+        why = f"{BEGUN} is {data[BEGUN]!r:.80}, not seconds since the epoch"
+    why = why or fault_of_runs(_parsed(data.get(IDENTITY, "{}")), _parsed(data.get(EARLIER, "[]")))
+    if not why:
+        return ""
+    where = f"ConfigMap {meta.get('namespace', '')}/{meta['name']}"
+    return f"{where}: is not a valid record of a job: {why}. Something else has changed it: put that back"
 
 
 def _object(text: Any) -> dict[str, Any]:

@@ -128,6 +128,7 @@ def without_stranger(view: JobView, owner: Record | None) -> JobView:
     """Return the view without a job that has the same name but does not belong to the record."""
     if owner is None:
         return view
+    view = replace(view, record_fault=owner.fault)
     main = view.train_job if owner.kind is TRAIN_JOB else view.jobset
     if main is None or record.belongs(main, owner.uid):
         return view
@@ -142,6 +143,7 @@ def without_stranger(view: JobView, owner: Record | None) -> JobView:
         awaited=view.awaited,
         another=not view.awaited,
         unreadable=view.unreadable,
+        record_fault=view.record_fault,
     )
 
 

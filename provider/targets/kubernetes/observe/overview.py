@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -109,25 +110,28 @@ class Overview:
                 return None
             if record is None:
                 return Presence(alone=self._without_record(name))
-            job = jobs.get(name)
-            ended = (
-                record.terminal
-                or (job is None and record.removes_itself)
-                or (job is not None and self._observed(job).phase.terminal)
-            )
-            if ended:
-                return Presence(record.whose, note=record.stop_note)
-            if job is None:
-                job = self._client.get(self._kind, self._namespace, name)
-                if job is None or not belongs(job, record.uid):
-                    return Presence(record.whose, record.version, another=job is not None, unsent=record.sending)
-            taken = {key: self._is_taken(key, record) for key in beside if self._lacks(key)}
-            missing = tuple(key for key, foreign in taken.items() if foreign is not None)
-            note = record.override_note(job)
-            return Presence(record.whose, missing=missing, taken=tuple(key for key in missing if taken[key]), note=note)
+            return replace(self._presence_of(record, jobs.get(name), beside), fault=record.fault)
         except TrainerError as fault:
             self.fault = self.fault or fault
             return None
+
+    def _presence_of(self, record: Record, job: dict[str, Any] | None, beside: Collection[str]) -> Presence:
+        """Return what exists of a job with a record. job: The job in the snapshot; None if it is not there."""
+        ended = (
+            record.terminal
+            or (job is None and record.removes_itself)
+            or (job is not None and self._observed(job).phase.terminal)
+        )
+        if ended:
+            return Presence(record.whose, note=record.stop_note)
+        if job is None:
+            job = self._client.get(self._kind, self._namespace, record.name)
+            if job is None or not belongs(job, record.uid):
+                return Presence(record.whose, record.version, another=job is not None, unsent=record.sending)
+        taken = {key: self._is_taken(key, record) for key in beside if self._lacks(key)}
+        missing = tuple(key for key, foreign in taken.items() if foreign is not None)
+        note = record.override_note(job)
+        return Presence(record.whose, missing=missing, taken=tuple(key for key in missing if taken[key]), note=note)
 
     def _without_record(self, name: str) -> Owner | None:
         """Return the owner of an unfinished job whose record is gone; None if not found."""

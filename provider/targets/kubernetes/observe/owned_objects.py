@@ -75,7 +75,9 @@ def _jobs(client: Client, where: str, namespace: str, kubectl: str) -> list[Foun
     found = []
     for each in records:
         delete = f"{kubectl} delete {each.kind.kind.lower()},configmap -n {each.namespace} {each.name}"
-        found.append(Found(where, JOB, each.namespace, each.name, each.whose, each.uid, delete, ADOPT))
+        found.append(
+            Found(where, JOB, each.namespace, each.name, each.whose, each.uid, delete, ADOPT, fault=each.fault)
+        )
     known = {(each.namespace, each.name) for each in records}
     for document in client.list(JOBSET, namespace, labels=owner_labels.JOB, keep=_metadata, whole=False)[0]:
         place = place_of(document)
