@@ -18,7 +18,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -475,12 +475,9 @@ class Checkpoints:
         own = {name: value for name, value in (state or {}).items() if name in reset}
         taken = {name: value for name, value in (state or {}).items() if name not in reset}
         options, rates = _options(taken, reset), _rates(taken) if "lr" in reset else []
+        names = _option_names(taken)
         found = self._read(path, taken if state is not None else None)
-        unknown = reset - {"step", *found, *own}.union(*(values for _, _, values in options))
-        if unknown:
-            _touch(os.environ.get("TRAINER_FINAL_FILE", ""))  # another attempt would fail likewise
-            known = ", ".join(sorted({"step", *found, *own, *_option_names(taken)}))
-            raise ValueError(f"unknown name in Fork(reset={sorted(unknown)}). Hint: this program can reset: {known}")
+        _check_reset(reset, {"step", *found, *own, *names})
         for optimizer, number, values in options:
             _set_options(optimizer.param_groups[number], values, keeps_place=bool(rates))
         for schedule, base in rates:
@@ -513,9 +510,9 @@ class Checkpoints:
         return {**found, **objects}
 
 
-def _reset_names(path: str) -> set[str]:
+def _reset_names(path: str | None) -> set[str]:
     """Return what is not taken from a checkpoint, which a fork may start from."""
-    if path != os.environ.get("TRAINER_RESUME_FROM"):
+    if path is None or path != os.environ.get("TRAINER_RESUME_FROM"):
         return set()
     return {*filter(None, os.environ.get("TRAINER_RESET", "").split(","))}
 
@@ -525,7 +522,35 @@ def _option_names(state: Mapping[str, Any]) -> set[str]:
     found: set[str] = set()
     for optimizer in state.values():
         found.update(*getattr(optimizer, "param_groups", []))
-    return found - {"params", "initial_lr"}
+    return found - {"params"}
+
+
+def _check_reset(names: set[str], known: set[str]) -> None:
+    """Check what a fork resets.
+
+    Raises:
+        ValueError: The program does not have it. No other attempt follows, which would fail likewise.
+    """
+    unknown = names - known
+    if unknown:
+        _touch(os.environ.get("TRAINER_FINAL_FILE", ""))
+        can = ", ".join(sorted(known))
+        raise ValueError(f"unknown name in Fork(reset={sorted(unknown)}). Hint: this program can reset: {can}")
+
+
+def _reset_optimizers(optimizers: Iterable[Any]) -> None:
+    """Clear the states of optimizers that a library has loaded from the checkpoint that a fork starts from, if these are reset.
+
+    Raises:
+        ValueError: Something else is reset.
+    """
+    names = _reset_names(checkpoints().latest())
+    _check_reset(names, {"optimizer"})
+    if names:
+        for optimizer in optimizers:
+            getattr(optimizer, "optimizer", optimizer).state.clear()
+        if _rank() == 0:
+            print("pulumi-trainer: the optimizer starts anew (Fork)", flush=True)
 
 
 def _options(state: Mapping[str, Any], names: set[str]) -> list[tuple[Any, int, dict[str, Any]]]:
@@ -1057,7 +1082,9 @@ def callback() -> Any:
         numbers: Mapping[str, float] = {}
         unsealed = ("", 0)
 
-        def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        def on_train_begin(self, args: Any, state: Any, control: Any, optimizer: Any = None, **_: Any) -> None:
+            if state.global_step:
+                _reset_optimizers([optimizer])
             _shown.resumed = state.global_step
             progress(step=state.global_step, total=max(state.max_steps, 0) or None)
             _shown.time = float("-inf")  # the first line with numbers follows however soon

@@ -21,8 +21,8 @@ class Fork(Args):
         step: Step of its checkpoint; default: its newest one.
         reset: What the new run does not take from the checkpoint, by name. With `pulumi_trainer.training`: values of the state
             that `load` is given, such as `optimizer` or `schedule`; options of its optimizers, such as `lr`, which keep the value
-            that the program made them with; and `step`, which begins at 0. For the trainers of fine-tuning: `optimizer`; the
-            learning rate is always that of `config`. Default: nothing.
+            that the program made them with; and `step`, which begins at 0. With its `callback`, and for the trainers of
+            fine-tuning, whose learning rate is always that of `config`: `optimizer`. Default: nothing.
     """
 
     run: str = positional(kw_only=False)

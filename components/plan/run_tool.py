@@ -208,7 +208,6 @@ def callbacks():
             if self.first:
                 fail_all(length_fault(args, state, train_dataloader))
                 set_learning_rate(args.learning_rate, [optimizer], lr_scheduler)
-                reset_optimizers([optimizer])
 
         def on_epoch_begin(self, args, state, control, **_):
             if self.first and self.first >= state.max_steps:
@@ -298,13 +297,6 @@ def set_learning_rate(wanted, optimizers, scheduler):
     if rates:
         scheduler.base_lrs = [rate * (wanted / before) for rate in rates]
     say(f"the learning rate is {wanted:g}, and not that of the checkpoint, {before:g}")
-
-
-def reset_optimizers(optimizers):
-    if "optimizer" in training._reset_names(training.checkpoints().latest()):
-        for optimizer in optimizers:
-            getattr(optimizer, "optimizer", optimizer).state.clear()
-        say("the optimizer starts anew (Fork)")
 
 
 def rows_fault(args, loader):

@@ -163,7 +163,7 @@ def started(train):
             wrapper = getattr(recipe, "_optim_ckpt_wrapper", None)
             optimizers = [recipe._optimizer] if recipe._optimizer is not None else wrapper.optim_map.values()
             run_tool.set_learning_rate(made.optimizer.lr, optimizers, getattr(recipe, "_lr_scheduler", None))
-            run_tool.reset_optimizers(optimizers)
+            run_tool.training._reset_optimizers(optimizers)
         train(recipe)
         report(recipe.global_step)
         fault = run_tool.no_step_fault(first, recipe.global_step, last, None)

@@ -227,3 +227,16 @@ trainer.TrainJob("func", runtime=plain, wait_for="complete",
     trainer=trainer.CustomTrainer(func=train, func_args={"lr": 1}))
 trainer.TrainJob("script", runtime=plain, wait_for="complete", trainer=trainer.CustomTrainer(script="train.py"))
 """
+
+
+def test_a_plan_names_changed_arguments_without_those_that_are_secret(project: Project) -> None:
+    text = (
+        program().partition("data =")[0].replace("steps=1", "token") + TWO_JOBS.partition('trainer.TrainJob("script')[0]
+    )
+    text = text.replace('{"lr": 1}', '{"lr": LR, "token": pulumi.Output.secret("TOKEN")}')
+    project.program(text.replace("LR", "0.1").replace("TOKEN", "hunter2"))
+    project.up()
+    project.program(text.replace("LR", "0.2").replace("TOKEN", "correct horse"))
+    plan = project.preview().out
+    assert re.search(r'/func-\w+: arguments \{"lr": 0.1\} -> \{"lr": 0.2\}\n', plan), plan
+    assert "hunter2" not in plan and "correct horse" not in plan

@@ -172,7 +172,7 @@ class TestCheckpoints:
         assert not final.exists()
         with pytest.raises(ValueError, match=r"unknown name in Fork\(reset=\['batch', 'size'\]\)") as wrong:
             forked("batch,lr,size")
-        assert str(wrong.value).endswith("can reset: decay, lr, optimizer, schedule, step, total")
+        assert str(wrong.value).endswith("can reset: decay, initial_lr, lr, optimizer, schedule, step, total")
         assert final.exists(), "no other attempt follows"
         training._known.clear()
         monkeypatch.setenv("TRAINER_RESET", "lr")
@@ -182,6 +182,27 @@ class TestCheckpoints:
         training._known.clear()
         found = training.checkpoints().load(state(0.04))
         assert found is not None and found["optimizer"].param_groups[0]["lr"] == 0.1, "of its own checkpoint, all"
+
+    def test_a_fork_of_transformers_resets_its_optimizer_alone(
+        self, job: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        module = types.ModuleType("transformers")
+        module.TrainerCallback = object  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "transformers", module)
+        start = job / "checkpoint-10"
+        start.mkdir(parents=True)
+        monkeypatch.setenv("TRAINER_RESUME_FROM", str(start))
+
+        def begin(reset: str, step: int = 10) -> dict[str, int]:
+            monkeypatch.setenv("TRAINER_RESET", reset)
+            optimizer, state = SimpleNamespace(state={"exp_avg": 1}), SimpleNamespace(global_step=step, max_steps=20)
+            training.callback().on_train_begin(None, state, None, optimizer=SimpleNamespace(optimizer=optimizer))
+            return optimizer.state
+
+        assert begin("") == {"exp_avg": 1} and begin("optimizer") == {}
+        assert "the optimizer starts anew (Fork)" in capsys.readouterr().out
+        with pytest.raises(ValueError, match=r"unknown name in Fork\(reset=\['lr'\]\).*can reset: optimizer"):
+            begin("lr,optimizer")
 
     def test_a_damaged_checkpoint_of_transformers_is_skipped(
         self, job: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
