@@ -21,7 +21,6 @@ from pulumi_trainer.plan.source_tree import SourceTree
 from pulumi_trainer.plan.volume_claims import mount, pod_volume
 from pulumi_trainer.plan.written_job import WrittenJob
 from pulumi_trainer.provider import source_archives
-from pulumi_trainer.provider.api import code as paths
 from pulumi_trainer.provider.api.checkpoints import (
     CHECKPOINT_ADOPT,
     CHECKPOINT_ATTEMPT,
@@ -41,6 +40,7 @@ from pulumi_trainer.provider.kubernetes.terminal import plain
 from pulumi_trainer.provider.kubernetes.values.accessors import listed, section
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, any_unknown, first_unknown
 from pulumi_trainer.provider.kubernetes.views import ReplicatedJob, replicated_jobs
+from pulumi_trainer.provider.pod import code as paths
 from pulumi_trainer.provider.trainer.pipeline.hardening import MANAGER as HARDENING
 
 MANAGER = "pulumi-trainer.dev/program"

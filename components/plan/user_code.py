@@ -51,11 +51,11 @@ from pulumi_trainer.plan.project_code import (
 from pulumi_trainer.plan.python_source import TOO_DEEP, parse, syntax_problem
 from pulumi_trainer.plan.uncalled_code import uncalled_code
 from pulumi_trainer.program.targets import project_folder
-from pulumi_trainer.provider.api import code, in_container
 from pulumi_trainer.provider.api.labels import FRAMEWORK
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, problems_below
 from pulumi_trainer.provider.kubernetes.values.accessors import listed, without
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
+from pulumi_trainer.provider.pod import code
 from pulumi_trainer.provider.trainer.pipeline import registry
 
 LIMIT = 900_000
@@ -855,7 +855,7 @@ def files(
         launch["modules"] = {**launch.get("modules", {}), **code.MODULES}
         if tool is not None:
             launch["modules"] = code.TOOL_MODULES
-        data |= _script_texts(code.PACKAGE_FILE, code.TRAINING_FILE, code.GLOO_FILE)
+        data |= _script_texts(code.PACKAGE_FILE, code.TRAINING_NAMES_FILE, code.TRAINING_FILE, code.GLOO_FILE)
     if checkpoints or training:
         data[code.CHECKPOINT_FILE] = _script_text(code.CHECKPOINT_FILE)
     launch |= {name: given for name, given in (("secrets", secrets), ("rewards", rewards)) if given}
@@ -941,12 +941,7 @@ def _json(value: Any, *, sort_keys: bool = True) -> Any:
 
 @lru_cache(maxsize=16)
 def _script_text(name: str) -> str:
-    folder = Path(__file__).parent
-    if name == code.TRAINING_FILE:
-        folder = folder.parent
-    elif name in (code.CHECKPOINT_FILE, code.GLOO_FILE, code.S3_FILE):
-        folder = Path(in_container.__file__).parent
-    return (folder / name).read_text(encoding="utf-8")
+    return code.source_of(name).read_text(encoding="utf-8")
 
 
 def _script_texts(*names: str) -> dict[str, str]:

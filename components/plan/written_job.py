@@ -20,9 +20,9 @@ from pulumi_trainer.plan.checkpoint_policy import CheckpointPolicy
 from pulumi_trainer.plan.outputs import FreeForm, Resolved, resolve, resolve_json
 from pulumi_trainer.plan.trainjob_args import WRITTEN, TrainJobArgs
 from pulumi_trainer.plan.volume_claims import FetchedData
-from pulumi_trainer.provider.api.code import ARGS_FILE
 from pulumi_trainer.provider.kubernetes.errors import Problem, TrainerError, problems_below
 from pulumi_trainer.provider.kubernetes.values.accessors import listed, mappings, section
+from pulumi_trainer.provider.pod.code import ARGS_FILE
 
 
 @dataclass(frozen=True)

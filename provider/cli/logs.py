@@ -15,7 +15,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.api.lineage import find_run
 from pulumi_trainer.provider.api.runs import KEEP, LOGS, Run
 from pulumi_trainer.provider.api.status import JobStatus, Phase
@@ -26,6 +25,7 @@ from pulumi_trainer.provider.cli.runs import distinct, read_runs_of, times_of
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault, TrainerError
 from pulumi_trainer.provider.kubernetes.terminal import Prefixes, escaped, plain, print_line, safe_line
 from pulumi_trainer.provider.kubernetes.values.wording import join_names
+from pulumi_trainer.provider.pod import code
 
 MOST_FOLLOWED = 20
 """Jobs of a cluster that are followed at once."""

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from pulumi_trainer.provider.api.code import OUTPUT_PATH
 from pulumi_trainer.provider.api.lineage import find_run, folder_of
 from pulumi_trainer.provider.api.output_facts import Output
 from pulumi_trainer.provider.api.retention import REMOVED
@@ -33,6 +32,7 @@ from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFa
 from pulumi_trainer.provider.kubernetes.terminal import print_line
 from pulumi_trainer.provider.kubernetes.values.quantity import format_bytes
 from pulumi_trainer.provider.kubernetes.values.wording import duration, plural
+from pulumi_trainer.provider.pod.code import OUTPUT_PATH
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from pulumi_trainer.args import sources
 from pulumi_trainer.plan import dataset_configmap
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.plan.volume_claims import MANY, ONE, VolumeArgs, count_mounting_pods
-from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
+from pulumi_trainer.provider.pod import code
 from pulumi_trainer.provider.targets.kubernetes.storage.claims import claims_of, output_path
 
 

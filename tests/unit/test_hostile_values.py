@@ -412,21 +412,9 @@ def test_a_command(somewhere: Patch, capsys: pytest.CaptureFixture[str], command
     assert not [line for line in (out + err).splitlines() if line.startswith(FORGED)], out + err
 
 
-CONTAINERS = (
-    "run_",
-    "finish_",
-    "check_data",
-    "package",
-    "unpack",
-    "merge_",
-    "fetch_",
-    "sync_",
-    "resume_",
-    "find_check",
-    "keep_log",
-)
-"""Programs of containers, whose output is a log."""
-PRINTS = ("terminal", "messages", "layer", "supervisor", "remote", "isolation", "training", "pulumi_compat")
+CONTAINERS = {"pod", "generate"}
+"""Folders of programs of containers, whose output is a log, and of those that developers run."""
+PRINTS = ("terminal", "messages", "layer", "supervisor", "remote", "isolation", "pulumi_compat")
 """The two modules, what prints into logs of jobs, and what the first imports of a program raise."""
 
 
@@ -435,7 +423,7 @@ def test_text_becomes_a_line_in_one_place() -> None:
     found = []
     for folder in ("provider", "components"):
         for path in sorted((ROOT / folder).rglob("*.py")):
-            is_program = path.name.startswith(CONTAINERS) or {"initializers", "generate"} & set(path.parts)
+            is_program = CONTAINERS & set(path.parts)
             if path.stem in PRINTS or is_program:
                 continue
             for node in ast.walk(ast.parse(path.read_text())):

@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 
 import pytest
 from pulumi_trainer.provider import source_archives
-from pulumi_trainer.provider.api.code import SOURCE_DIGEST
 from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.api.manual import Override
 from pulumi_trainer.provider.api.metrics import Metric, Metrics
@@ -31,6 +30,7 @@ from pulumi_trainer.provider.kubernetes.errors import Conflict, Invalid, Problem
 from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView, diagnose
 from pulumi_trainer.provider.lifecycle.diagnosis.outcome import FailedContainer
+from pulumi_trainer.provider.pod.code import SOURCE_DIGEST
 from pulumi_trainer.provider.targets.kubernetes import operations, owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs import apply, deletion
 from pulumi_trainer.provider.targets.kubernetes.jobs import record as records

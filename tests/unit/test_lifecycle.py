@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.api.attempts import Attempt
-from pulumi_trainer.provider.api.code import LAUNCH_FILE, SOURCE_ADDRESS, SOURCE_DIGEST
 from pulumi_trainer.provider.api.progress import timestamp
 from pulumi_trainer.provider.api.runs import Identity, Run
 from pulumi_trainer.provider.api.status import JobStatus, Owner, Presence
@@ -23,6 +22,7 @@ from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.lifecycle import crud
 from pulumi_trainer.provider.lifecycle.changes import compare
 from pulumi_trainer.provider.lifecycle.identity import digest, job_name, program_of
+from pulumi_trainer.provider.pod.code import LAUNCH_FILE, SOURCE_ADDRESS, SOURCE_DIGEST
 
 
 class Target:

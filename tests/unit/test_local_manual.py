@@ -17,10 +17,10 @@ from pulumi_trainer.provider.api.manual import Override, stop_note
 from pulumi_trainer.provider.api.status import Owner
 from pulumi_trainer.provider.cli import operations
 from pulumi_trainer.provider.cli.reach import Job, Where
-from pulumi_trainer.provider.initializers import manifest
-from pulumi_trainer.provider.initializers.manifest import FetchedFile, Manifest
-from pulumi_trainer.provider.initializers.source import Patterns
 from pulumi_trainer.provider.kubernetes.errors import Conflict, Problem, Refused, TargetFault
+from pulumi_trainer.provider.pod.initializers import manifest
+from pulumi_trainer.provider.pod.initializers.manifest import FetchedFile, Manifest
+from pulumi_trainer.provider.pod.initializers.source import Patterns
 from pulumi_trainer.provider.targets.local import LocalTarget
 from pulumi_trainer.provider.targets.local.claims import Claim
 from pulumi_trainer.provider.targets.local.record import Record

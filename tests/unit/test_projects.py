@@ -30,11 +30,11 @@ from pulumi_trainer.plan.run_inputs import describe_inputs
 from pulumi_trainer.plan.source_tree import SourceTree, read_tree
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.provider import source_archives
-from pulumi_trainer.provider.api import code as api_code
-from pulumi_trainer.provider.api.in_container import s3
 from pulumi_trainer.provider.kubernetes.errors import Invalid, TargetFault
 from pulumi_trainer.provider.lifecycle import source_changes
 from pulumi_trainer.provider.lifecycle.identity import digest
+from pulumi_trainer.provider.pod import code as api_code
+from pulumi_trainer.provider.pod.shared import s3
 from pulumi_trainer.provider.trainer.catalog import git
 
 from tests.moto_server import moto_server

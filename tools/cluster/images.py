@@ -79,7 +79,7 @@ def write(folder: Path, variables: Mapping[str, str], pause: Path) -> None:
             "WorkingDir": "/",
         }
         for kind in kinds:
-            config["Entrypoint"] = [sys.executable, "-m", "pulumi_trainer.provider.initializers", kind]
+            config["Entrypoint"] = [sys.executable, "-m", "pulumi_trainer.provider.pod.initializers", kind]
             config["Env"].append(f"OUTPUT_DIR=/workspace/{kind}")
         index[name] = _image(folder, machine, config)
     alone = tarfile.TarInfo("pause")

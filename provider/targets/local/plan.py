@@ -17,14 +17,14 @@ from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.api.labels import trainer_step
 from pulumi_trainer.provider.api.observed_inputs import Revision
 from pulumi_trainer.provider.api.submission import Objects
 from pulumi_trainer.provider.api.uv_program import find_uv
-from pulumi_trainer.provider.initializers import manifest
 from pulumi_trainer.provider.kubernetes.values.accessors import section
 from pulumi_trainer.provider.kubernetes.views import Container, Pod, ReplicatedJob, jobs_of
+from pulumi_trainer.provider.pod import code
+from pulumi_trainer.provider.pod.initializers import manifest
 from pulumi_trainer.provider.targets.local import environment, images, remote, volumes
 from pulumi_trainer.provider.targets.local.environment import PodFacts, Texts
 from pulumi_trainer.provider.targets.local.isolation import READ_ONLY, WRITABLE, Isolation, Options, Source

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pulumi_trainer.provider import source_archives
-from pulumi_trainer.provider.api import attempts, code
+from pulumi_trainer.provider.api import attempts
 from pulumi_trainer.provider.api.attempts import Attempt, Attempts
 from pulumi_trainer.provider.api.labels import trainer_step
 from pulumi_trainer.provider.api.metrics import Metrics
@@ -31,6 +31,7 @@ from pulumi_trainer.provider.kubernetes.errors import Invalid, Refused, TrainerE
 from pulumi_trainer.provider.kubernetes.values.accessors import section, text
 from pulumi_trainer.provider.kubernetes.values.wording import join_names, plural
 from pulumi_trainer.provider.kubernetes.views import jobs_of
+from pulumi_trainer.provider.pod import code
 from pulumi_trainer.provider.targets.local import failure, volumes
 from pulumi_trainer.provider.targets.local.jobset_controller import Job, JobSet, Verdict, all_ready, peak_of
 from pulumi_trainer.provider.targets.local.jobset_controller import Pod as PodView

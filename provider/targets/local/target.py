@@ -24,7 +24,6 @@ from typing import Any
 import psutil
 from pulumi_trainer.provider import source_archives
 from pulumi_trainer.provider.api.attempts import Attempt
-from pulumi_trainer.provider.api.code import with_user_paths
 from pulumi_trainer.provider.api.lineage import identified, rerun_identity, started
 from pulumi_trainer.provider.api.manual import STOPPED, SUSPENDED, Override, not_ended_problem
 from pulumi_trainer.provider.api.observed_inputs import DATA, PACKAGES, PYTHON
@@ -45,6 +44,7 @@ from pulumi_trainer.provider.kubernetes.errors import (
 )
 from pulumi_trainer.provider.kubernetes.values.accessors import only
 from pulumi_trainer.provider.lifecycle.usage_report import Ran, earlier_runs, recorded_run
+from pulumi_trainer.provider.pod.code import with_user_paths
 from pulumi_trainer.provider.targets import generated_secrets
 from pulumi_trainer.provider.targets.local import isolation, local_limits, logs, places, process, volumes
 from pulumi_trainer.provider.targets.local.claims import Claim

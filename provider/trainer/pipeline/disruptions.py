@@ -24,10 +24,10 @@ from pulumi_trainer.provider.kubernetes.views import ReplicatedJob, jobs_of
 from pulumi_trainer.provider.trainer.pipeline.info import DATASET_INITIALIZER, MODEL_INITIALIZER
 
 TERMINATED = 143
-"""Exit code of a container whose program had to stop: 128 + SIGTERM. `components/plan/run_with_checkpoints.py` ends with it."""
+"""Exit code of a container whose program had to stop: 128 + SIGTERM. `pod/scripts/run_with_checkpoints.py` ends with it."""
 
 FINAL = 65
-"""Exit code of a container whose program would fail again: EX_DATAERR. `components/plan/run_program.py` ends with it."""
+"""Exit code of a container whose program would fail again: EX_DATAERR. `provider/pod/scripts/run_program.py` ends with it."""
 
 _REASON = "PodFailurePolicy"
 _MESSAGE = "Pod default/job-node-0-0-abcde has condition DisruptionTarget matching FailJob rule at index 0"

@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import Any
 
 from pulumi_trainer.provider import source_archives
-from pulumi_trainer.provider.api.code import SOURCE_FILE
 from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB, kind_of
 from pulumi_trainer.provider.api.labels import KAI_QUEUE, KAI_SCHEDULER
 from pulumi_trainer.provider.api.lineage import identified
@@ -22,6 +21,7 @@ from pulumi_trainer.provider.kubernetes.errors import Conflict, Invalid, Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import section, without
 from pulumi_trainer.provider.kubernetes.views import jobs_of
 from pulumi_trainer.provider.kueue.labels import QUEUE
+from pulumi_trainer.provider.pod.code import SOURCE_FILE
 from pulumi_trainer.provider.targets import generated_secrets
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs import admitted, adoption, record

@@ -9,12 +9,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from pulumi_trainer.provider.api.code import with_user_paths
 from pulumi_trainer.provider.api.labels import JOBSET_NAME
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client, Unreachable
 from pulumi_trainer.provider.kubernetes.errors import TargetFault
 from pulumi_trainer.provider.kubernetes.values.wording import plural
 from pulumi_trainer.provider.lifecycle.diagnosis.job_view import STEP
+from pulumi_trainer.provider.pod.code import with_user_paths
 from pulumi_trainer.provider.targets.kubernetes.logs.log_lines import (
     Line,
     Position,

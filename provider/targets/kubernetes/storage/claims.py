@@ -14,7 +14,6 @@ from fractions import Fraction
 from itertools import chain
 from typing import Any
 
-from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.api.labels import JOBSET_NAME, patched_jobs
 from pulumi_trainer.provider.api.output_facts import Output
@@ -27,6 +26,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import items, section
 from pulumi_trainer.provider.kubernetes.values.quantity import Quantity
 from pulumi_trainer.provider.kubernetes.views import Pod, jobs_of
 from pulumi_trainer.provider.lifecycle.identity import program_of
+from pulumi_trainer.provider.pod import code
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.storage import classes
 from pulumi_trainer.provider.trainer.job_status import epoch_seconds

@@ -12,8 +12,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Protocol
 
-from pulumi_trainer.provider.initializers.contract import Kind
 from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.pod.initializers.contract import Kind
 
 MIB = 1 << 20
 MAX_FILES = 1_000_000

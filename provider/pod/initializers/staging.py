@@ -20,9 +20,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pulumi_trainer.provider.initializers.file_names import STAGING
-from pulumi_trainer.provider.initializers.source import Entry
 from pulumi_trainer.provider.kubernetes.errors import TargetFault
+from pulumi_trainer.provider.pod.initializers.file_names import STAGING
+from pulumi_trainer.provider.pod.initializers.source import Entry
 
 log = logging.getLogger(__name__)
 

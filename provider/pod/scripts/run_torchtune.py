@@ -8,7 +8,8 @@ from omegaconf import OmegaConf
 from torchtune import config, training
 
 WEIGHTS = (".safetensors", ".bin", ".pth", ".pt")
-job, points, running = run_tool.job(), run_tool.training.checkpoints(), {}
+job, points = run_tool.job(), run_tool.training.checkpoints()
+running: dict = {}
 recipes = os.path.join(os.path.dirname(torchtune.__path__[0]), "recipes")
 lacks = run_tool.device({})
 on_cpu = "use_cpu" in lacks
@@ -160,8 +161,8 @@ def started(train):
             why = f"0 steps were done: the dataset has {rows} rows, fewer than {batch}, so the model is not trained"
             run_tool.fail(why, 'a smaller "batch_size", or more rows')
         if first:
-            wrapper = getattr(recipe, "_optim_ckpt_wrapper", None)
-            optimizers = [recipe._optimizer] if recipe._optimizer is not None else wrapper.optim_map.values()
+            own = recipe._optimizer
+            optimizers = [own] if own is not None else recipe._optim_ckpt_wrapper.optim_map.values()
             run_tool.set_learning_rate(made.optimizer.lr, optimizers, getattr(recipe, "_lr_scheduler", None))
             run_tool.reset_optimizers(optimizers)
         train(recipe)
@@ -178,13 +179,14 @@ instantiates, config.instantiate = config.instantiate, instantiate
 made = settings()
 output = made.output_dir
 about = importlib.util.spec_from_file_location("torchtune_recipe", f"{recipes}/{job['method']}.py")
+assert about and about.loader
 recipe = sys.modules["torchtune_recipe"] = importlib.util.module_from_spec(about)
 about.loader.exec_module(recipe)
 bar = recipe.tqdm
-recipe.tqdm = lambda *arguments, **options: bar(*arguments, **{**options, "disable": True})
+setattr(recipe, "tqdm", lambda *arguments, **options: bar(*arguments, **{**options, "disable": True}))
 for kind in vars(recipe).values():
     if isinstance(kind, type) and kind.__module__ == "torchtune_recipe" and "train" in vars(kind):
-        kind.train = started(kind.train)
+        setattr(kind, "train", started(vars(kind)["train"]))
 with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
     OmegaConf.save(made, file.name)
     sys.argv[1:] = ["--config", file.name]

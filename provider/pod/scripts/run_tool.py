@@ -1,7 +1,9 @@
 import contextlib, functools, importlib.util, json, math, os, sys, tempfile, time, traceback
+from typing import NoReturn
 
-training = importlib.import_module("pulumi_trainer.training")
-check_data = importlib.import_module("pulumi_trainer.plan.check_data")
+from pulumi_trainer.provider.pod import training
+from pulumi_trainer.provider.pod.shared import check_data
+
 here = os.path.dirname(os.path.abspath(__file__))
 OTHER_DATASETS = ("datasets", "tokenized_path")
 TOKENS = ("hub_token", "hf_hub_token", "token")
@@ -79,7 +81,7 @@ def result_folder(chosen):
     return chosen if inside else folder or chosen
 
 
-def refuse(why, hint):
+def refuse(why, hint) -> NoReturn:
     text = f"pulumi-trainer: {why}. Hint: {hint}"
     about = {"message": text, "extraInfo": {"py_callstack": text, "timestamp": str(int(time.time()))}}
     with contextlib.suppress(KeyError, OSError), open(os.environ["TORCHELASTIC_ERROR_FILE"], "w") as file:
@@ -93,7 +95,7 @@ def refuse(why, hint):
     sys.exit(text)
 
 
-def fail(why, hint):
+def fail(why, hint) -> NoReturn:
     with contextlib.suppress(KeyError, OSError):
         open(os.environ["TRAINER_FINAL_FILE"], "w").close()
     refuse(why, hint)
@@ -200,7 +202,8 @@ def callbacks():
     Trainer.train = up_to_the_last_step(Trainer.train)
 
     class End(TrainerCallback):
-        first, metrics = 0, {}
+        first = 0
+        metrics: dict = {}
 
         def on_train_begin(self, args, state, control, optimizer=None, lr_scheduler=None, train_dataloader=None, **_):
             self.first, self.metrics = state.global_step, {}
@@ -295,7 +298,7 @@ def set_learning_rate(wanted, optimizers, scheduler):
     for group in groups:
         for name in {"lr", "initial_lr"} & group.keys():
             group[name] = group[name] * (wanted / before)
-    if rates:
+    if scheduler is not None and rates:
         scheduler.base_lrs = [rate * (wanted / before) for rate in rates]
     say(f"the learning rate is {wanted:g}, and not that of the checkpoint, {before:g}")
 
@@ -361,6 +364,7 @@ def reward_module(at, place):
     with open(file, "w", encoding="utf-8", newline="") as copy:
         copy.write("\n".join(lines))
     spec = importlib.util.spec_from_file_location(f"reward_{at}", file)
+    assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -375,7 +379,7 @@ def checked(function):
         try:
             found = function(completions=completions, **given)
         except Exception as error:
-            traceback.print_exception(type(error), error, error.__traceback__.tb_next)
+            traceback.print_exception(type(error), error, error.__traceback__ and error.__traceback__.tb_next)
             own = [each for each in traceback.extract_tb(error.__traceback__)[1:] if each.line]
             at = f" in line {own[0].lineno}, `{own[0].line}`" if own else ""
             refuse(f"the reward function {name} raised {type(error).__name__}{at}: {error}", hint)

@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from pulumi_trainer.provider.api.extras import not_installed
-from pulumi_trainer.provider.initializers import contract
-from pulumi_trainer.provider.initializers.contract import STORAGE_URI, Kind
-from pulumi_trainer.provider.initializers.source import (
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault
+from pulumi_trainer.provider.pod.initializers import contract
+from pulumi_trainer.provider.pod.initializers.contract import STORAGE_URI, Kind
+from pulumi_trainer.provider.pod.initializers.source import (
     MAX_FILES,
     RUN_AGAIN,
     Count,
@@ -31,7 +32,6 @@ from pulumi_trainer.provider.initializers.source import (
     Listing,
     Patterns,
 )
-from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault
 
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]")
 _MD5 = re.compile(r"[0-9a-f]{32}")

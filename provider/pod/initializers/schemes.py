@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pulumi_trainer.provider.initializers import contract, file, hf, s3
-from pulumi_trainer.provider.initializers.source import Scheme
 from pulumi_trainer.provider.kubernetes.client.masking import hide_credentials
 from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.pod.initializers import contract, file, hf, s3
+from pulumi_trainer.provider.pod.initializers.source import Scheme
 
 SCHEMES: Mapping[str, Scheme] = {"file": file, "s3": s3, "hf": hf}
 

@@ -52,7 +52,9 @@ def signed(method, url, region, key, secret, token, payload=UNSIGNED):
 
 
 def elements(data):
-    found, path, text = [], [], []
+    found: list = []
+    path: list = []
+    text: list = []
     parser = expat.ParserCreate()
     parser.buffer_text = True
 
@@ -101,8 +103,8 @@ def exchange(request, handle, proxies=None, timeout=None):
             return handle(answer)
     except urllib.error.HTTPError as error:
         text = error.read(4000).decode(errors="replace")
-        code, message = (re.search(rf"<{name}>([^<]*)</{name}>", text) for name in ("Code", "Message"))
-        code = words(code[1]) if code else ""
+        named, message = (re.search(rf"<{name}>([^<]*)</{name}>", text) for name in ("Code", "Message"))
+        code = words(named[1]) if named else ""
         why = words(f"{error.code} {code or error.reason}: {message[1] if message else text}").rstrip(": ")
         failed = Failed(why, error.code >= 500 or error.code in (408, 429) or code in BUSY, error.code, code)
         failed.region = error.headers.get("x-amz-bucket-region", "")
@@ -304,14 +306,14 @@ class Bucket:
             digest = hashlib.sha256()
             for data in Slice(file, 0, size):
                 digest.update(data)
-            digest = digest.hexdigest()
+            sha256 = digest.hexdigest()
             if size > PART:
                 self.upload_parts(key, file, size)
             elif size:
-                self.call("PUT", key, body=Slice(file, 0, size), size=size, payload=digest)
+                self.call("PUT", key, body=Slice(file, 0, size), size=size, payload=sha256)
             else:
                 self.write(key, b"")
-        return {"size": size, "sha256": digest}
+        return {"size": size, "sha256": sha256}
 
     def upload_parts(self, key, file, size):
         begun = dict(elements(self.call("POST", key, {"uploads": ""})))

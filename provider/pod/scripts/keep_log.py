@@ -3,7 +3,7 @@ import atexit, os, select, sys, threading, time
 CHUNK = 1 << 16
 INTERVAL = 0.2
 PATIENCE = 5
-kept = []
+kept: list = []
 
 
 class Log:

@@ -36,29 +36,38 @@ S3_FILE = "s3.py"
 PACKAGE_FILE = "package.py"
 """`__init__.py` of the package `pulumi_trainer` and those inside of it, of a job whose code imports the module below."""
 TRAINING_FILE = "training.py"
-"""`pulumi_trainer.training`, only where the code imports it."""
+"""What `pulumi_trainer.training` gives, only where the code imports it."""
+TRAINING_NAMES_FILE = "training_names.py"
+"""`pulumi_trainer.training`: the public names of `TRAINING_FILE`."""
 GLOO_FILE = "wait_for_gloo.py"
 """What a rank waits with at its end, for torch's threads of gloo: of functions that use `torch.distributed`."""
 MODULES = {
     "pulumi_trainer/__init__.py": PACKAGE_FILE,
-    "pulumi_trainer/training.py": TRAINING_FILE,
+    "pulumi_trainer/training.py": TRAINING_NAMES_FILE,
     "pulumi_trainer/provider/__init__.py": PACKAGE_FILE,
-    "pulumi_trainer/provider/api/__init__.py": PACKAGE_FILE,
-    "pulumi_trainer/provider/api/in_container/__init__.py": PACKAGE_FILE,
-    "pulumi_trainer/provider/api/in_container/find_checkpoint.py": CHECKPOINT_FILE,
-    "pulumi_trainer/provider/api/in_container/wait_for_gloo.py": GLOO_FILE,
+    "pulumi_trainer/provider/pod/__init__.py": PACKAGE_FILE,
+    "pulumi_trainer/provider/pod/training.py": TRAINING_FILE,
+    "pulumi_trainer/provider/pod/wait_for_gloo.py": GLOO_FILE,
+    "pulumi_trainer/provider/pod/shared/__init__.py": PACKAGE_FILE,
+    "pulumi_trainer/provider/pod/shared/find_checkpoint.py": CHECKPOINT_FILE,
 }
 """File of a package that a job's code imports -> file of the ConfigMap. The bootstrap makes a folder of them for PYTHONPATH; a
 package of this name that the image has is still found, except for these files."""
-TOOL_MODULES = {
-    **MODULES,
-    "pulumi_trainer/plan/__init__.py": PACKAGE_FILE,
-    "pulumi_trainer/plan/check_data.py": "check_data.py",
-}
+TOOL_MODULES = {**MODULES, "pulumi_trainer/provider/pod/shared/check_data.py": "check_data.py"}
 """The same for the program of a tool, with what finds faults of its data and model."""
 TOOL_FILES = ("run_tool.py", "finish_tool.py", "merge_adapter.py", "model_card.py", "check_data.py")
 """What the programs of all tools share: the fields that the job sets, callbacks and reward functions; what follows the training;
 the program that merges an adapter into its base model; the text of the model card; what finds faults of data and model."""
+
+
+def source_of(file: str) -> Path:
+    """Return the file of this package that a file of the ConfigMap is a copy of."""
+    pod = Path(__file__).parent
+    if file == TRAINING_NAMES_FILE:
+        return pod.parents[1] / "training.py"
+    return next(path for path in (pod / file, pod / "shared" / file, pod / "scripts" / file) if path.exists())
+
+
 CARD_FILE = "card.json"
 """What the plan knows of a tool's job, for its model card."""
 SERVER_FILE = "run_generation.py"

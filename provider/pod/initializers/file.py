@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from pulumi_trainer.provider.initializers.contract import STORAGE_URI, Kind
-from pulumi_trainer.provider.initializers.file_names import DEPTH_MAX
-from pulumi_trainer.provider.initializers.source import MIB, Count, Entry, FetchRequest, Listing, Patterns, digests
 from pulumi_trainer.provider.kubernetes.client.masking import hide_credentials
 from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault
+from pulumi_trainer.provider.pod.initializers.contract import STORAGE_URI, Kind
+from pulumi_trainer.provider.pod.initializers.file_names import DEPTH_MAX
+from pulumi_trainer.provider.pod.initializers.source import MIB, Count, Entry, FetchRequest, Listing, Patterns, digests
 
 MAX_HASHED = 64 * MIB
 """Bytes of a source that a plan reads to detect changes, which takes less than 0.1 s."""

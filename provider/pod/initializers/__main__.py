@@ -1,4 +1,4 @@
-"""Fetch a dataset or a model: `python -m pulumi_trainer.provider.initializers dataset|model`.
+"""Fetch a dataset or a model: `python -m pulumi_trainer.provider.pod.initializers dataset|model`.
 
 Prints the `trainerStatus` lines that targets show on stdout, and messages for people on stderr. Exit code: 0 complete; 1 not
 fetched, with the reason in one paragraph; 2 an invalid argument or variable.
@@ -17,12 +17,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.api.observed_inputs import TERMINATION_LOG, Revision, fetch_message
-from pulumi_trainer.provider.initializers import contract, fetch
-from pulumi_trainer.provider.initializers.manifest import Manifest
-from pulumi_trainer.provider.initializers.progress import Progress
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TrainerError
+from pulumi_trainer.provider.pod import code
+from pulumi_trainer.provider.pod.initializers import contract, fetch
+from pulumi_trainer.provider.pod.initializers.manifest import Manifest
+from pulumi_trainer.provider.pod.initializers.progress import Progress
 
 HUMAN_INTERVAL = 10.0
 
@@ -37,7 +37,7 @@ def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
     Returns:
         The exit code.
     """
-    parser = argparse.ArgumentParser(prog="python -m pulumi_trainer.provider.initializers", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m pulumi_trainer.provider.pod.initializers", description=__doc__)
     parser.add_argument("kind", choices=("dataset", "model"))
     kind: contract.Kind = parser.parse_args(argv).kind
     logging.basicConfig(handlers=[logging.NullHandler()])  # messages of other libraries may contain secrets

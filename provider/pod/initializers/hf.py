@@ -28,11 +28,11 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from pulumi_trainer.provider.api.extras import not_installed
-from pulumi_trainer.provider.initializers import contract
-from pulumi_trainer.provider.initializers.contract import STORAGE_URI, Kind
-from pulumi_trainer.provider.initializers.source import MAX_FILES, Count, Entry, FetchRequest, Listing, Patterns
 from pulumi_trainer.provider.kubernetes.client.masking import hide_credentials, is_loopback
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault
+from pulumi_trainer.provider.pod.initializers import contract
+from pulumi_trainer.provider.pod.initializers.contract import STORAGE_URI, Kind
+from pulumi_trainer.provider.pod.initializers.source import MAX_FILES, Count, Entry, FetchRequest, Listing, Patterns
 
 log = logging.getLogger(__name__)
 

@@ -19,12 +19,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from pulumi_trainer.provider.initializers import contract, file_names, manifest, staging
-from pulumi_trainer.provider.initializers.contract import Kind, Mask
-from pulumi_trainer.provider.initializers.manifest import FetchedFile, Manifest
-from pulumi_trainer.provider.initializers.progress import Meter, Progress, Report
-from pulumi_trainer.provider.initializers.schemes import SCHEMES, check_uri, split_uri
-from pulumi_trainer.provider.initializers.source import (
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault, TrainerError, problems_below
+from pulumi_trainer.provider.kubernetes.values.quantity import format_bytes
+from pulumi_trainer.provider.pod.initializers import contract, file_names, manifest, staging
+from pulumi_trainer.provider.pod.initializers.contract import Kind, Mask
+from pulumi_trainer.provider.pod.initializers.manifest import FetchedFile, Manifest
+from pulumi_trainer.provider.pod.initializers.progress import Meter, Progress, Report
+from pulumi_trainer.provider.pod.initializers.schemes import SCHEMES, check_uri, split_uri
+from pulumi_trainer.provider.pod.initializers.source import (
     MAX_FILES,
     Entry,
     FetchRequest,
@@ -34,10 +36,8 @@ from pulumi_trainer.provider.initializers.source import (
     Tuning,
     digests,
 )
-from pulumi_trainer.provider.initializers.staging import Staging
-from pulumi_trainer.provider.initializers.transfer import Transfer, disk_errors, retry
-from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault, TrainerError, problems_below
-from pulumi_trainer.provider.kubernetes.values.quantity import format_bytes
+from pulumi_trainer.provider.pod.initializers.staging import Staging
+from pulumi_trainer.provider.pod.initializers.transfer import Transfer, disk_errors, retry
 
 log = logging.getLogger(__name__)
 

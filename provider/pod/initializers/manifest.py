@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pulumi_trainer.provider.api.code import MANIFEST, manifest_of
-from pulumi_trainer.provider.initializers.file_names import path_error
-from pulumi_trainer.provider.initializers.source import Patterns
+from pulumi_trainer.provider.pod.code import MANIFEST, manifest_of
+from pulumi_trainer.provider.pod.initializers.file_names import path_error
+from pulumi_trainer.provider.pod.initializers.source import Patterns
 
 VERSION = 1
 _MOST_BYTES = 1 << 29

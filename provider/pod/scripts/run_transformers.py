@@ -15,7 +15,7 @@ job = run_tool.job()
 config = run_tool.config(job["config"], "model_name_or_path", "dataset_name")
 run_tool.check_models(config)
 run_tool.check_datasets("language-modeling", dict(config))
-own = {
+own: dict = {
     "dataset_config": None,
     "dataset_train_split": "train",
     "dataset_test_split": "test",

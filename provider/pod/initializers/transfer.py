@@ -18,13 +18,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from pulumi_trainer.provider.initializers.contract import Mask
-from pulumi_trainer.provider.initializers.manifest import FetchedFile
-from pulumi_trainer.provider.initializers.progress import Meter
-from pulumi_trainer.provider.initializers.source import RUN_AGAIN, Entry, Source, Tuning, digests
-from pulumi_trainer.provider.initializers.staging import Staging
 from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault, TrainerError
 from pulumi_trainer.provider.kubernetes.values.quantity import format_bytes
+from pulumi_trainer.provider.pod.initializers.contract import Mask
+from pulumi_trainer.provider.pod.initializers.manifest import FetchedFile
+from pulumi_trainer.provider.pod.initializers.progress import Meter
+from pulumi_trainer.provider.pod.initializers.source import RUN_AGAIN, Entry, Source, Tuning, digests
+from pulumi_trainer.provider.pod.initializers.staging import Staging
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -8,8 +8,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
-from pulumi_trainer.provider.api.code import MANIFEST
 from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.pod.code import MANIFEST
 
 STAGING = ".incomplete"
 NAME_MAX = 255

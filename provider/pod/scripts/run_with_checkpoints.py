@@ -64,7 +64,7 @@ class Training(Program):
             super().request_stop()
 
     def receivers(self):
-        found = []
+        found: list = []
         for pid in super().receivers():
             ranks = children(pid) if is_starter(pid) else []
             self.starters += [pid] if ranks else []
@@ -119,7 +119,7 @@ def run(argv, launch):
         uploads.start()
     code = program.run()
     missing = uploads.finish(lambda: program.stopped) if uploads else ""
-    taken = bool(uploads) and bool(uploads.taken)
+    taken = bool(uploads and uploads.taken)
     if missing:
         succeeds = not (code or taken or program.interrupted())
         fails = "; the container fails, so that the job goes on from there" if succeeds else ""

@@ -40,6 +40,7 @@ def unused(model):
     return sorted(name for name in saved.keys() - loaded.keys() if "lora_" in name)
 
 
+left: list = []
 for kind in classes():
     model = with_adapter(kind)
     if not (left := unused(model)):

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Literal
 
-from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.kubernetes.client.masking import mask, secret_forms
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TrainerError
+from pulumi_trainer.provider.pod import code
 
 Kind = Literal["dataset", "model"]
 Mask = Callable[[str], str]

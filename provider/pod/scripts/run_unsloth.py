@@ -11,7 +11,7 @@ from trl import SFTConfig, SFTTrainer
 
 takes = inspect.signature(FastLanguageModel.from_pretrained).parameters
 load = {name: config.pop(name) for name in list(config) if name in takes}
-own = {"dataset_config": None, "dataset_train_split": "train", "dataset_test_split": "test", "lora": None}
+own: dict = {"dataset_config": None, "dataset_train_split": "train", "dataset_test_split": "test", "lora": None}
 own |= {name: config.pop(name) for name in own if name in config}
 dataset = config.pop("dataset_name")
 arguments = SFTConfig(**config)

@@ -136,8 +136,8 @@ class Generator:
         except (SafetensorError, ValueError, OverflowError) as error:
             raise Refused(f"not a file of safetensors: {error}") from None
         for name, tensor in tensors.items():
-            own = self.parameters.get(name)
-            need(own is not None, f"the model has no parameter {name!r:.200}")
+            need(name in self.parameters, f"the model has no parameter {name!r:.200}")
+            own = self.parameters[name]
             need(tensor.is_floating_point() and tensor.shape == own.shape, f"{name} must be of shape {[*own.shape]}")
         with self.lock, self.torch.no_grad():
             for name, tensor in tensors.items():
@@ -200,7 +200,8 @@ class Generator:
         ids = torch.tensor([[0] * (longest - len(row)) + row for row in rows], device=self.device)
         mask = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows], device=self.device)
         ends = torch.tensor(self.ends, device=self.device, dtype=torch.long)
-        made, fed, cache = [([], []) for _ in rows], ids, None
+        made: list = [([], []) for _ in rows]
+        fed, cache = ids, None
         going = [True] * len(rows)
         for _ in range(new):
             places = (mask.cumsum(-1) - 1).clamp(min=0)[:, -fed.shape[1] :]
@@ -223,7 +224,7 @@ class Generator:
             if not any(going):
                 break
             ids, mask = torch.cat([ids, fed], 1), torch.cat([mask, torch.ones_like(fed)], 1)
-        return [(*each, "length" if goes else "stop") for each, goes in zip(made, going)]
+        return [(tokens, scores, "length" if goes else "stop") for (tokens, scores), goes in zip(made, going)]
 
 
 def choice(at, prompt, tokens, scores, reason):
@@ -235,6 +236,7 @@ def choice(at, prompt, tokens, scores, reason):
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
+    server: "Server"
     protocol_version = "HTTP/1.1"
     timeout = IDLE
 

@@ -37,7 +37,7 @@ def of_hub(folder):
 
 
 def by_size(folder):
-    found = []
+    found: list = []
     for number, (place, folders, names) in enumerate(os.walk(folder)):
         if number > MOST_FILES:
             return {}

@@ -148,7 +148,8 @@ class Store:
         return f"{self.prefix}{MANIFESTS}{name}/node-{node}.json"
 
     def names(self):
-        start, found = self.prefix + MANIFESTS, {}
+        start = self.prefix + MANIFESTS
+        found: dict = {}
         for key in self.bucket.list(start):
             match = re.fullmatch(r"([^/]{1,255})/node-(\d{1,6})\.json", key[len(start) :])
             if match and number_of(match[1]) >= 0:
@@ -215,7 +216,7 @@ class Store:
                     raise Incomplete("they are of another attempt")
             except Unusable as why:
                 log(f"leaves out the files of node {node} in {self.where}{name}: {why}")
-        files = {}
+        files: dict = {}
         for each in sorted(manifests, key=lambda other: (other == node, other == 0)):
             place = self.place(name, manifests[each].folder or f"node-{each}")
             files |= {file: (place + file, *about) for file, about in manifests[each].files.items()}
@@ -235,9 +236,9 @@ class Store:
             marker.pop("nodes", None)
             with open(os.path.join(made, OWN), "w", encoding="utf-8") as out:
                 json.dump(marker, out)
-        why = fault(made)
-        if why:
-            raise Unusable(why)
+        wrong = fault(made)
+        if wrong:
+            raise Unusable(wrong)
         remove(target)
         os.rename(made, target)
         return target
@@ -274,12 +275,12 @@ class Uploads(threading.Thread):
             self.attempt += f"/{secrets.token_hex(4)}"
         self.adopts, self.taken, self.when_taken = bool(os.environ.get("TRAINER_CHECKPOINT_ADOPT")), "", lambda: None
         self.ending, self.newest, self.restored, self.present = threading.Event(), "", "", set()
-        self.trying, self.sending, self.part, self.sent, self.hurries = "a checkpoint", "", "", {}, False
+        self.trying, self.sending, self.part, self.sent, self.hurries = "a checkpoint", ("", 0), "", {}, False
         outdated = os.environ.get("TRAINER_CHECKPOINT_REMOVE", "").split(",") if self.owner else []
         self.outdated = [name for name in outdated if re.fullmatch("[0-9a-z]{1,16}", name)]
         self.unmarked, self.asked, self.whole = "", 0.0, set()
         self.seen, self.order, self.sent_order = {}, 0, 0
-        self.polled, self.why, self.since, self.pauses, self.reported = 0.0, "", 0.0, 0, ""
+        self.polled, self.why, self.since, self.pauses, self.reported = 0.0, "", 0.0, 0, ("", "")
 
     def restore(self):
         os.makedirs(self.folder, exist_ok=True)
@@ -546,7 +547,7 @@ class Uploads(threading.Thread):
         text = {"nodes": nodes, "token": marker.get("token", ""), "single": single, "files": self.sent}
         text |= {"attempt": self.check_turn(), "folder": self.part}
         self.store.bucket.write(self.store.manifest_key(name, self.node), json.dumps(text).encode())
-        self.sending, self.sent = "", {}
+        self.sending, self.sent = ("", 0), {}
         self.whole.discard(name)
         self.report_restart(name)
         self.newest, self.unmarked = name, name if nodes > 1 else ""
