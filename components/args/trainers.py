@@ -22,7 +22,7 @@ from pulumi_trainer.provider.trainer.admission.pod_names import STANDARD_RESOURC
 from pulumi_trainer.provider.trainer.admission.trainjob import AUTOMATIC
 
 if TYPE_CHECKING:
-    from pulumi_trainer.plan.source_tree import SourceTree
+    from pulumi_trainer.code.source_tree import SourceTree
 
 ALIASES = {"gpu": "nvidia.com/gpu", "storage": "ephemeral-storage"}
 """Short names of resources, as in the Kubeflow SDK."""

@@ -14,10 +14,10 @@ from pulumi_trainer.args import topology
 from pulumi_trainer.args.fork import Fork
 from pulumi_trainer.args.project import s3_problems
 from pulumi_trainer.args.trainers import Compiled
-from pulumi_trainer.plan import user_code
+from pulumi_trainer.code import user_code
+from pulumi_trainer.code.source_tree import SourceTree
 from pulumi_trainer.plan.checkpoint_policy import CheckpointPolicy
 from pulumi_trainer.plan.job_plan import StepResult
-from pulumi_trainer.plan.source_tree import SourceTree
 from pulumi_trainer.plan.volume_claims import mount, pod_volume
 from pulumi_trainer.plan.written_job import WrittenJob
 from pulumi_trainer.provider import source_archives

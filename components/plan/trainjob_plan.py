@@ -17,6 +17,7 @@ from pulumi_trainer.args.arguments import as_sequence, nested_problems
 from pulumi_trainer.args.fine_tuning import table
 from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.args.trainers import CustomTrainer, Trainer
+from pulumi_trainer.code.project_code import project_warnings
 from pulumi_trainer.plan import generation_role, mounts, runtime_ref
 from pulumi_trainer.plan.card_facts import with_card_facts
 from pulumi_trainer.plan.checkpoint_folder import review_folder
@@ -26,7 +27,6 @@ from pulumi_trainer.plan.job_plan import CHECKPOINT_OWNER, PlacedJob, Plan, Rend
 from pulumi_trainer.plan.local_files import is_folder, packages_version, version_of
 from pulumi_trainer.plan.mounts import Folders, MountedCode
 from pulumi_trainer.plan.outputs import FreeForm, Resolved, resolve
-from pulumi_trainer.plan.project_code import project_warnings
 from pulumi_trainer.plan.review import classified_warnings, none_problems, queue_refusals, train_job_verdict
 from pulumi_trainer.plan.run_inputs import describe_inputs, describe_nodes
 from pulumi_trainer.plan.runtime_ref import API_VERSION

@@ -15,7 +15,7 @@ from pulumi_trainer.args.fine_tuning import ToolTrainer
 from pulumi_trainer.args.naming import api_names
 from pulumi_trainer.args.topology import Topology
 from pulumi_trainer.args.trainers import Compiled, Trainer
-from pulumi_trainer.plan import user_code
+from pulumi_trainer.code import user_code
 from pulumi_trainer.plan.checkpoint_policy import CheckpointPolicy
 from pulumi_trainer.plan.outputs import FreeForm, Resolved, resolve, resolve_json
 from pulumi_trainer.plan.trainjob_args import WRITTEN, TrainJobArgs

@@ -27,7 +27,7 @@ import psutil
 import pytest
 from initializers_support import Answer, Loopback, Request, forward
 from initializers_support import tree as all_files
-from pulumi_trainer.plan import user_code
+from pulumi_trainer.code import user_code
 from pulumi_trainer.provider.pod import code
 from pulumi_trainer.provider.pod.shared import find_checkpoint
 

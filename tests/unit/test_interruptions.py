@@ -16,7 +16,8 @@ from typing import Any
 import psutil
 import pytest
 from pulumi_trainer import CheckpointPolicy, Fork, OutputVolume, TRLTrainer
-from pulumi_trainer.plan import mounts, user_code
+from pulumi_trainer.code import user_code
+from pulumi_trainer.plan import mounts
 from pulumi_trainer.plan.checkpoint_policy import output_of
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.provider.api.lineage import ASSIGNED, FORKED

@@ -12,7 +12,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from pulumi_trainer.plan import user_code
+from pulumi_trainer.code import user_code
 from pulumi_trainer.provider.pod import code
 from pulumi_trainer.provider.pod.scripts import keep_log
 

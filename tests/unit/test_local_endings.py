@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from local_support import FULL_DISK, NAMESPACE, config, eventually, jobset, log, python, run, step, submission, wait
-from pulumi_trainer.plan import user_code
+from pulumi_trainer.code import user_code
 from pulumi_trainer.provider.api.status import JobStatus
 from pulumi_trainer.provider.api.submission import Draft
 from pulumi_trainer.provider.kubernetes.errors import TargetFault

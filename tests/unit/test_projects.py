@@ -24,10 +24,11 @@ import pytest
 from pulumi_trainer.args.arguments import nested_problems
 from pulumi_trainer.args.project import Source
 from pulumi_trainer.args.trainers import Compiled, CustomTrainer
-from pulumi_trainer.plan import mounts, project_code, source_tree, trainjob_plan, user_code
+from pulumi_trainer.code import project_code, source_tree, user_code
+from pulumi_trainer.code.source_tree import SourceTree, read_tree
+from pulumi_trainer.plan import mounts, trainjob_plan
 from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.run_inputs import describe_inputs
-from pulumi_trainer.plan.source_tree import SourceTree, read_tree
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.provider import source_archives
 from pulumi_trainer.provider.kubernetes.errors import Invalid, TargetFault

@@ -10,7 +10,7 @@ from functools import lru_cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
-from pulumi_trainer.plan.python_source import is_type_checking, parse
+from pulumi_trainer.code.python_source import is_type_checking, parse
 from pulumi_trainer.provider.kubernetes.errors import Problem
 
 _TRAINING = "pulumi_trainer.training"

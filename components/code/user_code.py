@@ -35,8 +35,8 @@ from pulumi_trainer.args.json_values import json_value
 from pulumi_trainer.args.project import Source
 from pulumi_trainer.args.signatures import unknown_fields
 from pulumi_trainer.args.trainers import Code, Compiled, CustomTrainer, Trainer
-from pulumi_trainer.plan import imports
-from pulumi_trainer.plan.project_code import (
+from pulumi_trainer.code import imports
+from pulumi_trainer.code.project_code import (
     Project,
     imported_function,
     invalid_requirement,
@@ -48,8 +48,8 @@ from pulumi_trainer.plan.project_code import (
     syntax_problems,
     uncalled_file,
 )
-from pulumi_trainer.plan.python_source import TOO_DEEP, parse, syntax_problem
-from pulumi_trainer.plan.uncalled_code import uncalled_code
+from pulumi_trainer.code.python_source import TOO_DEEP, parse, syntax_problem
+from pulumi_trainer.code.uncalled_code import uncalled_code
 from pulumi_trainer.program.targets import project_folder
 from pulumi_trainer.provider.api.labels import FRAMEWORK
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, problems_below

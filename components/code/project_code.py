@@ -22,10 +22,10 @@ from pulumi_trainer.args import plaintext_secrets
 from pulumi_trainer.args.arguments import as_sequence
 from pulumi_trainer.args.project import Source
 from pulumi_trainer.args.trainers import CustomTrainer
-from pulumi_trainer.plan import imports
-from pulumi_trainer.plan.python_source import parse, syntax_problem
-from pulumi_trainer.plan.source_tree import SourceTree, read_tree
-from pulumi_trainer.plan.uncalled_code import uncalled_code
+from pulumi_trainer.code import imports
+from pulumi_trainer.code.python_source import parse, syntax_problem
+from pulumi_trainer.code.source_tree import SourceTree, read_tree
+from pulumi_trainer.code.uncalled_code import uncalled_code
 from pulumi_trainer.program import session
 from pulumi_trainer.provider.api.uv_program import find_uv
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
