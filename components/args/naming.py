@@ -10,8 +10,8 @@ from functools import cache, lru_cache
 from typing import Any
 
 import pulumi
+from pulumi_trainer.provider.engine.pulumi_compat import fields_of_input_type, is_input_type
 from pulumi_trainer.provider.kubernetes.schema.schema import Schema
-from pulumi_trainer.provider.pulumi_compat import fields_of_input_type, is_input_type
 from pulumi_trainer.provider.trainer.admission.crd_schemas import schema_of
 
 

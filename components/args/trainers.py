@@ -13,11 +13,11 @@ import pulumi
 from pulumi_trainer.args.arguments import Args, as_mapping, as_sequence, plain_value, quoted, shown_value, to_document
 from pulumi_trainer.args.field_types import field_types
 from pulumi_trainer.args.project import Source
+from pulumi_trainer.provider.engine.pulumi_compat import is_input_type
 from pulumi_trainer.provider.kubernetes.errors import Problem, problems_below
 from pulumi_trainer.provider.kubernetes.values.quantity import quantity_problems
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean
-from pulumi_trainer.provider.pulumi_compat import is_input_type
 from pulumi_trainer.provider.trainer.admission.pod_names import STANDARD_RESOURCES, resource_name
 from pulumi_trainer.provider.trainer.admission.trainjob import AUTOMATIC
 

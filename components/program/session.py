@@ -34,8 +34,8 @@ from pulumi_trainer.program.removals import (
 )
 from pulumi_trainer.program.targets import CONFIGURATION, Destination
 from pulumi_trainer.program.watch import Watch
-from pulumi_trainer.provider import dynamic, pulumi_compat
 from pulumi_trainer.provider.api.labels import MADE_BY
+from pulumi_trainer.provider.engine import dynamic, pulumi_compat
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import text

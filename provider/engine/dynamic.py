@@ -30,7 +30,8 @@ from pulumi.dynamic import (
     ResourceProvider,
     UpdateResult,
 )
-from pulumi_trainer.provider.engine_values import to_engine, to_plain
+from pulumi_trainer.provider.engine.pulumi_compat import answer_with, few_frames
+from pulumi_trainer.provider.engine.values import to_engine, to_plain
 from pulumi_trainer.provider.kubernetes.errors import TrainerError
 from pulumi_trainer.provider.kubernetes.terminal import message, print_line
 from pulumi_trainer.provider.kubernetes.values.accessors import text
@@ -38,7 +39,6 @@ from pulumi_trainer.provider.lifecycle import channels, draining, object_guard
 from pulumi_trainer.provider.lifecycle.crud import MALFORMED_STATE
 from pulumi_trainer.provider.lifecycle.one_update import Jobs, Runtimes, Targets, UsedLabels, Volumes, label_suffix
 from pulumi_trainer.provider.lifecycle.state_format import FORGET, check_format, with_format
-from pulumi_trainer.provider.pulumi_compat import answer_with, few_frames
 from pulumi_trainer.provider.targets.connection import CONFIGURED, configure, connect, warn_with
 from pulumi_trainer.provider.targets.local import host_id
 

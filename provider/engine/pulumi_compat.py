@@ -1,7 +1,7 @@
 """Every use of an undocumented or private part of Pulumi's Python SDK and engine.
 
 Tested with the releases from `OLDEST` to `NEWEST`. If a release lacks one of these parts, the import of this module ends with the
-name of that part and the releases to install. The hooks of the host of dynamic providers are in `provider/host`.
+name of that part and the releases to install. The hooks of the host of dynamic providers are in `provider/engine/host`.
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ import sys
 from importlib import import_module
 from typing import Any
 
-from pulumi_trainer.provider.pulumi_compat import answer_with
+from pulumi_trainer.provider.engine.pulumi_compat import answer_with
 
-_MODULE = "pulumi_trainer.provider.dynamic"
+_MODULE = "pulumi_trainer.provider.engine.dynamic"
 _PROVIDERS = (
     "JobSetProvider", "VolumeProvider", "RuntimeProvider", "ChannelProvider", "QueueGuardProvider", "TargetProvider",
     "StackMarkProvider", "ObjectGuardProvider",
