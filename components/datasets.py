@@ -25,7 +25,6 @@ from pulumi_trainer.plan.volume_claims import Claim, FetchedData, VolumeArgs, mo
 from pulumi_trainer.program import session, targets
 from pulumi_trainer.program.constructors import ComponentArgs, constructor
 from pulumi_trainer.program.targets import Destination
-from pulumi_trainer.provider.api.labels import ANCESTOR
 from pulumi_trainer.provider.engine.pulumi_compat import few_frames
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TrainerError
 from pulumi_trainer.provider.kubernetes.values.accessors import only, without
@@ -35,6 +34,7 @@ from pulumi_trainer.provider.pod import code as paths
 from pulumi_trainer.provider.pod.initializers import check_uri, fingerprint
 from pulumi_trainer.provider.trainer.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.trainer.admission.document_checks import source_problems
+from pulumi_trainer.provider.trainer.labels import ANCESTOR
 from pulumi_trainer.provider.trainer.pipeline import render
 
 if TYPE_CHECKING:

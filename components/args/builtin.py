@@ -16,10 +16,10 @@ from pulumi_trainer.args.arguments import Args, drop_none
 from pulumi_trainer.args.json_values import to_whole_number
 from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.args.trainers import Compiled, resource_problems, resource_requirements
-from pulumi_trainer.provider.api.labels import FRAMEWORK
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.values.wording import short_repr
 from pulumi_trainer.provider.pod import code as paths
+from pulumi_trainer.provider.trainer.labels import FRAMEWORK
 
 if TYPE_CHECKING:
     from pulumi_kubernetes.core.v1 import ResourceRequirementsArgs

@@ -27,10 +27,10 @@ from pulumi_trainer.code.python_source import parse, syntax_problem
 from pulumi_trainer.code.source_tree import SourceTree, read_tree
 from pulumi_trainer.code.uncalled_code import uncalled_code
 from pulumi_trainer.program import session
-from pulumi_trainer.provider.api.uv_program import find_uv
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import mappings, section, text, texts
 from pulumi_trainer.provider.kubernetes.values.wording import join_names
+from pulumi_trainer.provider.machine.uv_program import find_uv
 from pulumi_trainer.provider.trainer.catalog import git
 
 if sys.version_info >= (3, 11):

@@ -51,11 +51,11 @@ from pulumi_trainer.code.project_code import (
 from pulumi_trainer.code.python_source import TOO_DEEP, parse, syntax_problem
 from pulumi_trainer.code.uncalled_code import uncalled_code
 from pulumi_trainer.program.targets import project_folder
-from pulumi_trainer.provider.api.labels import FRAMEWORK
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, problems_below
 from pulumi_trainer.provider.kubernetes.values.accessors import listed, without
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.pod import code
+from pulumi_trainer.provider.trainer.labels import FRAMEWORK
 from pulumi_trainer.provider.trainer.pipeline import registry
 
 LIMIT = 900_000

@@ -17,7 +17,7 @@ from pulumi_trainer.plan.mounts import Folders
 from pulumi_trainer.program import session
 from pulumi_trainer.program.object_owner import ObjectOwner
 from pulumi_trainer.program.removals import jobs_of as recorded_jobs
-from pulumi_trainer.provider.api.checkpoints import CHECKPOINT_TO
+from pulumi_trainer.provider.jobs.checkpoints import CHECKPOINT_TO
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.terminal import plain
 from pulumi_trainer.provider.kubernetes.values.accessors import mappings, section, text

@@ -8,7 +8,7 @@ import pulumi
 from pulumi_trainer.args.arguments import Args, type_problems
 from pulumi_trainer.args.project import s3_problems
 from pulumi_trainer.plan.volume_claims import OutputVolume
-from pulumi_trainer.provider.api.checkpoints import CHECKPOINT_DIR
+from pulumi_trainer.provider.jobs.checkpoints import CHECKPOINT_DIR
 from pulumi_trainer.provider.kubernetes.errors import Problem, problems_below
 from pulumi_trainer.provider.kubernetes.values.wording import parse_duration
 from pulumi_trainer.provider.pod import code

@@ -21,7 +21,7 @@ from pulumi_trainer.plan.job_plan import StepResult
 from pulumi_trainer.plan.volume_claims import mount, pod_volume
 from pulumi_trainer.plan.written_job import WrittenJob
 from pulumi_trainer.provider import source_archives
-from pulumi_trainer.provider.api.checkpoints import (
+from pulumi_trainer.provider.jobs.checkpoints import (
     CHECKPOINT_ADOPT,
     CHECKPOINT_ATTEMPT,
     CHECKPOINT_FOLDER,
@@ -32,15 +32,15 @@ from pulumi_trainer.provider.api.checkpoints import (
     FORK_RESET,
     FORK_STEP,
 )
-from pulumi_trainer.provider.api.labels import ancestor_of, patched_jobs
-from pulumi_trainer.provider.api.lineage import ASSIGNED, FORKED, RUN_ID_ENV
-from pulumi_trainer.provider.api.submission import secret_name
+from pulumi_trainer.provider.jobs.lineage import ASSIGNED, FORKED, RUN_ID_ENV
+from pulumi_trainer.provider.jobs.submission import secret_name
 from pulumi_trainer.provider.kubernetes.errors import Problem, TrainerError, problems_below
 from pulumi_trainer.provider.kubernetes.terminal import plain
 from pulumi_trainer.provider.kubernetes.values.accessors import listed, section
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, any_unknown, first_unknown
 from pulumi_trainer.provider.kubernetes.views import ReplicatedJob, replicated_jobs
 from pulumi_trainer.provider.pod import code as paths
+from pulumi_trainer.provider.trainer.labels import ancestor_of, patched_jobs
 from pulumi_trainer.provider.trainer.pipeline.hardening import MANAGER as HARDENING
 
 MANAGER = "pulumi-trainer.dev/program"

@@ -8,7 +8,7 @@ from typing import Any
 
 from pulumi_trainer.args.fine_tuning import table
 from pulumi_trainer.code.user_code import tool_packages
-from pulumi_trainer.provider.api.runs import LONGEST, NODES
+from pulumi_trainer.provider.jobs.runs import LONGEST, NODES
 from pulumi_trainer.provider.kubernetes.values.accessors import listed, mappings, section, text
 from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
 from pulumi_trainer.provider.kubernetes.views import jobs_of

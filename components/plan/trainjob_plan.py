@@ -53,9 +53,8 @@ from pulumi_trainer.plan.written_job import (
     writable_data,
 )
 from pulumi_trainer.program import queue_lints, session, targets
-from pulumi_trainer.provider.api.labels import trainer_step
-from pulumi_trainer.provider.api.lineage import ASSIGNED
-from pulumi_trainer.provider.api.runs import BATCH, COMMIT, KEEP, LOGS
+from pulumi_trainer.provider.jobs.lineage import ASSIGNED
+from pulumi_trainer.provider.jobs.runs import BATCH, COMMIT, KEEP, LOGS
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TrainerError, problems_below
 from pulumi_trainer.provider.kubernetes.schema.verdict import Verdict
 from pulumi_trainer.provider.kubernetes.values.accessors import listed, section
@@ -69,6 +68,7 @@ from pulumi_trainer.provider.trainer.admission.document_checks import document_p
 from pulumi_trainer.provider.trainer.admission.multikueue import find_dispatch
 from pulumi_trainer.provider.trainer.admission.warnings import Warning, subdomain
 from pulumi_trainer.provider.trainer.catalog.git import describe_commit
+from pulumi_trainer.provider.trainer.labels import trainer_step
 from pulumi_trainer.provider.trainer.pipeline import Disruptions, hardening, render
 
 

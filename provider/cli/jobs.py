@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from pulumi_trainer.provider.api.attempts import goodput
-from pulumi_trainer.provider.api.progress import NOTHING_LEFT
-from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase, describe
 from pulumi_trainer.provider.cli.reach import PATIENCE, Job, Where, in_project, show_warning
+from pulumi_trainer.provider.jobs.attempts import goodput
+from pulumi_trainer.provider.jobs.progress import NOTHING_LEFT
+from pulumi_trainer.provider.jobs.status import JobStatus, Owner, Phase, describe
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault
 from pulumi_trainer.provider.kubernetes.terminal import plain, print_line
 from pulumi_trainer.provider.kubernetes.values.accessors import epoch_seconds
@@ -311,7 +311,7 @@ def _parsed(wanted: str, where: Where) -> tuple[str, str]:
 
 
 def _of_cluster(kind: str, name: str, where: Where) -> list[Job]:
-    from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
+    from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB
 
     if not name:
         return [state.job for state in list_all(where)]

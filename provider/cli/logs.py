@@ -15,13 +15,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pulumi_trainer.provider.api.lineage import find_run
-from pulumi_trainer.provider.api.runs import KEEP, LOGS, Run
-from pulumi_trainer.provider.api.status import JobStatus, Phase
 from pulumi_trainer.provider.cli.jobs import check_own, check_single, chosen_jobs, read_states, report_no_jobs
 from pulumi_trainer.provider.cli.outputs import find_output
 from pulumi_trainer.provider.cli.reach import Job, Where
 from pulumi_trainer.provider.cli.runs import distinct, read_runs_of, times_of
+from pulumi_trainer.provider.jobs.lineage import find_run
+from pulumi_trainer.provider.jobs.runs import KEEP, LOGS, Run
+from pulumi_trainer.provider.jobs.status import JobStatus, Phase
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault, TrainerError
 from pulumi_trainer.provider.kubernetes.terminal import Prefixes, escaped, plain, print_line, safe_line
 from pulumi_trainer.provider.kubernetes.values.wording import join_names

@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pulumi_trainer.provider.api.extras import EXTRAS, not_installed
 from pulumi_trainer.provider.cli import parsers
 from pulumi_trainer.provider.kubernetes.errors import Problem, TrainerError
 from pulumi_trainer.provider.kubernetes.terminal import print_line
+from pulumi_trainer.provider.machine.extras import EXTRAS, not_installed
 
 _RUN, _NO_OPTION = "pulumi-trainer run", "No such option"
 """A command whose unknown options may be meant for a script, and the beginning of their message."""

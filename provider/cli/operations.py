@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from typing import Literal
 
-from pulumi_trainer.provider.api.manual import STOPPED, Override, stop_note
-from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase
-from pulumi_trainer.provider.api.submission import Submission
-from pulumi_trainer.provider.api.usage import current_user
 from pulumi_trainer.provider.cli.jobs import check_own, check_single, chosen_jobs, of_stack, read_view
 from pulumi_trainer.provider.cli.reach import Job, Where
+from pulumi_trainer.provider.jobs.manual import STOPPED, Override, stop_note
+from pulumi_trainer.provider.jobs.status import JobStatus, Owner, Phase
+from pulumi_trainer.provider.jobs.submission import Submission
+from pulumi_trainer.provider.jobs.usage import current_user
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, Refused
 from pulumi_trainer.provider.kubernetes.terminal import plain, print_line
 

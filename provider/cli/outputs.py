@@ -10,11 +10,6 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from pulumi_trainer.provider.api.lineage import find_run, folder_of
-from pulumi_trainer.provider.api.output_facts import Output
-from pulumi_trainer.provider.api.retention import REMOVED
-from pulumi_trainer.provider.api.runs import Run
-from pulumi_trainer.provider.api.status import OUTCOME_UNKNOWN, Phase
 from pulumi_trainer.provider.cli.formats import print_data
 from pulumi_trainer.provider.cli.job_status import print_table
 from pulumi_trainer.provider.cli.jobs import (
@@ -28,6 +23,11 @@ from pulumi_trainer.provider.cli.jobs import (
 )
 from pulumi_trainer.provider.cli.reach import Job, Where
 from pulumi_trainer.provider.cli.runs import read_runs_of
+from pulumi_trainer.provider.jobs.lineage import find_run, folder_of
+from pulumi_trainer.provider.jobs.output_facts import Output
+from pulumi_trainer.provider.jobs.retention import REMOVED
+from pulumi_trainer.provider.jobs.runs import Run
+from pulumi_trainer.provider.jobs.status import OUTCOME_UNKNOWN, Phase
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault
 from pulumi_trainer.provider.kubernetes.terminal import print_line
 from pulumi_trainer.provider.kubernetes.values.quantity import format_bytes

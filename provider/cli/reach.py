@@ -10,8 +10,8 @@ from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.terminal import plain, print_line
 
 if TYPE_CHECKING:
-    from pulumi_trainer.provider.api.status import Owner
-    from pulumi_trainer.provider.api.submission import Submission
+    from pulumi_trainer.provider.jobs.status import Owner
+    from pulumi_trainer.provider.jobs.submission import Submission
     from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
     from pulumi_trainer.provider.kubernetes.client.client import Client
     from pulumi_trainer.provider.targets.local import LocalTarget

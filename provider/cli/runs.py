@@ -8,10 +8,6 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from pulumi_trainer.provider.api.lineage import find_run
-from pulumi_trainer.provider.api.metrics import Metric, Metrics, is_lower_better, number_of
-from pulumi_trainer.provider.api.observed_inputs import DATA
-from pulumi_trainer.provider.api.runs import Run, split_lineages
 from pulumi_trainer.provider.cli.formats import aligned, print_data, shortened
 from pulumi_trainer.provider.cli.jobs import (
     State,
@@ -22,6 +18,10 @@ from pulumi_trainer.provider.cli.jobs import (
     with_progress,
 )
 from pulumi_trainer.provider.cli.reach import Job, Where
+from pulumi_trainer.provider.jobs.lineage import find_run
+from pulumi_trainer.provider.jobs.metrics import Metric, Metrics, is_lower_better, number_of
+from pulumi_trainer.provider.jobs.observed_inputs import DATA
+from pulumi_trainer.provider.jobs.runs import Run, split_lineages
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault
 from pulumi_trainer.provider.kubernetes.terminal import plain, print_line, print_lines
 from pulumi_trainer.provider.kubernetes.values.accessors import section

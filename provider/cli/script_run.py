@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pulumi_trainer.provider.api.status import JobStatus, Phase
 from pulumi_trainer.provider.cli import operations, outputs
 from pulumi_trainer.provider.cli.destinations import open_destination
 from pulumi_trainer.provider.cli.jobs import open_cluster, read_states
@@ -23,6 +22,7 @@ from pulumi_trainer.provider.cli.output_copy import ends_on_signals
 from pulumi_trainer.provider.cli.reach import Job, Where
 from pulumi_trainer.provider.cli.stack import pulumi_command
 from pulumi_trainer.provider.cli.temporary_stack import PROJECT, TemporaryStack
+from pulumi_trainer.provider.jobs.status import JobStatus, Phase
 from pulumi_trainer.provider.kubernetes.errors import Invalid, NotFound, Problem, TargetFault, TrainerError
 from pulumi_trainer.provider.kubernetes.terminal import print_line, print_lines
 from pulumi_trainer.provider.kubernetes.values.quantity import format_bytes

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pulumi_trainer.provider.api.status import Owner
-from pulumi_trainer.provider.api.submission import from_state
 from pulumi_trainer.provider.cli.reach import PATIENCE, Job, Where, in_project, project_file, show_warning
 from pulumi_trainer.provider.cli.trust import kubeconfig_check
+from pulumi_trainer.provider.jobs.status import Owner
+from pulumi_trainer.provider.jobs.submission import from_state
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault
 from pulumi_trainer.provider.kubernetes.values.accessors import section, text
 from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean

@@ -11,10 +11,10 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-from pulumi_trainer.provider.api.atomic_files import replace_file
 from pulumi_trainer.provider.cli.reach import project_file
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault
 from pulumi_trainer.provider.kubernetes.terminal import plain, print_line
+from pulumi_trainer.provider.machine.atomic_files import replace_file
 
 _SHOWN = 300
 """Characters of a command in a problem; `trust` prints all."""

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pulumi_trainer.provider.api.submission import Objects, differences, main_key
+from pulumi_trainer.provider.jobs.submission import Objects, differences, main_key
 from pulumi_trainer.provider.kubernetes.values.accessors import only, section, without
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.kueue.labels import MAX_EXECUTION, PRIORITY, QUEUE

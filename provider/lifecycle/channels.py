@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from pulumi_trainer.provider.api.submission import Consumer
+from pulumi_trainer.provider.jobs.submission import Consumer
 from pulumi_trainer.provider.kubernetes.errors import Problem, Refused, TrainerError
 from pulumi_trainer.provider.kubernetes.values.accessors import only
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown

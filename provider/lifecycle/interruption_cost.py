@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pulumi_trainer.provider.api.status import JobStatus, Phase
+from pulumi_trainer.provider.jobs.status import JobStatus, Phase
 from pulumi_trainer.provider.kubernetes.values.accessors import epoch_seconds, section
 from pulumi_trainer.provider.kubernetes.values.wording import duration
 

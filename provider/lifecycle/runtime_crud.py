@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from pulumi_trainer.provider.api.status import Owner
+from pulumi_trainer.provider.jobs.status import Owner
 from pulumi_trainer.provider.kubernetes.errors import Conflict, TrainerError
 from pulumi_trainer.provider.kubernetes.values.accessors import only
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from pulumi_trainer import client
 from pulumi_trainer.client import Jobs
-from pulumi_trainer.provider.api.runs import Run
-from pulumi_trainer.provider.api.status import JobStatus, Step
 from pulumi_trainer.provider.cli import jobs as commands
 from pulumi_trainer.provider.cli import logs
 from pulumi_trainer.provider.cli.jobs import State
 from pulumi_trainer.provider.cli.logs import LogLine, PodPlace, pod_place
 from pulumi_trainer.provider.cli.reach import Job
+from pulumi_trainer.provider.jobs.runs import Run
+from pulumi_trainer.provider.jobs.status import JobStatus, Step
 from pulumi_trainer.provider.kubernetes.errors import NotFound, Problem
 
 FOUND = Job("team", "digits", resource="digits")

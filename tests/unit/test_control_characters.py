@@ -11,12 +11,12 @@ import pytest
 import yaml
 from documents_support import runtime, train_job
 from kubernetes_support import refusal, server
-from pulumi_trainer.provider.api.runs import Run
-from pulumi_trainer.provider.api.status import JobStatus, Step
-from pulumi_trainer.provider.api.submission import Draft
 from pulumi_trainer.provider.cli import documents, job_status, jobs, logs
 from pulumi_trainer.provider.cli import main as cli
 from pulumi_trainer.provider.cli.reach import Job, Where
+from pulumi_trainer.provider.jobs.runs import Run
+from pulumi_trainer.provider.jobs.status import JobStatus, Step
+from pulumi_trainer.provider.jobs.submission import Draft
 from pulumi_trainer.provider.targets import queries
 
 HOSTILE = "x\x1b[2J\x1b]0;owned\x07\x9b1A\u202e\x85\r\nerror: forged\u2066[/b][link=https://evil]\ud800"

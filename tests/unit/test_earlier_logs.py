@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import pytest
 from local_support import NAMESPACE, QUICK, jobset, log, python, run, step, submission, wait
-from pulumi_trainer.provider.api.runs import Run
-from pulumi_trainer.provider.api.status import Owner
 from pulumi_trainer.provider.cli import logs, outputs
 from pulumi_trainer.provider.cli.jobs import State
 from pulumi_trainer.provider.cli.logs import Selection
 from pulumi_trainer.provider.cli.reach import Job, Where
+from pulumi_trainer.provider.jobs.runs import Run
+from pulumi_trainer.provider.jobs.status import Owner
 from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Refused, TargetFault
 from pulumi_trainer.provider.targets.local.store import JobFolder

@@ -29,7 +29,6 @@ from pulumi_trainer.plan import runtime_ref, trainjob_plan
 from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.tool_job import nodes_have_gpus
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
-from pulumi_trainer.provider.api import generated
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kubernetes.views import jobs_of
 from pulumi_trainer.provider.kueue.podsets import pod_sets
@@ -37,6 +36,7 @@ from pulumi_trainer.provider.pod import code
 from pulumi_trainer.provider.pod.scripts import run_generation
 from pulumi_trainer.provider.targets.generated_secrets import generate_values, keys_to_generate
 from pulumi_trainer.provider.targets.local.target import LocalTarget
+from pulumi_trainer.provider.trainer import generated
 from pulumi_trainer.runtimes import BUILT_IN
 
 from tests.unit.local_support import home, local, log, python, run, step

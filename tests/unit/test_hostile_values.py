@@ -24,9 +24,6 @@ import typer
 import yaml
 from documents_support import runtime, train_job
 from pulumi_trainer.program import messages
-from pulumi_trainer.provider.api.attempts import Attempt
-from pulumi_trainer.provider.api.runs import Run
-from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase
 from pulumi_trainer.provider.cli import (
     app,
     cache,
@@ -55,6 +52,9 @@ from pulumi_trainer.provider.cli import (
 )
 from pulumi_trainer.provider.cli import events as event_command
 from pulumi_trainer.provider.cli.reach import Job, Where
+from pulumi_trainer.provider.jobs.attempts import Attempt
+from pulumi_trainer.provider.jobs.runs import Run
+from pulumi_trainer.provider.jobs.status import JobStatus, Owner, Phase
 from pulumi_trainer.provider.kubernetes.errors import Problem, TrainerError
 from pulumi_trainer.provider.kueue.occupancy import Occupancy
 from pulumi_trainer.provider.lifecycle.events import JobEvent

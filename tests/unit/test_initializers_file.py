@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 from initializers_support import QUICK, command, environment, running, tree
-from pulumi_trainer.provider.api.extras import install_command
 from pulumi_trainer.provider.kubernetes.errors import Invalid, TargetFault
+from pulumi_trainer.provider.machine.extras import install_command
 from pulumi_trainer.provider.pod.code import manifest_of
 from pulumi_trainer.provider.pod.initializers import (
     Manifest,

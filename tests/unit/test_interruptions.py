@@ -20,7 +20,7 @@ from pulumi_trainer.code import user_code
 from pulumi_trainer.plan import mounts
 from pulumi_trainer.plan.checkpoint_policy import output_of
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
-from pulumi_trainer.provider.api.lineage import ASSIGNED, FORKED
+from pulumi_trainer.provider.jobs.lineage import ASSIGNED, FORKED
 from pulumi_trainer.provider.kubernetes.values.wording import parse_duration
 from pulumi_trainer.provider.kubernetes.views import jobs_of
 from pulumi_trainer.provider.pod import code

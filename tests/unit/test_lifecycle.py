@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.attempts import Attempt
-from pulumi_trainer.provider.api.progress import timestamp
-from pulumi_trainer.provider.api.runs import Identity, Run
-from pulumi_trainer.provider.api.status import JobStatus, Owner, Presence
-from pulumi_trainer.provider.api.submission import Submission, from_state, to_state
+from pulumi_trainer.provider.jobs.attempts import Attempt
+from pulumi_trainer.provider.jobs.progress import timestamp
+from pulumi_trainer.provider.jobs.runs import Identity, Run
+from pulumi_trainer.provider.jobs.status import JobStatus, Owner, Presence
+from pulumi_trainer.provider.jobs.submission import Submission, from_state, to_state
 from pulumi_trainer.provider.kubernetes.errors import Conflict, Problem, Refused, TargetFault
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.lifecycle import crud

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from local_support import FULL_DISK, NAMESPACE, config, eventually, jobset, log, python, run, step, submission, wait
 from pulumi_trainer.code import user_code
-from pulumi_trainer.provider.api.status import JobStatus
-from pulumi_trainer.provider.api.submission import Draft
+from pulumi_trainer.provider.jobs.status import JobStatus
+from pulumi_trainer.provider.jobs.submission import Draft
 from pulumi_trainer.provider.kubernetes.errors import TargetFault
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.pod import code

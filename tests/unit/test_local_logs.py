@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.progress import progress
 from pulumi_trainer.provider.cli import logs as commands
 from pulumi_trainer.provider.cli.logs import Selection, _local_lines, log_lines, parse_rank
 from pulumi_trainer.provider.cli.reach import Job, Where
+from pulumi_trainer.provider.jobs.progress import progress
 from pulumi_trainer.provider.kubernetes.errors import Invalid
 from pulumi_trainer.provider.targets import status_source
 from pulumi_trainer.provider.targets.local import LocalTarget, logs

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 from local_support import NAMESPACE, config, container, jobset, log, python, run, step, submission, wait
-from pulumi_trainer.provider.api.manual import Override, stop_note
-from pulumi_trainer.provider.api.status import Owner
 from pulumi_trainer.provider.cli import operations
 from pulumi_trainer.provider.cli.reach import Job, Where
+from pulumi_trainer.provider.jobs.manual import Override, stop_note
+from pulumi_trainer.provider.jobs.status import Owner
 from pulumi_trainer.provider.kubernetes.errors import Conflict, Problem, Refused, TargetFault
 from pulumi_trainer.provider.pod.initializers import manifest
 from pulumi_trainer.provider.pod.initializers.manifest import FetchedFile, Manifest

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from local_support import config, container, jobset, python, step, submission
-from pulumi_trainer.provider.api.labels import trainer_step
 from pulumi_trainer.provider.kubernetes.errors import Refused
 from pulumi_trainer.provider.pod import code
 from pulumi_trainer.provider.targets.local import machine
 from pulumi_trainer.provider.targets.local.environment import base_environment, expand
 from pulumi_trainer.provider.targets.local.plan import ContainerPlan, PodId, Site, output_folder, plan_pod
+from pulumi_trainer.provider.trainer.labels import trainer_step
 
 
 def site(**fields: Any) -> Site:

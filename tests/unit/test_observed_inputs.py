@@ -15,7 +15,7 @@ from typing import Any, cast
 import huggingface_hub
 import pytest
 from initializers_support import Hub
-from pulumi_trainer.provider.api.observed_inputs import (
+from pulumi_trainer.provider.jobs.observed_inputs import (
     Observed,
     Revision,
     fetch_message,

@@ -22,7 +22,7 @@ from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.outputs import FreeForm, Resolved
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.plan.written_job import WrittenJob
-from pulumi_trainer.provider.api.lineage import ASSIGNED
+from pulumi_trainer.provider.jobs.lineage import ASSIGNED
 from pulumi_trainer.provider.pod import code
 from pulumi_trainer.provider.trainer.pipeline import registry
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from pulumi_trainer.provider.api.observed_inputs import TERMINATION_LOG, Revision, fetch_message
+from pulumi_trainer.provider.jobs.observed_inputs import TERMINATION_LOG, Revision, fetch_message
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TrainerError
 from pulumi_trainer.provider.pod import code
 from pulumi_trainer.provider.pod.initializers import contract, fetch

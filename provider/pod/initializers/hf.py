@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from pulumi_trainer.provider.api.extras import not_installed
 from pulumi_trainer.provider.kubernetes.client.masking import hide_credentials, is_loopback
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault
+from pulumi_trainer.provider.machine.extras import not_installed
 from pulumi_trainer.provider.pod.initializers import contract
 from pulumi_trainer.provider.pod.initializers.contract import STORAGE_URI, Kind
 from pulumi_trainer.provider.pod.initializers.source import MAX_FILES, Count, Entry, FetchRequest, Listing, Patterns

@@ -19,8 +19,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from pulumi_trainer.provider.api.extras import not_installed
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault
+from pulumi_trainer.provider.machine.extras import not_installed
 from pulumi_trainer.provider.pod.initializers import contract
 from pulumi_trainer.provider.pod.initializers.contract import STORAGE_URI, Kind
 from pulumi_trainer.provider.pod.initializers.source import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pulumi_trainer.provider.api import labels
+from pulumi_trainer.provider.trainer import labels
 
 DOMAIN = "pulumi-trainer.dev"
 

@@ -17,8 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pulumi_trainer.provider.api.output_facts import Output
-from pulumi_trainer.provider.api.status import NAMESAKE, Owner
+from pulumi_trainer.provider.jobs.output_facts import Output
+from pulumi_trainer.provider.jobs.status import NAMESAKE, Owner
 from pulumi_trainer.provider.kubernetes.errors import Conflict, Problem, Refused, TrainerError
 from pulumi_trainer.provider.kubernetes.values.quantity import format_bytes
 from pulumi_trainer.provider.kubernetes.values.wording import plural

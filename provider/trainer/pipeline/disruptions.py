@@ -15,12 +15,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pulumi_trainer.provider.api.attempts import INTERRUPTED_RULE
-from pulumi_trainer.provider.api.labels import ancestor_of
+from pulumi_trainer.provider.jobs.attempts import INTERRUPTED_RULE
 from pulumi_trainer.provider.kubernetes.values import go_regexp
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, items, section, texts
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kubernetes.views import ReplicatedJob, jobs_of
+from pulumi_trainer.provider.trainer.labels import ancestor_of
 from pulumi_trainer.provider.trainer.pipeline.info import DATASET_INITIALIZER, MODEL_INITIALIZER
 
 TERMINATED = 143

@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from pulumi_trainer.provider.api.labels import JOBSET_NAME
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client, Unreachable
 from pulumi_trainer.provider.kubernetes.errors import TargetFault
 from pulumi_trainer.provider.kubernetes.values.wording import plural
@@ -30,6 +29,7 @@ from pulumi_trainer.provider.targets.kubernetes.logs.log_sources import (
     sort_pods,
     sources,
 )
+from pulumi_trainer.provider.trainer.labels import JOBSET_NAME
 
 AT_ONCE = 64
 """Number of logs that are read at the same time."""

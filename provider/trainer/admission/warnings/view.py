@@ -11,12 +11,12 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
-from pulumi_trainer.provider.api.labels import ancestor_of
 from pulumi_trainer.provider.kubernetes.values.accessors import items, listed, section
 from pulumi_trainer.provider.kubernetes.values.quantity import Quantity
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, any_unknown, first_unknown
 from pulumi_trainer.provider.kubernetes.views import ReplicatedJob, replicated_jobs
 from pulumi_trainer.provider.kueue.queue_state import Queues
+from pulumi_trainer.provider.trainer.labels import ancestor_of
 from pulumi_trainer.provider.trainer.pipeline import Mode
 from pulumi_trainer.provider.trainer.pipeline.info import NODE, TRAINER
 from pulumi_trainer.provider.trainer.pipeline.resources import gpus as counted_gpus

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pulumi_trainer.provider.api.generated import SSH_PRIVATE_KEY, SSH_PUBLIC_KEY
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import items, section
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
+from pulumi_trainer.provider.trainer.generated import SSH_PRIVATE_KEY, SSH_PUBLIC_KEY
 from pulumi_trainer.provider.trainer.pipeline.apply import upsert
 from pulumi_trainer.provider.trainer.pipeline.info import NODE, Info, PodSet, TrainJob, defaulted_field, metadata, text
 from pulumi_trainer.provider.trainer.pipeline.interface import (

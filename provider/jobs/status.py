@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
 
-from pulumi_trainer.provider.api.attempts import Attempt, ended, read_attempts
-from pulumi_trainer.provider.api.progress import kept_progress, missing_steps
-from pulumi_trainer.provider.api.runs import Identity, read_inputs
+from pulumi_trainer.provider.jobs.attempts import Attempt, ended, read_attempts
+from pulumi_trainer.provider.jobs.progress import kept_progress, missing_steps
+from pulumi_trainer.provider.jobs.runs import Identity, read_inputs
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.terminal import lines
 from pulumi_trainer.provider.kubernetes.values.accessors import only, plausible_seconds

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from pulumi_trainer.provider.api.metrics import Metric, Metrics, read_summary
-from pulumi_trainer.provider.api.usage import NOTHING_KNOWN, Demand
+from pulumi_trainer.provider.jobs.metrics import Metric, Metrics, read_summary
+from pulumi_trainer.provider.jobs.usage import NOTHING_KNOWN, Demand
 from pulumi_trainer.provider.kubernetes.terminal import message as harmless_message
 from pulumi_trainer.provider.kubernetes.terminal import plain_field
 from pulumi_trainer.provider.kubernetes.values.accessors import (

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pulumi_trainer.provider.api.progress import metric_text, read_metrics
+from pulumi_trainer.provider.jobs.progress import metric_text, read_metrics
 from pulumi_trainer.provider.kubernetes.values.accessors import (
     epoch_seconds,
     listed,

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
-from pulumi_trainer.provider.api.runs import LONGEST, read_inputs
+from pulumi_trainer.provider.jobs.runs import LONGEST, read_inputs
 from pulumi_trainer.provider.kubernetes.terminal import plain_field
 from pulumi_trainer.provider.kubernetes.values.accessors import section
 

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pulumi_trainer.provider.api.checkpoints import CHECKPOINT_FOLDER, CHECKPOINT_REMOVE, FORK_FOLDER
-from pulumi_trainer.provider.api.manual import STOPPED
-from pulumi_trainer.provider.api.retention import REMOVED, outdated_lineages, shorten_runs
-from pulumi_trainer.provider.api.runs import Identity, Run
-from pulumi_trainer.provider.api.status import OUTCOME_UNKNOWN, Phase
-from pulumi_trainer.provider.api.submission import MAIN, Objects, Submission
+from pulumi_trainer.provider.jobs.checkpoints import CHECKPOINT_FOLDER, CHECKPOINT_REMOVE, FORK_FOLDER
+from pulumi_trainer.provider.jobs.manual import STOPPED
+from pulumi_trainer.provider.jobs.retention import REMOVED, outdated_lineages, shorten_runs
+from pulumi_trainer.provider.jobs.runs import Identity, Run
+from pulumi_trainer.provider.jobs.status import OUTCOME_UNKNOWN, Phase
+from pulumi_trainer.provider.jobs.submission import MAIN, Objects, Submission
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean, join_names
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pulumi_trainer.provider.api.metrics import Metric
-from pulumi_trainer.provider.api.runs import Identity, Run
-from pulumi_trainer.provider.api.status import Phase
+from pulumi_trainer.provider.jobs.metrics import Metric
+from pulumi_trainer.provider.jobs.runs import Identity, Run
+from pulumi_trainer.provider.jobs.status import Phase
 
 KEEP_RUNS = 20
 """Default of `keep_runs`."""

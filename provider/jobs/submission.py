@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-from pulumi_trainer.provider.api.retention import KEEP_RUNS
-from pulumi_trainer.provider.api.runs import Identity, Run
+from pulumi_trainer.provider.jobs.retention import KEEP_RUNS
+from pulumi_trainer.provider.jobs.runs import Identity, Run
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
 
 Objects = dict[str, dict[str, Any]]

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from pulumi_trainer.provider.api.go_types import TYPES
 from pulumi_trainer.provider.kubernetes.values import strategic_merge as merging
 from pulumi_trainer.provider.kubernetes.values.typed import GoTypes
+from pulumi_trainer.provider.trainer.go_types import TYPES
 
 _TYPES = GoTypes(TYPES)
 
