@@ -269,7 +269,7 @@ class Fetched(FetchedData, Job):
                 return
 
 
-class DatasetInitializer(Fetched):
+class DatasetInitializer(Fetched, sources.FetchedDataset):
     """A dataset, fetched once into a volume (contract: pkg/initializers of kubeflow/trainer v2.3.0).
 
     Args:
@@ -303,7 +303,7 @@ class DatasetInitializer(Fetched):
     classes = {"hf": sources.HuggingFaceDatasetInitializer, "s3": sources.S3DatasetInitializer}
 
 
-class ModelInitializer(Fetched):
+class ModelInitializer(Fetched, sources.FetchedModel):
     """A model, fetched once into a volume (contract: pkg/initializers of kubeflow/trainer v2.3.0).
 
     Args:

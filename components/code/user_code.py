@@ -34,8 +34,9 @@ from pulumi_trainer.args.fine_tuning import ToolTrainer, table
 from pulumi_trainer.args.json_values import json_value
 from pulumi_trainer.args.project import Source
 from pulumi_trainer.args.signatures import unknown_fields
-from pulumi_trainer.args.trainers import Code, Compiled, CustomTrainer, Trainer
+from pulumi_trainer.args.trainers import CustomTrainer, Trainer
 from pulumi_trainer.code import imports
+from pulumi_trainer.code.compiled import Code, Compiled
 from pulumi_trainer.code.project_code import (
     Project,
     imported_function,
@@ -132,7 +133,9 @@ def compile_trainer(trainer: Trainer | BuiltinTrainer, runtime: Mapping[str, Any
     Raises:
         TrainerError: A plugin names an invalid launcher.
     """
-    compiled = trainer.compiled(runtime, dataset)
+    if isinstance(trainer, BuiltinTrainer):
+        return Compiled(trainer.train_job_field(dataset), problems=tuple(trainer.runtime_problems(runtime)))
+    compiled = Compiled(trainer.document())
     if isinstance(trainer, ToolTrainer):
         return _compile_tool(trainer, compiled, runtime)
     if not isinstance(trainer, CustomTrainer) or not trainer.ships_code:

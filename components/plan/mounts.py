@@ -13,8 +13,8 @@ from typing import Any
 from pulumi_trainer.args import topology
 from pulumi_trainer.args.fork import Fork
 from pulumi_trainer.args.project import s3_problems
-from pulumi_trainer.args.trainers import Compiled
 from pulumi_trainer.code import user_code
+from pulumi_trainer.code.compiled import Compiled
 from pulumi_trainer.code.source_tree import SourceTree
 from pulumi_trainer.plan.checkpoint_policy import CheckpointPolicy
 from pulumi_trainer.plan.job_plan import StepResult

@@ -23,8 +23,9 @@ import pulumi_trainer as trainer
 import pytest
 from pulumi_trainer.args.arguments import nested_problems
 from pulumi_trainer.args.project import Source
-from pulumi_trainer.args.trainers import Compiled, CustomTrainer
+from pulumi_trainer.args.trainers import CustomTrainer
 from pulumi_trainer.code import project_code, source_tree, user_code
+from pulumi_trainer.code.compiled import Compiled
 from pulumi_trainer.code.source_tree import SourceTree, read_tree
 from pulumi_trainer.plan import mounts, trainjob_plan
 from pulumi_trainer.plan.job_plan import Plan

@@ -22,8 +22,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pulumi_trainer.args.project import Source
-from pulumi_trainer.args.trainers import Compiled, CustomTrainer
+from pulumi_trainer.args.trainers import CustomTrainer
 from pulumi_trainer.code import imports, user_code
+from pulumi_trainer.code.compiled import Compiled
 from pulumi_trainer.provider.jobs.progress import progress as parsed
 from pulumi_trainer.provider.pod import code, training
 from pulumi_trainer.provider.pod.shared import find_checkpoint

@@ -15,8 +15,8 @@ import pulumi
 import pulumi_trainer as trainer
 import pytest
 from pulumi_trainer.args.arguments import nested_problems
-from pulumi_trainer.args.trainers import Compiled
 from pulumi_trainer.code import user_code
+from pulumi_trainer.code.compiled import Compiled
 from pulumi_trainer.plan import mounts, runtime_ref, trainjob_plan
 from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.outputs import FreeForm, Resolved
