@@ -26,10 +26,10 @@ from pulumi_trainer.program import session, targets
 from pulumi_trainer.program.constructors import ComponentArgs, constructor
 from pulumi_trainer.program.targets import Destination
 from pulumi_trainer.provider.engine.pulumi_compat import few_frames
+from pulumi_trainer.provider.jobs.identity import job_name, short_digest
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TrainerError
 from pulumi_trainer.provider.kubernetes.values.accessors import only, without
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
-from pulumi_trainer.provider.lifecycle.identity import job_name, short_digest
 from pulumi_trainer.provider.pod import code as paths
 from pulumi_trainer.provider.pod.initializers import check_uri, fingerprint
 from pulumi_trainer.provider.trainer.admission import default_runtime, default_train_job

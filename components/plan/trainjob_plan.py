@@ -53,6 +53,7 @@ from pulumi_trainer.plan.written_job import (
     writable_data,
 )
 from pulumi_trainer.program import queue_lints, session, targets
+from pulumi_trainer.provider.jobs.identity import digest
 from pulumi_trainer.provider.jobs.lineage import ASSIGNED
 from pulumi_trainer.provider.jobs.runs import BATCH, COMMIT, KEEP, LOGS
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TrainerError, problems_below
@@ -62,7 +63,6 @@ from pulumi_trainer.provider.kubernetes.values.quantity import canonical
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.kueue.queue_state import Queues
-from pulumi_trainer.provider.lifecycle.identity import digest
 from pulumi_trainer.provider.trainer.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.trainer.admission.document_checks import document_problems
 from pulumi_trainer.provider.trainer.admission.multikueue import find_dispatch

@@ -16,7 +16,6 @@ from pulumi_trainer.provider.kubernetes.terminal import print_line
 from pulumi_trainer.provider.kubernetes.values.accessors import section, without
 from pulumi_trainer.provider.kubernetes.values.documents import documents
 from pulumi_trainer.provider.kubernetes.views import replicated_jobs
-from pulumi_trainer.provider.lifecycle.releases import Effect, compare, level_of
 from pulumi_trainer.provider.machine.atomic_files import replace_file
 from pulumi_trainer.provider.trainer.admission import review
 from pulumi_trainer.provider.trainer.catalog.catalog import (
@@ -30,6 +29,7 @@ from pulumi_trainer.provider.trainer.catalog.catalog import (
 from pulumi_trainer.provider.trainer.catalog.image_references import parse_image
 from pulumi_trainer.provider.trainer.catalog.versions import LEVELS, VERSION, next_version, version_step
 from pulumi_trainer.provider.trainer.labels import FRAMEWORK, RELEASE
+from pulumi_trainer.provider.trainer.releases import Effect, compare, level_of
 
 OK, REFUSED = 0, 1
 

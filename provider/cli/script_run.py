@@ -22,12 +22,12 @@ from pulumi_trainer.provider.cli.output_copy import ends_on_signals
 from pulumi_trainer.provider.cli.reach import Job, Where
 from pulumi_trainer.provider.cli.stack import pulumi_command
 from pulumi_trainer.provider.cli.temporary_stack import PROJECT, TemporaryStack
+from pulumi_trainer.provider.jobs.identity import job_name
 from pulumi_trainer.provider.jobs.status import JobStatus, Phase
 from pulumi_trainer.provider.kubernetes.errors import Invalid, NotFound, Problem, TargetFault, TrainerError
 from pulumi_trainer.provider.kubernetes.terminal import print_line, print_lines
 from pulumi_trainer.provider.kubernetes.values.quantity import format_bytes
 from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean, duration, plural
-from pulumi_trainer.provider.lifecycle.identity import job_name
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -75,7 +75,7 @@ class Owner:
     """The owner of a job or a volume.
 
     Args:
-        id: See `lifecycle.identity.owner_id`.
+        id: See `jobs.identity.owner_id`.
         stack: Label of the stack; empty if not recorded.
         program: "project/stack", for messages; empty if not recorded.
     """

@@ -53,6 +53,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pulumi_trainer.provider.jobs.checkpoints import saves_checkpoints
+from pulumi_trainer.provider.jobs.identity import owner_id, program_of
 from pulumi_trainer.provider.jobs.manual import SUSPENDED
 from pulumi_trainer.provider.jobs.retention import KEPT_RUNS
 from pulumi_trainer.provider.jobs.runs import COMMIT, MOST_RUNS, UNKNOWN, Identity, Run, read_inputs, read_runs
@@ -79,12 +80,11 @@ from pulumi_trainer.provider.lifecycle.continuation import (
     new_identity_input,
 )
 from pulumi_trainer.provider.lifecycle.data import data_changes, data_notes, next_run, with_mounted_versions
-from pulumi_trainer.provider.lifecycle.identity import owner_id, program_of
 from pulumi_trainer.provider.lifecycle.interruption_cost import interruption_cost
-from pulumi_trainer.provider.lifecycle.releases import effects, follow_refusal, level_of
 from pulumi_trainer.provider.lifecycle.run_changes import changed_inputs
 from pulumi_trainer.provider.lifecycle.source_changes import source_notes
 from pulumi_trainer.provider.trainer.labels import patched_jobs
+from pulumi_trainer.provider.trainer.releases import effects, follow_refusal, level_of
 
 Props = dict[str, Any]
 

@@ -189,7 +189,7 @@ def manifest_of(data: Path) -> Path:
 
 LAYER_ENV = "PULUMI_TRAINER_LAYER"
 """Set by the Local target: the program that answers a set of packages with a cached environment
-(`targets/local/layer.py`)."""
+(`pod/layer.py`)."""
 
 UV_ENV = "PULUMI_TRAINER_UV"
 """Set by the Local target: the path of uv, with which that program installs packages."""

@@ -59,11 +59,11 @@ from pulumi_trainer.provider.kubernetes.errors import Problem, TrainerError
 from pulumi_trainer.provider.kueue.occupancy import Occupancy
 from pulumi_trainer.provider.lifecycle.events import JobEvent
 from pulumi_trainer.provider.lifecycle.ownership import Finding
-from pulumi_trainer.provider.lifecycle.releases import Effect
 from pulumi_trainer.provider.lifecycle.usage_report import Ran
 from pulumi_trainer.provider.targets.kubernetes.observe import job_metrics, listing
 from pulumi_trainer.provider.targets.kubernetes.queues import queue_snapshot
 from pulumi_trainer.provider.trainer.catalog import registry
+from pulumi_trainer.provider.trainer.releases import Effect
 from test_control_characters import HOSTILE, acted_on
 
 ROOT = Path(__file__).parents[2]
@@ -414,7 +414,7 @@ def test_a_command(somewhere: Patch, capsys: pytest.CaptureFixture[str], command
 
 CONTAINERS = {"pod", "generate"}
 """Folders of programs of containers, whose output is a log, and of those that developers run."""
-PRINTS = ("terminal", "messages", "layer", "supervisor", "remote", "isolation", "pulumi_compat")
+PRINTS = ("terminal", "messages", "supervisor", "remote", "isolation", "pulumi_compat")
 """The two modules, what prints into logs of jobs, and what the first imports of a program raise."""
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.jobs.attempts import Attempt
+from pulumi_trainer.provider.jobs.identity import digest, job_name, program_of
 from pulumi_trainer.provider.jobs.progress import timestamp
 from pulumi_trainer.provider.jobs.runs import Identity, Run
 from pulumi_trainer.provider.jobs.status import JobStatus, Owner, Presence
@@ -21,7 +22,6 @@ from pulumi_trainer.provider.kubernetes.errors import Conflict, Problem, Refused
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.lifecycle import crud
 from pulumi_trainer.provider.lifecycle.changes import compare
-from pulumi_trainer.provider.lifecycle.identity import digest, job_name, program_of
 from pulumi_trainer.provider.pod.code import LAUNCH_FILE, SOURCE_ADDRESS, SOURCE_DIGEST
 
 

@@ -32,9 +32,9 @@ from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.run_inputs import describe_inputs
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.provider import source_archives
+from pulumi_trainer.provider.jobs.identity import digest
 from pulumi_trainer.provider.kubernetes.errors import Invalid, TargetFault
 from pulumi_trainer.provider.lifecycle import source_changes
-from pulumi_trainer.provider.lifecycle.identity import digest
 from pulumi_trainer.provider.pod import code as api_code
 from pulumi_trainer.provider.pod.shared import s3
 from pulumi_trainer.provider.trainer.catalog import git

@@ -46,7 +46,7 @@ def installed() -> bool:
 
 def layer() -> dict[str, str]:
     """The variables that put PyTorch in front, which is installed where it is not yet; minutes for who is the first."""
-    program = CLONE / "provider" / "targets" / "local" / "layer.py"
+    program = CLONE / "provider" / "pod" / "layer.py"
     done = subprocess.run([sys.executable, str(program), *LAYER], stdout=subprocess.PIPE, text=True, check=True)
     return dict(json.loads(done.stdout))
 

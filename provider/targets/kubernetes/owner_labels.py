@@ -15,7 +15,7 @@ JOB = f"{DOMAIN}/job"
 RECORD = labels.RECORD
 
 OWNER = f"{DOMAIN}/owner"
-"""Annotation of record and JobSet: the id that survives renames (lifecycle.identity.owner_id)."""
+"""Annotation of record and JobSet: the id that survives renames (jobs.identity.owner_id)."""
 DIGEST = f"{DOMAIN}/digest"
 """Annotation of record and JobSet: digest of what the user wrote."""
 RUN = f"{DOMAIN}/run"

@@ -566,6 +566,6 @@ def _defaults(facts: PodFacts, site: Site) -> dict[str, str]:
         "GLOO_SOCKET_IFNAME": loopback,
         "NCCL_SOCKET_IFNAME": loopback,
         code.ENVIRONMENTS_ENV: str(site.environments),
-        code.LAYER_ENV: str(Path(__file__).with_name("layer.py")),
+        code.LAYER_ENV: str(code.source_of("layer.py")),
         code.UV_ENV: find_uv(),
     }

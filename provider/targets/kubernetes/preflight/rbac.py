@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pulumi_trainer.provider.jobs.identity import short_digest
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kueue.api_resources import (
@@ -24,7 +25,6 @@ from pulumi_trainer.provider.kueue.api_resources import (
     WORKLOAD,
 )
 from pulumi_trainer.provider.kueue.objects import GROUP, KINDS, NAMESPACED, NEWEST
-from pulumi_trainer.provider.lifecycle.identity import short_digest
 from pulumi_trainer.provider.trainer.kinds import (
     CLUSTER_RUNTIME,
     JOBSET,

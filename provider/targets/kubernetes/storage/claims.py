@@ -14,6 +14,7 @@ from fractions import Fraction
 from itertools import chain
 from typing import Any
 
+from pulumi_trainer.provider.jobs.identity import program_of
 from pulumi_trainer.provider.jobs.output_facts import Output
 from pulumi_trainer.provider.jobs.status import NAMESAKE, Loss, Owner
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
@@ -23,7 +24,6 @@ from pulumi_trainer.provider.kubernetes.errors import Conflict, Problem, Refused
 from pulumi_trainer.provider.kubernetes.values.accessors import items, section
 from pulumi_trainer.provider.kubernetes.values.quantity import Quantity
 from pulumi_trainer.provider.kubernetes.views import Pod, jobs_of
-from pulumi_trainer.provider.lifecycle.identity import program_of
 from pulumi_trainer.provider.pod import code
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.storage import classes
