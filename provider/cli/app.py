@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 import typer
 from pulumi_trainer.provider.cli.formats import Format, LogFormat
 from pulumi_trainer.provider.cli.parsers import COMMANDS
-from pulumi_trainer.provider.cli.reach import Where
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.terminal import print_line
 from pulumi_trainer.provider.kubernetes.values.wording import parse_duration
+from pulumi_trainer.provider.service.reach import Where
 
 app = typer.Typer(
     help="Inspect and control training jobs of a stack or a cluster; validate and render TrainJobs without either.",
@@ -203,10 +203,11 @@ def logs(
 ) -> None:
     """Print the logs of jobs, for example `logs -f digits`."""
     from pulumi_trainer.provider.cli import logs as command
+    from pulumi_trainer.provider.service.logs import Selection, parse_rank
 
-    node, process = command.parse_rank(rank) if rank else (None, None)
+    node, process = parse_rank(rank) if rank else (None, None)
     age = _seconds(since) if since else None
-    selection = command.Selection(follow, step, tail, age, earlier, node, process, run)
+    selection = Selection(follow, step, tail, age, earlier, node, process, run)
     command.logs(job, Where(stack, namespace, context, kubeconfig), selection, output=output)
 
 

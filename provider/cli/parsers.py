@@ -73,7 +73,7 @@ def run(command: str, arguments: Sequence[str]) -> int:
         return documents.render(given.names, given.mode, given.output, severities, summary=given.summary)
     if len(given.names) > 1:
         parser.error(f"{' '.join(given.names)}: give one job, or files")
-    from pulumi_trainer.provider.cli import stack
+    from pulumi_trainer.provider.service import stack
 
     jobs = stack.resources(given.stack, *(given.names or [None]))
     if not jobs:

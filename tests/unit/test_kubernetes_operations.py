@@ -16,8 +16,6 @@ from typing import Any, ClassVar
 import pytest
 from pulumi_trainer.provider import source_archives
 from pulumi_trainer.provider.cli import operations as commands
-from pulumi_trainer.provider.cli.reach import Job, Where
-from pulumi_trainer.provider.cli.runs import times_of
 from pulumi_trainer.provider.jobs.manual import Override
 from pulumi_trainer.provider.jobs.metrics import Metric, Metrics
 from pulumi_trainer.provider.jobs.runs import MOST_RUNS
@@ -30,6 +28,8 @@ from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView, diagnose
 from pulumi_trainer.provider.lifecycle.diagnosis.outcome import FailedContainer
 from pulumi_trainer.provider.pod.code import SOURCE_DIGEST
+from pulumi_trainer.provider.service.reach import Job, Where
+from pulumi_trainer.provider.service.runs import times_of
 from pulumi_trainer.provider.targets.kubernetes import operations, owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs import apply, deletion
 from pulumi_trainer.provider.targets.kubernetes.jobs import record as records

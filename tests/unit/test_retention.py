@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from local_support import NAMESPACE, jobset, python, step, submission, wait
-from pulumi_trainer.provider.cli import outputs, runs
-from pulumi_trainer.provider.cli.reach import Job, Where
+from pulumi_trainer.provider.cli import runs
 from pulumi_trainer.provider.jobs.lineage import ASSIGNED, choose_continued, started
 from pulumi_trainer.provider.jobs.metrics import Metric
 from pulumi_trainer.provider.jobs.retention import REMOVED, outdated_lineages, shorten_runs
@@ -20,6 +19,8 @@ from pulumi_trainer.provider.jobs.submission import Submission
 from pulumi_trainer.provider.jobs.usage import Demand
 from pulumi_trainer.provider.kubernetes.client.api_resources import CLAIM, JOB
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault
+from pulumi_trainer.provider.service import outputs
+from pulumi_trainer.provider.service.reach import Job, Where
 from pulumi_trainer.provider.targets.kubernetes.jobs import record
 from pulumi_trainer.provider.targets.kubernetes.outdated_folders import remove_outdated_folders
 from pulumi_trainer.provider.targets.local.target import LocalTarget

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.cli import jobs
-from pulumi_trainer.provider.cli.reach import Job
 from pulumi_trainer.provider.jobs.status import JobStatus, Owner
 from pulumi_trainer.provider.jobs.submission import WORKERS
 from pulumi_trainer.provider.kubernetes.client.api_resources import CLAIM, CONFIG_MAP, Kind
@@ -16,6 +14,8 @@ from pulumi_trainer.provider.kubernetes.client.client import Unreachable
 from pulumi_trainer.provider.kubernetes.errors import TargetFault
 from pulumi_trainer.provider.lifecycle import crud
 from pulumi_trainer.provider.lifecycle.diagnosis import best_finding, diagnose
+from pulumi_trainer.provider.service import jobs
+from pulumi_trainer.provider.service.reach import Job
 from pulumi_trainer.provider.targets.kubernetes import operations
 from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import snapshot
 from pulumi_trainer.provider.targets.kubernetes.preflight import server_review

@@ -12,15 +12,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from pulumi_trainer.provider.cli.reach import PATIENCE, Job, Where, in_project, show_warning
 from pulumi_trainer.provider.jobs.attempts import goodput
 from pulumi_trainer.provider.jobs.progress import NOTHING_LEFT
 from pulumi_trainer.provider.jobs.status import JobStatus, Owner, Phase, describe
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault
-from pulumi_trainer.provider.kubernetes.terminal import plain, print_line
+from pulumi_trainer.provider.kubernetes.terminal import plain
 from pulumi_trainer.provider.kubernetes.values.accessors import epoch_seconds
 from pulumi_trainer.provider.kubernetes.values.wording import duration, join_names, plural
 from pulumi_trainer.provider.lifecycle.interruption_cost import interruption_cost
+from pulumi_trainer.provider.service.reach import PATIENCE, Job, Where, in_project, show_warning
 
 if TYPE_CHECKING:
     from pulumi_trainer.provider.kubernetes.client.client import Client
@@ -98,7 +98,7 @@ def chosen_jobs(wanted: str | None, where: Where, *, secrets: bool = False) -> l
     """
     kind, name = _parsed(wanted or "", where)
     if of_stack(wanted, where):
-        from pulumi_trainer.provider.cli import stack
+        from pulumi_trainer.provider.service import stack
 
         return stack.jobs(where.stack or None, wanted, where.project, secrets=secrets)
     return _of_cluster(kind, name, where)
@@ -135,7 +135,7 @@ def in_cluster_of_stack(where: Where) -> Where:
     """
     if not of_stack(None, replace(where, everywhere=False)):
         return where
-    from pulumi_trainer.provider.cli.stack import cluster_of
+    from pulumi_trainer.provider.service.stack import cluster_of
 
     return replace(cluster_of(where.stack or None), everywhere=where.everywhere)
 
@@ -515,19 +515,3 @@ def check_single(jobs: Sequence[Job], what: str) -> None:
     if len(jobs) > 1:
         names = join_names([job.label for job in jobs], 10)
         raise Invalid(Problem(what, f"there are {len(jobs)} jobs", f"name one of: {names}"))
-
-
-def report_no_jobs(job: str | None, where: Where, *, error: bool = False) -> None:
-    """Print that a stack has no jobs. error: Print to stderr.
-
-    Raises:
-        TargetFault: The command is about a cluster, which has no jobs in the namespace.
-    """
-    if of_stack(job, where):
-        print_line("The stack has no jobs.", error=error)
-        return
-    place = f"namespace {where.namespace}" if where.namespace else "the namespace"
-    hint = "-n NAMESPACE searches another one, `pulumi-trainer status -A` searches all"
-    if where.everywhere:
-        place, hint = "the cluster", ""
-    raise TargetFault(Problem(place, "has no JobSets and no TrainJobs", hint))

@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pulumi_trainer.provider.cli.reach import PATIENCE, Job, Where, in_project, project_file, show_warning
-from pulumi_trainer.provider.cli.trust import kubeconfig_check
 from pulumi_trainer.provider.jobs.identity import program_of
 from pulumi_trainer.provider.jobs.status import Owner
 from pulumi_trainer.provider.jobs.submission import from_state
@@ -20,6 +18,8 @@ from pulumi_trainer.provider.kubernetes.values.accessors import section, text
 from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean
 from pulumi_trainer.provider.lifecycle.crud import submission_of
 from pulumi_trainer.provider.lifecycle.state_format import check_format
+from pulumi_trainer.provider.service.reach import PATIENCE, Job, Where, in_project, project_file, show_warning
+from pulumi_trainer.provider.service.trust import kubeconfig_check
 from pulumi_trainer.provider.targets import connection
 from pulumi_trainer.provider.targets.local import LocalTarget
 from pulumi_trainer.provider.targets.local.machine import host_id
