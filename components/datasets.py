@@ -27,6 +27,7 @@ from pulumi_trainer.program.constructors import ComponentArgs, constructor
 from pulumi_trainer.program.targets import Destination
 from pulumi_trainer.provider.engine.pulumi_compat import few_frames
 from pulumi_trainer.provider.jobs.identity import job_name, short_digest
+from pulumi_trainer.provider.jobs.nodes import nodes_of, training_pods
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TrainerError
 from pulumi_trainer.provider.kubernetes.values.accessors import only, without
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
@@ -240,7 +241,7 @@ class Fetched(FetchedData, Job):
         for args in self.consumers:
             if self.kind == "model" and getattr(args.trainer, "generation", None) is not None:
                 return True  # the generation server mounts it beside the nodes
-            nodes: Any = _nodes(args)
+            nodes: Any = _pods(args)
             if isinstance(nodes, pulumi.Output):
                 if not await nodes.is_known():
                     return True
@@ -337,17 +338,15 @@ class ModelInitializer(Fetched, sources.FetchedModel):
     classes = {"hf": sources.HuggingFaceModelInitializer, "s3": sources.S3ModelInitializer}
 
 
-def _nodes(args: TrainJobArgs) -> Any:
-    """Return the number of nodes of a job's training; with MPI a launcher may be added."""
+def _pods(args: TrainJobArgs) -> Any:
+    """Return the number of Pods that mount the data of a job."""
     runtime = _runtime(args)
     policy = (runtime.get("spec") or {}).get("mlPolicy") or {}
     trainer = args.trainer
-    nodes = getattr(getattr(trainer, "config", None), "num_nodes", None) or getattr(trainer, "num_nodes", None)
+    nodes = getattr(trainer, "own_nodes", None)
     if nodes is None:
-        nodes = policy.get("numNodes", 1)
-    if "mpi" in policy and nodes == 1:
-        return 2
-    return nodes
+        nodes = nodes_of(None, policy)
+    return training_pods(nodes, policy.get("mpi"))
 
 
 def _image(args: TrainJobArgs) -> tuple[Any, Any]:

@@ -369,7 +369,7 @@ def drop_none(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def python_path(where: str) -> str:
-    """Return a document's path with the program's names: `trainer.numNodes` -> `trainer.num_nodes`.
+    """Return a document's path with the program's names: `trainer.resourcesPerNode` -> `trainer.resources_per_node`.
 
     Keys in brackets are the user's own, and rendered objects (`JobSet/...`) have the API's names.
     """

@@ -209,6 +209,11 @@ class BuiltinTrainer(Args):
             where = f"config.{where}"
         return super().place(where)
 
+    @property
+    def own_nodes(self) -> Any:
+        """The number of nodes that the program gives; None for that of the runtime."""
+        return self.config.num_nodes if self.config is not None else None
+
     def train_job_field(self, dataset: Any) -> dict[str, Any]:
         """Return `spec.trainer`.
 

@@ -187,6 +187,11 @@ class Trainer(Args):
                 found.append(Problem(f"env[{place}]", f"must be a mapping, not {type(env).__name__}", hint))
         return found
 
+    @property
+    def own_nodes(self) -> Any:
+        """The number of nodes that the program gives; None for that of the runtime."""
+        return self.num_nodes
+
     def given_twice(self) -> list[Problem]:
         """Return the settings that are given twice, with other values."""
         return resources_given_twice(self.resources_per_node)

@@ -33,6 +33,7 @@ from pulumi_trainer.provider.jobs.checkpoints import (
     FORK_STEP,
 )
 from pulumi_trainer.provider.jobs.lineage import ASSIGNED, FORKED, RUN_ID_ENV
+from pulumi_trainer.provider.jobs.nodes import nodes_of
 from pulumi_trainer.provider.jobs.submission import secret_name
 from pulumi_trainer.provider.kubernetes.errors import Problem, TrainerError, problems_below
 from pulumi_trainer.provider.kubernetes.terminal import plain
@@ -118,7 +119,7 @@ def mount_volumes(
         *_variables(folders, fields["initializer"]),
         *_checkpoint_variables(
             folders,
-            num_nodes(train_job, runtime),
+            nodes_of(spec["trainer"], section(runtime, "spec", "mlPolicy")),
             section(fields, "checkpoint").get("to"),
             user_code.framework(runtime),
         ),
@@ -255,14 +256,6 @@ def _replaced_variables(own: list[dict[str, Any]], given: list[Any]) -> list[Pro
             why = f"is {other.get('value')!r}, and the job sets it to {each.get('value')!r}: env wins"
             found.append(Problem(f'trainer.env["{each["name"]}"]', why, "leave it out of env"))
     return found
-
-
-def num_nodes(train_job: Mapping[str, Any], runtime: Mapping[str, Any]) -> Any:
-    """Return `numNodes` of a TrainJob, else that of its runtime."""
-    given = section(train_job, "spec", "trainer").get("numNodes")
-    if given is not None:
-        return given
-    return section(runtime, "spec", "mlPolicy").get("numNodes", 1)
 
 
 def _checkpoint_variables(folders: Folders, nodes: Any, address: Any, framework: Any) -> list[dict[str, Any]]:

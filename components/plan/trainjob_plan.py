@@ -55,6 +55,7 @@ from pulumi_trainer.plan.written_job import (
 from pulumi_trainer.program import queue_lints, session, targets
 from pulumi_trainer.provider.jobs.identity import digest
 from pulumi_trainer.provider.jobs.lineage import ASSIGNED
+from pulumi_trainer.provider.jobs.nodes import nodes_of
 from pulumi_trainer.provider.jobs.runs import BATCH, COMMIT, KEEP, LOGS
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TrainerError, problems_below
 from pulumi_trainer.provider.kubernetes.schema.verdict import Verdict
@@ -186,7 +187,11 @@ def _with_rendered(
         return result
     if args.logs and not args.keeps_logs:
         result = replace(result, log_step=trainer_step(jobset))
-    return replace(result, summary=summarize(jobset, mounts.num_nodes(train_job, runtime), result.runtime))
+    return replace(result, summary=summarize(jobset, _nodes(train_job, runtime), result.runtime))
+
+
+def _nodes(train_job: Mapping[str, Any], runtime: Mapping[str, Any]) -> Any:
+    return nodes_of(section(train_job, "spec", "trainer"), section(runtime, "spec", "mlPolicy"))
 
 
 def _secret_arguments(func_args: FreeForm) -> Any:
@@ -330,7 +335,7 @@ def _describe_inputs(
     code, trainer, tree = written.fields["code"], train_job["spec"]["trainer"], written.compiled.tree
     revision = tree.revision if tree is not None else ""
     found = describe_inputs(code, trainer, arguments, result.runtime, data, rendered.made, revision)
-    nodes, server = mounts.num_nodes(train_job, runtime), section(written.fields, "generation")
+    nodes, server = _nodes(train_job, runtime), section(written.fields, "generation")
     found |= describe_nodes(nodes, written.fields["trainer"], server, result.secret_name)
     if restricted:
         found["hardening"] = "restricted"

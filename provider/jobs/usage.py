@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
+from pulumi_trainer.provider.jobs.nodes import given_nodes
 from pulumi_trainer.provider.kubernetes.terminal import plain, plain_field
 from pulumi_trainer.provider.kubernetes.values.accessors import labels_of, plausible_seconds, section
 from pulumi_trainer.provider.kubernetes.values.quantity import Quantity
@@ -126,7 +127,7 @@ def _of_jobset(jobset: Mapping[str, Any]) -> dict[str, Fraction] | None:
 
 def _of_train_job(train_job: Mapping[str, Any]) -> dict[str, Fraction] | None:
     trainer = section(dict(train_job), "spec", "trainer")
-    nodes, resources = trainer.get("numNodes"), section(trainer, "resourcesPerNode")
+    nodes, resources = given_nodes(trainer), section(trainer, "resourcesPerNode")
     if not isinstance(nodes, int) or not resources:
         return None
     each = {**section(resources, "limits"), **section(resources, "requests")}

@@ -153,7 +153,7 @@ def job(**given: Any) -> TrainJobArgs:
 
 
 @pytest.mark.parametrize(
-    ("given", "nodes"),
+    ("given", "pods"),
     [
         ({}, 1),
         ({"trainer": trainer.Trainer(num_nodes=3)}, 3),
@@ -164,8 +164,8 @@ def job(**given: Any) -> TrainJobArgs:
         ({"runtime": None}, 1),
     ],
 )
-def test_how_many_nodes_a_consumer_has(given: dict[str, Any], nodes: int) -> None:
-    assert datasets._nodes(job(**given)) == nodes
+def test_how_many_pods_a_consumer_has(given: dict[str, Any], pods: int) -> None:
+    assert datasets._pods(job(**given)) == pods
 
 
 def test_the_image_of_a_consumer() -> None:
