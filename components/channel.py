@@ -15,9 +15,9 @@ from pulumi_trainer.plan.runtime_ref import LoadedRuntime, RuntimeSource, runtim
 from pulumi_trainer.program import messages, session, targets
 from pulumi_trainer.program.constructors import ComponentArgs, constructor
 from pulumi_trainer.program.targets import Destination
-from pulumi_trainer.provider import dynamic
+from pulumi_trainer.provider.engine import dynamic
+from pulumi_trainer.provider.jobs.identity import short_digest
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TrainerError, problems_below
-from pulumi_trainer.provider.lifecycle.identity import short_digest
 from pulumi_trainer.runtime import catalogue_argument_problems
 from pulumi_trainer.runtimes import BUILT_IN, RuntimeCatalog
 

@@ -16,18 +16,18 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pulumi_trainer.provider.api.attempts import Attempt
-from pulumi_trainer.provider.api.lineage import find_run
-from pulumi_trainer.provider.api.metrics import Metric, Metrics, Point
-from pulumi_trainer.provider.api.output_facts import Output
-from pulumi_trainer.provider.api.runs import Run, metrics_of
-from pulumi_trainer.provider.api.status import Phase, Step
-from pulumi_trainer.provider.cli import jobs as commands
-from pulumi_trainer.provider.cli import logs, operations, outputs
-from pulumi_trainer.provider.cli.reach import Job as Found
-from pulumi_trainer.provider.cli.reach import Where
-from pulumi_trainer.provider.cli.runs import distinct, read_runs_of
+from pulumi_trainer.provider.jobs.attempts import Attempt
+from pulumi_trainer.provider.jobs.lineage import find_run
+from pulumi_trainer.provider.jobs.metrics import Metric, Metrics, Point
+from pulumi_trainer.provider.jobs.output_facts import Output
+from pulumi_trainer.provider.jobs.runs import Run, metrics_of
+from pulumi_trainer.provider.jobs.status import Phase, Step
 from pulumi_trainer.provider.kubernetes.errors import Invalid, NotFound, Problem, TrainerError
+from pulumi_trainer.provider.service import jobs as commands
+from pulumi_trainer.provider.service import logs, operations, outputs
+from pulumi_trainer.provider.service.reach import Job as Found
+from pulumi_trainer.provider.service.reach import Where
+from pulumi_trainer.provider.service.runs import distinct, read_runs_of
 
 __all__ = [
     "Attempt",

@@ -25,16 +25,17 @@ from pulumi_trainer.plan.volume_claims import Claim, FetchedData, VolumeArgs, mo
 from pulumi_trainer.program import session, targets
 from pulumi_trainer.program.constructors import ComponentArgs, constructor
 from pulumi_trainer.program.targets import Destination
-from pulumi_trainer.provider.api import code as paths
-from pulumi_trainer.provider.api.labels import ANCESTOR
-from pulumi_trainer.provider.initializers import check_uri, fingerprint
+from pulumi_trainer.provider.engine.pulumi_compat import few_frames
+from pulumi_trainer.provider.jobs.identity import job_name, short_digest
+from pulumi_trainer.provider.jobs.nodes import nodes_of, training_pods
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TrainerError
 from pulumi_trainer.provider.kubernetes.values.accessors import only, without
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
-from pulumi_trainer.provider.lifecycle.identity import job_name, short_digest
-from pulumi_trainer.provider.pulumi_compat import few_frames
+from pulumi_trainer.provider.pod import code as paths
+from pulumi_trainer.provider.pod.initializers import check_uri, fingerprint
 from pulumi_trainer.provider.trainer.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.trainer.admission.document_checks import source_problems
+from pulumi_trainer.provider.trainer.labels import ANCESTOR
 from pulumi_trainer.provider.trainer.pipeline import render
 
 if TYPE_CHECKING:
@@ -240,7 +241,7 @@ class Fetched(FetchedData, Job):
         for args in self.consumers:
             if self.kind == "model" and getattr(args.trainer, "generation", None) is not None:
                 return True  # the generation server mounts it beside the nodes
-            nodes: Any = _nodes(args)
+            nodes: Any = _pods(args)
             if isinstance(nodes, pulumi.Output):
                 if not await nodes.is_known():
                     return True
@@ -269,7 +270,7 @@ class Fetched(FetchedData, Job):
                 return
 
 
-class DatasetInitializer(Fetched):
+class DatasetInitializer(Fetched, sources.FetchedDataset):
     """A dataset, fetched once into a volume (contract: pkg/initializers of kubeflow/trainer v2.3.0).
 
     Args:
@@ -303,7 +304,7 @@ class DatasetInitializer(Fetched):
     classes = {"hf": sources.HuggingFaceDatasetInitializer, "s3": sources.S3DatasetInitializer}
 
 
-class ModelInitializer(Fetched):
+class ModelInitializer(Fetched, sources.FetchedModel):
     """A model, fetched once into a volume (contract: pkg/initializers of kubeflow/trainer v2.3.0).
 
     Args:
@@ -337,17 +338,15 @@ class ModelInitializer(Fetched):
     classes = {"hf": sources.HuggingFaceModelInitializer, "s3": sources.S3ModelInitializer}
 
 
-def _nodes(args: TrainJobArgs) -> Any:
-    """Return the number of nodes of a job's training; with MPI a launcher may be added."""
+def _pods(args: TrainJobArgs) -> Any:
+    """Return the number of Pods that mount the data of a job."""
     runtime = _runtime(args)
     policy = (runtime.get("spec") or {}).get("mlPolicy") or {}
     trainer = args.trainer
-    nodes = getattr(getattr(trainer, "config", None), "num_nodes", None) or getattr(trainer, "num_nodes", None)
+    nodes = getattr(trainer, "own_nodes", None)
     if nodes is None:
-        nodes = policy.get("numNodes", 1)
-    if "mpi" in policy and nodes == 1:
-        return 2
-    return nodes
+        nodes = nodes_of(None, policy)
+    return training_pods(nodes, policy.get("mpi"))
 
 
 def _image(args: TrainJobArgs) -> tuple[Any, Any]:

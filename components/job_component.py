@@ -19,17 +19,17 @@ from pulumi_trainer.program import dependencies, messages, session, targets
 from pulumi_trainer.program.removals import JOBSET, URN, Planned, urn_of_job
 from pulumi_trainer.program.targets import Destination
 from pulumi_trainer.program.watch import Watched
-from pulumi_trainer.provider import dynamic
-from pulumi_trainer.provider.api.lineage import UNFINISHED
-from pulumi_trainer.provider.api.manual import STOPPED
-from pulumi_trainer.provider.api.progress import kept_progress
-from pulumi_trainer.provider.api.retention import KEEP_RUNS, KEPT_RUNS
-from pulumi_trainer.provider.api.status import NOT_STARTED, TAKE_BACK, JobStatus, Owner, Phase
-from pulumi_trainer.provider.api.submission import to_state
+from pulumi_trainer.provider.engine import dynamic
+from pulumi_trainer.provider.engine.pulumi_compat import add_child, aliases_of, known_output
+from pulumi_trainer.provider.jobs.lineage import UNFINISHED
+from pulumi_trainer.provider.jobs.manual import STOPPED
+from pulumi_trainer.provider.jobs.progress import kept_progress
+from pulumi_trainer.provider.jobs.retention import KEEP_RUNS, KEPT_RUNS
+from pulumi_trainer.provider.jobs.status import NOT_STARTED, TAKE_BACK, JobStatus, Owner, Phase
+from pulumi_trainer.provider.jobs.submission import to_state
 from pulumi_trainer.provider.kubernetes.errors import Problem, TrainerError
 from pulumi_trainer.provider.kubernetes.terminal import message, plain
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
-from pulumi_trainer.provider.pulumi_compat import add_child, aliases_of, known_output
 from pulumi_trainer.provider.targets import queries
 
 

@@ -19,11 +19,11 @@ from pulumi_trainer.program import session, targets
 from pulumi_trainer.program.constructors import ComponentArgs
 from pulumi_trainer.program.object_owner import ObjectOwner, Place, mark_of
 from pulumi_trainer.program.targets import Destination, Kubernetes
-from pulumi_trainer.provider.api.labels import MADE_BY
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.errors import Problem, problems_below
 from pulumi_trainer.provider.kubernetes.values.accessors import section, text
 from pulumi_trainer.provider.targets import queries
+from pulumi_trainer.provider.trainer.labels import MADE_BY
 
 Strings = Mapping[str, pulumi.Input[str]]
 

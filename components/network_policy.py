@@ -13,12 +13,12 @@ from pulumi_trainer.args.signatures import not_one_of
 from pulumi_trainer.job_component import Job
 from pulumi_trainer.kubernetes_object import KubernetesObject, ObjectArgs
 from pulumi_trainer.program.constructors import constructor
-from pulumi_trainer.provider.api.labels import JOBSET_NAME
 from pulumi_trainer.provider.kubernetes.client.api_resources import NETWORK_POLICY
 from pulumi_trainer.provider.kubernetes.errors import Problem, problems_below
 from pulumi_trainer.provider.kubernetes.values.accessors import items, listed, mappings, section
 from pulumi_trainer.provider.kubernetes.values.names import dns_1123_label
 from pulumi_trainer.provider.trainer.admission.network_policies import metadata_problems
+from pulumi_trainer.provider.trainer.labels import JOBSET_NAME
 
 PORTS = range(1, 65_536)
 PROTOCOLS = ("TCP", "UDP", "SCTP")

@@ -12,9 +12,9 @@ import pulumi
 from pulumi_trainer.args.policies import VolcanoNetworkTopology
 from pulumi_trainer.kubernetes_object import KubernetesObject, ObjectArgs
 from pulumi_trainer.program.constructors import constructor
-from pulumi_trainer.provider.api.kinds import POD_GROUP, VOLCANO_POD_GROUP
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.trainer.admission.podgroups import mistakes, refusals
+from pulumi_trainer.provider.trainer.kinds import POD_GROUP, VOLCANO_POD_GROUP
 from pulumi_trainer.provider.trainer.pipeline.plugins import coscheduling, volcano
 
 Amounts = Mapping[str, pulumi.Input[int] | pulumi.Input[str]]

@@ -25,12 +25,12 @@ from pulumi_trainer.program.constructors import ComponentArgs, constructor
 from pulumi_trainer.program.registered_plugins import policy_names, runtime_problems
 from pulumi_trainer.program.removals import names_of_runtimes
 from pulumi_trainer.program.targets import Destination, Place
-from pulumi_trainer.provider import dynamic
-from pulumi_trainer.provider.api.labels import FRAMEWORK
+from pulumi_trainer.provider.engine import dynamic
+from pulumi_trainer.provider.engine.pulumi_compat import aliases_of, known_output
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TrainerError, problems_below
 from pulumi_trainer.provider.kubernetes.values.accessors import section, without
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
-from pulumi_trainer.provider.pulumi_compat import aliases_of, known_output
+from pulumi_trainer.provider.trainer.labels import FRAMEWORK
 from pulumi_trainer.provider.trainer.pipeline.policy import Policy
 from pulumi_trainer.runtimes import BUILT_IN, Deprecation, RuntimeCatalog
 

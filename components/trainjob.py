@@ -12,8 +12,8 @@ from pulumi_trainer.plan import trainjob_plan
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs, note_queue
 from pulumi_trainer.program import session
 from pulumi_trainer.program.constructors import constructor
-from pulumi_trainer.provider.lifecycle.identity import job_name
-from pulumi_trainer.provider.pulumi_compat import few_frames
+from pulumi_trainer.provider.engine.pulumi_compat import few_frames
+from pulumi_trainer.provider.jobs.identity import job_name
 from typing_extensions import NotRequired
 
 

@@ -16,11 +16,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pulumi_trainer.provider.api.code import SOURCE_ADDRESS, SOURCE_DIGEST, SOURCE_FILE
-from pulumi_trainer.provider.api.extras import not_installed
-from pulumi_trainer.provider.api.user_cache import cache_folder
 from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, section, text
+from pulumi_trainer.provider.machine.extras import not_installed
+from pulumi_trainer.provider.machine.user_cache import cache_folder
+from pulumi_trainer.provider.pod.code import SOURCE_ADDRESS, SOURCE_DIGEST, SOURCE_FILE
 
 _DIGEST = re.compile("[0-9a-f]{64}")
 

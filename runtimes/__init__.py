@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pulumi_trainer.provider.api.labels import RELEASE
 from pulumi_trainer.provider.trainer.catalog.catalog import BUILT_IN, Deprecation, RuntimeCatalog
+from pulumi_trainer.provider.trainer.labels import RELEASE
 
 __all__ = ["BUILT_IN", "RELEASE", "Deprecation", "RuntimeCatalog", "about", "load", "names", "releases"]
 

@@ -14,7 +14,6 @@ import pulumi
 import pulumi_trainer
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.program import targets
-from pulumi_trainer.provider.api.upstream import UPSTREAM
 from pulumi_trainer.provider.cli import commands, parsers, schemas
 from pulumi_trainer.provider.cli.runtime_table import list_runtimes
 from pulumi_trainer.provider.kueue.labels import MAX_EXECUTION, PRIORITY, QUEUE
@@ -22,6 +21,7 @@ from pulumi_trainer.provider.kueue.object_checks import FROZEN
 from pulumi_trainer.provider.lifecycle.changes import compare
 from pulumi_trainer.provider.trainer.admission.warnings import RULES
 from pulumi_trainer.provider.trainer.pipeline import render
+from pulumi_trainer.provider.trainer.upstream import UPSTREAM
 from pulumi_trainer.queues.component import FIXED
 from pulumi_trainer.runtimes import load
 

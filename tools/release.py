@@ -21,7 +21,7 @@ INSTALLED = """
 import importlib.resources, pulumi_trainer, pulumi_trainer.runtimes as runtimes
 assert "site-packages" in pulumi_trainer.__file__, pulumi_trainer.__file__
 assert (importlib.resources.files(pulumi_trainer) / "py.typed").is_file(), "py.typed is missing"
-assert (importlib.resources.files(pulumi_trainer) / "plan/bootstrap.py").is_file(), "bootstrap.py is missing"
+assert (importlib.resources.files(pulumi_trainer) / "provider/pod/scripts/bootstrap.py").is_file(), "bootstrap.py is missing"
 for name in runtimes.names():
     for release in runtimes.releases(name):
         runtimes.load(name, release)

@@ -123,7 +123,7 @@ class Module(NamedTuple):
         return found
 
 
-PUBLIC = ("pulumi_trainer", "pulumi_trainer.client", "pulumi_trainer.plugins", "pulumi_trainer.training")
+PUBLIC = ("pulumi_trainer", "pulumi_trainer.client", "pulumi_trainer.plugins", "pulumi_trainer.provider.pod.training")
 """Modules that programs import."""
 EXPORTING = ("pulumi_trainer", "pulumi_trainer.plugins")
 """Those of them whose imports programs use."""

@@ -21,10 +21,10 @@ import pulumi
 from pulumi_trainer.args.field_types import field_types
 from pulumi_trainer.args.naming import api_names, camel, snake
 from pulumi_trainer.args.signatures import bind, not_one_of
+from pulumi_trainer.provider.engine.pulumi_compat import fields_of_input_type, is_input_type
 from pulumi_trainer.provider.kubernetes.errors import Problem, problems_below
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kubernetes.values.yaml_values import MAX_DEPTH
-from pulumi_trainer.provider.pulumi_compat import fields_of_input_type, is_input_type
 from pulumi_trainer.provider.trainer.pipeline.policy import Policy
 from typing_extensions import Self, dataclass_transform
 
@@ -369,7 +369,7 @@ def drop_none(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def python_path(where: str) -> str:
-    """Return a document's path with the program's names: `trainer.numNodes` -> `trainer.num_nodes`.
+    """Return a document's path with the program's names: `trainer.resourcesPerNode` -> `trainer.resources_per_node`.
 
     Keys in brackets are the user's own, and rendered objects (`JobSet/...`) have the API's names.
     """

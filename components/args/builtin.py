@@ -15,11 +15,11 @@ import pulumi
 from pulumi_trainer.args.arguments import Args, drop_none
 from pulumi_trainer.args.json_values import to_whole_number
 from pulumi_trainer.args.signatures import merge_problems
-from pulumi_trainer.args.trainers import Compiled, resource_problems, resource_requirements
-from pulumi_trainer.provider.api import code as paths
-from pulumi_trainer.provider.api.labels import FRAMEWORK
+from pulumi_trainer.args.trainers import resource_problems, resource_requirements
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.values.wording import short_repr
+from pulumi_trainer.provider.pod import code as paths
+from pulumi_trainer.provider.trainer.labels import FRAMEWORK
 
 if TYPE_CHECKING:
     from pulumi_kubernetes.core.v1 import ResourceRequirementsArgs
@@ -209,11 +209,15 @@ class BuiltinTrainer(Args):
             where = f"config.{where}"
         return super().place(where)
 
-    def compiled(self, runtime: Mapping[str, Any], dataset: Any) -> Compiled:
-        """Return the document, and the problems of this trainer with the runtime.
+    @property
+    def own_nodes(self) -> Any:
+        """The number of nodes that the program gives; None for that of the runtime."""
+        return self.config.num_nodes if self.config is not None else None
+
+    def train_job_field(self, dataset: Any) -> dict[str, Any]:
+        """Return `spec.trainer`.
 
         Args:
-            runtime: Document of the runtime that trains; {} if it is not known yet.
             dataset: Dataset initializer of the job, whose data torchtune reads; None for none.
         """
         config = self.config
@@ -221,7 +225,12 @@ class BuiltinTrainer(Args):
         given = {"numNodes": config.num_nodes, "resourcesPerNode": resource_requirements(config.resources_per_node)}
         document = drop_none(given)
         document |= {"command": list(COMMAND), "args": config.arguments(dataset)}
-        return Compiled(document, problems=tuple(_against(runtime, config)))
+        return document
+
+    def runtime_problems(self, runtime: Mapping[str, Any]) -> list[Problem]:
+        """Return the problems of this trainer with the runtime that trains."""
+        assert self.config is not None
+        return _against(runtime, self.config)
 
 
 def _against(runtime: Mapping[str, Any], config: TorchTuneConfig) -> list[Problem]:

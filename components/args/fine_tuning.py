@@ -26,10 +26,10 @@ from pulumi_trainer.args.generation import (
 )
 from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.args.trainers import NO_GPU, ONE_GPU, Trainer, asks_for_gpu
-from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.kubernetes.errors import Problem, problems_below
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean, short_repr
+from pulumi_trainer.provider.pod import code
 
 _FOLDER = Path(__file__).with_name("fields")
 

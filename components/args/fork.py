@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from pulumi_trainer.args.arguments import Args, as_sequence, positional, type_problems
-from pulumi_trainer.provider.api.runs import is_run_id
+from pulumi_trainer.provider.jobs.runs import is_run_id
 from pulumi_trainer.provider.kubernetes.errors import Problem
 
 

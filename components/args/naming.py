@@ -1,4 +1,4 @@
-"""Conversion between Python's names and the API's, `num_nodes` and `numNodes`, along the fields in the schema of a kind.
+"""Conversion between Python's names and the API's, `managed_by` and `managedBy`, along the fields in the schema of a kind.
 
 Keys that no schema declares are the user's own (labels, resources, parameters of a driver) and stay as they are.
 """
@@ -10,8 +10,8 @@ from functools import cache, lru_cache
 from typing import Any
 
 import pulumi
+from pulumi_trainer.provider.engine.pulumi_compat import fields_of_input_type, is_input_type
 from pulumi_trainer.provider.kubernetes.schema.schema import Schema
-from pulumi_trainer.provider.pulumi_compat import fields_of_input_type, is_input_type
 from pulumi_trainer.provider.trainer.admission.crd_schemas import schema_of
 
 
@@ -81,7 +81,7 @@ def _fields(schema: Schema) -> dict[str, str]:
 
 
 def camel(name: str) -> str:
-    """Return a name in camelCase: num_nodes -> numNodes; a name without underscores stays."""
+    """Return a name in camelCase: managed_by -> managedBy; a name without underscores stays."""
     if "_" not in name.strip("_") or not name.islower():
         return name
     head, *rest = name.split("_")
@@ -89,12 +89,12 @@ def camel(name: str) -> str:
 
 
 def snake(name: str) -> str:
-    """Return a name in snake_case: numNodes -> num_nodes."""
+    """Return a name in snake_case: managedBy -> managed_by."""
     if name.startswith("_"):
         return underscored(name)
     return underscored(name).lstrip("_")
 
 
 def underscored(name: str) -> str:
-    """Return a name in lower case, with an underscore before each capital: NumNodes -> _num_nodes."""
+    """Return a name in lower case, with an underscore before each capital: ManagedBy -> _managed_by."""
     return "".join(f"_{c.lower()}" if c.isupper() else c for c in name)

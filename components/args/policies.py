@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 import pulumi
 from pulumi_trainer.args.arguments import Args, as_mapping, as_sequence
-from pulumi_trainer.provider.api.labels import KAI_QUEUE, KAI_SCHEDULER
+from pulumi_trainer.provider.trainer.labels import KAI_QUEUE, KAI_SCHEDULER
 
 
 class MLPolicy(Args):

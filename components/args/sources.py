@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import pulumi
 from pulumi_trainer.args.arguments import Args, as_mapping, as_sequence, drop_none
@@ -16,9 +16,6 @@ from pulumi_trainer.args.trainers import env_list, env_problems
 from pulumi_trainer.provider.kubernetes.client.masking import hide_credentials
 from pulumi_trainer.provider.kubernetes.errors import Problem, problems_below
 from pulumi_trainer.provider.kubernetes.values.quantity import quantity_problems
-
-if TYPE_CHECKING:
-    from pulumi_trainer.datasets import DatasetInitializer, ModelInitializer
 
 Secret = pulumi.Output[str]
 """A secret Output, such as `config.require_secret("hfToken")`; a plain string is refused."""
@@ -285,6 +282,14 @@ def parts(initializer: Any) -> dict[str, Any]:
     return {"dataset": initializer.dataset, "model": initializer.model}
 
 
+class FetchedDataset:
+    """A dataset that is fetched once, before the jobs that mount it: a `DatasetInitializer`."""
+
+
+class FetchedModel:
+    """A model that is fetched once, before the jobs that mount it: a `ModelInitializer`."""
+
+
 class Initializer(Args):
     """Dataset and model of a TrainJob (`spec.initializer`).
 
@@ -296,8 +301,8 @@ class Initializer(Args):
         model: Model at /workspace/model; default: none.
     """
 
-    dataset: DataSource | DatasetInitializer | None = None
-    model: DataSource | ModelInitializer | None = None
+    dataset: DataSource | FetchedDataset | None = None
+    model: DataSource | FetchedModel | None = None
 
     def check(self) -> list[Problem]:
         found = super().check()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pulumi
 from pulumi_trainer.args.arguments import Args, as_sequence, metadata, to_document
 from pulumi_trainer.args.naming import api_names
-from pulumi_trainer.provider.api.labels import ANCESTOR
+from pulumi_trainer.provider.trainer.labels import ANCESTOR
 
 if TYPE_CHECKING:
     from pulumi_kubernetes.core.v1 import PodSpecArgs

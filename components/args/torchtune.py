@@ -9,10 +9,10 @@ import pulumi
 from pulumi_trainer.args.arguments import as_mapping, quoted, to_document
 from pulumi_trainer.args.builtin import LoraConfig
 from pulumi_trainer.args.fine_tuning import ToolTrainer, field_problems, given_twice, is_below, output_problems, table
-from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean, short_repr
+from pulumi_trainer.provider.pod import code
 
 Recipe = Literal[
     "full_finetune_distributed", "lora_finetune_distributed", "qat_distributed", "knowledge_distillation_distributed",

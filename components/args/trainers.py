@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from inspect import isawaitable
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import pulumi
 from pulumi_trainer.args.arguments import Args, as_mapping, as_sequence, plain_value, quoted, shown_value, to_document
 from pulumi_trainer.args.field_types import field_types
 from pulumi_trainer.args.project import Source
+from pulumi_trainer.provider.engine.pulumi_compat import is_input_type
 from pulumi_trainer.provider.kubernetes.errors import Problem, problems_below
 from pulumi_trainer.provider.kubernetes.values.quantity import quantity_problems
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean
-from pulumi_trainer.provider.pulumi_compat import is_input_type
 from pulumi_trainer.provider.trainer.admission.pod_names import STANDARD_RESOURCES, resource_name
 from pulumi_trainer.provider.trainer.admission.trainjob import AUTOMATIC
-
-if TYPE_CHECKING:
-    from pulumi_trainer.plan.source_tree import SourceTree
 
 ALIASES = {"gpu": "nvidia.com/gpu", "storage": "ephemeral-storage"}
 """Short names of resources, as in the Kubeflow SDK."""
@@ -142,73 +138,6 @@ def resource_problems(resources: Any) -> list[Problem]:
     return []
 
 
-@dataclass(frozen=True)
-class Code:
-    """User code before its Outputs are known.
-
-    Attributes:
-        script: Text of the file that the launcher starts; empty if it starts a file of the project.
-        source: Digest of the project.
-        entry: File of the project that the launcher starts; empty if the user's command starts the code.
-        path: Folders of the project that modules are imported from.
-        requirements: Text of the file of requirements.
-        tool: Name of the tool whose program is started instead of a script.
-        modules: Name of a file beside the script -> its text.
-        server: What generates in the generation server of a tool.
-    """
-
-    script: str
-    func_args: Any
-    packages: Any
-    index_urls: Any
-    framework: str
-    source: str | None = None
-    entry: Sequence[str] | None = None
-    path: Sequence[str] | None = None
-    requirements: str | None = None
-    tool: str | None = None
-    modules: Mapping[str, str] | None = None
-    server: str | None = None
-
-    def document(self) -> dict[str, Any]:
-        """Return the fields for the digest of a job; those that few jobs have are left out if they are None."""
-        few = ("source", "entry", "path", "requirements", "tool", "modules", "server")
-        return {name: value for name, value in vars(self).items() if name not in few or value is not None}
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """A trainer as a document (`spec.trainer`), the code that travels with the job, and its problems.
-
-    Attributes:
-        func: Function whose signature func_args must match, once they are known.
-        exact: Bytes of a script file.
-        tree: Files of the project.
-        line: Line of the program's file in which the function begins.
-        file: Name of the file of the function or script in tracebacks.
-        training: Whether the code imports `pulumi_trainer.training`, which then travels with it.
-        check: Returns the problems of the arguments of a tool, once they are known.
-        server: Document of the generation server of a tool.
-        prints: Name of a tool that prints its arguments; empty for another one.
-        rewards: For each function that a tool calls, the entries of the launch file with which tracebacks name its file.
-    """
-
-    document: dict[str, Any]
-    code: Code | None = None
-    problems: tuple[Problem, ...] = ()
-    warnings: tuple[Problem, ...] = ()
-    func: Callable[..., Any] | None = None
-    exact: bytes | None = None
-    tree: SourceTree | None = None
-    line: int = 1
-    file: str = ""
-    training: bool = False
-    check: Callable[[Any], list[Problem]] | None = None
-    server: dict[str, Any] | None = None
-    prints: str = ""
-    rewards: tuple[Mapping[str, Any], ...] = ()
-
-
 class Trainer(Args):
     """The field `spec.trainer` of a TrainJob as it is (pkg/apis/trainer/v1alpha1/trainjob_types.go, v2.3.0).
 
@@ -258,17 +187,14 @@ class Trainer(Args):
                 found.append(Problem(f"env[{place}]", f"must be a mapping, not {type(env).__name__}", hint))
         return found
 
+    @property
+    def own_nodes(self) -> Any:
+        """The number of nodes that the program gives; None for that of the runtime."""
+        return self.num_nodes
+
     def given_twice(self) -> list[Problem]:
         """Return the settings that are given twice, with other values."""
         return resources_given_twice(self.resources_per_node)
-
-    def compiled(self, runtime: Mapping[str, Any], dataset: Any) -> Compiled:  # noqa: ARG002
-        """Return the document, and the code that it runs.
-
-        Args:
-            dataset: Document of the dataset's initializer, if any.
-        """
-        return Compiled(self.document())
 
 
 class CustomTrainer(Trainer):

@@ -12,9 +12,9 @@ from pulumi_trainer.args.fine_tuning import ToolTrainer, table
 from pulumi_trainer.plan.run_inputs import named_release
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.plan.written_job import WrittenJob
-from pulumi_trainer.provider.api.code import CARD_FILE
 from pulumi_trainer.provider.kubernetes.values.accessors import section, text
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
+from pulumi_trainer.provider.pod.code import CARD_FILE
 
 
 def with_card_facts(written: WrittenJob, args: TrainJobArgs, job: str, runtime: Mapping[str, Any]) -> WrittenJob:

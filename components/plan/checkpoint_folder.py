@@ -17,12 +17,12 @@ from pulumi_trainer.plan.mounts import Folders
 from pulumi_trainer.program import session
 from pulumi_trainer.program.object_owner import ObjectOwner
 from pulumi_trainer.program.removals import jobs_of as recorded_jobs
-from pulumi_trainer.provider.api.checkpoints import CHECKPOINT_TO
-from pulumi_trainer.provider.api.in_container import s3
+from pulumi_trainer.provider.jobs.checkpoints import CHECKPOINT_TO
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.terminal import plain
 from pulumi_trainer.provider.kubernetes.values.accessors import mappings, section, text
 from pulumi_trainer.provider.kubernetes.views import jobs_of
+from pulumi_trainer.provider.pod.shared import s3
 
 OWNER_FILE = "owner.json"
 """The object with the owner mark, as `sync_checkpoints.py` writes it."""

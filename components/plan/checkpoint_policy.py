@@ -8,10 +8,10 @@ import pulumi
 from pulumi_trainer.args.arguments import Args, type_problems
 from pulumi_trainer.args.project import s3_problems
 from pulumi_trainer.plan.volume_claims import OutputVolume
-from pulumi_trainer.provider.api import code
-from pulumi_trainer.provider.api.checkpoints import CHECKPOINT_DIR
+from pulumi_trainer.provider.jobs.checkpoints import CHECKPOINT_DIR
 from pulumi_trainer.provider.kubernetes.errors import Problem, problems_below
 from pulumi_trainer.provider.kubernetes.values.wording import parse_duration
+from pulumi_trainer.provider.pod import code
 
 LONGEST = 7 * 24 * 3600
 """Seconds of the longest grace period."""

@@ -8,13 +8,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
-from pulumi_trainer.plan.user_code import LIMIT, PYTHON
-from pulumi_trainer.provider.api import code
-from pulumi_trainer.provider.initializers import local_files
+from pulumi_trainer.code.user_code import LIMIT, PYTHON
 from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault
+from pulumi_trainer.provider.pod import code
+from pulumi_trainer.provider.pod.initializers import local_files
 
 SCRIPT, LIST = "unpack.py", "files.json"
 COMMAND = [PYTHON, f"{code.CODE_PATH}/{SCRIPT}"]
@@ -92,4 +91,4 @@ def _script() -> str:
     """Return the text of unpack.py. The text is part of the job's state, so it has no comments; it only needs the standard
     library.
     """
-    return Path(__file__).with_name(SCRIPT).read_text(encoding="utf-8")
+    return code.source_of(SCRIPT).read_text(encoding="utf-8")

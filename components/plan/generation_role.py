@@ -15,12 +15,12 @@ from typing import Any
 from pulumi_trainer.plan import mounts
 from pulumi_trainer.plan.mounts import MountedCode
 from pulumi_trainer.plan.written_job import WrittenJob
-from pulumi_trainer.provider.api import code
-from pulumi_trainer.provider.api.generated import GENERATED_TOKEN
-from pulumi_trainer.provider.api.labels import ANCESTOR
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import listed, section, without
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
+from pulumi_trainer.provider.pod import code
+from pulumi_trainer.provider.trainer.generated import GENERATED_TOKEN
+from pulumi_trainer.provider.trainer.labels import ANCESTOR
 
 PORT = 8000
 

@@ -13,12 +13,12 @@ from pulumi_trainer.plan.outputs import Resolved
 from pulumi_trainer.plan.volume_claims import Claim
 from pulumi_trainer.program import targets
 from pulumi_trainer.program.targets import Destination, Place
-from pulumi_trainer.provider.api.lineage import UNFINISHED
-from pulumi_trainer.provider.api.retention import KEEP_RUNS
-from pulumi_trainer.provider.api.submission import ANYTHING, MAIN, WORKERS, Dispatch, Draft, Objects, secret_name
+from pulumi_trainer.provider.jobs.identity import digest
+from pulumi_trainer.provider.jobs.lineage import UNFINISHED
+from pulumi_trainer.provider.jobs.retention import KEEP_RUNS
+from pulumi_trainer.provider.jobs.submission import ANYTHING, MAIN, WORKERS, Dispatch, Draft, Objects, secret_name
 from pulumi_trainer.provider.kubernetes.errors import Problem, TrainerError, problems_below
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
-from pulumi_trainer.provider.lifecycle.identity import digest
 from pulumi_trainer.provider.targets import queries
 from pulumi_trainer.provider.trainer.admission import review_jobset
 from pulumi_trainer.provider.trainer.pipeline import Rendered

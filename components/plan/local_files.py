@@ -8,10 +8,10 @@ from typing import Any
 
 from pulumi_trainer.args import sources
 from pulumi_trainer.program import session
-from pulumi_trainer.provider.initializers import fingerprint
 from pulumi_trainer.provider.kubernetes.errors import TrainerError
 from pulumi_trainer.provider.kubernetes.values.accessors import listed
-from pulumi_trainer.provider.targets.local.layer import Content
+from pulumi_trainer.provider.pod.initializers import fingerprint
+from pulumi_trainer.provider.pod.layer import Content
 
 VERSION = 8
 """Characters of a digest that identify a version of the data; the name of a volume ends with them."""

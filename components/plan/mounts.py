@@ -14,16 +14,15 @@ from typing import Any
 from pulumi_trainer.args import topology
 from pulumi_trainer.args.fork import Fork
 from pulumi_trainer.args.project import s3_problems
-from pulumi_trainer.args.trainers import Compiled
-from pulumi_trainer.plan import user_code
+from pulumi_trainer.code import user_code
+from pulumi_trainer.code.compiled import Compiled
+from pulumi_trainer.code.source_tree import SourceFile, SourceTree
 from pulumi_trainer.plan.checkpoint_policy import CheckpointPolicy
 from pulumi_trainer.plan.job_plan import StepResult
-from pulumi_trainer.plan.source_tree import SourceFile, SourceTree
 from pulumi_trainer.plan.volume_claims import mount, pod_volume
 from pulumi_trainer.plan.written_job import WrittenJob
 from pulumi_trainer.provider import source_archives
-from pulumi_trainer.provider.api import code as paths
-from pulumi_trainer.provider.api.checkpoints import (
+from pulumi_trainer.provider.jobs.checkpoints import (
     CHECKPOINT_ADOPT,
     CHECKPOINT_ATTEMPT,
     CHECKPOINT_FOLDER,
@@ -34,15 +33,17 @@ from pulumi_trainer.provider.api.checkpoints import (
     FORK_RESET,
     FORK_STEP,
 )
-from pulumi_trainer.provider.api.labels import ancestor_of, patched_jobs
-from pulumi_trainer.provider.api.lineage import ASSIGNED, FORKED, RUN_ID_ENV
-from pulumi_trainer.provider.api.submission import secret_name
+from pulumi_trainer.provider.jobs.identity import digest
+from pulumi_trainer.provider.jobs.lineage import ASSIGNED, FORKED, RUN_ID_ENV
+from pulumi_trainer.provider.jobs.nodes import nodes_of
+from pulumi_trainer.provider.jobs.submission import secret_name
 from pulumi_trainer.provider.kubernetes.errors import Problem, TrainerError, problems_below
 from pulumi_trainer.provider.kubernetes.terminal import plain
 from pulumi_trainer.provider.kubernetes.values.accessors import listed, section
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, any_unknown, first_unknown
 from pulumi_trainer.provider.kubernetes.views import ReplicatedJob, replicated_jobs
-from pulumi_trainer.provider.lifecycle.identity import digest
+from pulumi_trainer.provider.pod import code as paths
+from pulumi_trainer.provider.trainer.labels import ancestor_of, patched_jobs
 from pulumi_trainer.provider.trainer.pipeline.hardening import MANAGER as HARDENING
 
 MANAGER = "pulumi-trainer.dev/program"
@@ -120,7 +121,7 @@ def mount_volumes(
         *_variables(folders, fields["initializer"]),
         *_checkpoint_variables(
             folders,
-            num_nodes(train_job, runtime),
+            nodes_of(spec["trainer"], section(runtime, "spec", "mlPolicy")),
             section(fields, "checkpoint").get("to"),
             user_code.framework(runtime),
         ),
@@ -258,14 +259,6 @@ def _replaced_variables(own: list[dict[str, Any]], given: list[Any]) -> list[Pro
             why = f"is {other.get('value')!r}, and the job sets it to {each.get('value')!r}: env wins"
             found.append(Problem(f'trainer.env["{each["name"]}"]', why, "leave it out of env"))
     return found
-
-
-def num_nodes(train_job: Mapping[str, Any], runtime: Mapping[str, Any]) -> Any:
-    """Return `numNodes` of a TrainJob, else that of its runtime."""
-    given = section(train_job, "spec", "trainer").get("numNodes")
-    if given is not None:
-        return given
-    return section(runtime, "spec", "mlPolicy").get("numNodes", 1)
 
 
 def _checkpoint_variables(folders: Folders, nodes: Any, address: Any, framework: Any) -> list[dict[str, Any]]:

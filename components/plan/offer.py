@@ -11,10 +11,10 @@ from functools import lru_cache
 from typing import Any
 
 from pulumi_trainer.plan.review import refusals
-from pulumi_trainer.provider.api.versions import VERSION
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, problems_below
 from pulumi_trainer.provider.kubernetes.values.documents import control_character_problems
 from pulumi_trainer.provider.trainer.catalog.catalog import MAX_FILE, NAME
+from pulumi_trainer.provider.trainer.catalog.versions import VERSION
 
 CARRIED = 10
 """Releases in an offer to other stacks, so that a job with one of them can run again."""

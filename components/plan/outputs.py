@@ -17,7 +17,7 @@ import pulumi
 from pulumi_trainer.args.arguments import child_path, to_document, walk
 from pulumi_trainer.args.json_values import in_brackets, json_value, to_whole_number
 from pulumi_trainer.program.absent_outputs import absent_output
-from pulumi_trainer.provider import pulumi_compat
+from pulumi_trainer.provider.engine import pulumi_compat
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import without
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown

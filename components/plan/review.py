@@ -11,7 +11,7 @@ from typing import Any
 from pulumi_trainer.args.arguments import child_path
 from pulumi_trainer.args.naming import is_variable, schema_at
 from pulumi_trainer.program.severities import by_severity
-from pulumi_trainer.provider.api.submission import Objects
+from pulumi_trainer.provider.jobs.submission import Objects
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.schema.schema import Schema
 from pulumi_trainer.provider.kubernetes.schema.verdict import Verdict

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pulumi_trainer.args.fine_tuning import table
-from pulumi_trainer.plan.user_code import tool_packages
-from pulumi_trainer.provider.api.runs import LONGEST, NODES
+from pulumi_trainer.code.user_code import tool_packages
+from pulumi_trainer.provider.jobs.identity import short_digest
+from pulumi_trainer.provider.jobs.runs import LONGEST, NODES
 from pulumi_trainer.provider.kubernetes.values.accessors import listed, mappings, section, text
 from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
 from pulumi_trainer.provider.kubernetes.views import jobs_of
-from pulumi_trainer.provider.lifecycle.identity import short_digest
 
 _DIGITS = 12
 """Characters of a digest."""

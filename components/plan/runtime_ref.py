@@ -11,15 +11,15 @@ import pulumi
 from pulumi_trainer.plan.job_plan import PlacedJob, StepResult
 from pulumi_trainer.plan.offer import FOLLOW, Offer
 from pulumi_trainer.program.absent_outputs import absent_output
-from pulumi_trainer.provider.api.labels import RELEASE
-from pulumi_trainer.provider.api.versions import VERSION
+from pulumi_trainer.provider.jobs.identity import short_digest
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TrainerError, problems_below
 from pulumi_trainer.provider.kubernetes.values.accessors import without
 from pulumi_trainer.provider.kubernetes.values.documents import control_character_problems
 from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
-from pulumi_trainer.provider.lifecycle import releases
-from pulumi_trainer.provider.lifecycle.identity import short_digest
 from pulumi_trainer.provider.targets import queries
+from pulumi_trainer.provider.trainer import releases
+from pulumi_trainer.provider.trainer.catalog.versions import VERSION
+from pulumi_trainer.provider.trainer.labels import RELEASE
 from pulumi_trainer.runtimes import BUILT_IN, Deprecation
 
 API_VERSION = "trainer.kubeflow.org/v1alpha1"

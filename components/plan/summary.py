@@ -20,7 +20,7 @@ class JobSummary(TypedDict):
     """What a job asks for: the input `summary` of its resource, of type `pulumi-python:dynamic/trainer:JobSet`.
 
     Attributes:
-        nodes: Nodes of the training (`numNodes`).
+        nodes: Nodes of the training.
         gpus: GPUs of all Pods together, as Kueue counts them: the sum of the requests, else the limits, of all resources with
             "gpu" in their names. Absent if a quantity is not valid.
         images: Images of all containers, sorted.

@@ -11,10 +11,10 @@ from typing import Any
 from pulumi_trainer.args import sources
 from pulumi_trainer.args.arguments import quoted
 from pulumi_trainer.args.fine_tuning import ToolTrainer, is_below, reward_columns, table
-from pulumi_trainer.plan import check_data
 from pulumi_trainer.plan.local_files import is_folder
-from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.pod import code
+from pulumi_trainer.provider.pod.shared import check_data
 
 _MOUNTED = {"model": code.MODEL_PATH, "dataset": code.DATASET_PATH}
 

@@ -13,12 +13,12 @@ from pulumi_trainer.args.arguments import as_mapping, quoted
 from pulumi_trainer.args.fine_tuning import LOST, OUTPUT_HINT, is_below
 from pulumi_trainer.args.torchtune import flat, nested
 from pulumi_trainer.args.trainers import asks_for_gpu
-from pulumi_trainer.provider.api.code import WORKSPACE
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, section, text
 from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
 from pulumi_trainer.provider.kubernetes.values.wording import plural, short_repr
 from pulumi_trainer.provider.kubernetes.views import Container, jobs_of
+from pulumi_trainer.provider.pod.code import WORKSPACE
 from pulumi_trainer.provider.trainer.admission.warnings.interruptions import PASSING
 from pulumi_trainer.provider.trainer.pipeline.info import NODE
 from pulumi_trainer.provider.trainer.pipeline.resources import gpus

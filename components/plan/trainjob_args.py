@@ -25,12 +25,12 @@ from pulumi_trainer.program import session
 from pulumi_trainer.program.constructors import ComponentArgs
 from pulumi_trainer.program.targets import Destination
 from pulumi_trainer.program.watch import Timeouts, timeout_problems
-from pulumi_trainer.provider.api.lineage import UNFINISHED
-from pulumi_trainer.provider.api.retention import KEEP_RUNS, MOST_KEPT
-from pulumi_trainer.provider.api.runs import KEEP, MOST_RUNS, is_run_id
+from pulumi_trainer.provider.jobs.identity import job_name
+from pulumi_trainer.provider.jobs.lineage import UNFINISHED
+from pulumi_trainer.provider.jobs.retention import KEEP_RUNS, MOST_KEPT
+from pulumi_trainer.provider.jobs.runs import KEEP, MOST_RUNS, is_run_id
 from pulumi_trainer.provider.kubernetes.errors import Problem, problems_below
 from pulumi_trainer.provider.kueue.labels import QUEUE
-from pulumi_trainer.provider.lifecycle.identity import job_name
 
 WRITTEN = "written"
 """First part of the paths of what the user wrote."""

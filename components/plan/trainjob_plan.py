@@ -17,6 +17,7 @@ from pulumi_trainer.args.arguments import as_sequence, nested_problems
 from pulumi_trainer.args.fine_tuning import table
 from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.args.trainers import CustomTrainer, Trainer
+from pulumi_trainer.code.project_code import project_warnings
 from pulumi_trainer.plan import generation_role, mounts, runtime_ref
 from pulumi_trainer.plan.card_facts import with_card_facts
 from pulumi_trainer.plan.checkpoint_folder import review_folder
@@ -26,7 +27,6 @@ from pulumi_trainer.plan.job_plan import CHECKPOINT_OWNER, PlacedJob, Plan, Rend
 from pulumi_trainer.plan.local_files import is_folder, packages_version, version_of
 from pulumi_trainer.plan.mounts import Folders, MountedCode
 from pulumi_trainer.plan.outputs import FreeForm, Resolved, resolve
-from pulumi_trainer.plan.project_code import project_warnings
 from pulumi_trainer.plan.review import classified_warnings, none_problems, queue_refusals, train_job_verdict
 from pulumi_trainer.plan.run_inputs import describe_inputs, describe_nodes
 from pulumi_trainer.plan.runtime_ref import API_VERSION
@@ -53,9 +53,10 @@ from pulumi_trainer.plan.written_job import (
     writable_data,
 )
 from pulumi_trainer.program import queue_lints, session, targets
-from pulumi_trainer.provider.api.labels import trainer_step
-from pulumi_trainer.provider.api.lineage import ASSIGNED
-from pulumi_trainer.provider.api.runs import BATCH, COMMIT, KEEP, LOGS
+from pulumi_trainer.provider.jobs.identity import digest
+from pulumi_trainer.provider.jobs.lineage import ASSIGNED
+from pulumi_trainer.provider.jobs.nodes import nodes_of
+from pulumi_trainer.provider.jobs.runs import BATCH, COMMIT, KEEP, LOGS
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TrainerError, problems_below
 from pulumi_trainer.provider.kubernetes.schema.verdict import Verdict
 from pulumi_trainer.provider.kubernetes.values.accessors import listed, section
@@ -63,12 +64,12 @@ from pulumi_trainer.provider.kubernetes.values.quantity import canonical
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.kueue.queue_state import Queues
-from pulumi_trainer.provider.lifecycle.identity import digest
 from pulumi_trainer.provider.trainer.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.trainer.admission.document_checks import document_problems
 from pulumi_trainer.provider.trainer.admission.multikueue import find_dispatch
 from pulumi_trainer.provider.trainer.admission.warnings import Warning, subdomain
 from pulumi_trainer.provider.trainer.catalog.git import describe_commit
+from pulumi_trainer.provider.trainer.labels import trainer_step
 from pulumi_trainer.provider.trainer.pipeline import Disruptions, hardening, render
 
 
@@ -186,7 +187,11 @@ def _with_rendered(
         return result
     if args.logs and not args.keeps_logs:
         result = replace(result, log_step=trainer_step(jobset))
-    return replace(result, summary=summarize(jobset, mounts.num_nodes(train_job, runtime), result.runtime))
+    return replace(result, summary=summarize(jobset, _nodes(train_job, runtime), result.runtime))
+
+
+def _nodes(train_job: Mapping[str, Any], runtime: Mapping[str, Any]) -> Any:
+    return nodes_of(section(train_job, "spec", "trainer"), section(runtime, "spec", "mlPolicy"))
 
 
 def _secret_arguments(func_args: FreeForm) -> Any:
@@ -330,7 +335,7 @@ def _describe_inputs(
     code, trainer, tree = written.fields["code"], train_job["spec"]["trainer"], written.compiled.tree
     revision = tree.revision if tree is not None else ""
     found = describe_inputs(code, trainer, arguments, result.runtime, data, rendered.made, revision)
-    nodes, server = mounts.num_nodes(train_job, runtime), section(written.fields, "generation")
+    nodes, server = _nodes(train_job, runtime), section(written.fields, "generation")
     found |= describe_nodes(nodes, written.fields["trainer"], server, result.secret_name)
     if restricted:
         found["hardening"] = "restricted"

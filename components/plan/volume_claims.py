@@ -10,7 +10,7 @@ from typing import Any
 import pulumi
 from pulumi_trainer.args.arguments import Args, shown_value
 from pulumi_trainer.plan.outputs import restore_outputs
-from pulumi_trainer.provider import dynamic
+from pulumi_trainer.provider.engine import dynamic
 from pulumi_trainer.provider.kubernetes.errors import Problem, problems_below
 from pulumi_trainer.provider.kubernetes.values.accessors import section
 from pulumi_trainer.provider.kubernetes.values.quantity import quantity_problems

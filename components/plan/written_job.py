@@ -14,15 +14,16 @@ from pulumi_trainer.args.arguments import quoted, to_document
 from pulumi_trainer.args.fine_tuning import ToolTrainer
 from pulumi_trainer.args.naming import api_names
 from pulumi_trainer.args.topology import Topology
-from pulumi_trainer.args.trainers import Compiled, Trainer
-from pulumi_trainer.plan import user_code
+from pulumi_trainer.args.trainers import Trainer
+from pulumi_trainer.code import user_code
+from pulumi_trainer.code.compiled import Compiled
 from pulumi_trainer.plan.checkpoint_policy import CheckpointPolicy
 from pulumi_trainer.plan.outputs import FreeForm, Resolved, resolve, resolve_json
 from pulumi_trainer.plan.trainjob_args import WRITTEN, TrainJobArgs
 from pulumi_trainer.plan.volume_claims import FetchedData
-from pulumi_trainer.provider.api.code import ARGS_FILE
 from pulumi_trainer.provider.kubernetes.errors import Problem, TrainerError, problems_below
 from pulumi_trainer.provider.kubernetes.values.accessors import listed, mappings, section
+from pulumi_trainer.provider.pod.code import ARGS_FILE
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ async def read_accepted(args: TrainJobArgs) -> WrittenJob:
     if isinstance(trainer, Trainer):
         compiled = user_code.compile_trainer(trainer, {}, None)
     elif trainer.config is not None:  # its other problems depend on the runtime
-        compiled = Compiled(trainer.compiled({}, None).document)
+        compiled = Compiled(trainer.train_job_field(None))
     else:
         compiled = Compiled({})
     return await _resolved(args, compiled, {"metadata": {}}, {}, {}, "")

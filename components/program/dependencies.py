@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pulumi
-from pulumi_trainer.provider.api.submission import ANYTHING
+from pulumi_trainer.provider.jobs.submission import ANYTHING
 from pulumi_trainer.provider.kubernetes.client.api_resources import NAMESPACE
 from pulumi_trainer.provider.kubernetes.values.accessors import text
 

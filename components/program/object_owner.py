@@ -14,11 +14,11 @@ from typing import Any
 
 import pulumi
 from pulumi_trainer.program.removals import Resources
-from pulumi_trainer.provider.api.labels import MADE_BY, stack_of_mark
-from pulumi_trainer.provider.api.status import NAMESAKE
+from pulumi_trainer.provider.jobs.status import NAMESAKE
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.values.accessors import mappings, section, text
 from pulumi_trainer.provider.targets import queries
+from pulumi_trainer.provider.trainer.labels import MADE_BY, stack_of_mark
 
 _MARK = "pulumi-python:dynamic/trainer:StackMark"
 _PLUGIN = "pulumi-kubernetes"

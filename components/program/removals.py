@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pulumi_trainer.provider import dynamic, pulumi_compat
-from pulumi_trainer.provider.engine_values import to_plain
+from pulumi_trainer.provider.engine import dynamic, pulumi_compat
+from pulumi_trainer.provider.engine.values import to_plain
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.targets import queries

@@ -34,16 +34,16 @@ from pulumi_trainer.program.removals import (
 )
 from pulumi_trainer.program.targets import CONFIGURATION, Destination
 from pulumi_trainer.program.watch import Watch
-from pulumi_trainer.provider import dynamic, pulumi_compat
-from pulumi_trainer.provider.api.labels import MADE_BY
+from pulumi_trainer.provider.engine import dynamic, pulumi_compat
+from pulumi_trainer.provider.jobs.identity import short_digest
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import text
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kubernetes.values.wording import plural
-from pulumi_trainer.provider.lifecycle.identity import short_digest
 from pulumi_trainer.provider.targets import queries
 from pulumi_trainer.provider.targets.connection import TargetInput, of_job, warn_with
+from pulumi_trainer.provider.trainer.labels import MADE_BY
 
 EXIT = (
     "The program called sys.exit() before its resources were registered; Pulumi would delete everything in the stack. "

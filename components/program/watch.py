@@ -14,8 +14,8 @@ from typing import Any, TypedDict
 import pulumi
 from pulumi_trainer.program import messages
 from pulumi_trainer.program.log_tail import FIRST_LINES, LogTail
-from pulumi_trainer.provider.api.progress import NOTHING_LEFT, NOTHING_REPORTED
-from pulumi_trainer.provider.api.status import NOT_STARTED, JobStatus, Phase, describe
+from pulumi_trainer.provider.jobs.progress import NOTHING_LEFT, NOTHING_REPORTED
+from pulumi_trainer.provider.jobs.status import NOT_STARTED, JobStatus, Phase, describe
 from pulumi_trainer.provider.kubernetes.errors import Problem, TrainerError
 from pulumi_trainer.provider.kubernetes.terminal import plain
 from pulumi_trainer.provider.kubernetes.values.wording import duration

@@ -24,8 +24,8 @@ from pulumi_trainer.plan.outputs import Resolved, resolve, restore_outputs
 from pulumi_trainer.program import dependencies, messages, session, targets
 from pulumi_trainer.program.removals import jobs_of
 from pulumi_trainer.program.targets import Kubernetes
-from pulumi_trainer.provider.api.labels import MADE_BY, ON_DELETE
-from pulumi_trainer.provider.api.submission import ANYTHING, MAIN, Work
+from pulumi_trainer.provider.engine.pulumi_compat import known_output
+from pulumi_trainer.provider.jobs.submission import ANYTHING, MAIN, Work
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import text
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
@@ -42,8 +42,8 @@ from pulumi_trainer.provider.kueue.objects import (
     served_version,
     with_canonical_quantities,
 )
-from pulumi_trainer.provider.pulumi_compat import known_output
 from pulumi_trainer.provider.targets import queries
+from pulumi_trainer.provider.trainer.labels import MADE_BY, ON_DELETE
 from pulumi_trainer.queues.arguments import Spec
 from pulumi_trainer.queues.removed_queues import (
     Place,

@@ -13,12 +13,12 @@ from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.program import messages, session
 from pulumi_trainer.program.constructors import ComponentArgs, constructor
 from pulumi_trainer.program.targets import Kubernetes
-from pulumi_trainer.provider.api.labels import RENAMED_TO
+from pulumi_trainer.provider.jobs.identity import short_digest
 from pulumi_trainer.provider.kubernetes.errors import Problem, problems_below
 from pulumi_trainer.provider.kubernetes.values.accessors import text, without
 from pulumi_trainer.provider.kubernetes.values.names import dns_1123_subdomain
 from pulumi_trainer.provider.kueue.objects import BOUNDLESS, quota_rows, quota_table
-from pulumi_trainer.provider.lifecycle.identity import short_digest
+from pulumi_trainer.provider.trainer.labels import RENAMED_TO
 from pulumi_trainer.queues.arguments import FairSharing, Preemption, ResourceQuota
 from pulumi_trainer.queues.component import Composed, current
 from pulumi_trainer.queues.flavors import ResourceFlavor, Topology

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import pulumi
 from pulumi_trainer.program.constructors import constructor
 from pulumi_trainer.program.object_owner import stack_name
-from pulumi_trainer.provider import dynamic
-from pulumi_trainer.provider.api.labels import ON_DELETE
+from pulumi_trainer.provider.engine import dynamic
 from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.trainer.labels import ON_DELETE
 from pulumi_trainer.queues.arguments import FairSharing, FlavorFungibility, Preemption, Spec, items, object_name
 from pulumi_trainer.queues.checks import AdmissionCheck
 from pulumi_trainer.queues.component import QueueObject

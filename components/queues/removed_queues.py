@@ -11,12 +11,12 @@ from typing import Any
 
 from pulumi_trainer.program.object_owner import ObjectOwner, mark_of
 from pulumi_trainer.program.removals import URN, Resources
-from pulumi_trainer.provider.api.labels import ON_DELETE
-from pulumi_trainer.provider.api.submission import Work
+from pulumi_trainer.provider.jobs.submission import Work
 from pulumi_trainer.provider.kubernetes.errors import Problem, several
 from pulumi_trainer.provider.kueue.api_resources import api_resource
 from pulumi_trainer.provider.kueue.objects import GROUP, KINDS, NAMESPACED
 from pulumi_trainer.provider.targets import queries
+from pulumi_trainer.provider.trainer.labels import ON_DELETE
 
 Place = tuple[str, str, str]
 """Kind, namespace (empty for cluster scope), name."""

@@ -7,7 +7,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from pulumi_trainer.provider.cli.operations import Operation
 from pulumi_trainer.provider.cli.parsers import (
     COMMANDS,
     Argument,
@@ -21,10 +20,11 @@ from pulumi_trainer.provider.cli.parsers import (
     option,
     texts,
 )
-from pulumi_trainer.provider.cli.reach import Where
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.terminal import print_line
 from pulumi_trainer.provider.kubernetes.values.wording import join_names, parse_duration
+from pulumi_trainer.provider.service.operations import Operation
+from pulumi_trainer.provider.service.reach import Where
 
 __all__ = ["COMMANDS", "GROUPS", "read_seconds"]
 
@@ -144,10 +144,11 @@ def _status(given: Given) -> None:
 )  # fmt: skip
 def _logs(given: Given) -> None:
     from pulumi_trainer.provider.cli import logs
+    from pulumi_trainer.provider.service.logs import Selection, parse_rank
 
-    node, process = logs.parse_rank(given.rank) if given.rank else (None, None)
+    node, process = parse_rank(given.rank) if given.rank else (None, None)
     age = read_seconds(given.since) if given.since else None
-    selection = logs.Selection(given.follow, given.step, given.tail, age, given.earlier, node, process, given.run)
+    selection = Selection(given.follow, given.step, given.tail, age, given.earlier, node, process, given.run)
     logs.logs(given.job, _where(given), selection, output=given.output)
 
 
@@ -370,7 +371,7 @@ def _render(given: Given) -> int:
         return documents.render(given.names, given.mode, given.output, severities, summary=given.summary)
     if len(given.names) > 1:
         given.parser.error(f"{' '.join(given.names)}: give one job, or files")
-    from pulumi_trainer.provider.cli import stack
+    from pulumi_trainer.provider.service import stack
 
     jobs = stack.resources(given.stack, *(given.names or [None]))
     if not jobs:

@@ -15,12 +15,12 @@ from pathlib import Path
 from stat import S_ISLNK, S_ISREG
 from typing import IO, Any
 
-from pulumi_trainer.provider.api.extras import not_installed
 from pulumi_trainer.provider.cli.output_copy import OTHER_RECORD, RECORD, Copied, Destination, relative_link
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault
 from pulumi_trainer.provider.kubernetes.values.accessors import mappings, section, text
 from pulumi_trainer.provider.kubernetes.values.quantity import format_bytes
 from pulumi_trainer.provider.kubernetes.values.wording import join_names
+from pulumi_trainer.provider.machine.extras import not_installed
 
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]")
 _BEGUN = "run.json.begun"

@@ -8,19 +8,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pulumi_trainer.provider.api.labels import MADE_BY, random_of_mark
-from pulumi_trainer.provider.api.status import Owner, may_have_ended
-from pulumi_trainer.provider.cli import stack as stacks
 from pulumi_trainer.provider.cli.formats import print_data
-from pulumi_trainer.provider.cli.reach import PATIENCE, Where, show_warning
-from pulumi_trainer.provider.cli.trust import kubeconfig_check
+from pulumi_trainer.provider.jobs.identity import program_of
+from pulumi_trainer.provider.jobs.status import Owner, may_have_ended
 from pulumi_trainer.provider.kubernetes.terminal import print_line
 from pulumi_trainer.provider.kubernetes.values.accessors import section, text
 from pulumi_trainer.provider.kueue.objects import GROUP
-from pulumi_trainer.provider.lifecycle.identity import program_of
 from pulumi_trainer.provider.lifecycle.ownership import ADOPT, Expected, Finding, Found, compare
+from pulumi_trainer.provider.service import stack as stacks
+from pulumi_trainer.provider.service.reach import PATIENCE, Where, show_warning
+from pulumi_trainer.provider.service.trust import kubeconfig_check
 from pulumi_trainer.provider.targets import connection
 from pulumi_trainer.provider.targets.local import LocalTarget
+from pulumi_trainer.provider.trainer.labels import MADE_BY, random_of_mark
 
 if TYPE_CHECKING:
     from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget

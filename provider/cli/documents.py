@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import yaml
-from pulumi_trainer.provider.api.atomic_files import replace_file
 from pulumi_trainer.provider.cli.formats import aligned, dumper
 from pulumi_trainer.provider.kubernetes.container_table import ContainerRow, container_table
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, with_hint
@@ -24,6 +23,7 @@ from pulumi_trainer.provider.kubernetes.terminal import escaped, message, plain,
 from pulumi_trainer.provider.kubernetes.values.accessors import section, text
 from pulumi_trainer.provider.kubernetes.values.documents import Document, documents
 from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean
+from pulumi_trainer.provider.machine.atomic_files import replace_file
 from pulumi_trainer.provider.trainer.admission.warnings import Severities
 from pulumi_trainer.provider.trainer.offline import Cluster, RenderLimit, Result, Verdicts, judge, report, unusable
 from pulumi_trainer.provider.trainer.pipeline import Mode

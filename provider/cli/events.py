@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 import time
 
-from pulumi_trainer.provider.cli.formats import print_data
-from pulumi_trainer.provider.cli.jobs import check_own, check_single, chosen_jobs, report_no_jobs
-from pulumi_trainer.provider.cli.reach import Where
+from pulumi_trainer.provider.cli.formats import print_data, report_no_jobs
 from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault
 from pulumi_trainer.provider.kubernetes.terminal import plain, print_line, print_lines
 from pulumi_trainer.provider.kubernetes.values.wording import duration
 from pulumi_trainer.provider.lifecycle.events import JobEvent
+from pulumi_trainer.provider.service.jobs import check_own, check_single, chosen_jobs
+from pulumi_trainer.provider.service.reach import Where
 
 _YELLOW, _RESET = "\x1b[33m", "\x1b[0m"
 

@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pulumi_trainer.provider.api.extras import not_installed
-from pulumi_trainer.provider.cli.jobs import in_cluster_of_stack, open_cluster
-from pulumi_trainer.provider.cli.reach import Where
 from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault
 from pulumi_trainer.provider.kubernetes.terminal import print_line
 from pulumi_trainer.provider.kueue.occupancy import Queue, Share
+from pulumi_trainer.provider.machine.extras import not_installed
+from pulumi_trainer.provider.service.jobs import in_cluster_of_stack, open_cluster
+from pulumi_trainer.provider.service.reach import Where
 
 if TYPE_CHECKING:
     from pulumi_trainer.provider.targets.kubernetes.observe.job_metrics import JobFacts, JobMetrics

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from pulumi_trainer.provider.kubernetes.terminal import escaped, plain, print_lines
+from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault
+from pulumi_trainer.provider.kubernetes.terminal import escaped, plain, print_line, print_lines
 
 if TYPE_CHECKING:
+    from pulumi_trainer.provider.service.reach import Where
     from rich.console import Console
     from rich.table import Table
 
@@ -78,3 +80,21 @@ def dumper(base: Any = None) -> Any:
 
     fast = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # PyYAML without libyaml has only the other one
     return type("WithoutAnchors", (base or fast,), {"ignore_aliases": lambda *_: True})
+
+
+def report_no_jobs(job: str | None, where: Where, *, error: bool = False) -> None:
+    """Print that a stack has no jobs. error: Print to stderr.
+
+    Raises:
+        TargetFault: The command is about a cluster, which has no jobs in the namespace.
+    """
+    from pulumi_trainer.provider.service.jobs import of_stack
+
+    if of_stack(job, where):
+        print_line("The stack has no jobs.", error=error)
+        return
+    place = f"namespace {where.namespace}" if where.namespace else "the namespace"
+    hint = "-n NAMESPACE searches another one, `pulumi-trainer status -A` searches all"
+    if where.everywhere:
+        place, hint = "the cluster", ""
+    raise TargetFault(Problem(place, "has no JobSets and no TrainJobs", hint))

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-from pulumi_trainer.provider.api.attempts import Attempt, goodput
-from pulumi_trainer.provider.api.status import JobStatus, Phase, describe
-from pulumi_trainer.provider.cli.formats import add_row, print_data, shortened, table_console
-from pulumi_trainer.provider.cli.jobs import State, check_single, chosen_jobs, find_states, report_no_jobs
-from pulumi_trainer.provider.cli.jobs import why as explained
-from pulumi_trainer.provider.cli.reach import Where
+from pulumi_trainer.provider.cli.formats import add_row, print_data, report_no_jobs, shortened, table_console
+from pulumi_trainer.provider.jobs.attempts import Attempt, goodput
+from pulumi_trainer.provider.jobs.status import JobStatus, Phase, describe
 from pulumi_trainer.provider.kubernetes.terminal import plain, print_line, print_lines
 from pulumi_trainer.provider.kubernetes.values.wording import duration
+from pulumi_trainer.provider.service.jobs import State, check_single, chosen_jobs, find_states
+from pulumi_trainer.provider.service.jobs import why as explained
+from pulumi_trainer.provider.service.reach import Where
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text

@@ -12,11 +12,11 @@ from itertools import chain
 from pathlib import Path
 from typing import NoReturn
 
-from pulumi_trainer.provider.api.extras import EXTRAS, not_installed
 from pulumi_trainer.provider.cli.commands import COMMANDS, GROUPS
 from pulumi_trainer.provider.cli.parsers import PROGRAM, Parser, parser_of
 from pulumi_trainer.provider.kubernetes.errors import TrainerError
 from pulumi_trainer.provider.kubernetes.terminal import print_line
+from pulumi_trainer.provider.machine.extras import EXTRAS, not_installed
 
 _ABOUT = "Inspect and control training jobs of a stack or a cluster; validate and render TrainJobs without either."
 

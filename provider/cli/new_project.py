@@ -8,9 +8,9 @@ import re
 import shlex
 from pathlib import Path
 
-from pulumi_trainer.provider.api.extras import requirement
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.terminal import print_line
+from pulumi_trainer.provider.machine.extras import requirement
 
 TEMPLATES = {
     "quickstart": "quickstart",

@@ -21,7 +21,7 @@ from typing import IO, Any, Protocol
 from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault
 from pulumi_trainer.provider.kubernetes.values.accessors import listed, section
 from pulumi_trainer.provider.kubernetes.values.wording import join_names
-from pulumi_trainer.provider.targets import send_output
+from pulumi_trainer.provider.pod.scripts import send_output
 
 RECORD = "run.json"
 OTHER_RECORD = "run.pulumi-trainer.json"

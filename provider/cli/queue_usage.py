@@ -9,8 +9,6 @@ from fractions import Fraction
 from itertools import chain
 
 from pulumi_trainer.provider.cli.formats import add_row, print_data, table_console
-from pulumi_trainer.provider.cli.jobs import in_cluster_of_stack, open_cluster
-from pulumi_trainer.provider.cli.reach import Where
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.terminal import plain, print_line, print_lines
 from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean, duration, plural
@@ -19,6 +17,8 @@ from pulumi_trainer.provider.kueue.occupancy import Cohort, Occupancy, Queue, Sh
 from pulumi_trainer.provider.kueue.quota import ZERO
 from pulumi_trainer.provider.kueue.quota import amount as quantity
 from pulumi_trainer.provider.kueue.quota import format_amount as amount
+from pulumi_trainer.provider.service.jobs import in_cluster_of_stack, open_cluster
+from pulumi_trainer.provider.service.reach import Where
 from rich.console import Console
 from rich.padding import Padding
 from rich.progress_bar import ProgressBar

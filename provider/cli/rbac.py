@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.cli import documents
 from pulumi_trainer.provider.cli.job_status import print_table
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
@@ -24,6 +23,7 @@ from pulumi_trainer.provider.targets.kubernetes.preflight.rbac import (
     quota_permissions,
     usage_permissions,
 )
+from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB
 
 
 @dataclass(frozen=True)

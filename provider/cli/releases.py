@@ -10,16 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pulumi_trainer.provider.api.atomic_files import replace_file
-from pulumi_trainer.provider.api.labels import FRAMEWORK, RELEASE
-from pulumi_trainer.provider.api.versions import LEVELS, VERSION, next_version, version_step
 from pulumi_trainer.provider.cli.formats import dumper, print_data
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, problems_below
 from pulumi_trainer.provider.kubernetes.terminal import print_line
 from pulumi_trainer.provider.kubernetes.values.accessors import section, without
 from pulumi_trainer.provider.kubernetes.values.documents import documents
 from pulumi_trainer.provider.kubernetes.views import replicated_jobs
-from pulumi_trainer.provider.lifecycle.releases import Effect, compare, level_of
+from pulumi_trainer.provider.machine.atomic_files import replace_file
 from pulumi_trainer.provider.trainer.admission import review
 from pulumi_trainer.provider.trainer.catalog.catalog import (
     BUILT_IN,
@@ -30,6 +27,9 @@ from pulumi_trainer.provider.trainer.catalog.catalog import (
     unknown_name,
 )
 from pulumi_trainer.provider.trainer.catalog.image_references import parse_image
+from pulumi_trainer.provider.trainer.catalog.versions import LEVELS, VERSION, next_version, version_step
+from pulumi_trainer.provider.trainer.labels import FRAMEWORK, RELEASE
+from pulumi_trainer.provider.trainer.releases import Effect, compare, level_of
 
 OK, REFUSED = 0, 1
 

@@ -4,34 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from pulumi_trainer.provider.api.lineage import find_run
-from pulumi_trainer.provider.api.metrics import Metric, Metrics, in_order, is_lower_better, number_of
-from pulumi_trainer.provider.api.observed_inputs import DATA
-from pulumi_trainer.provider.api.runs import Run, split_lineages
-from pulumi_trainer.provider.cli.formats import aligned, print_data, shortened
-from pulumi_trainer.provider.cli.jobs import (
-    State,
-    check_single,
-    chosen_jobs,
-    read_states,
-    report_no_jobs,
-    with_progress,
-)
-from pulumi_trainer.provider.cli.reach import Job, Where
-from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault, Unreadable
+from pulumi_trainer.provider.cli.formats import aligned, print_data, report_no_jobs, shortened
+from pulumi_trainer.provider.jobs.lineage import find_run
+from pulumi_trainer.provider.jobs.metrics import Metric, Metrics, in_order, is_lower_better, number_of
+from pulumi_trainer.provider.jobs.observed_inputs import DATA
+from pulumi_trainer.provider.jobs.runs import Run, split_lineages
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.terminal import plain, print_line, print_lines
-from pulumi_trainer.provider.kubernetes.values.accessors import section
-from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean, duration, plural
+from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean, plural
 from pulumi_trainer.provider.lifecycle.run_changes import changed_inputs
 from pulumi_trainer.provider.lifecycle.source_changes import Changes, compare_archives
+from pulumi_trainer.provider.service.jobs import check_single, chosen_jobs
+from pulumi_trainer.provider.service.reach import Job, Where
+from pulumi_trainer.provider.service.runs import check_recorded, distinct, read_runs_of, read_runs_of_all, times_of
 from pulumi_trainer.provider.source_archives import find_digest
 
 if TYPE_CHECKING:
-    from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
+    pass
 
 _MOST_METRICS = 6
 """Metrics that a table shows."""
@@ -65,7 +56,7 @@ def runs(job: str | None, where: Where, *, output: str, metrics: bool = False, s
         check_single(jobs, "runs")
     of_jobs = read_runs_of_all(jobs)
     if len(of_jobs) == 1:
-        _check_recorded(*of_jobs[0])
+        check_recorded(*of_jobs[0])
     found: list[tuple[Job, Run]] = []
     for each, of_job in of_jobs:
         found += [(each, run) for run in (distinct(of_job) if metrics or output != "table" else of_job)]
@@ -129,96 +120,6 @@ def _changed_files(one: Run, other: Run) -> Changes | None:
     common = {*was} & {*now}
     before, after = ([find_digest(each) for each in digests if each not in common] for digests in (was, now))
     return compare_archives(before, after)
-
-
-def distinct(found: Sequence[Run]) -> list[Run]:
-    """Return runs, the newest last, without the earlier entries of one that went on after an interruption."""
-    return [*{run.id or number: run for number, run in enumerate(found)}.values()]
-
-
-def read_runs_of(job: Job) -> list[Run]:
-    """Return the runs of a job, the newest last.
-
-    Raises:
-        TargetFault: The job has no record.
-    """
-    ((_, found),) = read_runs_of_all([job])
-    _check_recorded(job, found)
-    return found
-
-
-def _check_recorded(job: Job, found: Sequence[Run]) -> None:
-    """Check that the runs of a job are known.
-
-    Raises:
-        TargetFault: The job has no record.
-    """
-    if not found:
-        why = "no record of its runs was found"
-        raise TargetFault(Problem(f"{job.namespace}/{job.name}", why, "only jobs that `pulumi up` creates have one"))
-
-
-def read_runs_of_all(jobs: Sequence[Job]) -> list[tuple[Job, list[Run]]]:
-    """Return jobs with their runs, the newest last; none for a job without a record.
-
-    Raises:
-        TargetFault: The records cannot be read.
-    """
-    in_cluster = [job for job in jobs if job.client is not None]
-    shown = with_progress([*read_states(in_cluster)]) if in_cluster else []
-    states = {id(state.job): state for state in shown}
-    records = _records(in_cluster)
-    found: list[tuple[Job, list[Run]]] = []
-    for job in jobs:
-        try:
-            if job.local is not None:
-                found.append((job, job.local.runs(job.namespace, job.name)))
-            else:
-                found.append((job, _runs_in_cluster(states[id(job)], records.get(_place(job)))))
-        except Unreadable as fault:
-            if len(jobs) == 1:
-                raise
-            print_line(f"note: {job.label}: {fault}", error=True)  # it costs itself alone
-    return found
-
-
-def _place(job: Job) -> tuple[int, str, str]:
-    return id(job.client), job.namespace, job.name
-
-
-def _records(jobs: Sequence[Job]) -> dict[tuple[int, str, str], Record]:
-    """Return the records of jobs in clusters. Those of several jobs of a namespace are listed together."""
-    from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP
-    from pulumi_trainer.provider.targets.kubernetes.jobs import record
-
-    found: dict[tuple[int, str, str], Record] = {}
-    groups: dict[tuple[int, str], list[Job]] = {}
-    for job in jobs:
-        groups.setdefault((id(job.client), job.namespace), []).append(job)
-    for (number, namespace), members in groups.items():
-        client = members[0].client
-        assert client is not None
-        if len(members) == 1:
-            one = record.find(client, namespace, members[0].name)
-            kept = [one] if one is not None and one.is_record else []
-        else:
-            documents, _ = client.list(CONFIG_MAP, namespace, labels=record.SELECTOR)
-            kept = [*map(record.Record.of, documents)]
-        found |= {(number, namespace, each.name): each for each in kept}
-    return found
-
-
-def _runs_in_cluster(state: State, record: Record | None) -> list[Run]:
-    """Return the runs of a job in a cluster; of one that has not ended, the newest metrics alone are known."""
-    if record is None:
-        return []
-    record.check()
-    found = record.runs(state.status or record.last_status())
-    reported = section(state.status and state.status.progress, "metrics")
-    if found and not found[-1].metrics and reported:
-        metrics = {name: Metric(last=value) for name, value in reported.items()}
-        found[-1] = replace(found[-1], metrics=in_order(metrics))
-    return found
 
 
 def entry(job: Job, run: Run) -> dict[str, Any]:
@@ -343,14 +244,3 @@ def _origin(run: Run, before: Run | None) -> str:
 
 _SAME = "the same code, arguments, environment, packages, images, runtime, nodes, resources and data"
 """What two runs have in common whose inputs are the same."""
-
-
-def times_of(run: Run) -> str:
-    """Return when a run was created, and how long it has taken."""
-    if not run.created:
-        return "created at an unknown time"
-    created = datetime.fromtimestamp(run.created, timezone.utc)
-    times = f"created {created:%Y-%m-%d %H:%M:%S} UTC"
-    if run.finished:
-        times += f", ended after {duration(run.finished - run.created)}"
-    return times

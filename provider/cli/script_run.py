@@ -14,20 +14,23 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pulumi_trainer.provider.api.status import JobStatus, Phase
-from pulumi_trainer.provider.cli import operations, outputs
+from pulumi_trainer.provider.cli import outputs
 from pulumi_trainer.provider.cli.destinations import open_destination
-from pulumi_trainer.provider.cli.jobs import open_cluster, read_states
-from pulumi_trainer.provider.cli.logs import Selection, print_logs
+from pulumi_trainer.provider.cli.logs import print_logs
 from pulumi_trainer.provider.cli.output_copy import ends_on_signals
-from pulumi_trainer.provider.cli.reach import Job, Where
-from pulumi_trainer.provider.cli.stack import pulumi_command
 from pulumi_trainer.provider.cli.temporary_stack import PROJECT, TemporaryStack
+from pulumi_trainer.provider.jobs.identity import job_name
+from pulumi_trainer.provider.jobs.status import JobStatus, Phase
 from pulumi_trainer.provider.kubernetes.errors import Invalid, NotFound, Problem, TargetFault, TrainerError
 from pulumi_trainer.provider.kubernetes.terminal import print_line, print_lines
 from pulumi_trainer.provider.kubernetes.values.quantity import format_bytes
 from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean, duration, plural
-from pulumi_trainer.provider.lifecycle.identity import job_name
+from pulumi_trainer.provider.service import operations
+from pulumi_trainer.provider.service.jobs import open_cluster, read_states
+from pulumi_trainer.provider.service.logs import Selection
+from pulumi_trainer.provider.service.outputs import find_output
+from pulumi_trainer.provider.service.reach import Job, Where
+from pulumi_trainer.provider.service.stack import pulumi_command
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -308,7 +311,7 @@ def _keep_output(job: Job, copy: str) -> str:
         TargetFault: The copy fails.
     """
     (state,) = read_states([job])
-    found = outputs.find_output(state, "", "")
+    found = find_output(state, "", "")
     if found is None or found.output is None:
         return ""
     if copy:

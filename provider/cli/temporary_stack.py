@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pulumi_trainer.provider.api.user_cache import cache_folder
-from pulumi_trainer.provider.cli.stack import pulumi_command
 from pulumi_trainer.provider.kubernetes.errors import Problem, Refused, TargetFault
 from pulumi_trainer.provider.kubernetes.terminal import print_line, print_lines
 from pulumi_trainer.provider.kubernetes.values.accessors import section, text
+from pulumi_trainer.provider.machine.user_cache import cache_folder
+from pulumi_trainer.provider.service.stack import pulumi_command
 
 PROJECT = "run"
 """Name of the Pulumi project of all these stacks."""

@@ -11,11 +11,11 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, TypeAlias
 
 from pulumi_trainer.provider.cli.formats import print_data
-from pulumi_trainer.provider.cli.jobs import of_stack, open_cluster
-from pulumi_trainer.provider.cli.reach import Job, Where
 from pulumi_trainer.provider.kubernetes.terminal import plain, print_line, print_lines
 from pulumi_trainer.provider.kubernetes.values.wording import join_names, plural
 from pulumi_trainer.provider.lifecycle.usage_report import By, Ran, Row, summarize, to_json
+from pulumi_trainer.provider.service.jobs import of_stack, open_cluster
+from pulumi_trainer.provider.service.reach import Job, Where
 
 if TYPE_CHECKING:
     from pulumi_trainer.provider.kubernetes.client.client import Client
@@ -72,7 +72,7 @@ def _of_cluster(client: Client, namespace: str, only_jobs: Collection[tuple[str,
 
 def _of_stack(where: Where) -> Usage:
     """Return the usage of the jobs of a stack, on this machine and in clusters."""
-    from pulumi_trainer.provider.cli import stack
+    from pulumi_trainer.provider.service import stack
 
     runs: list[Ran] = []
     teams: dict[tuple[str, str], str] = {}

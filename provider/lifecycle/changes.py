@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pulumi_trainer.provider.api.code import LAUNCH_FILE, SOURCE_ADDRESS, SOURCE_DIGEST
-from pulumi_trainer.provider.api.submission import Objects, differences, main_key
+from pulumi_trainer.provider.jobs.submission import Objects, differences, main_key
 from pulumi_trainer.provider.kubernetes.values.accessors import only, section, without
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.kueue.labels import MAX_EXECUTION, PRIORITY, QUEUE
+from pulumi_trainer.provider.pod.code import LAUNCH_FILE, SOURCE_ADDRESS, SOURCE_DIGEST
 from pulumi_trainer.provider.source_archives import digest_of
 
 Effect = Literal["update", "replace", "waiting"]

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from pulumi_trainer.provider.api.submission import Consumer
+from pulumi_trainer.provider.jobs.identity import program_of
+from pulumi_trainer.provider.jobs.submission import Consumer
 from pulumi_trainer.provider.kubernetes.errors import Problem, Refused, TrainerError
 from pulumi_trainer.provider.kubernetes.values.accessors import only
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.kubernetes.values.wording import join_names
 from pulumi_trainer.provider.lifecycle.crud import LOCATION, Checked, Diff, connection_of, with_current_connection
-from pulumi_trainer.provider.lifecycle.identity import program_of
-from pulumi_trainer.provider.lifecycle.releases import Effect, compare, follow_refusal, level_of
+from pulumi_trainer.provider.trainer.releases import Effect, compare, follow_refusal, level_of
 
 Props = dict[str, Any]
 

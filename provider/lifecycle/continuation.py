@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from pulumi_trainer.provider.api.checkpoints import saves_checkpoints
-from pulumi_trainer.provider.api.lineage import (
+from pulumi_trainer.provider.jobs.checkpoints import saves_checkpoints
+from pulumi_trainer.provider.jobs.lineage import (
     CHANGED,
     CREATED,
     UNFINISHED,
@@ -17,10 +17,10 @@ from pulumi_trainer.provider.api.lineage import (
     find_run,
     follower,
 )
-from pulumi_trainer.provider.api.retention import KEEP_RUNS, KEPT_RUNS, removal
-from pulumi_trainer.provider.api.runs import BATCH, Identity, Run
-from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase
-from pulumi_trainer.provider.api.submission import WORKERS, from_state
+from pulumi_trainer.provider.jobs.retention import KEEP_RUNS, KEPT_RUNS, removal
+from pulumi_trainer.provider.jobs.runs import BATCH, Identity, Run
+from pulumi_trainer.provider.jobs.status import JobStatus, Owner, Phase
+from pulumi_trainer.provider.jobs.submission import WORKERS, from_state
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault, TrainerError
 from pulumi_trainer.provider.kubernetes.values.accessors import number, section, text
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown

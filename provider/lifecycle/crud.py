@@ -51,12 +51,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
-from pulumi_trainer.provider.api.checkpoints import saves_checkpoints
-from pulumi_trainer.provider.api.labels import patched_jobs
-from pulumi_trainer.provider.api.manual import SUSPENDED
-from pulumi_trainer.provider.api.retention import KEPT_RUNS
-from pulumi_trainer.provider.api.runs import COMMIT, MOST_RUNS, UNKNOWN, Identity, Run, read_inputs, read_runs
-from pulumi_trainer.provider.api.status import (
+from pulumi_trainer.provider.jobs.checkpoints import saves_checkpoints
+from pulumi_trainer.provider.jobs.identity import owner_id, program_of
+from pulumi_trainer.provider.jobs.manual import SUSPENDED
+from pulumi_trainer.provider.jobs.retention import KEPT_RUNS
+from pulumi_trainer.provider.jobs.runs import COMMIT, MOST_RUNS, UNKNOWN, Identity, Run, read_inputs, read_runs
+from pulumi_trainer.provider.jobs.status import (
     NOT_STARTED,
     TAKE_BACK,
     UNKNOWN_END,
@@ -67,7 +67,7 @@ from pulumi_trainer.provider.api.status import (
     another_job,
     may_have_ended,
 )
-from pulumi_trainer.provider.api.submission import WORKERS, Submission, from_state, main_key, secret_name
+from pulumi_trainer.provider.jobs.submission import WORKERS, Submission, from_state, main_key, secret_name
 from pulumi_trainer.provider.kubernetes.errors import Conflict, Invalid, Problem, Refused, TrainerError, Unreadable
 from pulumi_trainer.provider.kubernetes.values.accessors import items, number, only, section, text, texts, without
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, any_unknown
@@ -82,11 +82,11 @@ from pulumi_trainer.provider.lifecycle.continuation import (
     with_progress,
 )
 from pulumi_trainer.provider.lifecycle.data import data_changes, data_notes, next_run, with_mounted_versions
-from pulumi_trainer.provider.lifecycle.identity import owner_id, program_of
 from pulumi_trainer.provider.lifecycle.interruption_cost import interruption_cost, newest_checkpoint, whole_cost
-from pulumi_trainer.provider.lifecycle.releases import effects, follow_refusal, level_of
 from pulumi_trainer.provider.lifecycle.run_changes import changed_inputs
 from pulumi_trainer.provider.lifecycle.source_changes import source_notes
+from pulumi_trainer.provider.trainer.labels import patched_jobs
+from pulumi_trainer.provider.trainer.releases import effects, follow_refusal, level_of
 
 Props = dict[str, Any]
 

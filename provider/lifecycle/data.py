@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pulumi_trainer.provider.api.submission import from_state
+from pulumi_trainer.provider.jobs.submission import from_state
 from pulumi_trainer.provider.kubernetes.values.accessors import section
 
 SHOWN = 5

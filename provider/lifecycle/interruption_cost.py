@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pulumi_trainer.provider.api.lineage import step_of_fork
-from pulumi_trainer.provider.api.status import JobStatus, Phase
+from pulumi_trainer.provider.jobs.lineage import step_of_fork
+from pulumi_trainer.provider.jobs.status import JobStatus, Phase
 from pulumi_trainer.provider.kubernetes.values.accessors import epoch_seconds, number, section
 from pulumi_trainer.provider.kubernetes.values.wording import duration
 

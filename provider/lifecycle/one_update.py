@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from pulumi_trainer.provider.jobs.identity import digest
 from pulumi_trainer.provider.lifecycle import crud, runtime_crud, volumes
 from pulumi_trainer.provider.lifecycle.crud import Checked, Diff
-from pulumi_trainer.provider.lifecycle.identity import digest
 
 Props = dict[str, Any]
 

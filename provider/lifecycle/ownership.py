@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pulumi_trainer.provider.api.status import NAMESAKE, UNKNOWN_END, Owner
+from pulumi_trainer.provider.jobs.status import NAMESAKE, UNKNOWN_END, Owner
 
 REFRESH = "pulumi refresh"
 UP = "pulumi up"

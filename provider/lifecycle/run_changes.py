@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from pulumi_trainer.provider.api.runs import read_inputs
-from pulumi_trainer.provider.lifecycle.identity import short_digest
+from pulumi_trainer.provider.jobs.identity import short_digest
+from pulumi_trainer.provider.jobs.runs import read_inputs
 
 _CUT = re.compile(r"\.\.\. ([0-9a-f]{12})\Z")
 """End of a text that was too long for the record."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from pulumi_trainer.provider.api.status import Owner
+from pulumi_trainer.provider.jobs.identity import digest
+from pulumi_trainer.provider.jobs.status import Owner
 from pulumi_trainer.provider.kubernetes.errors import Conflict, TrainerError
 from pulumi_trainer.provider.kubernetes.values.accessors import only
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
@@ -22,7 +23,6 @@ from pulumi_trainer.provider.lifecycle.crud import (
     known_target,
     with_current_connection,
 )
-from pulumi_trainer.provider.lifecycle.identity import digest
 
 Props = dict[str, Any]
 

@@ -10,15 +10,15 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
-from pulumi_trainer.provider.api.checkpoints import CHECKPOINT_TO
-from pulumi_trainer.provider.api.code import CHECKPOINT_PATH, OUTPUT_PATH
-from pulumi_trainer.provider.api.in_container import find_checkpoint, s3
-from pulumi_trainer.provider.api.runs import Run
-from pulumi_trainer.provider.api.status import Owner
-from pulumi_trainer.provider.api.submission import Objects, from_state
+from pulumi_trainer.provider.jobs.checkpoints import CHECKPOINT_TO
+from pulumi_trainer.provider.jobs.runs import Run
+from pulumi_trainer.provider.jobs.status import Owner
+from pulumi_trainer.provider.jobs.submission import Objects, from_state
 from pulumi_trainer.provider.kubernetes.errors import TargetFault
 from pulumi_trainer.provider.kubernetes.values.accessors import mappings, section, text
 from pulumi_trainer.provider.kubernetes.views import jobs_of
+from pulumi_trainer.provider.pod.code import CHECKPOINT_PATH, OUTPUT_PATH
+from pulumi_trainer.provider.pod.shared import find_checkpoint, s3
 
 PATIENCE = 5
 """Seconds that a plan waits for S3."""

@@ -10,8 +10,8 @@ from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from pulumi_trainer.provider import source_archives
-from pulumi_trainer.provider.api.runs import read_inputs
-from pulumi_trainer.provider.api.submission import from_state
+from pulumi_trainer.provider.jobs.runs import read_inputs
+from pulumi_trainer.provider.jobs.submission import from_state
 from pulumi_trainer.provider.kubernetes import terminal
 from pulumi_trainer.provider.kubernetes.errors import TrainerError
 from pulumi_trainer.provider.kubernetes.values.wording import plural

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pulumi_trainer.provider.api.runs import Run
-from pulumi_trainer.provider.api.status import Phase
-from pulumi_trainer.provider.api.usage import NOTHING_KNOWN, Demand
+from pulumi_trainer.provider.jobs.runs import Run
+from pulumi_trainer.provider.jobs.status import Phase
+from pulumi_trainer.provider.jobs.usage import NOTHING_KNOWN, Demand
 from pulumi_trainer.provider.kubernetes.values.accessors import (
     Document,
     conditions,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from pulumi_trainer.provider.api.status import Loss, Owner
+from pulumi_trainer.provider.jobs.status import Loss, Owner
 from pulumi_trainer.provider.kubernetes.errors import TrainerError, Unreadable
 from pulumi_trainer.provider.kubernetes.values.accessors import without
 from pulumi_trainer.provider.kubernetes.values.quantity import Quantity

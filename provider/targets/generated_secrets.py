@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 
-from pulumi_trainer.provider.api.generated import CURVE_CERT, GENERATED_TOKEN, SSH_PRIVATE_KEY, SSH_PUBLIC_KEY
+from pulumi_trainer.provider.trainer.generated import CURVE_CERT, GENERATED_TOKEN, SSH_PRIVATE_KEY, SSH_PUBLIC_KEY
 
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 

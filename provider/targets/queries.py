@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from pulumi_trainer.provider.api.status import JobStatus, Owner
-from pulumi_trainer.provider.api.submission import Draft, Work
+from pulumi_trainer.provider.jobs.status import JobStatus, Owner
+from pulumi_trainer.provider.jobs.submission import Draft, Work
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.errors import Problem, Refused, TargetFault, TrainerError
 from pulumi_trainer.provider.kueue.queue_state import Queues

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Protocol
 
-from pulumi_trainer.provider.api.status import JobStatus, describe
+from pulumi_trainer.provider.jobs.status import JobStatus, describe
 from pulumi_trainer.provider.lifecycle.diagnosis.error_output import is_notice
 from pulumi_trainer.provider.targets.connection import connect
 from pulumi_trainer.provider.targets.local import LocalTarget

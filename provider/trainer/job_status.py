@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from pulumi_trainer.provider.api.status import Phase
+from pulumi_trainer.provider.jobs.status import Phase
 from pulumi_trainer.provider.kubernetes.values import accessors
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, epoch_seconds
 from pulumi_trainer.provider.kueue.labels import QUEUE

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from pulumi_trainer.plan import source_tree, user_code
+from pulumi_trainer.code import source_tree, user_code
 
 from . import digests, packages, queues, releases, rendering, runs
 

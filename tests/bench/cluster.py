@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pulumi_trainer.provider.api.submission import from_state
+from pulumi_trainer.provider.jobs.submission import from_state
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.client.access import open_client
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from pulumi_trainer import training
-from pulumi_trainer.provider.api.in_container import find_checkpoint
+from pulumi_trainer.provider.pod import training
+from pulumi_trainer.provider.pod.shared import find_checkpoint
 
 SIZE = 1 << 30
 BLOCK = os.urandom(1 << 24)

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.kubernetes.client.access import open_client
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, NAMESPACE
 from pulumi_trainer.provider.targets.kubernetes.jobs import apply, record
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
+from pulumi_trainer.provider.trainer.kinds import JOBSET
 
 from tests.cluster.jobs import jobset, submission, until
 

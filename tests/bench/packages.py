@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from pulumi_trainer.provider.targets.local import layer
+from pulumi_trainer.provider.pod import layer
 
 from ..slow_index import slow_index
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import yaml
 from pulumi_trainer import runtimes
-from pulumi_trainer.provider.api.labels import RELEASE
 from pulumi_trainer.provider.cli import releases as commands
-from pulumi_trainer.provider.lifecycle import releases
+from pulumi_trainer.provider.trainer import releases
+from pulumi_trainer.provider.trainer.labels import RELEASE
 from pulumi_trainer.runtimes import RuntimeCatalog
 
 PROGRAM = """

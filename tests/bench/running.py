@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from pulumi_trainer.provider.api.kinds import JOBSET
-from pulumi_trainer.provider.api.submission import Submission
+from pulumi_trainer.provider.jobs.submission import Submission
 from pulumi_trainer.provider.kubernetes.client.access import open_client
 from pulumi_trainer.provider.kubernetes.client.api_resources import NAMESPACE, POD
 from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
+from pulumi_trainer.provider.trainer.kinds import JOBSET
 
 from tests.cluster.jobs import jobset
 from tests.cluster.proxy import Proxy

@@ -12,9 +12,9 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from pulumi_trainer.provider.api.metrics import Metrics
-from pulumi_trainer.provider.api.progress import timestamp
-from pulumi_trainer.provider.api.runs import Run
+from pulumi_trainer.provider.jobs.metrics import Metrics
+from pulumi_trainer.provider.jobs.progress import timestamp
+from pulumi_trainer.provider.jobs.runs import Run
 
 JOBS, RUNS, REPORTS = 50, 20, 2000
 NAMES = ("loss", "grad_norm", "learning_rate", "epoch", "eval_loss")

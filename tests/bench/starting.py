@@ -12,11 +12,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pulumi_trainer.provider.api.kinds import JOBSET
-from pulumi_trainer.provider.api.submission import from_state
+from pulumi_trainer.provider.jobs.submission import from_state
 from pulumi_trainer.provider.kubernetes.client.access import open_client
 from pulumi_trainer.provider.kubernetes.client.api_resources import NAMESPACE, POD
 from pulumi_trainer.provider.kubernetes.client.client import Client
+from pulumi_trainer.provider.trainer.kinds import JOBSET
 
 from tests.bench import __main__ as bench
 from tests.cluster.proxy import Proxy

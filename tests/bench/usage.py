@@ -15,8 +15,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from pulumi_trainer.provider.api.runs import Run
-from pulumi_trainer.provider.api.usage import Demand
+from pulumi_trainer.provider.jobs.runs import Run
+from pulumi_trainer.provider.jobs.usage import Demand
 from pulumi_trainer.provider.kubernetes.client.access import open_client
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, NAMESPACE
 from pulumi_trainer.provider.targets.kubernetes.jobs import record

@@ -20,8 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pulumi_trainer.provider.api.kinds import JOBSET
-from pulumi_trainer.provider.api.submission import Draft
+from pulumi_trainer.provider.jobs.submission import Draft
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.client.access import open_client
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
@@ -31,6 +30,7 @@ from pulumi_trainer.provider.kueue.labels import PREFERRED, PRIORITY, QUEUE, REQ
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 from pulumi_trainer.provider.trainer.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.trainer.admission.warnings import warnings
+from pulumi_trainer.provider.trainer.kinds import JOBSET
 from pulumi_trainer.provider.trainer.pipeline import render
 
 from tools.cluster import Cluster, simulation

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP, TRAIN_JOB
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
+from pulumi_trainer.provider.trainer.kinds import JOBSET, POD_GROUP, TRAIN_JOB
 
 Document = dict[str, Any]
 

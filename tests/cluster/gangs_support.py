@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.client.client import Client
+from pulumi_trainer.provider.trainer.kinds import JOBSET
 
 Document = dict[str, Any]
 ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"

@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from pulumi_trainer.provider.api.kinds import JOBSET
-from pulumi_trainer.provider.api.submission import Submission
+from pulumi_trainer.provider.jobs.submission import Submission
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, JOB, POD, SECRET, SERVICE, Kind
 from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.kubernetes.client.transport import JSON, Request
 from pulumi_trainer.provider.targets.kubernetes.jobs import apply, record
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
+from pulumi_trainer.provider.trainer.kinds import JOBSET
 
 T = TypeVar("T")
 Document = dict[str, Any]

@@ -12,7 +12,7 @@ import pytest
 from pulumi_trainer.plan import runtime_ref, trainjob_plan
 from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.outputs import restore_outputs
-from pulumi_trainer.provider.api.submission import Submission
+from pulumi_trainer.provider.jobs.submission import Submission
 
 Document = dict[str, Any]
 

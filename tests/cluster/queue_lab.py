@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.kubernetes.client.access import open_client
 from pulumi_trainer.provider.kubernetes.client.api_resources import POD, Kind
 from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.kueue.objects import GROUP, KINDS, NAMESPACED, NEWEST
+from pulumi_trainer.provider.trainer.kinds import JOBSET
 
 from tests.engine.conftest import Project
 from tools.cluster import build

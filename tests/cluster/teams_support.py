@@ -18,7 +18,6 @@ import pytest
 from kubernetes.client import ApiClient
 from pulumi_trainer import runtimes
 from pulumi_trainer.plan.job_plan import Plan
-from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.client.access import open_client
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
@@ -27,6 +26,7 @@ from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, LOCAL_QUE
 from pulumi_trainer.provider.lifecycle.diagnosis import diagnose, explain
 from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import snapshot
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
+from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB
 
 from tools.cluster import simulation
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pulumi_trainer.provider.api.attempts import Attempt, goodput
-from pulumi_trainer.provider.api.manual import Override
-from pulumi_trainer.provider.api.status import JobStatus
+from pulumi_trainer.provider.jobs.attempts import Attempt, goodput
+from pulumi_trainer.provider.jobs.manual import Override
+from pulumi_trainer.provider.jobs.status import JobStatus
 from pulumi_trainer.provider.kubernetes.client.access import open_client
 from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.lifecycle.diagnosis.job_view import ATTEMPT

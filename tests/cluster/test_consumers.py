@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pulumi_trainer.provider.api.kinds import JOBSET
-from pulumi_trainer.provider.api.labels import RELEASE, RUNTIME
 from pulumi_trainer.provider.kubernetes.client.access import open_client
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, Kind
 from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.kubernetes.errors import Refused
 from pulumi_trainer.provider.lifecycle import channels
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
+from pulumi_trainer.provider.trainer.kinds import JOBSET
+from pulumi_trainer.provider.trainer.labels import RELEASE, RUNTIME
 
 from .jobs import jobset, submission
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 from pulumi_trainer import runtimes
-from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB, TRAINING_RUNTIME
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.client.access import open_client
 from pulumi_trainer.provider.kubernetes.client.client import Client
+from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB, TRAINING_RUNTIME
 
 from .driver import Driver, Ended
 from .faults_support import eventually, gone, inputs, left, listed

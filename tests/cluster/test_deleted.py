@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP
 from pulumi_trainer.provider.kubernetes.client.api_resources import CLAIM, CONFIG_MAP, NAMESPACE, POD, SECRET, Kind
 from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
+from pulumi_trainer.provider.trainer.kinds import JOBSET, POD_GROUP
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
 

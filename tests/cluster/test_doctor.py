@@ -6,9 +6,9 @@ import json
 import subprocess
 from typing import Any
 
-from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.kubernetes.client.api_resources import CLAIM, CONFIG_MAP
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
+from pulumi_trainer.provider.trainer.kinds import JOBSET
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
 

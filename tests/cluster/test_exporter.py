@@ -12,9 +12,9 @@ from pathlib import Path
 
 from kubernetes.client import ApiClient
 from prometheus_client.parser import text_string_to_metric_families
-from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.targets.kubernetes.preflight import rbac
+from pulumi_trainer.provider.trainer.kinds import JOBSET
 
 from . import least
 from .conftest import USER

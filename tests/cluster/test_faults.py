@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 from kubernetes.client import ApiClient
-from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, EVENT, NAMESPACE, POD, SECRET
+from pulumi_trainer.provider.trainer.kinds import JOBSET
 
 from . import least
 from .conftest import USER

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.kubernetes.client.api_resources import NAMESPACE
+from pulumi_trainer.provider.trainer.kinds import JOBSET
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
 

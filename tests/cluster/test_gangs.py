@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 from kubernetes.client import ApiClient
-from pulumi_trainer.provider.api.kinds import POD_GROUP
-from pulumi_trainer.provider.api.submission import Draft
+from pulumi_trainer.provider.jobs.submission import Draft
 from pulumi_trainer.provider.kubernetes.cache.discovery import Facts
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.client.access import open_client
@@ -25,6 +24,7 @@ from pulumi_trainer.provider.targets.kubernetes.observe.watch import Observer
 from pulumi_trainer.provider.targets.kubernetes.preflight.schedulers import scheduler_problems
 from pulumi_trainer.provider.targets.kubernetes.preflight.server_review import review
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
+from pulumi_trainer.provider.trainer.kinds import POD_GROUP
 
 from . import least
 from .conftest import USER

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from pulumi_trainer.provider.api.kinds import POD_GROUP
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kueue.api_resources import QUEUE_PRIORITY, WORKLOAD
 from pulumi_trainer.provider.targets.kubernetes.observe import gang_wakeup
 from pulumi_trainer.provider.targets.kubernetes.observe.watch import Observer
+from pulumi_trainer.provider.trainer.kinds import POD_GROUP
 
 from .jobs import until
 from .teams_support import MODES, Document, Teams, made_teams, runtime  # noqa: F401 (the fixture teams)

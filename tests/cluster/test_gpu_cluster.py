@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.kubernetes.client.api_resources import POD, Kind
 from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, LOCAL_QUEUE
+from pulumi_trainer.provider.trainer.kinds import JOBSET
 
 from tests.engine.conftest import Project, pulumi_home  # noqa: F401 (a fixture)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 import pytest
-from pulumi_trainer.provider.api.kinds import JOBSET
+from pulumi_trainer.provider.trainer.kinds import JOBSET
 
 from .jobs import left, until
 from .proxy import After, Proxy, kill_tree, nth

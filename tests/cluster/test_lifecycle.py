@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.kinds import JOBSET
-from pulumi_trainer.provider.api.status import Owner, Phase, Presence
+from pulumi_trainer.provider.jobs.status import Owner, Phase, Presence
 from pulumi_trainer.provider.kubernetes.client.access import open_client
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, NAMESPACE, POD, SECRET, Kind
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
@@ -22,6 +21,7 @@ from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs import deletion
 from pulumi_trainer.provider.targets.kubernetes.observe import overview
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
+from pulumi_trainer.provider.trainer.kinds import JOBSET
 
 from .jobs import Document, jobset, left, pod_template, send, submission, until
 

@@ -12,7 +12,6 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
-from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.kubernetes.client.access import open_client
 from pulumi_trainer.provider.kubernetes.client.api_resources import POD
 from pulumi_trainer.provider.kubernetes.client.client import Client
@@ -20,6 +19,7 @@ from pulumi_trainer.provider.targets.kubernetes.logs import log_follow, pod_logs
 from pulumi_trainer.provider.targets.kubernetes.logs.log_lines import Line
 from pulumi_trainer.provider.targets.kubernetes.logs.pod_logs import LogSelection
 from pulumi_trainer.provider.targets.kubernetes.logs.tail import tail
+from pulumi_trainer.provider.trainer.kinds import JOBSET
 
 from tools.cluster import Cluster
 

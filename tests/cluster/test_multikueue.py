@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 import yaml
 from kubernetes.config import new_client_from_config
-from pulumi_trainer.provider.api.kinds import CLUSTER_RUNTIME, JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.kubernetes.client.access import open_client
 from pulumi_trainer.provider.kubernetes.client.api_resources import CLAIM, CONFIG_MAP, POD, SECRET
 from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.kueue.api_resources import MULTIKUEUE_CLUSTER, WORKLOAD
+from pulumi_trainer.provider.trainer.kinds import CLUSTER_RUNTIME, JOBSET, TRAIN_JOB
 
 from tests.documented import blocks
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)

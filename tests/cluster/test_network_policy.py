@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from kubernetes import client
 from kubernetes.client import ApiClient
-from pulumi_trainer.provider.api.labels import MADE_BY
 from pulumi_trainer.provider.kubernetes.client.api_resources import NETWORK_POLICY
+from pulumi_trainer.provider.trainer.labels import MADE_BY
 
 from tests.documented import blocks
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)

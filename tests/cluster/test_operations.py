@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
-from pulumi_trainer.provider.api.manual import Override
-from pulumi_trainer.provider.api.status import JobStatus, Owner
+from pulumi_trainer.provider.jobs.manual import Override
+from pulumi_trainer.provider.jobs.status import JobStatus, Owner
 from pulumi_trainer.provider.kubernetes.client.access import open_client
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, POD
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.targets.kubernetes import operations
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
+from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB
 
 from .jobs import Document, jobset, submission, until
 from .test_queue import job, queue, runtime  # noqa: F401 (a fixture)

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from kubernetes import config
 from kubernetes.client import ApiClient
-from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.kubernetes.client.access import open_client
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, POD
 from pulumi_trainer.provider.kubernetes.client.client import Client
@@ -23,6 +22,7 @@ from pulumi_trainer.provider.kubernetes.errors import TargetFault, TrainerError
 from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD
 from pulumi_trainer.provider.targets.kubernetes.jobs import deletion
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
+from pulumi_trainer.provider.trainer.kinds import JOBSET
 
 from tools.cluster import Cluster
 

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.kinds import JOBSET
-from pulumi_trainer.provider.api.labels import MADE_BY
-from pulumi_trainer.provider.api.status import Owner
-from pulumi_trainer.provider.api.submission import Submission
+from pulumi_trainer.provider.jobs.status import Owner
+from pulumi_trainer.provider.jobs.submission import Submission
 from pulumi_trainer.provider.kubernetes.client.access import open_client
 from pulumi_trainer.provider.kubernetes.client.api_resources import CLAIM, CONFIG_MAP, POD, SECRET, Kind
 from pulumi_trainer.provider.kubernetes.client.client import Client
@@ -19,6 +17,8 @@ from pulumi_trainer.provider.kueue.objects import GROUP, KINDS, NEWEST
 from pulumi_trainer.provider.lifecycle import draining
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
+from pulumi_trainer.provider.trainer.kinds import JOBSET
+from pulumi_trainer.provider.trainer.labels import MADE_BY
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
 from tests.engine.test_cli import cli

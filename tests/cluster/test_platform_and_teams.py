@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.kinds import JOBSET
-from pulumi_trainer.provider.api.labels import RELEASE, RUNTIME
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, NAMESPACE, Kind
 from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.kueue.objects import GROUP, KINDS, NAMESPACED, NEWEST
+from pulumi_trainer.provider.trainer.kinds import JOBSET
+from pulumi_trainer.provider.trainer.labels import RELEASE, RUNTIME
 
 from tests.engine.conftest import Project, pulumi_home  # noqa: F401 (a fixture)
 from tests.engine.test_policy import pack  # noqa: F401 (a fixture)

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP
-from pulumi_trainer.provider.api.labels import MADE_BY
 from pulumi_trainer.provider.kubernetes.client.api_resources import JOB
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.trainer.admission.podgroups import refusals
+from pulumi_trainer.provider.trainer.kinds import JOBSET, POD_GROUP
+from pulumi_trainer.provider.trainer.labels import MADE_BY
 
 from tests.documented import blocks
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)

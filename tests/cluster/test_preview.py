@@ -18,8 +18,7 @@ from typing import Any
 import pytest
 from kubernetes import client as official
 from kubernetes.client import ApiClient
-from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
-from pulumi_trainer.provider.api.submission import Draft
+from pulumi_trainer.provider.jobs.submission import Draft
 from pulumi_trainer.provider.kubernetes.client.access import open_client
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.client.client import Client
@@ -29,6 +28,7 @@ from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kueue.api_resources import LOCAL_QUEUE
 from pulumi_trainer.provider.kueue.objects import GROUP
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
+from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB
 
 from tests.engine.conftest import Project, project, pulumi_home  # noqa: F401 (fixtures)
 from tools.cluster import Cluster

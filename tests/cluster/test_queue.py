@@ -9,8 +9,7 @@ from typing import Any
 import pulumi_trainer as trainer
 import pytest
 from pulumi_trainer import runtimes
-from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
-from pulumi_trainer.provider.api.submission import Submission
+from pulumi_trainer.provider.jobs.submission import Submission
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.client.access import open_client
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
@@ -19,6 +18,7 @@ from pulumi_trainer.provider.kubernetes.errors import TrainerError
 from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, LOCAL_QUEUE, QUEUE_PRIORITY, WORKLOAD
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
+from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB
 
 from .jobs import jobset, until
 from .programs import plan, sent

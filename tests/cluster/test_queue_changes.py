@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.kubernetes.client.api_resources import NODE
 from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.kueue.occupancy import occupancy
 from pulumi_trainer.provider.targets.kubernetes.queues.queue_snapshot import overview
+from pulumi_trainer.provider.trainer.kinds import JOBSET
 
 from tools.cluster import simulation
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.kubernetes.client.api_resources import NAMESPACE, Kind
 from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.kueue.objects import GROUP, KINDS
+from pulumi_trainer.provider.trainer.kinds import JOBSET
 
 from tests.documented import blocks
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)

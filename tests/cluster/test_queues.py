@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import yaml
 from kubernetes.client import ApiClient
-from pulumi_trainer.provider.api.kinds import JOBSET
-from pulumi_trainer.provider.api.labels import MADE_BY
 from pulumi_trainer.provider.kubernetes.client.access import open_client
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
 from pulumi_trainer.provider.kueue.objects import GROUP, KINDS, NAMESPACED, NEWEST
 from pulumi_trainer.provider.targets.kubernetes.preflight.rbac import queue_admin_permissions
+from pulumi_trainer.provider.trainer.kinds import JOBSET
+from pulumi_trainer.provider.trainer.labels import MADE_BY
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
 

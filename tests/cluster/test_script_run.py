@@ -9,9 +9,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, POD
 from pulumi_trainer.provider.kubernetes.client.client import Client
+from pulumi_trainer.provider.trainer.kinds import JOBSET
 
 from tests.engine.conftest import Project, pulumi_home  # noqa: F401 (a fixture)
 from tools.cluster import Cluster

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP
 from pulumi_trainer.provider.kubernetes.client.api_resources import CLAIM, CONFIG_MAP, SECRET, Kind
 from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.kubernetes.errors import Conflict
 from pulumi_trainer.provider.targets import generated_secrets
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
+from pulumi_trainer.provider.trainer.kinds import JOBSET, POD_GROUP
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
 

@@ -11,11 +11,11 @@ import re
 import pulumi_trainer as trainer
 import pytest
 from pulumi_trainer import runtimes
-from pulumi_trainer.provider.api.kinds import JOBSET
-from pulumi_trainer.provider.api.labels import ANCESTOR
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kueue.api_resources import QUEUE_PRIORITY
 from pulumi_trainer.provider.kueue.labels import REQUIRED, TOGETHER
+from pulumi_trainer.provider.trainer.kinds import JOBSET
+from pulumi_trainer.provider.trainer.labels import ANCESTOR
 
 from .jobs import until
 from .programs import sent

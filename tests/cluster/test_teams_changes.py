@@ -8,7 +8,6 @@ from typing import Any
 
 import pulumi_trainer as trainer
 import pytest
-from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.kubernetes.client.client import ApiError
 from pulumi_trainer.provider.kueue.api_resources import QUEUE_PRIORITY, WORKLOAD
 from pulumi_trainer.provider.kueue.job_webhook import queued_problems
@@ -25,6 +24,7 @@ from pulumi_trainer.provider.kueue.labels import (
     UNCONSTRAINED,
 )
 from pulumi_trainer.provider.lifecycle.changes import compare
+from pulumi_trainer.provider.trainer.kinds import JOBSET
 
 from .jobs import jobset, pod_template, until
 from .programs import sent

@@ -10,9 +10,9 @@ from typing import Any
 
 import pulumi_trainer as trainer
 import pytest
-from pulumi_trainer.provider.api.labels import ANCESTOR
 from pulumi_trainer.provider.kueue.api_resources import ADMISSION_CHECK, CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, WORKLOAD
 from pulumi_trainer.provider.targets.kubernetes.preflight import rbac
+from pulumi_trainer.provider.trainer.labels import ANCESTOR
 
 from . import least
 from .jobs import slip, until

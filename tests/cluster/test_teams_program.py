@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from pulumi_trainer.provider.api.labels import RENAMED_TO
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, LOCAL_QUEUE, RESOURCE_FLAVOR
+from pulumi_trainer.provider.trainer.labels import RENAMED_TO
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
 

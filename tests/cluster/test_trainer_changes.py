@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from pulumi_trainer import runtimes
-from pulumi_trainer.provider.api.kinds import TRAIN_JOB
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.client.access import open_client
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.lifecycle.changes import compare
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
+from pulumi_trainer.provider.trainer.kinds import TRAIN_JOB
 
 from .jobs import submission, until
 from .test_lifecycle import at, both, suspended

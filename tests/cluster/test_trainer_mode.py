@@ -17,11 +17,9 @@ from pulumi_trainer import runtimes
 from pulumi_trainer.plan import runtime_ref, trainjob_plan
 from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.outputs import restore_outputs
-from pulumi_trainer.provider.api.kinds import CLUSTER_RUNTIME, JOBSET, TRAIN_JOB, TRAINING_RUNTIME, kind_of
-from pulumi_trainer.provider.api.labels import FRAMEWORK
-from pulumi_trainer.provider.api.lineage import with_identity
-from pulumi_trainer.provider.api.status import Owner
-from pulumi_trainer.provider.api.submission import Objects, Submission, differences
+from pulumi_trainer.provider.jobs.lineage import with_identity
+from pulumi_trainer.provider.jobs.status import Owner
+from pulumi_trainer.provider.jobs.submission import Objects, Submission, differences
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.client.access import open_client
 from pulumi_trainer.provider.kubernetes.client.client import Client
@@ -30,6 +28,8 @@ from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 from pulumi_trainer.provider.trainer.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.trainer.job_status import epoch_seconds
+from pulumi_trainer.provider.trainer.kinds import CLUSTER_RUNTIME, JOBSET, TRAIN_JOB, TRAINING_RUNTIME, kind_of
+from pulumi_trainer.provider.trainer.labels import FRAMEWORK
 from pulumi_trainer.provider.trainer.offline import Cluster
 from pulumi_trainer.provider.trainer.pipeline import render
 from pulumi_trainer.provider.trainer.pipeline.modes import MULTIKUEUE

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import yaml
-from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.kubernetes.client.access import open_client
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, EVENT, POD, SECRET, Kind
 from pulumi_trainer.provider.kubernetes.client.client import Client
+from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB
 
 from tests.engine.conftest import HEAD, Project, pulumi_home  # noqa: F401 (a fixture)
 

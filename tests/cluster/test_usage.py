@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from kubernetes.client import ApiClient
-from pulumi_trainer.provider.api.kinds import JOBSET
-from pulumi_trainer.provider.api.usage import current_user
+from pulumi_trainer.provider.jobs.usage import current_user
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP
 from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.targets.kubernetes.preflight import rbac
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
+from pulumi_trainer.provider.trainer.kinds import JOBSET
 
 from . import least
 from .conftest import USER

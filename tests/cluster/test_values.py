@@ -6,8 +6,8 @@ import base64
 import json
 from typing import Any
 
-from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, POD, SECRET
+from pulumi_trainer.provider.pod import code
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
 

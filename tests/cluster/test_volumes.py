@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.kinds import JOBSET
-from pulumi_trainer.provider.api.status import Owner
-from pulumi_trainer.provider.api.submission import Draft
+from pulumi_trainer.provider.jobs.status import Owner
+from pulumi_trainer.provider.jobs.submission import Draft
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.client.access import open_client
 from pulumi_trainer.provider.kubernetes.client.client import Client
@@ -21,6 +20,7 @@ from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.storage import claims
 from pulumi_trainer.provider.targets.kubernetes.storage.classes import ONE_NODE
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
+from pulumi_trainer.provider.trainer.kinds import JOBSET
 
 from .jobs import jobset, pod_template, submission, until
 from .storage_support import storage_class

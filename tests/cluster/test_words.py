@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP, TRAIN_JOB
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.client.access import open_client
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
@@ -26,6 +25,7 @@ from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import snap
 from pulumi_trainer.provider.targets.kubernetes.observe.listing import snapshot_jobs
 from pulumi_trainer.provider.targets.kubernetes.observe.watch import Observer
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
+from pulumi_trainer.provider.trainer.kinds import JOBSET, POD_GROUP, TRAIN_JOB
 
 from .jobs import jobset, pod_template, slip, submission, until
 

@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 import pytest
 import yaml
-from pulumi_trainer.provider.api.submission import from_state
+from pulumi_trainer.provider.jobs.submission import from_state
 from pulumi_trainer.provider.targets.local import LocalTarget
 
 PINNED = {"PIP_CONSTRAINT": str(Path(__file__).parents[1] / "constraints.txt")}

@@ -15,7 +15,7 @@ from typing import Any
 import boto3
 import psutil
 import pytest
-from pulumi_trainer.provider.api.runs import Run
+from pulumi_trainer.provider.jobs.runs import Run
 from pulumi_trainer.provider.targets.local import LocalTarget
 
 from tests.moto_server import moto_server

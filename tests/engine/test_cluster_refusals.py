@@ -11,8 +11,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from pulumi_trainer.provider.api.kinds import ALL
 from pulumi_trainer.provider.kueue.objects import GROUP, KINDS
+from pulumi_trainer.provider.trainer.kinds import ALL
 
 from tests.unit.kubernetes_support import Handler, Server, answer, refusal, server
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import psutil
 import pytest
-from pulumi_trainer.provider.api.lineage import with_identity
-from pulumi_trainer.provider.api.runs import Identity
-from pulumi_trainer.provider.api.submission import from_state
+from pulumi_trainer.provider.jobs.lineage import with_identity
+from pulumi_trainer.provider.jobs.runs import Identity
+from pulumi_trainer.provider.jobs.submission import from_state
 
 from .conftest import PINNED, Project, eventually
 

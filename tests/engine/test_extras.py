@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from pulumi_trainer.provider.api.extras import EXTRAS, install_command
+from pulumi_trainer.provider.machine.extras import EXTRAS, install_command
 
 from .conftest import Project
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.lineage import with_identity
-from pulumi_trainer.provider.api.runs import Identity
+from pulumi_trainer.provider.jobs.lineage import with_identity
+from pulumi_trainer.provider.jobs.runs import Identity
 
 from .conftest import Project
 from .test_examples import previewed_objects

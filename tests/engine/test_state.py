@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
-from pulumi_trainer.provider import host
+from pulumi_trainer.provider.engine import host
 from pulumi_trainer.provider.lifecycle.state_format import FORMAT
 
 from .conftest import Project

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from pulumi_trainer.args.fine_tuning import table
-from pulumi_trainer.provider.targets.local import layer
+from pulumi_trainer.provider.pod import layer
 
 from tests.engine.conftest import Project, project, pulumi_home
 

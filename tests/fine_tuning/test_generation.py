@@ -61,7 +61,7 @@ print("command", json.dumps(vllm_serve.build_command(known, others)))
 
 
 def test_trl_reads_the_command_line_of_vllm() -> None:
-    said = run_with("trl", COMMAND, str(ROOT / "components" / "plan"))
+    said = run_with("trl", COMMAND, str(ROOT / "provider" / "pod" / "scripts"))
     words = json.loads(said.rpartition("command ")[2])
     assert words[4:9] == ["org/model", "--host", "10.0.0.1", "--port", "8000"]
     pairs = {**dict(zip(words[5::2], words[6::2], strict=False)), **dict(zip(words[6::2], words[7::2], strict=False))}
@@ -107,7 +107,7 @@ print("worst", worst)
 
 
 def test_merged_adapters_arrive_and_probabilities_are_those_of_the_temperature(tiny: Path) -> None:
-    said = run_with("trl", MERGED, str(ROOT / "components" / "plan"), str(tiny / "model"))
+    said = run_with("trl", MERGED, str(ROOT / "provider" / "pod" / "scripts"), str(tiny / "model"))
     assert float(said.rpartition("worst ")[2]) < 1e-4, said
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pulumi_trainer as trainer
-from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
+from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB
 
 from tests.cluster.jobs import until
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pulumi_trainer as trainer
 import pytest
-from pulumi_trainer.provider.api.kinds import VOLCANO_POD_GROUP
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.lifecycle.diagnosis import pod_faults
+from pulumi_trainer.provider.trainer.kinds import VOLCANO_POD_GROUP
 
 from tests.cluster.jobs import until
 

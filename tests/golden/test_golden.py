@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from golden_cases import CASES, NAMES, RecordedCluster, expected, having
-from pulumi_trainer.provider.api.go_structs import as_go_struct
 from pulumi_trainer.provider.kubernetes.values.documents import documents
 from pulumi_trainer.provider.kubernetes.values.typed import Findings
 from pulumi_trainer.provider.trainer.admission import default_runtime, default_train_job, review, review_jobset
+from pulumi_trainer.provider.trainer.go_structs import as_go_struct
 from pulumi_trainer.provider.trainer.offline import Cluster, Verdicts, judge, report
 from pulumi_trainer.provider.trainer.offline.cluster import UID
 from pulumi_trainer.provider.trainer.pipeline import render

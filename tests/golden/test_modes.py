@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from golden_cases import CASES, NAMES, RecordedCluster, having
 from pulumi_trainer.plugins import EnforceMLPolicyPlugin, Policy
-from pulumi_trainer.provider.api.submission import Submission
 from pulumi_trainer.provider.cli import main as cli
+from pulumi_trainer.provider.jobs.submission import Submission
 from pulumi_trainer.provider.kubernetes.errors import Invalid
 from pulumi_trainer.provider.kubernetes.values.documents import documents
 from pulumi_trainer.provider.targets.generated_secrets import generate_values, keys_to_generate

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from kubernetes import client
 from kubernetes.client import ApiClient
-from pulumi_trainer.provider.api.status import JobStatus
+from pulumi_trainer.provider.jobs.status import JobStatus
 from pulumi_trainer.provider.kubernetes.client.access import open_client
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.args.fine_tuning import table
-from pulumi_trainer.provider.targets.local import layer
+from pulumi_trainer.provider.pod import layer
 
 from tests.fine_tuning.methods import HEAD, METHODS, Method
 from tests.fine_tuning.test_methods import logged, name_of

@@ -22,8 +22,8 @@ import psutil
 import pytest
 import yaml
 from kubernetes import client
-from pulumi_trainer.provider.api.attempts import goodput
-from pulumi_trainer.provider.api.status import JobStatus
+from pulumi_trainer.provider.jobs.attempts import goodput
+from pulumi_trainer.provider.jobs.status import JobStatus
 from pulumi_trainer.provider.kubernetes.client.access import open_client
 from pulumi_trainer.provider.targets.kubernetes.observe.watch import Observer
 

@@ -53,7 +53,7 @@ fetching = trainer.ClusterTrainingRuntime(
             "accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}},
         }}]}],
         replicated_jobs=[
-            initializer("dataset-initializer", [PYTHON, "-m", "pulumi_trainer.provider.initializers", "dataset"]),
+            initializer("dataset-initializer", [PYTHON, "-m", "pulumi_trainer.provider.pod.initializers", "dataset"]),
             initializer("model-initializer", [PYTHON, "-c", UPSTREAMS]),
             trainer.ReplicatedJob(
                 name="node",

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from kubernetes import client
 from kubernetes.client import ApiClient
-from pulumi_trainer.provider.api.lineage import ASSIGNED
-from pulumi_trainer.provider.api.runs import Identity
+from pulumi_trainer.provider.jobs.lineage import ASSIGNED
+from pulumi_trainer.provider.jobs.runs import Identity
 from pulumi_trainer.provider.targets.kubernetes.preflight import rbac
 
 from tests.cluster.conftest import USER

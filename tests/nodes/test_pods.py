@@ -6,10 +6,10 @@ import json
 import sys
 from pathlib import Path
 
-from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.kubernetes.client.access import open_client
 from pulumi_trainer.provider.kubernetes.values.accessors import conditions, true_condition
 from pulumi_trainer.provider.targets.kubernetes.observe.watch import Observer
+from pulumi_trainer.provider.trainer.kinds import JOBSET
 
 from tests.cluster.jobs import submission
 from tests.engine.conftest import eventually

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from pulumi_trainer.provider.initializers.source import Tuning
+from pulumi_trainer.provider.pod.initializers.source import Tuning
 
 QUICK = Tuning(threads=4, part=64 * 1024, attempts=4, backoff=0.01, timeout=5.0)
 
@@ -313,8 +313,8 @@ def tree(folder: Path) -> dict[str, bytes]:
 def command(kind: str = "dataset", before: str = "") -> list[str]:
     """argv of the program; before: a few lines of Python that run first, in the same process."""
     if not before:
-        return [sys.executable, "-m", "pulumi_trainer.provider.initializers", kind]
-    run = "import sys, os\nfrom pulumi_trainer.provider.initializers import __main__ as program\n"
+        return [sys.executable, "-m", "pulumi_trainer.provider.pod.initializers", kind]
+    run = "import sys, os\nfrom pulumi_trainer.provider.pod.initializers import __main__ as program\n"
     return [sys.executable, "-c", f"{run}{before}\nsys.exit(program.main([{kind!r}], os.environ))"]
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import psutil
 import pytest
-from pulumi_trainer.provider.api.status import JobStatus
-from pulumi_trainer.provider.api.submission import Submission
+from pulumi_trainer.provider.jobs.status import JobStatus
+from pulumi_trainer.provider.jobs.submission import Submission
 from pulumi_trainer.provider.targets.local.pod_processes import Tuning
 from pulumi_trainer.provider.targets.local.target import LocalTarget
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.attempts import (
+from pulumi_trainer.provider.jobs.attempts import (
     MOST_ATTEMPTS,
     Attempt,
     Attempts,
@@ -14,7 +14,7 @@ from pulumi_trainer.provider.api.attempts import (
     goodput,
     read_attempts,
 )
-from pulumi_trainer.provider.api.status import JobStatus
+from pulumi_trainer.provider.jobs.status import JobStatus
 
 
 def run(attempts: Attempts, begun: float, reports: dict[int, float], ended: float, cause: str = "Terminated") -> None:

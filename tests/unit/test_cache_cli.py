@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.cli import cache as commands
-from pulumi_trainer.provider.targets.local import environments, layer
+from pulumi_trainer.provider.pod import layer
+from pulumi_trainer.provider.targets.local import environments
 from pulumi_trainer.provider.targets.local.process import MARK
 
 DAY = 86400

@@ -13,10 +13,10 @@ import pytest
 import yaml
 from pulumi_trainer import runtimes
 from pulumi_trainer.channel import _offer
-from pulumi_trainer.provider.api.labels import FRAMEWORK, RELEASE
 from pulumi_trainer.provider.cli import releases as commands
 from pulumi_trainer.provider.kubernetes.errors import Invalid
 from pulumi_trainer.provider.trainer.catalog import git
+from pulumi_trainer.provider.trainer.labels import FRAMEWORK, RELEASE
 from pulumi_trainer.runtime import RuntimeArgs, _document
 from pulumi_trainer.runtimes import RuntimeCatalog
 

@@ -27,13 +27,14 @@ import psutil
 import pytest
 from initializers_support import Answer, Loopback, Request, forward
 from initializers_support import tree as all_files
-from pulumi_trainer.plan import user_code
-from pulumi_trainer.provider.api.in_container import find_checkpoint
+from pulumi_trainer.code import user_code
+from pulumi_trainer.provider.pod import code
+from pulumi_trainer.provider.pod.shared import find_checkpoint
 
 from tests.moto_server import moto_server
 
 KEY, SECRET = "AKIACANARYKEYID", "canary-secret-access-key"
-PLAN = Path(user_code.__file__).parent
+SCRIPTS = code.source_of(code.SYNC_FILE).parent
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +116,7 @@ def place(moto: str) -> Iterator[Place]:
 @pytest.fixture
 def modules(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
     """The modules `s3` and `sync_checkpoints` as the first process imports them, without long waits."""
-    monkeypatch.syspath_prepend(PLAN)
+    monkeypatch.syspath_prepend(SCRIPTS)
     monkeypatch.syspath_prepend(Path(find_checkpoint.__file__).parent)
     s3, sync = importlib.import_module("s3"), importlib.import_module("sync_checkpoints")
     for module, values in (

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from pulumi_trainer.provider.cli.commands import read_seconds
-from pulumi_trainer.provider.cli.jobs import of_stack
-from pulumi_trainer.provider.cli.reach import Where, in_project
 from pulumi_trainer.provider.kubernetes.errors import Invalid
+from pulumi_trainer.provider.service.jobs import of_stack
+from pulumi_trainer.provider.service.reach import Where, in_project
 
 KUBECONFIG = {
     "apiVersion": "v1", "kind": "Config", "current-context": "here",

@@ -13,15 +13,16 @@ from typing import Any, cast
 
 import pytest
 import yaml
-from pulumi_trainer.provider.api.attempts import Attempt
-from pulumi_trainer.provider.api.progress import timestamp
-from pulumi_trainer.provider.api.status import JobStatus, Phase, Step
-from pulumi_trainer.provider.cli import commands, job_status, jobs, logs, outputs, stack
+from pulumi_trainer.provider.cli import commands, job_status, outputs
 from pulumi_trainer.provider.cli import main as cli
-from pulumi_trainer.provider.cli.jobs import State
-from pulumi_trainer.provider.cli.reach import Job, Where
+from pulumi_trainer.provider.jobs.attempts import Attempt
+from pulumi_trainer.provider.jobs.progress import timestamp
+from pulumi_trainer.provider.jobs.status import JobStatus, Phase, Step
 from pulumi_trainer.provider.kubernetes.errors import Invalid
 from pulumi_trainer.provider.lifecycle.state_format import FORMAT
+from pulumi_trainer.provider.service import jobs, logs, stack
+from pulumi_trainer.provider.service.jobs import State
+from pulumi_trainer.provider.service.reach import Job, Where
 from rich.console import Console
 
 

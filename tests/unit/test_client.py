@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from pulumi_trainer import client
 from pulumi_trainer.client import Jobs
-from pulumi_trainer.provider.api.runs import Run
-from pulumi_trainer.provider.api.status import JobStatus, Step
-from pulumi_trainer.provider.cli import jobs as commands
-from pulumi_trainer.provider.cli import logs
-from pulumi_trainer.provider.cli.jobs import State
-from pulumi_trainer.provider.cli.logs import LogLine, PodPlace, pod_place
-from pulumi_trainer.provider.cli.reach import Job
+from pulumi_trainer.provider.jobs.runs import Run
+from pulumi_trainer.provider.jobs.status import JobStatus, Step
 from pulumi_trainer.provider.kubernetes.errors import NotFound, Problem
+from pulumi_trainer.provider.service import jobs as commands
+from pulumi_trainer.provider.service import logs
+from pulumi_trainer.provider.service.jobs import State
+from pulumi_trainer.provider.service.logs import LogLine, PodPlace, pod_place
+from pulumi_trainer.provider.service.reach import Job
 
 FOUND = Job("team", "digits", resource="digits")
 
@@ -156,7 +156,7 @@ def test_inputs_of_a_run_have_an_order() -> None:
 
 
 def test_rerun_needs_the_stack(phases: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from pulumi_trainer.provider.cli import operations
+    from pulumi_trainer.provider.service import operations
 
     monkeypatch.setattr(operations, "chosen_jobs", lambda *_, **__: [FOUND])
     with pytest.raises(client.TrainerError, match="only the state of its stack has what was submitted"):

@@ -19,8 +19,8 @@ from pulumi_trainer.args import sources
 from pulumi_trainer.plan import dataset_configmap
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.plan.volume_claims import MANY, ONE, VolumeArgs, count_mounting_pods
-from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
+from pulumi_trainer.provider.pod import code
 from pulumi_trainer.provider.targets.kubernetes.storage.claims import claims_of, output_path
 
 
@@ -153,7 +153,7 @@ def job(**given: Any) -> TrainJobArgs:
 
 
 @pytest.mark.parametrize(
-    ("given", "nodes"),
+    ("given", "pods"),
     [
         ({}, 1),
         ({"trainer": trainer.Trainer(num_nodes=3)}, 3),
@@ -164,8 +164,8 @@ def job(**given: Any) -> TrainJobArgs:
         ({"runtime": None}, 1),
     ],
 )
-def test_how_many_nodes_a_consumer_has(given: dict[str, Any], nodes: int) -> None:
-    assert datasets._nodes(job(**given)) == nodes
+def test_how_many_pods_a_consumer_has(given: dict[str, Any], pods: int) -> None:
+    assert datasets._pods(job(**given)) == pods
 
 
 def test_the_image_of_a_consumer() -> None:

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider import source_archives
-from pulumi_trainer.provider.api.retention import as_row
-from pulumi_trainer.provider.api.runs import Run
 from pulumi_trainer.provider.cli import runs as command
-from pulumi_trainer.provider.cli.reach import Job, Where
+from pulumi_trainer.provider.jobs.retention import as_row
+from pulumi_trainer.provider.jobs.runs import Run
 from pulumi_trainer.provider.kubernetes.errors import Invalid
+from pulumi_trainer.provider.service.reach import Job, Where
 
 WAS, NOW = "a" * 64, "b" * 64
 

@@ -11,12 +11,14 @@ import pytest
 import yaml
 from documents_support import runtime, train_job
 from kubernetes_support import refusal, server
-from pulumi_trainer.provider.api.runs import Run
-from pulumi_trainer.provider.api.status import JobStatus, Step
-from pulumi_trainer.provider.api.submission import Draft
-from pulumi_trainer.provider.cli import documents, job_status, jobs, logs
+from pulumi_trainer.provider.cli import documents, job_status, logs
 from pulumi_trainer.provider.cli import main as cli
-from pulumi_trainer.provider.cli.reach import Job, Where
+from pulumi_trainer.provider.jobs.runs import Run
+from pulumi_trainer.provider.jobs.status import JobStatus, Step
+from pulumi_trainer.provider.jobs.submission import Draft
+from pulumi_trainer.provider.service import jobs
+from pulumi_trainer.provider.service.logs import Selection
+from pulumi_trainer.provider.service.reach import Job, Where
 from pulumi_trainer.provider.targets import queries
 
 HOSTILE = "x\x1b[2J\x1b]0;owned\x07\x9b1A\u202e\x85\r\nerror: forged\u2066[/b][link=https://evil]\ud800"
@@ -102,10 +104,10 @@ def test_status_and_why(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
 def test_logs_on_a_terminal(job: Job, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("NO_COLOR", "1")
-    logs.logs("x", Where(), logs.Selection())
+    logs.logs("x", Where(), Selection())
     out, _ = capsys.readouterr()
     assert out and not acted_on(out) and out.count("\n") == 1
-    logs.logs("x", Where(), logs.Selection(), output="json")
+    logs.logs("x", Where(), Selection(), output="json")
     out, _ = capsys.readouterr()
     assert not acted_on(out) and json.loads(out)["line"] == HOSTILE
 

@@ -9,7 +9,7 @@ from typing import Any
 import pulumi
 import pytest
 from pulumi_trainer.program.dependencies import explicit, made_by
-from pulumi_trainer.provider.api.submission import ANYTHING
+from pulumi_trainer.provider.jobs.submission import ANYTHING
 
 
 def resource(type_: str, metadata: Any = None) -> Any:

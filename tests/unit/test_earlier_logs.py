@@ -9,14 +9,15 @@ from typing import Any, cast
 
 import pytest
 from local_support import NAMESPACE, QUICK, jobset, log, python, run, step, submission, wait
-from pulumi_trainer.provider.api.runs import Run
-from pulumi_trainer.provider.api.status import Owner
-from pulumi_trainer.provider.cli import logs, outputs
-from pulumi_trainer.provider.cli.jobs import State
-from pulumi_trainer.provider.cli.logs import Selection
-from pulumi_trainer.provider.cli.reach import Job, Where
+from pulumi_trainer.provider.cli import logs as command
+from pulumi_trainer.provider.jobs.runs import Run
+from pulumi_trainer.provider.jobs.status import Owner
 from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Refused, TargetFault
+from pulumi_trainer.provider.service import logs, outputs
+from pulumi_trainer.provider.service.jobs import State
+from pulumi_trainer.provider.service.logs import Selection
+from pulumi_trainer.provider.service.reach import Job, Where
 from pulumi_trainer.provider.targets.local.store import JobFolder
 from pulumi_trainer.provider.targets.local.target import LocalTarget
 
@@ -219,6 +220,6 @@ def test_a_run_of_a_cluster_that_has_kept_its_logs(
 
 def test_the_command_takes_one_job(local: LocalTarget, monkeypatch: pytest.MonkeyPatch) -> None:
     both = [Job(NAMESPACE, name, local=local) for name in ("a", "b")]
-    monkeypatch.setattr(logs, "chosen_jobs", lambda *_: both)
+    monkeypatch.setattr(command, "chosen_jobs", lambda *_: both)
     with pytest.raises(Invalid, match="--run"):
-        logs.logs(None, Where(), Selection(run="top2v4"))
+        command.logs(None, Where(), Selection(run="top2v4"))

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
-from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.cli.exporter import METRICS, PREFIX, Collector
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, Kind
 from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD
 from pulumi_trainer.provider.targets.kubernetes.observe.job_metrics import JobMetrics, _kept
+from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB
 
 ROOT = Path(__file__).resolve().parents[2]
 Document = dict[str, Any]

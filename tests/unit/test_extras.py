@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 import yaml
-from pulumi_trainer.provider.api.extras import EXTRAS, install_command, requirement
 from pulumi_trainer.provider.kubernetes.errors import TargetFault
+from pulumi_trainer.provider.machine.extras import EXTRAS, install_command, requirement
 from pulumi_trainer.provider.targets.connection import connect
 from pulumi_trainer.provider.targets.local import LocalTarget, local_limits
 

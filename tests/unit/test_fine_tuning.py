@@ -28,11 +28,13 @@ from pulumi_trainer import runtimes
 from pulumi_trainer.args.arguments import nested_problems
 from pulumi_trainer.args.fine_tuning import ToolTrainer, table, target_modules
 from pulumi_trainer.args.trainers import asks_for_gpu
-from pulumi_trainer.plan import finish_tool, run_tool, tool_needs, trainjob_plan, user_code
+from pulumi_trainer.code import user_code
+from pulumi_trainer.plan import tool_needs, trainjob_plan
 from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
-from pulumi_trainer.provider.api.code import with_user_tracebacks
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
+from pulumi_trainer.provider.pod.code import with_user_tracebacks
+from pulumi_trainer.provider.pod.scripts import finish_tool, run_tool
 
 from tests.fine_tuning import methods, test_methods
 

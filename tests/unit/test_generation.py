@@ -25,16 +25,18 @@ import pytest
 import requests
 from pulumi_trainer.args.arguments import nested_problems
 from pulumi_trainer.args.fine_tuning import table
-from pulumi_trainer.plan import run_generation, runtime_ref, trainjob_plan
+from pulumi_trainer.plan import runtime_ref, trainjob_plan
 from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.tool_job import nodes_have_gpus
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
-from pulumi_trainer.provider.api import generated
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kubernetes.views import jobs_of
 from pulumi_trainer.provider.kueue.podsets import pod_sets
+from pulumi_trainer.provider.pod import code
+from pulumi_trainer.provider.pod.scripts import run_generation
 from pulumi_trainer.provider.targets.generated_secrets import generate_values, keys_to_generate
 from pulumi_trainer.provider.targets.local.target import LocalTarget
+from pulumi_trainer.provider.trainer import generated
 from pulumi_trainer.runtimes import BUILT_IN
 
 from tests.unit.local_support import home, local, log, python, run, step
@@ -320,7 +322,7 @@ class TestJobSet:
 
 
 def test_the_bootstrap_starts_what_the_role_says(tmp_path: Path) -> None:
-    bootstrap = Path(trainjob_plan.__file__).with_name("bootstrap.py")
+    bootstrap = code.source_of(code.BOOTSTRAP_FILE)
     (tmp_path / "bootstrap.py").write_text(bootstrap.read_text())
     (tmp_path / "run_program.py").write_text(bootstrap.with_name("run_program.py").read_text())
     (tmp_path / "other.py").write_text("print('serves')")

@@ -13,7 +13,7 @@ import pytest
 from pulumi_trainer.plan import runtime_ref, trainjob_plan
 from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
-from pulumi_trainer.provider.api.lineage import ASSIGNED
+from pulumi_trainer.provider.jobs.lineage import ASSIGNED
 from pulumi_trainer.provider.kubernetes import pod_security
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kubernetes.views import jobs_of

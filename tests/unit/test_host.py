@@ -13,7 +13,7 @@ import dill  # type: ignore[import-untyped]
 import pytest
 from pulumi.dynamic import ResourceProvider
 from pulumi.dynamic.dynamic import serialize_provider
-from pulumi_trainer.provider import dynamic, host
+from pulumi_trainer.provider.engine import dynamic, host
 
 
 def ours() -> list[type[ResourceProvider]]:
@@ -51,10 +51,11 @@ OURS = pickle.dumps(dynamic.JobSetProvider(), protocol=2)
     "data",
     [
         pickle.dumps(Evil()), dill.dumps(lambda: 1, recurse=True), pickle.dumps({}), b"", b"\x80\x04.", b"cos\nsystem\n.",
-        b"\x80\x04\x8c\x1fpulumi_trainer.provider.dynamic\x8c\x12sys.modules.system\x93.",
-        b"cpulumi_trainer.provider.dynamic\nJobSetProvider.check.__globals__\n.", b"c__builtin__\n__main__\n.",
-        b"cpulumi_trainer.provider.dynamic\nsys\n.", pickle.dumps("x" * 5000), b"cpulumi_trainer.provider.dynamic\nconnect\n.",
-        b"cpulumi_trainer.provider.dynamic\nJobSetProvider\n.", b"\x82\x01.", b"Pid\n.",
+        b"\x80\x04\x8c\x26pulumi_trainer.provider.engine.dynamic\x8c\x12sys.modules.system\x93.",
+        b"cpulumi_trainer.provider.engine.dynamic\nJobSetProvider.check.__globals__\n.", b"c__builtin__\n__main__\n.",
+        b"cpulumi_trainer.provider.engine.dynamic\nsys\n.", pickle.dumps("x" * 5000),
+        b"cpulumi_trainer.provider.engine.dynamic\nconnect\n.",
+        b"cpulumi_trainer.provider.engine.dynamic\nJobSetProvider\n.", b"\x82\x01.", b"Pid\n.",
         *(b"\x80\x04N" + put + b"0" + OURS[2:] for put in (b"r\xff\xff\xff\x07", b"p134217727\n")),
     ],
     ids=range(17),

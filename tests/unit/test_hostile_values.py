@@ -23,9 +23,6 @@ import pytest
 import yaml
 from documents_support import runtime, train_job
 from pulumi_trainer.program import messages
-from pulumi_trainer.provider.api.attempts import Attempt
-from pulumi_trainer.provider.api.runs import Run
-from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase
 from pulumi_trainer.provider.cli import (
     cache,
     commands,
@@ -34,34 +31,38 @@ from pulumi_trainer.provider.cli import (
     exporter,
     formats,
     job_status,
-    jobs,
     logs,
     new_project,
     operations,
     outputs,
     queue_usage,
     rbac,
-    reach,
     releases,
     runs,
     runtime_table,
     script_run,
-    stack,
     trust,
     usage,
     version,
 )
 from pulumi_trainer.provider.cli import events as event_command
-from pulumi_trainer.provider.cli.reach import Job, Where
+from pulumi_trainer.provider.jobs.attempts import Attempt
+from pulumi_trainer.provider.jobs.output_facts import Output
+from pulumi_trainer.provider.jobs.runs import Run
+from pulumi_trainer.provider.jobs.status import JobStatus, Owner, Phase
 from pulumi_trainer.provider.kubernetes.errors import Problem, TrainerError
 from pulumi_trainer.provider.kueue.occupancy import Occupancy
 from pulumi_trainer.provider.lifecycle.events import JobEvent
 from pulumi_trainer.provider.lifecycle.ownership import Finding
-from pulumi_trainer.provider.lifecycle.releases import Effect
 from pulumi_trainer.provider.lifecycle.usage_report import Ran
+from pulumi_trainer.provider.service import jobs, reach, stack
+from pulumi_trainer.provider.service.logs import Selection, print_note
+from pulumi_trainer.provider.service.reach import Job, Where
+from pulumi_trainer.provider.service.trust import kubeconfig_check
 from pulumi_trainer.provider.targets.kubernetes.observe import job_metrics, listing
 from pulumi_trainer.provider.targets.kubernetes.queues import queue_snapshot
 from pulumi_trainer.provider.trainer.catalog import registry
+from pulumi_trainer.provider.trainer.releases import Effect
 from test_control_characters import HOSTILE, acted_on
 
 ROOT = Path(__file__).parents[2]
@@ -114,7 +115,7 @@ class Machine:
         return False
 
     def output(self, _path: str) -> Any:
-        return filled(outputs.Output)
+        return filled(Output)
 
     def runs(self, *_: object) -> list[Run]:
         return [filled(Run), dataclasses.replace(filled(Run), inputs={HOSTILE: "2"})]
@@ -331,7 +332,7 @@ def _trust(patch: Patch, _: str) -> None:
     trust.trust(file)
     assert Path(".config/pulumi-trainer/trusted.json").is_file()
     file.write_text(f"{file.read_text()}a: b\n")
-    trust.kubeconfig_check(".")(str(file))
+    kubeconfig_check(".")(str(file))
     raise AssertionError("it has changed")
 
 
@@ -349,8 +350,8 @@ def _operation(name: Any) -> Callable[[Patch, str], None]:
 def _logs(patch: Patch, output: str) -> None:
     patch.setattr(sys.stdout, "isatty", lambda: True)
     patch.setenv("NO_COLOR", "1")
-    logs.logs("x", WHERE, logs.Selection(), output={"table": "text"}.get(output, "json"))
-    logs._note(HOSTILE)
+    logs.logs("x", WHERE, Selection(), output={"table": "text"}.get(output, "json"))
+    print_note(HOSTILE)
 
 
 def _run(patch: Patch, _: str) -> None:
@@ -364,8 +365,8 @@ def _run(patch: Patch, _: str) -> None:
     patch.setattr(script_run.TemporaryStack, "up", lambda _: None)
     patch.setattr(script_run.TemporaryStack, "create", lambda *_: None)
     patch.setattr(script_run.TemporaryStack, "destroy", lambda _: None)
-    found = types.SimpleNamespace(where=HOSTILE, output=filled(outputs.Output))
-    patch.setattr(script_run.outputs, "find_output", lambda *_: found)
+    found = types.SimpleNamespace(where=HOSTILE, output=filled(Output))
+    patch.setattr(script_run, "find_output", lambda *_: found)
     script = script_run.Script(file, arguments=(HOSTILE,), runtime=HOSTILE)
     code = script_run._run_in(script_run.TemporaryStack("x"), {HOSTILE: HOSTILE}, job, script, HOSTILE, "")
     assert code == 1
@@ -403,22 +404,9 @@ def test_a_command(somewhere: Patch, capsys: pytest.CaptureFixture[str], command
     assert not [line for line in (out + err).splitlines() if line.startswith(FORGED)], out + err
 
 
-CONTAINERS = (
-    "bootstrap",
-    "run_",
-    "finish_",
-    "check_data",
-    "package",
-    "unpack",
-    "merge_",
-    "fetch_",
-    "sync_",
-    "resume_",
-    "find_check",
-    "keep_log",
-)
-"""Programs of containers, whose output is a log."""
-PRINTS = ("terminal", "messages", "layer", "supervisor", "remote", "isolation", "training", "pulumi_compat")
+CONTAINERS = {"pod", "generate"}
+"""Folders of programs of containers, whose output is a log, and of those that developers run."""
+PRINTS = ("terminal", "messages", "supervisor", "remote", "isolation", "pulumi_compat")
 """The two modules, what prints into logs of jobs, and what the first imports of a program raise."""
 
 
@@ -427,7 +415,7 @@ def test_text_becomes_a_line_in_one_place() -> None:
     found = []
     for folder in ("provider", "components"):
         for path in sorted((ROOT / folder).rglob("*.py")):
-            is_program = path.name.startswith(CONTAINERS) or {"initializers", "generate"} & set(path.parts)
+            is_program = CONTAINERS & set(path.parts)
             if path.stem in PRINTS or is_program:
                 continue
             for node in ast.walk(ast.parse(path.read_text())):

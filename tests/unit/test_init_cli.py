@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from pulumi_trainer.provider.api.extras import requirement
 from pulumi_trainer.provider.cli.new_project import TEMPLATES
+from pulumi_trainer.provider.machine.extras import requirement
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 EXTRA = {"quickstart": "", "gpu-cluster": "kubernetes", "platform": "kubernetes", "team": "kubernetes"}

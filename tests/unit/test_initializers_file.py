@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 from initializers_support import QUICK, command, environment, running, tree
-from pulumi_trainer.provider.api.code import manifest_of
-from pulumi_trainer.provider.api.extras import install_command
-from pulumi_trainer.provider.initializers import (
+from pulumi_trainer.provider.kubernetes.errors import Invalid, TargetFault
+from pulumi_trainer.provider.machine.extras import install_command
+from pulumi_trainer.provider.pod.code import manifest_of
+from pulumi_trainer.provider.pod.initializers import (
     Manifest,
     check_uri,
     contract,
@@ -27,11 +28,10 @@ from pulumi_trainer.provider.initializers import (
     fingerprint,
     manifest,
 )
-from pulumi_trainer.provider.initializers.__main__ import main
-from pulumi_trainer.provider.initializers.file_names import MANIFEST, STAGING, check_paths
-from pulumi_trainer.provider.initializers.progress import Meter, Progress
-from pulumi_trainer.provider.initializers.source import Count, Entry
-from pulumi_trainer.provider.kubernetes.errors import Invalid, TargetFault
+from pulumi_trainer.provider.pod.initializers.__main__ import main
+from pulumi_trainer.provider.pod.initializers.file_names import MANIFEST, STAGING, check_paths
+from pulumi_trainer.provider.pod.initializers.progress import Meter, Progress
+from pulumi_trainer.provider.pod.initializers.source import Count, Entry
 
 
 @pytest.fixture
@@ -424,7 +424,7 @@ def test_what_was_verified_before_a_kill_is_not_copied_again(source: Path, outpu
 
 
 def _killed(source: Path, output: Path, step: str) -> None:
-    imports = "from pulumi_trainer.provider.initializers import fetching, manifest, staging, transfer\n"
+    imports = "from pulumi_trainer.provider.pod.initializers import fetching, manifest, staging, transfer\n"
     env = environment(f"file://{source}", output)
     done = subprocess.run(command(before=imports + _STEPS[step]), env=env, capture_output=True, text=True)
     assert done.returncode == 9, done.stderr
@@ -450,7 +450,7 @@ def test_a_staging_folder_that_leads_elsewhere(source: Path, output: Path, tmp_p
 
 
 def test_kill_9_of_the_process(source: Path, output: Path) -> None:
-    slow = "from pulumi_trainer.provider.initializers.progress import Meter\nimport time\n"
+    slow = "from pulumi_trainer.provider.pod.initializers.progress import Meter\nimport time\n"
     slow += "def add(*a):\n    print('writing', flush=True)\n    time.sleep(60)\nMeter.add = add\n"
     env = environment(f"file://{source}", output)
     with running(command(before=slow), env) as process:
@@ -530,7 +530,7 @@ def test_check_uri(source: Path) -> None:
 
 def test_checking_loads_no_client() -> None:
     code = (
-        "import sys\nfrom pulumi_trainer.provider.initializers import check_uri\ncheck_uri('s3://b/x', 'model')\n"
+        "import sys\nfrom pulumi_trainer.provider.pod.initializers import check_uri\ncheck_uri('s3://b/x', 'model')\n"
         "check_uri('hf://o/n', 'model')\nprint([m for m in sys.modules if m.split('.')[0] in "
         "('boto3', 'botocore', 'huggingface_hub', 'pulumi', 'kubernetes', 'httpx', 'httpx2')])"
     )
@@ -611,7 +611,7 @@ def test_default_folders() -> None:
 
 def test_progress_at_most_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0]
-    monkeypatch.setattr("pulumi_trainer.provider.initializers.progress.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("pulumi_trainer.provider.pod.initializers.progress.time.monotonic", lambda: clock[0])
     seen: list[Progress] = []
     meter = Meter(seen.append, total=1000, files=2)
     meter.add_reused_file(200)
@@ -635,4 +635,4 @@ def _no_logging_left() -> Iterator[None]:
     yield
     import logging
 
-    logging.getLogger("pulumi_trainer.provider.initializers").handlers.clear()
+    logging.getLogger("pulumi_trainer.provider.pod.initializers").handlers.clear()

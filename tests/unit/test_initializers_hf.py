@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 from initializers_support import QUICK, Answer, Hub, command, environment, tree
-from pulumi_trainer.provider.initializers import Kind, Manifest, fetch, fetching, hf, manifest
-from pulumi_trainer.provider.initializers.file_names import STAGING
 from pulumi_trainer.provider.kubernetes.errors import Invalid, TargetFault
+from pulumi_trainer.provider.pod.initializers import Kind, Manifest, fetch, fetching, hf, manifest
+from pulumi_trainer.provider.pod.initializers.file_names import STAGING
 
 TOKEN = "hf_canaryCANARYcanary"
 WEIGHTS = os.urandom(3 * QUICK.part + 5)
@@ -274,7 +274,7 @@ def test_an_answer_that_is_no_json(hub: Hub, tmp_path: Path) -> None:
 
 def test_no_telemetry() -> None:
     code = (
-        "import os\nfrom pulumi_trainer.provider.initializers import hf, source\nfrom pathlib import Path\n"
+        "import os\nfrom pulumi_trainer.provider.pod.initializers import hf, source\nfrom pathlib import Path\n"
         "hf.connect(source.FetchRequest('model', 'o/n', Path('/x'), {}))\n"
         "from huggingface_hub import constants\nprint(constants.HF_HUB_DISABLE_TELEMETRY)"
     )

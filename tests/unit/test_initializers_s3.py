@@ -20,9 +20,9 @@ import boto3
 import pytest
 from botocore.loaders import create_loader
 from initializers_support import QUICK, Answer, Loopback, Request, command, environment, forward, running, tree
-from pulumi_trainer.provider.initializers import Manifest, fetch, manifest, s3
-from pulumi_trainer.provider.initializers.file_names import STAGING
 from pulumi_trainer.provider.kubernetes.errors import TargetFault
+from pulumi_trainer.provider.pod.initializers import Manifest, fetch, manifest, s3
+from pulumi_trainer.provider.pod.initializers.file_names import STAGING
 
 from tests.moto_server import moto_server
 

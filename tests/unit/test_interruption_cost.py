@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.attempts import Attempt
-from pulumi_trainer.provider.api.progress import progress, timestamp, with_kept
-from pulumi_trainer.provider.api.runs import Identity
-from pulumi_trainer.provider.api.status import JobStatus, describe
+from pulumi_trainer.provider.jobs.attempts import Attempt
+from pulumi_trainer.provider.jobs.progress import progress, timestamp, with_kept
+from pulumi_trainer.provider.jobs.runs import Identity
+from pulumi_trainer.provider.jobs.status import JobStatus, describe
 from pulumi_trainer.provider.lifecycle.interruption_cost import interruption_cost
 
 NOW = 1_800_000_000.0

@@ -16,16 +16,17 @@ from typing import Any
 import psutil
 import pytest
 from pulumi_trainer import CheckpointPolicy, Fork, OutputVolume, TRLTrainer
-from pulumi_trainer import training as training_module
-from pulumi_trainer.plan import mounts, user_code
+from pulumi_trainer.code import user_code
+from pulumi_trainer.plan import mounts
 from pulumi_trainer.plan.checkpoint_policy import output_of
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
-from pulumi_trainer.provider.api import code
-from pulumi_trainer.provider.api.in_container import find_checkpoint
-from pulumi_trainer.provider.api.lineage import ASSIGNED, FORKED
-from pulumi_trainer.provider.api.progress import progress
+from pulumi_trainer.provider.jobs.lineage import ASSIGNED, FORKED
+from pulumi_trainer.provider.jobs.progress import progress
 from pulumi_trainer.provider.kubernetes.values.wording import parse_duration
 from pulumi_trainer.provider.kubernetes.views import jobs_of
+from pulumi_trainer.provider.pod import code
+from pulumi_trainer.provider.pod import training as training_module
+from pulumi_trainer.provider.pod.shared import find_checkpoint
 from pulumi_trainer.provider.targets.local.jobset_controller import Exit, JobSet
 from pulumi_trainer.provider.trainer.admission import review_jobset
 from pulumi_trainer.provider.trainer.pipeline import Disruptions
@@ -370,7 +371,7 @@ class Container:
 
 def training(monkeypatch: pytest.MonkeyPatch, folder: Path, argv: list[str]) -> Any:
     """Return the process that starts a program, before it does. Its module finds the others beside it."""
-    monkeypatch.syspath_prepend(Path(user_code.__file__).parent)
+    monkeypatch.syspath_prepend(code.source_of(code.RUN_FILE).parent)
     monkeypatch.syspath_prepend(Path(find_checkpoint.__file__).parent)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     files = {"TRAINER_STOP_FILE": str(folder / "stop")}
@@ -485,7 +486,7 @@ class TestFirstProcess:
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, across: bool
     ) -> None:
         """With MPI, the folder for the stop file is shared by the nodes; without a temporary folder, too."""
-        monkeypatch.syspath_prepend(Path(user_code.__file__).parent)
+        monkeypatch.syspath_prepend(code.source_of(code.RUN_FILE).parent)
         monkeypatch.syspath_prepend(Path(find_checkpoint.__file__).parent)
         module = importlib.import_module("run_with_checkpoints")
         if not across:
@@ -512,7 +513,7 @@ class TestFirstProcess:
         ],
     )
     def test_starters(self, monkeypatch: pytest.MonkeyPatch, argv: list[str], starts: bool) -> None:
-        monkeypatch.syspath_prepend(Path(user_code.__file__).parent)
+        monkeypatch.syspath_prepend(code.source_of(code.RUN_FILE).parent)
         monkeypatch.syspath_prepend(Path(find_checkpoint.__file__).parent)
         assert importlib.import_module("run_with_checkpoints").starts_ranks(argv) is starts
 

@@ -6,8 +6,8 @@ import pytest
 from pulumi_trainer.datasets import DatasetInitializer, Fetched
 from pulumi_trainer.job_component import Job
 from pulumi_trainer.program import messages
-from pulumi_trainer.provider.api.manual import STOPPED, stop_note
-from pulumi_trainer.provider.api.status import JobStatus
+from pulumi_trainer.provider.jobs.manual import STOPPED, stop_note
+from pulumi_trainer.provider.jobs.status import JobStatus
 from pulumi_trainer.trainjob import TrainJob
 
 REPLACE = "`pulumi up --replace '**digits'`"

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.lineage import ASSIGNED
-from pulumi_trainer.provider.api.submission import Submission
+from pulumi_trainer.provider.jobs.lineage import ASSIGNED
+from pulumi_trainer.provider.jobs.submission import Submission
 from pulumi_trainer.provider.targets.kubernetes.jobs import apply
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import Any
 
-from pulumi_trainer.provider.api.kinds import POD_GROUP, VOLCANO_POD_GROUP
-from pulumi_trainer.provider.api.labels import JOBSET_NAME
 from pulumi_trainer.provider.kubernetes.client.api_resources import EVENT, POD
 from pulumi_trainer.provider.lifecycle.diagnosis.job_view import POD_GROUP_ANNOTATION, POD_GROUP_LABELS
 from pulumi_trainer.provider.targets.kubernetes.observe.job_store import JobStore
+from pulumi_trainer.provider.trainer.kinds import POD_GROUP, VOLCANO_POD_GROUP
+from pulumi_trainer.provider.trainer.labels import JOBSET_NAME
 
 Document = dict[str, Any]
 

@@ -6,13 +6,13 @@ import time
 from datetime import datetime, timezone
 from typing import Any
 
-from pulumi_trainer.provider.api.kinds import JOBSET
-from pulumi_trainer.provider.api.labels import RECORD
-from pulumi_trainer.provider.api.status import Phase
+from pulumi_trainer.provider.jobs.status import Phase
 from pulumi_trainer.provider.lifecycle.diagnosis import diagnose
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 from pulumi_trainer.provider.targets.kubernetes.observe import job_store
 from pulumi_trainer.provider.targets.kubernetes.observe.job_store import JobStore
+from pulumi_trainer.provider.trainer.kinds import JOBSET
+from pulumi_trainer.provider.trainer.labels import RECORD
 
 
 def created_at() -> str:

@@ -8,21 +8,21 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
-from pulumi_trainer.provider.api.metrics import Metrics
-from pulumi_trainer.provider.api.output_facts import Output
-from pulumi_trainer.provider.api.runs import Run
-from pulumi_trainer.provider.api.status import JobStatus, Step
 from pulumi_trainer.provider.cli import cache, runs
-from pulumi_trainer.provider.cli.jobs import Explanation, State
-from pulumi_trainer.provider.cli.logs import LogLine, PodPlace
-from pulumi_trainer.provider.cli.outputs import Found
-from pulumi_trainer.provider.cli.reach import Job
 from pulumi_trainer.provider.cli.runtime_table import list_runtimes
 from pulumi_trainer.provider.cli.schemas import SCHEMAS, MetricEntry, PointEntry, StepEntry
 from pulumi_trainer.provider.cli.version import read_versions
+from pulumi_trainer.provider.jobs.metrics import Metrics
+from pulumi_trainer.provider.jobs.output_facts import Output
+from pulumi_trainer.provider.jobs.runs import Run
+from pulumi_trainer.provider.jobs.status import JobStatus, Step
 from pulumi_trainer.provider.kueue.occupancy import Occupancy
 from pulumi_trainer.provider.lifecycle.events import JobEvent
 from pulumi_trainer.provider.lifecycle.usage_report import Row, to_json
+from pulumi_trainer.provider.service.jobs import Explanation, State
+from pulumi_trainer.provider.service.logs import LogLine, PodPlace
+from pulumi_trainer.provider.service.outputs import Found
+from pulumi_trainer.provider.service.reach import Job
 
 JOB = Job("team", "digits", "digits")
 STATE = State(JOB, JobStatus("digits", "team", steps=[Step("node")]))

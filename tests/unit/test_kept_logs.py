@@ -12,8 +12,9 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from pulumi_trainer.plan import keep_log, user_code
-from pulumi_trainer.provider.api import code
+from pulumi_trainer.code import user_code
+from pulumi_trainer.provider.pod import code
+from pulumi_trainer.provider.pod.scripts import keep_log
 
 HEAD = "pulumi-trainer: the container started at "
 

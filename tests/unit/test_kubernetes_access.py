@@ -18,15 +18,15 @@ import pytest
 import yaml
 from documents_support import BOMB
 from kubernetes_support import Server, answer, named, refusal, server
-from pulumi_trainer.provider.cli import jobs
-from pulumi_trainer.provider.cli.jobs import open_cluster
-from pulumi_trainer.provider.cli.reach import Where
 from pulumi_trainer.provider.kubernetes.client import access, client, exec_credential, kubeconfig
 from pulumi_trainer.provider.kubernetes.client.access import open_client
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Unreachable
 from pulumi_trainer.provider.kubernetes.client.kubeconfig import choose_context
 from pulumi_trainer.provider.kubernetes.errors import Problem, Refused, TargetFault
+from pulumi_trainer.provider.service import jobs
+from pulumi_trainer.provider.service.jobs import open_cluster
+from pulumi_trainer.provider.service.reach import Where
 
 CANARY = "canary-9f3e7a51c0de"
 Document = dict[str, Any]

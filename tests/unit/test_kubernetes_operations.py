@@ -15,24 +15,23 @@ from typing import Any, ClassVar
 
 import pytest
 from pulumi_trainer.provider import source_archives
-from pulumi_trainer.provider.api.attempts import Attempt
-from pulumi_trainer.provider.api.code import SOURCE_DIGEST
-from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
-from pulumi_trainer.provider.api.manual import Override
-from pulumi_trainer.provider.api.metrics import Metric, Metrics
-from pulumi_trainer.provider.api.runs import MOST_RUNS, Identity, Run
-from pulumi_trainer.provider.api.status import Owner, describe
-from pulumi_trainer.provider.api.submission import Submission
-from pulumi_trainer.provider.cli import jobs as states
 from pulumi_trainer.provider.cli import operations as commands
-from pulumi_trainer.provider.cli.reach import Job, Where
-from pulumi_trainer.provider.cli.runs import read_runs_of, read_runs_of_all, times_of
+from pulumi_trainer.provider.jobs.attempts import Attempt
+from pulumi_trainer.provider.jobs.manual import Override
+from pulumi_trainer.provider.jobs.metrics import Metric, Metrics
+from pulumi_trainer.provider.jobs.runs import MOST_RUNS, Identity, Run
+from pulumi_trainer.provider.jobs.status import Owner, describe
+from pulumi_trainer.provider.jobs.submission import Submission
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, EVENT, POD, Kind
 from pulumi_trainer.provider.kubernetes.client.client import ApiError
 from pulumi_trainer.provider.kubernetes.errors import Conflict, Invalid, Problem, Refused, TargetFault, TrainerError
 from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView, diagnose
 from pulumi_trainer.provider.lifecycle.diagnosis.outcome import FailedContainer
+from pulumi_trainer.provider.pod.code import SOURCE_DIGEST
+from pulumi_trainer.provider.service import jobs as states
+from pulumi_trainer.provider.service.reach import Job, Where
+from pulumi_trainer.provider.service.runs import read_runs_of, read_runs_of_all, times_of
 from pulumi_trainer.provider.targets.kubernetes import operations, owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs import apply, deletion
 from pulumi_trainer.provider.targets.kubernetes.jobs import record as records
@@ -43,6 +42,7 @@ from pulumi_trainer.provider.targets.kubernetes.preflight import server_review
 from pulumi_trainer.provider.targets.kubernetes.storage import claims
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 from pulumi_trainer.provider.trainer.admission import review
+from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB
 
 Document = dict[str, Any]
 OWNER = Owner("owner", "stack")

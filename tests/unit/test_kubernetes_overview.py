@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
-from pulumi_trainer.provider.api.status import Loss, Owner, Phase
+from pulumi_trainer.provider.jobs.status import Loss, Owner, Phase
 from pulumi_trainer.provider.kubernetes.client.api_resources import CLAIM, Kind
 from pulumi_trainer.provider.kubernetes.errors import TargetFault
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
@@ -14,6 +13,7 @@ from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 from pulumi_trainer.provider.targets.kubernetes.observe import overview
 from pulumi_trainer.provider.targets.kubernetes.observe.overview import Overview
 from pulumi_trainer.provider.targets.kubernetes.storage import claims
+from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB
 
 OURS = Owner("urn:job", "stack")
 

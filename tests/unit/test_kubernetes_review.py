@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.kinds import JOBSET
-from pulumi_trainer.provider.api.submission import Draft
+from pulumi_trainer.provider.jobs.submission import Draft
 from pulumi_trainer.provider.kubernetes.cache import dryrun
 from pulumi_trainer.provider.kubernetes.schema import cel, openapi
 from pulumi_trainer.provider.kubernetes.schema.field_errors import UNCHECKED
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.targets.kubernetes.preflight import permissions, versions
 from pulumi_trainer.provider.targets.kubernetes.preflight.referents import queue_name, referents
+from pulumi_trainer.provider.trainer.kinds import JOBSET
 
 Document = dict[str, Any]
 POD = "spec.replicatedJobs[0].template.spec.template.spec"

@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.attempts import Attempt
-from pulumi_trainer.provider.api.code import LAUNCH_FILE, SOURCE_ADDRESS, SOURCE_DIGEST
-from pulumi_trainer.provider.api.progress import timestamp
-from pulumi_trainer.provider.api.runs import Identity, Run
-from pulumi_trainer.provider.api.status import JobStatus, Owner, Presence
-from pulumi_trainer.provider.api.submission import Submission, from_state, to_state
+from pulumi_trainer.provider.jobs.attempts import Attempt
+from pulumi_trainer.provider.jobs.identity import digest, job_name, program_of
+from pulumi_trainer.provider.jobs.progress import timestamp
+from pulumi_trainer.provider.jobs.runs import Identity, Run
+from pulumi_trainer.provider.jobs.status import JobStatus, Owner, Presence
+from pulumi_trainer.provider.jobs.submission import Submission, from_state, to_state
 from pulumi_trainer.provider.kubernetes.errors import Conflict, Problem, Refused, TargetFault
 from pulumi_trainer.provider.kubernetes.values.accessors import without
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.lifecycle import crud
 from pulumi_trainer.provider.lifecycle.changes import compare
-from pulumi_trainer.provider.lifecycle.identity import digest, job_name, program_of
+from pulumi_trainer.provider.pod.code import LAUNCH_FILE, SOURCE_ADDRESS, SOURCE_DIGEST
 
 
 class Target:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.status import Owner
+from pulumi_trainer.provider.jobs.status import Owner
 from pulumi_trainer.provider.kubernetes.errors import Conflict, Problem, TargetFault
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.lifecycle import runtime_crud

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.status import Loss, Owner
+from pulumi_trainer.provider.jobs.status import Loss, Owner
 from pulumi_trainer.provider.kubernetes.errors import TargetFault
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.lifecycle import volumes

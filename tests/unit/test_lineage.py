@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.lineage import (
+from pulumi_trainer.provider.jobs.lineage import (
     ASSIGNED,
     FORKED,
     find_run,
@@ -16,7 +16,7 @@ from pulumi_trainer.provider.api.lineage import (
     result_of,
     with_identity,
 )
-from pulumi_trainer.provider.api.runs import Identity, Run, is_run_id
+from pulumi_trainer.provider.jobs.runs import Identity, Run, is_run_id
 from pulumi_trainer.provider.kubernetes.errors import Invalid
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from local_support import NAMESPACE, config, jobset, log, python, run, step, submission
-from pulumi_trainer.provider.api.status import Owner
+from pulumi_trainer.provider.jobs.status import Owner
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Refused
 from pulumi_trainer.provider.targets.local import LocalTarget, local_limits, paths
 from pulumi_trainer.provider.targets.local.paths import inside, make_folder, remove_tree

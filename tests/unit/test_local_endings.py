@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 from local_support import FULL_DISK, NAMESPACE, config, eventually, jobset, log, python, run, step, submission, wait
-from pulumi_trainer.plan import user_code
-from pulumi_trainer.provider.api import code
-from pulumi_trainer.provider.api.status import JobStatus
-from pulumi_trainer.provider.api.submission import Draft
+from pulumi_trainer.code import user_code
+from pulumi_trainer.provider.jobs.status import JobStatus
+from pulumi_trainer.provider.jobs.submission import Draft
 from pulumi_trainer.provider.kubernetes.errors import TargetFault
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
+from pulumi_trainer.provider.pod import code
 from pulumi_trainer.provider.targets.local import LocalTarget, local_limits
 from pulumi_trainer.provider.targets.local.failure import QUICK, Failure, Repeats
 from pulumi_trainer.provider.targets.local.plan import launch_file, packages

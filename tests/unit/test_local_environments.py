@@ -19,8 +19,9 @@ from typing import Any
 
 import pytest
 from local_support import NAMESPACE, OVERWRITTEN, eventually, jobset, log, python, step, submission
-from pulumi_trainer.provider.api.uv_program import find_uv
-from pulumi_trainer.provider.targets.local import LocalTarget, environments, layer
+from pulumi_trainer.provider.machine.uv_program import find_uv
+from pulumi_trainer.provider.pod import layer
+from pulumi_trainer.provider.targets.local import LocalTarget, environments
 
 from tests.slow_index import slow_index
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from local_support import jobset, log, python, run, step, submission, wait
-from pulumi_trainer.provider.api.generated import SSH_PRIVATE_KEY, SSH_PUBLIC_KEY
 from pulumi_trainer.provider.targets.local import LocalTarget
+from pulumi_trainer.provider.trainer.generated import SSH_PRIVATE_KEY, SSH_PUBLIC_KEY
 
 SECRET = {
     "apiVersion": "v1",

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from local_support import NAMESPACE, container, eventually, jobset, log, python, run, step, submission, wait
-from pulumi_trainer.provider.api.runs import Run
+from pulumi_trainer.provider.jobs.runs import Run
 from pulumi_trainer.provider.targets.local import LocalTarget
 from pulumi_trainer.provider.targets.local.record import Record
 from pulumi_trainer.provider.targets.local.store import JobFolder

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pulumi_trainer.provider.api.uv_program import find_uv
-from pulumi_trainer.provider.targets.local import layer
+from pulumi_trainer.provider.machine.uv_program import find_uv
+from pulumi_trainer.provider.pod import layer
 
 pytestmark = pytest.mark.slow
 

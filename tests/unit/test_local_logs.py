@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.progress import progress
-from pulumi_trainer.provider.cli import logs as commands
-from pulumi_trainer.provider.cli.logs import Selection, _local_lines, log_lines, parse_rank
-from pulumi_trainer.provider.cli.reach import Job, Where
+from pulumi_trainer.provider.cli import logs as printing
+from pulumi_trainer.provider.jobs.progress import progress
 from pulumi_trainer.provider.kubernetes.errors import Invalid
+from pulumi_trainer.provider.service import logs as commands
+from pulumi_trainer.provider.service.logs import Selection, _local_lines, log_lines, parse_rank
+from pulumi_trainer.provider.service.reach import Job, Where
 from pulumi_trainer.provider.targets import status_source
 from pulumi_trainer.provider.targets.local import LocalTarget, logs
 from pulumi_trainer.provider.targets.local.logs import CHUNK, Follow, Log, Pipe, dropped_bytes, files, last_lines, show
@@ -334,16 +335,16 @@ class TestReading:
             log.write(text)
             log.close()
         job = Job("ns", "job", local=LocalTarget(tmp_path))
-        monkeypatch.setattr(commands, "chosen_jobs", lambda *_: [job])
+        monkeypatch.setattr(printing, "chosen_jobs", lambda *_: [job])
         monkeypatch.setattr(commands, "_check_node", lambda *_: None)
         why = "--rank: job: no line of process 1 is among the lines of node 0 that were read. Hint: available: 0.0, 0.2"
         with pytest.raises(Invalid, match=re.escape(why)):
-            commands.logs("job", Where(), Selection(node=0, process=1))
+            printing.logs("job", Where(), Selection(node=0, process=1))
         with pytest.raises(Invalid, match=r"its lines name no process; `--rank 1` shows them"):
-            commands.logs("job", Where(), Selection(node=1, process=0))
-        commands.logs("job", Where(), Selection(node=2, process=0))
+            printing.logs("job", Where(), Selection(node=1, process=0))
+        printing.logs("job", Where(), Selection(node=2, process=0))
         assert "job: nothing was printed" in capsys.readouterr().err
-        commands.logs("job", Where(), Selection(node=0, process=2))
+        printing.logs("job", Where(), Selection(node=0, process=2))
         assert capsys.readouterr().out.strip().endswith("b")
 
     def test_follow_across_rotation(self, tmp_path: Path) -> None:

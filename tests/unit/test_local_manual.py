@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 from local_support import NAMESPACE, config, container, jobset, log, python, run, step, submission, wait
-from pulumi_trainer.provider.api.lineage import ASSIGNED
-from pulumi_trainer.provider.api.manual import Override, stop_note
-from pulumi_trainer.provider.api.runs import Identity, Run
-from pulumi_trainer.provider.api.status import Owner
 from pulumi_trainer.provider.cli import operations, outputs
-from pulumi_trainer.provider.cli.reach import Job, Where
-from pulumi_trainer.provider.initializers import manifest
-from pulumi_trainer.provider.initializers.manifest import FetchedFile, Manifest
-from pulumi_trainer.provider.initializers.source import Patterns
+from pulumi_trainer.provider.jobs.lineage import ASSIGNED
+from pulumi_trainer.provider.jobs.manual import Override, stop_note
+from pulumi_trainer.provider.jobs.runs import Identity, Run
+from pulumi_trainer.provider.jobs.status import Owner
 from pulumi_trainer.provider.kubernetes.errors import Conflict, Problem, Refused, TargetFault, Unreadable
+from pulumi_trainer.provider.pod.initializers import manifest
+from pulumi_trainer.provider.pod.initializers.manifest import FetchedFile, Manifest
+from pulumi_trainer.provider.pod.initializers.source import Patterns
+from pulumi_trainer.provider.service.reach import Job, Where
 from pulumi_trainer.provider.targets.local import LocalTarget
 from pulumi_trainer.provider.targets.local.claims import Claim
 from pulumi_trainer.provider.targets.local.record import Record

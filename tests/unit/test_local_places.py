@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from local_support import NAMESPACE, eventually, jobset, kill_supervisor, log, python, step, submission, wait
-from pulumi_trainer.provider.api.status import JobStatus, Owner
+from pulumi_trainer.provider.jobs.status import JobStatus, Owner
 from pulumi_trainer.provider.targets.local import LocalTarget, places
 from pulumi_trainer.provider.targets.local.leases import Leases
 from pulumi_trainer.provider.targets.local.machine import GPU

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from local_support import config, container, jobset, python, step, submission
-from pulumi_trainer.provider.api import code
-from pulumi_trainer.provider.api.labels import trainer_step
 from pulumi_trainer.provider.kubernetes.errors import Refused
+from pulumi_trainer.provider.pod import code
 from pulumi_trainer.provider.targets.local import machine
 from pulumi_trainer.provider.targets.local.environment import base_environment, expand
 from pulumi_trainer.provider.targets.local.plan import ContainerPlan, PodId, Site, output_folder, plan_pod
+from pulumi_trainer.provider.trainer.labels import trainer_step
 
 
 def site(**fields: Any) -> Site:
@@ -230,7 +230,7 @@ class TestSurroundings:
     def test_entrypoints_of_the_catalogue(self, what: str, tag: str) -> None:
         image = f"ghcr.io/kubeflow/trainer/{what}-initializer{tag}"
         one = step(pod={"containers": [{"name": "init", "image": image, "args": ["x"]}]})
-        expected = [sys.executable, "-m", "pulumi_trainer.provider.initializers", what, "x"]
+        expected = [sys.executable, "-m", "pulumi_trainer.provider.pod.initializers", what, "x"]
         assert planned(jobset(one), python="/other/bin/python").argv == expected
 
 

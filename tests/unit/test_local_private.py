@@ -25,7 +25,8 @@ from local_support import (
     wait,
 )
 from pulumi_trainer.provider.kubernetes.errors import Refused
-from pulumi_trainer.provider.targets.local import LocalTarget, layer, paths, remote
+from pulumi_trainer.provider.pod import layer
+from pulumi_trainer.provider.targets.local import LocalTarget, paths, remote
 from pulumi_trainer.provider.targets.local.leases import Leases
 
 STRANGER = 12345

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from local_support import NAMESPACE, config, eventually, jobset, living, log, python, run, step, submission, wait
-from pulumi_trainer.provider.api import code
+from pulumi_trainer.provider.pod import code
 from pulumi_trainer.provider.targets.local import LocalTarget, local_limits, remote
 
 HOSTS = ("job-node-0-0", "job-node-0-1", "job-launcher-0-0")

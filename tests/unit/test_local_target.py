@@ -30,7 +30,7 @@ from local_support import (
     supervisor_of,
     wait,
 )
-from pulumi_trainer.provider.api.status import Owner, Presence
+from pulumi_trainer.provider.jobs.status import Owner, Presence
 from pulumi_trainer.provider.kubernetes.errors import Conflict, Invalid, Refused, TargetFault, Unreadable
 from pulumi_trainer.provider.targets.local import LocalTarget, host_id, machine, record, store
 from pulumi_trainer.provider.targets.local.store import JobFolder

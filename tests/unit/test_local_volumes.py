@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from local_support import NAMESPACE, config, eventually, jobset, log, python, run, step, submission, wait
-from pulumi_trainer.provider.api import code
-from pulumi_trainer.provider.api.status import Owner
+from pulumi_trainer.provider.jobs.status import Owner
 from pulumi_trainer.provider.kubernetes.errors import Conflict
+from pulumi_trainer.provider.pod import code
 from pulumi_trainer.provider.targets.local import LocalTarget
 
 TREE = """

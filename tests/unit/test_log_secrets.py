@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from kubernetes_support import answer, refusal, server
-from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.kubernetes.client.client import Unreachable
 from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault
 from pulumi_trainer.provider.lifecycle.diagnosis.outcome import FailedContainer
+from pulumi_trainer.provider.pod import code
 from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import LAST_BYTES, last_lines
 
 TOKEN = "0123456789abcdef" * 60

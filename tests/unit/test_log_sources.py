@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.cli.logs import LogLine, Selection, log_lines
-from pulumi_trainer.provider.cli.reach import Job
 from pulumi_trainer.provider.kubernetes.client.api_resources import POD
 from pulumi_trainer.provider.kubernetes.client.client import ApiError
 from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault
 from pulumi_trainer.provider.lifecycle.diagnosis.job_view import ATTEMPT, COMPLETION, JOB_INDEX, JOB_NAME, STEP
+from pulumi_trainer.provider.service.logs import LogLine, Selection, log_lines
+from pulumi_trainer.provider.service.reach import Job
 from pulumi_trainer.provider.targets.kubernetes.logs.log_follow import LogFollower
 from pulumi_trainer.provider.targets.kubernetes.logs.log_lines import Position
 from pulumi_trainer.provider.targets.kubernetes.logs.log_sources import newest_pods, sort_pods, sources, steps, trim_pod
@@ -152,7 +152,7 @@ class Processes(Cluster):
 @pytest.fixture
 def processes(monkeypatch: pytest.MonkeyPatch) -> Processes:
     monkeypatch.setattr("pulumi_trainer.provider.targets.kubernetes.logs.tail._worker", lambda *_, **__: None)
-    monkeypatch.setattr("pulumi_trainer.provider.cli.logs.check_own", lambda *_: None)
+    monkeypatch.setattr("pulumi_trainer.provider.service.logs.check_own", lambda *_: None)
     return Processes()
 
 

@@ -9,14 +9,14 @@ from typing import Any, cast
 
 import pytest
 from local_support import NAMESPACE, jobset, log, python, run, step, submission, wait
-from pulumi_trainer.provider.api.metrics import MOST_BYTES, MOST_POINTS, Metric, Metrics, is_lower_better, read_summary
-from pulumi_trainer.provider.api.progress import progress, read_metrics, timestamp
-from pulumi_trainer.provider.api.runs import Identity, Run, read_runs
-from pulumi_trainer.provider.api.status import JobStatus, describe
 from pulumi_trainer.provider.cli import runs
-from pulumi_trainer.provider.cli.reach import Job, Where
+from pulumi_trainer.provider.jobs.metrics import MOST_BYTES, MOST_POINTS, Metric, Metrics, is_lower_better, read_summary
+from pulumi_trainer.provider.jobs.progress import progress, read_metrics, timestamp
+from pulumi_trainer.provider.jobs.runs import Identity, Run, read_runs
+from pulumi_trainer.provider.jobs.status import JobStatus, describe
 from pulumi_trainer.provider.kubernetes.errors import Invalid
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView
+from pulumi_trainer.provider.service.reach import Job, Where
 from pulumi_trainer.provider.targets.kubernetes.jobs import record
 from pulumi_trainer.provider.targets.local import LocalTarget
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pytest
-from pulumi_trainer.provider.api.kinds import ALL, JOBSET
-from pulumi_trainer.provider.api.submission import ANYTHING, Dispatch, Draft
+from pulumi_trainer.provider.jobs.submission import ANYTHING, Dispatch, Draft
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.client.client import ApiError
@@ -17,6 +16,7 @@ from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 from pulumi_trainer.provider.targets.kubernetes.preflight import server_review
+from pulumi_trainer.provider.trainer.kinds import ALL, JOBSET
 
 Document = dict[str, Any]
 GROUPS = {kind.group: kind.api_version.rpartition("/")[2] for kind in ALL if kind.group}

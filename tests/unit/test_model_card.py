@@ -11,9 +11,9 @@ from typing import Any
 import pulumi
 import pytest
 import yaml
-from pulumi_trainer.plan import finish_tool, model_card
 from pulumi_trainer.plan.card_facts import card_facts
 from pulumi_trainer.plan.job_plan import Plan
+from pulumi_trainer.provider.pod.scripts import finish_tool, model_card
 
 from tests.unit.test_fine_tuning import MODEL, code, planned, problems, sft
 

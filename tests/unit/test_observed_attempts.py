@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.attempts import Attempt, before_rerun, goodput
-from pulumi_trainer.provider.api.progress import timestamp
-from pulumi_trainer.provider.api.status import JobStatus
+from pulumi_trainer.provider.jobs.attempts import Attempt, before_rerun, goodput
+from pulumi_trainer.provider.jobs.progress import timestamp
+from pulumi_trainer.provider.jobs.status import JobStatus
 from pulumi_trainer.provider.kubernetes.values.accessors import epoch_seconds
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView, diagnose, keep

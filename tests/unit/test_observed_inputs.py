@@ -15,8 +15,7 @@ from typing import Any, cast
 import huggingface_hub
 import pytest
 from initializers_support import Hub
-from pulumi_trainer.plan import report_inputs
-from pulumi_trainer.provider.api.observed_inputs import (
+from pulumi_trainer.provider.jobs.observed_inputs import (
     Observed,
     Revision,
     fetch_message,
@@ -24,11 +23,12 @@ from pulumi_trainer.provider.api.observed_inputs import (
     with_observed,
     without_digests,
 )
-from pulumi_trainer.provider.initializers import __main__ as initializer
-from pulumi_trainer.provider.initializers import fetch
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView, diagnose, keep
 from pulumi_trainer.provider.lifecycle.diagnosis.containers import exit_text
 from pulumi_trainer.provider.lifecycle.run_changes import changed_inputs
+from pulumi_trainer.provider.pod.initializers import __main__ as initializer
+from pulumi_trainer.provider.pod.initializers import fetch
+from pulumi_trainer.provider.pod.scripts import report_inputs
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record, end_of
 from pulumi_trainer.provider.targets.local.machine import python_version
 from pulumi_trainer.provider.targets.local.pod_processes import Container

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
-from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.kubernetes.client.api_resources import POD
 from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault
 from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
@@ -18,6 +17,7 @@ from pulumi_trainer.provider.targets.kubernetes.observe.failed_output import Fai
 from pulumi_trainer.provider.targets.kubernetes.observe.job_store import Job
 from pulumi_trainer.provider.targets.kubernetes.observe.watch import Observer
 from pulumi_trainer.provider.targets.kubernetes.observe.worker_view import with_gone, with_worker
+from pulumi_trainer.provider.trainer.kinds import JOBSET
 
 Document = dict[str, Any]
 

@@ -18,9 +18,9 @@ from pulumi_trainer.provider.cli.queue_usage import (
     _with_cluster_queues,
     _work_table,
 )
-from pulumi_trainer.provider.cli.reach import Where
 from pulumi_trainer.provider.kubernetes.errors import Invalid
 from pulumi_trainer.provider.kueue.occupancy import Occupancy, occupancy
+from pulumi_trainer.provider.service.reach import Where
 from pulumi_trainer.provider.targets.kubernetes.queues import queue_snapshot
 from rich.console import Console
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.runs import Run
+from pulumi_trainer.provider.jobs.runs import Run
 from pulumi_trainer.provider.lifecycle import runtime_crud
 from pulumi_trainer.provider.lifecycle.crud import Diff
 from pulumi_trainer.provider.lifecycle.one_update import Jobs, Runtimes, Targets, UsedLabels, label_suffix

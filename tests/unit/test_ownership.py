@@ -6,11 +6,11 @@ import dataclasses
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.labels import MADE_BY
-from pulumi_trainer.provider.api.status import NAMESAKE, Owner
 from pulumi_trainer.provider.cli import doctor
+from pulumi_trainer.provider.jobs.status import NAMESAKE, Owner
 from pulumi_trainer.provider.lifecycle.ownership import ADOPT, Expected, Finding, Found, compare
 from pulumi_trainer.provider.targets.kubernetes.observe.owned_objects import _of_stacks
+from pulumi_trainer.provider.trainer.labels import MADE_BY
 
 MINE = "a1b2c3-11111111"
 CLONE = "a1b2c3-22222222"

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.go_structs import fields
 from pulumi_trainer.provider.kubernetes.errors import Invalid
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.trainer.admission import default_runtime, default_train_job
+from pulumi_trainer.provider.trainer.go_structs import fields
 from pulumi_trainer.provider.trainer.pipeline import MergeFailed, Mode, core, registry, render, validate
 
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"

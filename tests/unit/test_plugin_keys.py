@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from plugin_support import job, rendered, runtime, train_job
-from pulumi_trainer.provider.api.generated import CURVE_CERT, SSH_PRIVATE_KEY, SSH_PUBLIC_KEY
 from pulumi_trainer.provider.targets.generated_secrets import generate_values
+from pulumi_trainer.provider.trainer.generated import CURVE_CERT, SSH_PRIVATE_KEY, SSH_PUBLIC_KEY
 
 SSH = {"ssh-privatekey": SSH_PRIVATE_KEY, "ssh-publickey": SSH_PUBLIC_KEY}
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"

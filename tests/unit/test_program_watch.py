@@ -13,7 +13,7 @@ import pytest
 from pulumi_trainer.program import watch
 from pulumi_trainer.program.log_tail import LogTail
 from pulumi_trainer.program.watch import Watch, Watched, timeout_problems
-from pulumi_trainer.provider.api.status import JobStatus
+from pulumi_trainer.provider.jobs.status import JobStatus
 from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault, TrainerError
 from pulumi_trainer.provider.targets import status_source
 

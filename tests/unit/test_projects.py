@@ -23,18 +23,20 @@ import pulumi_trainer as trainer
 import pytest
 from pulumi_trainer.args.arguments import nested_problems
 from pulumi_trainer.args.project import Source
-from pulumi_trainer.args.trainers import Compiled, CustomTrainer
-from pulumi_trainer.plan import mounts, project_code, source_tree, trainjob_plan, user_code
+from pulumi_trainer.args.trainers import CustomTrainer
+from pulumi_trainer.code import project_code, source_tree, user_code
+from pulumi_trainer.code.compiled import Compiled
+from pulumi_trainer.code.source_tree import SourceTree, read_tree
+from pulumi_trainer.plan import mounts, trainjob_plan
 from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.run_inputs import describe_inputs
-from pulumi_trainer.plan.source_tree import SourceTree, read_tree
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.provider import source_archives
-from pulumi_trainer.provider.api import code as api_code
-from pulumi_trainer.provider.api.in_container import s3
+from pulumi_trainer.provider.jobs.identity import digest
 from pulumi_trainer.provider.kubernetes.errors import Invalid, TargetFault
 from pulumi_trainer.provider.lifecycle import source_changes
-from pulumi_trainer.provider.lifecycle.identity import digest
+from pulumi_trainer.provider.pod import code as api_code
+from pulumi_trainer.provider.pod.shared import s3
 from pulumi_trainer.provider.trainer.catalog import git
 
 from tests.moto_server import moto_server

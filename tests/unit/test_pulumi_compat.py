@@ -13,8 +13,8 @@ import pulumi
 import pytest
 from google.protobuf import json_format, struct_pb2
 from pulumi.runtime import rpc
-from pulumi_trainer.provider import pulumi_compat
-from pulumi_trainer.provider.engine_values import to_engine, to_plain
+from pulumi_trainer.provider.engine import pulumi_compat
+from pulumi_trainer.provider.engine.values import to_engine, to_plain
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 
 ROOT = Path(pulumi_compat.__file__).parents[1]
@@ -30,7 +30,7 @@ def test_the_installed_release_is_one_that_was_tested() -> None:
     ))  # fmt: skip
     assert oldest <= installed <= newest, (
         f"pulumi {version('pulumi')} has not been tested: pin it in tools/pulumi/newest.txt, set NEWEST in"
-        " provider/pulumi_compat.py, and run `make test-pulumi`"
+        " provider/engine/pulumi_compat.py, and run `make test-pulumi`"
     )
 
 
@@ -82,7 +82,7 @@ def test_few_frames_puts_the_limit_back() -> None:
 QUICK_PROGRAM = """
 from grpc import RpcError
 from pulumi.runtime.proto.engine_pb2 import DEBUG, INFO, LogRequest
-from pulumi_trainer.provider.pulumi_compat import _GatheredLog
+from pulumi_trainer.provider.engine.pulumi_compat import _GatheredLog
 
 def send(request):
     print([request.message])

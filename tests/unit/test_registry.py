@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import pytest
 import yaml
 from pulumi_trainer.args.arguments import to_document
-from pulumi_trainer.plan import user_code
+from pulumi_trainer.code import user_code
 from pulumi_trainer.plugins import (
     ComponentBuilderPlugin,
     CustomValidationPlugin,

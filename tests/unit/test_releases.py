@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 from pulumi_trainer import runtimes
-from pulumi_trainer.provider.api.status import JobStatus
-from pulumi_trainer.provider.api.submission import Consumer
-from pulumi_trainer.provider.api.versions import by_version, next_version, version_step
+from pulumi_trainer.provider.jobs.status import JobStatus
+from pulumi_trainer.provider.jobs.submission import Consumer
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Refused, TargetFault
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.lifecycle import channels, crud
-from pulumi_trainer.provider.lifecycle.releases import Effect, compare, effects, follow_refusal, level_of
+from pulumi_trainer.provider.trainer.catalog.versions import by_version, next_version, version_step
+from pulumi_trainer.provider.trainer.releases import Effect, compare, effects, follow_refusal, level_of
 
 Document = dict[str, Any]
 

@@ -10,17 +10,18 @@ from typing import Any
 import pytest
 from local_support import NAMESPACE, jobset, python, step, submission, wait
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
-from pulumi_trainer.provider.api.lineage import ASSIGNED, choose_continued, started
-from pulumi_trainer.provider.api.metrics import Metric
-from pulumi_trainer.provider.api.retention import REMOVED, outdated_lineages, shorten_runs
-from pulumi_trainer.provider.api.runs import MOST_RUNS, Identity, Run, read_runs
-from pulumi_trainer.provider.api.status import JobStatus
-from pulumi_trainer.provider.api.submission import Submission
-from pulumi_trainer.provider.api.usage import Demand
-from pulumi_trainer.provider.cli import outputs, runs
-from pulumi_trainer.provider.cli.reach import Job, Where
+from pulumi_trainer.provider.cli import runs
+from pulumi_trainer.provider.jobs.lineage import ASSIGNED, choose_continued, started
+from pulumi_trainer.provider.jobs.metrics import Metric
+from pulumi_trainer.provider.jobs.retention import REMOVED, outdated_lineages, shorten_runs
+from pulumi_trainer.provider.jobs.runs import MOST_RUNS, Identity, Run, read_runs
+from pulumi_trainer.provider.jobs.status import JobStatus
+from pulumi_trainer.provider.jobs.submission import Submission
+from pulumi_trainer.provider.jobs.usage import Demand
 from pulumi_trainer.provider.kubernetes.client.api_resources import CLAIM, JOB
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault
+from pulumi_trainer.provider.service import outputs
+from pulumi_trainer.provider.service.reach import Job, Where
 from pulumi_trainer.provider.targets.kubernetes.jobs import record
 from pulumi_trainer.provider.targets.kubernetes.outdated_folders import remove_outdated_folders
 from pulumi_trainer.provider.targets.local.target import LocalTarget

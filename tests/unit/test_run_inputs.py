@@ -16,10 +16,10 @@ from pulumi_trainer.args.fine_tuning import table
 from pulumi_trainer.plan import mounts, trainjob_plan
 from pulumi_trainer.plan.run_inputs import describe_inputs, describe_nodes
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
-from pulumi_trainer.provider.api.runs import Run, read_inputs
 from pulumi_trainer.provider.cli.runs import _lines
+from pulumi_trainer.provider.jobs.identity import short_digest
+from pulumi_trainer.provider.jobs.runs import Run, read_inputs
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
-from pulumi_trainer.provider.lifecycle.identity import short_digest
 from pulumi_trainer.provider.lifecycle.run_changes import changed_inputs
 from pulumi_trainer.provider.trainer.catalog import git
 

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 import urllib3
 import yaml
-from pulumi_trainer.provider.api.labels import RELEASE
 from pulumi_trainer.provider.cli import main as cli
 from pulumi_trainer.provider.kubernetes.errors import Invalid, TargetFault
 from pulumi_trainer.provider.trainer.catalog import registry
 from pulumi_trainer.provider.trainer.catalog.image_references import Image, parse_image
+from pulumi_trainer.provider.trainer.labels import RELEASE
 
 MANIFEST = b'{"schemaVersion": 2, "manifests": []}'
 DIGEST = f"sha256:{hashlib.sha256(MANIFEST).hexdigest()}"

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import boto3
 import pytest
-from pulumi_trainer.provider.api.runs import Run
+from pulumi_trainer.provider.jobs.runs import Run
 from pulumi_trainer.provider.kubernetes.errors import TargetFault
 from pulumi_trainer.provider.lifecycle.saved_checkpoints import environment_of, saved_checkpoints
 

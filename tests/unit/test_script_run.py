@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from pulumi_trainer.provider.cli import main as cli
 from pulumi_trainer.provider.cli import script_run, temporary_stack
-from pulumi_trainer.provider.cli.reach import Job, Where
 from pulumi_trainer.provider.cli.script_run import Script, run
 from pulumi_trainer.provider.cli.temporary_stack import TemporaryStack
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Refused, TargetFault
+from pulumi_trainer.provider.service.reach import Job, Where
 
 
 @pytest.fixture

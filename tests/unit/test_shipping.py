@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_trainer.plan import project_code, user_code
-from pulumi_trainer.provider.api import code
+from pulumi_trainer.code import project_code, user_code
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
+from pulumi_trainer.provider.pod import code
 from pulumi_trainer.provider.targets.local.volumes import config_files
 
 OUTSIDE = 7

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pulumi_trainer.plan import project_code, user_code
-from pulumi_trainer.plan.source_tree import read_tree
+from pulumi_trainer.code import project_code, user_code
+from pulumi_trainer.code.source_tree import read_tree
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 
 Load = Callable[[str], Any]

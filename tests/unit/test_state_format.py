@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 from pulumi.dynamic import ResourceProvider
-from pulumi_trainer.provider import dynamic, host
-from pulumi_trainer.provider.cli import stack
+from pulumi_trainer.provider.engine import dynamic, host
 from pulumi_trainer.provider.kubernetes.errors import Refused
 from pulumi_trainer.provider.lifecycle.state_format import FORMAT
+from pulumi_trainer.provider.service import stack
 from pulumi_trainer.provider.targets import queries
 
 PROVIDERS = [getattr(dynamic, name) for name in host._PROVIDERS]

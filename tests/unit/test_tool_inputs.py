@@ -16,8 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pulumi_trainer.args.fine_tuning import table
-from pulumi_trainer.plan import check_data, gpu_precision, run_tool, tool_inputs
+from pulumi_trainer.plan import gpu_precision, tool_inputs
 from pulumi_trainer.provider.kueue.queue_state import Queues
+from pulumi_trainer.provider.pod.scripts import run_tool
+from pulumi_trainer.provider.pod.shared import check_data
 
 ROOT = Path(__file__).resolve().parents[2]
 

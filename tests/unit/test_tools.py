@@ -31,7 +31,7 @@ import setup
 import stack
 from alone import alone
 from downloads_support import member, pack, served
-from pulumi_trainer.provider import pulumi_compat
+from pulumi_trainer.provider.engine import pulumi_compat
 
 ARCHIVE = f"pulumi-v{pulumi_cli.VERSION}-{pulumi_cli._system()}.tar.gz"
 

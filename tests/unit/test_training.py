@@ -22,13 +22,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pulumi_trainer import training
 from pulumi_trainer.args.project import Source
-from pulumi_trainer.args.trainers import Compiled, CustomTrainer
-from pulumi_trainer.plan import imports, user_code
-from pulumi_trainer.provider.api import code
-from pulumi_trainer.provider.api.in_container import find_checkpoint
-from pulumi_trainer.provider.api.progress import progress as parsed
+from pulumi_trainer.args.trainers import CustomTrainer
+from pulumi_trainer.code import imports, user_code
+from pulumi_trainer.code.compiled import Compiled
+from pulumi_trainer.provider.jobs.progress import progress as parsed
+from pulumi_trainer.provider.pod import code, training
+from pulumi_trainer.provider.pod.shared import find_checkpoint
 
 SOURCE = Path(training.__file__).read_text(encoding="utf-8")
 
@@ -556,7 +556,7 @@ class TestStop:
 class TestEnd:
     HEAD = """
         import hashlib, os, threading
-        from pulumi_trainer import training
+        from pulumi_trainer.provider.pod import training
 
         def gloo():
             with open(f"/proc/self/task/{threading.get_native_id()}/comm", "w") as file:
@@ -774,29 +774,32 @@ class TestTravel:
         assert names(saved) == ["step-00000007"]
 
     def test_it_comes_before_another_release_in_the_image(self, tmp_path: Path) -> None:
-        for name in ("", "provider/", "provider/api/", "provider/api/in_container/"):
+        for name in ("", "provider/", "provider/pod/", "provider/pod/shared/"):
             (tmp_path / "image/pulumi_trainer" / name).mkdir(parents=True, exist_ok=True)
             (tmp_path / "image/pulumi_trainer" / name / "__init__.py").touch()
-        (tmp_path / "image/pulumi_trainer/provider/api/in_container/other.py").touch()
-        package = Path(user_code.__file__).with_name(code.PACKAGE_FILE)
-        files = {code.PACKAGE_FILE: package, code.CHECKPOINT_FILE: find_checkpoint.__file__}
+        (tmp_path / "image/pulumi_trainer/provider/pod/shared/other.py").touch()
         for name, file in code.MODULES.items():
             place = tmp_path / "modules" / name
             place.parent.mkdir(parents=True, exist_ok=True)
-            place.symlink_to(files.get(file, training.__file__))
+            place.symlink_to(code.source_of(file))
         env = {"PYTHONPATH": os.pathsep.join(str(tmp_path / name) for name in ("modules", "image"))}
-        script = "import pulumi_trainer.training, pulumi_trainer.provider.api.in_container.other as other; print(other.__file__)"
+        script = (
+            "import pulumi_trainer.training, pulumi_trainer.provider.pod.shared.other as other; print(other.__file__)"
+        )
         argv = [str(Path(sys.executable).resolve()), "-c", script]
         done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60)
-        assert done.stdout == f"{tmp_path}/image/pulumi_trainer/provider/api/in_container/other.py\n", done.stderr
+        assert done.stdout == f"{tmp_path}/image/pulumi_trainer/provider/pod/shared/other.py\n", done.stderr
 
     def test_a_job_that_does_not_import_it_has_no_more_files(self) -> None:
         data = user_code.files("", None, None, None, "")
         assert not {code.TRAINING_FILE, code.PACKAGE_FILE, code.CHECKPOINT_FILE} & data.keys()
 
     def test_it_runs_on_older_pythons(self) -> None:
-        for text in (SOURCE, Path(find_checkpoint.__file__).read_text(encoding="utf-8")):
-            ast.parse(text, feature_version=(3, 9))
+        room = Path(training.__file__).parent
+        texts = [room / "training.py", room / "wait_for_gloo.py", *room.glob("scripts/*.py"), *room.glob("shared/*.py")]
+        assert len(texts) > 25
+        for text in texts:
+            ast.parse(text.read_text(encoding="utf-8"), feature_version=(3, 9))
 
 
 def uses_it() -> None:

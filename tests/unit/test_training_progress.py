@@ -9,14 +9,14 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
-from pulumi_trainer.provider.api.metrics import Metric, Metrics
-from pulumi_trainer.provider.api.progress import timestamp
-from pulumi_trainer.provider.api.status import JobStatus
-from pulumi_trainer.provider.cli.jobs import State, with_progress
-from pulumi_trainer.provider.cli.reach import Job
+from pulumi_trainer.provider.jobs.metrics import Metric, Metrics
+from pulumi_trainer.provider.jobs.progress import timestamp
+from pulumi_trainer.provider.jobs.status import JobStatus
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client, Unreachable
 from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView
+from pulumi_trainer.provider.service.jobs import State, with_progress
+from pulumi_trainer.provider.service.reach import Job
 from pulumi_trainer.provider.targets.kubernetes.observe import printed_output, training_progress
 from pulumi_trainer.provider.targets.kubernetes.observe.training_progress import (
     Progress,

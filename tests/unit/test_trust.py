@@ -11,10 +11,11 @@ import pytest
 import yaml
 from pulumi_trainer import client
 from pulumi_trainer.provider.cli import main as cli
-from pulumi_trainer.provider.cli import stack
-from pulumi_trainer.provider.cli.trust import kubeconfig_check, trust
+from pulumi_trainer.provider.cli.trust import trust
 from pulumi_trainer.provider.kubernetes.errors import TargetFault
 from pulumi_trainer.provider.lifecycle.state_format import FORMAT
+from pulumi_trainer.provider.service import stack
+from pulumi_trainer.provider.service.trust import kubeconfig_check
 
 PLUGIN = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "./plugin.sh", "args": ["--login"]}}
 

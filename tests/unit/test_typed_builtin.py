@@ -25,7 +25,7 @@ def torchtune(nodes: int | None = None, framework: str | None = "torchtune") -> 
 def compiled(dataset: Any = None, **config: Any) -> dict[str, Any]:
     builtin = trainer.BuiltinTrainer(config=trainer.TorchTuneConfig(**config))
     assert nested_problems(builtin) == []
-    return builtin.compiled(torchtune(), dataset).document
+    return builtin.train_job_field(dataset)
 
 
 def test_without_parameters_the_recipe_has_its_defaults() -> None:
@@ -215,7 +215,7 @@ def test_a_builtin_trainer_has_a_configuration(config: Any) -> None:
 @pytest.mark.parametrize("framework", ["torch", "deepspeed", None])
 def test_only_a_torchtune_runtime_has_a_builtin_trainer(framework: str | None) -> None:
     builtin = trainer.BuiltinTrainer(config=trainer.TorchTuneConfig())
-    found = builtin.compiled(torchtune(framework=framework), None).problems
+    found = builtin.runtime_problems(torchtune(framework=framework))
     assert len(found) == 1 and f"is {framework or 'missing'}. Hint: use a torchtune runtime" in str(found[0])
 
 
@@ -231,7 +231,7 @@ def test_only_a_torchtune_runtime_has_a_builtin_trainer(framework: str | None) -
 )
 def test_lora_on_the_nodes_of_the_runtime(nodes: int | None, config: dict[str, Any], refused: bool) -> None:
     builtin = trainer.BuiltinTrainer(config=trainer.TorchTuneConfig(**config))
-    found = builtin.compiled(torchtune(nodes), None).problems
+    found = builtin.runtime_problems(torchtune(nodes))
     assert [p.where for p in found] == (["config.peft_config"] if refused else [])
 
 

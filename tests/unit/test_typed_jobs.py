@@ -15,14 +15,15 @@ import pulumi
 import pulumi_trainer as trainer
 import pytest
 from pulumi_trainer.args.arguments import nested_problems
-from pulumi_trainer.args.trainers import Compiled
-from pulumi_trainer.plan import mounts, runtime_ref, trainjob_plan, user_code
+from pulumi_trainer.code import user_code
+from pulumi_trainer.code.compiled import Compiled
+from pulumi_trainer.plan import mounts, runtime_ref, trainjob_plan
 from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.outputs import FreeForm, Resolved
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.plan.written_job import WrittenJob
-from pulumi_trainer.provider.api import code
-from pulumi_trainer.provider.api.lineage import ASSIGNED
+from pulumi_trainer.provider.jobs.lineage import ASSIGNED
+from pulumi_trainer.provider.pod import code
 from pulumi_trainer.provider.trainer.pipeline import registry
 
 LABEL = "trainer.kubeflow.org/framework"

@@ -12,8 +12,8 @@ from pulumi_trainer.args import policies
 from pulumi_trainer.args.arguments import Args, nested_problems
 from pulumi_trainer.args.naming import schema_at, snake
 from pulumi_trainer.plugins import Policy
-from pulumi_trainer.provider.api import go_structs as typed
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
+from pulumi_trainer.provider.trainer import go_structs as typed
 from pulumi_trainer.provider.trainer.admission.document_checks import document_problems
 from pulumi_trainer.runtime import RuntimeArgs, _document
 

@@ -17,8 +17,8 @@ from pulumi_trainer.args.signatures import bind
 from pulumi_trainer.job_component import OUTPUTS
 from pulumi_trainer.plan.runtime_ref import RuntimeSource
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
-from pulumi_trainer.provider.api.progress import progress
-from pulumi_trainer.provider.api.status import JobStatus
+from pulumi_trainer.provider.jobs.progress import progress
+from pulumi_trainer.provider.jobs.status import JobStatus
 
 CLASSES = [c for name in trainer.__all__ if isinstance(c := getattr(trainer, name), type)]
 COMPONENTS = [c for c in CLASSES if issubclass(c, pulumi.ComponentResource)]

@@ -70,7 +70,7 @@ def test_the_parameters_of_a_method_are_read_from_its_source(tmp_path: Path) -> 
 def test_the_program_calls_what_the_table_has() -> None:
     """The program gives `from_pretrained` what its signature has, and SFTConfig the rest."""
     fields = {**table("unsloth")["fields"], **table("unsloth")["methods"]["sft"]}
-    tree = ast.parse((ROOT / "components/plan/run_unsloth.py").read_text())
+    tree = ast.parse((ROOT / "provider/pod/scripts/run_unsloth.py").read_text())
     words = {each.value for each in ast.walk(tree) if isinstance(each, ast.Constant) and isinstance(each.value, str)}
     named = {word for word in words if word.startswith(("dataset_", "model_"))}
     assert named == {

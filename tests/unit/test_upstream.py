@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from pulumi_trainer.provider import pulumi_compat
-from pulumi_trainer.provider.api.upstream import UPSTREAM
 from pulumi_trainer.provider.cli import main as cli
+from pulumi_trainer.provider.engine import pulumi_compat
+from pulumi_trainer.provider.trainer.upstream import UPSTREAM
 
 from tools import docs_reference
 

@@ -10,15 +10,15 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from kubernetes_support import Handler, answer, refusal, server
-from pulumi_trainer.provider.api.runs import Run
-from pulumi_trainer.provider.api.status import JobStatus, Phase
-from pulumi_trainer.provider.api.usage import NOTHING_KNOWN, Demand, demand_of
 from pulumi_trainer.provider.cli import main as cli
 from pulumi_trainer.provider.cli import usage as command
-from pulumi_trainer.provider.cli.reach import Where
+from pulumi_trainer.provider.jobs.runs import Run
+from pulumi_trainer.provider.jobs.status import JobStatus, Phase
+from pulumi_trainer.provider.jobs.usage import NOTHING_KNOWN, Demand, demand_of
 from pulumi_trainer.provider.kubernetes.errors import TargetFault
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView
 from pulumi_trainer.provider.lifecycle.usage_report import Ran, earlier_runs, summarize, team_of
+from pulumi_trainer.provider.service.reach import Where
 from pulumi_trainer.provider.targets.kubernetes.jobs import record
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 from pulumi_trainer.provider.targets.kubernetes.observe.job_usage import read_usage

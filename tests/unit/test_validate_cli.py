@@ -18,7 +18,7 @@ from documents_support import WRONG, runtime, thing, train_job
 from pulumi_trainer import runtimes
 from pulumi_trainer.provider.cli import documents as commands
 from pulumi_trainer.provider.cli import main as cli
-from pulumi_trainer.provider.cli import stack as stacks
+from pulumi_trainer.provider.service import stack as stacks
 
 CASES = Path(__file__).parents[1] / "golden" / "cases"
 KEYS = ["admitted", "stage", "errors", "warnings", "objects", "status"]

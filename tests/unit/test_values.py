@@ -34,9 +34,9 @@ from pulumi_trainer.args.naming import api_names
 from pulumi_trainer.plan import mounts, runtime_ref, trainjob_plan
 from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
-from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kueue.crd_schemas import kinds as queue_kinds
+from pulumi_trainer.provider.pod import code
 from pulumi_trainer.provider.trainer.admission.crd_schemas import kinds
 from pulumi_trainer.provider.trainer.pipeline.policy import Policy
 

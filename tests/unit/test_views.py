@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.plan.volume_claims import count_mounting_pods
-from pulumi_trainer.provider.api.status import Phase
+from pulumi_trainer.provider.jobs.status import Phase
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kubernetes.views import Pod, ReplicatedJob, completions, entries, jobs_of, replicated_jobs
 from pulumi_trainer.provider.kueue.podsets import pod_sets

@@ -7,20 +7,20 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.kinds import JOBSET
-from pulumi_trainer.provider.api.status import JobStatus, Owner
-from pulumi_trainer.provider.api.submission import WORKERS
-from pulumi_trainer.provider.cli import jobs
-from pulumi_trainer.provider.cli.reach import Job
+from pulumi_trainer.provider.jobs.status import JobStatus, Owner
+from pulumi_trainer.provider.jobs.submission import WORKERS
 from pulumi_trainer.provider.kubernetes.client.api_resources import CLAIM, CONFIG_MAP, Kind
 from pulumi_trainer.provider.kubernetes.client.client import Unreachable
 from pulumi_trainer.provider.kubernetes.errors import TargetFault
 from pulumi_trainer.provider.lifecycle import crud
 from pulumi_trainer.provider.lifecycle.diagnosis import best_finding, diagnose
+from pulumi_trainer.provider.service import jobs
+from pulumi_trainer.provider.service.reach import Job
 from pulumi_trainer.provider.targets.kubernetes import operations
 from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import snapshot
 from pulumi_trainer.provider.targets.kubernetes.preflight import server_review
 from pulumi_trainer.provider.targets.kubernetes.storage import claims
+from pulumi_trainer.provider.trainer.kinds import JOBSET
 from test_kubernetes_operations import OWNER, Server, end, submission, target
 from test_lifecycle import Target, checked, first, inputs, objects
 from test_missing_referents import Cluster, draft, told

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 from documents_support import runtime, train_job
-from pulumi_trainer.provider.api.atomic_files import replace_file
 from pulumi_trainer.provider.cli import documents, new_project
 from pulumi_trainer.provider.cli import main as cli
 from pulumi_trainer.provider.kubernetes.errors import Invalid
+from pulumi_trainer.provider.machine.atomic_files import replace_file
 from pulumi_trainer.provider.targets.local.logs import Log
 from pulumi_trainer.provider.trainer.catalog import registry
 

@@ -46,7 +46,7 @@ def installed() -> bool:
 
 def layer() -> dict[str, str]:
     """The variables that put PyTorch in front, which is installed where it is not yet; minutes for who is the first."""
-    program = CLONE / "provider" / "targets" / "local" / "layer.py"
+    program = CLONE / "provider" / "pod" / "layer.py"
     done = subprocess.run([sys.executable, str(program), *LAYER], stdout=subprocess.PIPE, text=True, check=True)
     return dict(json.loads(done.stdout))
 
@@ -79,7 +79,7 @@ def write(folder: Path, variables: Mapping[str, str], pause: Path) -> None:
             "WorkingDir": "/",
         }
         for kind in kinds:
-            config["Entrypoint"] = [sys.executable, "-m", "pulumi_trainer.provider.initializers", kind]
+            config["Entrypoint"] = [sys.executable, "-m", "pulumi_trainer.provider.pod.initializers", kind]
             config["Env"].append(f"OUTPUT_DIR=/workspace/{kind}")
         index[name] = _image(folder, machine, config)
     alone = tarfile.TarInfo("pause")

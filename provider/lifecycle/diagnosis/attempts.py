@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from pulumi_trainer.provider.api import attempts
-from pulumi_trainer.provider.api.attempts import INTERRUPTED_RULE, Attempt, bounded
-from pulumi_trainer.provider.api.status import Phase
+from pulumi_trainer.provider.jobs import attempts
+from pulumi_trainer.provider.jobs.attempts import INTERRUPTED_RULE, Attempt, bounded
+from pulumi_trainer.provider.jobs.status import Phase
 from pulumi_trainer.provider.kubernetes.terminal import plain
 from pulumi_trainer.provider.kubernetes.values.accessors import (
     Document,

@@ -10,7 +10,7 @@ import signal
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from pulumi_trainer.provider.api.observed_inputs import Observed, split_message
+from pulumi_trainer.provider.jobs.observed_inputs import Observed, split_message
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, epoch_seconds, mappings, number, section, text
 from pulumi_trainer.provider.kubernetes.values.wording import without_full_stop
 from pulumi_trainer.provider.lifecycle.diagnosis.error_output import is_consequence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pulumi_trainer.provider.api.status import Phase
+from pulumi_trainer.provider.jobs.status import Phase
 
 
 @dataclass(frozen=True)

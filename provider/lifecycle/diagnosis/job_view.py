@@ -11,11 +11,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from pulumi_trainer.provider.api.attempts import Attempt
-from pulumi_trainer.provider.api.checkpoints import CHECKPOINT_DIR
-from pulumi_trainer.provider.api.labels import JOBSET_NAME, RECORD, trainer_step
-from pulumi_trainer.provider.api.metrics import Metrics
-from pulumi_trainer.provider.api.status import JobStatus
+from pulumi_trainer.provider.jobs.attempts import Attempt
+from pulumi_trainer.provider.jobs.checkpoints import CHECKPOINT_DIR
+from pulumi_trainer.provider.jobs.metrics import Metrics
+from pulumi_trainer.provider.jobs.status import JobStatus
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.schema.node_fit import NoNode
 from pulumi_trainer.provider.kubernetes.values.accessors import (
@@ -33,6 +32,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import (
 from pulumi_trainer.provider.kubernetes.views import ReplicatedJob, completions, jobs_of
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.kueue.topology_fit import TooSmall
+from pulumi_trainer.provider.trainer.labels import JOBSET_NAME, RECORD, trainer_step
 
 STEP = "jobset.sigs.k8s.io/replicatedjob-name"
 ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"

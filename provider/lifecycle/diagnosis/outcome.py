@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from pulumi_trainer.provider.api.manual import STOPPED
-from pulumi_trainer.provider.api.status import RUN_AGAIN, JobStatus, Phase
+from pulumi_trainer.provider.jobs.manual import STOPPED
+from pulumi_trainer.provider.jobs.status import RUN_AGAIN, JobStatus, Phase
 from pulumi_trainer.provider.kubernetes.values.accessors import (
     Document,
     conditions,

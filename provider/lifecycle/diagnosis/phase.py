@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from pulumi_trainer.provider.api.attempts import Attempt
-from pulumi_trainer.provider.api.checkpoints import saves_checkpoints
-from pulumi_trainer.provider.api.manual import SUSPENDED
-from pulumi_trainer.provider.api.observed_inputs import with_observed
-from pulumi_trainer.provider.api.progress import kept_progress
-from pulumi_trainer.provider.api.status import JobStatus, Phase, Step
+from pulumi_trainer.provider.jobs.attempts import Attempt
+from pulumi_trainer.provider.jobs.checkpoints import saves_checkpoints
+from pulumi_trainer.provider.jobs.manual import SUSPENDED
+from pulumi_trainer.provider.jobs.observed_inputs import with_observed
+from pulumi_trainer.provider.jobs.progress import kept_progress
+from pulumi_trainer.provider.jobs.status import JobStatus, Phase, Step
 from pulumi_trainer.provider.kubernetes.terminal import lines, plain
 from pulumi_trainer.provider.kubernetes.values.accessors import (
     Document,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from pulumi_trainer.provider.api.labels import KAI_SCHEDULER
-from pulumi_trainer.provider.api.status import Phase
+from pulumi_trainer.provider.jobs.status import Phase
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, condition, conditions, number, section, text
 from pulumi_trainer.provider.kubernetes.values.wording import duration, join_names, plural, without_full_stop
 from pulumi_trainer.provider.lifecycle.diagnosis.containers import (
@@ -33,6 +32,7 @@ from pulumi_trainer.provider.lifecycle.diagnosis.job_view import (
     subject,
     waiting_pod_group,
 )
+from pulumi_trainer.provider.trainer.labels import KAI_SCHEDULER
 
 SILENCE = 30.0
 """Seconds after which a scheduler should have set a condition on a pod."""

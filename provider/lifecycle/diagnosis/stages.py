@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping
 from fractions import Fraction
 
-from pulumi_trainer.provider.api.attempts import INTERRUPTED_RULE
-from pulumi_trainer.provider.api.status import Phase
+from pulumi_trainer.provider.jobs.attempts import INTERRUPTED_RULE
+from pulumi_trainer.provider.jobs.status import Phase
 from pulumi_trainer.provider.kubernetes.values.accessors import (
     Document,
     conditions,

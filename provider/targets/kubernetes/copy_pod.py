@@ -14,10 +14,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from pulumi_trainer.provider.api.code import OUTPUT_PATH
-from pulumi_trainer.provider.api.kinds import JOBSET
-from pulumi_trainer.provider.api.labels import trainer_step
-from pulumi_trainer.provider.api.observed_inputs import without_digests
+from pulumi_trainer.provider.jobs.observed_inputs import without_digests
 from pulumi_trainer.provider.kubernetes import pod_security
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
@@ -27,10 +24,13 @@ from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault, Trai
 from pulumi_trainer.provider.kubernetes.terminal import print_line
 from pulumi_trainer.provider.kubernetes.values.accessors import items, mappings, section
 from pulumi_trainer.provider.kubernetes.views import jobs_of
-from pulumi_trainer.provider.targets import send_output
+from pulumi_trainer.provider.pod.code import OUTPUT_PATH
+from pulumi_trainer.provider.pod.scripts import send_output
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 from pulumi_trainer.provider.targets.kubernetes.storage import claims
+from pulumi_trainer.provider.trainer.kinds import JOBSET
+from pulumi_trainer.provider.trainer.labels import trainer_step
 
 Document = dict[str, Any]
 

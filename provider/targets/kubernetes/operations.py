@@ -13,12 +13,11 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from pulumi_trainer.provider.api.attempts import SUSPENDED, before_rerun, ended
-from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
-from pulumi_trainer.provider.api.lineage import rerun_identity, started
-from pulumi_trainer.provider.api.manual import STOPPED, Override, not_ended_problem
-from pulumi_trainer.provider.api.status import JobStatus, Owner
-from pulumi_trainer.provider.api.submission import Submission
+from pulumi_trainer.provider.jobs.attempts import SUSPENDED, before_rerun, ended
+from pulumi_trainer.provider.jobs.lineage import rerun_identity, started
+from pulumi_trainer.provider.jobs.manual import STOPPED, Override, not_ended_problem
+from pulumi_trainer.provider.jobs.status import JobStatus, Owner
+from pulumi_trainer.provider.jobs.submission import Submission
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, Kind
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kubernetes.errors import Conflict, Invalid, Problem, Refused, TargetFault
@@ -35,6 +34,7 @@ from pulumi_trainer.provider.targets.kubernetes.observe.training_progress import
 from pulumi_trainer.provider.targets.kubernetes.outdated_folders import remove_outdated_folders
 from pulumi_trainer.provider.targets.kubernetes.preflight import server_review
 from pulumi_trainer.provider.targets.kubernetes.queues.queue_snapshot import ask_as_served
+from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB
 
 
 def set_suspend(client: Client, namespace: str, name: str, override: Override, owner: Owner | None) -> JobStatus:

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pulumi_trainer.provider.api.code import OUTPUT_PATH
-from pulumi_trainer.provider.api.kinds import JOBSET
-from pulumi_trainer.provider.api.submission import Submission
+from pulumi_trainer.provider.jobs.submission import Submission
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.kubernetes.errors import TrainerError
 from pulumi_trainer.provider.kubernetes.values.accessors import section
+from pulumi_trainer.provider.pod.code import OUTPUT_PATH
 from pulumi_trainer.provider.targets.kubernetes.copy_pod import node_spec, pod_document
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 from pulumi_trainer.provider.targets.kubernetes.storage import claims
+from pulumi_trainer.provider.trainer.kinds import JOBSET
 
 Document = dict[str, Any]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pulumi_trainer.provider.api import labels
+from pulumi_trainer.provider.trainer import labels
 
 DOMAIN = "pulumi-trainer.dev"
 
@@ -15,7 +15,7 @@ JOB = f"{DOMAIN}/job"
 RECORD = labels.RECORD
 
 OWNER = f"{DOMAIN}/owner"
-"""Annotation of record and JobSet: the id that survives renames (lifecycle.identity.owner_id)."""
+"""Annotation of record and JobSet: the id that survives renames (jobs.identity.owner_id)."""
 DIGEST = f"{DOMAIN}/digest"
 """Annotation of record and JobSet: digest of what the user wrote."""
 RUN = f"{DOMAIN}/run"

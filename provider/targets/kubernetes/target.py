@@ -13,11 +13,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP, TRAIN_JOB, kind_of
-from pulumi_trainer.provider.api.lineage import identified, started
-from pulumi_trainer.provider.api.runs import Run
-from pulumi_trainer.provider.api.status import JobStatus, Loss, Owner, Phase, Presence, another_job
-from pulumi_trainer.provider.api.submission import Consumer, Draft, Submission, Work, main_key, secret_name
+from pulumi_trainer.provider.jobs.lineage import identified, started
+from pulumi_trainer.provider.jobs.runs import Run
+from pulumi_trainer.provider.jobs.status import JobStatus, Loss, Owner, Phase, Presence, another_job
+from pulumi_trainer.provider.jobs.submission import Consumer, Draft, Submission, Work, main_key, secret_name
 from pulumi_trainer.provider.kubernetes.cache.discovery import PATIENCE
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, SECRET
@@ -55,6 +54,7 @@ from pulumi_trainer.provider.targets.kubernetes.preflight import multikueue, ser
 from pulumi_trainer.provider.targets.kubernetes.preflight.referents import referents
 from pulumi_trainer.provider.targets.kubernetes.queues import draining, queue_snapshot
 from pulumi_trainer.provider.targets.kubernetes.storage import claims
+from pulumi_trainer.provider.trainer.kinds import JOBSET, POD_GROUP, TRAIN_JOB, kind_of
 
 Document = dict[str, Any]
 T = TypeVar("T")

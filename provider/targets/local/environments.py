@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from pulumi_trainer.provider.api.user_cache import cache_folder
-from pulumi_trainer.provider.targets.local.layer import RECORD, read_record
+from pulumi_trainer.provider.machine.user_cache import cache_folder
+from pulumi_trainer.provider.pod.layer import RECORD, read_record
 from pulumi_trainer.provider.targets.local.paths import remove_tree
 from pulumi_trainer.provider.targets.local.process import MARK
 from pulumi_trainer.provider.targets.local.store import JobFolder

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from pulumi_trainer.provider.api import code
+from pulumi_trainer.provider.pod import code
 
-_MODULE = "pulumi_trainer.provider.initializers"
+_MODULE = "pulumi_trainer.provider.pod.initializers"
 _INITIALIZERS = {
     "ghcr.io/kubeflow/trainer/dataset-initializer": ("dataset", code.DATASET_PATH),
     "ghcr.io/kubeflow/trainer/model-initializer": ("model", code.MODEL_PATH),

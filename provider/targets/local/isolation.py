@@ -22,9 +22,9 @@ from pathlib import Path
 from stat import S_IROTH
 from typing import Any
 
-from pulumi_trainer.provider.api.uv_program import find_uv
 from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault
 from pulumi_trainer.provider.kubernetes.values.accessors import mappings, without
+from pulumi_trainer.provider.machine.uv_program import find_uv
 from pulumi_trainer.provider.targets.local.environment import base_environment
 from pulumi_trainer.provider.targets.local.paths import open_contained
 

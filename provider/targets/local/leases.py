@@ -21,8 +21,8 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
-from pulumi_trainer.provider.api.user_cache import cache_folder
 from pulumi_trainer.provider.kubernetes.terminal import plain_field
+from pulumi_trainer.provider.machine.user_cache import cache_folder
 from pulumi_trainer.provider.targets.local.machine import LINUX, listed_gpus
 from pulumi_trainer.provider.targets.local.paths import FILE_MODE, make_folder, translate_os_errors
 

@@ -13,12 +13,12 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pulumi_trainer.provider.api.extras import missing
-from pulumi_trainer.provider.api.submission import Objects
+from pulumi_trainer.provider.jobs.submission import Objects
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, listed, mappings, section, text
 from pulumi_trainer.provider.kubernetes.values.wording import plural
 from pulumi_trainer.provider.kubernetes.views import Container, Pod, jobs_of
+from pulumi_trainer.provider.machine.extras import missing
 from pulumi_trainer.provider.targets.local import environment, images, volumes
 from pulumi_trainer.provider.targets.local.jobset_controller import peak_of
 from pulumi_trainer.provider.targets.local.machine import (

@@ -15,8 +15,8 @@ from itertools import count, takewhile
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from pulumi_trainer.provider.api.atomic_files import replace_file
-from pulumi_trainer.provider.api.progress import LONGEST_LINE
+from pulumi_trainer.provider.jobs.progress import LONGEST_LINE
+from pulumi_trainer.provider.machine.atomic_files import replace_file
 from pulumi_trainer.provider.targets.local.paths import FILE_MODE, FOLDER_MODE
 
 CHUNK = 1 << 16

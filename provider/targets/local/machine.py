@@ -16,9 +16,9 @@ from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 
-from pulumi_trainer.provider.api.user_cache import cache_folder
 from pulumi_trainer.provider.kubernetes.terminal import plain_field
 from pulumi_trainer.provider.kubernetes.values.quantity import Quantity
+from pulumi_trainer.provider.machine.user_cache import cache_folder
 from pulumi_trainer.provider.targets.local.paths import translate_os_errors
 
 LINUX = sys.platform == "linux"

@@ -17,14 +17,13 @@ from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from pulumi_trainer.provider.api import code
-from pulumi_trainer.provider.api.labels import trainer_step
-from pulumi_trainer.provider.api.observed_inputs import Revision
-from pulumi_trainer.provider.api.submission import Objects
-from pulumi_trainer.provider.api.uv_program import find_uv
-from pulumi_trainer.provider.initializers import manifest
+from pulumi_trainer.provider.jobs.observed_inputs import Revision
+from pulumi_trainer.provider.jobs.submission import Objects
 from pulumi_trainer.provider.kubernetes.values.accessors import section
 from pulumi_trainer.provider.kubernetes.views import Container, Pod, ReplicatedJob, jobs_of
+from pulumi_trainer.provider.machine.uv_program import find_uv
+from pulumi_trainer.provider.pod import code
+from pulumi_trainer.provider.pod.initializers import manifest
 from pulumi_trainer.provider.targets.local import environment, images, remote, volumes
 from pulumi_trainer.provider.targets.local.environment import PodFacts, Texts
 from pulumi_trainer.provider.targets.local.isolation import READ_ONLY, WRITABLE, Isolation, Options, Source
@@ -33,6 +32,7 @@ from pulumi_trainer.provider.targets.local.machine import GPU, LINUX, VISIBLE_GP
 from pulumi_trainer.provider.targets.local.paths import inside
 from pulumi_trainer.provider.targets.local.process import MARK
 from pulumi_trainer.provider.targets.local.rewrite import Rewriter, domains
+from pulumi_trainer.provider.trainer.labels import trainer_step
 
 JOBSET = "jobset.sigs.k8s.io"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
@@ -566,6 +566,6 @@ def _defaults(facts: PodFacts, site: Site) -> dict[str, str]:
         "GLOO_SOCKET_IFNAME": loopback,
         "NCCL_SOCKET_IFNAME": loopback,
         code.ENVIRONMENTS_ENV: str(site.environments),
-        code.LAYER_ENV: str(Path(__file__).with_name("layer.py")),
+        code.LAYER_ENV: str(code.source_of("layer.py")),
         code.UV_ENV: find_uv(),
     }

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 import psutil
-from pulumi_trainer.provider.api import code
-from pulumi_trainer.provider.api.code import with_user_tracebacks
-from pulumi_trainer.provider.api.observed_inputs import Observed, split_message
+from pulumi_trainer.provider.jobs.observed_inputs import Observed, split_message
+from pulumi_trainer.provider.pod import code
+from pulumi_trainer.provider.pod.code import with_user_tracebacks
 from pulumi_trainer.provider.targets.local import process
 from pulumi_trainer.provider.targets.local.failure import Failure, read_error_file
 from pulumi_trainer.provider.targets.local.jobset_controller import Exit

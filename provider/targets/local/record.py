@@ -15,14 +15,22 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from pulumi_trainer.provider.api.attempts import read_attempts
-from pulumi_trainer.provider.api.checkpoints import saves_checkpoints
-from pulumi_trainer.provider.api.lineage import result_of
-from pulumi_trainer.provider.api.manual import Override
-from pulumi_trainer.provider.api.runs import LONGEST, Identity, Run, fault_of_runs, read_inputs, read_runs, resumed_step
-from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase, Step
-from pulumi_trainer.provider.api.submission import Consumer, Submission
-from pulumi_trainer.provider.api.usage import Demand, current_user, demand_of
+from pulumi_trainer.provider.jobs.attempts import read_attempts
+from pulumi_trainer.provider.jobs.checkpoints import saves_checkpoints
+from pulumi_trainer.provider.jobs.lineage import result_of
+from pulumi_trainer.provider.jobs.manual import Override
+from pulumi_trainer.provider.jobs.runs import (
+    LONGEST,
+    Identity,
+    Run,
+    fault_of_runs,
+    read_inputs,
+    read_runs,
+    resumed_step,
+)
+from pulumi_trainer.provider.jobs.status import JobStatus, Owner, Phase, Step
+from pulumi_trainer.provider.jobs.submission import Consumer, Submission
+from pulumi_trainer.provider.jobs.usage import Demand, current_user, demand_of
 from pulumi_trainer.provider.kubernetes.errors import Problem, Refused, TargetFault, Unreadable
 from pulumi_trainer.provider.kubernetes.views import jobs_of
 from pulumi_trainer.provider.targets.local.isolation import find_isolation

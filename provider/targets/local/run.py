@@ -18,19 +18,19 @@ from pathlib import Path
 from typing import Any
 
 from pulumi_trainer.provider import source_archives
-from pulumi_trainer.provider.api import attempts, code
-from pulumi_trainer.provider.api.attempts import Attempt, Attempts
-from pulumi_trainer.provider.api.labels import trainer_step
-from pulumi_trainer.provider.api.metrics import Metrics
-from pulumi_trainer.provider.api.observed_inputs import Observed, with_observed
-from pulumi_trainer.provider.api.progress import missing_steps, progress, with_kept
-from pulumi_trainer.provider.api.status import JobStatus, Phase, Step
-from pulumi_trainer.provider.api.submission import Objects
+from pulumi_trainer.provider.jobs import attempts
+from pulumi_trainer.provider.jobs.attempts import Attempt, Attempts
+from pulumi_trainer.provider.jobs.metrics import Metrics
+from pulumi_trainer.provider.jobs.observed_inputs import Observed, with_observed
+from pulumi_trainer.provider.jobs.progress import missing_steps, progress, with_kept
+from pulumi_trainer.provider.jobs.status import JobStatus, Phase, Step
+from pulumi_trainer.provider.jobs.submission import Objects
 from pulumi_trainer.provider.kubernetes.client.masking import forms_of_values, mask
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Refused, TrainerError
 from pulumi_trainer.provider.kubernetes.values.accessors import section, text
 from pulumi_trainer.provider.kubernetes.values.wording import join_names, plural
 from pulumi_trainer.provider.kubernetes.views import jobs_of
+from pulumi_trainer.provider.pod import code
 from pulumi_trainer.provider.targets.local import failure, volumes
 from pulumi_trainer.provider.targets.local.jobset_controller import Job, JobSet, Verdict, all_ready, peak_of
 from pulumi_trainer.provider.targets.local.jobset_controller import Pod as PodView
@@ -52,6 +52,7 @@ from pulumi_trainer.provider.targets.local.plan import (
 from pulumi_trainer.provider.targets.local.pod_processes import Container, PodContext, PodRunner, Pumps
 from pulumi_trainer.provider.targets.local.record import Record
 from pulumi_trainer.provider.targets.local.store import JobFolder
+from pulumi_trainer.provider.trainer.labels import trainer_step
 
 RETRY = 1.0
 """Seconds before the next attempt to get a resource of the machine, such as a GPU or space on the disk."""

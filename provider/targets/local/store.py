@@ -29,11 +29,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pulumi_trainer.provider.api.atomic_files import replace_file
-from pulumi_trainer.provider.api.metrics import MOST_BYTES
-from pulumi_trainer.provider.api.runs import Run
-from pulumi_trainer.provider.api.status import JobStatus
+from pulumi_trainer.provider.jobs.metrics import MOST_BYTES
+from pulumi_trainer.provider.jobs.runs import Run
+from pulumi_trainer.provider.jobs.status import JobStatus
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, Refused, TargetFault, Unreadable
+from pulumi_trainer.provider.machine.atomic_files import replace_file
 from pulumi_trainer.provider.targets.local.paths import (
     EARLIER_LOGS,
     FILE_MODE,

@@ -20,8 +20,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pulumi_trainer.provider.api.attempts import SUSPENDED
-from pulumi_trainer.provider.api.manual import STOPPED
+from pulumi_trainer.provider.jobs.attempts import SUSPENDED
+from pulumi_trainer.provider.jobs.manual import STOPPED
 from pulumi_trainer.provider.kubernetes.errors import TargetFault, TrainerError
 from pulumi_trainer.provider.targets.local import process, volumes
 from pulumi_trainer.provider.targets.local.logs import Pipe

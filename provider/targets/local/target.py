@@ -23,14 +23,13 @@ from typing import Any
 
 import psutil
 from pulumi_trainer.provider import source_archives
-from pulumi_trainer.provider.api.attempts import before_rerun
-from pulumi_trainer.provider.api.code import with_user_paths
-from pulumi_trainer.provider.api.lineage import identified, rerun_identity, started
-from pulumi_trainer.provider.api.manual import STOPPED, SUSPENDED, Override, not_ended_problem
-from pulumi_trainer.provider.api.observed_inputs import DATA, PACKAGES, PYTHON
-from pulumi_trainer.provider.api.output_facts import Output
-from pulumi_trainer.provider.api.runs import Run, metrics_of, read_runs
-from pulumi_trainer.provider.api.status import (
+from pulumi_trainer.provider.jobs.attempts import before_rerun
+from pulumi_trainer.provider.jobs.lineage import identified, rerun_identity, started
+from pulumi_trainer.provider.jobs.manual import STOPPED, SUSPENDED, Override, not_ended_problem
+from pulumi_trainer.provider.jobs.observed_inputs import DATA, PACKAGES, PYTHON
+from pulumi_trainer.provider.jobs.output_facts import Output
+from pulumi_trainer.provider.jobs.runs import Run, metrics_of, read_runs
+from pulumi_trainer.provider.jobs.status import (
     NOT_STARTED,
     OUTCOME_UNKNOWN,
     UNKNOWN_END,
@@ -41,8 +40,7 @@ from pulumi_trainer.provider.api.status import (
     Presence,
     may_have_ended,
 )
-from pulumi_trainer.provider.api.submission import Consumer, Draft, Objects, Submission, another_run, differences
-from pulumi_trainer.provider.api.user_cache import cache_folder
+from pulumi_trainer.provider.jobs.submission import Consumer, Draft, Objects, Submission, another_run, differences
 from pulumi_trainer.provider.kubernetes.errors import (
     Conflict,
     Invalid,
@@ -55,6 +53,8 @@ from pulumi_trainer.provider.kubernetes.errors import (
 )
 from pulumi_trainer.provider.kubernetes.values.accessors import only
 from pulumi_trainer.provider.lifecycle.usage_report import Ran, earlier_runs, recorded_run
+from pulumi_trainer.provider.machine.user_cache import cache_folder
+from pulumi_trainer.provider.pod.code import with_user_paths
 from pulumi_trainer.provider.targets import generated_secrets
 from pulumi_trainer.provider.targets.local import isolation, local_limits, logs, places, process, volumes
 from pulumi_trainer.provider.targets.local.claims import Claim

@@ -18,9 +18,9 @@ from pathlib import Path
 from stat import S_IMODE, S_IWGRP, S_IWOTH, S_IWUSR
 from typing import Any
 
-from pulumi_trainer.provider.api import code
-from pulumi_trainer.provider.api.submission import Objects
+from pulumi_trainer.provider.jobs.submission import Objects
 from pulumi_trainer.provider.kubernetes.views import Pod, jobs_of
+from pulumi_trainer.provider.pod import code
 from pulumi_trainer.provider.targets.local import remote
 from pulumi_trainer.provider.targets.local.environment import PodFacts, Texts
 from pulumi_trainer.provider.targets.local.paths import FILE_MODE, inside, make_folder, remove_tree

@@ -14,7 +14,6 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
-from pulumi_trainer.provider.api.go_structs import as_go_struct
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.schema.field_errors import INTERNAL, INVALID, NOWHERE, REQUIRED, TOO_LONG
 from pulumi_trainer.provider.kubernetes.schema.verdict import Lookup
@@ -30,6 +29,7 @@ from pulumi_trainer.provider.kubernetes.values.names import (
 from pulumi_trainer.provider.kubernetes.values.typed import Findings
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, any_unknown
 from pulumi_trainer.provider.kubernetes.views import Pod, ReplicatedJob, entries, jobs_of
+from pulumi_trainer.provider.trainer.go_structs import as_go_struct
 
 _LONGEST = 63
 _MAX_INT32 = 2**31 - 1

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pulumi_trainer.provider.api.go_structs import as_go_struct
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, equal_as_go, listed, section, without
 from pulumi_trainer.provider.kubernetes.values.typed import Findings
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
+from pulumi_trainer.provider.trainer.go_structs import as_go_struct
 
 _POD_PARTS = ("nodeSelector", "tolerations", "schedulingGates")
 """What Kueue changes in the Pods of a suspended JobSet, beside labels and annotations."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pulumi_trainer.provider.api.submission import Dispatch
+from pulumi_trainer.provider.jobs.submission import Dispatch
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, listed, section, texts
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.kueue.queue_state import Queues

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pulumi_trainer.provider.api.go_structs import as_go_struct
-from pulumi_trainer.provider.api.labels import ancestor_of
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, listed, section
 from pulumi_trainer.provider.kubernetes.values.typed import Findings
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, any_unknown
 from pulumi_trainer.provider.kubernetes.views import replicated_jobs
+from pulumi_trainer.provider.trainer.go_structs import as_go_struct
+from pulumi_trainer.provider.trainer.labels import ancestor_of
 
 CLUSTER_WIDE = "ClusterTrainingRuntime"
 NAMESPACED = "TrainingRuntime"

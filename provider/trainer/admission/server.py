@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from pulumi_trainer.provider.api.go_structs import as_go_struct
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.schema.definition import Kind
 from pulumi_trainer.provider.kubernetes.schema.field_errors import TYPE_INVALID
@@ -24,6 +23,7 @@ from pulumi_trainer.provider.kueue.crd_schemas import kinds as queue_kinds
 from pulumi_trainer.provider.trainer.admission import jobset_rules, jobset_webhook, runtime, trainjob
 from pulumi_trainer.provider.trainer.admission.crd_schemas import kinds
 from pulumi_trainer.provider.trainer.admission.plugin_policies import remove_policies
+from pulumi_trainer.provider.trainer.go_structs import as_go_struct
 from pulumi_trainer.provider.trainer.pipeline import Mode
 
 NOW = "2026-01-01T00:00:00Z"

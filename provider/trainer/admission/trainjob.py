@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from pulumi_trainer.provider.api.go_structs import as_go_struct
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.schema.field_errors import FORBIDDEN
 from pulumi_trainer.provider.kubernetes.schema.verdict import Lookup
@@ -22,6 +21,7 @@ from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, any_unkno
 from pulumi_trainer.provider.trainer import pipeline
 from pulumi_trainer.provider.trainer.admission.crd_schemas import kinds
 from pulumi_trainer.provider.trainer.admission.runtime import CLUSTER_WIDE, NAMESPACED, deprecated
+from pulumi_trainer.provider.trainer.go_structs import as_go_struct
 
 _GROUP = "trainer.kubeflow.org"
 

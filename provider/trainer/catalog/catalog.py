@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import yaml
-from pulumi_trainer.provider.api.labels import RELEASE
-from pulumi_trainer.provider.api.versions import VERSION, by_version
 from pulumi_trainer.provider.kubernetes.client.masking import hide_credentials
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import section
 from pulumi_trainer.provider.kubernetes.values.documents import control_character_problems, parse
 from pulumi_trainer.provider.kubernetes.values.yaml_values import Unreadable, from_yaml
+from pulumi_trainer.provider.trainer.catalog.versions import VERSION, by_version
+from pulumi_trainer.provider.trainer.labels import RELEASE
 
 LOCK = "catalogue.lock"
 ABOUT = "about.yaml"

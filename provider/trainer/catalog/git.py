@@ -25,11 +25,11 @@ from functools import cache
 from itertools import chain
 from pathlib import Path, PurePosixPath
 
-from pulumi_trainer.provider.api.atomic_files import replace_file
-from pulumi_trainer.provider.api.user_cache import cache_folder
 from pulumi_trainer.provider.kubernetes.client.masking import hide_credentials
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.terminal import print_line
+from pulumi_trainer.provider.machine.atomic_files import replace_file
+from pulumi_trainer.provider.machine.user_cache import cache_folder
 
 LOCK = "runtimes.lock"
 """In the program's folder: a commit, two blanks, URL@REF a line."""

@@ -24,7 +24,7 @@ def without_rejected(document: Document, problems: Iterable[Problem]) -> Documen
     A value that has to be a string becomes one, because other fields may refer to it by its text. A name becomes a valid one.
 
     Args:
-        problems: Problems with paths such as `spec.trainer.numNodes`.
+        problems: Problems with paths such as `spec.trainer.image`.
     """
     kept = copy.deepcopy(document)
     places = {split_path(problem.where): problem for problem in problems if problem.where}

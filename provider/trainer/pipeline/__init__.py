@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pulumi_trainer.provider.api.submission import Objects
+from pulumi_trainer.provider.jobs.submission import Objects
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.trainer.pipeline import core
 from pulumi_trainer.provider.trainer.pipeline.disruptions import Disruptions, fail_at_final_errors, tolerate_disruptions

@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pulumi_trainer.provider.api.go_structs import as_go_struct, fields, strategic_merge
-from pulumi_trainer.provider.api.labels import ancestor_of
+from pulumi_trainer.provider.jobs.nodes import nodes_of
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import items, section, section_if_given, text, without
 from pulumi_trainer.provider.kubernetes.values.strategic_merge import MergeError
 from pulumi_trainer.provider.kubernetes.values.typed import Findings, Path
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kubernetes.views import ReplicatedJob, replicated_jobs
+from pulumi_trainer.provider.trainer.go_structs import as_go_struct, fields, strategic_merge
+from pulumi_trainer.provider.trainer.labels import ancestor_of
 from pulumi_trainer.provider.trainer.pipeline.info import (
     NODE,
     TRAINER,
@@ -179,7 +180,7 @@ def _pod_set(replicated: ReplicatedJob, info: Info, job: TrainJob) -> PodSet:
     policy = info.ml_policy
     count: Any = replicated.job.get("parallelism", 1)
     if ancestor == TRAINER and policy is not None:
-        count = policy.get("numNodes", 1)
+        count = nodes_of(None, policy)
     launcher_is_node = (info.policy("mpi") or {}).get("runLauncherAsNode") is True and replicated.name == NODE
     if policy is not None and (ancestor == TRAINER or launcher_is_node):
         _merge_resources(replicated, job)

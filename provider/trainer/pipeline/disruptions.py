@@ -15,19 +15,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pulumi_trainer.provider.api.attempts import INTERRUPTED_RULE
-from pulumi_trainer.provider.api.labels import ancestor_of
+from pulumi_trainer.provider.jobs.attempts import INTERRUPTED_RULE
 from pulumi_trainer.provider.kubernetes.values import go_regexp
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, items, section, texts
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kubernetes.views import ReplicatedJob, jobs_of
+from pulumi_trainer.provider.trainer.labels import ancestor_of
 from pulumi_trainer.provider.trainer.pipeline.info import DATASET_INITIALIZER, MODEL_INITIALIZER
 
 TERMINATED = 143
-"""Exit code of a container whose program had to stop: 128 + SIGTERM. `components/plan/run_with_checkpoints.py` ends with it."""
+"""Exit code of a container whose program had to stop: 128 + SIGTERM. `pod/scripts/run_with_checkpoints.py` ends with it."""
 
 FINAL = 65
-"""Exit code of a container whose program would fail again: EX_DATAERR. `components/plan/run_program.py` ends with it."""
+"""Exit code of a container whose program would fail again: EX_DATAERR. `provider/pod/scripts/run_program.py` ends with it."""
 
 _REASON = "PodFailurePolicy"
 _MESSAGE = "Pod default/job-node-0-0-abcde has condition DisruptionTarget matching FailJob rule at index 0"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from pulumi_trainer.provider.jobs.nodes import given_nodes
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import section, section_if_given
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
@@ -145,9 +146,9 @@ class Info:
         """Return one scheduler's part of `spec.podGroupPolicy`."""
         return section_if_given(self.pod_group_policy, name)
 
-    def take_num_nodes(self, train_job: TrainJob) -> None:
+    def take_nodes(self, train_job: TrainJob) -> None:
         """Set the number of Pods that train: the TrainJob's number of nodes, else the runtime's."""
-        nodes = (train_job.trainer or {}).get("numNodes")
+        nodes = given_nodes(train_job.trainer)
         if nodes is not None and self.trainer_pod_set:
             self.trainer_pod_set.count = nodes
 

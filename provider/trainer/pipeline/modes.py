@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pulumi_trainer.provider.api.labels import ancestor_of
 from pulumi_trainer.provider.kubernetes.values.accessors import items, listed
 from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
 from pulumi_trainer.provider.kubernetes.views import Container, jobs_of
 from pulumi_trainer.provider.kueue.labels import QUEUE
+from pulumi_trainer.provider.trainer.labels import ancestor_of
 from pulumi_trainer.provider.trainer.pipeline.gangs import split_by_stage
 from pulumi_trainer.provider.trainer.pipeline.info import NODE, TRAINER, Info, TrainJob
 from pulumi_trainer.provider.trainer.pipeline.plugins.mpi import KEEP_FQDN, LAUNCHER, OPEN_MPI_5

@@ -17,10 +17,10 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pulumi_trainer.provider.api.go_structs import fields
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TrainerError
 from pulumi_trainer.provider.kubernetes.values.accessors import section, without
 from pulumi_trainer.provider.kubernetes.values.typed import Findings
+from pulumi_trainer.provider.trainer.go_structs import fields
 from pulumi_trainer.provider.trainer.pipeline import interface
 from pulumi_trainer.provider.trainer.pipeline.info import Info, TrainJob
 from pulumi_trainer.provider.trainer.pipeline.interface import Plugin

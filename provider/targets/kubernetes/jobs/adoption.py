@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pulumi_trainer.provider.api.submission import Submission, another_run
+from pulumi_trainer.provider.jobs.submission import Submission, another_run
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.errors import Conflict, Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import without

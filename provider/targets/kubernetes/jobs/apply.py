@@ -10,11 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 from pulumi_trainer.provider import source_archives
-from pulumi_trainer.provider.api.code import SOURCE_FILE
-from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB, kind_of
-from pulumi_trainer.provider.api.labels import KAI_QUEUE, KAI_SCHEDULER
-from pulumi_trainer.provider.api.lineage import identified
-from pulumi_trainer.provider.api.submission import Submission, main_key
+from pulumi_trainer.provider.jobs.lineage import identified
+from pulumi_trainer.provider.jobs.submission import Submission, main_key
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, SECRET, Kind
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kubernetes.client.transport import FIELD_MANAGER
@@ -22,10 +19,13 @@ from pulumi_trainer.provider.kubernetes.errors import Conflict, Invalid, Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import section, without
 from pulumi_trainer.provider.kubernetes.views import jobs_of
 from pulumi_trainer.provider.kueue.labels import QUEUE
+from pulumi_trainer.provider.pod.code import SOURCE_FILE
 from pulumi_trainer.provider.targets import generated_secrets
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs import admitted, adoption, record
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
+from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB, kind_of
+from pulumi_trainer.provider.trainer.labels import KAI_QUEUE, KAI_SCHEDULER
 
 Document = dict[str, Any]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from pulumi_trainer.provider.api.labels import RUNTIME
-from pulumi_trainer.provider.api.submission import Consumer
+from pulumi_trainer.provider.jobs.submission import Consumer
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import SELECTOR, Record
+from pulumi_trainer.provider.trainer.labels import RUNTIME
 
 
 def list_consumers(client: Client, runtime: str, namespace: str) -> tuple[list[Consumer], str]:

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, JOB, NAMESPACE, POD, Kind
 from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault, TrainerError
 from pulumi_trainer.provider.kubernetes.values.accessors import mappings
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import SELECTOR, Record, belongs, find
+from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB
 
 DELETE_SECONDS = 120.0
 """Time limit of a deletion, plus the grace period of its pods."""

@@ -13,15 +13,13 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from pulumi_trainer.provider.api.attempts import Attempt, read_attempts
-from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
-from pulumi_trainer.provider.api.labels import MADE_BY, RELEASE, RUNTIME
-from pulumi_trainer.provider.api.lineage import result_of
-from pulumi_trainer.provider.api.manual import STOPPED, Override
-from pulumi_trainer.provider.api.metrics import Metrics
-from pulumi_trainer.provider.api.progress import kept_progress
-from pulumi_trainer.provider.api.retention import as_row
-from pulumi_trainer.provider.api.runs import (
+from pulumi_trainer.provider.jobs.attempts import Attempt, read_attempts
+from pulumi_trainer.provider.jobs.lineage import result_of
+from pulumi_trainer.provider.jobs.manual import STOPPED, Override
+from pulumi_trainer.provider.jobs.metrics import Metrics
+from pulumi_trainer.provider.jobs.progress import kept_progress
+from pulumi_trainer.provider.jobs.retention import as_row
+from pulumi_trainer.provider.jobs.runs import (
     LONGEST,
     MOST_RUNS,
     Identity,
@@ -31,9 +29,9 @@ from pulumi_trainer.provider.api.runs import (
     read_runs,
     resumed_step,
 )
-from pulumi_trainer.provider.api.status import NOT_CREATED, OUTCOME_UNKNOWN, UNKNOWN_END, JobStatus, Owner, Phase
-from pulumi_trainer.provider.api.submission import Submission
-from pulumi_trainer.provider.api.usage import NOTHING_KNOWN, Demand, current_user, demand_of
+from pulumi_trainer.provider.jobs.status import NOT_CREATED, OUTCOME_UNKNOWN, UNKNOWN_END, JobStatus, Owner, Phase
+from pulumi_trainer.provider.jobs.submission import Submission
+from pulumi_trainer.provider.jobs.usage import NOTHING_KNOWN, Demand, current_user, demand_of
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, SECRET, Kind
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kubernetes.client.transport import FIELD_MANAGER
@@ -46,6 +44,8 @@ from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs import drift
 from pulumi_trainer.provider.targets.kubernetes.storage.claims import output_path
 from pulumi_trainer.provider.trainer.job_status import epoch_seconds
+from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB
+from pulumi_trainer.provider.trainer.labels import MADE_BY, RELEASE, RUNTIME
 
 if TYPE_CHECKING:
     from pulumi_trainer.provider.lifecycle.diagnosis import JobView
@@ -83,7 +83,7 @@ ENDS = (Phase.SUCCEEDED.value, Phase.FAILED.value)
 ATTEMPTS = "attempts"
 """Key of the attempts of the run, as they were known when the record was written last."""
 OBSERVED = "observed"
-"""Key of those inputs of the run that its end adds (`api.observed_inputs`): `inputs` are what the plan knew."""
+"""Key of those inputs of the run that its end adds (`jobs.observed_inputs`): `inputs` are what the plan knew."""
 _ENDED = ("phase", "reason", "message", "started", "finished", "progress")
 
 

@@ -10,9 +10,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from pulumi_trainer.provider.api.kinds import CLUSTER_RUNTIME, TRAIN_JOB, TRAINING_RUNTIME
-from pulumi_trainer.provider.api.status import NAMESAKE, Owner
-from pulumi_trainer.provider.api.submission import differences
+from pulumi_trainer.provider.jobs.status import NAMESAKE, Owner
+from pulumi_trainer.provider.jobs.submission import differences
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kubernetes.client.transport import FIELD_MANAGER
@@ -20,6 +19,7 @@ from pulumi_trainer.provider.kubernetes.errors import Conflict, Problem, Refused
 from pulumi_trainer.provider.lifecycle.runtime_crud import current_fields
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs.apply import Changed, apply_error
+from pulumi_trainer.provider.trainer.kinds import CLUSTER_RUNTIME, TRAIN_JOB, TRAINING_RUNTIME
 
 Document = dict[str, Any]
 

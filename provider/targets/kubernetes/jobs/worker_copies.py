@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from pulumi_trainer.provider.api.status import Owner
-from pulumi_trainer.provider.api.submission import Submission
+from pulumi_trainer.provider.jobs.status import Owner
+from pulumi_trainer.provider.jobs.submission import Submission
 from pulumi_trainer.provider.kubernetes.cache.discovery import PATIENCE, Facts
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.kubernetes.cache.reflector import Stream
 from pulumi_trainer.provider.kubernetes.client.api_resources import POD, Kind
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client, Unreachable
@@ -28,6 +27,7 @@ from pulumi_trainer.provider.targets.kubernetes.logs.pod_logs import (
     read_log,
 )
 from pulumi_trainer.provider.trainer.job_status import derive_phase
+from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB
 
 TURNS = 4
 """Threads that read in turns the logs above `AT_ONCE`."""

@@ -9,12 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from pulumi_trainer.provider.api.code import with_user_paths
-from pulumi_trainer.provider.api.labels import JOBSET_NAME
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client, Unreachable
 from pulumi_trainer.provider.kubernetes.errors import TargetFault
 from pulumi_trainer.provider.kubernetes.values.wording import plural
 from pulumi_trainer.provider.lifecycle.diagnosis.job_view import STEP
+from pulumi_trainer.provider.pod.code import with_user_paths
 from pulumi_trainer.provider.targets.kubernetes.logs.log_lines import (
     Line,
     Position,
@@ -30,6 +29,7 @@ from pulumi_trainer.provider.targets.kubernetes.logs.log_sources import (
     sort_pods,
     sources,
 )
+from pulumi_trainer.provider.trainer.labels import JOBSET_NAME
 
 AT_ONCE = 64
 """Number of logs that are read at the same time."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.kubernetes.client.api_resources import POD
 from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault
@@ -18,6 +17,7 @@ from pulumi_trainer.provider.targets.kubernetes.logs.pod_logs import LogSelectio
 from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import snapshot
 from pulumi_trainer.provider.targets.kubernetes.observe.worker_view import client_of, not_configured
 from pulumi_trainer.provider.trainer.job_status import derive_phase
+from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.trainer.pipeline.modes import MULTIKUEUE
 
 _POLL = 1.0

@@ -10,11 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from pulumi_trainer.provider.api.kinds import POD_GROUP
 from pulumi_trainer.provider.kubernetes.client.api_resources import NODE
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kubernetes.errors import TrainerError
 from pulumi_trainer.provider.kubernetes.values.accessors import mappings, number, section
+from pulumi_trainer.provider.trainer.kinds import POD_GROUP
 
 WOKEN = "pulumi-trainer.dev/woken"
 """Annotation of a PodGroup: when it was last annotated."""

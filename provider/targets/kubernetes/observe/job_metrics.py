@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
-from pulumi_trainer.provider.api.status import Phase
-from pulumi_trainer.provider.api.usage import NOTHING_KNOWN, Demand, demand_of
+from pulumi_trainer.provider.jobs.status import Phase
+from pulumi_trainer.provider.jobs.usage import NOTHING_KNOWN, Demand, demand_of
 from pulumi_trainer.provider.kubernetes.cache.reflector import Stream
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, Kind
 from pulumi_trainer.provider.kubernetes.client.client import Client
@@ -38,6 +37,7 @@ from pulumi_trainer.provider.kueue.occupancy import Queue, occupancy
 from pulumi_trainer.provider.kueue.workload_reasons import job_name
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import ENDS, SELECTOR, USAGE
 from pulumi_trainer.provider.trainer.job_status import derive_phase
+from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB
 
 Place = tuple[str, str]
 

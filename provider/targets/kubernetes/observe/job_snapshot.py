@@ -11,11 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from pulumi_trainer.provider.api import code
-from pulumi_trainer.provider.api.code import with_user_tracebacks
-from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP, TRAIN_JOB, VOLCANO_POD_GROUP
-from pulumi_trainer.provider.api.labels import JOBSET_NAME
-from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase
+from pulumi_trainer.provider.jobs.status import JobStatus, Owner, Phase
 from pulumi_trainer.provider.kubernetes.cache.discovery import Facts
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, EVENT, JOB, NODE, POD, SECRET, Kind
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
@@ -53,12 +49,16 @@ from pulumi_trainer.provider.lifecycle.diagnosis.job_view import (
 )
 from pulumi_trainer.provider.lifecycle.diagnosis.outcome import FailedContainer, failed_containers
 from pulumi_trainer.provider.lifecycle.diagnosis.pod_faults import is_vague
+from pulumi_trainer.provider.pod import code
+from pulumi_trainer.provider.pod.code import with_user_tracebacks
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs import record
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 from pulumi_trainer.provider.targets.kubernetes.observe.worker_view import client_of, with_worker
 from pulumi_trainer.provider.targets.kubernetes.queues.queue_snapshot import Answer, ask_as_served, read_queues
 from pulumi_trainer.provider.trainer.job_status import derive_phase
+from pulumi_trainer.provider.trainer.kinds import JOBSET, POD_GROUP, TRAIN_JOB, VOLCANO_POD_GROUP
+from pulumi_trainer.provider.trainer.labels import JOBSET_NAME
 
 JOB_UID = "kueue.x-k8s.io/job-uid"
 """Label of a Workload: UID of its job."""

@@ -12,11 +12,9 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from pulumi_trainer.provider.api.attempts import Attempts
-from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP, TRAIN_JOB, VOLCANO_POD_GROUP
-from pulumi_trainer.provider.api.labels import JOBSET_NAME
-from pulumi_trainer.provider.api.metrics import Metrics
-from pulumi_trainer.provider.api.status import JobStatus
+from pulumi_trainer.provider.jobs.attempts import Attempts
+from pulumi_trainer.provider.jobs.metrics import Metrics
+from pulumi_trainer.provider.jobs.status import JobStatus
 from pulumi_trainer.provider.kubernetes.client.api_resources import EVENT, JOB, POD, Kind
 from pulumi_trainer.provider.kubernetes.values.accessors import labels_of, name_of, section, text
 from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
@@ -28,6 +26,8 @@ from pulumi_trainer.provider.lifecycle.diagnosis.pod_faults import is_vague
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record, belongs
 from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import pod_group_kind, without_stranger
 from pulumi_trainer.provider.targets.kubernetes.observe.worker_view import MOST_GONE
+from pulumi_trainer.provider.trainer.kinds import JOBSET, POD_GROUP, TRAIN_JOB, VOLCANO_POD_GROUP
+from pulumi_trainer.provider.trainer.labels import JOBSET_NAME
 
 Document = dict[str, Any]
 

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
-from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
-from pulumi_trainer.provider.api.runs import Run, read_runs
-from pulumi_trainer.provider.api.usage import NOTHING_KNOWN, Demand, count_gpus, demand_of
+from pulumi_trainer.provider.jobs.runs import Run, read_runs
+from pulumi_trainer.provider.jobs.usage import NOTHING_KNOWN, Demand, count_gpus, demand_of
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, Kind
 from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault
@@ -39,6 +38,7 @@ from pulumi_trainer.provider.lifecycle.usage_report import Ran
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import EARLIER, ENDS, SELECTOR, USAGE, belongs, seconds
 from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import JOB_UID, ask_if_readable
 from pulumi_trainer.provider.targets.kubernetes.queues.queue_snapshot import ask_as_served
+from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB
 
 Place = tuple[str, str]
 

@@ -13,9 +13,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
-from pulumi_trainer.provider.api.labels import JOBSET_NAME
-from pulumi_trainer.provider.api.status import JobStatus, Loss
+from pulumi_trainer.provider.jobs.status import JobStatus, Loss
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, EVENT, JOB, POD, Kind
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kubernetes.errors import NotFound, Problem
@@ -43,6 +41,8 @@ from pulumi_trainer.provider.targets.kubernetes.observe.worker_view import with_
 from pulumi_trainer.provider.targets.kubernetes.queues.queue_snapshot import ask_as_served
 from pulumi_trainer.provider.targets.kubernetes.storage import claims as volumes
 from pulumi_trainer.provider.trainer.job_status import derive_phase
+from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB
+from pulumi_trainer.provider.trainer.labels import JOBSET_NAME
 
 Place = volumes.Place
 

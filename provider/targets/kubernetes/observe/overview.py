@@ -10,8 +10,7 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP, VOLCANO_POD_GROUP
-from pulumi_trainer.provider.api.status import JobStatus, Loss, Owner, Presence
+from pulumi_trainer.provider.jobs.status import JobStatus, Loss, Owner, Presence
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, SECRET, Kind
 from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.kubernetes.errors import TargetFault, TrainerError
@@ -20,6 +19,7 @@ from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import SELECTOR, Record, belongs, find, get_metadata
 from pulumi_trainer.provider.targets.kubernetes.storage import claims
 from pulumi_trainer.provider.trainer.job_status import Observed, derive_phase
+from pulumi_trainer.provider.trainer.kinds import JOBSET, POD_GROUP, VOLCANO_POD_GROUP
 
 AGE = 5.0
 """Seconds after which the snapshot is read again."""

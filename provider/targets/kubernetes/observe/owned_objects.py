@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pulumi_trainer.provider.api.kinds import CLUSTER_RUNTIME, JOBSET, TRAINING_RUNTIME
-from pulumi_trainer.provider.api.labels import MADE_BY, random_of_mark, stack_of_mark
-from pulumi_trainer.provider.api.status import Owner
+from pulumi_trainer.provider.jobs.status import Owner
 from pulumi_trainer.provider.kubernetes.client.api_resources import CLAIM, CONFIG_MAP, Kind
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, labels_of, place_of, section, text
@@ -19,6 +17,8 @@ from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import SELECTOR, Record
 from pulumi_trainer.provider.targets.kubernetes.queues.queue_snapshot import ask_as_served
 from pulumi_trainer.provider.targets.kubernetes.storage import claims
+from pulumi_trainer.provider.trainer.kinds import CLUSTER_RUNTIME, JOBSET, TRAINING_RUNTIME
+from pulumi_trainer.provider.trainer.labels import MADE_BY, random_of_mark, stack_of_mark
 
 JOB, VOLUME = "Job", "Volume"
 _KEPT = ("name", "namespace", "uid", "labels", "annotations")

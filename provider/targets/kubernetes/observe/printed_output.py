@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pulumi_trainer.provider.api.status import Phase
+from pulumi_trainer.provider.jobs.status import Phase
 from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView
 from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import with_lines

@@ -9,9 +9,9 @@ from dataclasses import replace
 from functools import reduce
 from typing import Any, NamedTuple
 
-from pulumi_trainer.provider.api.metrics import Metrics
-from pulumi_trainer.provider.api.progress import LONGEST_LINE, progress, with_kept
-from pulumi_trainer.provider.api.status import JobStatus, Phase
+from pulumi_trainer.provider.jobs.metrics import Metrics
+from pulumi_trainer.provider.jobs.progress import LONGEST_LINE, progress, with_kept
+from pulumi_trainer.provider.jobs.status import JobStatus, Phase
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kubernetes.errors import TrainerError
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, epoch_seconds, labels_of, section, text

@@ -13,12 +13,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from pulumi_trainer.provider.api.attempts import Attempt
-from pulumi_trainer.provider.api.kinds import JOBSET, POD_GROUP, TRAIN_JOB, VOLCANO_POD_GROUP
-from pulumi_trainer.provider.api.labels import JOBSET_NAME
-from pulumi_trainer.provider.api.metrics import Metrics
-from pulumi_trainer.provider.api.progress import with_kept
-from pulumi_trainer.provider.api.status import JobStatus, Phase
+from pulumi_trainer.provider.jobs.attempts import Attempt
+from pulumi_trainer.provider.jobs.metrics import Metrics
+from pulumi_trainer.provider.jobs.progress import with_kept
+from pulumi_trainer.provider.jobs.status import JobStatus, Phase
 from pulumi_trainer.provider.kubernetes.cache.reflector import Stream
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, EVENT, JOB, POD, Kind
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
@@ -45,6 +43,8 @@ from pulumi_trainer.provider.targets.kubernetes.observe.job_store import JobStor
 from pulumi_trainer.provider.targets.kubernetes.observe.printed_output import with_output
 from pulumi_trainer.provider.targets.kubernetes.observe.training_progress import Progress
 from pulumi_trainer.provider.targets.kubernetes.observe.worker_view import cluster_of, with_gone, with_worker
+from pulumi_trainer.provider.trainer.kinds import JOBSET, POD_GROUP, TRAIN_JOB, VOLCANO_POD_GROUP
+from pulumi_trainer.provider.trainer.labels import JOBSET_NAME
 
 Document = dict[str, Any]
 

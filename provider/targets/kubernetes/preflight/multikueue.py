@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
-from pulumi_trainer.provider.api.kinds import CLUSTER_RUNTIME, TRAINING_RUNTIME
-from pulumi_trainer.provider.api.submission import MAIN, Draft
+from pulumi_trainer.provider.jobs.submission import MAIN, Draft
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kueue.api_resources import LOCAL_QUEUE, QUEUE_PRIORITY
 from pulumi_trainer.provider.targets.kubernetes.preflight.referents import referents, secret_keys
+from pulumi_trainer.provider.trainer.kinds import CLUSTER_RUNTIME, TRAINING_RUNTIME
 
 _RUNTIMES = (CLUSTER_RUNTIME.kind, TRAINING_RUNTIME.kind)
 _OF_KUEUE = (LOCAL_QUEUE, QUEUE_PRIORITY)

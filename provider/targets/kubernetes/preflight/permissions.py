@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 from typing import Any
 
-from pulumi_trainer.provider.api.kinds import JOBSET, TRAIN_JOB
-from pulumi_trainer.provider.api.submission import Draft
+from pulumi_trainer.provider.jobs.submission import Draft
 from pulumi_trainer.provider.kubernetes.cache.discovery import Facts
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
 from pulumi_trainer.provider.targets.kubernetes.preflight import rbac, versions
 from pulumi_trainer.provider.targets.kubernetes.preflight.referents import queue_name
+from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB
 
 Rule = Mapping[str, Any]
 """A PolicyRule of RBAC: apiGroups, resources, verbs, resourceNames."""

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from pulumi_trainer.provider.api.submission import Objects
+from pulumi_trainer.provider.jobs.submission import Objects
 from pulumi_trainer.provider.kubernetes import pod_security
 from pulumi_trainer.provider.kubernetes.cache import dryrun
 from pulumi_trainer.provider.kubernetes.cache.discovery import Facts

@@ -9,14 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pulumi_trainer.provider.api.kinds import (
-    CLUSTER_RUNTIME,
-    JOBSET,
-    POD_GROUP,
-    TRAIN_JOB,
-    TRAINING_RUNTIME,
-    VOLCANO_POD_GROUP,
-)
+from pulumi_trainer.provider.jobs.identity import short_digest
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kueue.api_resources import (
@@ -32,7 +25,14 @@ from pulumi_trainer.provider.kueue.api_resources import (
     WORKLOAD,
 )
 from pulumi_trainer.provider.kueue.objects import GROUP, KINDS, NAMESPACED, NEWEST
-from pulumi_trainer.provider.lifecycle.identity import short_digest
+from pulumi_trainer.provider.trainer.kinds import (
+    CLUSTER_RUNTIME,
+    JOBSET,
+    POD_GROUP,
+    TRAIN_JOB,
+    TRAINING_RUNTIME,
+    VOLCANO_POD_GROUP,
+)
 
 Document = dict[str, Any]
 Mode = Literal["jobset", "trainer"]

@@ -9,15 +9,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pulumi_trainer.provider.api.kinds import CLUSTER_RUNTIME, TRAINING_RUNTIME
-from pulumi_trainer.provider.api.labels import patched_jobs
-from pulumi_trainer.provider.api.submission import Objects
+from pulumi_trainer.provider.jobs.submission import Objects
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, labels_of, section, text
 from pulumi_trainer.provider.kubernetes.views import Pod, entries, replicated_jobs
 from pulumi_trainer.provider.kueue.api_resources import LOCAL_QUEUE, QUEUE_PRIORITY
 from pulumi_trainer.provider.kueue.labels import PRIORITY, QUEUE
+from pulumi_trainer.provider.trainer.kinds import CLUSTER_RUNTIME, TRAINING_RUNTIME
+from pulumi_trainer.provider.trainer.labels import patched_jobs
 
 _BY_CONTROLLER = ("default",)
 """Service accounts that Kubernetes creates in every namespace."""

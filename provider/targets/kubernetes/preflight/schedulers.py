@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pulumi_trainer.provider.api.submission import Objects
+from pulumi_trainer.provider.jobs.submission import Objects
 from pulumi_trainer.provider.kubernetes.cache.discovery import Facts
 from pulumi_trainer.provider.kubernetes.client.api_resources import DEPLOYMENT, LEASE, POD
 from pulumi_trainer.provider.kubernetes.errors import Problem

@@ -12,8 +12,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from pulumi_trainer.provider.api.kinds import TRAIN_JOB
-from pulumi_trainer.provider.api.submission import ANYTHING, Draft, Objects, main_key
+from pulumi_trainer.provider.jobs.submission import ANYTHING, Draft, Objects, main_key
 from pulumi_trainer.provider.kubernetes.cache import dryrun
 from pulumi_trainer.provider.kubernetes.cache.discovery import PATIENCE, Facts
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
@@ -45,6 +44,7 @@ from pulumi_trainer.provider.targets.kubernetes.queues import queue_snapshot
 from pulumi_trainer.provider.targets.kubernetes.storage import claims
 from pulumi_trainer.provider.trainer.admission import namespace_limits
 from pulumi_trainer.provider.trainer.admission.cel_rules import PREDICATES
+from pulumi_trainer.provider.trainer.kinds import TRAIN_JOB
 
 Found = tuple[list[Problem], list[Problem]]
 """Refusals and warnings."""

@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
-from pulumi_trainer.provider.api.labels import MADE_BY, stack_of_mark
-from pulumi_trainer.provider.api.status import NAMESAKE
-from pulumi_trainer.provider.api.submission import Work
+from pulumi_trainer.provider.jobs.status import NAMESAKE
+from pulumi_trainer.provider.jobs.submission import Work
 from pulumi_trainer.provider.kubernetes.cache.discovery import Facts
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
@@ -22,6 +21,7 @@ from pulumi_trainer.provider.kubernetes.errors import Problem, Refused, TargetFa
 from pulumi_trainer.provider.kubernetes.values.quantity import Quantity
 from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD
 from pulumi_trainer.provider.kueue.objects import GROUP
+from pulumi_trainer.provider.trainer.labels import MADE_BY, stack_of_mark
 
 Document = dict[str, Any]
 

@@ -14,11 +14,9 @@ from fractions import Fraction
 from itertools import chain
 from typing import Any
 
-from pulumi_trainer.provider.api import code
-from pulumi_trainer.provider.api.kinds import JOBSET
-from pulumi_trainer.provider.api.labels import JOBSET_NAME, patched_jobs
-from pulumi_trainer.provider.api.output_facts import Output
-from pulumi_trainer.provider.api.status import NAMESAKE, Loss, Owner
+from pulumi_trainer.provider.jobs.identity import program_of
+from pulumi_trainer.provider.jobs.output_facts import Output
+from pulumi_trainer.provider.jobs.status import NAMESAKE, Loss, Owner
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kubernetes.client.transport import FIELD_MANAGER
@@ -26,10 +24,12 @@ from pulumi_trainer.provider.kubernetes.errors import Conflict, Problem, Refused
 from pulumi_trainer.provider.kubernetes.values.accessors import items, section
 from pulumi_trainer.provider.kubernetes.values.quantity import Quantity
 from pulumi_trainer.provider.kubernetes.views import Pod, jobs_of
-from pulumi_trainer.provider.lifecycle.identity import program_of
+from pulumi_trainer.provider.pod import code
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.storage import classes
 from pulumi_trainer.provider.trainer.job_status import epoch_seconds
+from pulumi_trainer.provider.trainer.kinds import JOBSET
+from pulumi_trainer.provider.trainer.labels import JOBSET_NAME, patched_jobs
 
 Document = dict[str, Any]
 Place = tuple[str, str]

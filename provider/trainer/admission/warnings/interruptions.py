@@ -7,18 +7,18 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from pulumi_trainer.provider.api import code
-from pulumi_trainer.provider.api.attempts import INTERRUPTED_RULE
-from pulumi_trainer.provider.api.checkpoints import CHECKPOINT_DIR
-from pulumi_trainer.provider.api.labels import patched_jobs
+from pulumi_trainer.provider.jobs.attempts import INTERRUPTED_RULE
+from pulumi_trainer.provider.jobs.checkpoints import CHECKPOINT_DIR
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import items, listed, name_of, section, text
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, any_unknown, first_unknown
 from pulumi_trainer.provider.kubernetes.values.wording import join_names
 from pulumi_trainer.provider.kueue.labels import PRIORITY, QUEUE
+from pulumi_trainer.provider.pod import code
 from pulumi_trainer.provider.trainer.admission.warnings.queues import cluster_queue_of_job
 from pulumi_trainer.provider.trainer.admission.warnings.quota_changes import preemption_policy, reclaiming_queues
 from pulumi_trainer.provider.trainer.admission.warnings.view import Document, Step, View, number, value_or_unknown
+from pulumi_trainer.provider.trainer.labels import patched_jobs
 from pulumi_trainer.provider.trainer.pipeline.disruptions import (
     DISRUPTED,
     RESTART,

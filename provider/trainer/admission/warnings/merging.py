@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pulumi_trainer.provider.api.labels import patched_jobs
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import listed, section
 from pulumi_trainer.provider.kubernetes.values.unknown import any_unknown
@@ -17,6 +16,7 @@ from pulumi_trainer.provider.trainer.admission.warnings.view import (
     value_or_unknown,
     values_or_unknown,
 )
+from pulumi_trainer.provider.trainer.labels import patched_jobs
 from pulumi_trainer.provider.trainer.pipeline.info import NODE, TRAINER, TRAINER_PORT
 
 _WITH_PORT = ("torch", "jax", "xgboost")

@@ -11,7 +11,6 @@ from fractions import Fraction
 from itertools import chain
 from typing import Any
 
-from pulumi_trainer.provider.api.labels import RENAMED_TO
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.schema.node_fit import NoNode, is_made_on_demand
 from pulumi_trainer.provider.kubernetes.values.accessors import listed, only, section, texts
@@ -36,6 +35,7 @@ from pulumi_trainer.provider.kueue.quota import ZERO, amount, format_amount
 from pulumi_trainer.provider.kueue.topology_fit import find_unfitting_podset
 from pulumi_trainer.provider.trainer.admission.namespace_limits import pods_without_node
 from pulumi_trainer.provider.trainer.admission.warnings.view import DEFAULT_NAMESPACE, Document, View
+from pulumi_trainer.provider.trainer.labels import RENAMED_TO
 
 _NAMESPACE = "kubernetes.io/metadata.name"
 """The label of every namespace with its name."""

@@ -10,10 +10,10 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import items, section
 from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
+from pulumi_trainer.provider.pod import code
 from pulumi_trainer.provider.trainer.admission.warnings.view import Step, View, listed_or_unknown, value_or_unknown
 from pulumi_trainer.provider.trainer.pipeline.info import NODE
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from pulumi_trainer.provider.api.labels import KAI_SCHEDULER
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import section
 from pulumi_trainer.provider.kubernetes.views import completions
@@ -16,6 +15,7 @@ from pulumi_trainer.provider.trainer.admission.warnings.view import (
     View,
     value_or_unknown,
 )
+from pulumi_trainer.provider.trainer.labels import KAI_SCHEDULER
 from pulumi_trainer.provider.trainer.pipeline.info import NODE
 from pulumi_trainer.provider.trainer.pipeline.plugins.coscheduling import POD_GROUP_LABEL
 from pulumi_trainer.provider.trainer.pipeline.plugins.volcano import GROUP_ANNOTATION

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from pulumi_trainer.provider.api import code
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import listed, section
 from pulumi_trainer.provider.kubernetes.values.unknown import any_unknown
+from pulumi_trainer.provider.pod import code
 from pulumi_trainer.provider.trainer.admission.warnings.view import (
     View,
     gpus,

@@ -11,12 +11,13 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
-from pulumi_trainer.provider.api.labels import ancestor_of
+from pulumi_trainer.provider.jobs.nodes import given_nodes, nodes_with_launcher
 from pulumi_trainer.provider.kubernetes.values.accessors import items, listed, section
 from pulumi_trainer.provider.kubernetes.values.quantity import Quantity
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, any_unknown, first_unknown
 from pulumi_trainer.provider.kubernetes.views import ReplicatedJob, replicated_jobs
 from pulumi_trainer.provider.kueue.queue_state import Queues
+from pulumi_trainer.provider.trainer.labels import ancestor_of
 from pulumi_trainer.provider.trainer.pipeline import Mode
 from pulumi_trainer.provider.trainer.pipeline.info import NODE, TRAINER
 from pulumi_trainer.provider.trainer.pipeline.resources import gpus as counted_gpus
@@ -192,8 +193,7 @@ class View:
         launches = (self.policy("mpi") or {}).get("runLauncherAsNode") is True and self.worker.ancestor != TRAINER
         if not launches:
             return count
-        wanted = number((self.trainer or {}).get("numNodes")) or 1
-        return min(count + 1, max(wanted, count))
+        return nodes_with_launcher(count, number(given_nodes(self.trainer)) or 1)
 
     @property
     def several_nodes(self) -> bool:

@@ -14,10 +14,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from pulumi_trainer.provider.api.generated import CURVE_CERT
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import items
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
+from pulumi_trainer.provider.trainer.generated import CURVE_CERT
 from pulumi_trainer.provider.trainer.pipeline.apply import upsert
 from pulumi_trainer.provider.trainer.pipeline.info import (
     NODE,

@@ -28,7 +28,7 @@ class JAX(EnforceMLPolicyPlugin):
         pod_set, trainer = info.trainer_pod_set, train_job.trainer
         if info.policy("jax") is None or pod_set is None or trainer is None:
             return
-        info.take_num_nodes(train_job)
+        info.take_nodes(train_job)
         if container := info.trainer_container:
             env = [
                 {"name": "JAX_NUM_PROCESSES", "value": text(pod_set.count)},

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pulumi_trainer.provider.api.labels import patched_jobs
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import items, section
 from pulumi_trainer.provider.kubernetes.values.names import domain_prefixed_path
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kubernetes.views import Pod, ReplicatedJob
+from pulumi_trainer.provider.trainer.labels import patched_jobs
 from pulumi_trainer.provider.trainer.pipeline.apply import env_vars, upsert, upsert_ports
 from pulumi_trainer.provider.trainer.pipeline.info import (
     DATASET_INITIALIZER,

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pulumi_trainer.provider.api.generated import SSH_PRIVATE_KEY, SSH_PUBLIC_KEY
+from pulumi_trainer.provider.jobs.nodes import given_nodes, workers_of
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import items, section
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
+from pulumi_trainer.provider.trainer.generated import SSH_PRIVATE_KEY, SSH_PUBLIC_KEY
 from pulumi_trainer.provider.trainer.pipeline.apply import upsert
 from pulumi_trainer.provider.trainer.pipeline.info import NODE, Info, PodSet, TrainJob, defaulted_field, metadata, text
 from pulumi_trainer.provider.trainer.pipeline.interface import (
@@ -77,11 +78,9 @@ class MPI(EnforceMLPolicyPlugin, ComponentBuilderPlugin, CustomValidationPlugin)
         policy = info.policy("mpi")
         if policy is None:
             return
-        nodes: Any = (train_job.trainer or {}).get("numNodes")
+        nodes = given_nodes(train_job.trainer)
         if nodes is not None and (pod_set := info.pod_set(NODE)):
-            if policy.get("runLauncherAsNode") is True and not isinstance(nodes, Unknown):
-                nodes = max(nodes - 1, 1)
-            pod_set.count = nodes
+            pod_set.count = workers_of(nodes, policy)
         slots = _slots(policy, info, train_job)
         for pod_set in info.pod_sets:
             if pod_set.name in (NODE, LAUNCHER):

@@ -21,6 +21,6 @@ class PlainML(EnforceMLPolicyPlugin):
         trainer = train_job.trainer
         if trainer is None or any(info.policy(name) is not None for name in ("torch", "mpi", "jax")):
             return
-        info.take_num_nodes(train_job)
+        info.take_nodes(train_job)
         if container := info.trainer_container:
             container.env = upsert(container.env, env_vars(trainer.get("env")), "name")

@@ -60,7 +60,7 @@ class Torch(EnforceMLPolicyPlugin, CustomValidationPlugin):
         if policy is None:
             return
         trainer = train_job.trainer
-        info.take_num_nodes(train_job)
+        info.take_nodes(train_job)
         processes = _processes(info, train_job)
         group, master = _group(info, processes), _master(train_job)
         container = info.trainer_container

@@ -46,7 +46,7 @@ class XGBoost(EnforceMLPolicyPlugin, CustomValidationPlugin):
         pod_set, trainer = info.trainer_pod_set, train_job.trainer
         if info.policy("xgboost") is None or pod_set is None or trainer is None:
             return
-        info.take_num_nodes(train_job)
+        info.take_nodes(train_job)
         if container := info.trainer_container:
             env = [
                 {"name": "DMLC_TRACKER_URI", "value": head_node(train_job)},

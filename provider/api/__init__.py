@@ -1,1 +1,0 @@
-"""Names and types that all layers share. Imports no client library."""

@@ -1,0 +1,337 @@
+"""Adapts `lifecycle` to Pulumi's dynamic providers.
+
+The engine starts one host process per run, unpickles the provider classes below by reference (so their module path and
+names never change) and calls them, four calls at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache, wraps
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import psutil
+import pulumi
+from pulumi.dynamic import (
+    CheckFailure,
+    CheckResult,
+    ConfigureRequest,
+    CreateResult,
+    DiffResult,
+    ReadResult,
+    Resource,
+    ResourceProvider,
+    UpdateResult,
+)
+from pulumi_trainer.provider.engine.pulumi_compat import answer_with, few_frames
+from pulumi_trainer.provider.engine.values import to_engine, to_plain
+from pulumi_trainer.provider.kubernetes.errors import TrainerError
+from pulumi_trainer.provider.kubernetes.terminal import message, print_line
+from pulumi_trainer.provider.kubernetes.values.accessors import text
+from pulumi_trainer.provider.lifecycle import channels, draining, object_guard
+from pulumi_trainer.provider.lifecycle.crud import MALFORMED_STATE
+from pulumi_trainer.provider.lifecycle.one_update import Jobs, Runtimes, Targets, UsedLabels, Volumes, label_suffix
+from pulumi_trainer.provider.lifecycle.state_format import FORGET, check_format, with_format
+from pulumi_trainer.provider.targets.connection import CONFIGURED, configure, connect, warn_with
+from pulumi_trainer.provider.targets.local import host_id
+
+T = TypeVar("T")
+Props = dict[str, Any]
+
+
+def _with_plain_errors(call: Callable[..., T]) -> Callable[..., T]:
+    """Return a provider call that reports mistakes of the user and malformed states to the engine as text, without a
+    traceback."""
+
+    @wraps(call)
+    def wrapper(*args: Any) -> T:
+        try:
+            return call(*args)
+        except TrainerError as error:
+            answer = str(error)
+        except MALFORMED_STATE as error:
+            *_, last = traceback.extract_tb(error.__traceback__)
+            cause = f"{type(error).__name__}: {error}, {Path(last.filename).name}:{last.lineno}"
+            answer = message(f"the state of this resource cannot be read ({cause}). {_IF_EDITED}. Hint: {FORGET}")
+        answer_with(answer)
+        raise Exception(answer)
+
+    return wrapper
+
+
+_IF_EDITED = "Was the state edited? `pulumi stack export` shows it. If it was not, please report this"
+
+
+class _Provider(ResourceProvider):
+    serialize_as_secret_always = False
+
+    def __init_subclass__(cls) -> None:
+        for name in ("check", "diff", "create", "update", "read", "delete"):
+            if name in vars(cls):
+                setattr(cls, name, _with_plain_errors(vars(cls)[name]))
+
+    def configure(self, req: ConfigureRequest) -> None:
+        # In a destroy without --run-program this is the configuration of the last update.
+        configure({k: req.config.get(f"trainer:{k}") for k in CONFIGURED})
+        warn_with(lambda warning: print_line(f"warning: {warning}"))
+        logging.getLogger("grpc").setLevel(logging.CRITICAL)  # it prints a traceback for each error that we raise
+        _end_with_parent()
+
+    def _recorded(self, props: Props) -> Props:
+        """Return inputs or outputs of the state as plain data; empty for a new resource.
+
+        Raises:
+            Refused: They were written by a version with another format.
+        """
+        plain: Props = to_plain(props)
+        if plain:
+            kind = type(self).__name__.removesuffix("Provider")
+            place = "/".join(filter(None, (text(plain.get("namespace")), text(plain.get("name")))))
+            check_format(f"{kind} {place}".strip(), plain)
+        return plain
+
+
+_LABELS = UsedLabels()
+
+
+class _LifecycleProvider(_Provider):
+    """Passes each call on to `lifecycle`, with plain data."""
+
+    calls: ClassVar[Any]
+
+    def check(self, olds: Props, news: Props) -> CheckResult:
+        checked = self.calls.check(self._recorded(olds), to_plain(news), connect)
+        _note(checked.notes)
+        # A failure that names a property would print its value, secrets included.
+        failures = [CheckFailure("", message(f)) for f in checked.failures]
+        return CheckResult(to_engine(with_format(checked.inputs)), failures)
+
+    def diff(self, _id: str, olds: Props, news: Props) -> DiffResult:
+        diff = self.calls.diff(self._recorded(olds), to_plain(news))
+        _note(diff.notes)
+        return DiffResult(changes=diff.changes, replaces=list(diff.replaces))
+
+    def create(self, props: Props) -> CreateResult:
+        id_, outs = self.calls.create(to_plain(props), connect)
+        return CreateResult(id_, with_format(outs))
+
+    def update(self, _id: str, olds: Props, news: Props) -> UpdateResult:
+        return UpdateResult(with_format(self.calls.update(self._recorded(olds), to_plain(news), connect)))
+
+    def read(self, id_: str, props: Props) -> ReadResult:
+        outs, notes = self.calls.read(self._recorded(props), connect)
+        _note(notes)
+        return ReadResult("", {}) if outs is None else ReadResult(id_, with_format(outs))
+
+    def delete(self, _id: str, props: Props) -> None:
+        _note(self.calls.delete(self._recorded(props), connect))
+
+
+class JobSetProvider(_LifecycleProvider):
+    """Manages one job."""
+
+    calls: ClassVar[Any] = Jobs(_LABELS)
+
+    def diff(self, _id: str, olds: Props, news: Props) -> DiffResult:
+        diff = super().diff(_id, olds, news)
+        diff.delete_before_replace = True
+        return diff
+
+
+class VolumeProvider(_LifecycleProvider):
+    """Manages a volume that outlives the runs that use it. It keeps its name while its digest is the same."""
+
+    calls: ClassVar[Any] = Volumes(_LABELS)
+
+
+class RuntimeProvider(_LifecycleProvider):
+    """Manages a runtime in a cluster in mode trainer."""
+
+    calls: ClassVar[Any] = Runtimes()
+
+    def check(self, olds: Props, news: Props) -> CheckResult:
+        _note(channels.runtime_notes(self._recorded(olds), to_plain(news), connect))
+        return super().check(olds, news)
+
+
+class ChannelProvider(_LifecycleProvider):
+    """Manages the release that a channel points to."""
+
+    calls: ClassVar[Any] = channels
+
+
+class QueueGuardProvider(_LifecycleProvider):
+    """Protects a ClusterQueue: Pulumi deletes the guard first, which drains the queue or refuses."""
+
+    calls: ClassVar[Any] = draining
+
+
+class ObjectGuardProvider(_LifecycleProvider):
+    """Protects objects that pulumi-kubernetes creates: Pulumi changes the guard first, which refuses if another stack has one."""
+
+    calls: ClassVar[Any] = object_guard
+
+
+class TargetProvider(_Provider):
+    """Manages a target of a stack; its delete sweeps what a crash has left behind."""
+
+    calls: ClassVar[Targets] = Targets(_LABELS)
+
+    def create(self, props: Props) -> CreateResult:
+        id_, outs = self.calls.create(to_plain(props), connect, _random_suffix())
+        return CreateResult(id_, with_format(outs))
+
+    def check(self, olds: Props, news: Props) -> CheckResult:
+        checked = self.calls.check(self._recorded(olds), to_plain(news))
+        return CheckResult(to_engine(with_format(checked.inputs)), [])
+
+    def diff(self, _id: str, olds: Props, news: Props) -> DiffResult:
+        return DiffResult(changes=self.calls.diff(self._recorded(olds), to_plain(news)).changes)
+
+    def update(self, _id: str, olds: Props, news: Props) -> UpdateResult:
+        return UpdateResult(with_format(self.calls.update(self._recorded(olds), to_plain(news), connect)))
+
+    def delete(self, id_: str, props: Props) -> None:
+        _note(self.calls.delete(id_, self._recorded(props), connect, lambda note: _note([note])))
+
+
+class StackMarkProvider(_Provider):
+    """Manages the random part of the owner mark of objects that pulumi-kubernetes creates."""
+
+    def check(self, olds: Props, news: Props) -> CheckResult:
+        self._recorded(olds)
+        return CheckResult(with_format(news), [])
+
+    def create(self, props: Props) -> CreateResult:
+        random = _random_suffix()
+        return CreateResult(random, {**props, "random": random})
+
+    def diff(self, _id: str, olds: Props, _news: Props) -> DiffResult:
+        self._recorded(olds)
+        return DiffResult(changes=False)
+
+
+def _random_suffix() -> str:
+    """Return what distinguishes two stacks of one name."""
+    checkpoints = os.environ.get("PULUMI_SKIP_CHECKPOINTS") not in ("1", "true")
+    return label_suffix(secrets.token_hex(4), [host_id(), str(Path.cwd())], checkpoints=checkpoints)
+
+
+class _Resource(Resource):
+    def __init__(
+        self, provider: ResourceProvider, name: str, props: Props, opts: pulumi.ResourceOptions | None
+    ) -> None:
+        self._opts = opts
+        with few_frames():
+            super().__init__(provider, name, props, opts)
+
+
+class JobSet(_Resource, module="trainer", name="JobSet"):
+    """The rendered objects of one job, as a resource."""
+
+    namespace: pulumi.Output[str]
+    name: pulumi.Output[str]
+    uid: pulumi.Output[str]
+    phase: pulumi.Output[str]
+    owner: pulumi.Output[str]
+    target: pulumi.Output[Props]
+
+    def __init__(self, name: str, props: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
+        outputs = {"uid": None, "phase": None, "owner": None, "generation": None}
+        replace = pulumi.ResourceOptions(delete_before_replace=True)
+        opts = pulumi.ResourceOptions.merge(replace, opts)
+        super().__init__(JobSetProvider(), name, {**outputs, **props}, opts)
+
+
+class Volume(_Resource, module="trainer", name="Volume"):
+    """A volume of the target, by claim name."""
+
+    namespace: pulumi.Output[str]
+    name: pulumi.Output[str]
+    path: pulumi.Output[str]
+    generation: pulumi.Output[str]
+    """Changes with each volume that is created, even if the name stays the same."""
+
+    def __init__(self, name: str, props: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
+        super().__init__(VolumeProvider(), name, {"path": None, "generation": None, **props}, opts)
+
+
+class Runtime(_Resource, module="trainer", name="Runtime"):
+    """A runtime in a cluster in mode trainer."""
+
+    uid: pulumi.Output[str]
+
+    def __init__(self, name: str, props: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
+        super().__init__(RuntimeProvider(), name, {"uid": None, "owner": None, **props}, opts)
+
+
+class Channel(_Resource, module="trainer", name="Channel"):
+    """The release of a runtime that a channel points to."""
+
+    def __init__(self, name: str, props: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
+        super().__init__(ChannelProvider(), name, dict(props), opts)
+
+
+class QueueGuard(_Resource, module="trainer", name="QueueGuard"):
+    """Protects a ClusterQueue: Pulumi deletes the guard before the queue."""
+
+    def __init__(self, name: str, props: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
+        super().__init__(QueueGuardProvider(), name, dict(props), opts)
+
+
+class ObjectGuard(_Resource, module="trainer", name="ObjectGuard"):
+    """Protects objects that pulumi-kubernetes creates: Pulumi changes the guard before it deletes one."""
+
+    def __init__(self, name: str, props: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
+        super().__init__(ObjectGuardProvider(), name, dict(props), opts)
+
+
+class Target(_Resource, module="trainer", name="Target"):
+    """A target in use by this stack."""
+
+    sweep: pulumi.Output[str]
+    """Label of all objects that the stack creates in the target."""
+    cluster: pulumi.Output[str | None]
+    """Identity of the cluster; None on this machine."""
+
+    def __init__(self, name: str, props: Mapping[str, Any], opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(TargetProvider(), name, {"cluster": None, "sweep": None, **props}, opts)
+
+
+class StackMark(_Resource, module="trainer", name="StackMark"):
+    """The random part of the owner mark of objects that pulumi-kubernetes creates for this stack."""
+
+    random: pulumi.Output[str]
+
+    def __init__(self, name: str, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(StackMarkProvider(), name, {"random": None}, opts)
+
+
+def _note(notes: Iterable[str]) -> None:
+    """Print notes as lines that the engine shows."""
+    for note in notes:
+        print_line(f"note: {note}")
+
+
+@lru_cache(maxsize=1)
+def _end_with_parent() -> None:
+    """End this host with the CLI: after a kill -9 of the CLI it would go on creating objects.
+
+    Between the two may be a shell that survives as well.
+    """
+    parents = psutil.Process().parents()
+    cli = next((p for p in parents if p.name() == "pulumi"), parents[0] if parents else None)
+
+    def watch() -> None:
+        while cli is None or (cli.is_running() and cli.status() != psutil.STATUS_ZOMBIE):
+            time.sleep(0.2)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="end-with-parent", daemon=True).start()

@@ -1,0 +1,1 @@
+"""What is known of a job and its runs: plain data that targets write and all other code reads."""

@@ -1,0 +1,547 @@
+"""Finds the jobs that a command is about, of a stack or of a cluster, and reads their states.
+
+In a Pulumi project they are those of the stack, unless the command names a cluster, a namespace, or a kind of object. Without a
+stack, Pulumi is not needed; a cluster's client is loaded for jobs of a cluster only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from pulumi_trainer.provider.jobs.attempts import goodput
+from pulumi_trainer.provider.jobs.progress import NOTHING_LEFT, NOTHING_REPORTED, is_empty
+from pulumi_trainer.provider.jobs.status import RUN_AGAIN, JobStatus, Owner, Phase, describe
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault, TrainerError
+from pulumi_trainer.provider.kubernetes.terminal import plain
+from pulumi_trainer.provider.kubernetes.values.accessors import epoch_seconds
+from pulumi_trainer.provider.kubernetes.values.wording import duration, join_names, plural
+from pulumi_trainer.provider.lifecycle.interruption_cost import InterruptionCost, interruption_cost
+from pulumi_trainer.provider.service.reach import PATIENCE, Job, Where, in_project, show_warning
+
+if TYPE_CHECKING:
+    from pulumi_trainer.provider.kubernetes.client.client import Client
+    from pulumi_trainer.provider.lifecycle.diagnosis import JobView
+    from pulumi_trainer.provider.targets.local import LocalTarget
+
+MOST_PROGRESS = 50
+"""Jobs whose logs `status` reads for their progress."""
+_KINDS = ("jobset", "trainjob")
+_ENDS = (Phase.SUCCEEDED, Phase.FAILED)
+
+
+@dataclass(frozen=True)
+class State:
+    """A job and its status.
+
+    Args:
+        job: The job.
+        status: Its status; None if nothing is known of the job.
+        queue: Its LocalQueue; empty for none.
+        kind: JobSet or TrainJob.
+        view: What the cluster shows of the job; None for a job of this machine.
+    """
+
+    job: Job
+    status: JobStatus | None
+    queue: str = ""
+    kind: str = ""
+    view: JobView | None = field(default=None, repr=False)
+
+    @property
+    def loss(self) -> InterruptionCost | None:
+        """What the job would lose if it were stopped now; None if that is not known."""
+        return _loss(self.job, self.status)
+
+    @property
+    def adopted(self) -> str:
+        """Which other stack has adopted the job; empty if none has."""
+        return _adopted(self.job, self.status)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the entry of `--json`."""
+        status = self.status or JobStatus(self.job.name, self.job.namespace, phase=Phase.DELETED.value)
+        text = "; ".join(filter(None, (status.message, self.adopted)))
+        entry = {
+            **status.to_dict(),
+            "message": text,
+            "resource": self.job.resource,
+            "kind": self.kind,
+            "queue": self.queue,
+            "loss": None,
+            "goodput": None,
+        }
+        loss, used = self.loss, goodput(status.attempts, status.finished or time.time())
+        if loss is not None:
+            entry["loss"] = loss.to_dict()
+        if used is not None:
+            entry["goodput"] = used.share
+        return entry
+
+
+def _adopted(job: Job, status: JobStatus | None) -> str:
+    """Return that another stack has adopted a job of the stack; empty if none has, or if its owner is not known."""
+    if job.owner is None or status is None or not status.owner or job.owner.owns(status.whose):
+        return ""
+    return plain(f"{job.namespace}/{job.name} {status.whose.adopted_from(job.owner)}")
+
+
+def chosen_jobs(wanted: str | None, where: Where, *, secrets: bool = False) -> list[Job]:
+    """Return the jobs that a command is about.
+
+    Args:
+        wanted: The job argument of the command; None for all jobs.
+        secrets: Whether to return the submissions of a stack's jobs, with the values of their Secrets.
+
+    Raises:
+        Invalid: The argument or the options are not valid.
+        TargetFault: The stack or the cluster cannot be read.
+    """
+    kind, name = _parsed(wanted or "", where)
+    if of_stack(wanted, where):
+        from pulumi_trainer.provider.service import stack
+
+        return stack.jobs(where.stack or None, wanted, where.project, secrets=secrets)
+    return _of_cluster(kind, name, where)
+
+
+def of_stack(wanted: str | None, where: Where) -> bool:
+    """Return whether the command is about jobs of a stack, and not about those of a cluster.
+
+    Args:
+        wanted: The job argument of the command; None for all jobs.
+        where: The options of the command that name a stack or a cluster.
+
+    Raises:
+        Invalid: The options name both.
+    """
+    if where.stack and where.cluster:
+        options = "-n, -A, --context and --kubeconfig"
+        if where.arguments:
+            options = "namespace=, context= and kubeconfig="
+        why = f"names a stack, but {options} name a cluster"
+        raise Invalid(Problem(where.spelled("stack"), why, "pass only one of the two"))
+    return bool(where.stack) or not (where.cluster or "/" in (wanted or "") or not in_project(where.project))
+
+
+def in_cluster_of_stack(where: Where) -> Where:
+    """Return the options of a command about a cluster with the connection of the stack, unless they name a cluster or namespace.
+
+    Args:
+        where: The options of the command; `everywhere` stays as it is.
+
+    Raises:
+        Invalid: The options name both a stack and a cluster.
+        TargetFault: The configuration of the stack cannot be read.
+    """
+    if not of_stack(None, replace(where, everywhere=False)):
+        return where
+    from pulumi_trainer.provider.service.stack import cluster_of
+
+    return replace(cluster_of(where.stack or None), everywhere=where.everywhere)
+
+
+def read_states(jobs: Sequence[Job], *, lines: bool = False) -> Iterator[State]:
+    """Yield the state of each job. Three or more jobs of a namespace are listed together.
+
+    Args:
+        lines: Whether to read the last lines of the log that explains a failure.
+    """
+    listed: dict[tuple[int, str], dict[str, JobView]] = {}
+    sizes = Counter(map(_group, jobs))
+    for job in jobs:
+        if job.local is not None:
+            yield State(job, _local_status(job.local, job), kind="JobSet")
+        elif sizes[_group(job)] > 2 and not lines:
+            view = _list_group(job, listed).get(job.name)
+            if view is not None:
+                view = _without_others(job, view)
+            elif job.client is not None and job.client.workers:  # which may run it, although it is gone here
+                view = read_view(job)
+            yield _state(job, view)
+        else:
+            yield _state(job, read_view(job, lines=lines))
+
+
+def find_states(wanted: str | None, where: Where) -> Sequence[State]:
+    """Return the states of the jobs that a command is about, with the progress of those in a cluster.
+
+    Args:
+        wanted: The job argument of the command; None for all jobs.
+    """
+    if wanted is None and not of_stack(wanted, where):
+        found = list_all(where)
+    else:
+        found = list(read_states(chosen_jobs(wanted, where)))
+    return with_progress(found)
+
+
+def list_all(where: Where) -> list[State]:
+    """Return all jobs of a namespace or, with `everywhere`, of the cluster."""
+    from pulumi_trainer.provider.targets.kubernetes.observe.listing import snapshot_jobs, with_losses
+
+    client, namespace = open_cluster(where)
+    if where.everywhere:
+        namespace = ""
+    found = with_losses(client, snapshot_jobs(client, namespace), namespace)
+    return [_state(Job(s.namespace, s.name, client=client), s) for s in found]
+
+
+def read_view(job: Job, *, lines: bool = False) -> JobView | None:
+    """Return what the cluster shows of a job; None if not found.
+
+    Args:
+        lines: Whether to read logs and nodes too, as `why` needs them.
+
+    Raises:
+        TargetFault: The cluster has no such job, and no stack has it either.
+    """
+    from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import (
+        snapshot,
+        with_inactive_queue,
+        with_lines,
+        with_node_reason,
+        with_topology_reason,
+    )
+    from pulumi_trainer.provider.targets.kubernetes.observe.listing import snapshot_job, with_losses
+
+    assert job.client is not None
+    if job.owner is not None:
+        view = _without_others(job, snapshot(job.client, job.namespace, job.name))
+    else:
+        view = snapshot_job(job.client, job.namespace, job.name, job.kind)
+    (view,) = with_losses(job.client, [view], job.namespace)
+    if not lines:
+        return view
+    for look in (with_lines, with_topology_reason, with_inactive_queue, with_node_reason):
+        view = look(job.client, view)
+    return view
+
+
+def _state(job: Job, view: JobView | None) -> State:
+    from pulumi_trainer.provider.lifecycle.diagnosis import diagnose
+
+    if view is None:
+        return State(job, None)
+    kind = "TrainJob" if view.train_job is not None else "JobSet"
+    return State(job, diagnose(view, time.time()), view.queue, kind, view)
+
+
+def with_progress(states: Sequence[State]) -> Sequence[State]:
+    """Return states with the progress that rank 0 of each job has printed, for the first `MOST_PROGRESS` jobs without any."""
+    unknown = [state for state in states if _lacks_progress(state)]
+    if not unknown:
+        return states
+    from concurrent.futures import ThreadPoolExecutor
+
+    from pulumi_trainer.provider.targets.kubernetes.observe.training_progress import progress_of
+
+    def read(state: State) -> None:
+        assert state.job.client is not None and state.view is not None and state.status is not None
+        state.status.progress = progress_of(state.job.client, state.view)
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(read, unknown[:MOST_PROGRESS]))
+    return states
+
+
+def _lacks_progress(state: State) -> bool:
+    """Return whether a job runs in a cluster, or has ended without a record of that, and the cluster shows no progress of it."""
+    if not state.view or not state.status or state.status.progress:
+        return False
+    recorded = state.view.recorded
+    if recorded is not None and recorded.phase in _ENDS:
+        return False
+    return state.status.phase in (Phase.RUNNING, *_ENDS)
+
+
+def _group(job: Job) -> tuple[int, str]:
+    return id(job.client), job.namespace
+
+
+def _local_status(target: LocalTarget, job: Job) -> JobStatus | None:
+    """Return the status of a job of this machine; if its record cannot be read, a status that says why."""
+    return target.cached_status(job.namespace, job.name, job.uid, job.phase, job.owner or Owner(""))
+
+
+def _without_others(job: Job, view: JobView) -> JobView:
+    """Return the view of a job, without objects of another job that has the name of a job of the stack."""
+    from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import without_others
+
+    if job.owner is None:
+        return view
+    return without_others(view, job.owner)
+
+
+def check_own(job: Job) -> None:
+    """Check that the cluster has a job, and no other job of its name.
+
+    Raises:
+        TargetFault: The job is not found, or another job has its name.
+    """
+    view = read_view(job)
+    if view is not None and view.another:
+        hint = f"`pulumi-trainer why {job.label}` shows what became of the job; -n {job.namespace} shows the other one"
+        raise TargetFault(Problem(f"{job.namespace}/{job.name}", "another job has this name now", hint))
+
+
+def _list_group(job: Job, listed: dict[tuple[int, str], dict[str, JobView]]) -> dict[str, JobView]:
+    """Return what the cluster shows of all jobs of a job's namespace, by name. listed: Earlier results, by group."""
+    from pulumi_trainer.provider.targets.kubernetes.observe.listing import snapshot_jobs, with_losses
+
+    assert job.client is not None
+    if _group(job) not in listed:
+        found = with_losses(job.client, snapshot_jobs(job.client, job.namespace), job.namespace)
+        listed[_group(job)] = {s.name: s for s in found}
+    return listed[_group(job)]
+
+
+def _parsed(wanted: str, where: Where) -> tuple[str, str]:
+    """Return a job's kind, one of `_KINDS` (empty for none), and its name."""
+    kind, slash, name = wanted.rpartition("/")
+    if not slash:
+        return "", wanted
+    kind = kind.lower().removesuffix("s")
+    if kind not in _KINDS or not name:
+        option = "-n NAMESPACE"
+        if where.arguments:
+            option = where.spelled("namespace")
+        hint = f"a job is NAME, jobset/NAME or trainjob/NAME; {option} names its namespace"
+        raise Invalid(Problem(wanted, "not a valid job name", hint))
+    return kind, name
+
+
+def _of_cluster(kind: str, name: str, where: Where) -> list[Job]:
+    from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB
+
+    if not name:
+        return [state.job for state in list_all(where)]
+    if where.everywhere:
+        raise Invalid(
+            Problem("-A", "shows all jobs, and cannot be combined with the name of a job", "give -n NAMESPACE")
+        )
+    client, namespace = open_cluster(where)
+    chosen = {"jobset": JOBSET, "trainjob": TRAIN_JOB}
+    return [Job(namespace, name, client=client, kind=chosen.get(kind))]
+
+
+def open_cluster(where: Where) -> tuple[Client, str]:
+    """Return client and namespace of a cluster; without a namespace in the options, that of the context."""
+    from pulumi_trainer.provider.kubernetes.client.access import open_client
+    from pulumi_trainer.provider.kubernetes.client.kubeconfig import NO_FILE
+    from pulumi_trainer.provider.kubernetes.client.kubeconfig import choose_context as context
+
+    reached = {"kubeconfig": where.kubeconfig, "context": where.context}
+    client = open_client(reached, warn=show_warning).within(PATIENCE)
+    try:
+        chosen = context(where.kubeconfig, "", where.context)
+    except TargetFault as fault:
+        (problem,) = fault.problems
+        option = where.spelled("kubeconfig")
+        if problem.hint == NO_FILE:
+            problem = replace(problem, hint=f"set KUBECONFIG, or pass {option}")
+            fault = TargetFault(problem)
+        if where.kubeconfig and "trainer:kubeconfig" in problem.hint:  # no stack names this file
+            raise TargetFault(replace(problem, hint=f"give the path of another file: {option}")) from None
+        if where.cluster or in_project(where.project):
+            raise fault from None
+        folder, change = "this folder", "run the command in the folder of a Pulumi project"
+        if where.arguments:
+            folder, change = where.project, "pass the folder of a Pulumi project as project_dir="
+        why = f"no Pulumi.yaml in {folder} or above, and {problem.why}"
+        raise TargetFault(replace(problem, why=why, hint=f"{change}, or {problem.hint}")) from None
+    return client, where.namespace or chosen.namespace or "default"
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a job waits for, or why it has ended.
+
+    Args:
+        job: Name of the job; in a stack that of its resource.
+        namespace: Namespace of the job.
+        phase: Phase of the job.
+        reason: One word; empty if nothing needs an explanation.
+        message: What the job waits for or why it has ended.
+        hint: What to do; empty if nothing.
+        lines: The last lines of the log of what has failed.
+        text: All of this as a paragraph.
+    """
+
+    job: str
+    namespace: str
+    phase: str
+    reason: str
+    message: str
+    hint: str
+    lines: Sequence[str]
+    text: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the entry of `--json`."""
+        names = ("job", "namespace", "phase", "reason", "message", "hint", "lines")
+        return {name: getattr(self, name) for name in names}
+
+
+def why(job: Job) -> Explanation:
+    """Return what a job waits for or why it has ended."""
+    if job.local is not None:
+        local = _local_status(job.local, job)
+        text = _explain_local(job, local)
+        if local is None:
+            local = JobStatus(job.name, job.namespace, phase=Phase.DELETED.value)
+        detail = local.message or text.partition(": ")[2]
+        text = _with_note(_with_loss(_with_ended_nodes(_with_progress(text, local), local), job, local), local)
+        hint = RUN_AGAIN if local.unknown_end and local.uid else ""
+        if hint:
+            text += f" {hint[0].upper()}{hint[1:]}."
+        return _explanation(job, local, detail, hint, _with_owner(text, job, local))
+    from pulumi_trainer.provider.lifecycle.diagnosis import best_finding, diagnose
+    from pulumi_trainer.provider.lifecycle.diagnosis import explain as paragraph
+
+    view, now = read_view(job, lines=True), time.time()
+    assert view is not None
+    status, found = diagnose(view, now), best_finding(view, now)
+    if status.phase == Phase.RUNNING and job.client is not None and not status.progress:
+        from pulumi_trainer.provider.targets.kubernetes.observe.training_progress import progress_of
+
+        status.progress = progress_of(job.client, view)
+    text = _with_progress(paragraph(view, status, now), status)
+    text = _with_note(_with_loss(_with_ended_nodes(text, status), job, status), status)
+    text = _with_owner(text, job, status)
+    return _explanation(job, status, found.why or found.message, found.hint, text)
+
+
+def _explanation(job: Job, status: JobStatus, detail: str, hint: str, text: str) -> Explanation:
+    """Return an explanation whose detail may end with lines of a log."""
+    first, *lines = detail.splitlines() or [""]
+    return Explanation(job.label, job.namespace, status.phase, status.reason, first, hint, tuple(lines), text)
+
+
+def _with_owner(text: str, job: Job, status: JobStatus | None) -> str:
+    found = _adopted(job, status)
+    if not found:
+        return text
+    return f"{text}\n{found}."
+
+
+def _with_progress(text: str, status: JobStatus) -> str:
+    """Return a paragraph with when a running job has last reported progress, and what it reported."""
+    reported = epoch_seconds((status.progress or {}).get("lastUpdatedTime"))
+    if status.phase != Phase.RUNNING or not reported or is_empty(status.progress or {}):
+        return text
+    shown = [describe(status, phase=False)]
+    step = (status.progress or {}).get("step")
+    if step is not None:
+        shown.append(f"step {step:,}")
+    now = " ".join(filter(None, shown))
+    text = f"{text} It reported progress {duration(time.time() - reported)} ago"
+    if now:
+        text += f": {now}"
+    return f"{text}."
+
+
+def _with_ended_nodes(text: str, status: JobStatus) -> str:
+    """Return a paragraph with the Pods that have ended while others of their step run: after SIGTERM, a program that ends with 0
+    would leave its peers waiting for it forever.
+    """
+    if status.phase != Phase.RUNNING:
+        return text
+    for step in status.steps:
+        if step.active and 0 < step.succeeded <= step.count - step.active:  # else the Pods of a step run in turns
+            ended = f"{step.succeeded} of {plural(step.count, 'Pod')} of {step.name}"
+            counts = "counts" if step.succeeded == 1 else "count"
+            text += (
+                f" {ended} ended with exit code 0 and {counts} as complete, while others run. If SIGTERM has stopped the program"
+                " there, it is not started again: let it end with 143 after SIGTERM (PT135)."
+            )
+    return text
+
+
+def _with_note(text: str, status: JobStatus) -> str:
+    """Return a paragraph with why a job that has succeeded may not have trained."""
+    if not status.note:
+        return text
+    first = status.note[0].upper() + status.note[1:]
+    if status.note == NOTHING_REPORTED:
+        return f"{text} {first}. `pulumi_trainer.training.progress(step=...)` reports the steps of a program."
+    follows = "its result is not trained. Look at the size of the data and at the number of steps in its arguments"
+    if status.note.startswith(NOTHING_LEFT):
+        follows = "it has resumed from the last step"
+    elif status.note.startswith("its last "):
+        follows = (
+            "its result may be of no use. `pulumi-trainer runs --metrics` shows the best value, if the metric has one"
+        )
+    elif (status.progress or {}).get("resumedFrom"):
+        follows = "its result is that of the checkpoint. Look at the number of steps in its arguments"
+    return f"{text} {first}, as its program has reported: {follows}."
+
+
+def _loss(job: Job, status: JobStatus | None) -> InterruptionCost | None:
+    """Return what a job would lose if it were stopped now; None if that is not known.
+
+    Its newest checkpoint is the one in a volume of this machine, else the one that it has reported.
+    """
+    checkpoints: Mapping[int, float] | None = None
+    if job.local is not None and status is not None and status.phase == Phase.RUNNING and status.checkpoints:
+        place = status.identity.place
+        if place and not place.startswith("s3://"):
+            from pulumi_trainer.provider.lifecycle.saved_checkpoints import checkpoints_in_volume
+
+            with suppress(TrainerError):
+                checkpoints = checkpoints_in_volume(job.namespace, place, status.identity.lineage, job.local)
+    return interruption_cost(status, time.time(), checkpoints)
+
+
+def _with_loss(text: str, job: Job, status: JobStatus) -> str:
+    """Return a paragraph with what the job would lose if it were stopped, if that is known."""
+    loss = _loss(job, status)
+    if loss is None:
+        return text
+    return f"{text} If it were stopped now, it {loss}."
+
+
+_LOCAL_PHASES = {
+    Phase.SUCCEEDED: "all is done",
+    Phase.RUNNING: "its processes run",
+    Phase.STARTING: "its processes are starting",
+    Phase.SUSPENDED: "it is suspended (suspend is true); set suspend to False to continue",
+}
+
+
+def _explain_local(job: Job, status: JobStatus | None) -> str:
+    where = f"{job.namespace}/{job.name}"
+    if status is None:
+        return f"{where} is Deleted: it does not exist on this machine. `pulumi up` creates it."
+    reason = f" ({status.reason})" if status.reason else ""
+    now = time.time()
+    since = status.started or status.created
+    if status.finished:
+        reason += f" {duration(now - status.finished)} ago"
+    elif since:
+        reason += f" for {duration(now - since)}"
+    what = _LOCAL_PHASES.get(Phase(status.phase), "")
+    running = [s.name for s in status.steps if s.phase == Phase.RUNNING]
+    if status.phase == Phase.STARTING and running:
+        what += f", after {', '.join(running)}"
+    what = status.message or what or "no problem is known"
+    return f"{where} is {status.phase}{reason}: {what.rstrip('.')}."
+
+
+def check_single(jobs: Sequence[Job], what: str) -> None:
+    """Check that a command got a single job.
+
+    Args:
+        jobs: The jobs that the command's arguments select.
+        what: The command, option or name that the error is about.
+
+    Raises:
+        Invalid: There are several jobs.
+    """
+    if len(jobs) > 1:
+        names = join_names([job.label for job in jobs], 10)
+        raise Invalid(Problem(what, f"there are {len(jobs)} jobs", f"name one of: {names}"))
