@@ -16,7 +16,7 @@ GONE = ("[attr-defined]", "[call-arg]")
 
 def main() -> int:
     """Print the lines that count, and return whether there are any."""
-    mypy = [setup.VENV / "bin" / "mypy", "--no-error-summary", *(f"tests/{name}" for name in FOLDERS)]
+    mypy = [str(setup.VENV / "bin" / "mypy"), "--no-error-summary", *(f"tests/{name}" for name in FOLDERS)]
     done = subprocess.run(mypy, cwd=setup.ROOT, capture_output=True, text=True, check=False)
     lines = [line for line in done.stdout.splitlines() if line.endswith(GONE) and "explicitly export" not in line]
     if done.returncode not in (0, 1):
