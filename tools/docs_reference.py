@@ -26,6 +26,7 @@ from pulumi_trainer.provider.kueue.object_checks import FROZEN
 from pulumi_trainer.provider.lifecycle.changes import compare
 from pulumi_trainer.provider.trainer.admission.warnings import RULES
 from pulumi_trainer.provider.trainer.pipeline import render
+from pulumi_trainer.provider.trainer.releases import DEFAULT
 from pulumi_trainer.queues.component import FIXED
 from pulumi_trainer.runtimes import load
 from typer.main import get_command
@@ -293,7 +294,7 @@ def _rendered(job: Mapping[str, Any]) -> Any:
         "metadata": {"name": "job", "namespace": "team", **job.get("metadata", {})},
         "spec": {"runtimeRef": {"name": "plain"}, "trainer": {}, **job.get("spec", {})},
     }
-    return render(load("plain"), train_job).objects
+    return render(load("plain"), train_job, DEFAULT).objects
 
 
 def _camel(name: str) -> str:

@@ -50,7 +50,9 @@ def run(command: str, arguments: Sequence[str]) -> int:
     parser = _parser(command)
     given = parser.parse_intermixed_args(arguments)
     from pulumi_trainer.provider.cli import documents
+    from pulumi_trainer.provider.trainer.releases import RELEASES
 
+    release = RELEASES[given.trainer_version]
     try:
         severities = documents.parse_severities(given.ignore, given.error)
     except Invalid as error:
@@ -64,13 +66,13 @@ def run(command: str, arguments: Sequence[str]) -> int:
             parser.error(f"--batch {given.batch}: reports no warnings, so --ignore and --error have no effect")
         if not given.batch.is_dir():
             parser.error(f"--batch {given.batch}: is not a folder")
-        return documents.batch(given.batch, given.mode)
+        return documents.batch(given.batch, given.mode, release)
     if command == "validate":
         if not given.names:
             parser.error("give files, or - for stdin, or --batch DIR")
-        return documents.validate(given.names, given.mode, given.output, severities)
+        return documents.validate(given.names, given.mode, release, given.output, severities)
     if given.names and documents.are_files(given.names):
-        return documents.render(given.names, given.mode, given.output, severities, summary=given.summary)
+        return documents.render(given.names, given.mode, release, given.output, severities, summary=given.summary)
     if len(given.names) > 1:
         parser.error(f"{' '.join(given.names)}: give one job, or files")
     from pulumi_trainer.provider.cli import stack
@@ -202,6 +204,8 @@ def _rbac(arguments: Sequence[str]) -> int:
 
 
 def _parser(command: str) -> Parser:
+    from pulumi_trainer.provider.trainer.releases import DEFAULT, RELEASES
+
     parser = Parser(f"pulumi-trainer {command}", description=COMMANDS[command], epilog=_EXIT)
     files = "YAML or JSON file, or - for stdin."
     if command == "validate":
@@ -215,6 +219,8 @@ def _parser(command: str) -> Parser:
     parser.add_argument("names", nargs="*", metavar="FILE", help=files)
     mode = "jobset (default), or trainer for exactly what Kubeflow Trainer's controller does."
     parser.add_argument("--mode", choices=("jobset", "trainer"), default="jobset", help=mode)
+    version = f"Version of Kubeflow Trainer whose rules apply. Default: {DEFAULT.version}."
+    parser.add_argument("--trainer-version", choices=[*RELEASES], default=DEFAULT.version, help=version)
     parser.add_argument("-o", "--output", choices=forms, default=forms[0], help=output)
     batch = "Validate each DIR/*/input.yaml by itself, and write actual.json beside it."
     parser.add_argument("--batch", metavar="DIR", type=Path, help=batch)

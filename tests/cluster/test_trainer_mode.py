@@ -28,13 +28,13 @@ from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.kubernetes.errors import Conflict, Refused, TrainerError
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
-from pulumi_trainer.provider.trainer.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.trainer.job_status import epoch_seconds
 from pulumi_trainer.provider.trainer.offline import Cluster
-from pulumi_trainer.provider.trainer.pipeline import render
 from pulumi_trainer.provider.trainer.pipeline.modes import MULTIKUEUE
+from pulumi_trainer.provider.trainer.releases import DEFAULT
 
 from tests.engine.conftest import Project, pulumi_home  # noqa: F401 (a fixture)
+from tests.trainer import default_runtime, default_train_job, render
 
 from .jobs import left, submission, until
 from .test_owners import second
@@ -189,7 +189,7 @@ def test_the_status_where_the_controller_makes_no_objects(
         time.sleep(3)
     live = stored()
     assert live is not None and root.get(JOBSET, namespace, "job") is None
-    offline = Cluster("trainer", now=epoch_seconds(live["metadata"]["creationTimestamp"], 0.0) + 5)
+    offline = Cluster("trainer", DEFAULT, now=epoch_seconds(live["metadata"]["creationTimestamp"], 0.0) + 5)
     results = [offline.apply(document) for document in (runtime, snapshot, {**job, "metadata": live["metadata"]})]
     assert results[-1] is not None and results[-1].admitted and not results[-1].objects
     assert conditions(offline.status(results[-1])) == conditions(live.get("status"))

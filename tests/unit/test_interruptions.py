@@ -26,7 +26,6 @@ from pulumi_trainer.provider.api.lineage import ASSIGNED, FORKED
 from pulumi_trainer.provider.kubernetes.values.wording import parse_duration
 from pulumi_trainer.provider.kubernetes.views import jobs_of
 from pulumi_trainer.provider.targets.local.jobset_controller import Exit, JobSet
-from pulumi_trainer.provider.trainer.admission import review_jobset
 from pulumi_trainer.provider.trainer.pipeline import Disruptions
 from pulumi_trainer.provider.trainer.pipeline.disruptions import (
     DISRUPTED,
@@ -39,6 +38,8 @@ from pulumi_trainer.provider.trainer.pipeline.disruptions import (
     tolerate_disruptions,
     tolerates,
 )
+
+from tests.trainer import review_jobset
 
 
 def jobset(job: dict[str, Any] | None = None, pod: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:

@@ -40,7 +40,8 @@ from pulumi_trainer.provider.targets.kubernetes.observe.watch import Observer
 from pulumi_trainer.provider.targets.kubernetes.preflight import server_review
 from pulumi_trainer.provider.targets.kubernetes.storage import claims
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
-from pulumi_trainer.provider.trainer.admission import review
+
+from tests.trainer import review
 
 Document = dict[str, Any]
 OWNER = Owner("owner", "stack")

@@ -6,10 +6,11 @@ import copy
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.api.go_structs import as_go_struct, fields, strategic_merge
 from pulumi_trainer.provider.kubernetes.values.strategic_merge import MergeError
 from pulumi_trainer.provider.kubernetes.values.typed import Findings, dotted_path
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
+
+from tests.trainer import as_go_struct, fields, strategic_merge
 
 
 def pod(**fields: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from pulumi_trainer.provider.trainer.pipeline.plugins.trainjobstatus import Trai
 from pulumi_trainer.provider.trainer.pipeline.plugins.volcano import Volcano
 from pulumi_trainer.provider.trainer.pipeline.plugins.xgboost import XGBoost
 
-REGISTRY: tuple[Plugin, ...] = (
+BUILT_IN: tuple[Plugin, ...] = (
     Torch(),
     MPI(),
     JAX(),
