@@ -407,11 +407,12 @@ def _help_of(name: str, *arguments: str) -> str:
 
 # Configuration, catalogue, warnings
 
-_VALUES = {"target": ("local", "kubernetes"), "mode": targets.MODES, "hardening": targets.HARDENING}
 _OWN = {
     "target": "Where jobs run that have no `target`. Default: `local`.",
     "warnings": "Severity of warnings by code, such as `trainer:warnings.PT112`: `ignore`, `warning` or `error`"
     " ([warnings](../warnings.md)).",
+    "version": "Version of Kubeflow Trainer whose rules plans apply. Default: in mode `trainer` that of the cluster's CRDs, else"
+    f" `{DEFAULT.version}`.",
 }
 
 
@@ -421,7 +422,7 @@ def configuration() -> str:
     described["hardening"] = read_docstring(pulumi_trainer.TrainJob)[1]["hardening"]
     rows = []
     for key in targets.KEYS:
-        values = ", ".join(f"`{value}`" for value in _VALUES.get(key, ()))
+        values = ", ".join(f"`{value}`" for value in targets.WORDS.get(key, ()))
         rows.append((f"`trainer:{key}`", values, described[key]))
     about = "Arguments of the program win over the configuration. An unknown key is an error of the plan."
     example = "```\npulumi config set trainer:target kubernetes\n```"

@@ -181,7 +181,7 @@ KEYS = ("target", "mode", "namespace", "kubeconfig", "context", "workers", "warn
 """Keys of the stack's configuration below `trainer:`."""
 
 
-_WORDS = {"target": ("local", "kubernetes"), "mode": MODES, "hardening": HARDENING, "version": tuple(RELEASES)}
+WORDS = {"target": ("local", "kubernetes"), "mode": MODES, "hardening": HARDENING, "version": tuple(RELEASES)}
 """Key -> its values."""
 
 CONFIGURATION = "Configuration"
@@ -198,7 +198,7 @@ def configuration_problems() -> list[Problem]:
         for p in unknown_fields(keys, KEYS):
             hint = f"{p.hint} Remove it with `pulumi config rm trainer:{p.where}`".strip()
             found.append(Problem(p.where, "unknown key of the configuration", hint))
-    for key, allowed in _WORDS.items():
+    for key, allowed in WORDS.items():
         value = config.get(key)
         if value:
             hint = f"pulumi config set trainer:{key} {allowed[0]}"

@@ -155,7 +155,7 @@ ACTIVE = "RuntimePatches cannot be modified when the JobSet's ReplicatedJob node
 @proves(10, 13)
 @pytest.mark.parametrize("name", NAMES)
 def test_verdicts_differ_as_listed(name: str) -> None:
-    """For all 309 cases, up to the first document whose verdict differs."""
+    """For all 312 cases, up to the first document whose verdict differs."""
     mine, theirs = RecordedCluster("jobset", DEFAULT), RecordedCluster("trainer", DEFAULT)
     for document in documents(CASES / name / "input.yaml"):
         here, there = mine.apply(copy.deepcopy(document.content)), theirs.apply(document.content)

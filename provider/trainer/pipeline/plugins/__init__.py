@@ -1,4 +1,4 @@
-"""The built-in plugins, one file each, in the order of each phase and of the objects they build.
+"""The built-in plugins of the newest release, one file each, in the order of each phase and of the objects they build.
 
 The JobSet comes last, after the objects that its Pods mount. Source:
 https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/registry.go
