@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import json
+from pathlib import Path
 from typing import Any
 
 import pulumi
@@ -12,6 +14,7 @@ from admission_support import Store, job_template, runtime, train_job
 from pulumi_trainer.program import trainer_release
 from pulumi_trainer.program.targets import Destination, Kubernetes, Local, Place
 from pulumi_trainer.provider.api.kinds import TRAIN_JOB
+from pulumi_trainer.provider.cli import parsers
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.schema import openapi
 from pulumi_trainer.provider.targets import connection, queries
@@ -96,3 +99,25 @@ def test_flux_without_processes(release: Release) -> None:
     stages = {"2.3.0": "validating-webhook", "8c0f5059b": "schema"}
     assert verdict.stage == stages[release.version]
     assert [problem.where for problem in verdict.errors] == ["spec.trainer.numProcPerNode"]
+
+
+@each_release
+@pytest.mark.parametrize("command", ["validate", "render"])
+def test_the_commands_take_a_release(
+    release: Release, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    documents = runtime(), train_job(trainer={"numNodes": 1, "numProcPerNode": 0})
+    file = tmp_path / "job.yaml"
+    file.write_text("\n---\n".join(map(json.dumps, documents)))
+    code = parsers.run(command, ["--mode", "trainer", "--trainer-version", release.version, str(file)])
+    printed = "".join(capsys.readouterr())
+    assert (code, "numProcPerNode must be greater than or equal to 1" in printed) == (
+        (0, False) if release is DEFAULT else (1, True)
+    )
+
+
+def test_the_commands_name_the_releases(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parsers.run("validate", ["--trainer-version", "2.4.0", "job.yaml"])
+    assert ended.value.code == 2
+    assert "'2.4.0' (choose from " in (told := capsys.readouterr().err) and all(version in told for version in RELEASES)
