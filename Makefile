@@ -8,7 +8,7 @@ SETUP = $(or $(PYTHON),$(error Python 3.10 or newer, with its modules venv and e
 RUN := .venv/bin/python tools/stack.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-queues up preview preview-kubernetes logs down clean env check messages docs docs-serve dist picture \
+.PHONY: help setup setup-queues up preview preview-kubernetes logs down clean env check messages docs docs-serve dist picture record \
   test test-smoke test-engine test-pythons test-pulumi test-cluster test-nodes test-gangs test-frameworks test-fine-tuning test-all coverage \
   bench bench-cluster bench-interruptions cluster-up cluster-down
 
@@ -67,6 +67,10 @@ docs-serve: ## the docs site at http://127.0.0.1:8000, built again after each ch
 dist: ## sdist, wheel, SBOM (CycloneDX), licences and checksums in dist/
 	@$(SETUP) --dev --no-cli
 	@.venv/bin/python tools/release.py
+
+record: ## what a release of Trainer answers to the golden cases, its schemas and its types: TRAINER=v2.3.0, or a checkout (with Go)
+	@$(SETUP) --dev --no-cli
+	@.venv/bin/python -m tests.golden.recorder.record $(TRAINER)
 
 picture: setup ## draw docs/quickstart.svg and docs/flow.svg, the pictures of the README, from real runs
 	@$(RUN) exec python tools/picture.py

@@ -15,6 +15,7 @@ from pulumi_trainer.plan.runtime_ref import LoadedRuntime, RuntimeSource, runtim
 from pulumi_trainer.program import messages, session, targets
 from pulumi_trainer.program.constructors import ComponentArgs, constructor
 from pulumi_trainer.program.targets import Destination
+from pulumi_trainer.program.trainer_release import configured_release
 from pulumi_trainer.provider.engine import dynamic
 from pulumi_trainer.provider.jobs.identity import short_digest
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TrainerError, problems_below
@@ -103,7 +104,7 @@ class RuntimeChannel(RuntimeSource, pulumi.ComponentResource):
         """Report the problems of the channel; return whether there are any."""
         offer = self.given
         if not found and offer is not None:
-            found = problems_below("release", refusals(offer.documents[offer.release]))
+            found = problems_below("release", refusals(offer.documents[offer.release], configured_release()))
         if not found and offer is not None:
             place = await targets.place(targets.choose(target))
             found = list(place.problems)

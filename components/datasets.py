@@ -25,6 +25,7 @@ from pulumi_trainer.plan.volume_claims import Claim, FetchedData, VolumeArgs, mo
 from pulumi_trainer.program import session, targets
 from pulumi_trainer.program.constructors import ComponentArgs, constructor
 from pulumi_trainer.program.targets import Destination
+from pulumi_trainer.program.trainer_release import choose_release
 from pulumi_trainer.provider.engine.pulumi_compat import few_frames
 from pulumi_trainer.provider.jobs.identity import job_name, short_digest
 from pulumi_trainer.provider.jobs.nodes import nodes_of, training_pods
@@ -148,7 +149,9 @@ class Fetched(FetchedData, Job):
 
         destination = targets.choose(target)
         place = await targets.place(destination)
-        job = PlacedJob(job_name(logical, pulumi.get_project(), pulumi.get_stack()), destination, place)
+        release = await choose_release(destination, place)
+        name = job_name(logical, pulumi.get_project(), pulumi.get_stack())
+        job = PlacedJob(name, destination, place, release)
         result = Plan(
             job.name, place.namespace, place.target, interrupt="allow", needs=place.needs, problems=place.problems
         )  # another source is another volume, and nothing trains on one that is not complete
@@ -189,15 +192,15 @@ class Fetched(FetchedData, Job):
             name = f"{job.name}-files"
             files[f"ConfigMap/{name}"] = packed.config_map(name, place.namespace)
             self._add_files(packed.volume(name), fetch, image)
-        runtime = default_runtime(fetch)
+        runtime = default_runtime(fetch, job.release)
         if not job.cluster:
             spec = sources.with_absolute_paths(spec)
-        train_job = default_train_job(_fetch_job(job, runtime, spec))
+        train_job = default_train_job(_fetch_job(job, runtime, spec), job.release)
         hardening = None
         if "restricted" in {args.hardening for args in self.consumers}:
             hardening = "restricted"
         restricted = targets.is_restricted(hardening, destination)
-        rendered = render_job(lambda: render(runtime, train_job, restricted=restricted))
+        rendered = render_job(lambda release: render(runtime, train_job, release, restricted=restricted), job.release)
         mounted = StepResult(objects=files, claims={"volume": self.claim})
         return result.add(mounted).add(rendered, made=rendered.made, fills="volume")
 
@@ -227,7 +230,7 @@ class Fetched(FetchedData, Job):
         self, source: sources.DataSource, resolved: Resolved, job: PlacedJob, image: Any
     ) -> list[Problem]:
         document = resolved.document[self.kind]
-        wrong = plaintext_secrets.problems(document, "") + source_problems(document)
+        wrong = plaintext_secrets.problems(document, "") + source_problems(document, job.release)
         wrong = merge_problems(wrong, none_problems("TrainJob.spec.initializer.dataset", document, ""))
         problems = [*resolved.problems, *(replace(p, where=source.place(p.where)) for p in wrong)]
         if isinstance(self.storage_uri, pulumi.Output):

@@ -25,6 +25,7 @@ from pulumi_trainer.program.constructors import ComponentArgs, constructor
 from pulumi_trainer.program.registered_plugins import policy_names, runtime_problems
 from pulumi_trainer.program.removals import names_of_runtimes
 from pulumi_trainer.program.targets import Destination, Place
+from pulumi_trainer.program.trainer_release import configured_release
 from pulumi_trainer.provider.engine import dynamic
 from pulumi_trainer.provider.engine.pulumi_compat import aliases_of, known_output
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TrainerError, problems_below
@@ -146,11 +147,11 @@ class ClusterTrainingRuntime(RuntimeSource, pulumi.ComponentResource):
         """Report the problems of the runtime; return whether there are any."""
         if not found:
             self._resolved = resolved = await resolve(self.plain, "")
-            found = resolved.problems + runtime_problems(resolved.document)
+            found = resolved.problems + runtime_problems(resolved.document, configured_release())
             dropped = none_problems("ClusterTrainingRuntime.spec", resolved.document.get("spec"), "spec")
             found = merge_problems(found, dropped)
             found += _plain_secrets(resolved.document)
-            found = found or refusals(resolved.document)
+            found = found or refusals(resolved.document, configured_release())
             destination = targets.choose(self._target)
             if not found and targets.mode_of(destination) == "trainer":
                 found = self.secrets

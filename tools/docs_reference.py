@@ -21,6 +21,7 @@ from pulumi_trainer.provider.kueue.object_checks import FROZEN
 from pulumi_trainer.provider.lifecycle.changes import compare
 from pulumi_trainer.provider.trainer.admission.warnings import RULES
 from pulumi_trainer.provider.trainer.pipeline import render
+from pulumi_trainer.provider.trainer.releases import DEFAULT
 from pulumi_trainer.provider.trainer.upstream import UPSTREAM
 from pulumi_trainer.queues.component import FIXED
 from pulumi_trainer.runtimes import load
@@ -288,7 +289,7 @@ def _rendered(job: Mapping[str, Any]) -> Any:
         "metadata": {"name": "job", "namespace": "team", **job.get("metadata", {})},
         "spec": {"runtimeRef": {"name": "plain"}, "trainer": {}, **job.get("spec", {})},
     }
-    return render(load("plain"), train_job).objects
+    return render(load("plain"), train_job, DEFAULT).objects
 
 
 def _camel(name: str) -> str:
@@ -378,11 +379,12 @@ def _shown_names(argument: parsers.Argument) -> tuple[str, ...]:
 
 # Configuration, catalogue, warnings
 
-_VALUES = {"target": ("local", "kubernetes"), "mode": targets.MODES, "hardening": targets.HARDENING}
 _OWN = {
     "target": "Where jobs run that have no `target`. Default: `local`.",
     "warnings": "Severity of warnings by code, such as `trainer:warnings.PT112`: `ignore`, `warning` or `error`"
     " ([warnings](../warnings.md)).",
+    "version": "Version of Kubeflow Trainer whose rules plans apply. Default: in mode `trainer` that of the cluster's CRDs, else"
+    f" `{DEFAULT.version}`.",
 }
 
 
@@ -392,7 +394,7 @@ def configuration() -> str:
     described["hardening"] = read_docstring(pulumi_trainer.TrainJob)[1]["hardening"]
     rows = []
     for key in targets.KEYS:
-        values = ", ".join(f"`{value}`" for value in _VALUES.get(key, ()))
+        values = ", ".join(f"`{value}`" for value in targets.WORDS.get(key, ()))
         rows.append((f"`trainer:{key}`", values, described[key]))
     about = "Arguments of the program win over the configuration. An unknown key is an error of the plan."
     example = "```\npulumi config set trainer:target kubernetes\n```"

@@ -12,7 +12,8 @@ from typing import Any
 import pulumi
 from pulumi_trainer.provider.engine.pulumi_compat import fields_of_input_type, is_input_type
 from pulumi_trainer.provider.kubernetes.schema.schema import Schema
-from pulumi_trainer.provider.trainer.admission.crd_schemas import schema_of
+from pulumi_trainer.provider.kueue.crd_schemas import kinds as queue_kinds
+from pulumi_trainer.provider.trainer.releases import NEWEST
 
 
 def api_names(path: str, value: Any) -> Any:
@@ -27,9 +28,9 @@ def api_names(path: str, value: Any) -> Any:
 
 @cache
 def schema_at(path: str) -> Schema:
-    """Return the API's schema of a path, such as `TrainJob.spec.trainer`."""
+    """Return the schema of a path of the newest API, such as `TrainJob.spec.trainer`."""
     kind, *steps = path.split(".")
-    schema = schema_of(kind)
+    schema = (NEWEST.kinds.get(kind) or queue_kinds()[kind]).schema
     for step in steps:
         schema = (schema.items or schema).properties[step]
     return schema

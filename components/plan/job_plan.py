@@ -21,16 +21,17 @@ from pulumi_trainer.provider.kubernetes.errors import Problem, TrainerError, pro
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.targets import queries
 from pulumi_trainer.provider.trainer.admission import review_jobset
-from pulumi_trainer.provider.trainer.pipeline import Rendered
+from pulumi_trainer.provider.trainer.pipeline import Release, Rendered
 
 
 @dataclass(frozen=True)
 class PlacedJob:
-    """A job and its target."""
+    """A job, its target, and the release of Trainer whose rules it follows."""
 
     name: str
     destination: Destination
     place: Place
+    release: Release
 
     @property
     def cluster(self) -> bool:
@@ -81,7 +82,10 @@ class RenderedJob(StepResult):
 
 
 def render_job(
-    renderer: Callable[[], Rendered], place: Callable[[str], str] = python_path, submitted: Objects | None = None
+    renderer: Callable[[Release], Rendered],
+    release: Release,
+    place: Callable[[str], str] = python_path,
+    submitted: Objects | None = None,
 ) -> RenderedJob:
     """Return the rendered objects and their problems.
 
@@ -92,14 +96,14 @@ def render_job(
     made: Objects = {}
     problems: list[Problem] = []
     try:
-        made = renderer().objects
+        made = renderer(release).objects
     except TrainerError as error:
         problems += [replace(p, where=place(p.where)) for p in error.problems]
     if submitted is None:
         submitted = made
     rendered = RenderedJob(made=made, objects=submitted)
     for key, document in rendered.jobsets.items():
-        problems += problems_below(key, review_jobset(document))
+        problems += problems_below(key, review_jobset(document, release))
     return replace(rendered, problems=problems)
 
 

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from pulumi_trainer.plan.review import refusals
+from pulumi_trainer.program.trainer_release import configured_release
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, problems_below
 from pulumi_trainer.provider.kubernetes.values.documents import control_character_problems
 from pulumi_trainer.provider.trainer.catalog.catalog import MAX_FILE, NAME
@@ -72,7 +73,7 @@ class Offer:
         for number, document in documents.items():
             if not VERSION.fullmatch(number) or not _is_runtime(document, given["runtime"]):
                 raise Invalid(Problem(f"documents[{number}]", f"not a valid release of {given['runtime']}", hint))
-            problems = [*control_character_problems(document), *refusals(document)]
+            problems = [*control_character_problems(document), *refusals(document, configured_release())]
             if problems:
                 raise Invalid(*problems_below(f"documents[{number}]", problems))
         return cls(texts[0], texts[1], texts[2], documents, {str(k): str(v) for k, v in deprecated.items()})

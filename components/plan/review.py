@@ -19,27 +19,27 @@ from pulumi_trainer.provider.kueue.job_webhook import queued_problems
 from pulumi_trainer.provider.trainer.admission import Lookup, review
 from pulumi_trainer.provider.trainer.admission.removed_fields import unknown_field_problems
 from pulumi_trainer.provider.trainer.admission.warnings import Queues, warnings
-from pulumi_trainer.provider.trainer.pipeline import Mode
+from pulumi_trainer.provider.trainer.pipeline import Mode, Release
 
 
-def refusals(document: dict[str, Any], lookup: Lookup | None = None) -> list[Problem]:
+def refusals(document: dict[str, Any], release: Release, lookup: Lookup | None = None) -> list[Problem]:
     """Return the problems of a runtime or a TrainJob, by path.
 
     Args:
         lookup: Returns other objects of the cluster, such as the runtime of a TrainJob; None if no other object is known.
     """
-    verdict = review(document, lookup=lookup)
-    return [*unknown_field_problems(document, verdict.unknown), *verdict.problems()]
+    verdict = review(document, release, lookup=lookup)
+    return [*unknown_field_problems(document, release, verdict.unknown), *verdict.problems()]
 
 
-def train_job_verdict(train_job: dict[str, Any], runtime: dict[str, Any]) -> Verdict:
+def train_job_verdict(train_job: dict[str, Any], runtime: dict[str, Any], release: Release) -> Verdict:
     """Return the server's answer to a TrainJob made from `runtime`; other objects of a cluster are unknown here."""
 
     def lookup(kind: str, _namespace: str, name: str) -> dict[str, Any] | None:
         own = (kind, name) == (runtime["kind"], runtime["metadata"]["name"])
         return runtime if own else {}
 
-    return review(train_job, lookup=lookup)
+    return review(train_job, release, lookup=lookup)
 
 
 def classified_warnings(
@@ -47,6 +47,7 @@ def classified_warnings(
     train_job: dict[str, Any],
     objects: Objects,
     siblings: list[dict[str, Any]],
+    release: Release,
     *,
     cluster: bool,
     queues: Queues | None = None,
@@ -60,7 +61,7 @@ def classified_warnings(
         cluster: Whether the job runs in a cluster.
         mode: As in `render`.
     """
-    found = warnings(runtime, train_job, objects, siblings=siblings, cluster=cluster, queues=queues, mode=mode)
+    found = warnings(runtime, train_job, objects, release, siblings=siblings, cluster=cluster, queues=queues, mode=mode)
     return by_severity(found, train_job, lenient=not cluster)
 
 

@@ -17,7 +17,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import without
 from pulumi_trainer.provider.kubernetes.values.documents import control_character_problems
 from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
 from pulumi_trainer.provider.targets import queries
-from pulumi_trainer.provider.trainer import releases
+from pulumi_trainer.provider.trainer import runtime_releases
 from pulumi_trainer.provider.trainer.catalog.versions import VERSION
 from pulumi_trainer.provider.trainer.labels import RELEASE
 from pulumi_trainer.runtimes import BUILT_IN, Deprecation
@@ -157,7 +157,7 @@ def _of_channel(offer: Offer, follow: str, job: PlacedJob) -> LoadedRuntime:
     if isinstance(namespace, str):
         name, current = queries.current_release(job.place.target, namespace, job.name)
         if name == offer.runtime and current != release and VERSION.fullmatch(current):
-            why = releases.follow_refusal(follow, current, release)
+            why = runtime_releases.follow_refusal(follow, current, release)
             if why and current in offer.documents:
                 moved = f"channel {offer.channel} has {name} {release}, but this job has {current}"
                 notes.append(f"{namespace}/{job.name}: {moved}. No change: {why}")

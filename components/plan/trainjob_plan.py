@@ -53,6 +53,7 @@ from pulumi_trainer.plan.written_job import (
     writable_data,
 )
 from pulumi_trainer.program import queue_lints, session, targets
+from pulumi_trainer.program.trainer_release import choose_release, configured_release
 from pulumi_trainer.provider.jobs.identity import digest
 from pulumi_trainer.provider.jobs.lineage import ASSIGNED
 from pulumi_trainer.provider.jobs.nodes import nodes_of
@@ -70,7 +71,7 @@ from pulumi_trainer.provider.trainer.admission.multikueue import find_dispatch
 from pulumi_trainer.provider.trainer.admission.warnings import Warning, subdomain
 from pulumi_trainer.provider.trainer.catalog.git import describe_commit
 from pulumi_trainer.provider.trainer.labels import trainer_step
-from pulumi_trainer.provider.trainer.pipeline import Disruptions, hardening, render
+from pulumi_trainer.provider.trainer.pipeline import Disruptions, Release, hardening, render
 
 
 async def plan(args: TrainJobArgs) -> Plan:
@@ -87,7 +88,8 @@ async def plan(args: TrainJobArgs) -> Plan:
 
     destination = targets.choose(args.target)
     place = await targets.place(destination)
-    job = PlacedJob(name_of(args), destination, place)
+    release = await choose_release(destination, place)
+    job = PlacedJob(name_of(args), destination, place, release)
     loaded = await runtime_ref.load_runtime(args.runtime, args.follow, job)
     result = Plan(
         job.name, place.namespace, place.target, run=args.run_key, resume=args.resume, fork=_fork(args),
@@ -102,9 +104,9 @@ async def plan(args: TrainJobArgs) -> Plan:
     server_problems = generation_role.role_problems(written, mode=job.mode)
     written = generation_role.with_server(written, job.name)
     train_job = _train_job(job.name, place.namespace, written.fields, written.runtime)
-    runtime = default_runtime(written.runtime)
+    runtime = default_runtime(written.runtime, release)
     verdict = train_job_verdict(
-        mounts.with_workspace(train_job, written.fields["initializer"], written.runtime), runtime
+        mounts.with_workspace(train_job, written.fields["initializer"], written.runtime), runtime, release
     )
     checked = await _check_job(args, job, written, train_job, verdict)
     result = result.with_content(_content(args, job, written)).add(
@@ -137,19 +139,21 @@ async def plan(args: TrainJobArgs) -> Plan:
         return result
 
     # The verdict has defaults as well, but of the document as the user wrote it, without the patch that mounts the code.
-    complete = default_train_job(mounted.train_job)
+    complete = default_train_job(mounted.train_job, release)
     submitted = None
     if job.mode == "trainer":
         submitted = {f"TrainJob/{job.name}": _as_stored(mounted.train_job)}
     rendered = render_job(
-        lambda: render(
+        lambda release: render(
             runtime,
             complete,
+            release,
             mode=job.mode,
             restricted=restricted,
             disruptions=_disruptions(args),
             fails_early=written.tool is not None or (args.fork is not None and bool(args.fork.reset)),
         ),
+        release,
         args.place,
         submitted,
     )
@@ -224,7 +228,11 @@ async def _check_job(
     problems += [*_by_arguments(written.resolved.problems, args), *written.problems()]
     if job.cluster:
         problems += written.cluster_problems()
-    problems += [*source_problems, *_document_problems(args, train_job, verdict), *_plain_secrets(args, written)]
+    problems += [
+        *source_problems,
+        *_document_problems(args, train_job, job.release, verdict),
+        *_plain_secrets(args, written),
+    ]
     return StepResult(
         needs=needed,
         problems=problems,
@@ -317,7 +325,7 @@ def _harden(mounted: MountedCode, written: WrittenJob, job: PlacedJob, runtime: 
     if job.mode == "jobset" or mounted.problems:
         return mounted
     try:
-        patched = hardening.with_patch(runtime, mounted.train_job)
+        patched = hardening.with_patch(runtime, mounted.train_job, job.release)
     except TrainerError as error:
         return replace(mounted, problems=error.problems)
     return replace(mounted, train_job=patched, problems=mounts.patch_count_problems(patched["spec"]["runtimePatches"]))
@@ -372,7 +380,7 @@ async def _other_problems(args: TrainJobArgs, found: Sequence[Problem]) -> list[
         *_plain_secrets(accepted, written),
         *written.code_problems(),
         *_by_arguments(written.resolved.problems, args),
-        *_document_problems(accepted, train_job),
+        *_document_problems(accepted, train_job, configured_release()),
         *runtime_ref.catalogue_problems(accepted.runtime),
     ]
     refused = {_field(p) for p in found}
@@ -383,10 +391,12 @@ def _field(problem: Problem) -> str:
     return problem.where.partition("[")[0]
 
 
-def _document_problems(args: TrainJobArgs, train_job: dict[str, Any], verdict: Verdict | None = None) -> list[Problem]:
+def _document_problems(
+    args: TrainJobArgs, train_job: dict[str, Any], release: Release, verdict: Verdict | None = None
+) -> list[Problem]:
     """Return the problems of the document by itself, by the paths of the arguments."""
     found = merge_problems(
-        document_problems(train_job, verdict), none_problems("TrainJob.spec", train_job["spec"], "spec")
+        document_problems(train_job, release, verdict), none_problems("TrainJob.spec", train_job["spec"], "spec")
     )
     found = _by_arguments(found, args)
     if train_job["spec"].get("suspend") is True and args.wait_for != "created":
@@ -438,7 +448,7 @@ def _find_warnings(
     """Return the known problems that pass admission and fail later."""
     siblings = _share_subdomains(rendered.jobsets.values())
     refused, warned = classified_warnings(
-        runtime, train_job, rendered.made, siblings, cluster=job.cluster, queues=queues, mode=job.mode
+        runtime, train_job, rendered.made, siblings, job.release, cluster=job.cluster, queues=queues, mode=job.mode
     )
     problems = _by_arguments(refused, args)
     if job.cluster:

@@ -10,7 +10,7 @@ from pulumi_trainer.program import session
 from pulumi_trainer.provider.kubernetes.errors import Problem, TrainerError, problems_below
 from pulumi_trainer.provider.kubernetes.values.typed import Findings
 from pulumi_trainer.provider.trainer.admission.document_checks import document_problems
-from pulumi_trainer.provider.trainer.pipeline import registry
+from pulumi_trainer.provider.trainer.pipeline import Release, registry
 from pulumi_trainer.provider.trainer.pipeline.interface import Plugin
 
 
@@ -26,16 +26,16 @@ def register_plugin(plugin: Plugin) -> None:
         session.current().add_problems(problems_below(f"register_plugin ({site})", error.problems))
 
 
-def runtime_problems(document: dict[str, Any]) -> list[Problem]:
+def runtime_problems(document: dict[str, Any], release: Release) -> list[Problem]:
     """Return the problems of a runtime, including policies of plugins."""
     findings = Findings()
     rest = document.get("spec")
     try:
         if isinstance(rest, dict):
-            rest, _ = registry.split_own_policies(rest, findings)
+            rest, _ = registry.split_own_policies(rest, release.plugins, findings)
     except TrainerError as error:
         return list(error.problems)
-    found = document_problems({**document, "spec": rest})
+    found = document_problems({**document, "spec": rest}, release)
     return [*findings.problems, *map(_with_plugin, found)]
 
 

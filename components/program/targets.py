@@ -23,6 +23,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import section, text, w
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.machine.extras import missing
 from pulumi_trainer.provider.targets import connection
+from pulumi_trainer.provider.trainer.releases import RELEASES
 
 MODES = ("jobset", "trainer")
 HARDENING = ("restricted", "none")
@@ -176,9 +177,12 @@ def problems(given: Any) -> list[Problem]:
     return found
 
 
-KEYS = ("target", "mode", "namespace", "kubeconfig", "context", "workers", "warnings", "hardening")
+KEYS = ("target", "mode", "namespace", "kubeconfig", "context", "workers", "warnings", "hardening", "version")
 """Keys of the stack's configuration below `trainer:`."""
 
+
+WORDS = {"target": ("local", "kubernetes"), "mode": MODES, "hardening": HARDENING, "version": tuple(RELEASES)}
+"""Key -> its values."""
 
 CONFIGURATION = "Configuration"
 """Type of a problem of the stack's configuration, which is reported for no component, as it affects all of them."""
@@ -194,7 +198,7 @@ def configuration_problems() -> list[Problem]:
         for p in unknown_fields(keys, KEYS):
             hint = f"{p.hint} Remove it with `pulumi config rm trainer:{p.where}`".strip()
             found.append(Problem(p.where, "unknown key of the configuration", hint))
-    for key, allowed in (("target", ("local", "kubernetes")), ("mode", MODES), ("hardening", HARDENING)):
+    for key, allowed in WORDS.items():
         value = config.get(key)
         if value:
             hint = f"pulumi config set trainer:{key} {allowed[0]}"

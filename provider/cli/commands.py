@@ -307,6 +307,21 @@ _MODE = choice(
     "--mode", choices=("jobset", "trainer"), metavar="MODE",
     about="How objects are rendered", more=" (as Kubeflow Trainer's controller does it)",
 )  # fmt: skip
+_TRAINER = option(
+    "--trainer-version", metavar="VERSION", help="Release of Kubeflow Trainer whose rules apply; `version` lists them."
+)
+
+
+def _release(given: Given) -> Any:
+    """Return the release of Trainer that an option names; without one the default."""
+    from pulumi_trainer.provider.trainer.releases import DEFAULT, RELEASES
+
+    version = given.trainer_version or DEFAULT.version
+    if version not in RELEASES:
+        given.parser.error(f"argument --trainer-version: invalid value {version!r} (expected {' or '.join(RELEASES)})")
+    return RELEASES[version]
+
+
 _EXIT = "Exit code for documents: 0 admitted, 1 refused, 2 the input cannot be used."
 
 
@@ -317,17 +332,17 @@ _EXIT = "Exit code for documents: 0 admitted, 1 refused, 2 the input cannot be u
     _MODE,
     choice("-o", "--output", choices=("text", "yaml", "json"), metavar="FORMAT",
             about="Output format", more="; yaml and json have the result for the last TrainJob"),
-    _BATCH, *_SEVERITIES, more=_EXIT,
+    _BATCH, *_SEVERITIES, _TRAINER, more=_EXIT,
 )  # fmt: skip
 def _validate(given: Given) -> int:
     from pulumi_trainer.provider.cli import documents
 
     severities = _severities(given)
     if given.batch is not None:
-        return documents.batch(given.batch, given.mode)
+        return documents.batch(given.batch, given.mode, _release(given))
     if not given.names:
         given.parser.error("give files, or - for stdin, or --batch DIR")
-    return documents.validate(given.names, given.mode, given.output, severities)
+    return documents.validate(given.names, given.mode, _release(given), given.output, severities)
 
 
 def _severities(given: Given) -> Any:
@@ -359,16 +374,18 @@ def _severities(given: Given) -> Any:
     option("-s", "--stack", help="Stack of the job, for example dev. Default: the selected stack."), _MODE,
     choice("-o", "--output", choices=("yaml", "json"), metavar="FORMAT",
             about="Output format", more="; yaml has the objects, json the last result with its objects"),
-    _BATCH, *_SEVERITIES, more=_EXIT,
+    _BATCH, *_SEVERITIES, _TRAINER, more=_EXIT,
 )  # fmt: skip
 def _render(given: Given) -> int:
     from pulumi_trainer.provider.cli import documents
 
     severities = _severities(given)
     if given.batch is not None:
-        return documents.batch(given.batch, given.mode)
+        return documents.batch(given.batch, given.mode, _release(given))
     if given.names and documents.are_files(given.names):
-        return documents.render(given.names, given.mode, given.output, severities, summary=given.summary)
+        return documents.render(
+            given.names, given.mode, _release(given), given.output, severities, summary=given.summary
+        )
     if len(given.names) > 1:
         given.parser.error(f"{' '.join(given.names)}: give one job, or files")
     from pulumi_trainer.provider.service import stack

@@ -26,7 +26,7 @@ from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean
 from pulumi_trainer.provider.machine.atomic_files import replace_file
 from pulumi_trainer.provider.trainer.admission.warnings import Severities
 from pulumi_trainer.provider.trainer.offline import Cluster, RenderLimit, Result, Verdicts, judge, report, unusable
-from pulumi_trainer.provider.trainer.pipeline import Mode
+from pulumi_trainer.provider.trainer.pipeline import Mode, Release
 
 ADMITTED, REFUSED, UNUSABLE = 0, 1, 2
 """Exit codes."""
@@ -65,11 +65,11 @@ def parse_severities(ignore: Iterable[str], error: Iterable[str]) -> Severities:
     return Severities.of(ignore=ignore, error=error)
 
 
-def validate(files: list[str], mode: Mode, output: str, taken: Severities) -> int:
+def validate(files: list[str], mode: Mode, release: Release, output: str, taken: Severities) -> int:
     """Print the result of each document as text, or the last result as JSON or YAML, and return the exit code."""
     verdicts = Verdicts()
     try:
-        for document, result in judge(_read(files), _cluster(mode, taken, explain=True), verdicts):
+        for document, result in judge(_read(files), _cluster(mode, release, taken, explain=True), verdicts):
             if output == "text":
                 print_line(_verdict(document, result, mode))
     except Invalid as error:
@@ -81,7 +81,9 @@ def validate(files: list[str], mode: Mode, output: str, taken: Severities) -> in
     return _exit_code(verdicts)
 
 
-def render(files: list[str], mode: Mode, output: str, taken: Severities, *, summary: bool = False) -> int:
+def render(
+    files: list[str], mode: Mode, release: Release, output: str, taken: Severities, *, summary: bool = False
+) -> int:
     """Print the objects of all TrainJobs as YAML, in the order to apply them, or the last result as JSON.
 
     YAML is printed only if all documents are admitted; problems and warnings go to stderr. Returns the exit code.
@@ -92,7 +94,7 @@ def render(files: list[str], mode: Mode, output: str, taken: Severities, *, summ
     verdicts, jobsets = Verdicts(), list[dict[str, Any]]()
     with tempfile.SpooledTemporaryFile(max_size=2**23, mode="w+", encoding="utf-8") as rendered:
         try:
-            for document, result in judge(_read(files), _cluster(mode, taken, explain=True), verdicts):
+            for document, result in judge(_read(files), _cluster(mode, release, taken, explain=True), verdicts):
                 if summary:
                     jobsets += _jobsets(result.objects)
                 elif output == "yaml":
@@ -113,7 +115,7 @@ def render(files: list[str], mode: Mode, output: str, taken: Severities, *, summ
     return _exit_code(verdicts)
 
 
-def batch(folder: Path, mode: Mode) -> int:
+def batch(folder: Path, mode: Mode, release: Release) -> int:
     """Validate each FOLDER/*/input.yaml by itself and write actual.json beside it, without warnings of our own.
 
     Returns:
@@ -122,7 +124,7 @@ def batch(folder: Path, mode: Mode) -> int:
     counts = {ADMITTED: 0, REFUSED: 0, UNUSABLE: 0}
     limit = RenderLimit()
     for file in sorted(folder.glob("*/input.yaml")):
-        code, found = _validate_file(file, mode, limit)
+        code, found = _validate_file(file, mode, release, limit)
         text = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
         try:
             if file.parent.is_symlink():
@@ -177,10 +179,10 @@ def _summary_title(jobset: dict[str, Any], names: Counter[str]) -> str:
     return str(about["name"])
 
 
-def _validate_file(file: Path, mode: Mode, limit: RenderLimit) -> tuple[int, dict[str, Any]]:
+def _validate_file(file: Path, mode: Mode, release: Release, limit: RenderLimit) -> tuple[int, dict[str, Any]]:
     verdicts = Verdicts()
     try:
-        for _ in judge(documents(file), _cluster(mode, Severities.none(), limit=limit), verdicts):
+        for _ in judge(documents(file), _cluster(mode, release, Severities.none(), limit=limit), verdicts):
             pass
         return _exit_code(verdicts), report(verdicts)
     except Invalid as error:
@@ -204,9 +206,11 @@ def _read(files: Iterable[str]) -> Iterator[Document]:
         yield from documents(name, stdin)
 
 
-def _cluster(mode: Mode, taken: Severities, *, explain: bool = False, limit: RenderLimit | None = None) -> Cluster:
+def _cluster(
+    mode: Mode, release: Release, taken: Severities, *, explain: bool = False, limit: RenderLimit | None = None
+) -> Cluster:
     catalogue = _from_catalogue if mode == "jobset" else None
-    return Cluster(mode, catalogue=catalogue, severities=taken, explain=explain, limit=limit)
+    return Cluster(mode, release, catalogue=catalogue, severities=taken, explain=explain, limit=limit)
 
 
 def _from_catalogue(name: str) -> dict[str, Any] | None:

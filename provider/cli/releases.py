@@ -29,7 +29,8 @@ from pulumi_trainer.provider.trainer.catalog.catalog import (
 from pulumi_trainer.provider.trainer.catalog.image_references import parse_image
 from pulumi_trainer.provider.trainer.catalog.versions import LEVELS, VERSION, next_version, version_step
 from pulumi_trainer.provider.trainer.labels import FRAMEWORK, RELEASE
-from pulumi_trainer.provider.trainer.releases import Effect, compare, level_of
+from pulumi_trainer.provider.trainer.releases import DEFAULT
+from pulumi_trainer.provider.trainer.runtime_releases import Effect, compare, level_of
 
 OK, REFUSED = 0, 1
 
@@ -286,7 +287,7 @@ def _check_runtime(catalog: RuntimeCatalog, name: str, steps: list[dict[str, Any
 
 
 def _faults(document: dict[str, Any]) -> Iterator[Problem]:
-    yield from review(document).errors
+    yield from review(document, DEFAULT).errors
     if not document["metadata"]["labels"].get(FRAMEWORK):
         yield Problem(
             f"metadata.labels[{FRAMEWORK}]",
@@ -315,7 +316,7 @@ def _without_release(document: dict[str, Any]) -> dict[str, Any]:
 def _valid(reference: str, catalog: RuntimeCatalog) -> dict[str, Any]:
     """Return a runtime as `_find` does, if the API server would accept it."""
     document = _find(reference, catalog)
-    errors = review(document).errors
+    errors = review(document, DEFAULT).errors
     if errors:
         raise Invalid(*problems_below(reference, errors))
     return document

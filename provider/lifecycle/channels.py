@@ -18,7 +18,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import only
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.kubernetes.values.wording import join_names
 from pulumi_trainer.provider.lifecycle.crud import LOCATION, Checked, Diff, connection_of, with_current_connection
-from pulumi_trainer.provider.trainer.releases import Effect, compare, follow_refusal, level_of
+from pulumi_trainer.provider.trainer.runtime_releases import Effect, compare, follow_refusal, level_of
 
 Props = dict[str, Any]
 

@@ -86,7 +86,7 @@ from pulumi_trainer.provider.lifecycle.interruption_cost import interruption_cos
 from pulumi_trainer.provider.lifecycle.run_changes import changed_inputs
 from pulumi_trainer.provider.lifecycle.source_changes import source_notes
 from pulumi_trainer.provider.trainer.labels import patched_jobs
-from pulumi_trainer.provider.trainer.releases import effects, follow_refusal, level_of
+from pulumi_trainer.provider.trainer.runtime_releases import effects, follow_refusal, level_of
 
 Props = dict[str, Any]
 

@@ -106,6 +106,18 @@ def review_job(target: Mapping[str, Any], draft: Draft) -> tuple[list[Problem], 
         return multikueue.refusals(draft), [Problem("", f"checked without the cluster: {fault}")]
 
 
+def trainer_version(target: Mapping[str, Any]) -> str:
+    """Return the version of Kubeflow Trainer in a cluster, of those that this package knows; empty if it cannot be read.
+
+    Args:
+        target: The `target` input of a resource.
+    """
+    try:
+        return _cluster(target).trainer_version()
+    except TrainerError:  # `review_job` reports it
+        return ""
+
+
 def review_volume(
     target: Mapping[str, Any], namespace: str, name: str, claim: Mapping[str, Any], job: str, owner: str, *, adopt: bool
 ) -> tuple[list[Problem], list[Problem]]:

@@ -24,6 +24,7 @@ __all__ = [
     "derive_phase",
     "epoch_seconds",
     "exceeded_deadline",
+    "forget_failure",
     "is_finished",
     "train_job_status",
 ]
@@ -74,6 +75,14 @@ def derive_phase(jobset: Document | None, train_job: Document | None = None) -> 
     if queued and jobset is not None:
         return Observed(Phase.ADMITTED)
     return Observed(Phase.PENDING)
+
+
+def forget_failure(train_job: Document) -> Document:
+    """Return a TrainJob without the condition Failed, unless a deadline has set it."""
+    if exceeded_deadline(train_job):
+        return train_job
+    kept = [each for each in accessors.conditions(train_job) if each.get("type") != "Failed"]
+    return {**train_job, "status": {**accessors.section(train_job, "status"), "conditions": kept}}
 
 
 def is_finished(train_job: Document) -> bool:

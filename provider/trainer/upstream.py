@@ -39,11 +39,10 @@ UPSTREAM = {
             ("0.9: without onJobFailureMessagePatterns, which `checkpoint=` needs",),
         ),
         Upstream(
-            "Kubeflow Trainer", '`mode="trainer"`', "master of 2026-08-21 (commit 8c0f5059b, 58 commits after 2.3.0)",
-            "2.3.0", "2.2",
+            "Kubeflow Trainer", '`mode="trainer"`', "2.3.0, and commit 8c0f5059b", "2.3.0", "2.2",
             (
-                "2.2, 2.3: CRDs admit a negative numNodes and numProcPerNode below 1; a failed TrainJob starts again after the"
-                " TTL of its JobSet (PT138)",
+                "8c0f5059b (2026-08-21, 58 commits after 2.3.0; `trainer:version`): CRDs refuse a negative numNodes and"
+                " numProcPerNode below 1; a failed TrainJob stays so after the TTL of its JobSet (PT138)",
                 "2.4: names of replicated jobs have at most 20 characters; the image of an MPI job is set on launcher and nodes;"
                 " the launcher has the variables of Open MPI 5, as in mode jobset",
             ),

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 from pulumi_trainer import runtimes
 from pulumi_trainer.provider.cli import releases as commands
-from pulumi_trainer.provider.trainer import releases
+from pulumi_trainer.provider.trainer import runtime_releases
 from pulumi_trainer.provider.trainer.labels import RELEASE
 from pulumi_trainer.runtimes import RuntimeCatalog
 
@@ -85,8 +85,8 @@ def catalogue() -> None:
         one, other = (catalog.load("torch-distributed", r) for r in ("1.1.0", "1.2.0"))
 
         def fresh() -> None:
-            releases._compared.cache_clear()
-            releases.compare(copy.deepcopy(one), other)
+            runtime_releases._compared.cache_clear()
+            runtime_releases.compare(copy.deepcopy(one), other)
 
         fresh()
         print(f"| the difference of two releases | {median(fresh):.1f} ms | 20 ms |")

@@ -71,17 +71,18 @@ def one_job() -> float:
     from pulumi_trainer.provider.kubernetes.values.documents import documents
     from pulumi_trainer.provider.trainer.admission import review
     from pulumi_trainer.provider.trainer.pipeline import render
+    from pulumi_trainer.provider.trainer.releases import DEFAULT
 
     runtime, train_job = (d.content for d in documents(CASE))
-    stored = review(runtime).stored
+    stored = review(runtime, DEFAULT).stored
     assert stored is not None
 
     def once(number: int) -> None:
         written = {**train_job, "metadata": {"name": f"job-{number}", "namespace": "team", "uid": "1"}}
-        accepted = review(written, lookup=lambda *_: stored, mode="trainer").stored
+        accepted = review(written, DEFAULT, lookup=lambda *_: stored, mode="trainer").stored
         assert accepted is not None
-        jobset = render(stored, accepted, mode="trainer").objects[f"JobSet/job-{number}"]
-        assert review(jobset).stored is not None
+        jobset = render(stored, accepted, DEFAULT, mode="trainer").objects[f"JobSet/job-{number}"]
+        assert review(jobset, DEFAULT).stored is not None
 
     return timed(once, 500)
 
@@ -90,9 +91,10 @@ def one_job_in_a_cluster() -> float:
     """Seconds of a TrainJob of a runtime that is stored already, in an offline cluster."""
     from pulumi_trainer.provider.kubernetes.values.documents import documents
     from pulumi_trainer.provider.trainer.offline import Cluster
+    from pulumi_trainer.provider.trainer.releases import DEFAULT
 
     runtime, train_job = (d.content for d in documents(CASE))
-    cluster = Cluster("trainer")
+    cluster = Cluster("trainer", DEFAULT)
     cluster.apply(runtime)
 
     def once(number: int) -> None:

@@ -28,11 +28,9 @@ from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, RESOURCE_FLAVOR, TOPOLOGY
 from pulumi_trainer.provider.kueue.labels import PREFERRED, PRIORITY, QUEUE, REQUIRED
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
-from pulumi_trainer.provider.trainer.admission import default_runtime, default_train_job
-from pulumi_trainer.provider.trainer.admission.warnings import warnings
 from pulumi_trainer.provider.trainer.kinds import JOBSET
-from pulumi_trainer.provider.trainer.pipeline import render
 
+from tests.trainer import default_runtime, default_train_job, render, warnings
 from tools.cluster import Cluster, simulation
 
 Document = dict[str, Any]

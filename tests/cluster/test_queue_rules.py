@@ -9,7 +9,8 @@ from pulumi_trainer.provider.kubernetes.client.access import open_client
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kueue.objects import KINDS, NEWEST, at_version
-from pulumi_trainer.provider.trainer.admission import review
+
+from tests.trainer import review
 
 from .jobs import send
 from .queue_cases import CASES, UPDATES, Document, document, label

@@ -26,15 +26,15 @@ from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.kubernetes.errors import Conflict, Refused, TrainerError
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
-from pulumi_trainer.provider.trainer.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.trainer.job_status import epoch_seconds
 from pulumi_trainer.provider.trainer.kinds import CLUSTER_RUNTIME, JOBSET, TRAIN_JOB, TRAINING_RUNTIME, kind_of
 from pulumi_trainer.provider.trainer.labels import FRAMEWORK
 from pulumi_trainer.provider.trainer.offline import Cluster
-from pulumi_trainer.provider.trainer.pipeline import render
 from pulumi_trainer.provider.trainer.pipeline.modes import MULTIKUEUE
+from pulumi_trainer.provider.trainer.releases import DEFAULT
 
 from tests.engine.conftest import Project, pulumi_home  # noqa: F401 (a fixture)
+from tests.trainer import default_runtime, default_train_job, render
 
 from .jobs import left, send, submission, until
 from .test_owners import second
@@ -107,8 +107,7 @@ def _containers(document: Document) -> Iterator[Document]:
 
 
 def compare(root: Client, namespace: str, rendered: Objects) -> None:
-    """What the controller has made, field by field. v2.3.0, which the test cluster runs, is older than the commit that we
-    follow (docs/differences.md); for the catalogue's runtimes both make the same, so nothing is excepted here."""
+    """What the controller has made, field by field: the test cluster runs the default release."""
     found = []
     for key, mine in rendered.items():
         kind, name = kind_of(mine), mine["metadata"]["name"]
@@ -132,6 +131,10 @@ def test_the_controller_makes_what_we_render(
     rendered = render(default_runtime(runtime), default_train_job(document), mode="trainer").objects
     assert any(key.startswith("JobSet/") for key in rendered)
     compare(root, namespace, rendered)
+
+
+def test_the_crds_tell_the_release(target: KubernetesTarget) -> None:
+    assert target.trainer_version() == DEFAULT.version
 
 
 def train(epochs: int) -> None:
@@ -189,7 +192,7 @@ def test_the_status_where_the_controller_makes_no_objects(
         time.sleep(3)
     live = stored()
     assert live is not None and root.get(JOBSET, namespace, "job") is None
-    offline = Cluster("trainer", now=epoch_seconds(live["metadata"]["creationTimestamp"], 0.0) + 5)
+    offline = Cluster("trainer", DEFAULT, now=epoch_seconds(live["metadata"]["creationTimestamp"], 0.0) + 5)
     results = [offline.apply(document) for document in (runtime, snapshot, {**job, "metadata": live["metadata"]})]
     assert results[-1] is not None and results[-1].admitted and not results[-1].objects
     assert conditions(offline.status(results[-1])) == conditions(live.get("status"))

@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 
 import pytest
 from pulumi_trainer.provider.kueue.objects import GROUP, KINDS
-from pulumi_trainer.provider.trainer.kinds import ALL
+from pulumi_trainer.provider.trainer.kinds import ALL, TRAIN_JOB
+from pulumi_trainer.provider.trainer.releases import DEFAULT, NEWEST
 
 from tests.unit.kubernetes_support import Handler, Server, answer, refusal, server
 
@@ -232,3 +233,29 @@ def test_jobs_whose_objects_have_one_name_are_refused_in_the_plan(
         )  # the one that was planned last is refused
         assert "give one of the two another name with name=" in shown, shown
     assert api.writes == []
+
+
+TEMPORARY = """
+node = trainer.ReplicatedJob(name="node", pod_spec={"containers": [{"name": "node", "image": "a"}]})
+own = trainer.ClusterTrainingRuntime(
+    "own", ml_policy=trainer.PlainPolicy(),
+    template=trainer.JobSetTemplate(ttl_seconds_after_finished=60, replicated_jobs=[node]),
+)
+trainer.TrainJob("job", name="job", runtime=own)
+"""
+
+
+def test_the_crds_of_a_cluster_choose_the_rules_of_trainer(project: Project, api: Api) -> None:
+    """Only up to 2.3.0, the controller makes a failed job again that its TTL has removed."""
+    project.config("trainer:mode", "trainer")
+    project.program(TEMPORARY)
+    warned = "the controller of Trainer 2.3.0 creates it again"
+    assert warned in project.preview().out, "the CRDs cannot be read"
+    kind = {"group": TRAIN_JOB.group, "version": "v1alpha1", "kind": "TrainJob"}
+    for release, told in ((NEWEST, False), (DEFAULT, True)):
+        schema = {**release.kinds["TrainJob"].schema.given, "x-kubernetes-group-version-kind": [kind]}
+        described = {"metadata": {"name": "v1alpha1"}, "components": {"schemas": {"TrainJob": schema}}}
+        api.objects["/openapi/v3/apis/trainer.kubeflow.org"] = [described]
+        assert (warned in project.preview().out) == told
+    project.config("trainer:version", NEWEST.version)
+    assert warned not in project.preview().out

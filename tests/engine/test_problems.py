@@ -383,16 +383,18 @@ trainer.GpuQueues("gpus", teams={"a": 1}, target=trainer.Kubernetes())
 def test_the_configuration_of_the_stack_has_its_names_and_values(project: Project) -> None:
     project.config("trainer:targt", "kubernetes")
     project.config("trainer:mode", "trainr")
+    project.config("trainer:version", "2.4.0")
     project.config("trainer:kubeconfig", "apiVersion: v1\nclusters: []\n")
     project.config("lab:targt", "of the project itself")
     assert told(refused(project, JOBS)) == [
         "trainer:targt: unknown key of the configuration. Hint: did you mean target? Remove it with `pulumi"
         " config rm trainer:targt`",
         "trainer:mode: must be one of jobset, trainer, not 'trainr'. Hint: did you mean trainer?",
+        "trainer:version: must be one of 2.3.0, 8c0f5059b, not '2.4.0'. Hint: did you mean 2.3.0?",
         "trainer:kubeconfig: must be the path of a kubeconfig file, not its content. Hint: give a path, or target=Kubernetes"
         '(content=pulumi.Config().require_secret("kubeconfig"))',
     ]
-    for key in ("targt", "mode", "kubeconfig"):
+    for key in ("targt", "mode", "version", "kubeconfig"):
         assert project.run("config", "rm", f"trainer:{key}").code == 0
     for key, value in (
         ("target", "local"),

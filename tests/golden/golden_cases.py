@@ -7,21 +7,33 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import section
 from pulumi_trainer.provider.trainer.offline import Cluster, Result
+from pulumi_trainer.provider.trainer.pipeline import Release
+from pulumi_trainer.provider.trainer.releases import DEFAULT, RELEASES
 
 CASES = Path(__file__).parent / "cases"
 NAMES = sorted(path.name for path in CASES.iterdir())
 
 
 @functools.cache
-def expected(name: str) -> dict[str, Any]:
-    return dict(json.loads((CASES / name / "expected.json").read_text()))
+def expected(name: str, release: Release = DEFAULT) -> dict[str, Any]:
+    """What a release answers, which is in a file of its own where it differs from the default release."""
+    own = CASES / name / f"{release.version}.json"
+    return dict(json.loads((own if own.exists() else CASES / name / "expected.json").read_text()))
 
 
-def having(key: str) -> list[str]:
-    return [name for name in NAMES if expected(name).get(key)]
+def having(key: str, release: Release = DEFAULT) -> list[str]:
+    return [name for name in NAMES if expected(name, release).get(key)]
+
+
+def each_release(key: str = "") -> pytest.MarkDecorator:
+    """Runs a test with each release and each case, or with those cases whose answer has `key`."""
+    pairs = [(release, name) for release in RELEASES.values() for name in (having(key, release) if key else NAMES)]
+    ids = [f"{release.version}-{name}" for release, name in pairs]
+    return pytest.mark.parametrize(("release", "name"), pairs, ids=ids)
 
 
 class RecordedCluster(Cluster):

@@ -8,9 +8,9 @@ import pytest
 from golden_cases import CASES, NAMES, expected
 from pulumi_trainer import runtimes
 from pulumi_trainer.provider.kubernetes.values.documents import documents
-from pulumi_trainer.provider.trainer.admission import default_runtime, default_train_job
-from pulumi_trainer.provider.trainer.pipeline import render
 from test_golden import compared
+
+from tests.trainer import default_runtime, default_train_job, render
 
 UPSTREAM = {"flux": "flux-distributed"}
 OURS = {

@@ -27,9 +27,12 @@ from pulumi_trainer.provider.targets.local.pod_processes import Tuning
 from pulumi_trainer.provider.targets.local.record import Record as LocalRecord
 from pulumi_trainer.provider.trainer.offline import Cluster
 from pulumi_trainer.provider.trainer.offline.snapshots import SUFFIX
-from pulumi_trainer.provider.trainer.pipeline import Disruptions, registry, render
+from pulumi_trainer.provider.trainer.pipeline import Disruptions, registry
 from pulumi_trainer.provider.trainer.pipeline.plugins.mpi import OPEN_MPI_5
+from pulumi_trainer.provider.trainer.releases import DEFAULT
 from pulumi_trainer.runtimes import load
+
+from tests.trainer import render
 
 PAGE = (Path(__file__).parents[2] / "docs" / "differences.md").read_text().partition("## Where the Local target")[0]
 ROWS = {int(number): text for number, text in re.findall(r"^\| (\d+) \| (.*) \|$", PAGE, re.M)}
@@ -61,7 +64,7 @@ MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 
 def rendered(name: str, mode: Any, **spec: Any) -> list[dict[str, Any]] | str:
     """What the last TrainJob of a case is rendered to, with labels, annotations and `spec` on top of its own."""
-    cluster, last = RecordedCluster("trainer"), None
+    cluster, last = RecordedCluster("trainer", DEFAULT), None
     for document in documents(CASES / name / "input.yaml"):
         last = cluster.apply(document.content) or last
     assert last is not None
@@ -152,8 +155,8 @@ ACTIVE = "RuntimePatches cannot be modified when the JobSet's ReplicatedJob node
 @proves(10, 13)
 @pytest.mark.parametrize("name", NAMES)
 def test_verdicts_differ_as_listed(name: str) -> None:
-    """For all 309 cases, up to the first document whose verdict differs."""
-    mine, theirs = RecordedCluster("jobset"), RecordedCluster("trainer")
+    """For all 312 cases, up to the first document whose verdict differs."""
+    mine, theirs = RecordedCluster("jobset", DEFAULT), RecordedCluster("trainer", DEFAULT)
     for document in documents(CASES / name / "input.yaml"):
         here, there = mine.apply(copy.deepcopy(document.content)), theirs.apply(document.content)
         if here is None or there is None:
@@ -182,7 +185,7 @@ def test_both_of_these_happen() -> None:
 
 
 def verdict(mode: Any, document: dict[str, Any]) -> str | None:
-    cluster = Cluster(mode, catalogue=load)
+    cluster = Cluster(mode, DEFAULT, catalogue=load)
     result = cluster.apply(document)
     assert result is not None
     return result.stage
@@ -234,7 +237,7 @@ def test_owner_and_stack_are_kept_with_a_job(tmp_path: Path) -> None:
 def test_no_snapshot_of_the_runtime() -> None:
     runtime, job = load("plain"), train_job("plain")
     for mode, there in (("jobset", False), ("trainer", True)):
-        cluster = Cluster(mode)  # type: ignore[arg-type]
+        cluster = Cluster(mode, DEFAULT)  # type: ignore[arg-type]
         cluster.apply(runtime)
         cluster.apply(job)
         assert (cluster.get(("", "ConfigMap", "team", f"job{SUFFIX}")) is not None) is there

@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pulumi_trainer.provider.kubernetes.errors import Invalid
 from pulumi_trainer.provider.kubernetes.values.documents import documents
-from pulumi_trainer.provider.trainer.admission import review
 from pulumi_trainer.provider.trainer.offline import Verdicts, report
-from pulumi_trainer.provider.trainer.pipeline import render
+from pulumi_trainer.provider.trainer.releases import DEFAULT
+
+from tests.trainer import render, review
 
 MODES: Any = st.sampled_from(["jobset", "trainer"])
 NOW = 1_800_000_000.0
@@ -33,7 +34,7 @@ def given_documents(name: str) -> tuple[dict[str, Any], ...]:
 
 def outcome(found: list[dict[str, Any]], mode: Any) -> str:
     """The report as text; raises nothing but Invalid, which is told."""
-    cluster, last = RecordedCluster(mode, now=NOW), None
+    cluster, last = RecordedCluster(mode, DEFAULT, now=NOW), None
     before = json.dumps(found)
     try:
         for document in found:

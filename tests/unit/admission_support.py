@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from pulumi_trainer.provider.trainer.admission import Verdict, review
+from pulumi_trainer.provider.trainer.admission import Verdict
+
+from tests.trainer import review
 
 Document = dict[str, Any]
 Fault = tuple[str, str, str]

@@ -8,8 +8,8 @@ from typing import Any
 
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
-from pulumi_trainer.provider.trainer.admission import default_runtime, default_train_job
-from pulumi_trainer.provider.trainer.pipeline import render, validate
+
+from tests.trainer import default_runtime, default_train_job, render, validate
 
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 Document = dict[str, Any]

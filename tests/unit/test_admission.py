@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
-from pulumi_trainer.provider.trainer.admission import default_jobset, review_jobset
+
+from tests.trainer import review_jobset, stored_jobset
 
 
 def jobset(name: str = "digits", **spec: Any) -> dict[str, Any]:
@@ -32,7 +33,7 @@ def found(document: dict[str, Any]) -> list[tuple[str, str]]:
 
 def test_nothing_wrong() -> None:
     assert found(jobset()) == []
-    assert found(default_jobset(jobset())) == []
+    assert found(stored_jobset(jobset())) == []
 
 
 @pytest.mark.parametrize(("job", "longest"), [("node", 48), ("launcher", 44), ("model-initializer", 35)])
@@ -238,21 +239,13 @@ def test_unknown_leaves_count_as_right() -> None:
 def test_defaults_are_what_a_job_runs_with() -> None:
     given = jobset(failurePolicy={"rules": [{"action": "FailJobSet"}, {"action": "FailJobSet", "name": "x"}]})
     before = copy.deepcopy(given)
-    spec = default_jobset(given)["spec"]
+    spec = stored_jobset(given)["spec"]
     assert given == before
     job = spec["replicatedJobs"][1]
     assert (job["replicas"], job["groupName"]) == (1, "default")
-    assert job["template"]["spec"]["backoffLimit"] == 6
     assert job["template"]["spec"]["completionMode"] == "Indexed"
     assert job["template"]["spec"]["template"]["spec"]["restartPolicy"] == "OnFailure"
     assert [rule["name"] for rule in spec["failurePolicy"]["rules"]] == ["failurePolicyRule0", "x"]
     assert spec["failurePolicy"]["restartStrategy"] == "Recreate"
     assert spec["successPolicy"] == {"operator": "All"}
     assert spec["network"] == {"enableDNSHostnames": True, "publishNotReadyAddresses": True}
-
-
-@pytest.mark.parametrize(("field", "value", "limit"), [("backoffLimit", 0, 0), ("backoffLimitPerIndex", 1, 2**31 - 1)])
-def test_backoff_limit(field: str, value: int, limit: int) -> None:
-    document = jobset()
-    change(f"replicatedJobs.1.template.spec.{field}", value)(document)
-    assert default_jobset(document)["spec"]["replicatedJobs"][1]["template"]["spec"]["backoffLimit"] == limit

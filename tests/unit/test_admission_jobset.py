@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from admission_support import BLOCKED, admitted, answer, changed, jobset
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
-from pulumi_trainer.provider.trainer.admission import default_jobset, default_runtime, default_train_job, review
-from pulumi_trainer.provider.trainer.admission.defaults import stored_jobset
-from pulumi_trainer.provider.trainer.admission.jobset_rules import broken_rules
+
+from tests.trainer import broken_rules, default_runtime, default_train_job, review, stored_jobset
 
 UNKNOWN = Unknown("1")
 POD = "spec.replicatedJobs.0.template.spec.template.spec"
@@ -294,8 +293,7 @@ def test_default_functions_leave_the_rest_alone() -> None:
         "foo": 1,
         "mlPolicy": {"flux": {"numProcPerNode": 1}},
     }
-    assert default_jobset(jobset(job()))["spec"]["replicatedJobs"][0]["template"]["spec"]["backoffLimit"] == 6
-    assert "replicatedJobs" not in default_jobset({**jobset(), "spec": {}})["spec"]
+    assert "replicatedJobs" not in stored_jobset({**jobset(), "spec": {}})["spec"]
 
 
 @pytest.mark.parametrize(

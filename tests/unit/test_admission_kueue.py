@@ -22,9 +22,9 @@ from pulumi_trainer.provider.kueue.objects import (
     served_version,
     with_canonical_quantities,
 )
-from pulumi_trainer.provider.trainer.admission import review
 
 from tests.cluster.queue_cases import CASES, GOOD, document
+from tests.trainer import review
 
 UNKNOWN = Unknown("1")
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from admission_support import BLOCKED, Store, admitted, answer, changed, faults, runtime, train_job
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
-from pulumi_trainer.provider.trainer.admission import review
+
+from tests.trainer import review
 
 UNKNOWN = Unknown("1")
 

@@ -9,8 +9,8 @@ from admission_support import Store, job_template, jobset, pod_patch, runtime, t
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
-from pulumi_trainer.provider.trainer.admission import default_jobset, default_runtime, default_train_job, review
-from pulumi_trainer.provider.trainer.admission.crd_schemas import kinds
+
+from tests.trainer import default_runtime, default_train_job, kinds, review, stored_jobset
 
 STORE = Store(runtime())
 MOUNT = {"name": "v", "mountPath": "/v"}
@@ -102,7 +102,7 @@ def test_a_review_always_answers(document: Any, other: Any) -> None:
 @given(values)
 def test_anything_at_all(value: Any) -> None:
     assert review(value).stage == "decode"
-    for kind in kinds().values():
+    for kind in kinds.values():
         document = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {"name": "a"}, "spec": value}
         assert review(document, lookup=STORE) is not None
 
@@ -116,7 +116,7 @@ def test_defaults_come_once(document: Any) -> None:
         assert repr(fill(once)) == repr(once)
         assert repr(document) == repr(before)
     if document["kind"] == "JobSet" and review(document).admitted:
-        assert default_jobset(default_jobset(document)) == default_jobset(document)
+        assert stored_jobset(stored_jobset(document)) == stored_jobset(document)
 
 
 def test_long_lists_are_no_trouble() -> None:

@@ -16,7 +16,8 @@ from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kueue.cel_rules import PREDICATES as KUEUE
 from pulumi_trainer.provider.kueue.crd_schemas import kinds as queue_kinds
 from pulumi_trainer.provider.trainer.admission.cel_rules import PREDICATES
-from pulumi_trainer.provider.trainer.admission.crd_schemas import kinds
+
+from tests.trainer import kinds
 
 cel.predicate("true")(1, None, None)  # the library raises the recursion limit, which hypothesis would report in a test
 TEXT = {"type": "string"}
@@ -94,7 +95,7 @@ def schemas_with_rules() -> list[tuple[str, Schema]]:
     """The rules of all bundled CRDs, except those that all projects use, each with its schema."""
     found: dict[str, Schema] = {}
     seen: set[int] = set()
-    waiting = [kind.schema for kind in (*kinds().values(), *queue_kinds().values())]
+    waiting = [kind.schema for kind in (*kinds.values(), *queue_kinds().values())]
     while waiting:
         schema = waiting.pop()
         if id(schema) not in seen:

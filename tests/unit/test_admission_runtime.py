@@ -20,7 +20,9 @@ from admission_support import (
     runtime,
 )
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
-from pulumi_trainer.provider.trainer.admission import review
+from pulumi_trainer.provider.trainer.releases import NEWEST
+
+from tests.trainer import review
 
 UNKNOWN = Unknown("1")
 
@@ -176,7 +178,7 @@ RUNTIME_BOUNDS: list[tuple[dict[str, Any], set[tuple[str, str, str]]]] = [
 @pytest.mark.parametrize(("spec", "found"), RUNTIME_BOUNDS)
 def test_bounds_of_runtimes(spec: dict[str, Any], found: set[Any]) -> None:
     for kind in ("ClusterTrainingRuntime", "TrainingRuntime"):
-        assert answer(review(runtime(kind, **spec))) == ("schema", found)
+        assert answer(review(runtime(kind, **spec), release=NEWEST)) == ("schema", found)
 
 
 def test_empty_runtimes() -> None:

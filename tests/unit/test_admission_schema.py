@@ -10,7 +10,8 @@ from pulumi_trainer.provider.kubernetes.errors import Invalid
 from pulumi_trainer.provider.kubernetes.schema.field_errors import dotted_path, path_steps
 from pulumi_trainer.provider.kubernetes.schema.schema import Schema
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
-from pulumi_trainer.provider.trainer.admission.crd_schemas import kinds
+
+from tests.trainer import kinds
 
 TEXT = {"type": "string"}
 WHOLE = {"type": "integer"}
@@ -310,7 +311,7 @@ def test_paths() -> None:
 
 def test_everything_of_the_kinds_is_used() -> None:
     """No CRD says something that the engine does not look at; equal parts are one object."""
-    known = kinds()
+    known = kinds
     assert sorted(known) == ["ClusterTrainingRuntime", "JobSet", "TrainJob", "TrainingRuntime"]
     assert (
         known["ClusterTrainingRuntime"].schema.properties["spec"] is known["TrainingRuntime"].schema.properties["spec"]

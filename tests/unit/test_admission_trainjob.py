@@ -24,8 +24,10 @@ from admission_support import (
     train_job,
 )
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
-from pulumi_trainer.provider.trainer.admission import review
 from pulumi_trainer.provider.trainer.admission.trainjob import AUTOMATIC
+from pulumi_trainer.provider.trainer.releases import NEWEST, RELEASES
+
+from tests.trainer import review
 
 UNKNOWN = Unknown("1")
 
@@ -153,7 +155,13 @@ def test_bounds_of_train_jobs(spec: dict[str, Any], found: set[Any]) -> None:
     document = train_job()
     for name, value in spec.items():
         document = changed(document, f"spec.{name}", value)
-    assert answer(review(document, lookup=STORE)) == ("schema", found)
+    assert answer(review(document, release=NEWEST, lookup=STORE)) == ("schema", found)
+
+
+@pytest.mark.parametrize("trainer", [{"numNodes": -1}, {"numProcPerNode": 0}])
+def test_the_crds_of_a_release_decide(trainer: dict[str, Any]) -> None:
+    verdicts = {version: review(train_job(trainer=trainer), release=each) for version, each in RELEASES.items()}
+    assert {version: verdict.stage for version, verdict in verdicts.items()} == {"2.3.0": None, "8c0f5059b": "schema"}
 
 
 @pytest.mark.parametrize(
@@ -307,7 +315,7 @@ def test_deprecated_runtimes() -> None:
 def test_everything_wrong_at_once() -> None:
     document = train_job(activeDeadlineSeconds=0, trainer={"image": "x" * 501, "numNodes": -1, "numProcPerNode": 0})
     document["metadata"]["name"] = "Job"
-    assert answer(review(document, lookup=STORE)) == (
+    assert answer(review(document, release=NEWEST, lookup=STORE)) == (
         "schema",
         {
             BLOCKED,

@@ -21,7 +21,9 @@ from admission_support import (
     train_job,
 )
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
-from pulumi_trainer.provider.trainer.admission import NOW, default_runtime, review
+from pulumi_trainer.provider.trainer.admission import NOW
+
+from tests.trainer import default_runtime, review
 
 UNKNOWN = Unknown("1")
 

@@ -13,8 +13,9 @@ from pulumi_trainer.args.arguments import Args, nested_problems, python_path, to
 from pulumi_trainer.args.naming import camel, schema_at, snake
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
-from pulumi_trainer.provider.trainer.admission.document_checks import document_problems
 from pulumi_trainer.runtime import RuntimeArgs
+
+from tests.trainer import document_problems
 
 PAIRS: list[tuple[str, type[Args], set[str]]] = [
     ("TrainJob.spec", TrainJobArgs, {"runtime_ref"}),  # runtime=

@@ -18,6 +18,7 @@ SECONDS = 60
 """Of the processor: a case in proportion to its input takes less than five, one that is quadratic hours."""
 
 READ = """
+
 from pulumi_trainer.provider.kubernetes.values.documents import parse
 from pulumi_trainer.provider.kubernetes.errors import Invalid
 def read(text):
@@ -61,10 +62,11 @@ def test_documents(case: str) -> None:
 VALIDATE = """
 import sys
 from pulumi_trainer.provider.cli import documents
+from pulumi_trainer.provider.trainer.releases import DEFAULT
 text = "apiVersion: trainer.kubeflow.org/v1alpha1\\nkind: TrainJob\\nmetadata: {name: a}\\nspec:\\n  runtimeRef: {name: a}\\n"
 text += "  trainer:\\n    env:\\n" + "".join(f"    - {{name: E{i}, value: {i}}}\\n" for i in range(20_000))
 open(sys.argv[1], "w").write(text)
-documents.validate([sys.argv[1]], "jobset", "text", documents.parse_severities([], []))
+documents.validate([sys.argv[1]], "jobset", DEFAULT, "text", documents.parse_severities([], []))
 """
 
 
@@ -77,6 +79,7 @@ def test_each_of_many_problems_has_its_line(tmp_path: Path) -> None:
 QUEUED = """
 import json, sys
 from pulumi_trainer.provider.cli import documents
+from pulumi_trainer.provider.trainer.releases import DEFAULT
 from pulumi_trainer.provider.kubernetes.errors import TrainerError
 KUEUE, TRAINER = "kueue.x-k8s.io/v1beta2", "trainer.kubeflow.org/v1alpha1"
 GROUP, SLICES = "kueue.x-k8s.io/podset-group-name", "kueue.x-k8s.io/podset-slice-required-topology-constraints"
@@ -109,7 +112,7 @@ def validated(*found):
     with open(sys.argv[1], "w") as file:
         file.write("\\n---\\n".join(map(json.dumps, found)))
     try:
-        documents.validate([sys.argv[1]], "jobset", "text", documents.parse_severities([], []))
+        documents.validate([sys.argv[1]], "jobset", DEFAULT, "text", documents.parse_severities([], []))
     except TrainerError as error:
         print(error)
 """

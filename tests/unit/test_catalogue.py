@@ -16,9 +16,9 @@ from pulumi_trainer import runtimes
 from pulumi_trainer.provider.cli import runtime_table
 from pulumi_trainer.provider.kubernetes.errors import Invalid
 from pulumi_trainer.provider.targets.local import LocalTarget
-from pulumi_trainer.provider.trainer.admission import default_runtime, default_train_job, review_jobset
 from pulumi_trainer.provider.trainer.catalog.versions import by_version
-from pulumi_trainer.provider.trainer.pipeline import render, validate
+
+from tests.trainer import default_runtime, default_train_job, render, review_jobset, validate
 
 FOLDER = Path(runtimes.__file__).parent
 RELEASES = [(name, release) for name in runtimes.names() for release in runtimes.releases(name)]

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
-from pulumi_trainer.provider.trainer.admission.document_checks import document_problems, source_problems
+
+from tests.trainer import document_problems, source_problems
 
 
 def wrong(metadata: dict[str, Any] | None = None, **spec: Any) -> list[str]:

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
-from pulumi_trainer.provider.trainer.pipeline import registry, render, validate
+from pulumi_trainer.provider.trainer.pipeline import registry
 
 from tests.documented import blocks
+from tests.trainer import render, validate
 
 ROOT = Path(__file__).resolve().parents[2]
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"

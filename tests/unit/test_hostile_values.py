@@ -62,7 +62,8 @@ from pulumi_trainer.provider.service.trust import kubeconfig_check
 from pulumi_trainer.provider.targets.kubernetes.observe import job_metrics, listing
 from pulumi_trainer.provider.targets.kubernetes.queues import queue_snapshot
 from pulumi_trainer.provider.trainer.catalog import registry
-from pulumi_trainer.provider.trainer.releases import Effect
+from pulumi_trainer.provider.trainer.releases import DEFAULT
+from pulumi_trainer.provider.trainer.runtime_releases import Effect
 from test_control_characters import HOSTILE, acted_on
 
 ROOT = Path(__file__).parents[2]
@@ -268,15 +269,19 @@ def _files(text: Any = HOSTILE[:-1]) -> list[str]:
 def _validate(_: Patch, output: str) -> None:
     for file in _files():
         for mode in ("jobset", "trainer"):
-            documents.validate([file], mode, {"table": "text"}.get(output, output), documents.parse_severities([], []))  # type: ignore[arg-type]
+            documents.validate(
+                [file], mode, DEFAULT, {"table": "text"}.get(output, output), documents.parse_severities([], [])
+            )  # type: ignore[arg-type]
     Path("a").mkdir(exist_ok=True)
     Path("0.yaml").rename("a/input.yaml")
-    documents.batch(Path(), "jobset")
+    documents.batch(Path(), "jobset", DEFAULT)
 
 
 def _render(patch: Patch, output: str) -> None:
     for file in _files():
-        documents.render([file], "trainer", {"table": "yaml"}.get(output, output), documents.parse_severities([], []))
+        documents.render(
+            [file], "trainer", DEFAULT, {"table": "yaml"}.get(output, output), documents.parse_severities([], [])
+        )
     documents.print_objects([{HOSTILE[:-1]: HOSTILE[:-1]}], {"table": "yaml"}.get(output, output))
 
 

@@ -28,7 +28,6 @@ from pulumi_trainer.provider.pod import code
 from pulumi_trainer.provider.pod import training as training_module
 from pulumi_trainer.provider.pod.shared import find_checkpoint
 from pulumi_trainer.provider.targets.local.jobset_controller import Exit, JobSet
-from pulumi_trainer.provider.trainer.admission import review_jobset
 from pulumi_trainer.provider.trainer.pipeline import Disruptions
 from pulumi_trainer.provider.trainer.pipeline.disruptions import (
     DISRUPTED,
@@ -41,6 +40,8 @@ from pulumi_trainer.provider.trainer.pipeline.disruptions import (
     tolerate_disruptions,
     tolerates,
 )
+
+from tests.trainer import review_jobset
 
 
 def jobset(job: dict[str, Any] | None = None, pod: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:

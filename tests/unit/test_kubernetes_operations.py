@@ -41,8 +41,9 @@ from pulumi_trainer.provider.targets.kubernetes.observe.watch import Observer
 from pulumi_trainer.provider.targets.kubernetes.preflight import server_review
 from pulumi_trainer.provider.targets.kubernetes.storage import claims
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
-from pulumi_trainer.provider.trainer.admission import review
 from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB
+
+from tests.trainer import review
 
 Document = dict[str, Any]
 OWNER = Owner("owner", "stack")

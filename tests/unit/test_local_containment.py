@@ -13,7 +13,8 @@ from pulumi_trainer.provider.jobs.status import Owner
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Refused
 from pulumi_trainer.provider.targets.local import LocalTarget, local_limits, paths
 from pulumi_trainer.provider.targets.local.paths import inside, make_folder, remove_tree
-from pulumi_trainer.provider.trainer.admission import review_jobset
+
+from tests.trainer import review_jobset
 
 LABEL = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-'"
 SUBDOMAIN = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.'"

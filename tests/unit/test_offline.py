@@ -12,6 +12,7 @@ from pulumi_trainer import runtimes
 from pulumi_trainer.provider.kubernetes.errors import Invalid
 from pulumi_trainer.provider.kubernetes.values.documents import parse
 from pulumi_trainer.provider.trainer.offline import Cluster, Result, Verdicts, judge, report
+from pulumi_trainer.provider.trainer.releases import DEFAULT
 
 from tests.golden.golden_cases import RecordedCluster
 
@@ -30,7 +31,7 @@ def deleted(target: dict[str, Any]) -> dict[str, Any]:
 
 def applied(*documents: dict[str, Any], mode: Any = "trainer", **how: Any) -> tuple[Cluster, Result]:
     """The result for the last TrainJob or runtime of the documents; none of them is changed."""
-    cluster, last = RecordedCluster(mode, now=NOW, **how), None
+    cluster, last = RecordedCluster(mode, how.pop("release", DEFAULT), now=NOW, **how), None
     before = copy.deepcopy(documents)
     for document in documents:
         last = cluster.apply(document) or last
@@ -259,7 +260,7 @@ def test_unknown_fields() -> None:
 )
 def test_what_no_cluster_has(document: dict[str, Any], why: str) -> None:
     with pytest.raises(Invalid, match=why):
-        RecordedCluster("trainer").apply(document)
+        RecordedCluster("trainer", DEFAULT).apply(document)
 
 
 def test_a_job_without_a_name_is_refused() -> None:
@@ -296,7 +297,7 @@ def test_namespaces() -> None:
 
 def run(text: str, mode: Any = "trainer") -> tuple[dict[str, Any], bool]:
     verdicts = Verdicts()
-    for _ in judge(parse(text, "f.yaml"), Cluster(mode, now=NOW), verdicts):
+    for _ in judge(parse(text, "f.yaml"), Cluster(mode, DEFAULT, now=NOW), verdicts):
         pass
     return report(verdicts), verdicts.refused
 

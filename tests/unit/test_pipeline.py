@@ -7,14 +7,16 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from pulumi_trainer.provider.kubernetes.errors import Invalid
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
-from pulumi_trainer.provider.trainer.admission import default_runtime, default_train_job
-from pulumi_trainer.provider.trainer.go_structs import fields
-from pulumi_trainer.provider.trainer.pipeline import MergeFailed, Mode, core, registry, render, validate
+from pulumi_trainer.provider.trainer.pipeline import MergeFailed, Mode, core, registry
+from pulumi_trainer.provider.trainer.releases import DEFAULT
+
+from tests.trainer import default_runtime, default_train_job, fields, render, validate
 
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 
@@ -202,17 +204,19 @@ def leaves(document: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
 
 class TestPodSets:
     def test_endpoints(self) -> None:
-        info, job, _ = core.read(default_runtime(runtime()), default_train_job(train_job(trainer={"numNodes": 3})))
+        info, job, _ = core.read(
+            default_runtime(runtime()), default_train_job(train_job(trainer={"numNodes": 3})), DEFAULT
+        )
         assert list(info.pod_sets[1].endpoints()) == []
-        core.build(info, job)
+        core.build(info, job, DEFAULT)
         assert list(info.pod_sets[1].endpoints()) == [f"digits-node-0-{i}.digits" for i in range(3)]
         assert list(info.pod_sets[0].endpoints()) == ["digits-dataset-initializer-0-0.digits"]
 
     def test_endpoints_in_a_subdomain_with_replicas(self) -> None:
         rt = runtime({"numNodes": 1}, network={"subdomain": "net"})
         rt["spec"]["template"]["spec"]["replicatedJobs"].append({"name": "side", "replicas": 2, "template": {}})
-        info, job, _ = core.read(default_runtime(rt), default_train_job(train_job()))
-        core.build(info, job)
+        info, job, _ = core.read(default_runtime(rt), default_train_job(train_job()), DEFAULT)
+        core.build(info, job, DEFAULT)
         assert list(info.pod_sets[2].endpoints()) == ["digits-side-0-0.net", "digits-side-1-0.net"]
 
     @pytest.mark.parametrize(
@@ -220,8 +224,8 @@ class TestPodSets:
     )
     def test_no_endpoints_of_what_is_unknown(self, trainer: Any, template: Any) -> None:
         rt = default_runtime(runtime(**template))
-        info, job, _ = core.read(rt, default_train_job(train_job(trainer=trainer)))
-        core.build(info, job)
+        info, job, _ = core.read(rt, default_train_job(train_job(trainer=trainer)), DEFAULT)
+        core.build(info, job, DEFAULT)
         assert list(info.pod_sets[1].endpoints()) == []
 
     def test_what_may_be_there_all_the_same(self) -> None:
@@ -251,12 +255,12 @@ class TestPodSets:
         assert validate(rt, tj) == ()
 
     def test_an_added_init_container_and_pod_labels_are_written_back(self) -> None:
-        info, job, _ = core.read(default_runtime(runtime()), default_train_job(train_job()))
+        info, job, _ = core.read(default_runtime(runtime()), default_train_job(train_job()), DEFAULT)
         made = core.Container("setup", "img:0", ["sh"], [{"name": "A", "value": "1"}], [], [])
         info.pod_sets[1].init_containers.append(made)
         info.pod_labels["group"] = "digits"
         info.pod_annotations["note"] = "x"
-        template = nodes(core.build(info, job)[0])["template"]
+        template = nodes(core.build(info, job, DEFAULT)[0])["template"]
         wanted = {"name": "setup", "command": ["sh"], "image": "img:0", "env": [{"name": "A", "value": "1"}]}
         assert template["spec"]["initContainers"] == [wanted]
         assert template["metadata"] == {"labels": {"group": "digits"}, "annotations": {"note": "x"}}
@@ -282,16 +286,14 @@ class TestRefusals:
     def test_all_policies_of_trainer_have_a_plugin(self) -> None:
         for type_, part in (("MLPolicy", "mlPolicy"), ("PodGroupPolicy", "podGroupPolicy")):
             for name in (name for name, how in fields(type_).items() if how.struct):
-                assert f"{part}.{name}" in registry.served_policies()
+                assert f"{part}.{name}" in registry.served_policies(DEFAULT.plugins)
 
-    def test_a_policy_without_plugin_is_not_left_out(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(
-            registry, "REGISTRY", tuple(p for p in registry.REGISTRY if p.name not in ("JAX", "Volcano"))
-        )
+    def test_a_policy_without_plugin_is_not_left_out(self) -> None:
+        without = replace(DEFAULT, plugins=tuple(p for p in DEFAULT.plugins if p.name not in ("JAX", "Volcano")))
         rt = runtime({"jax": {}})
         rt["spec"]["podGroupPolicy"] = {"volcano": {}}
         with pytest.raises(Invalid) as caught:
-            rendered(rt, train_job())
+            core.read(default_runtime(rt), default_train_job(train_job()), without)
         assert [(p.where, p.why) for p in caught.value.problems] == [
             ("spec.mlPolicy.jax", "jax is not supported by this version"),
             ("spec.podGroupPolicy.volcano", "volcano is not supported by this version"),

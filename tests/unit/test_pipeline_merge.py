@@ -9,7 +9,8 @@ import pytest
 from pulumi_trainer.provider.kubernetes.values.strategic_merge import MergeError
 from pulumi_trainer.provider.kubernetes.values.typed import Findings, dotted_path
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
-from pulumi_trainer.provider.trainer.go_structs import as_go_struct, fields, strategic_merge
+
+from tests.trainer import as_go_struct, fields, strategic_merge
 
 
 def pod(**fields: Any) -> dict[str, Any]:

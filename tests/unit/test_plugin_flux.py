@@ -14,7 +14,8 @@ import pytest
 from plugin_support import container, env, job, main, named, pod, pods, problems, rendered, runtime, train_job
 from pulumi_trainer.provider.kubernetes.errors import Invalid
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
-from pulumi_trainer.provider.trainer.pipeline import render
+
+from tests.trainer import render
 
 CONFIG = "ConfigMap/digits-flux-entrypoint"
 GPU = "nvidia.com/gpu"

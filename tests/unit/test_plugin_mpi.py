@@ -9,6 +9,8 @@ from plugin_support import container, env, job, main, named, pod, pods, problems
 from pulumi_trainer.provider.kubernetes.errors import Invalid
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 
+from tests.trainer import render
+
 GPU = "nvidia.com/gpu"
 KEYS = [
     {"key": "ssh-privatekey", "path": "id_rsa", "mode": 0o640},
@@ -218,8 +220,6 @@ class TestImplementation:
     @pytest.mark.parametrize("name", ["numProcPerNode", "mpiImplementation", "sshAuthMountPath"])
     def test_a_runtime_without_defaults(self, name: str) -> None:
         """As in a snapshot that somebody wrote; upstream's controller panics."""
-        from pulumi_trainer.provider.trainer.pipeline import render
-
         policy = {"numProcPerNode": 1, "mpiImplementation": "OpenMPI", "sshAuthMountPath": "/root/.ssh"}
         render(mpi(**policy), train_job({}))
         del policy[name]

@@ -10,8 +10,9 @@ from plugin_support import container, job, pods, problems, rendered, runtime, tr
 from pulumi_trainer.plugins import ComponentBuilderPlugin, EnforcePodGroupPolicyPlugin, Policy
 from pulumi_trainer.provider.kubernetes.errors import Invalid
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
-from pulumi_trainer.provider.trainer.admission import default_runtime, default_train_job
-from pulumi_trainer.provider.trainer.pipeline import registry, render
+from pulumi_trainer.provider.trainer.pipeline import registry
+
+from tests.trainer import default_runtime, default_train_job, render
 
 LABEL = "scheduling.x-k8s.io/pod-group"
 ANNOTATION = "scheduling.k8s.io/group-name"

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from plugin_support import container, job, problems, runtime, train_job, with_unknowns
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
-from pulumi_trainer.provider.trainer.pipeline import render, validate
+
+from tests.trainer import render, validate
 
 NAME = "torchtune-llama3.2-1b"
 RESOURCES = {"requests": {"cpu": "1", "nvidia.com/gpu": 2}, "limits": {"cpu": 2}}

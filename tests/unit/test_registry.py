@@ -26,10 +26,12 @@ from pulumi_trainer.plugins import (
     upsert,
 )
 from pulumi_trainer.program import registered_plugins as plugins
-from pulumi_trainer.provider.trainer.admission import default_runtime, review
-from pulumi_trainer.provider.trainer.pipeline import registry, render, validate
+from pulumi_trainer.provider.trainer.pipeline import registry
+from pulumi_trainer.provider.trainer.releases import DEFAULT
 from pulumi_trainer.runtime import RuntimeArgs
 from pydantic import Field, model_validator
+
+from tests.trainer import default_runtime, render, review, validate
 
 
 @pytest.fixture(autouse=True)
@@ -286,6 +288,14 @@ class Upstreams(Ray):
     policies = (TorchPolicy,)
 
 
+class NodesPolicy(RayPolicy):
+    serves = "mlPolicy.numNodes"
+
+
+class Counting(Ray):
+    policies = (NodesPolicy,)
+
+
 class Shell(Ray):
     launcher = "ray job submit"  # type: ignore[assignment]
 
@@ -305,7 +315,8 @@ class Shell(Ray):
         (Listed(), "has no attribute policies. Hint: set policies to a tuple"),
         (Named(), "'mlPolicy.ray' in policies is not a subclass of Policy. Hint: derive a class from Policy"),
         (Misplaced(), "NoPolicy.serves must be mlPolicy.NAME or podGroupPolicy.NAME, not 'ray'"),
-        (Upstreams(), "mlPolicy.torch is a field of Kubeflow Trainer"),
+        (Upstreams(), "the policy mlPolicy.torch is already served by plugin Torch"),
+        (Counting(), "mlPolicy.numNodes is a field of Kubeflow Trainer"),
         (Unfinished(), "plugin Ray: Open is not fully defined: name 'Nowhere' is not defined"),
         (JobSetAgain(), "plugin JobSet: another plugin has this name"),
         (Shell(), "launcher must be a tuple of strings"),
@@ -486,13 +497,13 @@ def test_what_is_wrong_in_a_program_has_its_path() -> None:
     registry.register_plugin(Ray())
     args = RuntimeArgs("r", ml_policy=RayPolicy(port=80))
     document = {**runtime(), "spec": {**runtime()["spec"], **to_document(args)}}
-    (problem,) = plugins.runtime_problems(document)
+    (problem,) = plugins.runtime_problems(document, DEFAULT)
     assert problem.where == "spec.mlPolicy.ray.port"
     assert args.place("mlPolicy.ray.port") == "ml_policy.port"
     assert args.place("mlPolicy.ray.objectStore") == "ml_policy.object_store"
     assert args.place("mlPolicy.numNodes") == "ml_policy.num_nodes"
     assert args.place("mlPolicy.ray") == "ml_policy"
-    assert not plugins.runtime_problems(runtime())
+    assert not plugins.runtime_problems(runtime(), DEFAULT)
 
 
 def test_a_policy_in_the_wrong_place_is_told() -> None:
@@ -501,7 +512,7 @@ def test_a_policy_in_the_wrong_place_is_told() -> None:
 
 
 def test_a_policy_whose_plugin_is_missing_is_refused() -> None:
-    (problem,) = plugins.runtime_problems(runtime())
+    (problem,) = plugins.runtime_problems(runtime(), DEFAULT)
     assert problem.where == "spec.mlPolicy.ray" and "register_plugin" in problem.hint
 
 

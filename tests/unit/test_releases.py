@@ -17,7 +17,7 @@ from pulumi_trainer.provider.kubernetes.errors import Invalid, Refused, TargetFa
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.lifecycle import channels, crud
 from pulumi_trainer.provider.trainer.catalog.versions import by_version, next_version, version_step
-from pulumi_trainer.provider.trainer.releases import Effect, compare, effects, follow_refusal, level_of
+from pulumi_trainer.provider.trainer.runtime_releases import Effect, compare, effects, follow_refusal, level_of
 
 Document = dict[str, Any]
 

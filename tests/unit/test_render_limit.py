@@ -13,6 +13,7 @@ from documents_support import runtime, thing, train_job
 from pulumi_trainer.provider.cli import documents
 from pulumi_trainer.provider.trainer.catalog.catalog import BUILT_IN
 from pulumi_trainer.provider.trainer.offline import RenderLimit, render_limit
+from pulumi_trainer.provider.trainer.releases import DEFAULT
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +42,7 @@ def numbered(count: int, **spec: Any) -> list[dict[str, Any]]:
 
 
 def validate(*found: dict[str, Any]) -> int:
-    return documents.validate([write(*found)], "jobset", "text", documents.parse_severities([], []))
+    return documents.validate([write(*found)], "jobset", DEFAULT, "text", documents.parse_severities([], []))
 
 
 def test_train_jobs_count_with_the_replicated_jobs_of_their_runtime(capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,7 +90,7 @@ def test_all_files_of_a_batch_count(capsys: pytest.CaptureFixture[str]) -> None:
     for name in "abcd":
         Path(name).mkdir()
         write(large_runtime(), *numbered(1), name=f"{name}/input.yaml")
-    assert documents.batch(Path(), "jobset") == documents.UNUSABLE
+    assert documents.batch(Path(), "jobset", DEFAULT) == documents.UNUSABLE
     shown = capsys.readouterr()
     assert shown.out == "2 admitted, 0 refused, 2 could not be used\n" and shown.err.count("to render") == 2
     admitted = [json.loads(Path(name, "actual.json").read_text())["admitted"] for name in "abcd"]

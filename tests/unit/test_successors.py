@@ -14,6 +14,7 @@ from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.provider.cli import main as cli
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.trainer.admission.training_operator import GUIDE, KINDS
+from pulumi_trainer.provider.trainer.releases import DEFAULT
 
 Document = dict[str, Any]
 POOL = {"nodeSelector": {"pool": "a"}}
@@ -113,7 +114,7 @@ def test_fields_of_runtimes(torch: Document, hint: str, run: Any) -> None:
     for mode in ("jobset", "trainer"):
         code, out, _ = run("validate", mode, given)
         assert code == 1 and "unknown field: removed in Trainer 2.2. Hint: write torch: {}, " in out and hint in out
-    [problem] = refusals(given)
+    [problem] = refusals(given, DEFAULT)
     assert hint in problem.hint
 
 

@@ -12,7 +12,8 @@ from pulumi_trainer.args.arguments import Args, nested_problems, walk
 from pulumi_trainer.args.naming import schema_at, snake
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
-from pulumi_trainer.provider.trainer.admission.document_checks import document_problems
+
+from tests.trainer import document_problems
 
 FULL = trainer.RuntimePatch(
     manager="acme.io/platform",

@@ -13,9 +13,9 @@ from pulumi_trainer.args.arguments import Args, nested_problems
 from pulumi_trainer.args.naming import schema_at, snake
 from pulumi_trainer.plugins import Policy
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
-from pulumi_trainer.provider.trainer import go_structs as typed
-from pulumi_trainer.provider.trainer.admission.document_checks import document_problems
 from pulumi_trainer.runtime import RuntimeArgs, _document
+
+from tests.trainer import document_problems, fields
 
 TEMPLATE = trainer.JobSetTemplate(replicated_jobs=[trainer.ReplicatedJob(name="node", pod_spec={"containers": []})])
 
@@ -90,7 +90,7 @@ def test_a_policy_is_the_document_of_the_api(policy: Args, document: dict[str, A
 @pytest.mark.parametrize(
     ("policy", "says"),
     [
-        (trainer.MPIPolicy(num_proc_per_node=0), ["num_proc_per_node: NumProcPerNode in mpiPolicy must be >= 1"]),
+        (trainer.MPIPolicy(num_proc_per_node=0), ["num_proc_per_node: must be greater than or equal to 1"]),
         (trainer.MPIPolicy(mpi_implementation="MPICH"), ["mpi_implementation: must be 'OpenMPI' or '', not 'MPICH'"]),
         (trainer.MPIPolicy(ssh_auth_mount_path="x" * 4097), ["ssh_auth_mount_path: must have at most 4096 characters"]),
         (trainer.MPIPolicy(run_launcher_as_node="yes"), ["run_launcher_as_node: must be true or false, not 'yes'"]),
@@ -229,7 +229,7 @@ def properties(path: str) -> set[str]:
 
 @pytest.mark.parametrize(("path", "go"), GO)
 def test_the_schemas_have_the_fields_of_the_go_types(path: str, go: str) -> None:
-    assert properties(path) == set(typed.fields(go))
+    assert properties(path) == set(fields(go))
 
 
 PAIRS: list[tuple[str, type[Args]]] = [

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pulumi_trainer.provider.cli import main as cli
 from pulumi_trainer.provider.engine import pulumi_compat
+from pulumi_trainer.provider.trainer.releases import DEFAULT, NEWEST, RELEASES
 from pulumi_trainer.provider.trainer.upstream import UPSTREAM
 
 from tools import docs_reference
@@ -26,7 +27,6 @@ REPOSITORIES = {
     "scheduler-plugins": "kubernetes-sigs/scheduler-plugins", "Volcano": "volcano-sh/volcano",
     "KAI": "kai-scheduler/KAI-scheduler",
 }  # fmt: skip
-COMMIT = "8c0f5059b"
 
 
 def text_of(*folders: str, suffix: str = ".py") -> str:
@@ -48,15 +48,16 @@ def test_the_code_refers_to_the_version_that_is_followed(product: str) -> None:
     assert max(found, key=lambda each: [*map(int, each.split("."))]) == UPSTREAM[product].followed
 
 
-def test_trainer_is_followed_at_a_commit() -> None:
+def test_the_releases_of_trainer() -> None:
+    trainer = UPSTREAM["Kubeflow Trainer"]
+    assert trainer.followed == ", and commit ".join(RELEASES)
+    assert trainer.tested == DEFAULT.version
+    assert any(NEWEST.version in difference for difference in trainer.differences)
+    for release in RELEASES.values():
+        about = (release.folder / "__init__.py").read_text()
+        assert f"JobSet {UPSTREAM['JobSet'].followed}" in about and release.version in about
     schemas = (ROOT / "provider" / "trainer" / "admission" / "generate" / "schemas.py").read_text()
-    assert COMMIT in UPSTREAM["Kubeflow Trainer"].followed
-    assert f"kubeflow/trainer at commit {COMMIT}" in schemas
-    for product, name in (("JobSet", "jobset"), ("Kueue", "kueue")):
-        assert f"kubernetes-sigs/{name} v{UPSTREAM[product].followed}" in schemas
-    for page in ("docs/differences.md", "tests/golden/README.md"):
-        words = " ".join((ROOT / page).read_text().split())
-        assert f"commit {COMMIT}" in words and "master of 2026-08-21, 58 commits after v2.3.0" in words
+    assert f"kubernetes-sigs/kueue v{UPSTREAM['Kueue'].followed}" in schemas
 
 
 def test_pulumi() -> None:

@@ -37,8 +37,9 @@ from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kueue.crd_schemas import kinds as queue_kinds
 from pulumi_trainer.provider.pod import code
-from pulumi_trainer.provider.trainer.admission.crd_schemas import kinds
 from pulumi_trainer.provider.trainer.pipeline.policy import Policy
+
+from tests.trainer import kinds
 
 Output = pulumi.Output
 RUNTIME: dict[str, Any] = {
@@ -565,9 +566,9 @@ def fully(schema: Any, depth: int = 0) -> tuple[Any, Any]:
     return "a_b", "a_b"
 
 
-@pytest.mark.parametrize("kind", sorted({**kinds(), **queue_kinds()}))
+@pytest.mark.parametrize("kind", sorted({**kinds, **queue_kinds()}))
 def test_names_of_the_api_are_those_that_its_schema_declares_and_no_others(kind: str) -> None:
-    given, expected = fully({**kinds(), **queue_kinds()}[kind].schema)
+    given, expected = fully({**kinds, **queue_kinds()}[kind].schema)
     assert api_names(kind, given) == expected == api_names(kind, expected)
 
 

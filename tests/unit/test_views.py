@@ -13,6 +13,7 @@ from pulumi_trainer.provider.kueue.podsets import pod_sets
 from pulumi_trainer.provider.targets.local.jobset_controller import peak_of
 from pulumi_trainer.provider.targets.local.record import Record, Tuning
 from pulumi_trainer.provider.trainer.admission.warnings.view import View
+from pulumi_trainer.provider.trainer.releases import DEFAULT
 
 
 def job(pod: Any = None, replicas: Any = None, **spec: Any) -> dict[str, Any]:
@@ -50,7 +51,7 @@ def test_everything_that_counts_pods_counts_the_same() -> None:
     (local,) = record.status(Phase.PENDING).steps
     counted = {
         "volumes": count_mounting_pods(document, "c"),
-        "warnings": View({}, {}, (document,)).nodes,
+        "warnings": View({}, {}, (document,), DEFAULT).nodes,
         "Kueue": pod_sets(document)[0].count,
         "Local": local.count,
         "Local at one time": peak_of(document, lambda _: 1),

@@ -11,18 +11,18 @@ from pulumi_trainer import runtimes
 from pulumi_trainer.program.queue_lints import ABOUT_QUEUES
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kueue.labels import MAX_EXECUTION, PRIORITY, QUEUE
-from pulumi_trainer.provider.trainer.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.trainer.admission.warnings import (
     RULES,
     Queues,
     complete_queues,
     gpu_taints,
     queue_warnings,
-    warnings,
 )
-from pulumi_trainer.provider.trainer.pipeline import Disruptions, render
+from pulumi_trainer.provider.trainer.pipeline import Disruptions
 from pulumi_trainer.provider.trainer.pipeline.disruptions import DISRUPTED, RESTART, STOPPED
 from warnings_support import Document, codes, found, job, patched, runtime, step
+
+from tests.trainer import default_runtime, default_train_job, render, warnings
 
 TORCH: Document = {"torch": {}}
 GPUS = {"limits": {"nvidia.com/gpu": 4, "memory": "64Gi"}}

@@ -19,8 +19,10 @@ from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.provider.cli import main as cli
 from pulumi_trainer.provider.kubernetes.errors import Invalid
 from pulumi_trainer.provider.trainer.admission.warnings import IGNORE, RULES, Severities, Warning
-from pulumi_trainer.provider.trainer.pipeline import render
+from pulumi_trainer.provider.trainer.releases import DEFAULT
 from warnings_support import found, job, patched, runtime
+
+from tests.trainer import render
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = {"numNodes": 2, "command": ["python3", "train.py"]}
@@ -72,7 +74,7 @@ def test_what_is_wrong(given: Any, text: str) -> None:
 def test_a_stacks_configuration() -> None:
     def cautions(configured: str | None, *, cluster: bool = True) -> tuple[list[str], list[str]]:
         pulumi.runtime.set_all_config({"trainer:warnings": configured} if configured else {})
-        refused, rest = review.classified_warnings(*GIVEN, render(*GIVEN).objects, [], cluster=cluster)
+        refused, rest = review.classified_warnings(*GIVEN, render(*GIVEN).objects, [], DEFAULT, cluster=cluster)
         return [str(p) for p in refused], [p.code for p in rest if isinstance(p, Warning)]
 
     assert cautions(None) == ([], ["PT105", "PT107"])
@@ -85,7 +87,7 @@ def test_a_stacks_configuration() -> None:
     shared = [{"metadata": {"name": "a"}, "spec": {"network": {"subdomain": "job"}}}]
     pulumi.runtime.set_all_config({})
     for cluster, wanted in ((True, ["PT104", "PT105", "PT107"]), (False, ["PT105", "PT107"])):
-        _, rest_ = review.classified_warnings(*GIVEN, render(*GIVEN).objects, shared, cluster=cluster)
+        _, rest_ = review.classified_warnings(*GIVEN, render(*GIVEN).objects, shared, DEFAULT, cluster=cluster)
         assert [getattr(p, "code", "") for p in rest_] == wanted
 
 
@@ -156,11 +158,11 @@ def test_what_an_api_server_refuses_later_refuses_a_plan(mode: Any) -> None:
     given = runtime({"torch": {}}), job({"resourcesPerNode": {"requests": {"nvidia.com/gpu": 1}}})
     objects = render(*given, mode=mode).objects
     pulumi.runtime.set_all_config({})
-    refused, rest = review.classified_warnings(*given, objects, [], cluster=True, mode=mode)
+    refused, rest = review.classified_warnings(*given, objects, [], DEFAULT, cluster=True, mode=mode)
     assert [getattr(p, "code", "") for p in refused] == ["PT130"] and rest == []
-    assert review.classified_warnings(*given, objects, [], cluster=False, mode=mode) == ([], [])
+    assert review.classified_warnings(*given, objects, [], DEFAULT, cluster=False, mode=mode) == ([], [])
     pulumi.runtime.set_all_config({"trainer:warnings": '{"PT130": "warning"}'})
-    refused, rest = review.classified_warnings(*given, objects, [], cluster=True, mode=mode)
+    refused, rest = review.classified_warnings(*given, objects, [], DEFAULT, cluster=True, mode=mode)
     pulumi.runtime.set_all_config({})
     assert refused == [] and [getattr(p, "code", "") for p in rest] == ["PT130"]
 

@@ -15,6 +15,7 @@ from pulumi_trainer.provider.kubernetes.errors import Invalid
 from pulumi_trainer.provider.machine.atomic_files import replace_file
 from pulumi_trainer.provider.targets.local.logs import Log
 from pulumi_trainer.provider.trainer.catalog import registry
+from pulumi_trainer.provider.trainer.releases import DEFAULT
 
 RUNTIME = Path("runtimes", "ours")
 LOCK = Path("runtimes", "catalogue.lock")
@@ -47,7 +48,7 @@ def rotate_log() -> int:
 
 
 WRITERS: dict[str, tuple[Path, Callable[[], int]]] = {
-    "validate --batch": (Path("a/actual.json"), lambda: documents.batch(Path(), "jobset")),
+    "validate --batch": (Path("a/actual.json"), lambda: documents.batch(Path(), "jobset", DEFAULT)),
     "runtime new": (RUNTIME / "2.0.0.yaml", lambda: new("ours@2.0.0")),
     "the lock of runtime new": (LOCK, lambda: new("ours@2.0.0")),
     "runtime pin": (RUNTIME / "1.0.1.yaml", lambda: cli.run(["runtime", "pin", "ours@1.0.0"])),
@@ -78,7 +79,7 @@ def test_a_link_is_replaced(outside: Path, writer: str, dangling: bool) -> None:
 def test_a_folder_that_is_a_link_is_not_written_to(outside: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("a").rename(outside.parent / "a")
     Path("a").symlink_to(outside.parent / "a")
-    assert documents.batch(Path(), "jobset") == documents.UNUSABLE
+    assert documents.batch(Path(), "jobset", DEFAULT) == documents.UNUSABLE
     assert capsys.readouterr().err == "error: a/actual.json: cannot be written: a is a link\n"
     assert [each.name for each in (outside.parent / "a").iterdir()] == ["input.yaml"]
     Path("runtimes/theirs").symlink_to(outside.parent)

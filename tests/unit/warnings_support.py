@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from pulumi_trainer.provider.kubernetes.errors import Invalid
-from pulumi_trainer.provider.trainer.admission import default_runtime, default_train_job
-from pulumi_trainer.provider.trainer.admission.warnings import Warning, warnings
-from pulumi_trainer.provider.trainer.pipeline import render
+from pulumi_trainer.provider.trainer.admission.warnings import Warning
+
+from tests.trainer import default_runtime, default_train_job, render, warnings
 
 ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"
 Document = dict[str, Any]

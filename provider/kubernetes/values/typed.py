@@ -183,6 +183,20 @@ class GoTypes:
         return items
 
 
+def over_given(given: Any, printed: Any) -> Any:
+    """Return `given` with Go's output merged over it; empty fields that Go omits stay."""
+    if isinstance(given, dict) and isinstance(printed, dict):
+        merged = dict(given)
+        for name, item in printed.items():
+            merged[name] = item
+            if name in given:
+                merged[name] = over_given(given[name], item)
+        return merged
+    if isinstance(given, list) and isinstance(printed, list) and len(given) == len(printed):
+        return [over_given(*pair) for pair in zip(given, printed, strict=True)]
+    return printed
+
+
 _BAD: Any = object()
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NAMES = {

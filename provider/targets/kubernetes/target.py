@@ -17,7 +17,7 @@ from pulumi_trainer.provider.jobs.lineage import identified, started
 from pulumi_trainer.provider.jobs.runs import Run
 from pulumi_trainer.provider.jobs.status import JobStatus, Loss, Owner, Phase, Presence, another_job
 from pulumi_trainer.provider.jobs.submission import Consumer, Draft, Submission, Work, main_key, secret_name
-from pulumi_trainer.provider.kubernetes.cache.discovery import PATIENCE
+from pulumi_trainer.provider.kubernetes.cache.discovery import PATIENCE, Facts
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, SECRET
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
@@ -52,8 +52,10 @@ from pulumi_trainer.provider.targets.kubernetes.observe.overview import JobNames
 from pulumi_trainer.provider.targets.kubernetes.outdated_folders import remove_outdated_folders
 from pulumi_trainer.provider.targets.kubernetes.preflight import multikueue, server_review
 from pulumi_trainer.provider.targets.kubernetes.preflight.referents import referents
+from pulumi_trainer.provider.targets.kubernetes.preflight.trainer_release import nearest_release
 from pulumi_trainer.provider.targets.kubernetes.queues import draining, queue_snapshot
 from pulumi_trainer.provider.targets.kubernetes.storage import claims
+from pulumi_trainer.provider.trainer.admission.cel_rules import PREDICATES
 from pulumi_trainer.provider.trainer.kinds import JOBSET, POD_GROUP, TRAIN_JOB, kind_of
 
 Document = dict[str, Any]
@@ -135,6 +137,15 @@ class KubernetesTarget:
         if overview.fault is not None and not isinstance(overview.fault, ApiError):
             raise overview.fault
         return self.client.within(PATIENCE)
+
+    def trainer_version(self) -> str:
+        """Return the version of the known release of Trainer that is nearest to the cluster's; empty if it has no TrainJobs.
+
+        Raises:
+            TargetFault: The cluster cannot be read.
+        """
+        served = Facts.of(self.reachable_client(), PATIENCE).schema(TRAIN_JOB, PREDICATES)
+        return "" if served is None else nearest_release(served).version
 
     def find_object(self, kind: kinds.Kind, namespace: str, name: str) -> Document | None:
         """Return an object; None if not found.

@@ -7,17 +7,8 @@ returns what is wrong with a rendered JobSet.
 from __future__ import annotations
 
 from pulumi_trainer.provider.kubernetes.schema.verdict import Lookup, Verdict
-from pulumi_trainer.provider.trainer.admission.defaults import default_jobset, default_runtime, default_train_job
+from pulumi_trainer.provider.trainer.admission.defaults import default_runtime, default_train_job
 from pulumi_trainer.provider.trainer.admission.jobset import review_jobset
 from pulumi_trainer.provider.trainer.admission.server import NOW, review
 
-__all__ = [
-    "NOW",
-    "Lookup",
-    "Verdict",
-    "default_jobset",
-    "default_runtime",
-    "default_train_job",
-    "review",
-    "review_jobset",
-]
+__all__ = ["NOW", "Lookup", "Verdict", "default_runtime", "default_train_job", "review", "review_jobset"]

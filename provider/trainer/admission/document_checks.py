@@ -1,6 +1,6 @@
 """Checks a TrainJob, a runtime or a JobSet by itself, with problems worded for its author.
 
-The schemas are those of the CRDs (`crd_schemas`). Further requirements of Kubernetes, the webhooks and the pipeline on single
+The schemas are those of a release's CRDs. Further requirements of Kubernetes, the webhooks and the pipeline on single
 values are here: https://github.com/kubernetes/kubernetes/blob/v1.36.0/pkg/apis/batch/validation/validation.go,
 https://github.com/kubernetes/kubernetes/blob/v1.36.0/pkg/apis/core/validation/validation.go and
 https://github.com/kubernetes-sigs/jobset/blob/v0.12.0/pkg/webhooks/jobset_webhook.go
@@ -20,12 +20,12 @@ from pulumi_trainer.provider.kubernetes.values.accessors import mappings, sectio
 from pulumi_trainer.provider.kubernetes.values.names import domain_prefixed_path
 from pulumi_trainer.provider.kubernetes.values.typed import dotted_path
 from pulumi_trainer.provider.kubernetes.views import entries
-from pulumi_trainer.provider.trainer.admission.crd_schemas import kinds
 from pulumi_trainer.provider.trainer.admission.jobset_rules import REASONS
 from pulumi_trainer.provider.trainer.admission.jobset_webhook import defaulted
+from pulumi_trainer.provider.trainer.pipeline.release import Release
 
 
-def document_problems(document: dict[str, Any], verdict: Verdict | None = None) -> list[Problem]:
+def document_problems(document: dict[str, Any], release: Release, verdict: Verdict | None = None) -> list[Problem]:
     """Return the problems of a document's metadata and spec; unknown leaves count as valid.
 
     Args:
@@ -36,7 +36,7 @@ def document_problems(document: dict[str, Any], verdict: Verdict | None = None) 
     if verdict is not None and verdict.stored is not None and not verdict.unknown:
         found = [problem.below("spec") for problem in plain_words.bound_problems(_BOUNDS[kind], verdict.stored["spec"])]
     else:
-        found = _schema_problems(document)
+        found = _schema_problems(document, release)
     found += _null_values(document)
     if kind != "TrainJob":
         return found
@@ -46,20 +46,20 @@ def document_problems(document: dict[str, Any], verdict: Verdict | None = None) 
     return [*found, *_managers(document)]
 
 
-def _schema_problems(document: dict[str, Any]) -> list[Problem]:
+def _schema_problems(document: dict[str, Any], release: Release) -> list[Problem]:
     kind, spec = document["kind"], document.get("spec")
     if kind == "JobSet" and isinstance(spec, dict):
         spec = defaulted(spec)
     metadata_problems = plain_words.problems(metadata.OBJECT_META, document.get("metadata", {}))
-    schema = kinds()[kind].schema.properties["spec"]
+    schema = release.kinds[kind].schema.properties["spec"]
     # The server's verdict on a JobSet has its broken validation rules.
     spec_problems = plain_words.problems(schema, spec, (_BOUNDS[kind],), rules=kind != "JobSet")
     return [*problems_below("metadata", metadata_problems), *problems_below("spec", spec_problems)]
 
 
-def source_problems(source: Any) -> list[Problem]:
+def source_problems(source: Any, release: Release) -> list[Problem]:
     """Return the problems of an initializer's source: `spec.initializer.dataset` of a TrainJob."""
-    initializer = kinds()["TrainJob"].schema.properties["spec"].properties["initializer"]
+    initializer = release.kinds["TrainJob"].schema.properties["spec"].properties["initializer"]
     return [
         *plain_words.problems(initializer.properties["dataset"], source, (Schema(_SOURCE),)),
         *_token_over_http(source),
@@ -132,14 +132,17 @@ _CONTAINERS = _list(env=_NAMED)
 _POD = _object(volumes=_NAMED, schedulingGates=_NAMED, containers=_CONTAINERS, initContainers=_CONTAINERS)
 _PATCHED = _list(template=_object(spec=_object(template=_object(spec=_POD))))
 _PATCHES = _list(trainingRuntimeSpec=_object(template=_object(spec=_object(replicatedJobs=_PATCHED))))
+_PROCESSES = {"type": "integer", "minimum": 1}
 _TRAIN_JOB = _object(
-    trainer=_object(env=_NAMED), initializer=_object(dataset=_SOURCE, model=_SOURCE), runtimePatches=_PATCHES
+    trainer=_object(env=_NAMED, numNodes=_COUNT, numProcPerNode=_PROCESSES),
+    initializer=_object(dataset=_SOURCE, model=_SOURCE),
+    runtimePatches=_PATCHES,
 )
-_RUNTIME = Schema(_object(template=_object(spec=_JOBSET)))
+_RUNTIME = Schema(_object(mlPolicy=_object(mpi=_object(numProcPerNode=_PROCESSES)), template=_object(spec=_JOBSET)))
 _BOUNDS = {
     "TrainJob": Schema(_TRAIN_JOB),
     "ClusterTrainingRuntime": _RUNTIME,
     "TrainingRuntime": _RUNTIME,
     "JobSet": Schema(_JOBSET),
 }
-"""Kind -> what is required of its values beyond its CRD."""
+"""Kind -> what is required of its values beyond the CRDs of some releases."""

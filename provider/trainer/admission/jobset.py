@@ -18,11 +18,12 @@ from pulumi_trainer.provider.trainer.admission.document_checks import document_p
 from pulumi_trainer.provider.trainer.admission.jobset_rules import broken_rules
 from pulumi_trainer.provider.trainer.admission.pod_names import pod_name_problems
 from pulumi_trainer.provider.trainer.admission.server import review
+from pulumi_trainer.provider.trainer.pipeline.release import Release
 
 Document = dict[str, Any]
 
 
-def review_jobset(jobset: Document) -> list[Problem]:
+def review_jobset(jobset: Document, release: Release) -> list[Problem]:
     """Return what is wrong with a JobSet, defaulted or not; unknown leaves count as right.
 
     Field paths are the JobSet's own: `spec.replicatedJobs[0].name`. While values by themselves are wrong, the rest is not
@@ -30,13 +31,13 @@ def review_jobset(jobset: Document) -> list[Problem]:
     """
     name = section(jobset, "metadata").get("name")
     found = [] if isinstance(name, (str, Unknown)) else [Problem("metadata.name", "must be a string")]
-    verdict = review(jobset)
-    found += document_problems(jobset, verdict)
+    verdict = review(jobset, release)
+    found += document_problems(jobset, release, verdict)
     for job in jobs_of(jobset):
         found += _check_pod(job.pod)
     if found:
         return found
-    broken = broken_rules(verdict.stored or stored_jobset(jobset))
+    broken = broken_rules(verdict.stored or stored_jobset(jobset, release), release.go)
     found += dict.fromkeys(rule.author_problem for rule in broken)
     if verdict.stage != "validating-webhook":
         found += verdict.problems()

@@ -26,10 +26,9 @@ from pulumi_trainer.provider.kubernetes.values.names import (
     label_value,
     quoted,
 )
-from pulumi_trainer.provider.kubernetes.values.typed import Findings
+from pulumi_trainer.provider.kubernetes.values.typed import Findings, GoTypes
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, any_unknown
 from pulumi_trainer.provider.kubernetes.views import Pod, ReplicatedJob, entries, jobs_of
-from pulumi_trainer.provider.trainer.go_structs import as_go_struct
 
 _LONGEST = 63
 _MAX_INT32 = 2**31 - 1
@@ -75,14 +74,15 @@ class BrokenRule:
 _LONG_VALUE = re.compile(r"^Invalid value: [\[{].*[\]}]: ", re.DOTALL)
 
 
-def broken_rules(jobset: Document, lookup: Lookup | None = None) -> Iterator[BrokenRule]:
+def broken_rules(jobset: Document, go: GoTypes, lookup: Lookup | None = None) -> Iterator[BrokenRule]:
     """Yield the rules that a new JobSet breaks; unknown leaves count as valid.
 
     Args:
         jobset: The JobSet with its defaults.
+        go: The Go types of a release.
         lookup: Reads the PersistentVolumeClaims of the cluster; default: these rules are left out.
     """
-    view = _View(jobset)
+    view = _View(jobset, go)
     for check in (_restart_strategy, _subdomain, _managed_by):
         yield from check(view)
     for job in view.jobs:
@@ -95,7 +95,7 @@ def broken_rules(jobset: Document, lookup: Lookup | None = None) -> Iterator[Bro
     for template in view.claim_templates:
         for claim_check in (_claim_name, _claim_volume, _claim_mount):
             yield from claim_check(view, template)
-        yield from _existing_claim(jobset, template, lookup)
+        yield from _existing_claim(jobset, template, go, lookup)
 
 
 def _failure_policy(view: _View) -> Iterator[BrokenRule]:
@@ -153,7 +153,8 @@ class _ClaimTemplate:
 class _View:
     """A JobSet as the rules read it."""
 
-    def __init__(self, jobset: Document) -> None:
+    def __init__(self, jobset: Document, go: GoTypes) -> None:
+        self.go = go
         self.name: Any = jobset["metadata"].get("name")
         self.spec = section(jobset, "spec")
         self.jobs = jobs_of(jobset)
@@ -414,7 +415,7 @@ def _claim_mount(view: _View, template: _ClaimTemplate) -> Iterator[BrokenRule]:
         return
     why = f"replicatedJob containers don't have a matching volumeMount: {claim} from VolumeClaimPolicies"
     documents = [job.document for job in view.jobs]
-    printed = as_go_struct("JobSetSpec", {"replicatedJobs": documents}, None, Findings(), applied=False)
+    printed = view.go.as_struct("JobSetSpec", {"replicatedJobs": documents}, None, Findings(), applied=False)
     jobs = printed.get("replicatedJobs")
     yield from _invalid(f"{template.at}.metadata.name", jobs, [why], field="spec.replicatedJobs")
 
@@ -428,7 +429,9 @@ def _claim_volume(view: _View, template: _ClaimTemplate) -> Iterator[BrokenRule]
                 yield from _invalid(f"{at}.name", claim, [why])
 
 
-def _existing_claim(jobset: Document, template: _ClaimTemplate, lookup: Lookup | None) -> Iterator[BrokenRule]:
+def _existing_claim(
+    jobset: Document, template: _ClaimTemplate, go: GoTypes, lookup: Lookup | None
+) -> Iterator[BrokenRule]:
     """Yield what is wrong about an existing claim of that name: it is taken over if it is the same, and kept."""
     if not lookup:
         return
@@ -437,7 +440,7 @@ def _existing_claim(jobset: Document, template: _ClaimTemplate, lookup: Lookup |
     claim = lookup("PersistentVolumeClaim", namespace, f"{template.claim}-{name}")
     if claim is None:
         return
-    existing, spec = _claim_spec(claim), _claim_spec(template.document)
+    existing, spec = _claim_spec(claim, go), _claim_spec(template.document, go)
     if not equal_as_go(existing, spec):
         about = claim.get("metadata", {})
         why = f"spec does not match existing PVC {about.get('name')} in namespace {about.get('namespace')}"
@@ -448,9 +451,9 @@ def _existing_claim(jobset: Document, template: _ClaimTemplate, lookup: Lookup |
         yield from _invalid(where, kept, ["retentionPolicy must be retain when PVC exists"])
 
 
-def _claim_spec(claim: Document) -> Document:
+def _claim_spec(claim: Document, go: GoTypes) -> Document:
     """Return the spec of a claim, or of a template for one, as Go prints it."""
-    return as_go_struct("PersistentVolumeClaimSpec", section(claim, "spec"), None, Findings(), applied=False)
+    return go.as_struct("PersistentVolumeClaimSpec", section(claim, "spec"), None, Findings(), applied=False)
 
 
 def _known(name: Any, names: list[Any]) -> bool:

@@ -11,20 +11,23 @@ from typing import Any
 
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, equal_as_go, listed, section, without
-from pulumi_trainer.provider.kubernetes.values.typed import Findings
+from pulumi_trainer.provider.kubernetes.values.typed import Findings, GoTypes, over_given
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
-from pulumi_trainer.provider.trainer.go_structs import as_go_struct
 
 _POD_PARTS = ("nodeSelector", "tolerations", "schedulingGates")
 """What Kueue changes in the Pods of a suspended JobSet, beside labels and annotations."""
 
 
-def mutated(spec: Document, findings: Findings) -> Document:
-    """The spec of a new JobSet with the webhook's defaults, as Go prints it: what is empty is left out.
+def mutated(spec: Document, go: GoTypes, findings: Findings) -> Document:
+    """The spec of a new JobSet with the webhook's defaults, as Go prints it; empty fields that Go omits stay.
 
-    What Go's types cannot hold is added to `findings`.
+    What Go's types cannot hold is left out, and added to `findings`.
     """
-    return as_go_struct("JobSetSpec", defaulted(spec), (None, "spec"), findings, applied=False)
+    complete = defaulted(spec)
+    printed = go.as_struct("JobSetSpec", complete, (None, "spec"), findings, applied=False)
+    if findings.problems:
+        return printed
+    return section({"spec": over_given(complete, printed)}, "spec")
 
 
 def defaulted(spec: Document) -> Document:
@@ -78,11 +81,11 @@ def _with(defaults: Document, document: Any) -> Any:
     return {**document, **{name: document.get(name) or default for name, default in defaults.items()}}
 
 
-def updated(jobset: Document, old: Document) -> Iterator[Problem]:
+def updated(jobset: Document, old: Document, go: GoTypes) -> Iterator[Problem]:
     """What the webhook has against a change. A suspended JobSet's Pods may get what a queue gives them, no more."""
     if isinstance(jobset.get("spec"), Unknown):
         return
-    before, after = map(_jobs, (old, jobset))
+    before, after = _jobs(old, go), _jobs(jobset, go)
     spec_before, spec = section(old, "spec"), section(jobset, "spec")
     is_suspended = spec_before.get("suspend") is True or spec.get("suspend") is True
     if is_suspended and isinstance(after, list):
@@ -94,10 +97,10 @@ def updated(jobset: Document, old: Document) -> Iterator[Problem]:
             yield Problem(f"spec.{field}", "field is immutable", "create a JobSet with another name for it")
 
 
-def _jobs(jobset: Document) -> Any:
+def _jobs(jobset: Document, go: GoTypes) -> Any:
     """The replicated jobs as Go reads them."""
     jobs = section(jobset, "spec").get("replicatedJobs", [])
-    printed = as_go_struct("JobSetSpec", {"replicatedJobs": jobs}, None, Findings(), applied=True)
+    printed = go.as_struct("JobSetSpec", {"replicatedJobs": jobs}, None, Findings(), applied=True)
     return printed.get("replicatedJobs", [])
 
 

@@ -9,7 +9,7 @@ from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, section
 from pulumi_trainer.provider.kubernetes.values.typed import Findings
 from pulumi_trainer.provider.trainer.admission.runtime import CLUSTER_WIDE, NAMESPACED
-from pulumi_trainer.provider.trainer.pipeline import registry
+from pulumi_trainer.provider.trainer.pipeline import Release, registry
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class PluginPolicies:
         return {**stored, "spec": {**section(stored, "spec"), **parts}}
 
 
-def remove_policies(document: Any, *, refuse: bool) -> tuple[Any, PluginPolicies]:
+def remove_policies(document: Any, release: Release, *, refuse: bool) -> tuple[Any, PluginPolicies]:
     """Return a document without the policies of users' plugins, and these policies.
 
     Args:
@@ -48,5 +48,5 @@ def remove_policies(document: Any, *, refuse: bool) -> tuple[Any, PluginPolicies
     if refuse and (found := registry.own_policy_problems(spec)):
         raise Invalid(*found)
     findings = Findings()
-    rest, policies = registry.split_own_policies(spec, findings)
+    rest, policies = registry.split_own_policies(spec, release.plugins, findings)
     return {**document, "spec": rest}, PluginPolicies(policies, tuple(findings.problems))

@@ -16,8 +16,8 @@ from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.schema.strict import unknown_fields
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, mappings, section, without
 from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
-from pulumi_trainer.provider.trainer.admission.crd_schemas import schema_of
 from pulumi_trainer.provider.trainer.pipeline.info import DATASET_INITIALIZER, MODEL_INITIALIZER, NODE
+from pulumi_trainer.provider.trainer.pipeline.release import Release
 
 MANAGER = "example.com/team"
 """Manager of the patches that a hint writes out; a user may give any name below a domain."""
@@ -30,7 +30,7 @@ _OWN_ENV = {
 """Container whose env a patch cannot set -> where it is set."""
 
 
-def unknown_field_problems(document: Mapping[str, Any], paths: Iterable[str]) -> list[Problem]:
+def unknown_field_problems(document: Mapping[str, Any], release: Release, paths: Iterable[str]) -> list[Problem]:
     """Return a problem for each unknown field of a document, given by its path.
 
     Args:
@@ -38,7 +38,7 @@ def unknown_field_problems(document: Mapping[str, Any], paths: Iterable[str]) ->
     """
     kind = document["kind"]
     found: list[Problem] = []
-    for problem in unknown_fields(schema_of(kind), paths):
+    for problem in unknown_fields(release.kinds[kind].schema, paths):
         if is_removed(kind, problem.where):
             found.append(replace(problem, **_successor(document, problem.where)))
         else:

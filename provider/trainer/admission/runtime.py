@@ -10,10 +10,9 @@ from collections.abc import Iterator
 
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, listed, section
-from pulumi_trainer.provider.kubernetes.values.typed import Findings
+from pulumi_trainer.provider.kubernetes.values.typed import Findings, GoTypes
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, any_unknown
 from pulumi_trainer.provider.kubernetes.views import replicated_jobs
-from pulumi_trainer.provider.trainer.go_structs import as_go_struct
 from pulumi_trainer.provider.trainer.labels import ancestor_of
 
 CLUSTER_WIDE = "ClusterTrainingRuntime"
@@ -28,7 +27,7 @@ _CONTAINERS = {
 _POLICY = "https://trainer.kubeflow.org/en/latest/operator-guides/runtime.html#runtime-deprecation-policy"
 
 
-def validate(runtime: Document, *, update: bool) -> tuple[list[Problem], list[str]]:
+def validate(runtime: Document, go: GoTypes, *, update: bool) -> tuple[list[Problem], list[str]]:
     """Return problems and warnings. Updates of TrainingRuntimes are not checked, and a label can exempt a runtime."""
     cluster_wide = runtime["kind"] == CLUSTER_WIDE
     labels = section(runtime, "metadata", "labels")
@@ -41,7 +40,7 @@ def validate(runtime: Document, *, update: bool) -> tuple[list[Problem], list[st
     if isinstance(disabled, Unknown) or "spec" not in runtime:
         return [], warnings
     findings = Findings()
-    as_go_struct("TrainingRuntimeSpec", runtime["spec"], (None, "spec"), findings, applied=True)
+    go.as_struct("TrainingRuntimeSpec", runtime["spec"], (None, "spec"), findings, applied=True)
     if findings.problems:
         return findings.problems, []
     if update and not cluster_wide:

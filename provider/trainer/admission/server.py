@@ -21,23 +21,28 @@ from pulumi_trainer.provider.kubernetes.values.typed import Findings
 from pulumi_trainer.provider.kueue.admission_review import review as review_queue_object
 from pulumi_trainer.provider.kueue.crd_schemas import kinds as queue_kinds
 from pulumi_trainer.provider.trainer.admission import jobset_rules, jobset_webhook, runtime, trainjob
-from pulumi_trainer.provider.trainer.admission.crd_schemas import kinds
 from pulumi_trainer.provider.trainer.admission.plugin_policies import remove_policies
-from pulumi_trainer.provider.trainer.go_structs import as_go_struct
-from pulumi_trainer.provider.trainer.pipeline import Mode
+from pulumi_trainer.provider.trainer.pipeline import Mode, Release
 
 NOW = "2026-01-01T00:00:00Z"
 """Time of a request, constant so that the same document always gets the same verdict."""
 
 
 def review(
-    document: Any, *, old: Document | None = None, lookup: Lookup | None = None, now: str = NOW, mode: Mode = "jobset"
+    document: Any,
+    release: Release,
+    *,
+    old: Document | None = None,
+    lookup: Lookup | None = None,
+    now: str = NOW,
+    mode: Mode = "jobset",
 ) -> Verdict:
     """Return the server's verdict on a ClusterTrainingRuntime, TrainingRuntime, TrainJob or JobSet, or on an object of Kueue.
 
     Arguments are not changed; unknown leaves count as valid.
 
     Args:
+        release: The release of Trainer whose CRDs and webhooks the server has.
         old: The stored object (`Verdict.stored` of an earlier review); None on creation.
         lookup: Reads other objects of the cluster: runtimes, PriorityClass, JobSet, PersistentVolumeClaim. Without it, checks
             that need them are left out.
@@ -45,23 +50,25 @@ def review(
         mode: In mode "jobset", a runtime may have policies of plugins.
     """
     try:
-        kind = _kind(document)
+        kind = _kind(document, release)
         if kind.name in queue_kinds():
             return review_queue_object(document, old=old)
-        document, own = remove_policies(document, refuse=mode == "trainer")
+        document, own = remove_policies(document, release, refuse=mode == "trainer")
     except Invalid as error:
         return rejected("decode", error.problems, [])
-    webhooks = Webhooks(partial(_mutated, now=now), partial(_validated, lookup=lookup))
+    webhooks = Webhooks(
+        partial(_mutated, release=release, now=now), partial(_validated, release=release, lookup=lookup)
+    )
     verdict = reviewed(document, kind, webhooks, old=old, problems=own.problems)
     if verdict.stored is None:
         return verdict
     return replace(verdict, stored=own.restore(verdict.stored))
 
 
-def _kind(document: Any) -> Kind:
+def _kind(document: Any, release: Release) -> Kind:
     if not isinstance(document, dict):
         raise Invalid(Problem("", "must be a mapping with apiVersion, kind, metadata and spec"))
-    known = kinds()
+    known = release.kinds
     name = document.get("kind")
     kind = (known.get(name) or queue_kinds().get(name)) if isinstance(name, str) else None
     if kind is None:
@@ -71,35 +78,37 @@ def _kind(document: Any) -> Kind:
     return kind
 
 
-def _mutated(stored: Document, old: Document | None, now: str) -> Document:
+def _mutated(stored: Document, old: Document | None, release: Release, now: str) -> Document:
     """Return the object as the mutating webhook returns it. Raises Invalid if its Go types cannot represent the object."""
     kind = stored["kind"]
     if kind != "TrainJob" and (kind != "JobSet" or old is not None):
         return stored
-    properties = kinds()[kind].schema.properties
+    properties = release.kinds[kind].schema.properties
     wrong = properties["status"].faults(stored["status"], (None, "status")) if "status" in stored else ()
     problems = [fault.problem() for fault in wrong if fault.type == TYPE_INVALID]
     if problems:
         raise Invalid(*problems)
     if kind == "TrainJob":
-        return trainjob.mutate(stored, old, now)
+        return trainjob.mutate(stored, old, release, now)
     findings = Findings()
     spec = stored.get("spec", {})
     if not isinstance(spec, dict):
-        as_go_struct("JobSetSpec", spec, (None, "spec"), findings, applied=True)
+        release.go.as_struct("JobSetSpec", spec, (None, "spec"), findings, applied=True)
     else:
-        spec = properties["spec"].with_defaults(jobset_webhook.mutated(spec, findings))
+        spec = properties["spec"].with_defaults(jobset_webhook.mutated(spec, release.go, findings))
     if findings.problems:
         raise Invalid(*findings.problems)
     return {**stored, "spec": spec}
 
 
-def _validated(stored: Document, old: Document | None, lookup: Lookup | None) -> tuple[list[Problem], list[str]]:
+def _validated(
+    stored: Document, old: Document | None, release: Release, lookup: Lookup | None
+) -> tuple[list[Problem], list[str]]:
     if stored["kind"] == "TrainJob":
-        return trainjob.validate(stored, old, lookup)
+        return trainjob.validate(stored, old, release, lookup)
     if stored["kind"] == "JobSet":
         if old is not None:
-            return list(jobset_webhook.updated(stored, old)), []
-        broken = jobset_rules.broken_rules(stored, lookup)
+            return list(jobset_webhook.updated(stored, old, release.go)), []
+        broken = jobset_rules.broken_rules(stored, release.go, lookup)
         return [rule.server_error for rule in broken if rule.type], []
-    return runtime.validate(stored, update=old is not None)
+    return runtime.validate(stored, release.go, update=old is not None)

@@ -16,17 +16,16 @@ from pulumi_trainer.provider.kubernetes.schema.field_errors import FORBIDDEN
 from pulumi_trainer.provider.kubernetes.schema.verdict import Lookup
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, equal_as_go, listed, mappings, section
 from pulumi_trainer.provider.kubernetes.values.names import quoted
-from pulumi_trainer.provider.kubernetes.values.typed import Findings
+from pulumi_trainer.provider.kubernetes.values.typed import Findings, GoTypes, over_given
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, any_unknown
 from pulumi_trainer.provider.trainer import pipeline
-from pulumi_trainer.provider.trainer.admission.crd_schemas import kinds
 from pulumi_trainer.provider.trainer.admission.runtime import CLUSTER_WIDE, NAMESPACED, deprecated
-from pulumi_trainer.provider.trainer.go_structs import as_go_struct
+from pulumi_trainer.provider.trainer.pipeline.release import Release
 
 _GROUP = "trainer.kubeflow.org"
 
 
-def mutate(job: Document, old: Document | None, now: str) -> Document:
+def mutate(job: Document, old: Document | None, release: Release, now: str) -> Document:
     """Return the TrainJob as the mutating webhook returns it: with a time at each of its runtimePatches.
 
     A new or changed patch gets the time `now`, an unchanged one its old time. If a time was set, the webhook also writes what Go
@@ -42,21 +41,22 @@ def mutate(job: Document, old: Document | None, now: str) -> Document:
     spec = job.get("spec")
     if spec is None:
         spec = {}
-    printed = as_go_struct("TrainJobSpec", spec, (None, "spec"), findings, applied=False)
+    printed = release.go.as_struct("TrainJobSpec", spec, (None, "spec"), findings, applied=False)
     if findings.problems:
         raise Invalid(*(_with_number(p, spec) for p in findings.problems))
     patches = listed(printed.get("runtimePatches"))
-    given = _patches(job)
+    given = _patches(job, release.go)
     before: list[Any] = []
     if old is not None:
-        before = _patches(old)
+        before = _patches(old, release.go)
     times = _times(given, before, now)
     if not any(times):
         return job
     for patch, time in zip(patches, times, strict=False):
         if time is not None:
             patch["time"] = time
-    return {**job, "spec": kinds()["TrainJob"].schema.properties["spec"].with_defaults(_over(spec, printed))}
+    schema = release.kinds["TrainJob"].schema.properties["spec"]
+    return {**job, "spec": schema.with_defaults(over_given(spec, printed))}
 
 
 def _with_number(problem: Problem, spec: Any) -> Problem:
@@ -70,7 +70,9 @@ def _with_number(problem: Problem, spec: Any) -> Problem:
 AUTOMATIC = "leave it out for one process per GPU (per CPU without GPUs), or give a number"
 
 
-def validate(job: Document, old: Document | None, lookup: Lookup | None) -> tuple[list[Problem], list[str]]:
+def validate(
+    job: Document, old: Document | None, release: Release, lookup: Lookup | None
+) -> tuple[list[Problem], list[str]]:
     """Return problems and warnings of the validating webhook.
 
     Args:
@@ -90,13 +92,13 @@ def validate(job: Document, old: Document | None, lookup: Lookup | None) -> tupl
         hint = f"spec.runtimeRef: kind {CLUSTER_WIDE} or {NAMESPACED}, apiGroup {_GROUP}"
         return [Problem("", why, hint, type="")], []
     if lookup is None:
-        return [*_changed_patches(job, old, None)], []
+        return [*_changed_patches(job, old, release.go, None)], []
     namespace = job["metadata"].get("namespace", "default")
     if kind == CLUSTER_WIDE:
         namespace = ""
     runtime = lookup(kind, namespace, name)
     if runtime is None:
-        return [_not_found(kind, name)], []
+        return [_not_found(release.kinds[kind].plural, kind, name)], []
     warnings: list[str] = []
     if kind == CLUSTER_WIDE and deprecated(runtime):
         warnings.append(f'Referenced ClusterTrainingRuntime "{name}" {deprecated(runtime)}')
@@ -105,7 +107,7 @@ def validate(job: Document, old: Document | None, lookup: Lookup | None) -> tupl
         return lookup(kind, namespace, name) is not None
 
     try:
-        found = pipeline.validate(runtime, job, exists=exists)
+        found = pipeline.validate(runtime, job, release, exists=exists)
     except pipeline.MergeFailed as error:
         hint = "a runtimePatch cannot be merged, over which the webhook stumbles: " + ", ".join(
             map(str, error.problems)
@@ -114,11 +116,10 @@ def validate(job: Document, old: Document | None, lookup: Lookup | None) -> tupl
         return [Problem("", why, hint, type="panic")], []
     except Invalid as error:
         return [*error.problems], warnings
-    return [*found, *_changed_patches(job, old, lookup)], warnings
+    return [*found, *_changed_patches(job, old, release.go, lookup)], warnings
 
 
-def _not_found(kind: str, name: str) -> Problem:
-    plural = kinds()[kind].plural
+def _not_found(plural: str, kind: str, name: str) -> Problem:
     shown = kind[0].lower() + kind[1:]
     field = "spec.runtimeRef"
     if kind == CLUSTER_WIDE:
@@ -129,12 +130,12 @@ def _not_found(kind: str, name: str) -> Problem:
     return Problem(field, why, f"create the {kind} {name}, or correct spec.runtimeRef")
 
 
-def _changed_patches(job: Document, old: Document | None, lookup: Lookup | None) -> Iterator[Problem]:
+def _changed_patches(job: Document, old: Document | None, go: GoTypes, lookup: Lookup | None) -> Iterator[Problem]:
     """Yield problems of changed runtimePatches.
 
     Source: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/jobset/jobset.go
     """
-    if old is None or equal_as_go(_patches(old), _patches(job)):
+    if old is None or equal_as_go(_patches(old, go), _patches(job, go)):
         return
     if not _may_be_suspended(old) and not _may_be_suspended(job):
         why = "RuntimePatches can only be modified when the TrainJob is suspended before or after the update"
@@ -182,24 +183,10 @@ def _time_to_set(patch: Document, old: Document | None, now: str) -> str | None:
     return old.get("time")
 
 
-def _patches(job: Document) -> list[Any]:
+def _patches(job: Document, go: GoTypes) -> list[Any]:
     """Return the runtimePatches as Go decodes them."""
     patches = section(job, "spec").get("runtimePatches", [])
     if isinstance(patches, Unknown):
         return [patches]
-    printed = as_go_struct("TrainJobSpec", {"runtimePatches": patches}, None, Findings(), applied=True)
+    printed = go.as_struct("TrainJobSpec", {"runtimePatches": patches}, None, Findings(), applied=True)
     return listed(printed.get("runtimePatches"))
-
-
-def _over(given: Any, printed: Any) -> Any:
-    """Return `given` with Go's output merged over it; empty fields that Go omits stay."""
-    if isinstance(given, dict) and isinstance(printed, dict):
-        merged = dict(given)
-        for name, item in printed.items():
-            merged[name] = item
-            if name in given:
-                merged[name] = _over(given[name], item)
-        return merged
-    if isinstance(given, list) and isinstance(printed, list) and len(given) == len(printed):
-        return [_over(*pair) for pair in zip(given, printed, strict=True)]
-    return printed

@@ -22,7 +22,6 @@ from pulumi_trainer.provider.kubernetes.values.accessors import section, text, w
 from pulumi_trainer.provider.kueue.job_webhook import queued_problems
 from pulumi_trainer.provider.kueue.queue_state import is_known_kind
 from pulumi_trainer.provider.trainer.admission import namespace_limits, review, training_operator
-from pulumi_trainer.provider.trainer.admission.crd_schemas import kinds
 from pulumi_trainer.provider.trainer.admission.jobset import pod_refusals
 from pulumi_trainer.provider.trainer.admission.removed_fields import is_removed, unknown_field_problems
 from pulumi_trainer.provider.trainer.admission.runtime import CLUSTER_WIDE, NAMESPACED
@@ -37,11 +36,18 @@ from pulumi_trainer.provider.trainer.admission.warnings import (
     subdomain,
     warnings,
 )
-from pulumi_trainer.provider.trainer.job_status import epoch_seconds, exceeded_deadline, is_finished, train_job_status
+from pulumi_trainer.provider.trainer.job_status import (
+    epoch_seconds,
+    exceeded_deadline,
+    forget_failure,
+    is_finished,
+    train_job_status,
+)
+from pulumi_trainer.provider.trainer.kinds import CLUSTER_RUNTIME, JOBSET, TRAIN_JOB, TRAINING_RUNTIME
 from pulumi_trainer.provider.trainer.offline.later_problems import about_others, without_rejected
 from pulumi_trainer.provider.trainer.offline.render_limit import RenderLimit
 from pulumi_trainer.provider.trainer.offline.snapshots import SUFFIX, runtime_of_snapshot
-from pulumi_trainer.provider.trainer.pipeline import Mode, render
+from pulumi_trainer.provider.trainer.pipeline import Mode, Release, render
 
 Document = dict[str, Any]
 Key = tuple[str, str, str, str]
@@ -56,6 +62,7 @@ _FIRST_STEPS = ("decode", "mutating-webhook", "schema")
 """Steps that look at each field by itself."""
 _MOST_ROUNDS = 10
 CONTROLLER = "trainer.kubeflow.org/trainjob-controller"
+_OWN = {kind.kind: kind for kind in (JOBSET, TRAIN_JOB, TRAINING_RUNTIME, CLUSTER_RUNTIME)}
 _GROUPS = {"PriorityClass": "scheduling.k8s.io"}
 _NAMESPACED = frozenset(
     (
@@ -119,6 +126,7 @@ class Cluster:
 
     Args:
         mode: As in `render`. In "jobset" no controller leaves existing objects alone, and what JobSet rejects is rejected.
+        release: The release of Trainer that the cluster has; in mode "jobset", whose answers are computed.
         catalogue: Returns a runtime by name that the documents lack; None if not found.
         now: Time of all events, in seconds since the epoch. Default: the current time.
         severities: Which warnings are hidden, and which reject a document.
@@ -131,6 +139,7 @@ class Cluster:
     def __init__(
         self,
         mode: Mode,
+        release: Release,
         *,
         catalogue: Callable[[str], Document | None] | None = None,
         now: float | None = None,
@@ -143,6 +152,7 @@ class Cluster:
         self._refused_runtimes: set[Key] = set()
         self.severities = severities or Severities(lenient=not explain)
         self.mode: Mode = mode
+        self.release = release
         if now is None:
             now = time.time()
         self.now = now
@@ -200,9 +210,9 @@ class Cluster:
         self._count(key, document)
         old = self.get(key)
         self._from_catalogue = []
-        verdict = review(document, old=old, lookup=self._lookup, now=self._now, mode=self.mode)
+        verdict = review(document, self.release, old=old, lookup=self._lookup, now=self._now, mode=self.mode)
         result = Result(*key[1:], verdict.stage, verdict.errors, verdict.warnings, notes=self._from_catalogue)
-        dropped = unknown_field_problems(document, verdict.unknown)
+        dropped = unknown_field_problems(document, self.release, verdict.unknown)
         if verdict.stored is None:
             if self._explain and self.mode == "jobset":
                 for problem in dropped:
@@ -298,7 +308,14 @@ class Cluster:
         siblings = self._sharing(key[2], result.objects)
         taints, queues = self._facts()
         found = warnings(
-            runtime, train_job, result.objects, siblings=siblings, taints=taints, queues=queues, mode=self.mode
+            runtime,
+            train_job,
+            result.objects,
+            self.release,
+            siblings=siblings,
+            taints=taints,
+            queues=queues,
+            mode=self.mode,
         )
         errors, result.found = self.severities.split(found, train_job)
         return errors
@@ -362,7 +379,7 @@ class Cluster:
         document = self._catalogue(name)
         if document is None:
             return None
-        verdict = review(document)
+        verdict = review(document, self.release)
         if verdict.stored is None:
             return None
         self._put(key, verdict.stored)
@@ -388,6 +405,8 @@ class Cluster:
         if self.mode == "trainer" and managed_by != CONTROLLER:
             why = f"is {managed_by}: Trainer's controller leaves the TrainJob alone and makes no objects of it"
             return [], [Problem("spec.managedBy", why)]
+        if not self.release.failure_is_final:
+            train_job = forget_failure(train_job)
         objects, notes = self._build(train_job)
         if not is_finished(train_job):
             for document in objects:
@@ -402,7 +421,9 @@ class Cluster:
     def _build(self, train_job: Document) -> tuple[list[Document], list[Problem]]:
         try:
             runtime = self._runtime(train_job)
-            rendered = render(runtime, train_job, mode=self.mode, status_server_ca=self._status_server_ca())
+            rendered = render(
+                runtime, train_job, self.release, mode=self.mode, status_server_ca=self._status_server_ca()
+            )
         except Invalid as error:
             return [], [Problem(p.where, f"nothing is built: {p.why}", p.hint, p.type) for p in error.problems]
         objects = list(rendered.objects.values())
@@ -461,10 +482,10 @@ class Cluster:
         old = None
         if self.mode == "trainer":  # else `lifecycle` decides between update and new run
             old = self.get(key)
-        verdict = review(document, lookup=self._lookup)
+        verdict = review(document, self.release, lookup=self._lookup)
         if old is not None and verdict.stored is not None:
             # Applying leaves the defaults of the first time where they are.
-            verdict = review(verdict.stored, old=old, lookup=self._lookup)
+            verdict = review(verdict.stored, self.release, old=old, lookup=self._lookup)
         if verdict.stored is None:
             where = f"JobSet/{document['metadata']['name']}"
             return problems_below(where, verdict.problems())
@@ -498,7 +519,7 @@ def _key(document: Document) -> Key:
         Invalid: The API version is not the known one of the kind, or the object has no name.
     """
     kind, version = document["kind"], document["apiVersion"]
-    known = kinds().get(kind)
+    known = _OWN.get(kind)
     if known is not None and version != known.api_version:
         raise Invalid(Problem("apiVersion", f"must be {known.api_version} for a {kind}, not {version}"))
     metadata = document.get("metadata")
@@ -519,10 +540,7 @@ def _unknown_to_trainer(document: Document) -> Result:
 
 
 def _of(kind: str, namespace: str, name: str) -> Key:
-    known = kinds().get(kind)
-    group = _GROUPS.get(kind, "")
-    if known:
-        group = known.group
+    group = _OWN[kind].group if kind in _OWN else _GROUPS.get(kind, "")
     return group, kind, _namespace(kind, namespace), name
 
 

@@ -16,8 +16,9 @@ from pulumi_trainer.provider.trainer.pipeline.disruptions import Disruptions, fa
 from pulumi_trainer.provider.trainer.pipeline.hardening import harden_jobset
 from pulumi_trainer.provider.trainer.pipeline.modes import Mode, end_at_deadline, finish
 from pulumi_trainer.provider.trainer.pipeline.registry import reject_own_policies
+from pulumi_trainer.provider.trainer.pipeline.release import Release
 
-__all__ = ["Disruptions", "MergeFailed", "Mode", "Rendered", "render", "validate"]
+__all__ = ["Disruptions", "MergeFailed", "Mode", "Release", "Rendered", "render", "validate"]
 
 MergeFailed = core.MergeFailed
 
@@ -38,6 +39,7 @@ class Rendered:
 def render(
     runtime: dict[str, Any],
     train_job: dict[str, Any],
+    release: Release,
     *,
     mode: Mode = "jobset",
     status_server_ca: str | None = None,
@@ -52,6 +54,7 @@ def render(
     Args:
         runtime: A ClusterTrainingRuntime or TrainingRuntime with the API server's defaults (`admission.default_runtime`).
         train_job: A TrainJob with the API server's defaults (`default_train_job`).
+        release: The release of Trainer whose controller would render it.
         mode: "trainer" for exactly what the controller would create; "jobset" for a cluster, or a target, without controller.
         status_server_ca: Certificate of the server to which jobs report, if the controller's feature gate TrainJobStatus is on.
         restricted: Whether Pods are hardened; in mode trainer by `hardening.with_patch` before.
@@ -62,9 +65,9 @@ def render(
         Invalid: A type is wrong, a policy has no plugin, a patch cannot be merged, a name is missing, or a Pod
             cannot be hardened.
     """
-    info, job, notes = core.read(runtime, train_job, status_server_ca=status_server_ca)
+    info, job, notes = core.read(runtime, train_job, release, status_server_ca=status_server_ca)
     reject_own_policies(info, mode)
-    objects = core.build(info, job)
+    objects = core.build(info, job, release)
     finish(objects, info, job, mode)
     if mode == "jobset":
         objects = [_with_failure_rules(document, disruptions, fails_early=fails_early) for document in objects]
@@ -104,7 +107,11 @@ def _keyed(objects: list[dict[str, Any]]) -> Objects:
 
 
 def validate(
-    runtime: dict[str, Any], train_job: dict[str, Any], *, exists: Callable[[str, str, str], bool] | None = None
+    runtime: dict[str, Any],
+    train_job: dict[str, Any],
+    release: Release,
+    *,
+    exists: Callable[[str, str, str], bool] | None = None,
 ) -> tuple[Problem, ...]:
     """Return what the plugins reject of a new TrainJob: those rules of Trainer's webhook that need the merged runtime.
 
@@ -113,11 +120,12 @@ def validate(
     Args:
         runtime: As in `render`.
         train_job: As in `render`.
+        release: As in `render`.
         exists: Returns whether the cluster has an object of a kind, namespace ("" for cluster-wide kinds) and name; None leaves
             out the rules that need it.
 
     Raises:
         Invalid: As in `render`; MergeFailed where the real webhook panics.
     """
-    info, job, _ = core.read(runtime, train_job, exists=exists)
-    return tuple(core.validate(info, job))
+    info, job, _ = core.read(runtime, train_job, release, exists=exists)
+    return tuple(core.validate(info, job, release))

@@ -11,11 +11,10 @@ from typing import Any
 from pulumi_trainer.provider.jobs.nodes import nodes_of
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import items, section, section_if_given, text, without
-from pulumi_trainer.provider.kubernetes.values.strategic_merge import MergeError
-from pulumi_trainer.provider.kubernetes.values.typed import Findings, Path
+from pulumi_trainer.provider.kubernetes.values.strategic_merge import MergeError, strategic_merge
+from pulumi_trainer.provider.kubernetes.values.typed import Findings, GoTypes, Path
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kubernetes.views import ReplicatedJob, replicated_jobs
-from pulumi_trainer.provider.trainer.go_structs import as_go_struct, fields, strategic_merge
 from pulumi_trainer.provider.trainer.labels import ancestor_of
 from pulumi_trainer.provider.trainer.pipeline.info import (
     NODE,
@@ -27,6 +26,7 @@ from pulumi_trainer.provider.trainer.pipeline.info import (
     is_unknown_at,
 )
 from pulumi_trainer.provider.trainer.pipeline.registry import PHASES, run, served_policies, split_own_policies
+from pulumi_trainer.provider.trainer.pipeline.release import Release
 
 
 class MergeFailed(Invalid):
@@ -36,6 +36,7 @@ class MergeFailed(Invalid):
 def read(
     runtime: dict[str, Any],
     train_job: dict[str, Any],
+    release: Release,
     *,
     exists: Callable[[str, str, str], bool] | None = None,
     status_server_ca: str | None = None,
@@ -50,14 +51,14 @@ def read(
         Invalid: A type is wrong, a policy has no plugin, a patch cannot be merged, or a name is missing.
     """
     findings = Findings()
-    job = _train_job(train_job, findings)
+    job = _train_job(train_job, release.go, findings)
     given = _spec(runtime, findings)
-    policies, own = split_own_policies(without(given, "template"), findings)
-    spec = as_go_struct("TrainingRuntimeSpec", policies, (None, "spec"), findings, applied=True)
-    findings.problems += _unserved(spec)
+    policies, own = split_own_policies(without(given, "template"), release.plugins, findings)
+    spec = release.go.as_struct("TrainingRuntimeSpec", policies, (None, "spec"), findings, applied=True)
+    findings.problems += _unserved(spec, release)
     if findings.problems:
         raise Invalid(*findings.problems)
-    labels, annotations, template = _template(given.get("template"), job, findings)
+    labels, annotations, template = _template(given.get("template"), job, release.go, findings)
     if findings.problems:
         raise Invalid(*findings.problems)
     spec = {**spec}
@@ -75,31 +76,31 @@ def read(
         incomplete=is_unknown_at(runtime, "spec", "template", "spec")
         or is_unknown_at(train_job, "spec", "runtimePatches"),
     )
-    info.pod_sets = [_pod_set(replicated, info, job) for replicated in replicated_jobs(template)]
+    info.pod_sets = [_pod_set(replicated, info, job, release.go) for replicated in replicated_jobs(template)]
     return info, job, tuple(findings.notes)
 
 
-def build(info: Info, job: TrainJob) -> list[dict[str, Any]]:
+def build(info: Info, job: TrainJob, release: Release) -> list[dict[str, Any]]:
     """Run all phases except validation, and return the objects in the order in which they are applied."""
     documents: list[dict[str, Any]] = []
     for phase in PHASES:
         if phase != "validate":
-            documents += run(phase, info, job)
+            documents += run(phase, info, job, release.plugins)
     return documents
 
 
-def validate(info: Info, job: TrainJob) -> list[Problem]:
+def validate(info: Info, job: TrainJob, release: Release) -> list[Problem]:
     """Return what the plugins reject."""
-    return list(run("validate", info, job))
+    return list(run("validate", info, job, release.plugins))
 
 
-def _train_job(document: dict[str, Any], findings: Findings) -> TrainJob:
+def _train_job(document: dict[str, Any], go: GoTypes, findings: Findings) -> TrainJob:
     metadata = section(document, "metadata")
     name = metadata.get("name")
     if not isinstance(name, str) or not name:
         raise Invalid(Problem("metadata.name", "a TrainJob needs a name that is known"))
     given = _spec(document, findings)
-    spec = as_go_struct("TrainJobSpec", given, (None, "spec"), findings, applied=False)
+    spec = go.as_struct("TrainJobSpec", given, (None, "spec"), findings, applied=False)
     for key in ("command", "args"):
         if section(given, "trainer").get(key) == []:  # clears that of the runtime
             section(spec, "trainer")[key] = []
@@ -123,23 +124,25 @@ def _spec(document: Any, findings: Findings) -> dict[str, Any]:
     return section({"spec": given}, "spec")
 
 
-def _unserved(spec: dict[str, Any]) -> Iterator[Problem]:
+def _unserved(spec: dict[str, Any], release: Release) -> Iterator[Problem]:
     """Yield policies of the runtime that no plugin implements: a job rendered without them would run incorrectly."""
-    known = served_policies()
+    known = served_policies(release.plugins)
     for part, type_ in (("mlPolicy", "MLPolicy"), ("podGroupPolicy", "PodGroupPolicy")):
-        for name, how in fields(type_).items():
+        for name, how in release.go.fields(type_).items():
             if how.struct and name in section(spec, part) and f"{part}.{name}" not in known:
                 hint = f"use a runtime with {' or '.join(known)}, or without {part}"
                 yield Problem(f"spec.{part}.{name}", f"{name} is not supported by this version", hint)
 
 
-def _template(given: Any, job: TrainJob, findings: Findings) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+def _template(
+    given: Any, job: TrainJob, go: GoTypes, findings: Findings
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Return labels, annotations and spec of the JobSet, with the runtimePatches merged in their order."""
     at: Path = ((None, "spec"), "template")
     patches = items(job.spec, "runtimePatches")
     if given is None:
         given = {}
-    whole = as_go_struct("JobSetTemplateSpec", given, at, findings, applied=not patches)
+    whole = go.as_struct("JobSetTemplateSpec", given, at, findings, applied=not patches)
     labels = {**section(whole, "metadata", "labels")}
     annotations = {**section(whole, "metadata", "annotations")}
     spec = {**section(whole, "spec")}
@@ -149,9 +152,9 @@ def _template(given: Any, job: TrainJob, findings: Findings) -> tuple[dict[str, 
         labels.update(section(change, "metadata", "labels"))
         annotations.update(section(change, "metadata", "annotations"))
         if "spec" in change:
-            spec = _patched(spec, section(change, "spec"), place, findings)
+            spec = _patched(spec, section(change, "spec"), place, go, findings)
     if patches:
-        spec = as_go_struct("JobSetSpec", spec, (at, "spec"), findings, applied=True)
+        spec = go.as_struct("JobSetSpec", spec, (at, "spec"), findings, applied=True)
 
         def place_in_runtime(job: Any) -> int:
             if not isinstance(job, dict):
@@ -164,16 +167,18 @@ def _template(given: Any, job: TrainJob, findings: Findings) -> tuple[dict[str, 
     return labels, annotations, spec
 
 
-def _patched(spec: dict[str, Any], change: dict[str, Any], place: int, findings: Findings) -> dict[str, Any]:
+def _patched(
+    spec: dict[str, Any], change: dict[str, Any], place: int, go: GoTypes, findings: Findings
+) -> dict[str, Any]:
     at: Path = ((None, "spec"), "runtimePatches"), place
     try:
-        merged = strategic_merge("JobSetSpec", spec, change)
+        merged = strategic_merge(go, "JobSetSpec", spec, change)
     except MergeError as error:
         raise MergeFailed(Problem(f"spec.runtimePatches[{place}]", str(error))) from None
-    return as_go_struct("JobSetSpec", merged, at, findings, applied=False)
+    return go.as_struct("JobSetSpec", merged, at, findings, applied=False)
 
 
-def _pod_set(replicated: ReplicatedJob, info: Info, job: TrainJob) -> PodSet:
+def _pod_set(replicated: ReplicatedJob, info: Info, job: TrainJob, go: GoTypes) -> PodSet:
     ancestor = ancestor_of(replicated)
     if not isinstance(ancestor, str):
         ancestor = None
@@ -183,7 +188,7 @@ def _pod_set(replicated: ReplicatedJob, info: Info, job: TrainJob) -> PodSet:
         count = nodes_of(None, policy)
     launcher_is_node = (info.policy("mpi") or {}).get("runLauncherAsNode") is True and replicated.name == NODE
     if policy is not None and (ancestor == TRAINER or launcher_is_node):
-        _merge_resources(replicated, job)
+        _merge_resources(replicated, job, go)
     if not isinstance(count, Unknown):
         count = max(count, 1)
     pod = replicated.pod
@@ -198,7 +203,7 @@ def _pod_set(replicated: ReplicatedJob, info: Info, job: TrainJob) -> PodSet:
     )
 
 
-def _merge_resources(replicated: ReplicatedJob, job: TrainJob) -> None:
+def _merge_resources(replicated: ReplicatedJob, job: TrainJob, go: GoTypes) -> None:
     """Merge the TrainJob's resourcesPerNode over those of the container node; claims are not merged.
 
     Source: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/util/trainingruntime/trainingruntime.go
@@ -211,7 +216,7 @@ def _merge_resources(replicated: ReplicatedJob, job: TrainJob) -> None:
         node["resources"] = given
     elif isinstance(node["resources"], dict):
         try:
-            merged = strategic_merge("ResourceRequirements", node["resources"], given)
+            merged = strategic_merge(go, "ResourceRequirements", node["resources"], given)
         except MergeError as error:
             raise MergeFailed(Problem("spec.trainer.resourcesPerNode", str(error))) from None
         node["resources"] = {part: merged[part] for part in ("limits", "requests") if merged.get(part)}

@@ -18,6 +18,7 @@ from pulumi_trainer.provider.trainer.pipeline import core
 from pulumi_trainer.provider.trainer.pipeline.info import DATASET_INITIALIZER, MODEL_INITIALIZER, NODE
 from pulumi_trainer.provider.trainer.pipeline.modes import Mode
 from pulumi_trainer.provider.trainer.pipeline.plugins.mpi import LAUNCHER
+from pulumi_trainer.provider.trainer.pipeline.release import Release
 
 MANAGER = "pulumi-trainer.dev/hardening"
 """Manager of the runtimePatch. It is the last patch, because lists of a later one would replace its lists."""
@@ -53,18 +54,19 @@ def harden_jobset(jobset: Document, ml_policy: Mapping[str, Any], mode: Mode) ->
     return jobset
 
 
-def with_patch(runtime: Document, train_job: Document) -> Document:
+def with_patch(runtime: Document, train_job: Document, release: Release) -> Document:
     """Return a TrainJob whose last runtimePatch hardens the Pods that the controller will render.
 
     Args:
         runtime: The runtime with defaults.
         train_job: The TrainJob, as the user wrote it.
+        release: As in `pipeline.render`.
 
     Raises:
         Invalid: A Pod cannot run so, or the TrainJob cannot be rendered.
     """
-    info, job, _ = core.read(runtime, train_job)
-    jobset = next(document for document in core.build(info, job) if document["kind"] == "JobSet")
+    info, job, _ = core.read(runtime, train_job, release)
+    jobset = next(document for document in core.build(info, job, release) if document["kind"] == "JobSet")
     ml_policy = info.ml_policy or {}
     found = [*_unnamed_users(jobset, ml_policy)]
     if found:

@@ -1,7 +1,7 @@
 """The phases of the pipeline: a protocol for each, with Trainer's names. A plugin implements those of its phases.
 
-`registry.run` runs them in this order, and each phase in the order of `plugins.REGISTRY`, users' plugins last. Source:
-https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/interface.go
+`registry.run` runs them in this order, and each phase in the order of a release's plugins, users' plugins last. Source, with
+the effects of 2.3.0 in their order: https://github.com/kubeflow/trainer/blob/8c0f5059bd51/pkg/runtime/framework/interface.go
 """
 
 from __future__ import annotations

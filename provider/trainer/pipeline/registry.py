@@ -10,7 +10,7 @@ import difflib
 import inspect
 import re
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import chain
@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, Any
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TrainerError
 from pulumi_trainer.provider.kubernetes.values.accessors import section, without
 from pulumi_trainer.provider.kubernetes.values.typed import Findings
-from pulumi_trainer.provider.trainer.go_structs import fields
 from pulumi_trainer.provider.trainer.pipeline import interface
 from pulumi_trainer.provider.trainer.pipeline.info import Info, TrainJob
 from pulumi_trainer.provider.trainer.pipeline.interface import Plugin
-from pulumi_trainer.provider.trainer.pipeline.plugins import REGISTRY
+from pulumi_trainer.provider.trainer.pipeline.plugins import BUILT_IN
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -58,7 +57,7 @@ def register_plugin(plugin: Plugin) -> None:
     if any(_identity(p) == _identity(plugin) for p in _packaged()):
         return
     same = [p for p in _registered if _identity(p) == _identity(plugin)]
-    others = [p for p in (*REGISTRY, *_packaged(), *_registered) if p not in same]
+    others = [p for p in (*BUILT_IN, *_packaged(), *_registered) if p not in same]
     found = [*_faults(plugin, others)]
     if found:
         raise Invalid(*found)
@@ -88,10 +87,13 @@ def own_policies() -> dict[str, type[Policy]]:
     return found
 
 
-def split_own_policies(spec: dict[str, Any], findings: Findings) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+def split_own_policies(
+    spec: dict[str, Any], plugins: Sequence[Plugin], findings: Findings
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Return a runtime's spec without the policies of users' plugins, and these policies by part of the spec.
 
     Args:
+        plugins: The built-in ones of a release.
         findings: Problems of the policies are added to it.
 
     Raises:
@@ -107,7 +109,7 @@ def split_own_policies(spec: dict[str, Any], findings: Findings) -> tuple[dict[s
         rest[part] = without(given, name)
         own.setdefault(part, {})[name] = copy.deepcopy(given[name])
         findings.problems += policy.problems(given[name])
-        others = [key for key in rest[part] if f"{part}.{key}" in served_policies()]
+        others = [key for key in rest[part] if f"{part}.{key}" in served_policies(plugins)]
         if others:
             why = f"conflicts with {' and '.join(others)}: a runtime has one policy"
             findings.problems.append(Problem(f"spec.{place}", why))
@@ -137,14 +139,13 @@ def own_policy_problems(spec: Mapping[str, Any]) -> list[Problem]:
     return found
 
 
-def served_policies() -> list[str]:
-    """Return the places of all policies that a plugin implements.
+def served_policies(plugins: Sequence[Plugin]) -> list[str]:
+    """Return the places of all policies that a plugin implements: the built-in ones of a release, and users'.
 
     Raises:
         Invalid: A plugin of a package is not valid.
     """
-    plugins = (*REGISTRY, *own_plugins())
-    return sorted(map(_place, chain.from_iterable(plugin.policies for plugin in plugins)))
+    return sorted(map(_place, chain.from_iterable(plugin.policies for plugin in (*plugins, *own_plugins()))))
 
 
 def launcher(framework: str) -> tuple[str, ...] | None:
@@ -159,13 +160,13 @@ def launcher(framework: str) -> tuple[str, ...] | None:
     return None
 
 
-def run(phase: str, info: Info, job: TrainJob) -> Iterator[Any]:
+def run(phase: str, info: Info, job: TrainJob, plugins: Sequence[Plugin]) -> Iterator[Any]:
     """Yield the results of a phase's plugins, one after the other; iterate also over phases without results.
 
-    Built-in plugins come first, so that users' plugins find counts and host names. The JobSet is built last: objects that its
-    Pods mount come before it, and a builder may still change Pod sets.
+    The built-in `plugins` of a release come first, so that users' plugins find counts and host names. The JobSet is built last:
+    objects that its Pods mount come before it, and a builder may still change Pod sets.
     """
-    builtin, own = list(REGISTRY), list(own_plugins())
+    builtin, own = list(plugins), list(own_plugins())
     order = [*builtin, *own]
     if phase == "build":
         order = [*builtin[:-1], *own, builtin[-1]]
@@ -262,7 +263,7 @@ def _load() -> tuple[tuple[Plugin, ...], tuple[Problem, ...]]:
         except Exception as error:
             found.append(_packaged_fault(entry, Problem("", f"cannot be imported: {type(error).__name__}: {error}")))
             continue
-        faults = [*_faults(plugin, [*REGISTRY, *plugins])]
+        faults = [*_faults(plugin, [*BUILT_IN, *plugins])]
         found += [_packaged_fault(entry, fault) for fault in faults]
         if not faults:
             plugins.append(plugin)
@@ -337,10 +338,10 @@ def _policy_faults(plugin: Any, policy: Any) -> Iterator[Problem]:
         yield _problem(plugin, f"{policy!r} in policies is not a subclass of Policy", hint)
         return
     part, name = policy.parts()
-    if part not in _TYPES or not _NAME.fullmatch(name):
+    if part not in ("mlPolicy", "podGroupPolicy") or not _NAME.fullmatch(name):
         why = f"{policy.__name__}.serves must be mlPolicy.NAME or podGroupPolicy.NAME, not {policy.serves!r}"
         yield _problem(plugin, why, "NAME is one word in camelCase")
-    elif name in fields(_TYPES[part]):
+    elif policy.serves == "mlPolicy.numNodes":
         yield _problem(plugin, f"{policy.serves} is a field of Kubeflow Trainer", "choose another name")
     try:
         policy.model_rebuild()
@@ -349,7 +350,6 @@ def _policy_faults(plugin: Any, policy: Any) -> Iterator[Problem]:
 
 
 _NAME = re.compile(r"[a-z][A-Za-z0-9]{0,62}")
-_TYPES = {"mlPolicy": "MLPolicy", "podGroupPolicy": "PodGroupPolicy"}
 
 
 def _identity(plugin: Any) -> Any:

@@ -12,6 +12,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import without
 from pulumi_trainer.provider.lifecycle.changes import compare
 from pulumi_trainer.provider.targets.kubernetes.jobs import admitted
 from pulumi_trainer.provider.trainer.admission import review
+from pulumi_trainer.provider.trainer.releases import DEFAULT
 
 
 def check(live: Mapping[str, Any] | None, run: str, submission: Submission, kind: Kind) -> None:
@@ -37,7 +38,7 @@ def check(live: Mapping[str, Any] | None, run: str, submission: Submission, kind
 
 
 def _fixed(live: Mapping[str, Any], submission: Submission, kind: Kind) -> list[str]:
-    wanted = review(submission.main).stored or submission.main
+    wanted = review(submission.main, DEFAULT).stored or submission.main
     key = f"{kind.kind}/{submission.name}"
     changes = compare(
         {key: {"spec": _spec(admitted.drop_kueue_fields(live, wanted), kind)}}, {key: {"spec": _spec(wanted, kind)}}

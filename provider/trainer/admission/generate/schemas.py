@@ -1,17 +1,11 @@
-"""Writes the schemas of the CRDs of Kubeflow Trainer and JobSet to ../schemas.json, and Kueue's to kueue/schemas.json.
+"""Writes the schemas of CRDs into a file, without descriptions.
 
-Descriptions are left out.
+    python provider/trainer/admission/generate/schemas.py FILE CRD.yaml...
 
-Versions: kubeflow/trainer at commit 8c0f5059b (manifests/base/crds), kubernetes-sigs/jobset v0.12.0 and
-kubernetes-sigs/kueue v0.19.2 (config/components/crd/bases). Run, with checkouts of these:
+`make record` calls it with the CRDs of a release of kubeflow/trainer and of its JobSet. Those of Kueue are
+`provider/kueue/schemas.json`, from kubernetes-sigs/kueue v0.19.2 (config/components/crd/bases).
 
-    python provider/trainer/admission/generate/schemas.py TRAINER/manifests/base/crds/*.yaml \
-        JOBSET/config/components/crd/bases/* \
-        KUEUE/config/components/crd/bases/*
-
-Kueue's Workloads are left out: only Kueue creates them.
-
-Each file contains `kinds`: for each kind its group, version, scope, whether status is a subresource, and the number of
+The file contains `kinds`: for each kind its group, version, scope, whether status is a subresource, and the number of
 its schema; and `nodes`: every distinct schema once, in the CRD's own words, with numbers instead of nested schemas.
 """
 
@@ -55,9 +49,8 @@ UNDERSTOOD = frozenset(
         "x-kubernetes-validations",
     ]
 )
-OF_CONTROLLERS = ("Workload",)
-KUEUE = "kueue.x-k8s.io"
-PROVIDER = Path(__file__).resolve().parents[3]
+SKIPPED = ("OptimizationJob", "Workload")
+"""Kinds that no program of this package creates."""
 INT_OR_STRING = [{"type": "integer"}, {"type": "string"}]
 """Part of every int-or-string schema, and of no other."""
 
@@ -85,12 +78,10 @@ class Nodes:
         return self.numbers.setdefault(text, len(self.numbers))
 
 
-def main(files: list[str]) -> None:
-    """Write both files from the CRDs in `files`."""
-    found = [yaml.safe_load(Path(file).read_text()) for file in sorted(files, key=lambda path: Path(path).name)]
-    crds = [crd for crd in found if crd["spec"]["names"]["kind"] not in OF_CONTROLLERS]
-    write(PROVIDER / "kueue/schemas.json", [crd for crd in crds if crd["spec"]["group"] == KUEUE])
-    write(PROVIDER / "trainer/admission/schemas.json", [crd for crd in crds if crd["spec"]["group"] != KUEUE])
+def main(file: str, *sources: str) -> None:
+    """Write `file` from the CRDs in `sources`."""
+    found = [yaml.safe_load(Path(source).read_text()) for source in sorted(sources, key=lambda path: Path(path).name)]
+    write(Path(file), [crd for crd in found if crd["spec"]["names"]["kind"] not in SKIPPED])
 
 
 def write(file: Path, crds: list[dict[str, Any]]) -> None:
@@ -113,4 +104,4 @@ def write(file: Path, crds: list[dict[str, Any]]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(*sys.argv[1:])

@@ -15,7 +15,7 @@ from pulumi_trainer.provider.trainer.admission.warnings.severity import IGNORE, 
 from pulumi_trainer.provider.trainer.admission.warnings.starting import subdomain
 from pulumi_trainer.provider.trainer.admission.warnings.table import QUEUE_RULES, RULES
 from pulumi_trainer.provider.trainer.admission.warnings.view import Document, Taints, View
-from pulumi_trainer.provider.trainer.pipeline import Mode
+from pulumi_trainer.provider.trainer.pipeline import Mode, Release
 
 __all__ = [
     "IGNORE",
@@ -39,6 +39,7 @@ def warnings(
     runtime: Document,
     train_job: Document,
     objects: Mapping[str, Document] | Iterable[Document],
+    release: Release,
     *,
     siblings: Iterable[Document] = (),
     taints: Taints | None = None,
@@ -52,13 +53,14 @@ def warnings(
         runtime: The runtime, with the API server's defaults.
         train_job: The TrainJob, with the API server's defaults.
         objects: The rendered objects (`Rendered.objects`, or a list); empty if rendering failed.
+        release: As in `pipeline.render`.
         siblings: Other JobSets; the one of this job may be among them.
         taints: Taints of nodes and flavors with GPUs (`gpu_taints`); None if unknown, then PT111 is left out.
         cluster: Whether the Pods run in a cluster.
         mode: As in `pipeline.render`.
     """
     given = objects.values() if isinstance(objects, Mapping) else objects
-    view = View(runtime, train_job, tuple(given), tuple(siblings), taints, queues or Queues(), mode)
+    view = View(runtime, train_job, tuple(given), release, tuple(siblings), taints, queues or Queues(), mode)
     rules = [rule for rule in RULES if cluster or not rule.cluster]
     return tuple(chain.from_iterable(rule.warnings(view) for rule in rules))
 

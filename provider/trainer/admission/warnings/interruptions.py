@@ -245,14 +245,13 @@ def _grace_at(view: View, step: Step) -> str:
 def repeated_failure(view: View) -> Iterator[Problem]:
     """Yield a TTL after which Trainer's controller creates the JobSet of a failed job again.
 
-    The controller removes the condition Failed before it looks whether the TrainJob has finished, and then finds no JobSet:
-    https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/controller/trainjob_controller.go. Fixed after that version:
-    https://github.com/kubeflow/trainer/pull/3891
+    Up to 2.3.0, the controller removes the condition Failed before it looks whether the TrainJob has finished, and then finds no
+    JobSet: https://github.com/kubeflow/trainer/pull/3891
     """
     ttl = number(section(view.jobset, "spec").get("ttlSecondsAfterFinished"))
-    if view.mode == "trainer" and ttl is not None:
+    if view.mode == "trainer" and ttl is not None and not view.release.failure_is_final:
         why = (
-            f"JobSet deletes a failed job {ttl} seconds later, and the controller of Trainer 2.2 and 2.3 creates it"
+            f"JobSet deletes a failed job {ttl} seconds later, and the controller of Trainer {view.release.version} creates it"
             " again: the job fails and starts over forever"
         )
         yield Problem("spec.template.spec.ttlSecondsAfterFinished", why, "leave it out, or use Trainer 2.4")

@@ -232,8 +232,8 @@ def _unvalidated(view: View) -> list[Problem]:
         return []
     spec = {**view.train_job["spec"], "trainer": {**trainer, "numNodes": nodes}}
     try:
-        known = set(validate(view.runtime, view.train_job))
-        return [p for p in validate(view.runtime, {**view.train_job, "spec": spec}) if p not in known]
+        known = set(validate(view.runtime, view.train_job, view.release))
+        return [p for p in validate(view.runtime, {**view.train_job, "spec": spec}, view.release) if p not in known]
     except Invalid:
         return []
 

@@ -18,7 +18,7 @@ from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, any_unkno
 from pulumi_trainer.provider.kubernetes.views import ReplicatedJob, replicated_jobs
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.trainer.labels import ancestor_of
-from pulumi_trainer.provider.trainer.pipeline import Mode
+from pulumi_trainer.provider.trainer.pipeline import Mode, Release
 from pulumi_trainer.provider.trainer.pipeline.info import NODE, TRAINER
 from pulumi_trainer.provider.trainer.pipeline.resources import gpus as counted_gpus
 
@@ -64,6 +64,7 @@ class View:
         runtime: The runtime, with an API server's defaults.
         train_job: The TrainJob, with an API server's defaults.
         objects: The rendered objects; empty if rendering failed.
+        release: The release of Trainer that renders.
         siblings: Other JobSets.
         taints: Taints of nodes and flavors with GPUs; None if unknown.
         queues: Known objects of Kueue.
@@ -73,6 +74,7 @@ class View:
     runtime: Document
     train_job: Document
     objects: tuple[Document, ...]
+    release: Release
     siblings: tuple[Document, ...] = ()
     taints: Taints | None = None
     queues: Queues = field(default_factory=Queues)

@@ -1,4 +1,4 @@
-"""The built-in plugins, one file each, in the order of each phase and of the objects they build.
+"""The built-in plugins of the newest release, one file each, in the order of each phase and of the objects they build.
 
 The JobSet comes last, after the objects that its Pods mount. Source:
 https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/registry.go
@@ -18,7 +18,7 @@ from pulumi_trainer.provider.trainer.pipeline.plugins.trainjobstatus import Trai
 from pulumi_trainer.provider.trainer.pipeline.plugins.volcano import Volcano
 from pulumi_trainer.provider.trainer.pipeline.plugins.xgboost import XGBoost
 
-REGISTRY: tuple[Plugin, ...] = (
+BUILT_IN: tuple[Plugin, ...] = (
     Torch(),
     MPI(),
     JAX(),

@@ -52,9 +52,18 @@ class Flux(EnforceMLPolicyPlugin, ComponentBuilderPlugin, CustomValidationPlugin
     name = "Flux"
     policies = ("mlPolicy.flux",)
 
-    def validate(self, info: Info, train_job: TrainJob) -> Iterator[Problem]:  # noqa: ARG002
-        if info.policy("flux") is None:
+    def __init__(self, *, refuses_no_process: bool = False) -> None:
+        """refuses_no_process: Whether its webhook refuses fewer than one process; in later releases the CRD does."""
+        self._refuses_no_process = refuses_no_process
+
+    def validate(self, info: Info, train_job: TrainJob) -> Iterator[Problem]:
+        policy = info.policy("flux")
+        if policy is None:
             return
+        processes = _trainer(train_job).get("numProcPerNode", policy.get("numProcPerNode"))
+        if self._refuses_no_process and isinstance(processes, int) and processes < 1:
+            why = "must be greater than or equal to 1 for Flux TrainJob"
+            yield Problem("spec.trainer.numProcPerNode", why)
         for pod_set in info.pod_sets:
             if pod_set.name != NODE:
                 continue

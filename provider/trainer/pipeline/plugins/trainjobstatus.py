@@ -1,7 +1,7 @@
 """TrainJobStatus: the address to which trainers report progress. Behind a feature gate of Trainer that is off by default.
 
-Source:
-https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/trainjobstatus/trainjobstatus.go
+Source: https://github.com/kubeflow/trainer/blob/8c0f5059bd51/pkg/runtime/framework/plugins/trainjobstatus/trainjobstatus.go
+(2.3.0 writes these variables before or after those of the framework, at random)
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from pulumi_trainer.provider.trainer.admission import default_runtime, default_t
 from pulumi_trainer.provider.trainer.catalog.versions import LEVELS, VERSION, Level, by_version, larger, version_step
 from pulumi_trainer.provider.trainer.labels import FRAMEWORK
 from pulumi_trainer.provider.trainer.pipeline import render
+from pulumi_trainer.provider.trainer.releases import DEFAULT
 
 Document = dict[str, Any]
 
@@ -121,7 +122,7 @@ def _compared(before: str, after: str) -> tuple[Effect, ...]:
     if framework != new_framework:
         what = f"{framework} => {new_framework}: another launcher starts user code"
         found[Effect("major", f"metadata.labels[{FRAMEWORK}]", what)] = None
-    old, new = default_runtime(old), default_runtime(new)
+    old, new = default_runtime(old, DEFAULT), default_runtime(new, DEFAULT)
     needs_nodes = "flux" in (new["spec"].get("mlPolicy") or {})  # Flux refuses jobs that do not say on how many nodes
     for probe in PROBES:
         spec = probe
@@ -151,7 +152,8 @@ def _rendered(runtime: Document, spec: Document) -> Objects | str:
     reference = {"apiGroup": "trainer.kubeflow.org", "kind": runtime["kind"], "name": runtime["metadata"]["name"]}
     job = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": metadata}
     try:
-        return render(runtime, default_train_job({**job, "spec": {"runtimeRef": reference, **spec}})).objects
+        train_job = default_train_job({**job, "spec": {"runtimeRef": reference, **spec}}, DEFAULT)
+        return render(runtime, train_job, DEFAULT).objects
     except Invalid as error:
         return str(error)
 
