@@ -120,18 +120,19 @@ def is_empty(progress: Mapping[str, Any]) -> bool:
     return not progress.get("metrics") and progress.keys() <= {"metrics", "lastUpdatedTime"}
 
 
-def success_note(progress: Mapping[str, Any] | None, *, restarted: bool) -> str:
+def success_note(progress: Mapping[str, Any] | None, *, restarted: bool, rerun: bool = False) -> str:
     """Return why a run that has succeeded may not have trained; empty if it has, or if its program has nothing to report.
 
     Args:
         progress: The newest report; None if there is none, or if nobody can read it.
         restarted: Whether it is that of the last attempt alone.
+        rerun: Whether the run was started again after an interruption, before which it may have done steps.
     """
     if progress is None:
         return ""
     if is_empty(progress):
-        return "" if restarted else NOTHING_REPORTED
-    return missing_steps(progress) or _not_finite(progress)
+        return "" if restarted or rerun else NOTHING_REPORTED
+    return ("" if rerun else missing_steps(progress)) or _not_finite(progress)
 
 
 def _not_finite(progress: Mapping[str, Any]) -> str:

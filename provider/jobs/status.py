@@ -246,7 +246,7 @@ class JobStatus:
         """Why the run, which has succeeded, may not have trained, as far as its program has reported that; else empty."""
         if self.phase != Phase.SUCCEEDED:
             return ""
-        return success_note(self.progress, restarted=self.restarts > 0 or self._started_again)
+        return success_note(self.progress, restarted=self.restarts > 0, rerun=self._started_again)
 
     @property
     def recorded_note(self) -> str:

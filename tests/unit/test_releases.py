@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from pulumi_trainer import runtimes
+from pulumi_trainer.provider.jobs.runs import Run
 from pulumi_trainer.provider.jobs.status import JobStatus
 from pulumi_trainer.provider.jobs.submission import Consumer
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Refused, TargetFault
@@ -237,6 +238,9 @@ class Target:
 
     def progress(self, status: JobStatus) -> None:
         """No job has reported any."""
+
+    def runs(self, namespace: str, name: str) -> list[Run]:
+        return []
 
     def current_owner(self, namespace: str, name: str) -> None:
         """Nobody has the name of a new job."""
