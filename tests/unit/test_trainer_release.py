@@ -13,7 +13,7 @@ import pytest
 from admission_support import Store, job_template, runtime, train_job
 from pulumi_trainer.program import trainer_release
 from pulumi_trainer.program.targets import Destination, Kubernetes, Local, Place
-from pulumi_trainer.provider.cli import parsers
+from pulumi_trainer.provider.cli import main as cli
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.schema import openapi
 from pulumi_trainer.provider.targets import connection, queries
@@ -109,7 +109,7 @@ def test_the_commands_take_a_release(
     documents = runtime(), train_job(trainer={"numNodes": 1, "numProcPerNode": 0})
     file = tmp_path / "job.yaml"
     file.write_text("\n---\n".join(map(json.dumps, documents)))
-    code = parsers.run(command, ["--mode", "trainer", "--trainer-version", release.version, str(file)])
+    code = cli.run([command, "--mode", "trainer", "--trainer-version", release.version, str(file)])
     printed = "".join(capsys.readouterr())
     assert (code, "numProcPerNode must be greater than or equal to 1" in printed) == (
         (0, False) if release is DEFAULT else (1, True)
@@ -118,6 +118,8 @@ def test_the_commands_take_a_release(
 
 def test_the_commands_name_the_releases(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        parsers.run("validate", ["--trainer-version", "2.4.0", "job.yaml"])
+        cli.run(["validate", "--trainer-version", "2.4.0", "job.yaml"])
     assert ended.value.code == 2
-    assert "'2.4.0' (choose from " in (told := capsys.readouterr().err) and all(version in told for version in RELEASES)
+    assert "invalid value '2.4.0' (expected " in (told := capsys.readouterr().err) and all(
+        version in told for version in RELEASES
+    )
