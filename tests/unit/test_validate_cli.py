@@ -19,6 +19,7 @@ from pulumi_trainer import runtimes
 from pulumi_trainer.provider.cli import documents as commands
 from pulumi_trainer.provider.cli import main as cli
 from pulumi_trainer.provider.service import stack as stacks
+from pulumi_trainer.provider.trainer.releases import NEWEST
 
 CASES = Path(__file__).parents[1] / "golden" / "cases"
 KEYS = ["admitted", "stage", "errors", "warnings", "objects", "status"]
@@ -72,7 +73,7 @@ def test_refused_says_file_document_line_field_why_and_what_to_do(run: Ran) -> N
         'error: spec.trainer.image (line 34): must be a string, not a decimal number. Hint: write it in quotes: "1.10"'
         in run.out
     )
-    assert run("validate", run.file(text.replace("1.10", "a"))) == 1
+    assert run("validate", "--trainer-version", NEWEST.version, run.file(text.replace("1.10", "a"))) == 1
     assert "team/job is refused by the schema\n" in run.out
     assert "  error: spec.trainer.numNodes (line 33): should be greater than or equal to 0\n" in run.out
 
@@ -569,7 +570,7 @@ spec:
 
 
 def test_mistakes_that_different_steps_reject_are_reported_at_once(run: Ran) -> None:
-    assert run("validate", run.file(MISTAKES)) == 1
+    assert run("validate", "--trainer-version", NEWEST.version, run.file(MISTAKES)) == 1
     reported = [line.partition(" (line")[0] for line in run.out.splitlines() if line.startswith("  error")]
     assert reported == [
         "  error: spec.trainer.env[0].value",
