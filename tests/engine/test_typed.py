@@ -76,7 +76,7 @@ def test_what_is_wrong_is_told_where_it_stands_in_the_program(project: Project) 
     program(project, PROCESSES="0", ZONE="1", EPOCHS="0")
     out = project.preview(ok=False).out
     for told in (
-        "ml_policy.num_proc_per_node: NumProcPerNode in mpiPolicy must be >= 1",
+        "ml_policy.num_proc_per_node: must be greater than or equal to 1, not 0",
         "trainer.config.epochs: must be a whole number of at least 1, not 0",
         'TrainJob("many")',
     ):
