@@ -394,6 +394,10 @@ CASES: list[Case] = [
         lambda r, j, k: pod(r)["containers"][0].update(image="own:1"),
     ),
     (
+        "PT156", runtime(TORCH), job({"numProcPerNode": 0}), {},
+        lambda r, j, k: j["spec"]["trainer"].update(numProcPerNode=1),
+    ),
+    (
         "PT161", runtime(TORCH), job({"numNodes": 2, "command": ["torchrun", "--nnodes=4", "train.py"]}), {},
         lambda r, j, k: trainer(j).update(command=["torchrun", "--nnodes", "1:4", "train.py", "--nnodes=4"]),
     ),

@@ -14,12 +14,28 @@ from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import items, section
 from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
 from pulumi_trainer.provider.pod import code
-from pulumi_trainer.provider.trainer.admission.warnings.view import Step, View, listed_or_unknown, value_or_unknown
+from pulumi_trainer.provider.trainer.admission.warnings.view import (
+    Step,
+    View,
+    listed_or_unknown,
+    number,
+    value_or_unknown,
+)
 from pulumi_trainer.provider.trainer.pipeline.info import NODE
 
 _STARTS = ("command", "args")
 _READ_BY_MPIRUN = ("OMPI_", "PRTE_", "PMIX_")
 """Beginnings of variables that mpirun reads on the launcher, or passes on by itself."""
+
+
+def no_processes(view: View) -> Iterator[Problem]:
+    """Yield a number of processes per node below 1, which the CRDs of some releases admit."""
+    mpi = view.policy("mpi") or {}
+    for where, given in (("spec.trainer", view.trainer or {}), ("spec.mlPolicy.mpi", mpi)):
+        found = number(given.get("numProcPerNode"))
+        if found is not None and found < 1:
+            why = f"is {found}: Trainer {view.release.version} admits it, and the launcher has no process to start"
+            yield Problem(f"{where}.numProcPerNode", why, "leave it out, or give a number of at least 1")
 
 
 def replaced_commands(view: View) -> Iterator[Problem]:

@@ -68,6 +68,7 @@ RULES = (
     Rule("PT153", "a deadline that starts Pods again", interruptions.replaced_pods),
     Rule("PT154", "a command that replaces those of other steps", settings.replaced_commands),
     Rule("PT155", "a setting that other nodes do not get", settings.settings_of_others, cluster=True),
+    Rule("PT156", "no process on a node", settings.no_processes),
     Rule("PT161", "a setting with two values", given_twice.two_values),
     Rule("PT162", "a variable that overrides the runtime's value", given_twice.overridden_variables, is_note=True),
     Rule("PT163", "completions that Trainer replaces", given_twice.replaced_completions),
