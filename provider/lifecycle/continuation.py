@@ -4,44 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 from pulumi_trainer.provider.api.checkpoints import saves_checkpoints
-from pulumi_trainer.provider.api.lineage import (
-    CHANGED,
-    CREATED,
-    UNFINISHED,
-    Continuation,
-    choose_continued,
-    find_run,
-    follower,
-)
-from pulumi_trainer.provider.api.retention import KEEP_RUNS, KEPT_RUNS, outdated_lineages
+from pulumi_trainer.provider.api.lineage import CHANGED, CREATED, Continuation, choose_continued, find_run, follower
+from pulumi_trainer.provider.api.retention import outdated_lineages
 from pulumi_trainer.provider.api.runs import BATCH, Identity, Run
-from pulumi_trainer.provider.api.status import JobStatus, Owner, Phase
-from pulumi_trainer.provider.api.submission import WORKERS, from_state
+from pulumi_trainer.provider.api.status import JobStatus, Phase
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault, TrainerError
-from pulumi_trainer.provider.kubernetes.values.accessors import number, section, text
+from pulumi_trainer.provider.kubernetes.values.accessors import section, text
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kubernetes.values.wording import plural
+from pulumi_trainer.provider.lifecycle.job_inputs import JobInputs
 from pulumi_trainer.provider.lifecycle.saved_checkpoints import saved_checkpoints
+from pulumi_trainer.provider.lifecycle.target import JobTarget
 
 
-class Target(Protocol):
-    """The methods that show the runs of a job, and where it keeps checkpoints."""
-
-    def volume(self, namespace: str, name: str) -> tuple[dict[str, str], Owner] | None: ...
-    def status(self, namespace: str, name: str) -> JobStatus | None: ...
-    def runs(self, namespace: str, name: str) -> list[Run]: ...
-    def progress(self, status: JobStatus) -> dict[str, Any] | None: ...
-
-
-def new_identity_input(inputs: Mapping[str, Any]) -> dict[str, Any]:
+def new_identity_input(inputs: JobInputs) -> dict[str, Any]:
     """Return what is known of the first run of a job."""
-    return {"cause": CREATED, "place": inputs.get("place", "")}
+    return {"cause": CREATED, "place": inputs.place}
 
 
-def identity_input(inputs: Mapping[str, Any], earlier: list[Run]) -> dict[str, Any]:
+def identity_input(inputs: JobInputs, earlier: list[Run]) -> dict[str, Any]:
     """Return what is known of a new run of a job, before its target creates it.
 
     Args:
@@ -50,17 +34,16 @@ def identity_input(inputs: Mapping[str, Any], earlier: list[Run]) -> dict[str, A
     Raises:
         Invalid: `resume` or `fork` names a run that the job does not have.
     """
-    place = inputs.get("place", "")
-    if isinstance(place, Unknown):
-        return {"cause": CHANGED, "place": place}
-    return _choose(earlier, inputs, place).identity(CHANGED, place).to_dict()
+    if isinstance(inputs.place, Unknown):
+        return {"cause": CHANGED, "place": inputs.place}
+    return _choose(earlier, inputs).identity(CHANGED, inputs.place).to_dict()
 
 
-def _choose(earlier: list[Run], inputs: Mapping[str, Any], place: str) -> Continuation:
-    return choose_continued(earlier, inputs.get("resume", UNFINISHED), place, inputs.get("fork"))
+def _choose(earlier: list[Run], inputs: JobInputs) -> Continuation:
+    return choose_continued(earlier, inputs.resume, inputs.place, inputs.fork)
 
 
-def continuation_note(olds: Mapping[str, Any], news: Mapping[str, Any], target: Target) -> tuple[str, str]:
+def continuation_note(olds: JobInputs, news: JobInputs, target: JobTarget) -> tuple[str, str]:
     """Return which run a new run of a job continues, and from which step, as its target shows it now.
 
     Returns:
@@ -70,28 +53,27 @@ def continuation_note(olds: Mapping[str, Any], news: Mapping[str, Any], target: 
     Raises:
         Invalid: `resume` or `fork` names a run that the job does not have.
     """
-    where, other = (f"{each['namespace']}/{each['name']}" for each in (olds, news))
-    place = news.get("place", "")
-    if not place and not olds.get("place"):
+    where, other, place = olds.where, news.where, news.place
+    if not place and not olds.place:
         return "", ""
     if where == other and isinstance(place, Unknown):
         return f"{where}: which run the new run continues is known when the place of its checkpoints is", ""
     try:
-        earlier = target.runs(olds["namespace"], olds["name"])
+        earlier = target.runs(olds.namespace, olds.name)
     except TrainerError as fault:
         return f"{where}: which run the new run continues is not known: {fault}", ""
-    if where != other and "fork" in news:
-        find_run([], news["fork"]["run"], "fork.run")
+    if where != other and news.fork is not None:
+        find_run([], news.fork["run"], "fork.run")
     if where != other:
         has_succeeded = bool(earlier) and earlier[-1].phase == Phase.SUCCEEDED
-        left = "" if has_succeeded else text(olds.get("place"))
+        left = "" if has_succeeded else text(olds.place)
         return f"{other} starts anew: the runs of {where} belong to a job of another name", left
-    found = _choose(earlier, news, place)
+    found = _choose(earlier, news)
     removal = _removal(earlier, found.identity(CHANGED, place), news)
     _check_batch(found.forked or found.run, news)
-    if found.forked is not None:
+    if found.forked is not None and news.fork is not None:
         return (
-            f"{where}: the new run starts anew {_fork_step(news['fork'], found.forked, earlier, olds, target)}{removal}",
+            f"{where}: the new run starts anew {_fork_step(news.fork, found.forked, earlier, olds, target)}{removal}",
             "",
         )
     if found.run is not None:
@@ -103,31 +85,26 @@ def continuation_note(olds: Mapping[str, Any], news: Mapping[str, Any], target: 
     return f"{where}: the new run starts anew: {why}{removal}", found.left
 
 
-def kept_runs(inputs: Mapping[str, Any]) -> int:
-    """Return how many runs of a job are kept in full. inputs: Inputs or outputs of the job."""
-    return max(1, number(inputs.get(KEPT_RUNS), KEEP_RUNS))
-
-
-def _removal(earlier: list[Run], identity: Identity, news: Mapping[str, Any]) -> str:
+def _removal(earlier: list[Run], identity: Identity, news: JobInputs) -> str:
     """Return whose folders a new run removes, as a sentence; empty for none."""
-    if section(news, "target", WORKERS):  # they are in the volumes of other clusters
+    if news.workers:  # they are in the volumes of other clusters
         return ""
-    outdated = outdated_lineages(earlier, identity, kept_runs(news))
+    outdated = outdated_lineages(earlier, identity, news.kept_runs)
     if not outdated:
         return ""
     runs = dict.fromkeys(run.id for run in earlier if run.lineage in outdated)
     whose = ", ".join(runs)  # all of them, since what goes does not come back
-    return f". It removes output and checkpoints of {plural(len(runs), 'run')}: {whose} (keep_runs={kept_runs(news)})"
+    return f". It removes output and checkpoints of {plural(len(runs), 'run')}: {whose} (keep_runs={news.kept_runs})"
 
 
-def _check_batch(run: Run | None, news: Mapping[str, Any]) -> None:
+def _check_batch(run: Run | None, news: JobInputs) -> None:
     """Raise an error if a run takes a checkpoint whose step would be another place in its data.
 
     Raises:
         Invalid: Epochs decide how many steps there are, and the batch has changed.
     """
     before = run.inputs.get(BATCH) if run is not None else None
-    now = section(news.get("runInputs")).get(BATCH)
+    now = section(news.run_inputs).get(BATCH)
     if run is None or not before or not now or before == now:
         return
     why = f"run {run.id} had batches of {before}, this one has {now}, and epochs decide how many steps there are"
@@ -137,14 +114,14 @@ def _check_batch(run: Run | None, news: Mapping[str, Any]) -> None:
     )
 
 
-def _from_step(olds: Mapping[str, Any], run: Run, earlier: list[Run], target: Target) -> str:
+def _from_step(olds: JobInputs, run: Run, earlier: list[Run], target: JobTarget) -> str:
     """Return from which step a run continues another one."""
-    if not saves_checkpoints(from_state(olds["objects"])):
+    if not saves_checkpoints(olds.documents):
         return "in its folder, where a program that looks finds the files of that run. resume=False starts anew"
     status: JobStatus | None = None
     if run == earlier[-1]:
         with suppress(TrainerError):
-            status = target.status(olds["namespace"], olds["name"])
+            status = target.status(olds.namespace, olds.name)
     try:
         steps = [*saved_checkpoints(olds, run, target)]
     except TargetFault as fault:
@@ -161,7 +138,7 @@ def _from_step(olds: Mapping[str, Any], run: Run, earlier: list[Run], target: Ta
     return f"{newest}{now}. resume=False starts anew"
 
 
-def _reported_step(status: JobStatus | None, target: Target) -> str:
+def _reported_step(status: JobStatus | None, target: JobTarget) -> str:
     """Return from which step a run continues one whose checkpoints cannot be read from here, as far as that one has reported."""
     progress: dict[str, Any] | None = None
     if status is not None:
@@ -180,7 +157,7 @@ def _checkpoint_of(fork: str) -> str:
     return f"the checkpoint of step {step} of run {run}" if step else f"the newest checkpoint of run {run}"
 
 
-def _fork_step(fork: Mapping[str, Any], run: Run, earlier: list[Run], olds: Mapping[str, Any], target: Target) -> str:
+def _fork_step(fork: Mapping[str, Any], run: Run, earlier: list[Run], olds: JobInputs, target: JobTarget) -> str:
     """Return from which checkpoint a fork starts: one that its run has saved, and none of those that came after it.
 
     Raises:
@@ -189,7 +166,7 @@ def _fork_step(fork: Mapping[str, Any], run: Run, earlier: list[Run], olds: Mapp
     step = fork.get("step")
     which = "the newest checkpoint" if step is None else f"the checkpoint of step {step:,}"
     later = follower(earlier, run)
-    if later and step is None and (run.place.startswith("s3://") or olds["target"].get("kind") != "local"):
+    if later and step is None and (run.place.startswith("s3://") or olds.target.get("kind") != "local"):
         why = f"run {later.id} went on in the folder of run {run.id}, and its newest checkpoint may be of that one"
         raise Invalid(Problem("fork.step", why, f"give the step of a checkpoint that run {run.id} has saved"))
     try:

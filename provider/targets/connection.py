@@ -15,7 +15,7 @@ from pulumi_trainer.provider.api.extras import missing, not_installed
 from pulumi_trainer.provider.api.submission import WORKERS
 from pulumi_trainer.provider.kubernetes.errors import Problem, Refused
 from pulumi_trainer.provider.kubernetes.values.accessors import only, section, without
-from pulumi_trainer.provider.lifecycle.crud import CONNECTION, ISOLATION, LOG_BYTES, MAX_PARALLEL
+from pulumi_trainer.provider.lifecycle.connection import CONNECTION, ISOLATION, LOG_BYTES, MAX_PARALLEL
 from pulumi_trainer.provider.targets.local import LocalTarget, host_id
 
 if TYPE_CHECKING:

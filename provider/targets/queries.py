@@ -14,8 +14,12 @@ from pulumi_trainer.provider.api.submission import Draft, Work
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.errors import Problem, Refused, TargetFault, TrainerError
 from pulumi_trainer.provider.kueue.queue_state import Queues
-from pulumi_trainer.provider.lifecycle import channels, crud, volumes
+from pulumi_trainer.provider.lifecycle import channels, interruption, volumes
+from pulumi_trainer.provider.lifecycle.channels import ChannelOutputs
+from pulumi_trainer.provider.lifecycle.job_inputs import JobOutputs
+from pulumi_trainer.provider.lifecycle.resource import MALFORMED_STATE
 from pulumi_trainer.provider.lifecycle.state_format import check_format
+from pulumi_trainer.provider.lifecycle.volumes import VolumeOutputs
 from pulumi_trainer.provider.targets.connection import TargetInput, connect
 from pulumi_trainer.provider.targets.kubernetes.preflight import multikueue
 from pulumi_trainer.provider.targets.local import LocalTarget
@@ -236,24 +240,24 @@ def channel_refusals(outputs: Mapping[str, Any], uses: Callable[[str], bool]) ->
     """
     try:
         check_format("", outputs)
-        return channels.removal_refusals(dict(outputs), connect, uses)
-    except (TrainerError, *crud.MALFORMED_STATE):  # its deletion is refused
+        return channels.removal_refusals(ChannelOutputs.from_state(outputs), connect, uses)
+    except (TrainerError, *MALFORMED_STATE):  # its deletion is refused
         return []
 
 
 def volume_losses(outputs: Mapping[str, Any]) -> Sequence[str]:
     """Return a note on a volume that leaves the program: the output that is lost, or where it stays. outputs: As in the state."""
-    return _unless_malformed(outputs, lambda: volumes.removal_notes(dict(outputs), connect))
+    return _unless_malformed(outputs, lambda: volumes.removal_notes(VolumeOutputs.from_state(outputs), connect))
 
 
 def job_interruptions(outputs: Mapping[str, Any]) -> Sequence[str]:
     """Return a note if a job leaves the program while it is unfinished, from the job's outputs in the state."""
-    return _unless_malformed(outputs, lambda: crud.interruptions(dict(outputs), connect))
+    return _unless_malformed(outputs, lambda: interruption.removal_notes(JobOutputs.from_state(outputs), connect))
 
 
 def _unless_malformed(outputs: Mapping[str, Any], read: Callable[[], Sequence[str]]) -> Sequence[str]:
     try:
         check_format("", outputs)
         return read()
-    except (Refused, *crud.MALFORMED_STATE):
+    except (Refused, *MALFORMED_STATE):
         return (f"{outputs.get('urn')} was removed from the program, but its state cannot be read",)

@@ -12,7 +12,8 @@ from pulumi_trainer.provider.kubernetes.client.access import open_client
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, Kind
 from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.kubernetes.errors import Refused
-from pulumi_trainer.provider.lifecycle import channels
+from pulumi_trainer.provider.lifecycle.channels import Channels
+from pulumi_trainer.provider.lifecycle.resource import StateCalls
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
 from .jobs import jobset, submission
@@ -64,11 +65,11 @@ def test_the_jobs_of_a_runtime(root: Client, namespace: str, elsewhere: str, use
     assert [c.where for c in found] == [f"{namespace}/mine"]
     assert f"only jobs of namespace {namespace} could be seen" in unseen
 
-    outputs = {"channel": "stable", "runtime": namespace, "target": {}}
+    outputs = {"channel": "stable", "runtime": namespace, "target": {}, "release": "", "names": []}
     with pytest.raises(
         Refused, match=rf"2 jobs use it, 2 of which may still run: {namespace}/mine \(1.0.0\), {elsewhere}/theirs"
     ):
-        channels.delete(outputs, lambda _: target)
+        StateCalls(Channels()).delete(outputs, lambda _: target)
     for where, name, _ in there:
         target.delete(where, name)
-    channels.delete(outputs, lambda _: target)
+    StateCalls(Channels()).delete(outputs, lambda _: target)

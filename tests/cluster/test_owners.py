@@ -16,7 +16,8 @@ from pulumi_trainer.provider.kubernetes.client.api_resources import CLAIM, CONFI
 from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.kubernetes.errors import Refused, TrainerError
 from pulumi_trainer.provider.kueue.objects import GROUP, KINDS, NEWEST
-from pulumi_trainer.provider.lifecycle import draining
+from pulumi_trainer.provider.lifecycle.draining import QueueGuards
+from pulumi_trainer.provider.lifecycle.resource import StateCalls
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
@@ -238,17 +239,18 @@ def test_a_cluster_queue_of_another_stack_is_neither_drained_nor_released(root: 
     about = {"name": namespace, "annotations": {MADE_BY: "org/lab/second"}}
     root.create(kind, {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": about, "spec": {}})
     target = KubernetesTarget(root, cluster=lambda: "", namespace=namespace)
+    guards = StateCalls(QueueGuards())
     guard = {"name": namespace, "version": NEWEST, "drain": True, "seconds": 1, "beside": [], "target": {}}
     try:
         with pytest.raises(Refused, match="belongs to the stack org/lab/second now, and is left alone"):
-            draining.delete({**guard, "stack": "org/lab/test"}, lambda _: target)
+            guards.delete({**guard, "stack": "org/lab/test"}, lambda _: target)
         live = root.get(kind, "", namespace)
         assert live is not None and live["spec"].get("stopPolicy") in (None, "None")
-        assert draining.delete({**guard, "stack": "org/lab/second"}, lambda _: target) == []
+        assert guards.delete({**guard, "stack": "org/lab/second"}, lambda _: target) == []
     finally:
         root.delete(kind, "", namespace, propagation="Background")
     news = {**guard, "stack": "org/lab/test"}
-    assert draining.diff({**guard, "stack": "org/lab/renamed"}, news).changes
+    assert guards.diff({**guard, "stack": "org/lab/renamed"}, news).changes
 
 
 def test_a_job_that_is_reached_by_another_file_does_not_go_with_the_target_it_was_made_with(

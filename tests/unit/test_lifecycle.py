@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import plain_jobs
 import pytest
 from pulumi_trainer.provider.api.attempts import Attempt
 from pulumi_trainer.provider.api.code import LAUNCH_FILE, SOURCE_ADDRESS, SOURCE_DIGEST
@@ -20,9 +21,9 @@ from pulumi_trainer.provider.api.status import JobStatus, Owner, Presence
 from pulumi_trainer.provider.api.submission import Submission, from_state, to_state
 from pulumi_trainer.provider.kubernetes.errors import Conflict, Problem, Refused, TargetFault
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
-from pulumi_trainer.provider.lifecycle import crud
 from pulumi_trainer.provider.lifecycle.changes import compare
 from pulumi_trainer.provider.lifecycle.identity import digest, job_name, program_of
+from pulumi_trainer.provider.lifecycle.job_inputs import JobInputs
 
 
 class Target:
@@ -137,7 +138,7 @@ def inputs(**changed: Any) -> dict[str, Any]:
         "runtime": {"name": "torch", "digest": "r1"}, "target": {"kind": "local", "sweep": "s"}, "interrupt": "refuse",
         "adopt": False, "component": "urn:1",
     }  # fmt: skip
-    return {**base, **changed}
+    return JobInputs.from_state({**base, **changed}).to_state()
 
 
 class TestNamesInUse:
@@ -187,14 +188,14 @@ class TestNamesInUse:
         assert checked({}, inputs(), away).failures == ()
 
 
-def checked(olds: dict[str, Any], news: dict[str, Any], target: Target) -> crud.Checked:
-    return crud.check(olds, news, lambda _: target)
+def checked(olds: dict[str, Any], news: dict[str, Any], target: Target) -> plain_jobs.Checked[Any]:
+    return plain_jobs.check(olds, news, lambda _: target)
 
 
 def first(target: Target, **given: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Inputs and outputs of a job that was created."""
     made = checked({}, inputs(**given), target).inputs
-    return made, crud.create(made, lambda _: target)[1]
+    return made, plain_jobs.create(made, lambda _: target)[1]
 
 
 def test_another_record_of_the_same_inputs_is_no_change() -> None:
@@ -202,7 +203,7 @@ def test_another_record_of_the_same_inputs_is_no_change() -> None:
     made, outputs = first(target, runInputs={"code": "12ae32cb1ec0", "arguments": "{}"})
     again = checked(made, inputs(runInputs={"code": "trl sft", "arguments": "{}", "packages": "trl@1.16.0"}), target)
     assert (again.inputs, again.failures, again.notes) == (made, (), ())
-    assert crud.diff(outputs, again.inputs) == crud.Diff(False)
+    assert plain_jobs.diff(outputs, again.inputs) == plain_jobs.Diff(False)
 
 
 @pytest.mark.parametrize(
@@ -243,7 +244,7 @@ def test_objects_are_kept_as_text_where_they_are_known() -> None:
 def test_stacks_that_kept_objects_as_they_are_go_on(form: Any) -> None:
     target = Target("Running")
     made = checked({}, inputs(objects=form(objects())), target).inputs
-    crud.create(made, lambda _: target)
+    plain_jobs.create(made, lambda _: target)
     assert checked(made, inputs(objects=to_state(objects())), target).inputs == made
     news = inputs(digest="d2", objects=to_state(objects(image="x:2")))
     assert "containers[node].image" in checked(made, news, target).failures[0]
@@ -254,7 +255,7 @@ def test_the_same_digest_keeps_the_old_objects_whatever_is_rendered_now() -> Non
     made, outs = first(target)
     result = checked(made, inputs(name="j-other", objects=objects(image="newer:2"), component="urn:2"), target)
     assert result.inputs == made
-    assert crud.diff(outs, result.inputs).changes is False
+    assert plain_jobs.diff(outs, result.inputs).changes is False
 
 
 def test_a_newer_runtime_is_a_note() -> None:
@@ -269,7 +270,7 @@ def test_a_change_of_the_code_replaces() -> None:
     made, outs = first(target)
     result = checked(made, inputs(digest="d2", objects=objects(image="x:2")), target)
     assert not result.failures
-    diff = crud.diff(outs, result.inputs)
+    diff = plain_jobs.diff(outs, result.inputs)
     assert diff.changes and diff.replaces == ("generation",)
 
 
@@ -325,7 +326,7 @@ def test_a_run_with_a_checkpoint_policy_is_ended_after_a_checkpoint() -> None:
     target.earlier = [a_run("Running")]
     changed = {"objects": with_policy(), "run": "2", "digest": "d2", "interrupt": "checkpoint", "place": "j-output"}
     result = checked(made, inputs(**changed), target)
-    assert not result.failures and crud.diff(outputs, result.inputs).replaces == ("generation",)
+    assert not result.failures and plain_jobs.diff(outputs, result.inputs).replaces == ("generation",)
     ends, continues = result.notes
     assert (
         "its Pods get SIGTERM, and up to 310 s to save a checkpoint; if that fails, it would lose all 1 step (" in ends
@@ -357,7 +358,7 @@ def test_a_plan_that_may_end_a_job_says_what_that_loses() -> None:
     ends, _ = checked(made, news, target).notes
     assert ends.endswith("it has done 92 steps and has reported no checkpoint")
     target.elsewhere = True
-    unknown = crud._interruption(made, news, [], lambda _: target)  # type: ignore[arg-type]
+    unknown = plain_jobs.interrupt(made, news, lambda _: target)
     assert "cannot find out whether default/j is still running" in unknown.notes[0] and not unknown.failures
 
 
@@ -498,7 +499,7 @@ def test_a_fork_takes_no_checkpoint_of_the_run_that_came_next(tmp_path: Path) ->
     made, _ = first(target, objects=with_policy(), place="j-output")
     in_one_lineage(target, tmp_path)
 
-    def forked(run: str, **step: int) -> crud.Checked:
+    def forked(run: str, **step: int) -> plain_jobs.Checked[Any]:
         news = inputs(objects=with_policy(320), digest="d2", place="j-output", fork={"run": run, **step})
         return checked(made, news, target)
 
@@ -545,8 +546,8 @@ def test_another_keep_runs_changes_the_state_alone() -> None:
     made, outputs = first(target)
     found = checked(made, inputs(keepRuns=5), target)
     assert not found.failures and found.inputs["generation"] == 1
-    assert not crud.diff(outputs, found.inputs).changes, "the engine writes the inputs of what stays the same"
-    assert crud.submission_of(found.inputs).keep_runs == 5
+    assert not plain_jobs.diff(outputs, found.inputs).changes, "the engine writes the inputs of what stays the same"
+    assert plain_jobs.submission(found.inputs).keep_runs == 5
 
 
 def test_a_batch_that_moves_the_step_of_a_checkpoint_is_refused(tmp_path: Path) -> None:
@@ -648,9 +649,9 @@ def test_suspending_is_an_update_in_place() -> None:
     made, outs = first(target)
     result = checked(made, inputs(digest="d2", objects=objects(suspend=True)), target)
     assert not result.failures
-    diff = crud.diff(outs, result.inputs)
+    diff = plain_jobs.diff(outs, result.inputs)
     assert diff.changes and not diff.replaces
-    assert crud.update(outs, result.inputs, lambda _: target)["digest"] == "d2"
+    assert plain_jobs.update(outs, result.inputs, lambda _: target)["digest"] == "d2"
 
 
 def test_an_unknown_value_is_no_difference_yet() -> None:
@@ -658,7 +659,7 @@ def test_an_unknown_value_is_no_difference_yet() -> None:
     made, outs = first(target)
     result = checked(made, inputs(digest=Unknown("x"), objects=objects(image=Unknown("x"))), target)
     assert not result.failures
-    assert crud.diff(outs, result.inputs).changes is None
+    assert plain_jobs.diff(outs, result.inputs).changes is None
 
 
 SECRET = {"j-env": {"trainer.A": "one-secret", "trainer.B": "same-secret"}}
@@ -671,7 +672,7 @@ ROTATED = {"j-env": {"trainer.A": "another-secret", "trainer.B": "same-secret"}}
 def test_a_rotated_secret_changes_the_secret_alone(phase: str, when: str) -> None:
     target = Target(phase)
     made = checked({}, inputs(secrets=SECRET), target).inputs
-    _, outs = crud.create(made, lambda _: target)
+    _, outs = plain_jobs.create(made, lambda _: target)
     rotated = checked(made, inputs(secrets=ROTATED, objects=objects(image="newer:2")), target)
     assert (
         rotated.inputs == {**made, "secrets": ROTATED, "secretRevisions": {"j-env/trainer.A": 1}}
@@ -679,17 +680,17 @@ def test_a_rotated_secret_changes_the_secret_alone(phase: str, when: str) -> Non
     )
     (note,) = rotated.notes
     assert "new secret value in Secret j-env/trainer.A; " in note and f"the job is {phase}: applies {when}" in note
-    diff = crud.diff(outs, rotated.inputs)
+    diff = plain_jobs.diff(outs, rotated.inputs)
     assert diff.changes and not diff.replaces
-    updated = crud.update(outs, rotated.inputs, lambda _: target)
+    updated = plain_jobs.update(outs, rotated.inputs, lambda _: target)
     what, submission = target.asked[-1]
     assert what == "update_secrets" and submission.secrets == ROTATED
-    assert not crud.diff(updated, rotated.inputs).changes and updated["generation"] == 1
+    assert not plain_jobs.diff(updated, rotated.inputs).changes and updated["generation"] == 1
     again = checked(rotated.inputs, inputs(secrets=ROTATED), target)
-    assert again.inputs == rotated.inputs and not crud.diff(updated, again.inputs).changes
+    assert again.inputs == rotated.inputs and not plain_jobs.diff(updated, again.inputs).changes
     third = checked(rotated.inputs, inputs(secrets=SECRET), target).inputs
-    assert third["secretRevisions"] == {"j-env/trainer.A": 2} and crud.diff(updated, third).changes
-    assert crud.read(updated, lambda _: target) == (updated, [])
+    assert third["secretRevisions"] == {"j-env/trainer.A": 2} and plain_jobs.diff(updated, third).changes
+    assert plain_jobs.read(updated, lambda _: target) == (updated, [])
     for text in (note, str(outs), str(updated)):
         assert "-secret" not in text
 
@@ -698,25 +699,25 @@ def test_a_rotated_secret_beside_another_change() -> None:
     """What decides is the other change."""
     target = Target("Running")
     made = checked({}, inputs(secrets=SECRET), target).inputs
-    _, outs = crud.create(made, lambda _: target)
+    _, outs = plain_jobs.create(made, lambda _: target)
     held = checked(made, inputs(digest="d2", objects=objects(suspend=True), secrets=ROTATED), target)
-    assert not held.failures and not crud.diff(outs, held.inputs).replaces
-    updated = crud.update(outs, held.inputs, lambda _: target)
+    assert not held.failures and not plain_jobs.diff(outs, held.inputs).replaces
+    updated = plain_jobs.update(outs, held.inputs, lambda _: target)
     assert target.asked[-1][0] == "update" and target.asked[-1][1].secrets == ROTATED
-    assert not crud.diff(updated, held.inputs).changes
+    assert not plain_jobs.diff(updated, held.inputs).changes
     other = checked(made, inputs(digest="d2", objects=objects(image="x:2"), secrets=ROTATED), target)
     assert "containers[node].image" in other.failures[0] and "secret" not in other.failures[0]
     target.jobs["j"].phase = "Failed"
     again = checked(made, inputs(digest="d2", run="2", secrets=ROTATED), target)
-    assert crud.diff(outs, again.inputs).replaces == ("generation",)
+    assert plain_jobs.diff(outs, again.inputs).replaces == ("generation",)
 
 
 def test_a_secret_that_is_not_known_yet_replaces_nothing() -> None:
     target = Target("Running")
     made = checked({}, inputs(secrets=SECRET), target).inputs
-    _, outs = crud.create(made, lambda _: target)
+    _, outs = plain_jobs.create(made, lambda _: target)
     result = checked(made, inputs(secrets={"j-env": {"trainer.A": Unknown("x"), "trainer.B": "same-secret"}}), target)
-    diff = crud.diff(outs, result.inputs)
+    diff = plain_jobs.diff(outs, result.inputs)
     assert not result.failures and diff.changes and not diff.replaces and not result.notes
 
 
@@ -736,7 +737,7 @@ def test_a_job_that_somebody_has_deleted_is_made_again_as_the_same_run() -> None
     target.deleted = "mark"
     news = checked(made, inputs(interrupt="allow"), target).inputs
     assert outs["identity"] == known.to_dict() and news["again"] == "mark"
-    crud.update(outs, news, lambda _: target)
+    plain_jobs.update(outs, news, lambda _: target)
     what, submitted = target.asked[-1]
     assert (what, submitted.identity) == ("create", known)
 
@@ -744,11 +745,11 @@ def test_a_job_that_somebody_has_deleted_is_made_again_as_the_same_run() -> None
 def test_a_job_that_somebody_has_deleted_is_made_again_with_the_rotated_secret() -> None:
     target = Target("Deleted")
     made = checked({}, inputs(secrets=SECRET, interrupt="allow"), target).inputs
-    _, outs = crud.create(made, lambda _: target)
+    _, outs = plain_jobs.create(made, lambda _: target)
     target.deleted = "mark"
     news = checked(made, inputs(secrets=ROTATED, interrupt="allow"), target).inputs
     assert news["again"] == "mark" and news["secrets"] == ROTATED
-    crud.update(outs, news, lambda _: target)
+    plain_jobs.update(outs, news, lambda _: target)
     assert target.asked[-1][0] == "create"
 
 
@@ -759,13 +760,13 @@ def test_a_job_that_may_have_ended_when_somebody_deleted_it_runs_again_only_if_a
     made, outs = first(target, interrupt=policy)
     target.jobs["j"].phase, target.deleted = "Deleted", "mark"
     same = checked(made, inputs(interrupt=policy), target)
-    assert "again" not in same.inputs and crud.diff(outs, same.inputs) == crud.Diff(False)
+    assert "again" not in same.inputs and plain_jobs.diff(outs, same.inputs) == plain_jobs.Diff(False)
     in_place = checked(made, inputs(digest="d2", objects=objects(suspend=True), interrupt=policy), target)
     assert in_place.inputs["generation"] == 1 and "again" not in in_place.inputs
     for asked in ({"digest": "d2", "run": "2"}, {"digest": "d2", "objects": objects(image="x:2")}):
         assert checked(made, inputs(interrupt=policy, **asked), target).inputs["generation"] == 2
     again = checked(made, inputs(interrupt="allow"), target)
-    (note,) = crud.diff(outs, again.inputs).notes
+    (note,) = plain_jobs.diff(outs, again.inputs).notes
     assert "it is not known whether it had ended; it is created again, as interrupt= allows" in note
 
 
@@ -774,19 +775,19 @@ def test_a_run_that_was_recorded_and_never_created_is_created() -> None:
     made, outs = first(target)
     target.jobs["j"].phase, target.deleted, target.unsent = "Deleted", "mark", True
     again = checked(made, inputs(), target)
-    diff = crud.diff(outs, again.inputs)
+    diff = plain_jobs.diff(outs, again.inputs)
     assert diff.changes and "its new run was recorded, but not created; this update creates it" in diff.notes[0]
-    crud.update(outs, again.inputs, lambda _: target)
+    plain_jobs.update(outs, again.inputs, lambda _: target)
     assert target.asked[-1][0] == "create"
 
 
 def test_read_and_delete() -> None:
     target = Target("Succeeded")
     _, outs = first(target)
-    assert crud.read(outs, lambda _: target) == (outs, [])
-    assert crud.delete(outs, lambda _: target) == []
+    assert plain_jobs.read(outs, lambda _: target) == (outs, [])
+    assert plain_jobs.delete(outs, lambda _: target) == []
     assert target.asked[-1] == ("delete", "uid-1")
-    gone, (note,) = crud.read(outs, lambda _: target)
+    gone, (note,) = plain_jobs.read(outs, lambda _: target)
     assert gone is None and "default/j is gone" in note
 
 
@@ -819,7 +820,7 @@ def test_an_adopted_job_stays_as_it_is_in_the_plan(lost: Lost) -> None:
     target, made, outs = lost
     result = checked(made, inputs(), target)
     assert result.inputs == made and not result.failures
-    assert crud.diff(outs, result.inputs) == crud.Diff(False)
+    assert plain_jobs.diff(outs, result.inputs) == plain_jobs.Diff(False)
 
 
 @pytest.mark.parametrize("news", [{"digest": "d2", "run": "2"}, {"digest": "d2", "objects": objects(suspend=True)}])
@@ -831,9 +832,9 @@ def test_a_change_of_an_adopted_job_is_refused(lost: Lost, news: dict[str, Any])
 
 def test_refresh_and_destroy_leave_an_adopted_job(lost: Lost) -> None:
     target, _, outs = lost
-    found, (note,) = crud.read(outs, lambda _: target)
+    found, (note,) = plain_jobs.read(outs, lambda _: target)
     assert found is None and f"default/j {whose(target)}" in note
-    (note,) = crud.delete(outs, lambda _: target)
+    (note,) = plain_jobs.delete(outs, lambda _: target)
     assert whose(target) in note and "left alone" in note
     assert "j" in target.jobs
 
@@ -842,14 +843,14 @@ def test_a_stack_that_did_not_write_down_its_label_knows_its_jobs() -> None:
     target = Target("Running")
     made, outs = first(target)
     del outs["target"]["sweep"]
-    assert crud.read(outs, lambda _: target)[0] is not None
-    assert crud.delete(outs, lambda _: target) == [] and not target.jobs
+    assert plain_jobs.read(outs, lambda _: target)[0] is not None
+    assert plain_jobs.delete(outs, lambda _: target) == [] and not target.jobs
     assert made["target"]["sweep"] == "s"
 
 
 def test_the_program_of_a_job_is_that_of_its_component() -> None:
     target = Target()
-    crud.create(checked({}, inputs(component=URN), target).inputs, lambda _: target)
+    plain_jobs.create(checked({}, inputs(component=URN), target).inputs, lambda _: target)
     assert target.asked[-1][1].program == "vision/prod"
     assert [program_of(each) for each in ("", "urn:1", "urn:pulumi:a", "a::b::c")] == [""] * 4
 
@@ -868,14 +869,14 @@ def test_a_job_whose_record_is_gone_is_made_again(phase: str) -> None:
     for _ in range(2):
         outs = lose(target, outs, phase)
         result = checked(made, inputs(), target)
-        diff = crud.diff(outs, result.inputs)
+        diff = plain_jobs.diff(outs, result.inputs)
         assert diff.changes and not diff.replaces
         assert f"the job was {phase}: it counts as unfinished" in diff.notes[0] and "suspend=True" in diff.notes[0]
-        outs = crud.update(outs, result.inputs, lambda _: target)
+        outs = plain_jobs.update(outs, result.inputs, lambda _: target)
         assert [what for what, _ in target.asked] == ["create"] and target.jobs["j"].owner == made["owner"]
         made = result.inputs
         again = checked(made, inputs(), target)
-        assert again.inputs == made and crud.diff(outs, again.inputs) == crud.Diff(False)
+        assert again.inputs == made and plain_jobs.diff(outs, again.inputs) == plain_jobs.Diff(False)
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
@@ -885,11 +886,11 @@ def test_a_job_that_was_seen_to_end_is_not_run_again_without_its_record(phase: s
     outs = lose(target, outs, phase)
     for _ in range(2):
         result = checked(made, inputs(), target)
-        diff = crud.diff(outs, result.inputs)
+        diff = plain_jobs.diff(outs, result.inputs)
         assert diff.changes is False and "another run= key" in diff.notes[0]
         made = result.inputs
     moved = {**result.inputs, "target": {**made["target"], "kubeconfig": "new"}}
-    crud.update(outs, moved, lambda _: target)
+    plain_jobs.update(outs, moved, lambda _: target)
     assert not target.asked
 
 
@@ -899,7 +900,7 @@ def test_a_changed_job_whose_record_is_gone_is_a_new_run(news: dict[str, Any]) -
     made, outs = first(target)
     lose(target, outs, "Running")
     result = checked(made, inputs(digest="d2", **news), target)
-    assert not result.failures and crud.diff(outs, result.inputs).replaces == ("generation",)
+    assert not result.failures and plain_jobs.diff(outs, result.inputs).replaces == ("generation",)
 
 
 def test_what_cannot_be_seen_is_as_the_stack_says() -> None:
@@ -909,7 +910,7 @@ def test_what_cannot_be_seen_is_as_the_stack_says() -> None:
     for there in (inputs(target={"kind": "local", "sweep": "s", "host": "another"}), inputs()):
         target.elsewhere = "host" not in there["target"]
         result = checked(made, there, target)
-        assert crud.diff(outs, result.inputs).changes is False
+        assert plain_jobs.diff(outs, result.inputs).changes is False
 
 
 def test_what_somebody_has_deleted_beside_a_job_is_made_again() -> None:
@@ -917,20 +918,20 @@ def test_what_somebody_has_deleted_beside_a_job_is_made_again() -> None:
     code = {"kind": "ConfigMap", "metadata": {"name": "j-code"}}
     given = {"objects": to_state({**objects(), "ConfigMap/j-code": code}), "secrets": {"j-env": {"A": "b"}}}
     made = checked({}, inputs(**given), target).inputs
-    _, outs = crud.create(made, lambda _: target)
+    _, outs = plain_jobs.create(made, lambda _: target)
     for count in (1, 2):
         target.missing = ("ConfigMap/j-code", "Secret/j-env")
         result = checked(made, inputs(**given), target)
         assert target.beside == ["ConfigMap/j-code", "Secret/j-env"]
-        diff = crud.diff(outs, result.inputs)
+        diff = plain_jobs.diff(outs, result.inputs)
         assert diff.changes and not diff.replaces and result.inputs["again"].startswith(f"missing-{count} ")
         assert (
             "its ConfigMap/j-code, Secret/j-env, which is created again; the job itself is unchanged" in diff.notes[0]
         )
-        outs, made = crud.update(outs, result.inputs, lambda _: target), result.inputs
+        outs, made = plain_jobs.update(outs, result.inputs, lambda _: target), result.inputs
         assert target.asked[-1][0] == "create"
         target.missing = ()
-        assert crud.diff(outs, checked(made, inputs(**given), target).inputs) == crud.Diff(False)
+        assert plain_jobs.diff(outs, checked(made, inputs(**given), target).inputs) == plain_jobs.Diff(False)
 
 
 @pytest.mark.parametrize("taken", [(), ("ConfigMap/j-code",)])
@@ -944,7 +945,7 @@ def test_a_running_job_without_one_of_its_objects_is_not_interrupted_by_accident
     labelled = copy.deepcopy(objects())
     labelled["JobSet/j"]["metadata"]["labels"] = {"team": "b"}
     result = checked(made, inputs(digest="d2", objects=to_state(labelled)), target)
-    assert not result.failures and not crud.diff(outs, result.inputs).replaces
+    assert not result.failures and not plain_jobs.diff(outs, result.inputs).replaces
 
 
 def test_code_that_waits_for_the_next_run_does_not_reach_a_job_without_one_of_its_objects() -> None:
@@ -953,7 +954,7 @@ def test_code_that_waits_for_the_next_run_does_not_reach_a_job_without_one_of_it
     target.missing = ("ConfigMap/j-code",)
     result = checked(made, inputs(withoutCode="w", rerunOn=["data"], digest="d9"), target)
     assert result.inputs["digest"] == made["digest"] and "(rerun_on)" in result.notes[0]
-    diff = crud.diff(outs, result.inputs)
+    diff = plain_jobs.diff(outs, result.inputs)
     assert diff.changes and not diff.replaces
 
 
@@ -963,13 +964,13 @@ def test_a_job_that_nothing_has_started_is_started_by_an_update() -> None:
     for count in (1, 2):
         target.not_started = True
         result = checked(made, inputs(), target)
-        diff = crud.diff(outs, result.inputs)
+        diff = plain_jobs.diff(outs, result.inputs)
         assert diff.changes and not diff.replaces and "this update starts it" in diff.notes[0]
         assert result.inputs == {**made, "again": f"not-started-{count}"}
-        outs, made = crud.update(outs, result.inputs, lambda _: target), result.inputs
+        outs, made = plain_jobs.update(outs, result.inputs, lambda _: target), result.inputs
         assert target.asked[-1][0] == "update"
         target.not_started = False
-        assert crud.diff(outs, checked(made, inputs(), target).inputs) == crud.Diff(False)
+        assert plain_jobs.diff(outs, checked(made, inputs(), target).inputs) == plain_jobs.Diff(False)
 
 
 @pytest.mark.parametrize(("started", "refused"), [(0.0, False), (5.0, True)])
@@ -996,7 +997,7 @@ def test_a_plan_tells_who_has_suspended_or_stopped_a_job() -> None:
     made, outs = first(target)
     target.note, target.jobs["j"].reason = "suspended by ann", "SuspendedByUser"
     same = checked(made, inputs(), target)
-    assert "was suspended by ann" in same.notes[0] and crud.diff(outs, same.inputs) == crud.Diff(False)
+    assert "was suspended by ann" in same.notes[0] and plain_jobs.diff(outs, same.inputs) == plain_jobs.Diff(False)
     (refused,) = checked(made, inputs(digest="d2", run="2"), target).failures
     assert "Run `pulumi-trainer resume` and `pulumi up` without this change. Wait until it has finished" in refused
     target.note, target.jobs["j"].phase = "stopped by ann", "Failed"
@@ -1012,9 +1013,9 @@ def test_a_plan_tells_who_has_suspended_or_stopped_a_job() -> None:
 def test_how_a_record_is_lost_depends_on_the_target(kind: str, lost: str, phase: str) -> None:
     target = Target()
     made = checked({}, inputs(target={"kind": kind}), target).inputs
-    _, outs = crud.create(made, lambda _: target)
+    _, outs = plain_jobs.create(made, lambda _: target)
     outs = lose(target, outs, phase)
-    (note,) = crud.diff(outs, checked(made, inputs(target={"kind": kind}), target).inputs).notes
+    (note,) = plain_jobs.diff(outs, checked(made, inputs(target={"kind": kind}), target).inputs).notes
     assert f"its record is gone, for example because {lost}" in note and phase in note
 
 
@@ -1023,7 +1024,7 @@ def test_what_others_have_put_in_its_place_is_told() -> None:
     made, outs = first(target)
     target.missing = target.taken = ("Secret/j-env",)
     result = checked(made, inputs(), target)
-    (note,) = crud.diff(outs, result.inputs).notes
+    (note,) = plain_jobs.diff(outs, result.inputs).notes
     assert "its Secret/j-env, and another object has that name" in note and "created again" not in note
 
 
@@ -1042,7 +1043,7 @@ def test_a_mark_that_somebody_has_edited_is_a_mark() -> None:
     made, outs = first(target)
     outs = lose(target, {**outs, "again": "no-record-x"}, "Running")
     result = checked({**made, "again": "no-record-x"}, inputs(), target)
-    assert crud.diff(outs, result.inputs).changes
+    assert plain_jobs.diff(outs, result.inputs).changes
 
 
 EDITS = [
@@ -1215,7 +1216,7 @@ def test_kueue_reads_a_topology_once() -> None:
 def test_what_only_a_waiting_job_may_change_depends_on_whether_it_waits(phase: str, replaced: bool) -> None:
     target = Target(phase)
     made = checked({}, inputs(objects=of_queue()), target).inputs
-    crud.create(made, lambda _: target)
+    plain_jobs.create(made, lambda _: target)
     blue = {**QUEUED, "kueue.x-k8s.io/queue-name": "blue"}
     news = inputs(objects=of_queue(blue), digest="d2", interrupt="allow")
     found = checked(made, news, target)
@@ -1243,25 +1244,25 @@ def reached(**way: str) -> dict[str, Any]:
 def test_another_way_to_the_cluster_is_written_down_and_nothing_is_sent() -> None:
     target = Target()
     made = checked({}, inputs(target=reached(content="old", context="c")), target).inputs
-    outs = crud.create(made, lambda _: target)[1]
+    outs = plain_jobs.create(made, lambda _: target)[1]
     assert outs["target"] == {"kind": "kubernetes", "cluster": "u-1", "content": "old", "context": "c", "sweep": "s"}
     news = checked(made, inputs(target=reached(kubeconfig="new")), target).inputs
     assert news["target"] == reached(kubeconfig="new")  # the engine would store what was secret in clear
-    assert crud.diff(outs, news) == crud.Diff(True)
-    after = crud.update(outs, news, lambda _: target)
+    assert plain_jobs.diff(outs, news) == plain_jobs.Diff(True)
+    after = plain_jobs.update(outs, news, lambda _: target)
     assert after == {**outs, "target": {"kind": "kubernetes", "cluster": "u-1", "kubeconfig": "new", "sweep": "s"}}
     assert [call for call, _ in target.asked] == ["create"]
-    assert crud.diff(after, news) == crud.Diff(False)
+    assert plain_jobs.diff(after, news) == plain_jobs.Diff(False)
 
 
 def test_a_way_to_another_cluster_is_not_written_down() -> None:
     target = Target()
     made = checked({}, inputs(target=reached()), target).inputs
-    outs = crud.create(made, lambda _: target)[1]
+    outs = plain_jobs.create(made, lambda _: target)[1]
     news = checked(made, inputs(target=reached(kubeconfig="new")), target).inputs
     target.elsewhere = True
     with pytest.raises(Refused, match="another cluster"):
-        crud.update(outs, news, lambda _: target)
+        plain_jobs.update(outs, news, lambda _: target)
 
 
 def data(version: str, kind: str = "dataset") -> dict[str, Any]:
@@ -1292,9 +1293,9 @@ def mounting(claim: str) -> dict[str, Any]:
 def test_data_that_has_changed_since_is_a_note(before: dict[str, Any], now: dict[str, Any], note: str) -> None:
     target = Target("Succeeded")
     made = checked({}, before, target).inputs
-    outs = crud.create(made, lambda _: target)[1]
+    outs = plain_jobs.create(made, lambda _: target)[1]
     result = checked(made, now, target)
-    assert result.inputs == made and not crud.diff(outs, result.inputs).changes, "what it was started with stays"
+    assert result.inputs == made and not plain_jobs.diff(outs, result.inputs).changes, "what it was started with stays"
     assert all(n.startswith("default/j: dataset digits ") and note in n for n in result.notes)
     assert bool(result.notes) is bool(note)
 
@@ -1302,7 +1303,7 @@ def test_data_that_has_changed_since_is_a_note(before: dict[str, Any], now: dict
 def started(target: Target, **given: Any) -> dict[str, Any]:
     """Inputs of a job that was created."""
     made = checked({}, inputs(**given), target).inputs
-    crud.create(made, lambda _: target)
+    plain_jobs.create(made, lambda _: target)
     return made
 
 
@@ -1349,7 +1350,7 @@ def test_a_fetch_that_has_failed_is_tried_again_when_its_secret_or_image_changes
 ) -> None:
     target = Target(phase)
     made = checked({}, fetch(secrets=SECRET), target).inputs
-    crud.create(made, lambda _: target)
+    plain_jobs.create(made, lambda _: target)
     result = checked(made, fetch(**{"secrets": SECRET, **change}), target)
     assert result.inputs["generation"] == (2 if again else 1) and not result.failures
     assert bool(result.notes) is bool(change)
@@ -1362,7 +1363,7 @@ def test_the_image_of_a_job_that_carries_its_files_is_not_reported() -> None:
     target = Target("Succeeded")
     packed = {"ConfigMap/j-files": {"data": {}}}
     made = checked({}, fetch(objects={**objects(image="a:1"), **packed}), target).inputs
-    crud.create(made, lambda _: target)
+    plain_jobs.create(made, lambda _: target)
     assert not checked(made, fetch(objects={**objects(image="a:2"), **packed}), target).notes
 
 
@@ -1386,7 +1387,7 @@ def at(label: Any) -> dict[str, Any]:
 def running(component: str = HERE) -> tuple[Target, dict[str, Any], dict[str, Any]]:
     target = Target("Running")
     made = checked({}, inputs(component=component), target).inputs
-    _, outs = crud.create(made, lambda _: target)
+    _, outs = plain_jobs.create(made, lambda _: target)
     target.asked.clear()
     return target, made, outs
 
@@ -1396,8 +1397,8 @@ def test_a_job_keeps_the_label_that_it_has_in_its_target(change: dict[str, Any])
     target, made, outs = running()
     result = checked(made, inputs(component=HERE, target=at("s-2"), **change), target)
     assert result.inputs["target"] == at("s") and not result.failures
-    assert crud.diff(outs, result.inputs).changes is bool(change)
-    assert crud.update(outs, result.inputs, lambda _: target)["target"] == at("s")
+    assert plain_jobs.diff(outs, result.inputs).changes is bool(change)
+    assert plain_jobs.update(outs, result.inputs, lambda _: target)["target"] == at("s")
     assert not change or target.asked[-1][1].sweep == "s"
 
 
@@ -1407,27 +1408,27 @@ def test_a_new_run_has_the_label_of_its_target() -> None:
     result = checked(made, news, target)
     assert result.inputs["target"] == at("s-2") and result.inputs["generation"] == 2
     assert checked({}, news, target).failures, "nothing says that the other label is ours"
-    assert not crud.check({}, news, lambda _: target, {"s"}).failures
+    assert not plain_jobs.check({}, news, lambda _: target, {"s"}).failures
 
 
 @pytest.mark.parametrize("label", ["s-2", Unknown("sweep")])
 def test_a_job_from_another_stack_gets_a_label_of_this_one(label: Any) -> None:
     target, made, outs = running(THERE)
     result = checked(made, inputs(component=HERE, target=at(label)), target)
-    assert crud.diff(outs, result.inputs).changes is True and not result.failures
+    assert plain_jobs.diff(outs, result.inputs).changes is True and not result.failures
     assert result.inputs == {**made, "component": HERE, "target": at(label)}
     if label == "s-2":
-        after = crud.update(outs, result.inputs, lambda _: target)
+        after = plain_jobs.update(outs, result.inputs, lambda _: target)
         assert after == {**outs, "target": at("s-2")}
         assert target.asked == [("relabel", ("s-2", Owner(made["owner"], "s")))]
         again = checked(result.inputs, inputs(component=HERE, target=at("s-2")), target).inputs
-        assert again == result.inputs and crud.diff(after, again).changes is False
+        assert again == result.inputs and plain_jobs.diff(after, again).changes is False
 
 
 def test_a_renamed_stack_keeps_its_label() -> None:
     target, made, outs = running(THERE)
     result = checked(made, inputs(component=HERE), target)
-    assert result.inputs == made and crud.diff(outs, result.inputs).changes is False
+    assert result.inputs == made and plain_jobs.diff(outs, result.inputs).changes is False
 
 
 def test_a_job_that_goes_on_in_another_stack_out_of_reach_keeps_its_label() -> None:
@@ -1442,7 +1443,7 @@ def test_a_label_that_an_interrupted_update_has_left_is_put_right() -> None:
     wrong = [{**each, "target": at("s-1")} for each in (made, outs)]
     result = checked(wrong[0], inputs(component=HERE, digest="d2", objects=objects(suspend=True)), target)
     assert result.inputs["target"] == at("s") and not result.failures
-    assert crud.update(wrong[1], result.inputs, lambda _: target)["target"] == at("s")
+    assert plain_jobs.update(wrong[1], result.inputs, lambda _: target)["target"] == at("s")
 
 
 def test_a_suspended_job_that_is_replaced_is_named() -> None:

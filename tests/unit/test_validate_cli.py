@@ -19,6 +19,7 @@ from pulumi_trainer import runtimes
 from pulumi_trainer.provider.cli import documents as commands
 from pulumi_trainer.provider.cli import main as cli
 from pulumi_trainer.provider.cli import stack as stacks
+from pulumi_trainer.provider.lifecycle.job_inputs import JobInputs
 
 CASES = Path(__file__).parents[1] / "golden" / "cases"
 KEYS = ["admitted", "stage", "errors", "warnings", "objects", "status"]
@@ -352,7 +353,9 @@ def test_jobs_of_the_stack(run: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def resources(stack: str | None, wanted: str | None) -> list[stacks.StackJob]:
         asked.append((stack, wanted))
-        return [stacks.StackJob("digits", "", {"objects": {"ConfigMap/a": thing("ConfigMap", "a")}})]
+        objects = {"ConfigMap/a": thing("ConfigMap", "a")}
+        inputs = JobInputs(namespace="team", name="digits", digest="d", run="1", target={}, objects=objects)
+        return [stacks.StackJob("digits", "", inputs)]
 
     monkeypatch.setattr(stacks, "resources", resources)
     assert run("render", "digits", "--stack", "s") == 0

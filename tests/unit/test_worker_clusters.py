@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+import plain_jobs
 import pytest
 from pulumi_trainer.provider.api.kinds import JOBSET
 from pulumi_trainer.provider.api.status import JobStatus, Owner
@@ -15,7 +16,6 @@ from pulumi_trainer.provider.cli.reach import Job
 from pulumi_trainer.provider.kubernetes.client.api_resources import CLAIM, CONFIG_MAP, Kind
 from pulumi_trainer.provider.kubernetes.client.client import Unreachable
 from pulumi_trainer.provider.kubernetes.errors import TargetFault
-from pulumi_trainer.provider.lifecycle import crud
 from pulumi_trainer.provider.lifecycle.diagnosis import best_finding, diagnose
 from pulumi_trainer.provider.targets.kubernetes import operations
 from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import snapshot
@@ -131,14 +131,14 @@ class TestPlan:
         there = self.target()
         given = inputs(target=self.KUBERNETES, interrupt="allow", namespace="team", name="job")
         made = checked({}, given, there).inputs
-        _, outputs = crud.create(made, lambda _: there)
+        _, outputs = plain_jobs.create(made, lambda _: there)
         there.jobs["job"].phase = phase
         news = {**given, "digest": "d2"}
         (failure,) = checked(made, {**news, "objects": objects(image="x:2")}, there).failures
         assert failure.startswith(f"team/job is not replaced: {SILENT}") and IF_GONE in failure
         in_place = checked(made, {**news, "objects": objects(suspend=True)}, there)
         assert in_place.failures == (), "only a new run deletes anything"
-        (note,) = crud.interruptions(outputs, lambda _: there)
+        (note,) = plain_jobs.removal_notes(outputs, lambda _: there)
         assert note.startswith(f"team/job was removed from the program, but this update cannot delete it: {SILENT}")
 
     def test_is_not_refused_without_workers(self) -> None:

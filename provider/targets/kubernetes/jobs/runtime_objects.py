@@ -17,7 +17,7 @@ from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kubernetes.client.transport import FIELD_MANAGER
 from pulumi_trainer.provider.kubernetes.errors import Conflict, Problem, Refused, TargetFault
-from pulumi_trainer.provider.lifecycle.runtime_crud import current_fields
+from pulumi_trainer.provider.lifecycle.runtimes import current_fields
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs.apply import Changed, apply_error
 

@@ -1,0 +1,129 @@
+"""What was deleted externally of a job, and the marks of jobs that are to be created or started again."""
+
+from __future__ import annotations
+
+from pulumi_trainer.provider.api.status import Phase, Presence
+from pulumi_trainer.provider.api.submission import main_key
+from pulumi_trainer.provider.kubernetes.errors import TrainerError
+from pulumi_trainer.provider.lifecycle.connection import with_current_connection
+from pulumi_trainer.provider.lifecycle.job_inputs import JobInputs, JobOutputs
+from pulumi_trainer.provider.lifecycle.target import Connect, JobTarget
+
+ENDS = (Phase.SUCCEEDED, Phase.FAILED)
+_NO_RECORD = "no-record-"
+"""Prefix of the mark of a job whose record is gone; a number follows."""
+_MISSING = "missing-"
+"""Prefix of the mark of a job that lacks other objects; a number and their names follow."""
+_TAKEN = "taken-"
+"""Prefix of the mark of a job whose objects' names are taken by foreign objects."""
+_UNSENT = "unsent-"
+"""Prefix of the mark of a job whose run was recorded and never created; the mark of its record follows."""
+_NOT_STARTED = "not-started-"
+"""Prefix of the mark of a job that should run, and that nothing has started; a number follows."""
+_LOST_WITH_RECORD = (
+    "its record is gone, {lost}, so it is unknown whether it has ended. When the stack last wrote its state (after"
+    " creation or a refresh), the job was {phase}: it counts as unfinished and is created again. If it must not run"
+    " again, remove the"
+    " TrainJob from the program, or set suspend=True"
+)
+_ENDED_WITHOUT_RECORD = (
+    "its record is gone, {lost}. It was {phase} when the stack last saw it: it counts as finished and is not"
+    " created again. To run it again, give it another run= key"
+)
+
+
+def find_presence(olds: JobInputs, news: JobInputs, connect: Connect[JobTarget]) -> Presence | None:
+    """Return what the target has of the job, or None if the target cannot be asked from this host.
+
+    Args:
+        connect: Returns the target of an input `target`.
+    """
+    if olds.target.get("host") != news.target.get("host"):
+        return None
+    main = main_key(olds.objects)
+    others = [key for key in olds.objects if key != main]
+    secrets = [f"Secret/{name}" for name in olds.secrets_of(olds.name)]
+    try:
+        target = connect(with_current_connection(olds, news).target)
+        return target.presence(olds.namespace, olds.name, dict.fromkeys([*others, *secrets]))
+    except TrainerError:
+        return None
+
+
+def recreate_mark(olds: JobInputs, presence: Presence) -> str:
+    """Return a new mark for a job that is to be created again; empty if the job exists or has ended."""
+    if presence.unsent:
+        return f"{_UNSENT}{presence.deleted}"
+    if presence.owner is not None and not presence.missing:
+        return presence.deleted
+    number = _next_number(olds)
+    if presence.taken:
+        return f"{_TAKEN}{number} {', '.join(presence.taken)}"
+    if presence.missing:
+        return f"{_MISSING}{number} {', '.join(presence.missing)}"
+    return f"{_NO_RECORD}{number}"
+
+
+def start_mark(olds: JobInputs) -> str:
+    """Return a new mark for a job that nothing has started."""
+    return f"{_NOT_STARTED}{_next_number(olds)}"
+
+
+def _next_number(olds: JobInputs) -> int:
+    count = str(olds.again).partition(" ")[0].rpartition("-")[2]
+    if not count.isdecimal():
+        return 1
+    return int(count) + 1
+
+
+def has_unknown_end(presence: Presence) -> bool:
+    """Return whether a job is gone and may have ended: it only runs again if its program or a user asks for that."""
+    return bool(presence.deleted) and not presence.unsent
+
+
+def may_run(mark: str) -> bool:
+    """Return whether a job with this mark may still run, and only other objects of it are gone."""
+    return mark.startswith((_MISSING, _TAKEN))
+
+
+def has_no_record(mark: str) -> bool:
+    """Return whether a mark is that of a job whose record is gone."""
+    return mark.startswith(_NO_RECORD)
+
+
+def is_created_again(outputs: JobOutputs, news: JobInputs) -> bool:
+    """Return whether `update` creates the job: it was deleted externally, and the stack has not seen it end."""
+    return is_recreated(outputs, news) and not news.again.startswith(_NOT_STARTED)
+
+
+def is_recreated(outputs: JobOutputs, news: JobInputs) -> bool:
+    """Return whether the job is to be created or started again: it was deleted externally, and the stack has not seen it end, or
+    nothing has started it."""
+    if news.again in ("", outputs.again):
+        return False
+    return not (has_no_record(news.again) and outputs.phase in ENDS)
+
+
+def why_again(outputs: JobOutputs, again: str) -> str:
+    """Return what has happened to a job with this mark, and what the update does about it."""
+    names = again.partition(" ")[2]
+    if again.startswith(_TAKEN):
+        return (
+            f"somebody has deleted its {names}, and another object has that name, which this"
+            " program did not create and leaves alone: `pulumi up` is refused until that object is deleted; the job"
+            " itself is unchanged"
+        )
+    if again.startswith(_MISSING):
+        return f"somebody has deleted its {names}, which is created again; the job itself is unchanged"
+    if again.startswith(_NOT_STARTED):
+        return "its supervisor was killed or has never been started; this update starts it"
+    if again.startswith(_UNSENT):
+        return "its new run was recorded, but not created; this update creates it"
+    if not has_no_record(again):
+        return "somebody has deleted it, and it is not known whether it had ended; it is created again, as interrupt= allows"
+    lost = "for example because its namespace was deleted"
+    if outputs.target.get("kind") == "local":
+        lost = "for example because its folder was removed"
+    if outputs.phase in ENDS:
+        return _ENDED_WITHOUT_RECORD.format(phase=outputs.phase, lost=lost)
+    return _LOST_WITH_RECORD.format(phase=outputs.phase or Phase.PENDING, lost=lost)
