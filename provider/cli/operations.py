@@ -62,7 +62,7 @@ def _result(operation: Operation, status: JobStatus, *, suspended: bool | None) 
 def _is_suspended(job: Job) -> bool | None:
     """Return whether a job is suspended, by its program or by a user; None if the cluster shows no such job."""
     if job.local is not None:
-        return job.local.is_suspended(job.namespace, job.name)
+        return job.local.jobs.is_suspended(job.namespace, job.name)
     from pulumi_trainer.provider.targets.kubernetes import operations
 
     view = read_view(job)
@@ -74,7 +74,7 @@ def _is_suspended(job: Job) -> bool | None:
 def _already_suspended(job: Job) -> str:
     """Return what `suspend` prints of a suspended job: by whom and since when, if a user has suspended it."""
     if job.local is not None:
-        found = job.local.suspension(job.namespace, job.name)
+        found = job.local.jobs.suspension(job.namespace, job.name)
     else:
         from pulumi_trainer.provider.targets.kubernetes import operations
 
@@ -131,7 +131,7 @@ def _set_suspend(job: Job, *, suspend: bool) -> JobStatus:
     override = Override(suspend, current_user(), time.time())
     if job.local is not None:
         submission = None if suspend else _submission(job)
-        status = job.local.set_suspend(job.namespace, job.name, _owner(job), override, submission)
+        status = job.local.jobs.set_suspend(job.namespace, job.name, _owner(job), override, submission)
     else:
         from pulumi_trainer.provider.targets.kubernetes import operations
 
@@ -145,7 +145,7 @@ def _set_suspend(job: Job, *, suspend: bool) -> JobStatus:
 def _stop(job: Job) -> JobStatus:
     message = stop_note(current_user(), time.time())
     if job.local is not None:
-        status = job.local.stop(job.namespace, job.name, _owner(job), message)
+        status = job.local.jobs.stop(job.namespace, job.name, _owner(job), message)
     else:
         from pulumi_trainer.provider.targets.kubernetes import operations
 
@@ -159,7 +159,7 @@ def _stop(job: Job) -> JobStatus:
 def _rerun(job: Job) -> JobStatus:
     submission = _submission(job)
     if job.local is not None:
-        return job.local.rerun(submission)
+        return job.local.jobs.rerun(submission)
     from pulumi_trainer.provider.targets.kubernetes import operations
 
     assert job.client is not None

@@ -17,7 +17,7 @@ from pulumi_trainer.provider.kubernetes.values.wording import join_names
 from pulumi_trainer.provider.lifecycle.connection import Inputs, Located, with_current_connection
 from pulumi_trainer.provider.lifecycle.releases import Effect, compare, follow_refusal, level_of
 from pulumi_trainer.provider.lifecycle.resource import Checked, Diff, Resource
-from pulumi_trainer.provider.lifecycle.target import Connect, JobTarget
+from pulumi_trainer.provider.lifecycle.target import Connect
 
 NAMES = 10
 """How many jobs a note names; of the others it gives the number."""
@@ -83,9 +83,7 @@ class Channels(Resource[ChannelInputs, ChannelOutputs]):
 
     inputs, outputs = ChannelInputs, ChannelOutputs
 
-    def check(
-        self, olds: ChannelInputs | None, news: ChannelInputs, connect: Connect[JobTarget]
-    ) -> Checked[ChannelInputs]:
+    def check(self, olds: ChannelInputs | None, news: ChannelInputs, connect: Connect) -> Checked[ChannelInputs]:
         """Return notes on what a move does to jobs. Rejects the removal of a release that a job uses."""
         if olds is None or any_unknown([news.release, news.document, news.runtime]):
             return Checked(news)
@@ -112,24 +110,15 @@ class Channels(Resource[ChannelInputs, ChannelOutputs]):
         renamed = olds.names != news.names
         return Diff(renamed or olds.settings != news.settings or olds.connection != news.connection)
 
-    def create(self, inputs: ChannelInputs, connect: Connect[JobTarget]) -> tuple[str, ChannelOutputs]:
+    def create(self, inputs: ChannelInputs, connect: Connect) -> tuple[str, ChannelOutputs]:
         identity = connect(inputs.target).identity()
-        return inputs.channel, ChannelOutputs(
-            target={**inputs.location, **identity},
-            channel=inputs.channel,
-            runtime=inputs.runtime,
-            release=inputs.release,
-            releases=inputs.releases,
-            digest=inputs.digest,
-            force=inputs.force,
-            names=inputs.names,
-        )
+        return inputs.channel, ChannelOutputs.of(inputs, target={**inputs.location, **identity})
 
-    def update(self, outputs: ChannelOutputs, inputs: ChannelInputs, connect: Connect[JobTarget]) -> ChannelOutputs:
+    def update(self, outputs: ChannelOutputs, inputs: ChannelInputs, connect: Connect) -> ChannelOutputs:
         target = {**inputs.target, **with_current_connection(outputs, inputs).target}
         return self.create(replace(inputs, target=target), connect)[1]
 
-    def delete(self, outputs: ChannelOutputs, connect: Connect[JobTarget]) -> list[str]:
+    def delete(self, outputs: ChannelOutputs, connect: Connect) -> list[str]:
         """Remove the channel.
 
         Raises:
@@ -141,17 +130,15 @@ class Channels(Resource[ChannelInputs, ChannelOutputs]):
         return []
 
 
-def find_consumers(runtime: str, located: Located, connect: Connect[JobTarget]) -> tuple[Sequence[Consumer], str]:
+def find_consumers(runtime: str, located: Located, connect: Connect) -> tuple[Sequence[Consumer], str]:
     """Return the jobs that use a runtime, and which of them are not known."""
     try:
-        return connect(located.target).consumers(runtime)
+        return connect(located.target).jobs.consumers(runtime)
     except TrainerError as fault:
         return [], f"could not list the jobs that use it: {fault}"
 
 
-def removal_refusals(
-    outputs: ChannelOutputs, connect: Connect[JobTarget], uses: Callable[[str], bool]
-) -> list[Problem]:
+def removal_refusals(outputs: ChannelOutputs, connect: Connect, uses: Callable[[str], bool]) -> list[Problem]:
     """Return why a channel cannot be removed; empty if it can.
 
     Args:
@@ -160,7 +147,7 @@ def removal_refusals(
     """
     if outputs.force:
         return []
-    found, _ = connect(outputs.target).consumers(outputs.runtime)
+    found, _ = connect(outputs.target).jobs.consumers(outputs.runtime)
     users = [c for c in found if _follows(c, outputs.channel, outputs.names) and uses(c.where)]
     if not users:
         return []

@@ -17,7 +17,7 @@ from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kubernetes.values.wording import plural
 from pulumi_trainer.provider.lifecycle.job_inputs import JobInputs
 from pulumi_trainer.provider.lifecycle.saved_checkpoints import saved_checkpoints
-from pulumi_trainer.provider.lifecycle.target import JobTarget
+from pulumi_trainer.provider.lifecycle.target import Target
 
 
 def new_identity_input(inputs: JobInputs) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def _choose(earlier: list[Run], inputs: JobInputs) -> Continuation:
     return choose_continued(earlier, inputs.resume, inputs.place, inputs.fork)
 
 
-def continuation_note(olds: JobInputs, news: JobInputs, target: JobTarget) -> tuple[str, str]:
+def continuation_note(olds: JobInputs, news: JobInputs, target: Target) -> tuple[str, str]:
     """Return which run a new run of a job continues, and from which step, as its target shows it now.
 
     Returns:
@@ -59,7 +59,7 @@ def continuation_note(olds: JobInputs, news: JobInputs, target: JobTarget) -> tu
     if where == other and isinstance(place, Unknown):
         return f"{where}: which run the new run continues is known when the place of its checkpoints is", ""
     try:
-        earlier = target.runs(olds.namespace, olds.name)
+        earlier = target.jobs.runs(olds.namespace, olds.name)
     except TrainerError as fault:
         return f"{where}: which run the new run continues is not known: {fault}", ""
     if where != other and news.fork is not None:
@@ -114,14 +114,14 @@ def _check_batch(run: Run | None, news: JobInputs) -> None:
     )
 
 
-def _from_step(olds: JobInputs, run: Run, earlier: list[Run], target: JobTarget) -> str:
+def _from_step(olds: JobInputs, run: Run, earlier: list[Run], target: Target) -> str:
     """Return from which step a run continues another one."""
     if not saves_checkpoints(olds.documents):
         return "in its folder, where a program that looks finds the files of that run. resume=False starts anew"
     status: JobStatus | None = None
     if run == earlier[-1]:
         with suppress(TrainerError):
-            status = target.status(olds.namespace, olds.name)
+            status = target.jobs.status(olds.namespace, olds.name)
     try:
         steps = [*saved_checkpoints(olds, run, target)]
     except TargetFault as fault:
@@ -138,12 +138,12 @@ def _from_step(olds: JobInputs, run: Run, earlier: list[Run], target: JobTarget)
     return f"{newest}{now}. resume=False starts anew"
 
 
-def _reported_step(status: JobStatus | None, target: JobTarget) -> str:
+def _reported_step(status: JobStatus | None, target: Target) -> str:
     """Return from which step a run continues one whose checkpoints cannot be read from here, as far as that one has reported."""
     progress: dict[str, Any] | None = None
     if status is not None:
         with suppress(TrainerError):
-            progress = target.progress(status)
+            progress = target.jobs.progress(status)
         progress = progress or status.progress
     saved = section(progress, "checkpoint").get("step")
     if saved is None:
@@ -157,7 +157,7 @@ def _checkpoint_of(fork: str) -> str:
     return f"the checkpoint of step {step} of run {run}" if step else f"the newest checkpoint of run {run}"
 
 
-def _fork_step(fork: Mapping[str, Any], run: Run, earlier: list[Run], olds: JobInputs, target: JobTarget) -> str:
+def _fork_step(fork: Mapping[str, Any], run: Run, earlier: list[Run], olds: JobInputs, target: Target) -> str:
     """Return from which checkpoint a fork starts: one that its run has saved, and none of those that came after it.
 
     Raises:

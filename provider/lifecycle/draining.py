@@ -12,7 +12,7 @@ from typing import Any
 
 from pulumi_trainer.provider.lifecycle.connection import Located, with_current_connection
 from pulumi_trainer.provider.lifecycle.resource import Diff, Resource
-from pulumi_trainer.provider.lifecycle.target import ClusterTarget, Connect
+from pulumi_trainer.provider.lifecycle.target import ConnectCluster
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,24 +49,24 @@ class QueueGuards(Resource[QueueInputs, QueueInputs]):
         changed = replace(olds, target={}) != replace(news, target={})
         return Diff(changed or olds.connection != news.connection)
 
-    def create(self, inputs: QueueInputs, connect: Connect[ClusterTarget]) -> tuple[str, QueueInputs]:
+    def create(self, inputs: QueueInputs, connect: ConnectCluster) -> tuple[str, QueueInputs]:
         """Create the guard. Reopens a queue that an interrupted deletion has stopped. Safe to repeat."""
         target = connect(inputs.target)
-        target.reopen_queue(inputs.name, inputs.version)
+        target.queues.reopen(inputs.name, inputs.version)
         return inputs.name, replace(inputs, target={**inputs.location, **target.identity()})
 
-    def update(self, outputs: QueueInputs, inputs: QueueInputs, connect: Connect[ClusterTarget]) -> QueueInputs:  # noqa: ARG002
+    def update(self, outputs: QueueInputs, inputs: QueueInputs, connect: ConnectCluster) -> QueueInputs:  # noqa: ARG002
         """Store the settings for the deletion."""
         return replace(inputs, target=with_current_connection(outputs, inputs).target)
 
-    def delete(self, outputs: QueueInputs, connect: Connect[ClusterTarget]) -> list[str]:
+    def delete(self, outputs: QueueInputs, connect: ConnectCluster) -> list[str]:
         """Drain the queue and return notes for the user.
 
         Raises:
             Refused: The queue still has work, or the queue or an object beside it belongs to another stack.
             TargetFault: The queue could not be drained in time.
         """
-        return connect(outputs.target).release_queue(
+        return connect(outputs.target).queues.release(
             outputs.name,
             outputs.version,
             drain=outputs.drain,

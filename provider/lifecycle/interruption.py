@@ -20,7 +20,7 @@ from pulumi_trainer.provider.kubernetes.views import ReplicatedJob, jobs_of
 from pulumi_trainer.provider.lifecycle.continuation import continuation_note
 from pulumi_trainer.provider.lifecycle.interruption_cost import interruption_cost
 from pulumi_trainer.provider.lifecycle.job_inputs import JobInputs, JobOutputs
-from pulumi_trainer.provider.lifecycle.target import ClusterTarget, Connect, JobTarget
+from pulumi_trainer.provider.lifecycle.target import Cluster, Connect, Target
 
 DEFAULT_GRACE = 30
 """`terminationGracePeriodSeconds` of a Pod that declares none."""
@@ -37,7 +37,7 @@ class Interruption:
     notes: tuple[str, ...] = ()
 
 
-def interrupt(olds: JobInputs, news: JobInputs, reasons: Sequence[str], connect: Connect[JobTarget]) -> Interruption:
+def interrupt(olds: JobInputs, news: JobInputs, reasons: Sequence[str], connect: Connect) -> Interruption:
     """Return what a change means that starts a new run: it ends the previous one, if that is unfinished.
 
     Args:
@@ -49,7 +49,7 @@ def interrupt(olds: JobInputs, news: JobInputs, reasons: Sequence[str], connect:
         return resumed
     try:
         target = connect(olds.target)
-        status = target.status(olds.namespace, olds.name)
+        status = target.jobs.status(olds.namespace, olds.name)
     except TrainerError as fault:
         why = f"cannot find out whether {olds.where} is still running: {fault}"
         if news.interrupt == "allow":
@@ -78,10 +78,10 @@ def may_interrupt(olds: JobInputs, news: JobInputs) -> bool:
     return news.interrupt == "allow" or (news.interrupt == "checkpoint" and saves_checkpoints(olds.documents))
 
 
-def _loss(status: JobStatus, target: JobTarget) -> str:
+def _loss(status: JobStatus, target: Target) -> str:
     """Return what the job would lose if it were stopped, or what it has kept if it is suspended; empty if that is not known."""
     with suppress(TrainerError):
-        status = replace(status, progress=target.progress(status) or status.progress)
+        status = replace(status, progress=target.jobs.progress(status) or status.progress)
     if status.phase == Phase.RUNNING:
         return str(interruption_cost(status, time.time()) or "")
     saved = section(status.progress, "checkpoint").get("step")
@@ -104,7 +104,7 @@ def _end_note(olds: JobInputs, news: JobInputs, status: JobStatus, loss: str) ->
     return f"{ends}: it {loss}" if loss else ends
 
 
-def continue_run(olds: JobInputs, news: JobInputs, connect: Connect[JobTarget]) -> Interruption:
+def continue_run(olds: JobInputs, news: JobInputs, connect: Connect) -> Interruption:
     """Return which run a new run continues, if the job keeps anything for it, or why it cannot continue the one that it names.
 
     Args:
@@ -166,7 +166,7 @@ def wait_hint(status: JobStatus, olds: JobInputs, news: JobInputs) -> str:
     return WAIT
 
 
-def removal_notes(outputs: JobOutputs, connect: Connect[JobTarget]) -> tuple[str, ...]:
+def removal_notes(outputs: JobOutputs, connect: Connect) -> tuple[str, ...]:
     """Return a note if a job that is removed from the program is unfinished, so that its deletion ends it, or if it cannot be
     deleted.
 
@@ -189,27 +189,27 @@ def removal_notes(outputs: JobOutputs, connect: Connect[JobTarget]) -> tuple[str
     )
 
 
-def silent_workers(job: JobInputs | JobOutputs, connect: Connect[Any]) -> tuple[Problem, ...]:
+def silent_workers(job: JobInputs | JobOutputs, connect: Any) -> tuple[Problem, ...]:
     """Return which worker clusters do not answer, and may go on with a job that is deleted here."""
     if not job.workers:
         return ()
     try:
-        cluster: ClusterTarget = connect(job.target)
-        cluster.check_workers(job.namespace, job.name)
+        cluster: Cluster = connect(job.target)
+        cluster.jobs.check_workers(job.namespace, job.name)
     except TrainerError as fault:
         return fault.problems
     return ()
 
 
-def status_if_reachable(job: JobInputs | JobOutputs, connect: Connect[JobTarget]) -> JobStatus | None:
+def status_if_reachable(job: JobInputs | JobOutputs, connect: Connect) -> JobStatus | None:
     """Return the status of a job; None if it is gone or its target cannot be asked."""
     try:
-        return connect(job.target).status(job.namespace, job.name)
+        return connect(job.target).jobs.status(job.namespace, job.name)
     except TrainerError:
         return None
 
 
-def own_status(olds: JobInputs, connect: Connect[JobTarget]) -> JobStatus | None:
+def own_status(olds: JobInputs, connect: Connect) -> JobStatus | None:
     """Return the status of the job; None if it is gone, belongs to another stack, or is not readable."""
     status = status_if_reachable(olds, connect)
     if status is None or not olds.whose.owns(status.whose):

@@ -19,13 +19,13 @@ from pulumi_trainer.provider.lifecycle.interruption import may_interrupt, own_st
 from pulumi_trainer.provider.lifecycle.job_inputs import JobInputs
 from pulumi_trainer.provider.lifecycle.resource import Checked, Props
 from pulumi_trainer.provider.lifecycle.run_changes import changed_inputs
-from pulumi_trainer.provider.lifecycle.target import Connect, JobTarget
+from pulumi_trainer.provider.lifecycle.target import Connect
 
 _OF_CODE = ("code", "arguments", "packages")
 """Inputs of a run that are part of its code."""
 
 
-def replacement_reasons(olds: JobInputs, news: JobInputs, connect: Connect[JobTarget]) -> list[str]:
+def replacement_reasons(olds: JobInputs, news: JobInputs, connect: Connect) -> list[str]:
     """Return why a change starts a new run; empty if it happens in place.
 
     Args:
@@ -71,7 +71,7 @@ def _as_json(arguments: Props, name: str) -> str:
     return json.dumps(arguments[name], sort_keys=True)
 
 
-def _is_queued(olds: JobInputs, connect: Connect[JobTarget]) -> bool:
+def _is_queued(olds: JobInputs, connect: Connect) -> bool:
     """Return whether Kueue has suspended the job; a job whose status is not readable counts as running."""
     status = own_status(olds, connect)
     return status is not None and status.phase == Phase.QUEUED
@@ -120,7 +120,7 @@ def has_unknown_secrets(news: JobInputs) -> bool:
     return any_unknown(chain.from_iterable(secret.values() for secret in news.secrets.values()))
 
 
-def secret_note(olds: JobInputs, changed: Sequence[str], connect: Connect[JobTarget]) -> str:
+def secret_note(olds: JobInputs, changed: Sequence[str], connect: Connect) -> str:
     """Return which values of a job's Secret have changed, without showing them, and when the job reads them."""
     status = own_status(olds, connect)
     reads = "a job reads it when its Pods start"
@@ -132,7 +132,7 @@ def secret_note(olds: JobInputs, changed: Sequence[str], connect: Connect[JobTar
     return f"{olds.where}: new secret value in Secret {', '.join(changed)}; {reads}"
 
 
-def unknown_note(olds: JobInputs, news: JobInputs, connect: Connect[JobTarget]) -> str:
+def unknown_note(olds: JobInputs, news: JobInputs, connect: Connect) -> str:
     """Return what an update may do to a job whose values a preview does not know yet."""
     note = "it depends on values that are not known yet, and may start a new run"
     status = own_status(olds, connect)
@@ -147,7 +147,7 @@ def unknown_note(olds: JobInputs, news: JobInputs, connect: Connect[JobTarget]) 
 
 
 def check_fetch(
-    olds: JobInputs, news: JobInputs, checked: Checked[JobInputs], changed: Collection[str], connect: Connect[JobTarget]
+    olds: JobInputs, news: JobInputs, checked: Checked[JobInputs], changed: Collection[str], connect: Connect
 ) -> Checked[JobInputs]:
     """Return the checked inputs of a fetch whose image or secret has changed, neither of which creates another volume.
 

@@ -54,13 +54,13 @@ from pulumi_trainer.provider.lifecycle.recreation import (
 )
 from pulumi_trainer.provider.lifecycle.resource import Checked
 from pulumi_trainer.provider.lifecycle.source_changes import source_notes
-from pulumi_trainer.provider.lifecycle.target import Connect, JobTarget
+from pulumi_trainer.provider.lifecycle.target import Connect
 
 _OTHER_NAME = "give the TrainJob another name, or take the job over with adopt=True"
 
 
 def check(
-    olds: JobInputs | None, news: JobInputs, connect: Connect[JobTarget], labels: Collection[str] = ()
+    olds: JobInputs | None, news: JobInputs, connect: Connect, labels: Collection[str] = ()
 ) -> Checked[JobInputs]:
     """Return the inputs to store: everything that the user did not change stays exactly as it was.
 
@@ -117,7 +117,7 @@ def _with_owner(news: JobInputs) -> JobInputs:
     return replace(news, owner=owner, generation=1, identity=new_identity_input(news))
 
 
-def _check_new(inputs: JobInputs, connect: Connect[JobTarget], labels: Collection[str]) -> Checked[JobInputs]:
+def _check_new(inputs: JobInputs, connect: Connect, labels: Collection[str]) -> Checked[JobInputs]:
     """Return the checked inputs of a job that is new to the stack.
 
     They are rejected if `create` would fail because the name belongs to another job. A note says which job is adopted. If the
@@ -127,7 +127,7 @@ def _check_new(inputs: JobInputs, connect: Connect[JobTarget], labels: Collectio
     if target is None or any_unknown([inputs.owner, inputs.namespace, inputs.name]):
         return Checked(inputs)
     try:
-        there = connect(target)
+        there = connect(target).jobs
         current_owner = there.current_owner(inputs.namespace, inputs.name)
         if current_owner is not None and _is_previous_run(inputs, current_owner, labels):
             return Checked(with_earlier_runs(inputs, there.runs(inputs.namespace, inputs.name)))
@@ -159,7 +159,7 @@ def _is_previous_run(inputs: JobInputs, current_owner: Owner, labels: Collection
 
 
 def _check_existing(
-    olds: JobInputs, news: JobInputs, presence: Presence | None, connect: Connect[JobTarget]
+    olds: JobInputs, news: JobInputs, presence: Presence | None, connect: Connect
 ) -> Checked[JobInputs]:
     """Return the checked inputs of a job that belongs to this stack. Values of secrets are not compared: they change in place.
 
@@ -209,9 +209,7 @@ def _check_recreation(
     return Checked(recreated)
 
 
-def _check_lost(
-    olds: JobInputs, news: JobInputs, presence: Presence, connect: Connect[JobTarget]
-) -> Checked[JobInputs]:
+def _check_lost(olds: JobInputs, news: JobInputs, presence: Presence, connect: Connect) -> Checked[JobInputs]:
     """Return the checked inputs of a job that was deleted externally, and that the user has changed."""
     inputs = new_run(olds, news)
     if presence.alone is None or not olds.whose.owns(presence.alone) or may_interrupt(olds, news):
@@ -225,7 +223,7 @@ def _check_lost(
     return Checked(inputs, failures=(f"{why}. {WAIT}",))
 
 
-def _check_change(olds: JobInputs, news: JobInputs, connect: Connect[JobTarget]) -> Checked[JobInputs]:
+def _check_change(olds: JobInputs, news: JobInputs, connect: Connect) -> Checked[JobInputs]:
     """Return the checked inputs of a job that the user has changed: in place, or as a new run."""
     why = unavailable_release(olds, news)
     if why:
@@ -237,7 +235,7 @@ def _check_change(olds: JobInputs, news: JobInputs, connect: Connect[JobTarget])
     return Checked(new_run(olds, news), failures=interruption.failures, notes=interruption.notes)
 
 
-def _rerun(olds: JobInputs, news: JobInputs, changes: list[str], connect: Connect[JobTarget]) -> Checked[JobInputs]:
+def _rerun(olds: JobInputs, news: JobInputs, changes: list[str], connect: Connect) -> Checked[JobInputs]:
     """Return the checked inputs of a job that runs again because of a change that its `rerun_on` names."""
     interruption = interrupt(olds, news, changes, connect)
     if interruption.failures:
@@ -262,12 +260,7 @@ def _same_run(olds: JobInputs, news: JobInputs) -> JobInputs:
 
 
 def _other_notes(
-    olds: JobInputs,
-    news: JobInputs,
-    inputs: JobInputs,
-    presence: Presence | None,
-    changed: list[str],
-    connect: Connect[JobTarget],
+    olds: JobInputs, news: JobInputs, inputs: JobInputs, presence: Presence | None, changed: list[str], connect: Connect
 ) -> list[str]:
     """Return notes on a suspended job that runs again; on secrets and unknown values of a run that goes on.
 
@@ -288,7 +281,7 @@ def _other_notes(
 
 
 def _refusals_of_new_run(
-    olds: JobInputs, news: JobInputs, inputs: JobInputs, presence: Presence | None, connect: Connect[JobTarget]
+    olds: JobInputs, news: JobInputs, inputs: JobInputs, presence: Presence | None, connect: Connect
 ) -> tuple[str, ...]:
     """Return why a run cannot be replaced by a new one; empty if it can, or goes on. inputs: The checked inputs."""
     if inputs.generation == olds.generation:

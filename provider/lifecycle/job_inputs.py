@@ -160,20 +160,8 @@ class JobInputs(_Job, Inputs):
         Args:
             identity: Identity of its target.
         """
-        return JobOutputs(
-            namespace=self.namespace,
-            name=self.name,
-            digest=self.digest,
-            retain=self.retain,
-            owner=self.owner,
-            generation=self.generation,
-            identity=status.identity.to_dict(),
-            secret_revisions=self.secret_revisions,
-            again=self.again,
-            target={**self.location, **identity},
-            uid=status.uid,
-            phase=status.phase,
-        )
+        known = {"identity": status.identity.to_dict(), "uid": status.uid, "phase": status.phase}
+        return JobOutputs.of(self, target={**self.location, **identity}, **known)
 
 
 @dataclass(frozen=True, kw_only=True)

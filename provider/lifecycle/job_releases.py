@@ -13,7 +13,7 @@ from pulumi_trainer.provider.lifecycle.job_changes import new_run
 from pulumi_trainer.provider.lifecycle.job_inputs import JobInputs
 from pulumi_trainer.provider.lifecycle.releases import effects, follow_refusal, level_of
 from pulumi_trainer.provider.lifecycle.resource import Checked
-from pulumi_trainer.provider.lifecycle.target import Connect, JobTarget
+from pulumi_trainer.provider.lifecycle.target import Connect
 
 
 def has_moved(olds: JobInputs, news: JobInputs) -> bool:
@@ -21,7 +21,7 @@ def has_moved(olds: JobInputs, news: JobInputs) -> bool:
     return olds.release != news.release and "channel" in news.runtime
 
 
-def check_channel_move(olds: JobInputs, news: JobInputs, connect: Connect[JobTarget]) -> Checked[JobInputs]:
+def check_channel_move(olds: JobInputs, news: JobInputs, connect: Connect) -> Checked[JobInputs]:
     """Return the checked inputs of a job whose channel has another release: the job stays as it is, or it is replaced if it is
     running and interrupt="allow" is set.
 
@@ -42,7 +42,7 @@ def check_channel_move(olds: JobInputs, news: JobInputs, connect: Connect[JobTar
     if not may_interrupt(olds, news):
         return Checked(kept, notes=(f"{summary}. On its next run: another run= key starts one",))
     try:
-        status = connect(olds.target).status(olds.namespace, olds.name)
+        status = connect(olds.target).jobs.status(olds.namespace, olds.name)
     except TrainerError as fault:
         return Checked(kept, notes=(f"{summary}. On its next run: it is unknown whether it runs now: {fault}",))
     if status is None or status.terminal or not olds.whose.owns(status.whose):

@@ -29,7 +29,7 @@ from pulumi_trainer.provider.lifecycle.job_inputs import JobInputs, JobOutputs
 from pulumi_trainer.provider.lifecycle.recreation import is_created_again, is_recreated, why_again
 from pulumi_trainer.provider.lifecycle.resource import Checked, Diff, Resource
 from pulumi_trainer.provider.lifecycle.stack_targets import UsedLabels
-from pulumi_trainer.provider.lifecycle.target import ClusterTarget, Connect, JobTarget
+from pulumi_trainer.provider.lifecycle.target import Cluster, Connect
 
 _FORGOTTEN = "no longer in the state of this stack"
 
@@ -44,7 +44,7 @@ class Jobs(Resource[JobInputs, JobOutputs]):
         self._runs: dict[str, list[Mapping[str, Any]]] = {}
         self._replaced = set[str]()
 
-    def check(self, olds: JobInputs | None, news: JobInputs, connect: Connect[JobTarget]) -> Checked[JobInputs]:
+    def check(self, olds: JobInputs | None, news: JobInputs, connect: Connect) -> Checked[JobInputs]:
         """Return the inputs to store.
 
         The engine checks a replacement again, without its old inputs. Its record has the runs before it; if that is gone, those
@@ -74,13 +74,13 @@ class Jobs(Resource[JobInputs, JobOutputs]):
             return Diff(changed)
         return Diff(changed or is_recreated(olds, news), notes=(f"{olds.where}: {why_again(olds, news.again)}",))
 
-    def create(self, inputs: JobInputs, connect: Connect[JobTarget]) -> tuple[str, JobOutputs]:
+    def create(self, inputs: JobInputs, connect: Connect) -> tuple[str, JobOutputs]:
         """Create the job and return as soon as the target has accepted it. Safe to repeat after a crash."""
         target = connect(inputs.target)
-        status = target.create(with_histories(inputs.submission()), adopt=inputs.adopt)
+        status = target.jobs.create(with_histories(inputs.submission()), adopt=inputs.adopt)
         return inputs.where, inputs.outputs(status, target.identity())
 
-    def update(self, outputs: JobOutputs, inputs: JobInputs, connect: Connect[JobTarget]) -> JobOutputs:
+    def update(self, outputs: JobOutputs, inputs: JobInputs, connect: Connect) -> JobOutputs:
         """Change what may change in place (`lifecycle.changes`), and revert external changes that a refresh has found."""
         was, known = outputs, replace(outputs, target={**inputs.target, **outputs.target})
         outputs = with_current_connection(known, inputs)
@@ -89,7 +89,7 @@ class Jobs(Resource[JobInputs, JobOutputs]):
         there = replace(inputs, target=outputs.target)
         target, submission = connect(there.target), there.submission()
         if has_other_label(was, inputs):
-            target.relabel(submission, was.whose)
+            target.jobs.relabel(submission, was.whose)
         if was.workers != there.workers:
             _move_copies(was, there, connect)
         if not self.diff(outputs, inputs).changes:
@@ -97,20 +97,20 @@ class Jobs(Resource[JobInputs, JobOutputs]):
             return replace(outputs, target=outputs.location)
         if is_created_again(outputs, inputs):
             same_run = replace(submission, identity=Identity.from_dict(outputs.identity))
-            return there.outputs(target.create(same_run), target.identity())
+            return there.outputs(target.jobs.create(same_run), target.identity())
         outputs = replace(outputs, secret_revisions=inputs.secret_revisions)
         if not self.diff(outputs, inputs).changes:
             if inputs.again in ("", outputs.again):  # otherwise its record is gone, and it has ended
-                target.update_secrets(submission)
+                target.jobs.update_secrets(submission)
             return replace(outputs, target={**outputs.location, **target.identity()})
-        status = target.update(submission, force=bool(outputs.drift or inputs.adopt))
+        status = target.jobs.update(submission, force=bool(outputs.drift or inputs.adopt))
         return there.outputs(status, target.identity())
 
-    def read(self, outputs: JobOutputs, connect: Connect[JobTarget]) -> tuple[JobOutputs | None, list[str]]:
+    def read(self, outputs: JobOutputs, connect: Connect) -> tuple[JobOutputs | None, list[str]]:
         """Return the current outputs, and notes for the user. None: the job was not found, or belongs to another stack."""
         target = connect(outputs.target)
         try:
-            status = target.status(outputs.namespace, outputs.name)
+            status = target.jobs.status(outputs.namespace, outputs.name)
         except Unreadable as fault:
             return outputs, [f"{outputs.where} is unchanged in the state of this stack: {fault}"]
         if status is not None and not outputs.whose.owns(status.whose):
@@ -123,26 +123,26 @@ class Jobs(Resource[JobInputs, JobOutputs]):
             return None, [
                 f"{outputs.where} is gone and {_FORGOTTEN}: while the program has it, `pulumi up` creates it again"
             ]
-        drift = {} if status.terminal else target.drift(outputs.namespace, outputs.name)
+        drift = {} if status.terminal else target.jobs.drift(outputs.namespace, outputs.name)
         return replace(outputs, uid=status.uid, phase=status.phase, drift=drift), []
 
-    def delete(self, outputs: JobOutputs, connect: Connect[JobTarget]) -> list[str]:
+    def delete(self, outputs: JobOutputs, connect: Connect) -> list[str]:
         """End the job and delete the objects of this run; objects that somebody else has created since stay.
 
         Returns:
             Notes for the user: the current owner, or which data was deleted.
         """
-        target = connect(outputs.target)
+        jobs = connect(outputs.target).jobs
         place = outputs.namespace, outputs.name
-        left = target.delete(*place, uid=outputs.uid, owner=outputs.whose, replaced=outputs.where in self._replaced)
+        left = jobs.delete(*place, uid=outputs.uid, owner=outputs.whose, replaced=outputs.where in self._replaced)
         if isinstance(left, Owner):
             return [f"{outputs.where} {left.adopted_from(outputs.whose)}. It is left alone"]
         return [left] if left else []
 
 
-def _move_copies(outputs: JobOutputs, inputs: JobInputs, connect: Connect[Any]) -> None:
+def _move_copies(outputs: JobOutputs, inputs: JobInputs, connect: Any) -> None:
     """Copy what a job needs to its current worker clusters, and delete the copies in those that the program no longer has."""
-    before: ClusterTarget = connect({**outputs.target, WORKERS: without(outputs.workers, *inputs.workers)})
-    now: ClusterTarget = connect(inputs.target)
-    before.abandon_copies(outputs.namespace, outputs.name, outputs.whose)
-    now.update_copies(inputs.submission())
+    before: Cluster = connect({**outputs.target, WORKERS: without(outputs.workers, *inputs.workers)})
+    now: Cluster = connect(inputs.target)
+    before.jobs.abandon_copies(outputs.namespace, outputs.name, outputs.whose)
+    now.jobs.update_copies(inputs.submission())

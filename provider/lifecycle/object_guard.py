@@ -12,7 +12,7 @@ from typing import Any
 
 from pulumi_trainer.provider.lifecycle.connection import Located, with_current_connection
 from pulumi_trainer.provider.lifecycle.resource import Diff, Resource
-from pulumi_trainer.provider.lifecycle.target import ClusterTarget, Connect
+from pulumi_trainer.provider.lifecycle.target import ConnectCluster
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,20 +39,20 @@ class ObjectGuards(Resource[ObjectInputs, ObjectInputs]):
         changed = replace(olds, target={}) != replace(news, target={})
         return Diff(changed or olds.connection != news.connection)
 
-    def create(self, inputs: ObjectInputs, connect: Connect[ClusterTarget]) -> tuple[str, ObjectInputs]:  # noqa: ARG002
+    def create(self, inputs: ObjectInputs, connect: ConnectCluster) -> tuple[str, ObjectInputs]:  # noqa: ARG002
         return "guard", replace(inputs, target=inputs.location)
 
-    def update(self, outputs: ObjectInputs, inputs: ObjectInputs, connect: Connect[ClusterTarget]) -> ObjectInputs:
+    def update(self, outputs: ObjectInputs, inputs: ObjectInputs, connect: ConnectCluster) -> ObjectInputs:
         """Return the outputs with the current objects. Raises Refused if one that is left out belongs to another stack."""
         _check_owner(outputs, [each for each in outputs.objects if each not in inputs.objects], connect)
         return replace(inputs, target=with_current_connection(outputs, inputs).target)
 
-    def delete(self, outputs: ObjectInputs, connect: Connect[ClusterTarget]) -> list[str]:
+    def delete(self, outputs: ObjectInputs, connect: ConnectCluster) -> list[str]:
         """Let the objects be deleted. Raises Refused if one belongs to another stack."""
         _check_owner(outputs, outputs.objects, connect)
         return []
 
 
-def _check_owner(outputs: ObjectInputs, objects: Sequence[Mapping[str, str]], connect: Connect[ClusterTarget]) -> None:
+def _check_owner(outputs: ObjectInputs, objects: Sequence[Mapping[str, str]], connect: ConnectCluster) -> None:
     if objects:
-        connect(outputs.target).check_owner(objects, [*filter(None, (outputs.stack, outputs.mark))])
+        connect(outputs.target).queues.check_owner(objects, [*filter(None, (outputs.stack, outputs.mark))])

@@ -7,7 +7,7 @@ from pulumi_trainer.provider.api.submission import main_key
 from pulumi_trainer.provider.kubernetes.errors import TrainerError
 from pulumi_trainer.provider.lifecycle.connection import with_current_connection
 from pulumi_trainer.provider.lifecycle.job_inputs import JobInputs, JobOutputs
-from pulumi_trainer.provider.lifecycle.target import Connect, JobTarget
+from pulumi_trainer.provider.lifecycle.target import Connect
 
 ENDS = (Phase.SUCCEEDED, Phase.FAILED)
 _NO_RECORD = "no-record-"
@@ -32,7 +32,7 @@ _ENDED_WITHOUT_RECORD = (
 )
 
 
-def find_presence(olds: JobInputs, news: JobInputs, connect: Connect[JobTarget]) -> Presence | None:
+def find_presence(olds: JobInputs, news: JobInputs, connect: Connect) -> Presence | None:
     """Return what the target has of the job, or None if the target cannot be asked from this host.
 
     Args:
@@ -45,7 +45,7 @@ def find_presence(olds: JobInputs, news: JobInputs, connect: Connect[JobTarget])
     secrets = [f"Secret/{name}" for name in olds.secrets_of(olds.name)]
     try:
         target = connect(with_current_connection(olds, news).target)
-        return target.presence(olds.namespace, olds.name, dict.fromkeys([*others, *secrets]))
+        return target.jobs.presence(olds.namespace, olds.name, dict.fromkeys([*others, *secrets]))
     except TrainerError:
         return None
 

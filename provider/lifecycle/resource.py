@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
-from pulumi_trainer.provider.lifecycle.target import Connect
-
 Props = dict[str, Any]
 
+AnyConnect = Callable[[Mapping[str, Any]], Any]
 MALFORMED_STATE = (KeyError, TypeError, AttributeError)
 """What functions of the lifecycle raise for a state that was edited."""
 
@@ -27,6 +26,12 @@ class Stored:
             KeyError: The state lacks a field without a default.
         """
         return cls(**{name: state[key] for name, key, default in _keys(cls) if default is MISSING or key in state})
+
+    @classmethod
+    def of(cls: type[S], other: Stored, **given: Any) -> S:
+        """Return what another one has under the same names, with given values in place of some, or beside them."""
+        shared = {name: getattr(other, name) for name, _, _ in _keys(cls) if hasattr(other, name)}
+        return cls(**{**shared, **given})
 
     def to_state(self) -> Props:
         """Return the fields as the state has them."""
@@ -103,7 +108,7 @@ class Resource(ABC, Generic[In, Out]):
     inputs: ClassVar[type[Any]]
     outputs: ClassVar[type[Any]]
 
-    def check(self, olds: In | None, news: In, connect: Connect[Any]) -> Checked[In]:  # noqa: ARG002
+    def check(self, olds: In | None, news: In, connect: AnyConnect) -> Checked[In]:  # noqa: ARG002
         """Return the inputs to store."""
         return Checked(news)
 
@@ -112,19 +117,19 @@ class Resource(ABC, Generic[In, Out]):
         """Return whether the resource changes. news: In a refresh, the stored inputs."""
 
     @abstractmethod
-    def create(self, inputs: In, connect: Connect[Any]) -> tuple[str, Out]:
+    def create(self, inputs: In, connect: AnyConnect) -> tuple[str, Out]:
         """Create the resource and return its id and outputs. Safe to repeat."""
 
     @abstractmethod
-    def update(self, outputs: Out, inputs: In, connect: Connect[Any]) -> Out:
+    def update(self, outputs: Out, inputs: In, connect: AnyConnect) -> Out:
         """Change the resource in place."""
 
-    def read(self, outputs: Out, connect: Connect[Any]) -> tuple[Out | None, list[str]]:  # noqa: ARG002
+    def read(self, outputs: Out, connect: AnyConnect) -> tuple[Out | None, list[str]]:  # noqa: ARG002
         """Return the current outputs, and notes for the user. None: the resource is gone, or belongs to another stack."""
         return outputs, []
 
     @abstractmethod
-    def delete(self, outputs: Out, connect: Connect[Any]) -> list[str]:
+    def delete(self, outputs: Out, connect: AnyConnect) -> list[str]:
         """Delete the resource and return notes for the user."""
 
 
@@ -136,7 +141,7 @@ class StateCalls(Generic[In, Out]):
         self._inputs: type[In] = resource.inputs
         self._outputs: type[Out] = resource.outputs
 
-    def check(self, olds: Props, news: Props, connect: Connect[Any]) -> Checked[Any]:
+    def check(self, olds: Props, news: Props, connect: AnyConnect) -> Checked[Any]:
         before = self._inputs.from_state(olds) if olds else None
         found: Checked[Any] = self.resource.check(before, self._inputs.from_state(news), connect)
         return replace(found, inputs=found.inputs.to_state())
@@ -144,17 +149,17 @@ class StateCalls(Generic[In, Out]):
     def diff(self, olds: Props, news: Props) -> Diff:
         return self.resource.diff(self._outputs.from_state(olds), self._inputs.from_state(news))
 
-    def create(self, inputs: Props, connect: Connect[Any]) -> tuple[str, Props]:
+    def create(self, inputs: Props, connect: AnyConnect) -> tuple[str, Props]:
         id_, outputs = self.resource.create(self._inputs.from_state(inputs), connect)
         return id_, outputs.to_state()
 
-    def update(self, outputs: Props, inputs: Props, connect: Connect[Any]) -> Props:
+    def update(self, outputs: Props, inputs: Props, connect: AnyConnect) -> Props:
         current, wanted = self._outputs.from_state(outputs), self._inputs.from_state(inputs)
         return self.resource.update(current, wanted, connect).to_state()
 
-    def read(self, outputs: Props, connect: Connect[Any]) -> tuple[Props | None, list[str]]:
+    def read(self, outputs: Props, connect: AnyConnect) -> tuple[Props | None, list[str]]:
         found, notes = self.resource.read(self._outputs.from_state(outputs), connect)
         return None if found is None else found.to_state(), notes
 
-    def delete(self, outputs: Props, connect: Connect[Any]) -> list[str]:
+    def delete(self, outputs: Props, connect: AnyConnect) -> list[str]:
         return self.resource.delete(self._outputs.from_state(outputs), connect)

@@ -13,7 +13,7 @@ from pulumi_trainer.provider.lifecycle.connection import Inputs, Located, with_c
 from pulumi_trainer.provider.lifecycle.identity import digest
 from pulumi_trainer.provider.lifecycle.releases import compare, level_of
 from pulumi_trainer.provider.lifecycle.resource import Checked, Diff, Resource
-from pulumi_trainer.provider.lifecycle.target import ClusterTarget, Connect, JobTarget
+from pulumi_trainer.provider.lifecycle.target import Connect, ConnectCluster
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,9 +78,7 @@ class Runtimes(Resource[RuntimeInputs, RuntimeOutputs]):
     def __init__(self) -> None:
         self._uids: set[str] = set()
 
-    def check(
-        self, olds: RuntimeInputs | None, news: RuntimeInputs, connect: Connect[ClusterTarget]
-    ) -> Checked[RuntimeInputs]:
+    def check(self, olds: RuntimeInputs | None, news: RuntimeInputs, connect: ConnectCluster) -> Checked[RuntimeInputs]:
         """Return the inputs to store, and what a change does to jobs. An update reverts external changes and deletions; a runtime
         of another owner is rejected.
 
@@ -97,38 +95,38 @@ class Runtimes(Resource[RuntimeInputs, RuntimeOutputs]):
         changed = any(getattr(olds, part) != getattr(news, part) for part in ("document", "force", "again"))
         return Diff(changed or olds.connection != news.connection)
 
-    def create(self, inputs: RuntimeInputs, connect: Connect[ClusterTarget]) -> tuple[str, RuntimeOutputs]:
+    def create(self, inputs: RuntimeInputs, connect: ConnectCluster) -> tuple[str, RuntimeOutputs]:
         outputs = _apply(inputs, connect)
         self._uids.add(outputs.uid)
         return "/".join(filter(None, map(str, inputs.identity))), outputs
 
-    def update(self, outputs: RuntimeOutputs, inputs: RuntimeInputs, connect: Connect[ClusterTarget]) -> RuntimeOutputs:
+    def update(self, outputs: RuntimeOutputs, inputs: RuntimeInputs, connect: ConnectCluster) -> RuntimeOutputs:
         """Update the runtime in place. Existing jobs keep the snapshot that they were created with."""
         target = {**inputs.target, **with_current_connection(outputs, inputs).target}
         return _apply(replace(inputs, target=target), connect)
 
-    def read(self, outputs: RuntimeOutputs, connect: Connect[ClusterTarget]) -> tuple[RuntimeOutputs | None, list[str]]:
+    def read(self, outputs: RuntimeOutputs, connect: ConnectCluster) -> tuple[RuntimeOutputs | None, list[str]]:
         """Return the outputs with the cluster's values, and notes for the user. None: the runtime is gone, or has another
         owner."""
-        target = connect(outputs.target)
-        found = target.runtime(*outputs.identity)
+        runtimes = connect(outputs.target).runtimes
+        found = runtimes.find(*outputs.identity)
         if found is None or found["metadata"].get("uid") != outputs.uid:
             return None, []
-        owner = target.runtime_owner(found)
+        owner = runtimes.owner(found)
         if not outputs.whose.owns(owner):
             return None, [f"{_left_alone(outputs, owner)}, and no longer in the state of this stack"]
         return replace(outputs, document=current_fields(outputs.document, found)), []
 
-    def delete(self, outputs: RuntimeOutputs, connect: Connect[ClusterTarget]) -> list[str]:
+    def delete(self, outputs: RuntimeOutputs, connect: ConnectCluster) -> list[str]:
         """Delete the runtime, unless another resource has it, and return notes for the user."""
         if outputs.uid in self._uids:
             return []
-        target = connect(outputs.target)
-        new_owner = target.delete_runtime(outputs.document, outputs.uid, outputs.whose, force=outputs.force)
+        runtimes = connect(outputs.target).runtimes
+        new_owner = runtimes.delete(outputs.document, outputs.uid, outputs.whose, force=outputs.force)
         return [_left_alone(outputs, new_owner)] if new_owner else []
 
 
-def _check(olds: RuntimeInputs | None, news: RuntimeInputs, connect: Connect[ClusterTarget]) -> Checked[RuntimeInputs]:
+def _check(olds: RuntimeInputs | None, news: RuntimeInputs, connect: ConnectCluster) -> Checked[RuntimeInputs]:
     owner = news.component
     if not isinstance(owner, Unknown):
         owner = digest([owner])[:20]
@@ -144,7 +142,7 @@ def _check(olds: RuntimeInputs | None, news: RuntimeInputs, connect: Connect[Clu
     if target is None:
         return Checked(inputs)
     try:
-        connect(target).check_runtime(inputs.document, inputs.owner, target.get("sweep"))
+        connect(target).runtimes.check(inputs.document, inputs.owner, target.get("sweep"))
     except Conflict as refused:
         return Checked(inputs, (str(refused),))
     except TrainerError:
@@ -152,14 +150,14 @@ def _check(olds: RuntimeInputs | None, news: RuntimeInputs, connect: Connect[Clu
     return Checked(inputs)
 
 
-def _check_edits(olds: RuntimeInputs, inputs: RuntimeInputs, connect: Connect[ClusterTarget]) -> Checked[RuntimeInputs]:
+def _check_edits(olds: RuntimeInputs, inputs: RuntimeInputs, connect: ConnectCluster) -> Checked[RuntimeInputs]:
     """Return the inputs of a runtime that the cluster has, or had: with another `again` if somebody has changed or deleted it."""
     target = inputs.known_target
     if target is None:
         return Checked(inputs)
     about = inputs.document, olds.document, inputs.owner, str(target.get("sweep") or "")
     try:
-        edited = connect(target).edited_runtime(*about)
+        edited = connect(target).runtimes.edited(*about)
     except Conflict as refused:
         return Checked(inputs, (str(refused),))
     except TrainerError:
@@ -175,19 +173,12 @@ def _check_edits(olds: RuntimeInputs, inputs: RuntimeInputs, connect: Connect[Cl
     return Checked(replace(inputs, again=olds.again + 1), notes=(f"{inputs.where}: {what}",))
 
 
-def _apply(inputs: RuntimeInputs, connect: Connect[ClusterTarget]) -> RuntimeOutputs:
-    uid = connect(inputs.target).apply_runtime(inputs.document, inputs.owner, inputs.target.get("sweep", ""))
-    return RuntimeOutputs(
-        target=inputs.location,
-        document=inputs.document,
-        owner=inputs.owner,
-        uid=uid,
-        force=inputs.force,
-        again=inputs.again,
-    )
+def _apply(inputs: RuntimeInputs, connect: ConnectCluster) -> RuntimeOutputs:
+    uid = connect(inputs.target).runtimes.apply(inputs.document, inputs.owner, inputs.target.get("sweep", ""))
+    return RuntimeOutputs.of(inputs, target=inputs.location, uid=uid)
 
 
-def change_notes(olds: RuntimeInputs | None, news: RuntimeInputs, connect: Connect[JobTarget]) -> list[str]:
+def change_notes(olds: RuntimeInputs | None, news: RuntimeInputs, connect: Connect) -> list[str]:
     """Return what a changed runtime of mode trainer does to jobs, and which jobs were created from it.
 
     Args:

@@ -19,7 +19,7 @@ from pulumi_trainer.provider.kubernetes.errors import TargetFault
 from pulumi_trainer.provider.kubernetes.values.accessors import mappings, section, text
 from pulumi_trainer.provider.kubernetes.views import jobs_of
 from pulumi_trainer.provider.lifecycle.job_inputs import JobInputs
-from pulumi_trainer.provider.lifecycle.target import JobTarget
+from pulumi_trainer.provider.lifecycle.target import Target
 
 PATIENCE = 5
 """Seconds that a plan waits for S3."""
@@ -31,7 +31,7 @@ _fault: Callable[[str], str] = find_checkpoint.fault
 _number_of: Callable[[str], int] = find_checkpoint.number_of
 
 
-def saved_checkpoints(inputs: JobInputs, run: Run, target: JobTarget) -> dict[int, float]:
+def saved_checkpoints(inputs: JobInputs, run: Run, target: Target) -> dict[int, float]:
     """Return the complete checkpoints in the folder of a run's lineage: step, in ascending order -> when it was saved, in seconds
     since the epoch; 0 in S3, where that is not read.
 
@@ -45,7 +45,7 @@ def saved_checkpoints(inputs: JobInputs, run: Run, target: JobTarget) -> dict[in
         return dict.fromkeys(sorted(_steps_in_s3(f"{run.place}/{run.lineage}", environment_of(inputs))), 0.0)
     if inputs.target.get("kind") != "local":
         raise TargetFault(f"volume {run.place} is in the cluster")
-    found = target.volume(inputs.namespace, run.place)
+    found = target.volumes.find(inputs.namespace, run.place)
     if found is None:
         return {}
     folder = Path(found[0]["path"], run.lineage, _BELOW_OUTPUT)

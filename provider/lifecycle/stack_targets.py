@@ -17,7 +17,7 @@ from pulumi_trainer.provider.lifecycle.connection import (
 )
 from pulumi_trainer.provider.lifecycle.identity import digest
 from pulumi_trainer.provider.lifecycle.resource import Checked, Diff, Resource
-from pulumi_trainer.provider.lifecycle.target import Connect, Target
+from pulumi_trainer.provider.lifecycle.target import Connect
 
 
 class UsedLabels(set[str]):
@@ -70,7 +70,7 @@ class Targets(Resource[TargetInputs, TargetOutputs]):
     def __init__(self, labels: UsedLabels, suffix: Callable[[], str], note: Callable[[str], None]) -> None:
         self._labels, self._suffix, self._note = labels, suffix, note
 
-    def check(self, olds: TargetInputs | None, news: TargetInputs, connect: Connect[Any]) -> Checked[TargetInputs]:  # noqa: ARG002
+    def check(self, olds: TargetInputs | None, news: TargetInputs, connect: Any) -> Checked[TargetInputs]:  # noqa: ARG002
         if olds is None:
             return Checked(news)
         return Checked(with_current_connection(olds, news))
@@ -78,18 +78,18 @@ class Targets(Resource[TargetInputs, TargetOutputs]):
     def diff(self, olds: TargetOutputs, news: TargetInputs) -> Diff:
         return Diff(connection_changed(olds, news))
 
-    def create(self, inputs: TargetInputs, connect: Connect[Any]) -> tuple[str, TargetOutputs]:
+    def create(self, inputs: TargetInputs, connect: Any) -> tuple[str, TargetOutputs]:
         identity = _identify(inputs, connect)
         label = f"{inputs.stack}-{self._suffix()}"
         where = {**inputs.target, **identity}
         return label, TargetOutputs(target=where, sweep=label, cluster=identity.get("cluster"))
 
-    def update(self, outputs: TargetOutputs, inputs: TargetInputs, connect: Connect[Any]) -> TargetOutputs:
+    def update(self, outputs: TargetOutputs, inputs: TargetInputs, connect: Any) -> TargetOutputs:
         outputs = with_current_connection(outputs, inputs)
         _identify(outputs, connect)
         return outputs
 
-    def delete(self, outputs: TargetOutputs, connect: Connect[Target]) -> list[str]:
+    def delete(self, outputs: TargetOutputs, connect: Connect) -> list[str]:
         """Delete what has the target's label, unless jobs or volumes use it."""
         if outputs.sweep in self._labels:
             return []
@@ -97,7 +97,7 @@ class Targets(Resource[TargetInputs, TargetOutputs]):
         return [f"{name} has the label {outputs.sweep} of this stack and is deleted" for name in swept]
 
 
-def _identify(located: Located, connect: Connect[Any]) -> dict[str, str]:
+def _identify(located: Located, connect: Any) -> dict[str, str]:
     """Return the identity of a target, which refuses another cluster; set how many jobs run at once on this machine."""
     there = connect(located.target)
     identity: dict[str, str] = there.identity()

@@ -24,7 +24,7 @@ from pulumi_trainer.provider.lifecycle.connection import (
 )
 from pulumi_trainer.provider.lifecycle.resource import Checked, Diff, Resource
 from pulumi_trainer.provider.lifecycle.stack_targets import UsedLabels
-from pulumi_trainer.provider.lifecycle.target import ClusterTarget, Connect, VolumeTarget
+from pulumi_trainer.provider.lifecycle.target import Cluster, Connect
 
 ONE, MANY = "ReadWriteOnce", "ReadWriteMany"
 OUTPUTS = ("", "claim")
@@ -110,9 +110,7 @@ class Volumes(Resource[VolumeInputs, VolumeOutputs]):
     def __init__(self, labels: UsedLabels) -> None:
         self._labels = labels
 
-    def check(
-        self, olds: VolumeInputs | None, news: VolumeInputs, connect: Connect[VolumeTarget]
-    ) -> Checked[VolumeInputs]:
+    def check(self, olds: VolumeInputs | None, news: VolumeInputs, connect: Connect) -> Checked[VolumeInputs]:
         """Return the inputs to store. A change that a claim does not support is rejected before anything is touched."""
         self._labels.use(olds)
         found = _check(olds, news, connect)
@@ -125,54 +123,43 @@ class Volumes(Resource[VolumeInputs, VolumeOutputs]):
         changed = changed or has_other_label(olds, news) or olds.is_retained != news.is_retained
         return Diff(bool(replaces) or changed, replaces)
 
-    def create(self, inputs: VolumeInputs, connect: Connect[VolumeTarget]) -> tuple[str, VolumeOutputs]:
+    def create(self, inputs: VolumeInputs, connect: Connect) -> tuple[str, VolumeOutputs]:
         """Create the volume. Safe to repeat; existing content stays."""
         label = ""  # any later stack may use a retained folder
         if inputs.claim is not None or not inputs.retain:
             label = inputs.target["sweep"]
         place = inputs.namespace, inputs.name
-        made = connect(inputs.target).create_volume(*place, inputs.component, label, claim=inputs.claim)
-        outputs = VolumeOutputs(
-            target=inputs.target,
-            namespace=inputs.namespace,
-            name=inputs.name,
-            digest=inputs.digest,
-            claim=inputs.claim,
-            retain=inputs.retain,
-            again=inputs.again,
-            owner=inputs.component,
-            **made,
-        )
-        return "/".join(place), outputs
+        made = connect(inputs.target).volumes.create(*place, inputs.component, label, claim=inputs.claim)
+        return "/".join(place), VolumeOutputs.of(inputs, owner=inputs.component, **made)
 
-    def update(self, outputs: VolumeOutputs, inputs: VolumeInputs, connect: Connect[VolumeTarget]) -> VolumeOutputs:
+    def update(self, outputs: VolumeOutputs, inputs: VolumeInputs, connect: Connect) -> VolumeOutputs:
         """Change the size, the retention, the connection or the label, or create a volume again that was deleted externally."""
         known = with_current_connection(outputs, inputs)
         place = known.namespace, known.name
         if has_other_label(outputs, inputs):
             known = replace(with_label(known, inputs.label), owner=inputs.component)
-            connect(known.target).relabel_volume(*place, known.generation, inputs.component, inputs.label)
+            connect(known.target).volumes.relabel(*place, known.generation, inputs.component, inputs.label)
         if _is_recreated(outputs, inputs):
             return self.create(replace(inputs, target=known.target), connect)[1]
         target: Any = connect(known.target)
         if outputs.workers != known.workers:
-            cluster: ClusterTarget = target
-            cluster.copy_volume(*place, known.owner, known.label, inputs.claim or {}, known.generation)
+            cluster: Cluster = target
+            cluster.volumes.copy(*place, known.owner, known.label, inputs.claim or {}, known.generation)
         if outputs.claim != inputs.claim:
-            target.update_volume(*place, outputs.generation, inputs.claim)
+            target.volumes.update(*place, outputs.generation, inputs.claim)
             return replace(known, claim=inputs.claim)
         if outputs.is_retained != inputs.is_retained:
-            target.update_volume(*place, known.generation, {"retain": inputs.is_retained})
+            target.volumes.update(*place, known.generation, {"retain": inputs.is_retained})
             known = replace(known, retain=inputs.is_retained)
         target.identity()  # a connection to another cluster must not be stored
         current = None
         if outputs.root != known.root:
-            current = target.volume(*place)
+            current = target.volumes.find(*place)
         return known if current is None else _with_place(known, current[0])
 
-    def read(self, outputs: VolumeOutputs, connect: Connect[VolumeTarget]) -> tuple[VolumeOutputs | None, list[str]]:
+    def read(self, outputs: VolumeOutputs, connect: Connect) -> tuple[VolumeOutputs | None, list[str]]:
         try:
-            current = connect(outputs.target).volume(outputs.namespace, outputs.name)
+            current = connect(outputs.target).volumes.find(outputs.namespace, outputs.name)
         except Unreadable as fault:
             return outputs, [f"{outputs.where} stays as it was in the state of this stack: {fault}"]
         if current is None:
@@ -189,14 +176,14 @@ class Volumes(Resource[VolumeInputs, VolumeOutputs]):
             return None, [f"{lost}. It is left alone, and no longer in the state of this stack"]
         return _with_place(outputs, found), []
 
-    def delete(self, outputs: VolumeOutputs, connect: Connect[VolumeTarget]) -> list[str]:
+    def delete(self, outputs: VolumeOutputs, connect: Connect) -> list[str]:
         """Delete the volume.
 
         Returns:
             Notes for the user: lost output, why the volume stays for now, or its current owner.
         """
         lost = losses(outputs, connect, "is deleted")
-        remaining = connect(outputs.target).delete_volume(outputs.namespace, outputs.name, outputs.generation)
+        remaining = connect(outputs.target).volumes.delete(outputs.namespace, outputs.name, outputs.generation)
         if isinstance(remaining, str):
             return [remaining] if remaining else [*lost]
         if outputs.whose.owns(remaining):  # this stack was created again
@@ -204,7 +191,7 @@ class Volumes(Resource[VolumeInputs, VolumeOutputs]):
         return [f"{outputs.where} {remaining.adopted_from(outputs.whose)}. It is left alone"]
 
 
-def _check(olds: VolumeInputs | None, news: VolumeInputs, connect: Connect[VolumeTarget]) -> Checked[VolumeInputs]:
+def _check(olds: VolumeInputs | None, news: VolumeInputs, connect: Connect) -> Checked[VolumeInputs]:
     if olds is None:
         return Checked(news, failures=_owner_conflicts(news, connect))
     if _is_another(olds, news):
@@ -233,14 +220,14 @@ def _check(olds: VolumeInputs | None, news: VolumeInputs, connect: Connect[Volum
     return Checked(replace(known, claim=claim), failures=(*taken, *failures), notes=notes)
 
 
-def _replaced_notes(olds: VolumeInputs, connect: Connect[VolumeTarget]) -> tuple[str, ...]:
+def _replaced_notes(olds: VolumeInputs, connect: Connect) -> tuple[str, ...]:
     """Return what becomes of a volume that is replaced. The `retain` of its last update decides, not that of the program."""
     if olds.is_retained:
         return (_remains(olds, connect, "is kept because it is retained, and another volume is created:"),)
     return losses(olds, connect, "will be deleted")
 
 
-def _retention_notes(olds: VolumeInputs, news: VolumeInputs, connect: Connect[VolumeTarget]) -> tuple[str, ...]:
+def _retention_notes(olds: VolumeInputs, news: VolumeInputs, connect: Connect) -> tuple[str, ...]:
     """Return what a change of `retain` means for what is in the volume."""
     if olds.is_retained == news.retain:
         return ()
@@ -252,14 +239,14 @@ def _retention_notes(olds: VolumeInputs, news: VolumeInputs, connect: Connect[Vo
     return (f"{olds.where} will be deleted with its job and its content: {content}",)
 
 
-def _owner_conflicts(news: VolumeInputs, connect: Connect[VolumeTarget]) -> tuple[str, ...]:
+def _owner_conflicts(news: VolumeInputs, connect: Connect) -> tuple[str, ...]:
     """Return why the new volume of a job that adopts cannot be created: another owner has one of its name. Empty if that is not
     known. Without `adopt` the name of the job itself is refused."""
     target = news.known_target
     if not news.adopt or target is None or any_unknown([news.namespace, news.name, news.component]):
         return ()
     try:
-        found = connect(target).volume(news.namespace, news.name)
+        found = connect(target).volumes.find(news.namespace, news.name)
     except TrainerError:
         return ()
     if found is None:
@@ -279,24 +266,24 @@ def _is_another(olds: VolumeInputs, news: VolumeInputs) -> bool:
     return moved or olds.digest != news.digest
 
 
-def _with_generation(known: VolumeInputs, connect: Connect[VolumeTarget]) -> VolumeInputs:
+def _with_generation(known: VolumeInputs, connect: Connect) -> VolumeInputs:
     """Return the inputs with the generation of a volume that is changed in place."""
     try:
-        found = connect(known.target).volume(known.namespace, known.name)
+        found = connect(known.target).volumes.find(known.namespace, known.name)
     except TrainerError:
         return known
     return known if found is None else replace(known, generation=found[0]["generation"])
 
 
 def _check_loss(
-    olds: VolumeInputs, news: VolumeInputs, connect: Connect[VolumeTarget]
+    olds: VolumeInputs, news: VolumeInputs, connect: Connect
 ) -> tuple[VolumeInputs, tuple[str, ...], tuple[str, ...]]:
     """Return the inputs of a volume that stays, notes if it was deleted externally, and failures if it cannot be created
     again because another volume has its name."""
     known = with_current_label(olds, news, with_current_connection(olds, news))
     try:
         owner = Owner(str(olds.component or ""), olds.label)
-        lost = connect(known.target).lost_volume(olds.namespace, olds.name, owner)
+        lost = connect(known.target).volumes.lost(olds.namespace, olds.name, owner)
     except TrainerError:
         return known, (), ()
     deleted = f"{olds.where}: {_LOST[olds.is_written]}"
@@ -353,7 +340,7 @@ def _is_recreated(outputs: VolumeOutputs, news: VolumeInputs) -> bool:
     return news.again not in (0, outputs.again)
 
 
-def removal_notes(outputs: VolumeOutputs, connect: Connect[VolumeTarget]) -> tuple[str, ...]:
+def removal_notes(outputs: VolumeOutputs, connect: Connect) -> tuple[str, ...]:
     """Return what becomes of a volume that leaves the program.
 
     Args:
@@ -366,7 +353,7 @@ def removal_notes(outputs: VolumeOutputs, connect: Connect[VolumeTarget]) -> tup
     return losses(outputs, connect, becomes)
 
 
-def losses(volume: _Volume, connect: Connect[VolumeTarget], becomes: str) -> tuple[str, ...]:
+def losses(volume: _Volume, connect: Connect, becomes: str) -> tuple[str, ...]:
     """Return a note on the output that is lost with a volume. Fetched data can be fetched again, and a retained volume stays."""
     if not volume.is_written or volume.is_retained:
         return ()
@@ -376,15 +363,15 @@ def losses(volume: _Volume, connect: Connect[VolumeTarget], becomes: str) -> tup
     return (f"{volume.where} {becomes} with the output in it: {content}{_KEEP}",)
 
 
-def _remains(volume: _Volume, connect: Connect[VolumeTarget], stays: str) -> str:
+def _remains(volume: _Volume, connect: Connect, stays: str) -> str:
     """Return a note on a volume that is kept: what is in it, and where it is."""
     return f"{volume.where} {stays} {_content(volume, connect) or 'it is empty'}{_place(volume)}"
 
 
-def _content(volume: _Volume, connect: Connect[VolumeTarget]) -> str:
+def _content(volume: _Volume, connect: Connect) -> str:
     """Return size and age of what is in a volume; empty if nothing is."""
     try:
-        return connect(volume.target).describe_volume(volume.namespace, volume.name)
+        return connect(volume.target).volumes.describe(volume.namespace, volume.name)
     except TrainerError as fault:
         return f"its content cannot be listed: {fault}"
 

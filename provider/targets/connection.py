@@ -117,8 +117,8 @@ def _local(root: str, python: str, log_bytes: Any, isolation: str) -> LocalTarge
     else:
         made = LocalTarget(Path(root))
     if isinstance(log_bytes, (int, float)):  # the engine has no integers
-        made.tuning = made.tuning.with_log_bytes(int(log_bytes))
-    made.isolation = isolation
+        made.jobs.tuning = made.jobs.tuning.with_log_bytes(int(log_bytes))
+    made.jobs.isolation = isolation
     return made
 
 

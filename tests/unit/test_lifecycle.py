@@ -27,34 +27,40 @@ from pulumi_trainer.provider.lifecycle.job_inputs import JobInputs
 
 
 class Target:
-    """Keeps what it is asked to create."""
+    """Keeps what it is asked to create, and is its own jobs and volumes."""
 
     def __init__(self, phase: str = "Running") -> None:
         self.phase, self.asked = phase, list[tuple[str, Any]]()
-        self.jobs: dict[str, JobStatus] = {}
+        self.made: dict[str, JobStatus] = {}
         self.elsewhere = False
         self.deleted, self.missing, self.taken = "", tuple[str, ...](), tuple[str, ...]()
         self.unlike = self.not_started = self.another = self.unsent = False
         self.note = ""
         self.earlier = list[Run]()
-        self.volumes: Path | None = None
+        self.folder: Path | None = None
         self.identity_of_jobs = Identity()
+
+    @property
+    def jobs(self) -> Target:
+        return self
+
+    volumes = jobs
 
     def create(self, submission: Submission, *, adopt: bool = False) -> JobStatus:
         self.asked.append(("create", submission))
-        self.jobs[submission.name] = JobStatus(
+        self.made[submission.name] = JobStatus(
             submission.name, submission.namespace, "uid-1", submission.owner, submission.digest, self.phase, created=1.0,
             stack=submission.sweep, program=submission.program, identity=self.identity_of_jobs,
         )  # fmt: skip
-        return self.jobs[submission.name]
+        return self.made[submission.name]
 
     def update(self, submission: Submission, *, force: bool = False) -> JobStatus:
         self.asked.append(("update", submission))
-        return self.jobs[submission.name]
+        return self.made[submission.name]
 
     def relabel(self, submission: Submission, was: Owner) -> None:
         self.asked.append(("relabel", (submission.sweep, was)))
-        self.jobs[submission.name].stack = submission.sweep
+        self.made[submission.name].stack = submission.sweep
 
     def update_secrets(self, submission: Submission) -> None:
         self.asked.append(("update_secrets", submission))
@@ -62,7 +68,7 @@ class Target:
     def status(self, namespace: str, name: str) -> JobStatus | None:
         if self.elsewhere:
             raise Refused("ran on another host")
-        return self.jobs.get(name)
+        return self.made.get(name)
 
     def progress(self, status: JobStatus) -> dict[str, Any] | None:
         return status.progress
@@ -70,16 +76,16 @@ class Target:
     def runs(self, namespace: str, name: str) -> list[Run]:
         return self.earlier
 
-    def volume(self, namespace: str, name: str) -> tuple[dict[str, str], Owner] | None:
-        if self.volumes is None:
+    def find(self, namespace: str, name: str) -> tuple[dict[str, str], Owner] | None:
+        if self.folder is None:
             raise TargetFault("the disk does not answer")
-        return {"path": str(self.volumes / name)}, Owner("", "")
+        return {"path": str(self.folder / name)}, Owner("", "")
 
     def presence(self, namespace: str, name: str, beside: Collection[str]) -> Presence | None:
         self.beside = sorted(beside)
         if self.elsewhere:
             raise Refused("ran on another host")
-        job = self.jobs.get(name)
+        job = self.made.get(name)
         return (
             Presence(
                 job.whose,
@@ -98,7 +104,7 @@ class Target:
     def check_adoption(self, submission: Submission) -> str:
         if self.elsewhere:
             raise Refused("ran on another host")
-        job = self.jobs.get(submission.name)
+        job = self.made.get(submission.name)
         if job is not None and self.unlike:
             raise Conflict(Problem("JobSet", "cannot be adopted: it differs in spec"))
         return f"belongs to {job.whose} and is taken over" if job is not None else ""
@@ -106,7 +112,7 @@ class Target:
     def current_owner(self, namespace: str, name: str) -> Owner | None:
         if self.elsewhere:
             raise Refused("ran on another host")
-        return job.whose if (job := self.jobs.get(name)) else None
+        return job.whose if (job := self.made.get(name)) else None
 
     def drift(self, namespace: str, name: str) -> dict[str, Any]:
         return {}
@@ -120,9 +126,9 @@ class Target:
         self, namespace: str, name: str, *, uid: str = "", owner: Owner | None = None, replaced: bool = False
     ) -> Owner | None:
         self.asked.append(("delete", uid))
-        if owner and (job := self.jobs.get(name)) and not owner.owns(job.whose):
+        if owner and (job := self.made.get(name)) and not owner.owns(job.whose):
             return job.whose
-        self.jobs.pop(name, None)
+        self.made.pop(name, None)
         return None
 
 
@@ -147,7 +153,7 @@ class TestNamesInUse:
     @staticmethod
     def failures(owner: Owner, **news: Any) -> tuple[str, ...]:
         target = Target()
-        target.jobs["j"] = JobStatus("j", "default", owner=owner.id, stack=owner.stack, program=owner.program)
+        target.made["j"] = JobStatus("j", "default", owner=owner.id, stack=owner.stack, program=owner.program)
         return checked({}, inputs(**news), target).failures
 
     def test_by_another_program(self) -> None:
@@ -167,14 +173,14 @@ class TestNamesInUse:
     def test_that_is_taken_over(self) -> None:
         assert self.failures(Owner("other", "t"), adopt=True) == ()
         target = Target()
-        target.jobs["j"] = JobStatus("j", "default", owner="other", stack="t")
+        target.made["j"] = JobStatus("j", "default", owner="other", stack="t")
         target.unlike = True
         assert checked({}, inputs(adopt=True), target).failures == ("JobSet: cannot be adopted: it differs in spec",)
         target.unlike = False
-        target.jobs["j"].program = "vision/prod"
+        target.made["j"].program = "vision/prod"
         (note,) = checked({}, inputs(adopt=True), target).notes
         assert note == "default/j: belongs to the stack vision/prod and is taken over"
-        target.jobs["j"].stack, target.unlike = "s", True
+        target.made["j"].stack, target.unlike = "s", True
         again = checked({}, inputs(adopt=True), target)
         assert (again.failures, again.notes) == ((), ()), "a run of an adopted job is replaced by the next one"
         ours = checked({}, inputs(), Target()).inputs["owner"]
@@ -290,7 +296,7 @@ def test_running_work_is_not_interrupted_by_accident(news: dict[str, Any], reaso
     assert reason in result.failures[0] and "is Running since 1970-01-01 00:00:01 UTC" in result.failures[0]
     assert 'interrupt="allow"' in result.failures[0]
     assert not checked(made, inputs(**news, interrupt="allow"), target).failures
-    target.jobs["j"].phase = "Failed"
+    target.made["j"].phase = "Failed"
     assert not checked(made, inputs(**news), target).failures
     assert [what for what, _ in target.asked] == ["create"]  # nothing was touched
 
@@ -306,14 +312,14 @@ def with_policy(grace: int = 310) -> dict[str, Any]:
 def test_a_refusal_says_what_a_stop_would_lose() -> None:
     target = Target("Running")
     made, _ = first(target, objects=with_policy())
-    target.jobs["j"].progress = {"step": 5012, "checkpoint": {"step": 4800, "time": timestamp(time.time() - 185)}}
+    target.made["j"].progress = {"step": 5012, "checkpoint": {"step": 4800, "time": timestamp(time.time() - 185)}}
     (refusal,) = checked(made, inputs(objects=with_policy(), run="2", digest="d2"), target).failures
     assert "run '1' => '2'. It would lose 212 steps (3m0" in refusal, refusal
     assert refusal.endswith(
         'since the checkpoint of step 4,800. Wait until it has finished, or set interrupt="allow" on the TrainJob, or'
         ' interrupt="checkpoint" to save a checkpoint first'
     )
-    target.jobs["j"].phase = "Suspended"
+    target.made["j"].phase = "Suspended"
     (refusal,) = checked(made, inputs(objects=with_policy(), run="2", digest="d2"), target).failures
     assert "lose" not in refusal and 'interrupt="checkpoint"' not in refusal
     assert "It has a checkpoint of step 4,800. " in refusal, refusal
@@ -322,7 +328,7 @@ def test_a_refusal_says_what_a_stop_would_lose() -> None:
 def test_a_run_with_a_checkpoint_policy_is_ended_after_a_checkpoint() -> None:
     target = Target("Running")
     made, outputs = first(target, objects=with_policy(), place="j-output")
-    target.jobs["j"].checkpoints, target.jobs["j"].progress = True, {"step": 1}
+    target.made["j"].checkpoints, target.made["j"].progress = True, {"step": 1}
     target.earlier = [a_run("Running")]
     changed = {"objects": with_policy(), "run": "2", "digest": "d2", "interrupt": "checkpoint", "place": "j-output"}
     result = checked(made, inputs(**changed), target)
@@ -332,7 +338,7 @@ def test_a_run_with_a_checkpoint_policy_is_ended_after_a_checkpoint() -> None:
         "its Pods get SIGTERM, and up to 310 s to save a checkpoint; if that fails, it would lose all 1 step (" in ends
     )
     assert "the new run continues run t4kz1f from its newest checkpoint" in continues
-    target.jobs["j"].phase = "Queued"
+    target.made["j"].phase = "Queued"
     ends, continues = checked(made, inputs(**changed), target).notes
     assert ends.endswith("this change ends it") and "continues run t4kz1f" in continues
 
@@ -340,15 +346,15 @@ def test_a_run_with_a_checkpoint_policy_is_ended_after_a_checkpoint() -> None:
 def test_a_plan_that_may_end_a_job_says_what_that_loses() -> None:
     target = Target("Running")
     made, _ = first(target, objects=with_policy(), place="j-output")
-    target.jobs["j"].checkpoints, target.earlier = True, [a_run("Running")]
-    target.jobs["j"].progress = {"step": 92, "checkpoint": {"step": 80, "time": timestamp(time.time() - 5)}}
+    target.made["j"].checkpoints, target.earlier = True, [a_run("Running")]
+    target.made["j"].progress = {"step": 92, "checkpoint": {"step": 80, "time": timestamp(time.time() - 5)}}
     news = inputs(objects=with_policy(), digest="d2", run="2", place="j-output", resume=False, interrupt="allow")
     ends, anew = checked(made, news, target).notes
     assert (
         "default/j is Running since 1970-01-01 00:00:01 UTC, and this change ends it: it would lose 12 steps (" in ends
     )
     assert "since the checkpoint of step 80" in ends and "starts anew: resume=False" in anew
-    suspended = target.jobs["j"]
+    suspended = target.made["j"]
     suspended.phase, suspended.attempts = "Suspended", [Attempt(1, 100.0, 200.0)]
     for interrupt in ("allow", "checkpoint"):
         ends, anew = checked(made, {**news, "interrupt": interrupt}, target).notes
@@ -394,7 +400,7 @@ SAVED: dict[str, Any] = {"progress": {"step": 230, "checkpoint": {"step": 225, "
 def test_what_continues_what(phase: str, resume: Any, sentence: str, continues: bool) -> None:
     target = Target(phase)
     made, _ = first(target, objects=with_policy(), place="j-output")
-    target.jobs["j"].progress, target.earlier = SAVED["progress"], [a_run(phase)]
+    target.made["j"].progress, target.earlier = SAVED["progress"], [a_run(phase)]
     news = inputs(objects=with_policy(320), digest="d2", interrupt="allow", place="j-output", resume=resume)
     result = checked(made, news, target)
     ends = phase in ("Running", "Suspended")
@@ -416,9 +422,9 @@ def save(volumes: Path, step: int, lineage: str = "t4kz1f", complete: bool = Tru
 def test_the_plan_names_the_checkpoint_that_is_there(tmp_path: Path) -> None:
     target = Target("Failed")
     made, _ = first(target, objects=with_policy(), place="j-output")
-    target.earlier, target.volumes = [a_run("Failed")], tmp_path
+    target.earlier, target.folder = [a_run("Failed")], tmp_path
     news = inputs(objects=with_policy(320), digest="d2", place="j-output")
-    target.jobs["j"].progress = SAVED["progress"]
+    target.made["j"].progress = SAVED["progress"]
     (note,) = checked(made, news, target).notes
     assert "continues run t4kz1f in its folder, which has no complete checkpoint: training starts at step 0" in note
     save(tmp_path, 75)
@@ -426,16 +432,16 @@ def test_the_plan_names_the_checkpoint_that_is_there(tmp_path: Path) -> None:
     save(tmp_path, 999, lineage="t4kz1a")
     (note,) = checked(made, news, target).notes
     assert "from its newest checkpoint, which is of step 75. resume=False" in note, "although the job has reported 225"
-    target.jobs["j"].phase = "Running"
+    target.made["j"].phase = "Running"
     assert "of step 75 now." in checked(made, {**news, "interrupt": "allow"}, target).notes[-1]
 
 
 def test_a_run_that_continues_after_the_last_step_has_nothing_to_do(tmp_path: Path) -> None:
     target = Target("Succeeded")
     made, _ = first(target, objects=with_policy(), place="j-output")
-    target.earlier, target.volumes = [a_run("Succeeded")], tmp_path
+    target.earlier, target.folder = [a_run("Succeeded")], tmp_path
     save(tmp_path, 300)
-    target.jobs["j"].progress = {"step": 300, "progressPercentage": 100}
+    target.made["j"].progress = {"step": 300, "progressPercentage": 100}
     (note,) = checked(made, inputs(objects=with_policy(320), digest="d2", place="j-output", resume=True), target).notes
     assert "of step 300 and its last: unless this run has more steps or epochs, nothing is left to do" in note
 
@@ -459,7 +465,7 @@ def test_a_fork_names_the_checkpoint_that_it_starts_from(tmp_path: Path) -> None
     news = inputs(objects=with_policy(320), digest="d2", place="j-output", fork={"run": "t4kz1a", "step": 20})
     (note,) = checked(made, news, target).notes
     assert "from the checkpoint of step 20 of run t4kz1a, if it is there: the disk does not answer" in note
-    target.volumes = tmp_path
+    target.folder = tmp_path
     (why,) = checked(made, news, target).failures
     assert "fork.run: run t4kz1a has no complete checkpoint" in why
     save(tmp_path, 10, "t4kz1a")
@@ -488,7 +494,7 @@ def test_a_fork_names_the_checkpoint_that_it_starts_from(tmp_path: Path) -> None
 def in_one_lineage(target: Target, volumes: Path) -> None:
     """Run a saved steps 10 and 20; run b, which continues it, step 30."""
     runs = [replace(a_run("Succeeded", f"t4kz1{name}", "t4kz1a"), created=at) for name, at in (("a", 1e9), ("b", 2e9))]
-    target.earlier, target.volumes = runs, volumes
+    target.earlier, target.folder = runs, volumes
     for step, at in ((10, 1.1e9), (20, 1.2e9), (30, 2.1e9)):
         save(volumes, step, "t4kz1a")
         os.utime(volumes / "j-output" / "t4kz1a" / "checkpoints" / f"step-{step:08}" / ".complete", (at, at))
@@ -520,7 +526,7 @@ def test_a_fork_that_has_saved_nothing_starts_from_its_checkpoint_again(tmp_path
     target = Target("Failed")
     made, _ = first(target, objects=with_policy(), place="j-output")
     failed = replace(a_run("Failed", "t4kz1z", "t4kz1z"), fork="t4kz1a@20", origin="t4kz1a", parent="t4kz1a")
-    target.earlier, target.volumes = [a_run("Succeeded", "t4kz1a", "t4kz1a"), failed], tmp_path
+    target.earlier, target.folder = [a_run("Succeeded", "t4kz1a", "t4kz1a"), failed], tmp_path
     save(tmp_path, 20, "t4kz1a")
     news = inputs(objects=with_policy(320), digest="d2", place="j-output", fork={"run": "t4kz1a", "step": 20})
     (note,) = checked(made, news, target).notes
@@ -553,7 +559,7 @@ def test_another_keep_runs_changes_the_state_alone() -> None:
 def test_a_batch_that_moves_the_step_of_a_checkpoint_is_refused(tmp_path: Path) -> None:
     target = Target("Failed")
     made, _ = first(target, objects=with_policy(), place="j-output")
-    target.volumes = tmp_path
+    target.folder = tmp_path
     target.earlier = [replace(a_run("Failed"), inputs={"batch": "8 per device * 2 ranks"})]
     news = inputs(objects=with_policy(320), digest="d2", place="j-output")
     (why,) = checked(made, {**news, "runInputs": {"batch": "8 per device * 4 ranks"}}, target).failures
@@ -633,7 +639,7 @@ def test_a_run_without_a_checkpoint_policy_saves_none() -> None:
         'or set interrupt="allow" on the TrainJob: interrupt="checkpoint" needs a checkpoint policy, which this run does'
         " not have (checkpoint=)"
     )
-    target.jobs["j"].phase = "Succeeded"
+    target.made["j"].phase = "Succeeded"
     assert not checked(made, inputs(run="2", digest="d2", interrupt="checkpoint"), target).failures
 
 
@@ -707,7 +713,7 @@ def test_a_rotated_secret_beside_another_change() -> None:
     assert not plain_jobs.diff(updated, held.inputs).changes
     other = checked(made, inputs(digest="d2", objects=objects(image="x:2"), secrets=ROTATED), target)
     assert "containers[node].image" in other.failures[0] and "secret" not in other.failures[0]
-    target.jobs["j"].phase = "Failed"
+    target.made["j"].phase = "Failed"
     again = checked(made, inputs(digest="d2", run="2", secrets=ROTATED), target)
     assert plain_jobs.diff(outs, again.inputs).replaces == ("generation",)
 
@@ -758,7 +764,7 @@ def test_a_job_that_may_have_ended_when_somebody_deleted_it_runs_again_only_if_a
     """Its end was not read. interrupt="checkpoint" asks for nothing where no checkpoint is saved."""
     target = Target("Running")
     made, outs = first(target, interrupt=policy)
-    target.jobs["j"].phase, target.deleted = "Deleted", "mark"
+    target.made["j"].phase, target.deleted = "Deleted", "mark"
     same = checked(made, inputs(interrupt=policy), target)
     assert "again" not in same.inputs and plain_jobs.diff(outs, same.inputs) == plain_jobs.Diff(False)
     in_place = checked(made, inputs(digest="d2", objects=objects(suspend=True), interrupt=policy), target)
@@ -773,7 +779,7 @@ def test_a_job_that_may_have_ended_when_somebody_deleted_it_runs_again_only_if_a
 def test_a_run_that_was_recorded_and_never_created_is_created() -> None:
     target = Target("Running")
     made, outs = first(target)
-    target.jobs["j"].phase, target.deleted, target.unsent = "Deleted", "mark", True
+    target.made["j"].phase, target.deleted, target.unsent = "Deleted", "mark", True
     again = checked(made, inputs(), target)
     diff = plain_jobs.diff(outs, again.inputs)
     assert diff.changes and "its new run was recorded, but not created; this update creates it" in diff.notes[0]
@@ -801,14 +807,14 @@ def lost(request: pytest.FixtureRequest) -> tuple[Target, dict[str, Any], dict[s
     target = Target("Running")
     made, outs = first(target)
     for field, value in {**request.param, "program": "vision/prod"}.items():
-        setattr(target.jobs["j"], field, value)
+        setattr(target.made["j"], field, value)
     target.asked.clear()
     return target, made, outs
 
 
 def whose(target: Target) -> str:
     """What a stack is told of a job that it has lost: no stack adopts its own jobs."""
-    if target.jobs["j"].owner == "another":
+    if target.made["j"].owner == "another":
         return "belongs to the stack vision/prod now, which has adopted it"
     return "belongs to another stack of this name"
 
@@ -836,7 +842,7 @@ def test_refresh_and_destroy_leave_an_adopted_job(lost: Lost) -> None:
     assert found is None and f"default/j {whose(target)}" in note
     (note,) = plain_jobs.delete(outs, lambda _: target)
     assert whose(target) in note and "left alone" in note
-    assert "j" in target.jobs
+    assert "j" in target.made
 
 
 def test_a_stack_that_did_not_write_down_its_label_knows_its_jobs() -> None:
@@ -844,7 +850,7 @@ def test_a_stack_that_did_not_write_down_its_label_knows_its_jobs() -> None:
     made, outs = first(target)
     del outs["target"]["sweep"]
     assert plain_jobs.read(outs, lambda _: target)[0] is not None
-    assert plain_jobs.delete(outs, lambda _: target) == [] and not target.jobs
+    assert plain_jobs.delete(outs, lambda _: target) == [] and not target.made
     assert made["target"]["sweep"] == "s"
 
 
@@ -857,7 +863,7 @@ def test_the_program_of_a_job_is_that_of_its_component() -> None:
 
 def lose(target: Target, outs: dict[str, Any], phase: str) -> dict[str, Any]:
     """The record goes; the outputs of a stack that saw that phase at last."""
-    target.jobs.clear()
+    target.made.clear()
     target.asked.clear()
     return {**outs, "phase": phase}
 
@@ -873,7 +879,7 @@ def test_a_job_whose_record_is_gone_is_made_again(phase: str) -> None:
         assert diff.changes and not diff.replaces
         assert f"the job was {phase}: it counts as unfinished" in diff.notes[0] and "suspend=True" in diff.notes[0]
         outs = plain_jobs.update(outs, result.inputs, lambda _: target)
-        assert [what for what, _ in target.asked] == ["create"] and target.jobs["j"].owner == made["owner"]
+        assert [what for what, _ in target.asked] == ["create"] and target.made["j"].owner == made["owner"]
         made = result.inputs
         again = checked(made, inputs(), target)
         assert again.inputs == made and plain_jobs.diff(outs, again.inputs) == plain_jobs.Diff(False)
@@ -906,7 +912,7 @@ def test_a_changed_job_whose_record_is_gone_is_a_new_run(news: dict[str, Any]) -
 def test_what_cannot_be_seen_is_as_the_stack_says() -> None:
     target = Target()
     made, outs = first(target)
-    target.jobs.clear()
+    target.made.clear()
     for there in (inputs(target={"kind": "local", "sweep": "s", "host": "another"}), inputs()):
         target.elsewhere = "host" not in there["target"]
         result = checked(made, there, target)
@@ -979,7 +985,7 @@ def test_a_job_that_has_not_begun_is_not_interrupted(started: float, refused: bo
     target = Target()
     made, _ = first(target)
     target.not_started = True
-    target.jobs["j"].reason, target.jobs["j"].started = "NotStarted", started
+    target.made["j"].reason, target.made["j"].started = "NotStarted", started
     result = checked(made, inputs(digest="d2", run="2"), target)
     assert bool(result.failures) is refused and result.inputs["generation"] == 2
     assert not refused or "`pulumi up` without this change, which starts it" in result.failures[0]
@@ -995,12 +1001,12 @@ def test_a_suspended_job_that_has_begun_has_to_be_resumed() -> None:
 def test_a_plan_tells_who_has_suspended_or_stopped_a_job() -> None:
     target = Target("Suspended")
     made, outs = first(target)
-    target.note, target.jobs["j"].reason = "suspended by ann", "SuspendedByUser"
+    target.note, target.made["j"].reason = "suspended by ann", "SuspendedByUser"
     same = checked(made, inputs(), target)
     assert "was suspended by ann" in same.notes[0] and plain_jobs.diff(outs, same.inputs) == plain_jobs.Diff(False)
     (refused,) = checked(made, inputs(digest="d2", run="2"), target).failures
     assert "Run `pulumi-trainer resume` and `pulumi up` without this change. Wait until it has finished" in refused
-    target.note, target.jobs["j"].phase = "stopped by ann", "Failed"
+    target.note, target.made["j"].phase = "stopped by ann", "Failed"
     assert "was stopped by ann" in checked(made, inputs(), target).notes[0]
     again = checked(made, inputs(digest="d2", run="2"), target)
     assert again.inputs["generation"] == 2 and not again.failures and not again.notes
@@ -1325,7 +1331,7 @@ def test_a_job_that_somebody_has_deleted_is_made_again_with_the_volume_that_ther
     kept = {name: made[name] for name in ("owner", "identity")}
     assert result.inputs == {**news, **kept, "generation": 1, "again": "mark"} and not result.notes
     assert checked(made, {**news, **data("5d72a1bc")}, target).inputs["objects"] == made["objects"]
-    target.jobs.clear()
+    target.made.clear()
     unknown = checked(made, news, target)
     assert unknown.inputs["objects"] == news["objects"] and unknown.inputs["data"] == made["data"]
     assert "trains on it" in unknown.notes[0], "it may have ended, and then it stays so"

@@ -27,35 +27,37 @@ class Cluster:
 
     def __init__(self, live: dict[str, Any] | None = None) -> None:
         self.live, self.asked = live, []  # type: ignore[var-annotated]
-        self.owner = Owner(inputs()["owner"], "s")
-        self.edited: list[str] | None = []
+        self.whose = Owner(inputs()["owner"], "s")
+        self.edits: list[str] | None = []
 
-    def apply_runtime(self, document: Mapping[str, Any], owner: str, sweep: str) -> str:
+    @property
+    def runtimes(self) -> Cluster:
+        return self
+
+    def apply(self, document: Mapping[str, Any], owner: str, sweep: str) -> str:
         self.asked.append((document["metadata"]["name"], owner, sweep))
         return "uid"
 
-    def check_runtime(self, document: Mapping[str, Any], owner: str, sweep: str | None) -> None:
+    def check(self, document: Mapping[str, Any], owner: str, sweep: str | None) -> None:
         self.asked.append((document["metadata"]["name"], owner, sweep))
 
-    def edited_runtime(
+    def edited(
         self, document: Mapping[str, Any], applied: Mapping[str, Any], owner: str, sweep: str
     ) -> list[str] | None:
-        if not Owner(owner, sweep).owns(self.owner):
+        if not Owner(owner, sweep).owns(self.whose):
             raise Conflict(Problem("", "exists and is somebody's"))
-        return self.edited
+        return self.edits
 
-    def runtime(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
+    def find(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         self.asked.append((kind, namespace, name))
         return self.live
 
-    def runtime_owner(self, found: Mapping[str, Any]) -> Owner:
-        return self.owner
+    def owner(self, found: Mapping[str, Any]) -> Owner:
+        return self.whose
 
-    def delete_runtime(
-        self, document: Mapping[str, Any], uid: str, owner: Owner, *, force: bool = False
-    ) -> Owner | None:
+    def delete(self, document: Mapping[str, Any], uid: str, owner: Owner, *, force: bool = False) -> Owner | None:
         self.asked.append((document["metadata"]["name"], uid, force))
-        return None if owner.owns(self.owner) else self.owner
+        return None if owner.owns(self.whose) else self.whose
 
 
 def unreachable(_: Mapping[str, Any]) -> Cluster:
@@ -110,15 +112,15 @@ def test_what_others_have_done_to_it_is_an_update_each_time(edited: list[str] | 
     _, outs = RUNTIMES.create(before, lambda _: cluster)
     assert RUNTIMES.check(before, before, lambda _: cluster).inputs == before
     for _ in range(2):
-        cluster.edited = edited
+        cluster.edits = edited
         found = RUNTIMES.check(before, inputs(), lambda _: cluster)
         assert note in found.notes[0] and RUNTIMES.diff(outs, found.inputs).changes
         outs, before = RUNTIMES.update(outs, found.inputs, lambda _: cluster), found.inputs
-        cluster.edited = []
+        cluster.edits = []
         found = RUNTIMES.check(before, inputs(), lambda _: cluster)
         assert not found.notes and not RUNTIMES.diff(outs, found.inputs).changes
         assert not RUNTIMES.diff(outs, RUNTIMES.check(before, inputs(), unreachable).inputs).changes
-    cluster.owner = Owner("theirs", "")
+    cluster.whose = Owner("theirs", "")
     assert RUNTIMES.check(before, inputs(), lambda _: cluster).failures == ("exists and is somebody's",)
 
 
@@ -167,7 +169,7 @@ def test_one_that_is_gone_or_made_anew_by_others_is_not_ours() -> None:
 def test_one_that_another_stack_has_taken_is_left_alone(whose: tuple[str | None, str]) -> None:
     _, outs = RUNTIMES.create(inputs(), lambda _: Cluster())
     cluster = Cluster({**DOCUMENT, "metadata": {**DOCUMENT["metadata"], "uid": "uid"}})
-    cluster.owner = Owner(whose[0] or outs["owner"], whose[1])
+    cluster.whose = Owner(whose[0] or outs["owner"], whose[1])
     found, (note,) = RUNTIMES.read(outs, lambda _: cluster)
     assert found is None and "ClusterTrainingRuntime r belongs to another program now. It is left alone" in note
     assert StateCalls(Runtimes()).delete(outs, lambda _: cluster) == [

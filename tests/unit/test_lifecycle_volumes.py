@@ -41,21 +41,25 @@ class Target:
     """Says what a volume holds, and whom it is left to."""
 
     def __init__(self, held: str = "", left: str = "", lost: Loss = Loss.NONE) -> None:
-        self.held, self.left, self.lost, self.deleted = held, left, lost, []
+        self.held, self.left, self.loss, self.deleted = held, left, lost, []
 
     def __call__(self, _: Any) -> Any:
         return self
 
-    def lost_volume(self, *_: str) -> Loss:
+    @property
+    def volumes(self) -> Target:
+        return self
+
+    def lost(self, *_: str) -> Loss:
         if self.held == "unreachable":
             raise TargetFault("no answer")
-        return self.lost
+        return self.loss
 
-    def create_volume(self, *_: Any, **__: Any) -> dict[str, str]:
-        self.lost = Loss.NONE
+    def create(self, *_: Any, **__: Any) -> dict[str, str]:
+        self.loss = Loss.NONE
         return {"path": "pvc://job-output", "generation": "g2"}
 
-    def volume(self, *_: str) -> tuple[dict[str, str], Owner]:
+    def find(self, *_: str) -> tuple[dict[str, str], Owner]:
         if self.held == "unreachable":
             raise TargetFault("no answer")
         return {"path": "pvc://job-output", "generation": "g1"}, Owner(URN, "s")
@@ -63,12 +67,12 @@ class Target:
     def identity(self) -> dict[str, str]:
         return {}
 
-    def describe_volume(self, namespace: str, name: str) -> str:
+    def describe(self, namespace: str, name: str) -> str:
         if self.held == "unreachable":
             raise TargetFault("no answer")
         return f"{self.held} in {namespace}/{name}" if self.held else ""
 
-    def delete_volume(self, namespace: str, name: str, generation: str) -> str:
+    def delete(self, namespace: str, name: str, generation: str) -> str:
         self.deleted.append((namespace, name, generation))
         return self.left
 
@@ -201,23 +205,27 @@ class Holder:
     def __init__(self, whose: Owner, generation: str) -> None:
         self.whose, self.generation, self.asked = whose, generation, list[Any]()
 
-    def create_volume(self, *_: Any, **__: Any) -> dict[str, str]:
+    @property
+    def volumes(self) -> Holder:
+        return self
+
+    def create(self, *_: Any, **__: Any) -> dict[str, str]:
         return {"path": "pvc://job-output", "generation": "g1"}
 
-    def volume(self, namespace: str, name: str) -> tuple[dict[str, str], Owner] | None:
+    def find(self, namespace: str, name: str) -> tuple[dict[str, str], Owner] | None:
         return {"path": "pvc://job-output", "generation": self.generation}, self.whose
 
-    def delete_volume(self, namespace: str, name: str, generation: str) -> Owner | str:
+    def delete(self, namespace: str, name: str, generation: str) -> Owner | str:
         self.asked.append(generation)
         return "" if generation == self.generation else self.whose
 
-    def describe_volume(self, namespace: str, name: str) -> str:
+    def describe(self, namespace: str, name: str) -> str:
         return ""
 
-    def update_volume(self, namespace: str, name: str, generation: str, claim: Any) -> None:
+    def update(self, namespace: str, name: str, generation: str, claim: Any) -> None:
         self.asked.append((generation, claim))
 
-    def relabel_volume(self, namespace: str, name: str, generation: str, owner: str, sweep: str) -> None:
+    def relabel(self, namespace: str, name: str, generation: str, owner: str, sweep: str) -> None:
         self.asked.append((generation, owner, sweep))
 
     def identity(self) -> dict[str, str]:
@@ -326,8 +334,8 @@ def test_a_change_of_retain_says_what_it_means_once(cluster: bool, retain: bool)
         return {**FOLDER, "retain": value}
 
     target = Holder(Owner("", "s"), "g")
-    target.describe_volume = lambda *_: "2 files"  # type: ignore[method-assign]
-    target.lost_volume = lambda *_: Loss.NONE  # type: ignore[attr-defined]
+    target.describe = lambda *_: "2 files"  # type: ignore[method-assign]
+    target.lost = lambda *_: Loss.NONE  # type: ignore[attr-defined]
     before, news = state(not retain), state(retain)
     found = VOLUMES.check(before, news, lambda _: target)
     (note,) = found.notes
@@ -345,7 +353,7 @@ def test_a_change_of_retain_says_what_it_means_once(cluster: bool, retain: bool)
     assert again.notes == () and again.inputs == found.inputs and not VOLUMES.diff(after, again.inputs).changes
     back = VOLUMES.check(found.inputs, before, lambda _: target)
     assert len(back.notes) == 1 and VOLUMES.diff(after, back.inputs).changes
-    target.describe_volume = lambda *_: ""  # type: ignore[method-assign]
+    target.describe = lambda *_: ""  # type: ignore[method-assign]
     assert VOLUMES.check(before, news, lambda _: target).notes == (), "nothing is in it"
 
 

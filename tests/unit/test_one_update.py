@@ -98,7 +98,7 @@ def test_a_record_knows_the_runs_before_a_replacement_better() -> None:
     given = inputs(run="1", runInputs={"code": "a"})
     made = jobs.check({}, given, lambda _: target).inputs
     jobs.create(made, lambda _: target)
-    target.jobs["j"].phase = "Succeeded"
+    target.made["j"].phase = "Succeeded"
     target.earlier = [Run("1", "Succeeded", created=5.0, inputs={"code": "a"})]
     news = {**given, "run": "2", "digest": "d2"}
     jobs.check(made, news, lambda _: target)

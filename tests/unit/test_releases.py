@@ -230,7 +230,11 @@ def test_how_far_a_job_goes(follow: str, after: str, effect: Any, held: str) -> 
 
 
 class Target:
-    """What is asked of a target here."""
+    """What is asked of a target here; it is its own jobs."""
+
+    @property
+    def jobs(self) -> Target:
+        return self
 
     def __init__(self, phase: str = "Running", owner: str = "", consumers: tuple[Consumer, ...] = ()) -> None:
         self.phase, self.owner, self.found, self.asked = phase, owner, list(consumers), 0

@@ -58,7 +58,7 @@ class Silent:
 def manager(monkeypatch: pytest.MonkeyPatch) -> Manager:
     monkeypatch.setattr(server_review, "missing", lambda *_: [])
     made = Manager()
-    target(made).create(submission())
+    target(made).jobs.create(submission())
     made.workers = {"west": Silent()}  # type: ignore[misc]
     return made
 
@@ -70,7 +70,7 @@ def left(manager: Server) -> set[str]:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda manager: target(manager).delete("team", "job", uid="uid-1", owner=OWNER),
+        lambda manager: target(manager).jobs.delete("team", "job", uid="uid-1", owner=OWNER),
         lambda manager: target(manager).sweep("stack"),
         lambda manager: operations.stop(manager, "team", "job", OWNER, "stopped by ann"),
     ],
@@ -103,12 +103,12 @@ def test_a_volume_stays_in_all_clusters_while_one_does_not_answer(
     manager.workers = {"east": Server(), "west": Silent()}  # type: ignore[misc]
     monkeypatch.setattr(Server, "read", lambda *_: {}, raising=False)
     with pytest.raises(TargetFault, match="worker cluster west: it cannot be asked, and may still run team/data"):
-        target(manager).delete_volume("team", "data", "g1")
+        target(manager).volumes.delete("team", "data", "g1")
     assert deleted == [] and CLAIM.kind not in left(manager)
 
 
 def test_a_job_that_another_stack_has_adopted_needs_no_worker(manager: Manager) -> None:
-    found = target(manager).delete("team", "job", uid="uid-1", owner=Owner("other", "theirs"))
+    found = target(manager).jobs.delete("team", "job", uid="uid-1", owner=Owner("other", "theirs"))
     assert found is not None and found.id == OWNER.id and left(manager) == {"ConfigMap", "JobSet"}
 
 
@@ -119,7 +119,7 @@ class TestPlan:
 
     def target(self) -> Any:
         made: Any = Target("Running")
-        made.check_workers = target(self.manager).check_workers
+        made.check_workers = target(self.manager).jobs.check_workers
         return made
 
     @pytest.fixture(autouse=True)
@@ -132,7 +132,7 @@ class TestPlan:
         given = inputs(target=self.KUBERNETES, interrupt="allow", namespace="team", name="job")
         made = checked({}, given, there).inputs
         _, outputs = plain_jobs.create(made, lambda _: there)
-        there.jobs["job"].phase = phase
+        there.made["job"].phase = phase
         news = {**given, "digest": "d2"}
         (failure,) = checked(made, {**news, "objects": objects(image="x:2")}, there).failures
         assert failure.startswith(f"team/job is not replaced: {SILENT}") and IF_GONE in failure
