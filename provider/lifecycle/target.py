@@ -14,7 +14,20 @@ _Connect = Callable[[Mapping[str, Any]], T]
 
 
 class TargetJobs(Protocol):
-    """The jobs of a target."""
+    """The jobs of a target.
+
+    An existing job is changed or deleted only while it belongs to the owner of the submission, or to `owner` (None: to any). For
+    a job of another one, `create`, `update` and `relabel` raise Conflict, and `delete` returns its owner; else `delete` returns
+    what was deleted with the job.
+
+    Args:
+        adopt: Whether to take over a job of another owner that has the same objects.
+        force: Whether to take back fields that were changed externally.
+        was: Owner of the job in the state.
+        beside: "Kind/name" of the other objects of the job.
+        uid: UID of the only run to delete; empty for any.
+        replaced: Whether a new run of the job follows, so that logs of this machine stay.
+    """
 
     def create(self, submission: Submission, *, adopt: bool = False) -> JobStatus: ...
     def check_adoption(self, submission: Submission) -> str: ...
@@ -42,7 +55,17 @@ class ClusterJobs(TargetJobs, Protocol):
 
 
 class TargetVolumes(Protocol):
-    """The volumes of a target. claim: As in the inputs of a volume; None on this machine."""
+    """The volumes of a target.
+
+    `create` returns path and generation, and raises Conflict for a volume of another owner. `delete` returns the owner of a
+    volume of another generation, or why the volume is not deleted yet; empty if it is deleted.
+
+    Args:
+        owner: URN of the component; in `lost` the owner in the state.
+        sweep: Label of the stack; empty if a sweep must not delete the volume.
+        claim: As in the inputs of a volume; None on this machine.
+        generation: Generation in the state; a volume of another generation is not changed.
+    """
 
     def create(
         self, namespace: str, name: str, owner: str, sweep: str, claim: Mapping[str, Any] | None = None

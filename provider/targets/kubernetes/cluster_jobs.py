@@ -46,27 +46,15 @@ class ClusterJobs(JobWriter):
     def check_workers(self, namespace: str, name: str) -> None:
         """Check that the worker clusters of MultiKueue answer to which a job may have been sent.
 
-        Each is asked once for all jobs, as for a plan.
-
-        Raises:
-            TargetFault: A worker cluster does not answer, and may still run the job.
-        """
+        Each is asked once for all jobs, as for a plan."""
         worker_copies.check_reachable(self.client, f"{namespace}/{name}", cached=True)
 
     def abandon_copies(self, namespace: str, name: str, owner: Owner) -> None:
-        """Delete the copies of a job in worker clusters that the program no longer has, as far as these answer.
-
-        Args:
-            owner: Owner of the job; copies of another one stay.
-        """
+        """Delete the copies of a job in worker clusters that the program no longer has, as far as these answer."""
         worker_copies.delete_unreachable(self.client, namespace, name, owner)
 
     def status(self, namespace: str, name: str) -> JobStatus | None:
-        """Return the current status of a job; None if it has no record. The end of a job is written into its record.
-
-        Raises:
-            TargetFault: The cluster cannot be read.
-        """
+        """Return the current status of a job; None if it has no record. The end of a job is written into its record."""
         from pulumi_trainer.provider.lifecycle.diagnosis import diagnose
         from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import snapshot
         from pulumi_trainer.provider.targets.kubernetes.observe.printed_output import with_output
@@ -118,11 +106,7 @@ class ClusterJobs(JobWriter):
 
     def check_adoption(self, submission: Submission) -> str:
         """Return a note on the job that `create` would adopt, and what that changes; empty if no such job was found. Secrets are
-        not read.
-
-        Raises:
-            Conflict: A job of another owner differs from the program, or a ConfigMap that is not a record has the name.
-        """
+        not read."""
         kind, me = kind_of(submission.main), Owner(submission.owner, submission.sweep)
         client = self.client.within(PATIENCE)
         job = client.get(kind, submission.namespace, submission.name)
@@ -161,22 +145,14 @@ class ClusterJobs(JobWriter):
         return progress_of(client, snapshot(client, status.namespace, status.name)) or status.progress
 
     def runs(self, namespace: str, name: str) -> list[Run]:
-        """Return the runs of the job of that name, the newest last; empty if it has no record.
-
-        Raises:
-            TargetFault: The cluster cannot be read.
-        """
+        """Return the runs of the job of that name, the newest last; empty if it has no record."""
         found = record.find(self.client.within(PATIENCE), namespace, name)
         if found is None or not found.is_record:
             return []
         return found.runs(self.status(namespace, name) or found.last_status())
 
     def drift(self, namespace: str, name: str) -> dict[str, Any]:
-        """Return path -> current value of what was changed externally in an unfinished job, except changes of controllers.
-
-        Raises:
-            TargetFault: The cluster cannot be read.
-        """
+        """Return path -> current value of what was changed externally in an unfinished job, except changes of controllers."""
         owner = record.find(self.client, namespace, name)
         if owner is None or owner.terminal or not owner.applied:
             return {}

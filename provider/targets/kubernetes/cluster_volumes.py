@@ -23,16 +23,7 @@ class ClusterVolumes:
     def create(
         self, namespace: str, name: str, owner: str, sweep: str, claim: Mapping[str, Any] | None = None
     ) -> dict[str, str]:
-        """Create a PersistentVolumeClaim, and return its path and generation. Safe to repeat; existing data stays.
-
-        Args:
-            sweep: Label of the stack; empty if a sweep must not delete the claim.
-            claim: Settings of the claim: size, class, access mode; None for the defaults.
-
-        Raises:
-            Conflict: The claim belongs to another owner, or differs in an immutable field.
-            TargetFault: The StorageClass does not exist, or an earlier claim is not gone in time.
-        """
+        """Create a PersistentVolumeClaim, and return its path and generation. Safe to repeat; existing data stays."""
         made = claims.create(self.client, namespace, name, owner, sweep, claim or {})
         self.copy(namespace, name, owner, sweep, claim or {}, made["generation"])
         return made
@@ -40,24 +31,13 @@ class ClusterVolumes:
     def copy(
         self, namespace: str, name: str, owner: str, sweep: str, claim: Mapping[str, Any], generation: str
     ) -> None:
-        """Create a claim of the same name and generation in each worker cluster of MultiKueue. Safe to repeat.
-
-        Args:
-            sweep: Label of the stack; empty if a sweep must not delete the claim.
-            claim: Settings of the claim: size, class, access mode.
-            generation: Generation of the claim in this cluster.
-        """
+        """Create a claim of the same name and generation in each worker cluster of MultiKueue. Safe to repeat."""
         for cluster, worker in self.client.workers.items():
             with worker_copies.in_worker(cluster):
                 claims.create(worker, namespace, name, owner, sweep, claim, generation)
 
     def update(self, namespace: str, name: str, generation: str, claim: Mapping[str, Any]) -> None:
-        """Change the size of a claim, and whether a sweep leaves the claim alone.
-
-        Raises:
-            Conflict: The claim has another generation.
-            TargetFault: The claim is gone, or its class does not allow the new size.
-        """
+        """Change the size of a claim, and whether a sweep leaves the claim alone."""
         claims.update(self.client, namespace, name, generation, claim)
         for cluster, worker in self.client.workers.items():
             with worker_copies.in_worker(cluster):
@@ -68,21 +48,12 @@ class ClusterVolumes:
         return claims.read(self.client, namespace, name)
 
     def relabel(self, namespace: str, name: str, generation: str, owner: str, sweep: str) -> None:
-        """Write our owner and label on a claim that came from another stack, if it is of that generation.
-
-        Args:
-            generation: Generation in the state; a claim of another generation is not changed.
-            sweep: Label of our stack; empty if a sweep must not delete the claim.
-        """
+        """Write our owner and label on a claim that came from another stack, if it is of that generation."""
         for client in (self.client, *self.client.workers.values()):
             claims.relabel(client, namespace, name, generation, owner, sweep)
 
     def lost(self, namespace: str, name: str, owner: Owner) -> Loss:
-        """Return whether a volume that its owner created before was lost, without a request for an existing volume alone.
-
-        Args:
-            owner: Owner of the claim in the state.
-        """
+        """Return whether a volume that its owner created before was lost, without a request for an existing volume alone."""
         return self.cluster.overview(namespace).lost_claim(name, owner)
 
     def describe(self, namespace: str, name: str) -> str:
@@ -90,17 +61,7 @@ class ClusterVolumes:
         return claims.describe(self.client, namespace, name)
 
     def delete(self, namespace: str, name: str, generation: str) -> Owner | str:
-        """Delete a claim with all its data.
-
-        Args:
-            generation: Generation in the state; a claim of another generation is not deleted.
-
-        Returns:
-            The owner of a claim of another generation, or a note that the claim stays for unfinished jobs; empty otherwise.
-        Raises:
-            Refused: Another unfinished Pod mounts the claim.
-            TargetFault: The claim is not gone in time.
-        """
+        """Delete a claim with all its data."""
         worker_copies.check_reachable(self.client, f"{namespace}/{name}")
         for cluster, worker in self.client.workers.items():
             with worker_copies.in_worker(cluster):

@@ -54,18 +54,7 @@ class JobRemoval:
         owner: Owner | None = None,
         replaced: bool = False,  # noqa: ARG002 - Kubernetes removes the logs with the Pods
     ) -> Owner | None:
-        """End the job, remove all its objects, and return when they are gone. Safe to repeat.
-
-        Args:
-            uid: UID of the only run to delete; empty for any.
-            owner: Delete the job only while it belongs to this owner; None for any.
-
-        Returns:
-            The current owner if it is another one, in which case nothing is deleted; None otherwise.
-
-        Raises:
-            TargetFault: Something blocks the deletion; the message names it.
-        """
+        """End the job, remove all its objects, and return when they are gone. Safe to repeat."""
 
         def mine(found: Record) -> bool:
             return found.is_record and uid in ("", found.uid) and (owner is None or owner.owns(found.whose))

@@ -43,16 +43,7 @@ class JobWriter(JobRemoval):
         self._taken: dict[str, JobNames] = {}
 
     def create(self, submission: Submission, *, adopt: bool = False) -> JobStatus:
-        """Create a job. Safe to repeat: an existing job with the same owner and digest is taken over as it is.
-
-        Args:
-            adopt: Whether to adopt an equal job that belongs to another owner or was created by hand.
-
-        Raises:
-            Invalid: The cluster rejects an object, or something that the job needs is missing.
-            Conflict: The name is taken.
-            TargetFault: The cluster fails.
-        """
+        """Create a job. Safe to repeat: an existing job with the same owner and digest is taken over as it is."""
         promised = [f"{SECRET.kind}/{name}" for name in submission.secrets]
         absent = server_review.missing(self.client, submission.objects, submission.namespace, promised)
         if absent:
@@ -85,15 +76,7 @@ class JobWriter(JobRemoval):
         return _status(owner, kind, answer)
 
     def update(self, submission: Submission, *, force: bool = False) -> JobStatus:
-        """Change a job in place.
-
-        Args:
-            force: Whether to take back fields that were changed externally.
-
-        Raises:
-            TargetFault: The job does not exist.
-            Conflict: The job belongs to another owner, another job has its name, or another manager owns a field.
-        """
+        """Change a job in place."""
         live = self._live(submission)
         owner = self._own(submission)
         kind, found = kind_of(submission.main), live.get(main_key(submission.objects))
@@ -138,15 +121,7 @@ class JobWriter(JobRemoval):
             worker_copies.send(self.client, submission, owner.uid)
 
     def relabel(self, submission: Submission, was: Owner) -> None:
-        """Write our stack's label into the record and the objects of a job that came from another stack.
-
-        Args:
-            was: The owner of the job in the state.
-
-        Raises:
-            TargetFault: As for `update`.
-            Conflict: As for `update`.
-        """
+        """Write our stack's label into the record and the objects of a job that came from another stack."""
         found = record.find(self.client, submission.namespace, submission.name)
         if found is not None and found.is_record and found.stack != submission.sweep and was.owns(found.whose):
             change = record.update_patch(submission, found.version)

@@ -57,12 +57,7 @@ class JobReader:
         """Do nothing: a job gets the values of its Secrets when it is started or resumed."""
 
     def status(self, namespace: str, name: str) -> JobStatus | None:
-        """Return the current status of a job; None if not found. Ends the processes of a job whose supervisor has died.
-
-        Raises:
-            Refused: The job runs on another host.
-            Unreadable: A file of the job is damaged.
-        """
+        """Return the current status of a job; None if not found. Ends the processes of a job whose supervisor has died."""
         folder = JobFolder.of(self.root, namespace, name)
         record = Record.find(folder)
         if record is None:
@@ -91,11 +86,7 @@ class JobReader:
             return _unreadable_status(namespace, name, owner, fault)
 
     def presence(self, namespace: str, name: str, beside: Collection[str] = ()) -> Presence | None:  # noqa: ARG002
-        """Return whether a job exists, and its owner; None if it runs on another host.
-
-        Args:
-            beside: Other objects of the job; they are part of its record.
-        """
+        """Return whether a job exists, and its owner; None if it runs on another host."""
         folder = JobFolder.of(self.root, namespace, name)
         record = Record.find(folder)
         if record is None:
@@ -113,11 +104,7 @@ class JobReader:
         return Presence(record.whose, not_started=status is not None and status.reason == NOT_STARTED, note=note)
 
     def check_adoption(self, submission: Submission) -> str:
-        """Return a note about the job that `create` would adopt; empty if it would not adopt one.
-
-        Raises:
-            Conflict: The job differs from the submission.
-        """
+        """Return a note about the job that `create` would adopt; empty if it would not adopt one."""
         found = Record.find(JobFolder.of(self.root, submission.namespace, submission.name))
         me = Owner(submission.owner, submission.sweep)
         if found is None or (found.owner == me.id and found.whose.stack in ("", me.stack)):

@@ -100,20 +100,7 @@ class LocalJobs(JobReader):
             )
 
     def create(self, submission: Submission, *, adopt: bool = False) -> JobStatus:
-        """Create a job and start its supervisor, unless it is suspended. Idempotent for the same owner and digest.
-
-        Args:
-            adopt: Whether to take over a job of another owner that has the same objects.
-
-        Returns:
-            The status of the job.
-
-        Raises:
-            Invalid: This machine cannot run the job.
-            Conflict: Another job has the name, or it differs.
-            Refused: A path is not safe, or the job runs on another host.
-            TargetFault: The folder of the job cannot be written.
-        """
+        """Create a job and start its supervisor, unless it is suspended. Idempotent for the same owner and digest."""
         refused = [
             *local_limits.invalid_names(submission.objects),
             *local_limits.refusals(submission.objects, submission.secrets),
@@ -140,19 +127,7 @@ class LocalJobs(JobReader):
             return self._known_status(folder, record)
 
     def update(self, submission: Submission, *, force: bool = False) -> JobStatus:  # noqa: ARG002
-        """Update suspend, ttlSecondsAfterFinished and metadata of a job, or all of a suspended job.
-
-        Args:
-            force: Has no effect: only this program changes the job.
-
-        Returns:
-            The status of the job.
-
-        Raises:
-            Invalid: This machine cannot run the job.
-            TargetFault: The job does not exist.
-            Conflict: The job belongs to another owner.
-        """
+        """Update suspend, ttlSecondsAfterFinished and metadata of a job, or all of a suspended job."""
         refused = [
             *local_limits.invalid_names(submission.objects),
             *local_limits.refusals(submission.objects, submission.secrets),
@@ -286,15 +261,7 @@ class LocalJobs(JobReader):
             yield folder, record
 
     def relabel(self, submission: Submission, was: Owner) -> None:
-        """Write the label of the program's stack into the record of a job that was moved from another stack.
-
-        Args:
-            was: Owner of the job in the stack's state.
-
-        Raises:
-            TargetFault: The job does not exist.
-            Conflict: The job belongs to another owner.
-        """
+        """Write the label of the program's stack into the record of a job that was moved from another stack."""
         folder = JobFolder.of(self.root, submission.namespace, submission.name)
         with folder.guard():
             record = Record.read(folder)
@@ -312,13 +279,7 @@ class LocalJobs(JobReader):
         """Terminate a job's processes and remove its folder and the claims that were created for it. Idempotent.
 
         Args:
-            uid: Delete only this run of the job; default: any run.
-            owner: Delete only a job of this owner; default: any owner.
-            replaced: Whether a new run of the job follows, so that the logs stay.
-            grace: Seconds between SIGTERM and SIGKILL; default: each pod's terminationGracePeriodSeconds.
-
-        Returns:
-            The owner if the job belongs to another one and is not deleted; otherwise what the claims contained, or None.
+            grace: Seconds between SIGTERM and SIGKILL; default: each Pod's terminationGracePeriodSeconds.
         """
         notes: list[str] = []
         folder = JobFolder.of(self.root, namespace, name)

@@ -34,27 +34,11 @@ class LocalVolumes:
         sweep: str,
         claim: Mapping[str, Any] | None = None,  # noqa: ARG002
     ) -> dict[str, str]:
-        """Create the folder of a claim, or take over an existing one with its data.
-
-        Args:
-            sweep: Label of the stack; empty if a sweep must not delete the volume.
-            claim: The PersistentVolumeClaim; a folder has neither size nor class.
-
-        Returns:
-            `path` and `generation` of the volume.
-
-        Raises:
-            Conflict: The volume belongs to another owner.
-        """
+        """Create the folder of a claim, or take over an existing one with its data."""
         return Claim(self.root, namespace, name).create(owner, sweep)
 
     def update(self, namespace: str, name: str, generation: str, claim: Mapping[str, Any]) -> None:
-        """Record whether the folder is retained; a folder has neither size nor class.
-
-        Args:
-            generation: Generation in the state; a volume of another generation is not changed.
-            claim: The desired settings, of which only `retain` counts.
-        """
+        """Record whether the folder is retained; a folder has neither size nor class."""
         Claim(self.root, namespace, name).retain(generation, retain=bool(claim.get("retain")))
 
     def find(self, namespace: str, name: str) -> tuple[dict[str, str], Owner] | None:
@@ -62,11 +46,7 @@ class LocalVolumes:
         return Claim(self.root, namespace, name).read()
 
     def lost(self, namespace: str, name: str, owner: Owner) -> Loss:  # noqa: ARG002
-        """Return whether a volume that was created before is lost.
-
-        Args:
-            owner: Ignored: only whether the folder exists counts.
-        """
+        """Return whether a volume that was created before is lost."""
         if self.find(namespace, name) is None:
             return Loss.GONE
         return Loss.NONE
@@ -95,23 +75,11 @@ class LocalVolumes:
         return Claim(self.root, namespace, claim).output(folder)
 
     def relabel(self, namespace: str, name: str, generation: str, owner: str, sweep: str) -> None:
-        """Record owner and label for a generation of a volume that was moved from another stack.
-
-        Args:
-            generation: Generation in the state; a volume of another generation is not changed.
-            sweep: Label of our stack; a retained volume keeps none.
-        """
+        """Record owner and label for a generation of a volume that was moved from another stack."""
         Claim(self.root, namespace, name).relabel(generation, owner, sweep)
 
     def delete(self, namespace: str, name: str, generation: str) -> Owner | str:
-        """Delete a generation of a volume with its data; a volume that an unfinished job mounts is deleted when the job ends.
-
-        Args:
-            generation: Generation in the state; a volume of another generation is not deleted.
-
-        Returns:
-            The owner if the volume has another generation; why it is not deleted yet; empty if it is deleted.
-        """
+        """Delete a generation of a volume with its data; a volume that an unfinished job mounts is deleted when the job ends."""
         return Claim(self.root, namespace, name).delete(generation, self._users(namespace, name))
 
     def sweep(self, label: str, report: Callable[[str], None]) -> list[str]:
