@@ -142,7 +142,6 @@ def removal_refusals(outputs: ChannelOutputs, connect: Connect, uses: Callable[[
     """Return why a channel cannot be removed; empty if it can.
 
     Args:
-        connect: Returns the target of a `target` input.
         uses: Returns whether the job (namespace/name) that uses the channel now still uses it after the removal.
     """
     if outputs.force:

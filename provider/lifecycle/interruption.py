@@ -42,7 +42,6 @@ def interrupt(olds: JobInputs, news: JobInputs, reasons: Sequence[str], connect:
 
     Args:
         reasons: Why the change starts a new run.
-        connect: Returns the target of an input `target`.
     """
     resumed = continue_run(olds, news, connect)
     if resumed.failures:
@@ -105,11 +104,7 @@ def _end_note(olds: JobInputs, news: JobInputs, status: JobStatus, loss: str) ->
 
 
 def continue_run(olds: JobInputs, news: JobInputs, connect: Connect) -> Interruption:
-    """Return which run a new run continues, if the job keeps anything for it, or why it cannot continue the one that it names.
-
-    Args:
-        connect: Returns the target of an input `target`.
-    """
+    """Return which run a new run continues, if the job keeps anything for it, or why it cannot continue the one that it names."""
     try:
         note, left = continuation_note(olds, news, connect(olds.target))
     except Invalid as unknown_run:

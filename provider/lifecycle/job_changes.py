@@ -26,11 +26,7 @@ _OF_CODE = ("code", "arguments", "packages")
 
 
 def replacement_reasons(olds: JobInputs, news: JobInputs, connect: Connect) -> list[str]:
-    """Return why a change starts a new run; empty if it happens in place.
-
-    Args:
-        connect: Returns the target of an input `target`.
-    """
+    """Return why a change starts a new run; empty if it happens in place."""
     changes = [c for c in compare(olds.documents, news.documents) if c.effect != "update"]
     reasons = [*map(str, changes)]
     if changes and all(c.effect == "waiting" for c in changes) and _is_queued(olds, connect):
@@ -156,7 +152,6 @@ def check_fetch(
     Args:
         checked: The checked inputs so far: the fetch stays as it is.
         changed: "Secret/key" of the values that have changed.
-        connect: Returns the target of an input `target`.
     """
     before, after = _images(olds), _images(news)
     new_image = news.target.get("kind") == "kubernetes" and None not in after and before != after

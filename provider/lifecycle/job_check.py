@@ -69,7 +69,6 @@ def check(
 
     Args:
         olds: Previous inputs; None for a new job.
-        connect: Returns the target of an input `target`.
         labels: Labels of the stack's other targets.
     """
     news = with_mounted_versions(olds, news)

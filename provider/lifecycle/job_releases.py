@@ -23,11 +23,7 @@ def has_moved(olds: JobInputs, news: JobInputs) -> bool:
 
 def check_channel_move(olds: JobInputs, news: JobInputs, connect: Connect) -> Checked[JobInputs]:
     """Return the checked inputs of a job whose channel has another release: the job stays as it is, or it is replaced if it is
-    running and interrupt="allow" is set.
-
-    Args:
-        connect: Returns the target of an input `target`.
-    """
+    running and interrupt="allow" is set."""
     found = effects(olds.documents, news.documents)
     summary = _summary(olds, news, found)
     kept = with_current_connection(olds, news)

@@ -33,11 +33,7 @@ _ENDED_WITHOUT_RECORD = (
 
 
 def find_presence(olds: JobInputs, news: JobInputs, connect: Connect) -> Presence | None:
-    """Return what the target has of the job, or None if the target cannot be asked from this host.
-
-    Args:
-        connect: Returns the target of an input `target`.
-    """
+    """Return what the target has of the job, or None if the target cannot be asked from this host."""
     if olds.target.get("host") != news.target.get("host"):
         return None
     main = main_key(olds.objects)

@@ -179,11 +179,7 @@ def _apply(inputs: RuntimeInputs, connect: ConnectCluster) -> RuntimeOutputs:
 
 
 def change_notes(olds: RuntimeInputs | None, news: RuntimeInputs, connect: Connect) -> list[str]:
-    """Return what a changed runtime of mode trainer does to jobs, and which jobs were created from it.
-
-    Args:
-        connect: Returns the target of a `target` input.
-    """
+    """Return what a changed runtime of mode trainer does to jobs, and which jobs were created from it."""
     if olds is None or first_unknown([olds.document, news.document]) is not None:
         return []
     if olds.document.get("spec") == news.document.get("spec"):

@@ -345,7 +345,6 @@ def removal_notes(outputs: VolumeOutputs, connect: Connect) -> tuple[str, ...]:
 
     Args:
         outputs: Outputs of the volume in the state.
-        connect: Returns the target of a `target` input.
     """
     if outputs.is_retained:
         return (_remains(outputs, connect, "was removed from the program, and is kept because it is retained:"),)

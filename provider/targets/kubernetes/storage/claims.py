@@ -396,10 +396,10 @@ def claims_of(jobset: Mapping[str, Any]) -> set[str]:
 
 def policy_claims(jobset: Mapping[str, Any]) -> Iterator[str]:
     """Yield the names of the claims that JobSet creates for `volumeClaimPolicies`, as far as they are known."""
-    job = _at(jobset, "metadata", "name")
-    for policy in _at(jobset, "spec", "volumeClaimPolicies") or []:
-        for template in _at(policy, "templates") or []:
-            name = _at(template, "metadata", "name")
+    job = section(jobset, "metadata").get("name")
+    for policy in section(jobset, "spec").get("volumeClaimPolicies") or []:
+        for template in section(policy).get("templates") or []:
+            name = section(template, "metadata").get("name")
             if isinstance(name, str) and isinstance(job, str):
                 yield f"{name}-{job}"
 
@@ -560,12 +560,6 @@ def _pods(job: Mapping[str, Any]) -> list[Pod]:
     """Return the pods of a JobSet, or the pods in the runtimePatches of a TrainJob."""
     patched = chain.from_iterable(map(patched_jobs, items(job.get("spec"), "runtimePatches")))
     return [replicated.pod for replicated in chain(jobs_of(job), patched)]
-
-
-def _at(value: Any, *names: str) -> Any:
-    for name in names:
-        value = section(value).get(name)
-    return value
 
 
 def _claims(pod: Pod) -> dict[str, str]:
