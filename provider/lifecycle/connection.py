@@ -102,6 +102,8 @@ AnyInputs = TypeVar("AnyInputs", bound=Inputs)
 
 def with_label(located: AnyLocated, label: Any) -> AnyLocated:
     """Return inputs or outputs with another label of the stack's target."""
+    if located.target.get("sweep") == label:
+        return located
     return replace(located, target={**located.target, "sweep": label})
 
 
