@@ -118,15 +118,19 @@ class RuntimeChannel(RuntimeSource, pulumi.ComponentResource):
     async def _register(self, offer: Offer, force: bool, place: targets.Place, urn: str) -> None:
         document = offer.documents[offer.release]
         target = await session.current().target(place.target)
-        props: dict[str, Any] = {
-            "channel": offer.channel, "runtime": offer.runtime, "release": offer.release, "releases": self._known,
-            "document": document, "digest": short_digest(document, 12), "component": urn,
-            "target": session.target_input(place.target, target),
-        }  # fmt: skip
-        if force:
-            props["force"] = True
+        inputs = dynamic.ChannelInputs(
+            channel=offer.channel,
+            runtime=offer.runtime,
+            release=offer.release,
+            releases=self._known,
+            document=document,
+            digest=short_digest(document, 12),
+            component=urn,
+            target=session.target_input(place.target, target),
+            force=force,
+        )
         options = pulumi.ResourceOptions(parent=self, depends_on=[target, *place.needs])
-        self.resource = dynamic.Channel(self.pulumi_resource_name, props, options)
+        self.resource = dynamic.Channel(self.pulumi_resource_name, inputs, options)
 
     async def _offered(self) -> dict[str, Any] | None:
         """Return the offer once the move was accepted, so that no rejected move reaches another stack."""

@@ -16,7 +16,7 @@ from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.args.trainers import image_problems
 from pulumi_trainer.job_component import Job
 from pulumi_trainer.plan import dataset_configmap, mounts
-from pulumi_trainer.plan.job_plan import PlacedJob, Plan, StepResult, render_job
+from pulumi_trainer.plan.job_plan import PlacedJob, Plan, StepResult, new_job, render_job
 from pulumi_trainer.plan.local_files import VERSION, is_folder, read_ignore_patterns
 from pulumi_trainer.plan.outputs import Resolved, has_unknown, resolve
 from pulumi_trainer.plan.review import none_problems
@@ -145,16 +145,16 @@ class Fetched(FetchedData, Job):
     async def _plan(self, logical: str, source: sources.DataSource, target: Destination | None) -> Plan:
         refused = self._argument_problems(source, target)
         if refused:
-            return Plan(logical, "default", {"kind": ""}, problems=refused)
+            return Plan(job=new_job(logical, "default", {"kind": ""}), problems=refused)
 
         destination = targets.choose(target)
         place = await targets.place(destination)
         release = await choose_release(destination, place)
         name = job_name(logical, pulumi.get_project(), pulumi.get_stack())
         job = PlacedJob(name, destination, place, release)
-        result = Plan(
-            job.name, place.namespace, place.target, interrupt="allow", needs=place.needs, problems=place.problems
-        )  # another source is another volume, and nothing trains on one that is not complete
+        # Another source is another volume, and nothing trains on one that is not complete.
+        inputs = new_job(job.name, place.namespace, place.target, interrupt="allow", fills=Unknown("volume.generation"))
+        result = Plan(job=inputs, needs=place.needs, problems=place.problems)
         resolved = await self._resolve(source, job, result.secret_name)
         image, claim = map(resolved.document.pop, ("image", "claim"))
         spec = resolved.document
@@ -202,7 +202,7 @@ class Fetched(FetchedData, Job):
         restricted = targets.is_restricted(hardening, destination)
         rendered = render_job(lambda release: render(runtime, train_job, release, restricted=restricted), job.release)
         mounted = StepResult(objects=files, claims={"volume": self.claim})
-        return result.add(mounted).add(rendered, made=rendered.made, fills="volume")
+        return result.add(mounted).add(rendered, made=rendered.made)
 
     def _argument_problems(self, source: sources.DataSource, target: Destination | None) -> list[Problem]:
         found = nested_problems(source) + nested_problems(self._wanted) + targets.problems(target)

@@ -21,10 +21,8 @@ from pulumi_trainer.program.targets import Destination
 from pulumi_trainer.program.watch import Watched
 from pulumi_trainer.provider.engine import dynamic
 from pulumi_trainer.provider.engine.pulumi_compat import add_child, aliases_of, known_output
-from pulumi_trainer.provider.jobs.lineage import UNFINISHED
 from pulumi_trainer.provider.jobs.manual import STOPPED
 from pulumi_trainer.provider.jobs.progress import kept_progress
-from pulumi_trainer.provider.jobs.retention import KEEP_RUNS, KEPT_RUNS
 from pulumi_trainer.provider.jobs.status import NOT_STARTED, TAKE_BACK, JobStatus, Owner, Phase
 from pulumi_trainer.provider.jobs.submission import to_state
 from pulumi_trainer.provider.kubernetes.errors import Problem, TrainerError
@@ -47,11 +45,6 @@ def _text(content: Any, unknown: Mapping[str, pulumi.Output[Any]]) -> Any:
     if leaf is None:
         return json.dumps(content)
     return unknown[leaf.token].apply(str)
-
-
-def _known(digest: Any) -> str:
-    """Return a digest; empty in a preview that does not know it yet."""
-    return digest if isinstance(digest, str) else ""
 
 
 def _outputs(status: JobStatus | None) -> dict[str, Any]:
@@ -172,7 +165,7 @@ class Job(pulumi.ComponentResource):
         plan: Plan = await make_plan()
         self._before = [*plan.needs, *plan.resolved.depends_on]
         problems = merge_problems(self.misnamed, plan.problems) + await self._duplicate_name_problems()
-        here.jobs[f"{plan.namespace}/{plan.name}"] = Planned(plan.content_digest, plan.runtime.get("channel", ""))
+        here.jobs[f"{plan.namespace}/{plan.name}"] = Planned(plan.content_digest, plan.job.runtime.get("channel", ""))
         problems = problems or self._object_conflicts(plan)
         problems = problems or await self._review(plan)
         if problems:
@@ -209,7 +202,7 @@ class Job(pulumi.ComponentResource):
         stack, cluster = await session.current().stack_resources(), await session.current().cluster(plan.target)
         urn_of_other = urn_of_job(stack, session.plain(plan.target), plan.namespace, plan.name, cluster)
         urn, name = await self.urn.future() or "", self.pulumi_resource_name
-        if not urn_of_other or plan.adopt or urn_of_other == f"{urn.removesuffix(f'::{name}')}${JOBSET}::{name}":
+        if not urn_of_other or plan.job.adopt or urn_of_other == f"{urn.removesuffix(f'::{name}')}${JOBSET}::{name}":
             return []
         other = urn_of_other.rpartition("::")[2]
         if aliases_of(self):
@@ -258,8 +251,8 @@ class Job(pulumi.ComponentResource):
         return [replace(p, hint="give one of the two another name with name=") for p in found[:1]]
 
     def _register(self, plan: Plan, target: dynamic.Target, urn: str) -> dynamic.JobSet:
-        connection = session.target_input(plan.with_workers(plan.copied_objects), target)
         self._sweep = target.sweep
+        self._log_step = plan.log_step
         unknown = {**plan.resolved.unknown}
         retained = bool(self._opts.retain_on_delete)  # children do not inherit it, and a job keeps what it has written
         for token, each in plan.claims.items():
@@ -267,65 +260,29 @@ class Job(pulumi.ComponentResource):
             session.current().promised.add(claim.key)
             namespace = restore_outputs(plan.namespace, unknown)
             place = session.target_input(plan.with_workers([claim.key]), target)
-            self.volumes[token] = claim.resource(place, namespace, self, target, urn, adopt=plan.adopt)
+            self.volumes[token] = claim.resource(place, namespace, self, target, urn, adopt=plan.job.adopt)
             unknown[token] = self.volumes[token].name
-        self._log_step = plan.log_step
-        content = plan.content_digest
-        if isinstance(content, Unknown):
-            content = pulumi.Output.all(*unknown.values()).apply(str)  # as unknown as they are
-        props = {
-            "namespace": restore_outputs(plan.namespace, unknown),
-            "name": plan.name,
-            "objects": known_output(restore_outputs(to_state(plan.objects), unknown)),
-            "digest": content,
-            "run": plan.run,
-            "runtime": restore_outputs(plan.runtime, unknown),
-            "target": connection,
-            "component": urn,
-            **self._optional_inputs(plan, unknown),
-        }
-        if retained:
-            props["retain"] = True
+        digest = plan.content_digest
+        if isinstance(digest, Unknown):
+            digest = pulumi.Output.all(*unknown.values()).apply(str)  # as unknown as they are
+        unknown |= {f"{token}.generation": volume.generation for token, volume in self.volumes.items()}
+        inputs = replace(
+            dynamic.JobInputs.from_state(restore_outputs(plan.job.to_state(), unknown)),
+            target=session.target_input(plan.with_workers(plan.copied_objects), target),
+            component=urn,
+            objects=known_output(restore_outputs(to_state(plan.objects), unknown)),
+            digest=digest,
+            retain=retained,
+        )
+        if plan.arguments is not None:
+            inputs = replace(inputs, arguments=_text(plan.arguments, unknown))
         if plan.resolved.secrets:
-            props["secrets"] = {plan.secret_name: plan.resolved.secrets}
+            inputs = replace(inputs, secrets={plan.secret_name: plan.resolved.secrets})
         made = dynamic.JobSet(
-            self.pulumi_resource_name, props, self.child_options([target, *self.volumes.values(), *self._before])
+            self.pulumi_resource_name, inputs, self.child_options([target, *self.volumes.values(), *self._before])
         )
         session.current().registered += [made, *self.volumes.values()]
         return made
-
-    def _optional_inputs(self, plan: Plan, unknown: dict[str, pulumi.Output[Any]]) -> dict[str, Any]:
-        """Return the inputs of the JobSet that only some jobs have."""
-        props: dict[str, Any] = {}
-        if plan.arguments is not None:
-            props["arguments"] = _text(plan.arguments, unknown)
-        if plan.data:
-            props["data"] = plan.data
-        if plan.inputs:
-            props["runInputs"] = plan.inputs
-        if plan.summary:
-            props["summary"] = restore_outputs(plan.summary, unknown)
-        if plan.rerun_on is not None:
-            props["rerunOn"] = plan.rerun_on
-        if plan.without_code:
-            props["withoutCode"] = _known(plan.without_code)
-        if plan.fills:
-            props["fills"] = self.volumes[plan.fills].generation
-        if plan.resume != UNFINISHED:
-            props["resume"] = plan.resume
-        if plan.fork is not None:
-            props["fork"] = plan.fork
-        if plan.keep_runs != KEEP_RUNS:
-            props[KEPT_RUNS] = plan.keep_runs
-        if plan.checkpoints:
-            props["place"] = restore_outputs(plan.checkpoints, unknown)
-        elif "output" in self.volumes:
-            props["place"] = self.volumes["output"].name
-        if plan.interrupt != "refuse":
-            props["interrupt"] = plan.interrupt
-        if plan.adopt:
-            props["adopt"] = True
-        return props
 
     def child_options(self, depends_on: list[pulumi.Resource]) -> pulumi.ResourceOptions:
         """Return options for the JobSet: children do not inherit these options, which are meant for the job."""

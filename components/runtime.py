@@ -213,20 +213,19 @@ class ClusterTrainingRuntime(RuntimeSource, pulumi.ComponentResource):
         kept = await self._kept_names(urn, namespace, connection)
         if key not in self._applied:
             name = self._resource_name(namespace, kept)
-            props = {
-                "document": known_output(restore_outputs(document, {**self._resolved.unknown, **place.unknown})),
-                "target": session.target_input(connection, target),
-                "component": urn,
-            }
-            if self._force:
-                props["force"] = True
+            inputs = dynamic.RuntimeInputs(
+                document=known_output(restore_outputs(document, {**self._resolved.unknown, **place.unknown})),
+                target=session.target_input(connection, target),
+                component=urn,
+                force=self._force,
+            )
             options = pulumi.ResourceOptions(
                 parent=self,
                 depends_on=[target, *place.needs, *self._resolved.depends_on],
                 retain_on_delete=self._opts.retain_on_delete,
                 protect=self._opts.protect,
             )
-            self._applied[key] = dynamic.Runtime(name, props, options)
+            self._applied[key] = dynamic.Runtime(name, inputs, options)
             session.current().promised.add(f"{self.kind}/{document['metadata']['name']}")
         return self._applied[key]
 

@@ -116,7 +116,7 @@ def _judge(plan: Plan, where: str, owner: str, me: ObjectOwner) -> StepResult:
     if not is_foreign:
         return StepResult()
     called = plain(me.called(owner[:_LONGEST_NAME]))
-    if plan.adopt:
+    if plan.job.adopt:
         return StepResult(notes=[f"{where} belongs to {called} and is taken over"])
     hint = "give another to=, or take the folder over with adopt=True on the TrainJob, as after `pulumi destroy`"
     return StepResult(problems=[Problem("checkpoint.to", f"{where} belongs to {called}", hint)])

@@ -13,9 +13,8 @@ from pulumi_trainer.plan.outputs import Resolved
 from pulumi_trainer.plan.volume_claims import Claim
 from pulumi_trainer.program import targets
 from pulumi_trainer.program.targets import Destination, Place
+from pulumi_trainer.provider.engine.dynamic import JobInputs
 from pulumi_trainer.provider.jobs.identity import digest
-from pulumi_trainer.provider.jobs.lineage import UNFINISHED
-from pulumi_trainer.provider.jobs.retention import KEEP_RUNS
 from pulumi_trainer.provider.jobs.submission import ANYTHING, MAIN, WORKERS, Dispatch, Draft, Objects, secret_name
 from pulumi_trainer.provider.kubernetes.errors import Problem, TrainerError, problems_below
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
@@ -111,59 +110,62 @@ CHECKPOINT_OWNER = Unknown("checkpoint_owner")
 """The owner mark of a new stack, for the folder in S3 with a job's checkpoints."""
 
 
-@dataclass(frozen=True)
+def new_job(name: str, namespace: Any, target: Mapping[str, Any], run: str = "1", **given: Any) -> JobInputs:
+    """Return the inputs of a job before it is rendered.
+
+    Args:
+        given: Other inputs.
+    """
+    return JobInputs(name=name, namespace=namespace, target=target, run=run, digest="", objects={}, **given)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan(StepResult):
     """The documents of a job, and its problems.
 
     Attributes:
-        run: Key of the run.
-        resume: Which run a new run continues.
-        fork: Run and step of the checkpoint that a new run starts from; None if it is no fork.
-        keep_runs: How many runs are kept in full.
-        checkpoints: Where the job keeps checkpoints in S3; empty for the volume for output, or nowhere.
+        job: Inputs of the resource of the job, without its objects, digest and secrets. A leaf may be unknown: a token of
+            `resolved`, or of a claim; the generation of the volume of a claim is TOKEN.generation.
         content: What the user wrote; another digest of it makes another job.
         resolved: Unknown and secret values.
-        runtime: Name and digest of the runtime.
-        fills: Token of the volume that the job fills.
         arguments: Non-secret arguments of the function, if the job's Secret contains all of them.
-        data: Kind of folder -> name and version of the data that the job reads.
-        inputs: What identifies the inputs of the run: name -> text.
         log_step: Step whose rank 0 shows its log in `up`; empty: none.
-        rerun_on: Which changes start a new run; None for the default.
-        without_code: Digest of what the user wrote apart from the code, if a change of the code starts no new run; else empty.
         made: The rendered objects; in mode trainer the controller creates them, else they are part of `objects`.
         dispatch: Clusters that MultiKueue may send the job to; None if it stays in the cluster of its target.
-        summary: What the job asks for, a `JobSummary`; may contain unknown leaves.
     """
 
-    name: str
-    namespace: Any
-    target: dict[str, Any]
-    run: str = "1"
-    resume: bool | str = UNFINISHED
-    fork: Mapping[str, Any] | None = None
-    checkpoints: Any = ""
-    keep_runs: int = KEEP_RUNS
-    interrupt: str = "refuse"
-    adopt: bool = False
+    job: JobInputs
     content: Any = None
     resolved: Resolved = field(default_factory=lambda: Resolved(None))
-    runtime: Mapping[str, Any] = field(default_factory=dict)
-    fills: str = ""
     arguments: Any = None
-    data: dict[str, dict[str, str]] = field(default_factory=dict)
-    inputs: dict[str, str] = field(default_factory=dict)
     log_step: str = ""
-    rerun_on: list[str] | None = None
-    without_code: Any = ""
     made: Objects = field(default_factory=dict)
     dispatch: Dispatch | None = None
-    summary: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Return the name of the job."""
+        return self.job.name
+
+    @property
+    def namespace(self) -> Any:
+        """Return the namespace of the job."""
+        return self.job.namespace
+
+    @property
+    def target(self) -> dict[str, Any]:
+        """Return the `target` input of the job."""
+        target: dict[str, Any] = self.job.target
+        return target
 
     @property
     def secret_name(self) -> str:
         """Return the name of the Secret for the values of secret Outputs."""
         return secret_name(self.name)
+
+    def with_inputs(self, **changes: Any) -> Plan:
+        """Return the plan with other inputs of the job."""
+        return replace(self, job=replace(self.job, **changes))
 
     def add(self, step: StepResult, **changes: Any) -> Plan:
         """Return the plan with the result of a step."""
@@ -244,8 +246,8 @@ class Plan(StepResult):
             secrets=secrets,
             promised=promised | {*claims},
             awaited=awaited,
-            adopt=self.adopt,
-            interrupts=self.interrupt != "refuse",
+            adopt=self.job.adopt,
+            interrupts=self.job.interrupt != "refuse",
             claims=claims,
             dispatch=self.dispatch,
         )
@@ -253,6 +255,6 @@ class Plan(StepResult):
         reviews = [queries.review_job(target, draft)]
         if not any(made == ANYTHING or made.startswith("StorageClass/") for made in awaited):
             for claim in self.claims.values():
-                reviews.append(claim.review(target, self.namespace, self.name, urn, adopt=self.adopt))
+                reviews.append(claim.review(target, self.namespace, self.name, urn, adopt=self.job.adopt))
         refused, warnings = zip(*reviews, strict=True)
         return [*chain.from_iterable(refused)], [*chain.from_iterable(warnings)]

@@ -23,7 +23,7 @@ from pulumi_trainer.plan.card_facts import with_card_facts
 from pulumi_trainer.plan.checkpoint_folder import review_folder
 from pulumi_trainer.plan.checkpoint_policy import CheckpointPolicy, checkpoint_place
 from pulumi_trainer.plan.gpu_precision import precision_problems
-from pulumi_trainer.plan.job_plan import CHECKPOINT_OWNER, PlacedJob, Plan, RenderedJob, StepResult, render_job
+from pulumi_trainer.plan.job_plan import CHECKPOINT_OWNER, PlacedJob, Plan, RenderedJob, StepResult, new_job, render_job
 from pulumi_trainer.plan.local_files import is_folder, packages_version, version_of
 from pulumi_trainer.plan.mounts import Folders, MountedCode
 from pulumi_trainer.plan.outputs import FreeForm, Resolved, resolve
@@ -84,18 +84,14 @@ async def plan(args: TrainJobArgs) -> Plan:
     queued = await queue_problems(args, refused)
     if refused:
         others = await _other_problems(args, refused)
-        return Plan(args.resource_name, "default", {"kind": ""}, problems=[*refused, *queued, *others])
+        rejected = new_job(args.resource_name, "default", {"kind": ""})
+        return Plan(job=rejected, problems=[*refused, *queued, *others])
 
     destination = targets.choose(args.target)
     place = await targets.place(destination)
-    release = await choose_release(destination, place)
-    job = PlacedJob(name_of(args), destination, place, release)
+    job = PlacedJob(name_of(args), destination, place, await choose_release(destination, place))
     loaded = await runtime_ref.load_runtime(args.runtime, args.follow, job)
-    result = Plan(
-        job.name, place.namespace, place.target, run=args.run_key, resume=args.resume, fork=_fork(args),
-        keep_runs=args.keep_runs, interrupt=args.interrupt, adopt=args.adopt,
-        needs=place.needs, problems=[*place.problems, *queued],
-    ).add(loaded, runtime=loaded.channel)  # fmt: skip
+    result = _new_plan(args, job, loaded, queued)
     if place.problems or loaded.problems:
         return replace(result, problems=[*result.problems, *await _other_problems(args, result.problems)])
 
@@ -104,17 +100,19 @@ async def plan(args: TrainJobArgs) -> Plan:
     server_problems = generation_role.role_problems(written, mode=job.mode)
     written = generation_role.with_server(written, job.name)
     train_job = _train_job(job.name, place.namespace, written.fields, written.runtime)
-    runtime = default_runtime(written.runtime, release)
+    runtime = default_runtime(written.runtime, job.release)
     verdict = train_job_verdict(
-        mounts.with_workspace(train_job, written.fields["initializer"], written.runtime), runtime, release
+        mounts.with_workspace(train_job, written.fields["initializer"], written.runtime), runtime, job.release
     )
     checked = await _check_job(args, job, written, train_job, verdict)
-    result = result.with_content(_content(args, job, written)).add(
-        checked,
-        resolved=replace(written.resolved, unknown={**written.resolved.unknown, **place.unknown}),
-        arguments=_secret_arguments(written.func_args),
-        runtime={**loaded.channel, **summary},
-        data=await _data(args, written.fields, cluster=job.cluster),
+    result = (
+        result.with_content(_content(args, job, written))
+        .add(
+            checked,
+            resolved=replace(written.resolved, unknown={**written.resolved.unknown, **place.unknown}),
+            arguments=_secret_arguments(written.func_args),
+        )
+        .with_inputs(runtime={**loaded.channel, **summary}, data=await _data(args, written.fields, cluster=job.cluster))
     )
     result = replace(result, problems=[*result.problems, *server_problems])
     if not result.problems:
@@ -129,7 +127,7 @@ async def plan(args: TrainJobArgs) -> Plan:
     result = replace(result, resolved=_with_owner(result.resolved, owner))
     folders = _folders(args, written, job, owner.document[CHECKPOINT_OWNER.token])
     keeps_grace = job.mode == "jobset" or not _queue(train_job)
-    shipped = with_card_facts(written, args, job.name, result.runtime)
+    shipped = with_card_facts(written, args, job.name, result.job.runtime)
     mounted = mounts.mount_volumes(train_job, shipped, folders, cluster=job.cluster, keeps_grace=keeps_grace)
     mounted = generation_role.mount_in_server(mounted, shipped)
     if restricted:
@@ -139,7 +137,7 @@ async def plan(args: TrainJobArgs) -> Plan:
         return result
 
     # The verdict has defaults as well, but of the document as the user wrote it, without the patch that mounts the code.
-    complete = default_train_job(mounted.train_job, release)
+    complete = default_train_job(mounted.train_job, job.release)
     submitted = None
     if job.mode == "trainer":
         submitted = {f"TrainJob/{job.name}": _as_stored(mounted.train_job)}
@@ -153,7 +151,7 @@ async def plan(args: TrainJobArgs) -> Plan:
             disruptions=_disruptions(args),
             fails_early=written.tool is not None or (args.fork is not None and bool(args.fork.reset)),
         ),
-        release,
+        job.release,
         args.place,
         submitted,
     )
@@ -162,16 +160,24 @@ async def plan(args: TrainJobArgs) -> Plan:
     jobsets = [*rendered.jobsets.values()]
     result = result.add(rendered).add(warned).add(claimed).add(_judge_tool(written, args, job, jobsets, queues))
     result = result.add(await review_folder(result, folders, jobsets))
-    result = replace(
-        result,
-        dispatch=find_dispatch(complete, queues),
-        checkpoints=_checkpoint_address(written, folders),
-        inputs=_describe_inputs(
+    result = replace(result, dispatch=find_dispatch(complete, queues)).with_inputs(
+        place=_place_of_checkpoints(written, folders, result.claims),
+        run_inputs=_describe_inputs(
             result, written, mounted.train_job, runtime, rendered, restricted=restricted, logs=folders.logs
         ),
         without_code=_digest_without_code(args.rerun_on, result.content),
     )
     return _with_rendered(result, args, rendered, complete, runtime)
+
+
+def _new_plan(args: TrainJobArgs, job: PlacedJob, loaded: runtime_ref.LoadedRuntime, queued: list[Problem]) -> Plan:
+    """Return the plan of a job whose target and runtime are known. queued: Problems of its queue."""
+    inputs = new_job(
+        job.name, job.place.namespace, job.place.target, args.run_key, resume=args.resume, fork=_fork(args),
+        keep_runs=args.keep_runs, interrupt=args.interrupt, adopt=args.adopt, runtime=loaded.channel,
+        rerun_on=args.rerun_on and [*args.rerun_on],
+    )  # fmt: skip
+    return Plan(job=inputs, needs=job.place.needs, problems=[*job.place.problems, *queued]).add(loaded)
 
 
 def _with_rendered(
@@ -184,14 +190,12 @@ def _with_rendered(
         runtime: The runtime with defaults.
     """
     result = replace(result, made=rendered.made)
-    if args.rerun_on is not None:
-        result = replace(result, rerun_on=[*args.rerun_on])
     jobset = next(iter(rendered.jobsets.values()), None)
     if jobset is None:
         return result
     if args.logs and not args.keeps_logs:
         result = replace(result, log_step=trainer_step(jobset))
-    return replace(result, summary=summarize(jobset, _nodes(train_job, runtime), result.runtime))
+    return result.with_inputs(summary=summarize(jobset, _nodes(train_job, runtime), result.job.runtime))
 
 
 def _nodes(train_job: Mapping[str, Any], runtime: Mapping[str, Any]) -> Any:
@@ -309,10 +313,10 @@ def _fork(args: TrainJobArgs) -> dict[str, Any] | None:
     return {"run": args.fork.run, "step": args.fork.step}
 
 
-def _checkpoint_address(written: WrittenJob, folders: Folders) -> Any:
-    """Return where a job keeps checkpoints in S3, without the folder of a lineage; empty if it does not."""
+def _place_of_checkpoints(written: WrittenJob, folders: Folders, claims: Mapping[str, Claim]) -> Any:
+    """Return where a job keeps output and checkpoints, without the folder of a lineage; empty if nowhere."""
     if folders.s3_folder is None:
-        return ""
+        return Unknown("output") if "output" in claims else ""
     address, folder = section(written.fields, "checkpoint").get("to"), folders.s3_folder
     unknown = first_unknown([address, folder])
     return unknown or f"{str(address).rstrip('/')}/{folder.rpartition('/')[0]}"
@@ -339,10 +343,10 @@ def _describe_inputs(
     arguments = result.arguments
     if arguments is None:
         arguments = written.func_args.document
-    data = {**_named_data(section(train_job, "spec", "initializer")), **result.data}
+    data = {**_named_data(section(train_job, "spec", "initializer")), **result.job.data}
     code, trainer, tree = written.fields["code"], train_job["spec"]["trainer"], written.compiled.tree
     revision = tree.revision if tree is not None else ""
-    found = describe_inputs(code, trainer, arguments, result.runtime, data, rendered.made, revision)
+    found = describe_inputs(code, trainer, arguments, result.job.runtime, data, rendered.made, revision)
     nodes, server = _nodes(train_job, runtime), section(written.fields, "generation")
     found |= describe_nodes(nodes, written.fields["trainer"], server, result.secret_name)
     if restricted:
@@ -604,12 +608,13 @@ def _named_data(initializer: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     return found
 
 
-def _digest_without_code(rerun_on: Sequence[str] | None, content: Mapping[str, Any]) -> Any:
-    """Return the digest of what the user wrote apart from the code; empty if a change of the code starts a new run."""
+def _digest_without_code(rerun_on: Sequence[str] | None, content: Mapping[str, Any]) -> str:
+    """Return the digest of what the user wrote apart from the code; empty if a change of the code starts a new run, and in a
+    preview that does not know it yet."""
     if rerun_on is None or "code" in rerun_on:
         return ""
     rest = {**content, WRITTEN: {**content[WRITTEN], "code": None}}
-    return first_unknown(rest) or digest(rest)[:32]
+    return "" if first_unknown(rest) else digest(rest)[:32]
 
 
 def _content(args: TrainJobArgs, job: PlacedJob, written: WrittenJob) -> dict[str, Any]:

@@ -150,16 +150,21 @@ class Claim:
             adopt: Whether the job may belong to another owner; default: it may not.
         """
         options = pulumi.ResourceOptions(parent=parent, depends_on=[depends_on], retain_on_delete=self.retain)
-        props = {"namespace": namespace, "name": self.name, "digest": self.digest, "target": target}
-        props["retain"] = self.retain
-        if adopt:
-            props["adopt"] = True
+        claim = None
         if self.spec:
-            spec = {**self.spec}
-            if self.retain:
-                spec["retain"] = True
-            props["claim"] = restore_outputs(spec, dict(self.unknown))
-        return dynamic.Volume(self.resource_name, {**props, "component": urn}, options)
+            kept = {"retain": True} if self.retain else {}
+            claim = restore_outputs({**self.spec, **kept}, dict(self.unknown))
+        inputs = dynamic.VolumeInputs(
+            namespace=namespace,
+            name=self.name,
+            digest=self.digest,
+            target=target,
+            retain=self.retain,
+            adopt=adopt,
+            claim=claim,
+            component=urn,
+        )
+        return dynamic.Volume(self.resource_name, inputs, options)
 
 
 class FetchedData:

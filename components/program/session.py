@@ -242,14 +242,12 @@ class Program:
         queues = [result for result in self._results() if isinstance(result, dynamic.QueueGuard)]
         for number, at in enumerate(sorted(self._guarded), 1):
             guarded = sorted(self._guarded[at], key=lambda each: each.place)
-            random = [each.mark for each in guarded if isinstance(each.mark, pulumi.Output)]
-            inputs: dict[str, Any] = {
-                "objects": [each.guarded for each in guarded],
-                "stack": (await self.object_owner()).name,
-            }
-            if random:
-                inputs["mark"] = random[0]
-            inputs["target"] = guarded[0].connection
+            inputs = dynamic.ObjectInputs(
+                target=guarded[0].connection,
+                objects=[each.guarded for each in guarded],
+                stack=(await self.object_owner()).name,
+                mark=next((each.mark for each in guarded if isinstance(each.mark, pulumi.Output)), ""),
+            )
             options = pulumi.ResourceOptions(depends_on=[*queues, *(each.made for each in guarded)])
             name = "objects"
             if number > 1:
@@ -460,7 +458,7 @@ class Program:
             if isinstance(connection, TargetInput):
                 needs += connection.needs
             options = pulumi.ResourceOptions(depends_on=needs)
-            self.targets[at] = dynamic.Target(name, {"target": connection, "stack": stack}, options)
+            self.targets[at] = dynamic.Target(name, dynamic.TargetInputs(target=connection, stack=stack), options)
         return self.targets[at]
 
 

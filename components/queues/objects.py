@@ -136,7 +136,7 @@ class ClusterQueue(QueueObject):
         """Register the ClusterQueue, and a guard against its deletion while it has work."""
         if args.namespace_selector is None:
             args.namespace_selector = {}
-        self._release = {"drain": args.on_delete == "drain", "seconds": args.drain_seconds}
+        self._release: dict[str, Any] = {"drain": args.on_delete == "drain", "seconds": args.drain_seconds}
         self.misnamed += release_problems(args.on_delete, args.drain_seconds)
         super().construct(args)
         self.guard = self.create_after_users("LocalQueue", self._guard)
@@ -149,18 +149,17 @@ class ClusterQueue(QueueObject):
 
     def _guard(self, made: pulumi.Resource, users: list[pulumi.Resource]) -> dynamic.QueueGuard:
         """Return the guard, which allows the deletion of the queue only without work; it is created after the LocalQueues."""
-        release = {"name": self.name, "version": self.version, **self._release}
-        props = {
-            **release,
-            "target": self.connection,
-            "stack": stack_name(),
-            "beside": self.deleted_after("LocalQueue"),
-        }
         marks = [member.mark for member in (self, *self.members_deleted_after("LocalQueue"))]
-        random = [mark for mark in marks if isinstance(mark, pulumi.Output)]
-        if random:
-            props["mark"] = random[0]
-        return dynamic.QueueGuard(self.pulumi_resource_name, props, self.child_options(depends_on=[made, *users]))
+        inputs = dynamic.QueueInputs(
+            name=self.name,
+            version=self.version,
+            target=self.connection,
+            stack=stack_name(),
+            beside=self.deleted_after("LocalQueue"),
+            mark=next((mark for mark in marks if isinstance(mark, pulumi.Output)), ""),
+            **self._release,
+        )
+        return dynamic.QueueGuard(self.pulumi_resource_name, inputs, self.child_options(depends_on=[made, *users]))
 
 
 def release_problems(on_delete: Any, seconds: Any) -> list[Problem]:

@@ -393,7 +393,7 @@ def _render(given: Given) -> int:
     jobs = stack.resources(given.stack, *(given.names or [None]))
     if not jobs:
         print_line("The stack has no jobs.", error=True)
-    objects = [list(job.inputs["objects"].values()) for job in jobs]
+    objects = [list(job.inputs.documents.values()) for job in jobs]
     show = documents.print_summary if given.summary else documents.print_objects
     show(list(chain.from_iterable(objects)), given.output)
     return 0

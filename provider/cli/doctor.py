@@ -213,7 +213,7 @@ def _on_this_machine(place: _Place) -> list[Found]:
     """Return the jobs and volumes below the root of a target."""
     assert isinstance(place.target, LocalTarget)
     found = []
-    for job in place.target.jobs():
+    for job in place.target.jobs.list_all():
         folder = place.target.root / "jobs" / job.namespace / job.name
         delete = f"rm -r {shlex.quote(str(folder))}"
         if not job.terminal:
@@ -221,7 +221,7 @@ def _on_this_machine(place: _Place) -> list[Found]:
         fault = job.message if job.record_lost else ""
         at = (place.where, "Job", job.namespace, job.name)
         found.append(Found(*at, job.whose, job.uid, delete, ADOPT, fault=fault))
-    for namespace, name, stack, generation in place.target.owned_volumes():
+    for namespace, name, stack, generation in place.target.volumes.owned():
         folder = place.target.root / "volumes" / namespace / name
         delete = f"rm -r {shlex.quote(str(folder))}"
         found.append(Found(place.where, "Volume", namespace, name, Owner("", stack), generation, delete))

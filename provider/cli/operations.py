@@ -54,7 +54,7 @@ def _result(operation: Operation, status: JobStatus, *, suspended: bool | None) 
 def _is_suspended(job: Job) -> bool | None:
     """Return whether a job is suspended, by its program or by a user; None if the cluster shows no such job."""
     if job.local is not None:
-        return job.local.is_suspended(job.namespace, job.name)
+        return job.local.jobs.is_suspended(job.namespace, job.name)
     from pulumi_trainer.provider.targets.kubernetes import operations
 
     view = read_view(job)
@@ -66,7 +66,7 @@ def _is_suspended(job: Job) -> bool | None:
 def _already_suspended(job: Job) -> str:
     """Return what `suspend` prints of a suspended job: by whom and since when, if a user has suspended it."""
     if job.local is not None:
-        found = job.local.suspension(job.namespace, job.name)
+        found = job.local.jobs.suspension(job.namespace, job.name)
     else:
         from pulumi_trainer.provider.targets.kubernetes import operations
 

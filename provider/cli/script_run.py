@@ -327,9 +327,9 @@ def _remove_volume(job: Job, path: str) -> None:
     """Remove the empty output volume of a job of this machine, since the stack retains it. path: A folder in it."""
     assert job.local is not None
     claim = Path(path).relative_to(job.local.root / "volumes" / job.namespace).parts[0]
-    known = job.local.volume(job.namespace, claim)
+    known = job.local.volumes.find(job.namespace, claim)
     if known is not None:
-        job.local.delete_volume(job.namespace, claim, known[0]["generation"])
+        job.local.volumes.delete(job.namespace, claim, known[0]["generation"])
 
 
 def _result(job: Job) -> tuple[int, str]:

@@ -80,7 +80,7 @@ def _of_stack(where: Where) -> Usage:
     clusters: dict[tuple[int, str], list[Job]] = {}
     for job in stack.jobs(where.stack or None, None, where.project):
         if job.local is not None:
-            runs += job.local.job_usage(job.namespace, job.name)
+            runs += job.local.jobs.usage(job.namespace, job.name)
         else:
             clusters.setdefault((id(job.client), job.namespace), []).append(job)
     for (_, namespace), jobs in clusters.items():

@@ -12,7 +12,7 @@ import secrets
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import lru_cache, wraps
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -35,12 +35,28 @@ from pulumi_trainer.provider.engine.values import to_engine, to_plain
 from pulumi_trainer.provider.kubernetes.errors import TrainerError
 from pulumi_trainer.provider.kubernetes.terminal import message, print_line
 from pulumi_trainer.provider.kubernetes.values.accessors import text
-from pulumi_trainer.provider.lifecycle import channels, draining, object_guard
-from pulumi_trainer.provider.lifecycle.crud import MALFORMED_STATE
-from pulumi_trainer.provider.lifecycle.one_update import Jobs, Runtimes, Targets, UsedLabels, Volumes, label_suffix
+from pulumi_trainer.provider.lifecycle.channels import ChannelInputs, Channels
+from pulumi_trainer.provider.lifecycle.draining import QueueGuards, QueueInputs
+from pulumi_trainer.provider.lifecycle.job_inputs import JobInputs
+from pulumi_trainer.provider.lifecycle.jobs import Jobs
+from pulumi_trainer.provider.lifecycle.object_guard import ObjectGuards, ObjectInputs
+from pulumi_trainer.provider.lifecycle.resource import MALFORMED_STATE, StateCalls, Stored
+from pulumi_trainer.provider.lifecycle.runtimes import RuntimeInputs, Runtimes
+from pulumi_trainer.provider.lifecycle.stack_targets import TargetInputs, Targets, UsedLabels, label_suffix
 from pulumi_trainer.provider.lifecycle.state_format import FORGET, check_format, with_format
+from pulumi_trainer.provider.lifecycle.volumes import VolumeInputs, Volumes
 from pulumi_trainer.provider.targets.connection import CONFIGURED, configure, connect, warn_with
 from pulumi_trainer.provider.targets.local import host_id
+
+__all__ = [  # the components reach the lifecycle through this module
+    "ChannelInputs",
+    "JobInputs",
+    "ObjectInputs",
+    "QueueInputs",
+    "RuntimeInputs",
+    "TargetInputs",
+    "VolumeInputs",
+]
 
 T = TypeVar("T")
 Props = dict[str, Any]
@@ -98,13 +114,22 @@ class _Provider(ResourceProvider):
         return plain
 
 
-_LABELS = UsedLabels()
+def _note(notes: Iterable[str]) -> None:
+    """Print notes as lines that the engine shows."""
+    for note in notes:
+        print_line(f"note: {note}")
+
+
+def _random_suffix() -> str:
+    """Return what distinguishes two stacks of one name."""
+    checkpoints = os.environ.get("PULUMI_SKIP_CHECKPOINTS") not in ("1", "true")
+    return label_suffix(secrets.token_hex(4), [host_id(), str(Path.cwd())], checkpoints=checkpoints)
 
 
 class _LifecycleProvider(_Provider):
     """Passes each call on to `lifecycle`, with plain data."""
 
-    calls: ClassVar[Any]
+    calls: ClassVar[StateCalls[Any, Any]]
 
     def check(self, olds: Props, news: Props) -> CheckResult:
         checked = self.calls.check(self._recorded(olds), to_plain(news), connect)
@@ -134,10 +159,13 @@ class _LifecycleProvider(_Provider):
         _note(self.calls.delete(self._recorded(props), connect))
 
 
+_LABELS = UsedLabels()
+
+
 class JobSetProvider(_LifecycleProvider):
     """Manages one job."""
 
-    calls: ClassVar[Any] = Jobs(_LABELS)
+    calls = StateCalls(Jobs(_LABELS))
 
     def diff(self, _id: str, olds: Props, news: Props) -> DiffResult:
         diff = super().diff(_id, olds, news)
@@ -148,58 +176,37 @@ class JobSetProvider(_LifecycleProvider):
 class VolumeProvider(_LifecycleProvider):
     """Manages a volume that outlives the runs that use it. It keeps its name while its digest is the same."""
 
-    calls: ClassVar[Any] = Volumes(_LABELS)
+    calls = StateCalls(Volumes(_LABELS))
 
 
 class RuntimeProvider(_LifecycleProvider):
     """Manages a runtime in a cluster in mode trainer."""
 
-    calls: ClassVar[Any] = Runtimes()
-
-    def check(self, olds: Props, news: Props) -> CheckResult:
-        _note(channels.runtime_notes(self._recorded(olds), to_plain(news), connect))
-        return super().check(olds, news)
+    calls = StateCalls(Runtimes())
 
 
 class ChannelProvider(_LifecycleProvider):
     """Manages the release that a channel points to."""
 
-    calls: ClassVar[Any] = channels
+    calls = StateCalls(Channels())
 
 
 class QueueGuardProvider(_LifecycleProvider):
     """Protects a ClusterQueue: Pulumi deletes the guard first, which drains the queue or refuses."""
 
-    calls: ClassVar[Any] = draining
+    calls = StateCalls(QueueGuards())
 
 
 class ObjectGuardProvider(_LifecycleProvider):
     """Protects objects that pulumi-kubernetes creates: Pulumi changes the guard first, which refuses if another stack has one."""
 
-    calls: ClassVar[Any] = object_guard
+    calls = StateCalls(ObjectGuards())
 
 
-class TargetProvider(_Provider):
+class TargetProvider(_LifecycleProvider):
     """Manages a target of a stack; its delete sweeps what a crash has left behind."""
 
-    calls: ClassVar[Targets] = Targets(_LABELS)
-
-    def create(self, props: Props) -> CreateResult:
-        id_, outs = self.calls.create(to_plain(props), connect, _random_suffix())
-        return CreateResult(id_, with_format(outs))
-
-    def check(self, olds: Props, news: Props) -> CheckResult:
-        checked = self.calls.check(self._recorded(olds), to_plain(news))
-        return CheckResult(to_engine(with_format(checked.inputs)), [])
-
-    def diff(self, _id: str, olds: Props, news: Props) -> DiffResult:
-        return DiffResult(changes=self.calls.diff(self._recorded(olds), to_plain(news)).changes)
-
-    def update(self, _id: str, olds: Props, news: Props) -> UpdateResult:
-        return UpdateResult(with_format(self.calls.update(self._recorded(olds), to_plain(news), connect)))
-
-    def delete(self, id_: str, props: Props) -> None:
-        _note(self.calls.delete(id_, self._recorded(props), connect, lambda note: _note([note])))
+    calls = StateCalls(Targets(_LABELS, _random_suffix, lambda note: _note([note])))
 
 
 class StackMarkProvider(_Provider):
@@ -218,24 +225,26 @@ class StackMarkProvider(_Provider):
         return DiffResult(changes=False)
 
 
-def _random_suffix() -> str:
-    """Return what distinguishes two stacks of one name."""
-    checkpoints = os.environ.get("PULUMI_SKIP_CHECKPOINTS") not in ("1", "true")
-    return label_suffix(secrets.token_hex(4), [host_id(), str(Path.cwd())], checkpoints=checkpoints)
-
-
 class _Resource(Resource):
-    def __init__(
-        self, provider: ResourceProvider, name: str, props: Props, opts: pulumi.ResourceOptions | None
-    ) -> None:
+    """A resource of the stack, with typed inputs; `computed` names the outputs that its creation makes."""
+
+    make_provider: ClassVar[type[_Provider]]
+    computed: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, name: str, inputs: Stored | None = None, opts: pulumi.ResourceOptions | None = None) -> None:
         self._opts = opts
+        props: Props = dict.fromkeys(self.computed)
+        if inputs is not None:
+            props |= inputs.to_state()
         with few_frames():
-            super().__init__(provider, name, props, opts)
+            super().__init__(self.make_provider(), name, props, opts)
 
 
 class JobSet(_Resource, module="trainer", name="JobSet"):
     """The rendered objects of one job, as a resource."""
 
+    make_provider = JobSetProvider
+    computed = ("uid", "phase", "owner", "generation")
     namespace: pulumi.Output[str]
     name: pulumi.Output[str]
     uid: pulumi.Output[str]
@@ -243,81 +252,66 @@ class JobSet(_Resource, module="trainer", name="JobSet"):
     owner: pulumi.Output[str]
     target: pulumi.Output[Props]
 
-    def __init__(self, name: str, props: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
-        outputs = {"uid": None, "phase": None, "owner": None, "generation": None}
+    def __init__(self, name: str, inputs: JobInputs, opts: pulumi.ResourceOptions) -> None:
         replace = pulumi.ResourceOptions(delete_before_replace=True)
-        opts = pulumi.ResourceOptions.merge(replace, opts)
-        super().__init__(JobSetProvider(), name, {**outputs, **props}, opts)
+        super().__init__(name, inputs, pulumi.ResourceOptions.merge(replace, opts))
 
 
 class Volume(_Resource, module="trainer", name="Volume"):
     """A volume of the target, by claim name."""
 
+    make_provider = VolumeProvider
+    computed = ("path", "generation")
     namespace: pulumi.Output[str]
     name: pulumi.Output[str]
     path: pulumi.Output[str]
     generation: pulumi.Output[str]
     """Changes with each volume that is created, even if the name stays the same."""
 
-    def __init__(self, name: str, props: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
-        super().__init__(VolumeProvider(), name, {"path": None, "generation": None, **props}, opts)
-
 
 class Runtime(_Resource, module="trainer", name="Runtime"):
     """A runtime in a cluster in mode trainer."""
 
+    make_provider = RuntimeProvider
+    computed = ("uid", "owner")
     uid: pulumi.Output[str]
-
-    def __init__(self, name: str, props: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
-        super().__init__(RuntimeProvider(), name, {"uid": None, "owner": None, **props}, opts)
 
 
 class Channel(_Resource, module="trainer", name="Channel"):
     """The release of a runtime that a channel points to."""
 
-    def __init__(self, name: str, props: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
-        super().__init__(ChannelProvider(), name, dict(props), opts)
+    make_provider = ChannelProvider
 
 
 class QueueGuard(_Resource, module="trainer", name="QueueGuard"):
     """Protects a ClusterQueue: Pulumi deletes the guard before the queue."""
 
-    def __init__(self, name: str, props: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
-        super().__init__(QueueGuardProvider(), name, dict(props), opts)
+    make_provider = QueueGuardProvider
 
 
 class ObjectGuard(_Resource, module="trainer", name="ObjectGuard"):
     """Protects objects that pulumi-kubernetes creates: Pulumi changes the guard before it deletes one."""
 
-    def __init__(self, name: str, props: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
-        super().__init__(ObjectGuardProvider(), name, dict(props), opts)
+    make_provider = ObjectGuardProvider
 
 
 class Target(_Resource, module="trainer", name="Target"):
     """A target in use by this stack."""
 
+    make_provider = TargetProvider
+    computed = ("cluster", "sweep")
     sweep: pulumi.Output[str]
     """Label of all objects that the stack creates in the target."""
     cluster: pulumi.Output[str | None]
     """Identity of the cluster; None on this machine."""
 
-    def __init__(self, name: str, props: Mapping[str, Any], opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__(TargetProvider(), name, {"cluster": None, "sweep": None, **props}, opts)
-
 
 class StackMark(_Resource, module="trainer", name="StackMark"):
     """The random part of the owner mark of objects that pulumi-kubernetes creates for this stack."""
 
+    make_provider = StackMarkProvider
+    computed = ("random",)
     random: pulumi.Output[str]
-
-    def __init__(self, name: str, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__(StackMarkProvider(), name, {"random": None}, opts)
-
-
-def _note(notes: Iterable[str]) -> None:
-    """Print notes as lines that the engine shows."""
-    for note in notes:
-        print_line(f"note: {note}")
 
 
 @lru_cache(maxsize=1)

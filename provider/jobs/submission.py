@@ -52,7 +52,7 @@ def from_state(objects: Mapping[str, Any]) -> Objects:
     return documents
 
 
-def main_key(objects: Objects) -> str:
+def main_key(objects: Collection[str]) -> str:
     """Return the key of the job itself; empty if not found."""
     return next((key for kind, key in product(MAIN, objects) if key.startswith(f"{kind}/")), "")
 

@@ -5,42 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from pulumi_trainer.provider.jobs.checkpoints import saves_checkpoints
-from pulumi_trainer.provider.jobs.lineage import (
-    CHANGED,
-    CREATED,
-    UNFINISHED,
-    Continuation,
-    choose_continued,
-    find_run,
-    follower,
-)
-from pulumi_trainer.provider.jobs.retention import KEEP_RUNS, KEPT_RUNS, removal
+from pulumi_trainer.provider.jobs.lineage import CHANGED, CREATED, Continuation, choose_continued, find_run, follower
+from pulumi_trainer.provider.jobs.retention import removal
 from pulumi_trainer.provider.jobs.runs import BATCH, Identity, Run
-from pulumi_trainer.provider.jobs.status import JobStatus, Owner, Phase
-from pulumi_trainer.provider.jobs.submission import WORKERS, from_state
+from pulumi_trainer.provider.jobs.status import JobStatus, Phase
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault, TrainerError
-from pulumi_trainer.provider.kubernetes.values.accessors import number, section, text
+from pulumi_trainer.provider.kubernetes.values.accessors import section, text
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
+from pulumi_trainer.provider.lifecycle.job_inputs import JobInputs
 from pulumi_trainer.provider.lifecycle.saved_checkpoints import saved_checkpoints
+from pulumi_trainer.provider.lifecycle.target import Target
 
 
-class Target(Protocol):
-    """The methods that show the runs of a job, and where it keeps checkpoints."""
-
-    def volume(self, namespace: str, name: str) -> tuple[dict[str, str], Owner] | None: ...
-    def runs(self, namespace: str, name: str) -> list[Run]: ...
-    def progress(self, status: JobStatus) -> dict[str, Any] | None: ...
-
-
-def new_identity_input(inputs: Mapping[str, Any]) -> dict[str, Any]:
+def new_identity_input(inputs: JobInputs) -> dict[str, Any]:
     """Return what is known of the first run of a job."""
-    return {"cause": CREATED, "place": inputs.get("place", "")}
+    return {"cause": CREATED, "place": inputs.place}
 
 
-def identity_input(inputs: Mapping[str, Any], earlier: list[Run]) -> dict[str, Any]:
+def identity_input(inputs: JobInputs, earlier: list[Run]) -> dict[str, Any]:
     """Return what is known of a new run of a job, before its target creates it.
 
     Args:
@@ -49,14 +34,13 @@ def identity_input(inputs: Mapping[str, Any], earlier: list[Run]) -> dict[str, A
     Raises:
         Invalid: `resume` or `fork` names a run that the job does not have.
     """
-    place = inputs.get("place", "")
-    if isinstance(place, Unknown):
-        return {"cause": CHANGED, "place": place}
-    return _choose(earlier, inputs, place).identity(CHANGED, place).to_dict()
+    if isinstance(inputs.place, Unknown):
+        return {"cause": CHANGED, "place": inputs.place}
+    return _choose(earlier, inputs).identity(CHANGED, inputs.place).to_dict()
 
 
-def _choose(earlier: list[Run], inputs: Mapping[str, Any], place: str) -> Continuation:
-    return choose_continued(earlier, inputs.get("resume", UNFINISHED), place, inputs.get("fork"))
+def _choose(earlier: list[Run], inputs: JobInputs) -> Continuation:
+    return choose_continued(earlier, inputs.resume, inputs.place, inputs.fork)
 
 
 @dataclass(frozen=True)
@@ -77,7 +61,7 @@ class Start:
     checkpoints: Mapping[int, float] | None = None
 
 
-def find_start(olds: Mapping[str, Any], news: Mapping[str, Any], target: Target, status: JobStatus | None) -> Start:
+def find_start(olds: JobInputs, news: JobInputs, target: Target, status: JobStatus | None) -> Start:
     """Return where a new run of a job starts, as its target shows it now.
 
     Args:
@@ -86,29 +70,28 @@ def find_start(olds: Mapping[str, Any], news: Mapping[str, Any], target: Target,
     Raises:
         Invalid: `resume` or `fork` names a run that the job does not have.
     """
-    where, other = (f"{each['namespace']}/{each['name']}" for each in (olds, news))
-    place = news.get("place", "")
-    if where == other and not place and not olds.get("place"):
+    where, other, place = olds.where, news.where, news.place
+    if where == other and not place and not olds.place:
         with suppress(TrainerError):
-            removed = _removal(target.runs(olds["namespace"], olds["name"]), Identity(), news)
+            removed = _removal(target.jobs.runs(olds.namespace, olds.name), Identity(), news)
             return Start(f"{where}: the new run {removed}" if removed else "")
-    if not place and not olds.get("place"):
+    if not place and not olds.place:
         return Start()
     if where == other and isinstance(place, Unknown):
         return Start(
             f"{where}: which run the new run continues is known when the place of its checkpoints is", unused=None
         )
     try:
-        earlier = target.runs(olds["namespace"], olds["name"])
+        earlier = target.jobs.runs(olds.namespace, olds.name)
     except TrainerError as fault:
         return Start(f"{where}: which run the new run continues is not known: {fault}", unused=None)
-    if where != other and "fork" in news:
-        find_run([], news["fork"]["run"], "fork.run")
+    if where != other and news.fork is not None:
+        find_run([], news.fork["run"], "fork.run")
     if where != other:
         has_succeeded = bool(earlier) and earlier[-1].phase == Phase.SUCCEEDED
-        left = "" if has_succeeded else text(olds.get("place"))
+        left = "" if has_succeeded else text(olds.place)
         return Start(f"{other} starts anew: the runs of {where} belong to a job of another name", left, _ANEW)
-    found = _choose(earlier, news, place)
+    found = _choose(earlier, news)
     removed = _removal(earlier, found.identity(CHANGED, place), news)
     also = f". It {removed}" if removed else ""
     _check_batch(found.forked or found.run, news)
@@ -116,8 +99,8 @@ def find_start(olds: Mapping[str, Any], news: Mapping[str, Any], target: Target,
     if before is None:
         why = found.why or "no earlier run is recorded"
         return Start(f"{where}: the new run starts anew: {why}{also}", found.left, _ANEW)
-    if found.forked is not None:
-        start = _fork_step(news["fork"], before, earlier, olds, target)
+    if found.forked is not None and news.fork is not None:
+        start = _fork_step(news.fork, before, earlier, olds, target)
         does = "starts anew"
     else:
         start = _from_step(olds, before, target, status if before == earlier[-1] else None)
@@ -129,24 +112,19 @@ def find_start(olds: Mapping[str, Any], news: Mapping[str, Any], target: Target,
 _ANEW = "the new run starts anew"
 
 
-def kept_runs(inputs: Mapping[str, Any]) -> int:
-    """Return how many runs of a job are kept in full. inputs: Inputs or outputs of the job."""
-    return max(1, number(inputs.get(KEPT_RUNS), KEEP_RUNS))
-
-
-def _removal(earlier: list[Run], identity: Identity, news: Mapping[str, Any]) -> str:
+def _removal(earlier: list[Run], identity: Identity, news: JobInputs) -> str:
     """Return what a new run removes, without a subject; empty for nothing. Folders in volumes of other clusters stay."""
-    return removal(earlier, identity, kept_runs(news), removes_folders=not section(news, "target", WORKERS))
+    return removal(earlier, identity, news.kept_runs, removes_folders=not news.workers)
 
 
-def _check_batch(run: Run | None, news: Mapping[str, Any]) -> None:
+def _check_batch(run: Run | None, news: JobInputs) -> None:
     """Raise an error if a run takes a checkpoint whose step would be another place in its data.
 
     Raises:
         Invalid: Epochs decide how many steps there are, and the batch has changed.
     """
     before = run.inputs.get(BATCH) if run is not None else None
-    now = section(news.get("runInputs")).get(BATCH)
+    now = section(news.run_inputs).get(BATCH)
     if run is None or not before or not now or before == now:
         return
     why = f"run {run.id} had batches of {before}, this one has {now}, and epochs decide how many steps there are"
@@ -156,9 +134,9 @@ def _check_batch(run: Run | None, news: Mapping[str, Any]) -> None:
     )
 
 
-def _from_step(olds: Mapping[str, Any], run: Run, target: Target, status: JobStatus | None) -> Start:
+def _from_step(olds: JobInputs, run: Run, target: Target, status: JobStatus | None) -> Start:
     """Return from which step a run continues another one. status: That of the other one; None if not known."""
-    if not saves_checkpoints(from_state(olds["objects"])):
+    if not saves_checkpoints(olds.documents):
         return Start("in its folder, where a program that looks finds the files of that run. resume=False starts anew")
     try:
         saved = saved_checkpoints(olds, run, target)
@@ -194,11 +172,11 @@ def _checkpoint_of(fork: str) -> str:
 def with_progress(status: JobStatus, target: Target) -> JobStatus:
     """Return a status with what the job has reported by now, as far as its target shows that."""
     with suppress(TrainerError):
-        return replace(status, progress=target.progress(status) or status.progress)
+        return replace(status, progress=target.jobs.progress(status) or status.progress)
     return status
 
 
-def _fork_step(fork: Mapping[str, Any], run: Run, earlier: list[Run], olds: Mapping[str, Any], target: Target) -> Start:
+def _fork_step(fork: Mapping[str, Any], run: Run, earlier: list[Run], olds: JobInputs, target: Target) -> Start:
     """Return from which checkpoint a fork starts: one that its run has saved, and none of those that came after it.
 
     Raises:
@@ -207,7 +185,7 @@ def _fork_step(fork: Mapping[str, Any], run: Run, earlier: list[Run], olds: Mapp
     step = fork.get("step")
     which = "the newest checkpoint" if step is None else f"the checkpoint of step {step:,}"
     later = follower(earlier, run)
-    if later and step is None and (run.place.startswith("s3://") or olds["target"].get("kind") != "local"):
+    if later and step is None and (run.place.startswith("s3://") or olds.target.get("kind") != "local"):
         why = f"run {later.id} went on in the folder of run {run.id}, and its newest checkpoint may be of that one"
         raise Invalid(Problem("fork.step", why, f"give the step of a checkpoint that run {run.id} has saved"))
     try:

@@ -4,48 +4,44 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from pulumi_trainer.provider.jobs.submission import from_state
 from pulumi_trainer.provider.kubernetes.values.accessors import section
+from pulumi_trainer.provider.lifecycle.job_inputs import JobInputs
 
 SHOWN = 5
 """Characters of a version that a note shows."""
 
 
-def data_notes(olds: Mapping[str, Any], changes: Sequence[str]) -> tuple[str, ...]:
+def data_notes(olds: JobInputs, changes: Sequence[str]) -> tuple[str, ...]:
     """Return a note for each change of the data of a job. olds: Previous inputs of the job."""
-    return tuple(
-        f"{olds['namespace']}/{olds['name']}: {each}; {next_run(olds['run'])} trains on it" for each in changes
-    )
+    return tuple(f"{olds.where}: {each}; {next_run(olds.run)} trains on it" for each in changes)
 
 
-def data_changes(olds: Mapping[str, Any], news: Mapping[str, Any]) -> list[str]:
+def data_changes(olds: JobInputs, news: JobInputs) -> list[str]:
     """Return each dataset or model that has changed since the job was started, as text."""
-    now = news.get("data")
-    if not isinstance(now, Mapping):
+    if not isinstance(news.data, Mapping):
         return []
-    before = olds.get("data") or {}
     found = []
-    for kind, data in now.items():
-        was = str((before.get(kind) or {}).get("version", data["version"]))
+    for kind, data in news.data.items():
+        was = str(section(olds.data, kind).get("version", data["version"]))
         if data["version"] not in (was, "unknown"):
             found.append(f"{kind} {data['name']} {_short(was)} -> {_short(data['version'])}")
     return found
 
 
-def with_mounted_versions(olds: Mapping[str, Any], news: Mapping[str, Any]) -> dict[str, Any]:
+def with_mounted_versions(olds: JobInputs | None, news: JobInputs) -> JobInputs:
     """Return a job's new inputs with the versions of the volumes that it mounts: `pulumi up --target` may leave the previous
     ones."""
-    data = news.get("data")
-    if not isinstance(data, Mapping):
-        return dict(news)
-    before = olds.get("data") or {}
+    data = news.data
+    if not isinstance(data, Mapping) or not data:
+        return news
     versions = {kind: dict(entry) for kind, entry in data.items()}
-    for kind, mounted in _mounted(from_state(news["objects"]), data):
-        if not olds or mounted["version"] == (before.get(kind) or {}).get("version"):
+    for kind, mounted in _mounted(news.documents, data):
+        if olds is None or mounted["version"] == section(olds.data, kind).get("version"):
             versions[kind].update(mounted)
-    return {**news, "data": versions}
+    return replace(news, data=versions)
 
 
 def _short(version: str) -> str:

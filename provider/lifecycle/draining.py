@@ -1,92 +1,76 @@
-"""Creates, compares, updates and deletes the guard of a ClusterQueue, on plain data.
+"""Creates, compares, updates and deletes the guard of a ClusterQueue.
 
 The guard is created after the ClusterQueue and its LocalQueues and deleted before them: its deletion drains the queue, or is
-rejected before anything is touched. Inputs: name, version (of the API), drain, seconds, target, stack (its full name), mark (the
-stack's owner mark, if one of these objects has it), and beside, the objects that are deleted after the guard: kind, version,
-namespace and name. Outputs: the same, with the identity of the cluster.
+rejected before anything is touched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from pulumi_trainer.provider.kubernetes.values.accessors import only
-from pulumi_trainer.provider.lifecycle.crud import LOCATION, Checked, Diff, connection_of, with_current_connection
-
-Props = dict[str, Any]
-
-SETTINGS = ("name", "version", "drain", "seconds", "stack", "beside")
+from pulumi_trainer.provider.lifecycle.connection import Located, with_current_connection
+from pulumi_trainer.provider.lifecycle.resource import Diff, Resource
+from pulumi_trainer.provider.lifecycle.target import ConnectCluster
 
 
-class Target(Protocol):
-    """The methods that draining needs of a target."""
+@dataclass(frozen=True, kw_only=True)
+class QueueInputs(Located):
+    """Inputs of the guard of a ClusterQueue, and its outputs, which have the identity of the cluster in `target`.
 
-    def identity(self) -> dict[str, str]: ...
-    def reopen_queue(self, name: str, version: str) -> None: ...
-    def release_queue(
-        self,
-        name: str,
-        version: str,
-        *,
-        drain: bool,
-        seconds: float,
-        marks: Sequence[str],
-        beside: Sequence[Mapping[str, str]],
-    ) -> list[str]: ...
-
-
-Connect = Callable[[Mapping[str, Any]], Target]
-
-
-def check(_olds: Props, news: Props, _connect: Connect) -> Checked:
-    """Return the inputs unchanged."""
-    return Checked(news)
-
-
-def create(inputs: Props, connect: Connect) -> tuple[str, Props]:
-    """Create the guard. Reopens a queue that an interrupted deletion has stopped. Safe to repeat."""
-    target = connect(inputs["target"])
-    target.reopen_queue(inputs["name"], inputs["version"])
-    where = {**only(inputs["target"], LOCATION), **target.identity()}
-    return inputs["name"], {**_stored(inputs), "target": where}
-
-
-def diff(olds: Props, news: Props) -> Diff:
-    """Return whether the guard changes. olds: Outputs."""
-    if olds["name"] != news["name"]:
-        return Diff(True, ("name",))
-    return Diff(_stored(olds) != _stored(news) or connection_of(olds) != connection_of(news))
-
-
-def update(outputs: Props, inputs: Props, _connect: Connect) -> Props:
-    """Store the settings for the deletion."""
-    return {**with_current_connection(outputs, inputs), **_stored(inputs)}
-
-
-def read(outputs: Props, _connect: Connect) -> tuple[Props | None, list[str]]:
-    """Return the outputs as stored: a guard exists only in its stack."""
-    return outputs, []
-
-
-def delete(outputs: Props, connect: Connect) -> list[str]:
-    """Drain the queue and return notes for the user.
-
-    Raises:
-        Refused: The queue still has work, or the queue or an object beside it belongs to another stack.
-        TargetFault: The queue could not be drained in time.
+    Attributes:
+        name: Name of the ClusterQueue.
+        version: Version of its API.
+        drain: Whether its jobs are stopped.
+        seconds: Time limit for a drained job to stop.
+        stack: Full name of the stack.
+        beside: The objects that are deleted after the guard: kind, version, namespace and name.
+        mark: The stack's owner mark, if one of these objects has it.
     """
-    target = connect(outputs["target"])
-    drain, seconds, beside = bool(outputs["drain"]), float(outputs["seconds"]), outputs["beside"]
-    marks = [*only(outputs, ("stack", MARK)).values()]
-    return target.release_queue(
-        outputs["name"], outputs["version"], drain=drain, seconds=seconds, marks=marks, beside=beside
-    )
+
+    name: str
+    version: str
+    drain: bool
+    seconds: float
+    stack: str
+    beside: Sequence[Mapping[str, str]]
+    mark: Any = ""
 
 
-MARK = "mark"
+class QueueGuards(Resource[QueueInputs, QueueInputs]):
+    """Guards of the ClusterQueues of a stack."""
 
+    inputs = outputs = QueueInputs
 
-def _stored(props: Props) -> Props:
-    """Return what inputs and outputs have in common, apart from the connection."""
-    return {**{k: props[k] for k in SETTINGS}, **only(props, (MARK,))}
+    def diff(self, olds: QueueInputs, news: QueueInputs) -> Diff:
+        if olds.name != news.name:
+            return Diff(True, ("name",))
+        changed = replace(olds, target={}) != replace(news, target={})
+        return Diff(changed or olds.connection != news.connection)
+
+    def create(self, inputs: QueueInputs, connect: ConnectCluster) -> tuple[str, QueueInputs]:
+        """Create the guard. Reopens a queue that an interrupted deletion has stopped. Safe to repeat."""
+        target = connect(inputs.target)
+        target.queues.reopen(inputs.name, inputs.version)
+        return inputs.name, replace(inputs, target={**inputs.location, **target.identity()})
+
+    def update(self, outputs: QueueInputs, inputs: QueueInputs, connect: ConnectCluster) -> QueueInputs:  # noqa: ARG002
+        """Store the settings for the deletion."""
+        return replace(inputs, target=with_current_connection(outputs, inputs).target)
+
+    def delete(self, outputs: QueueInputs, connect: ConnectCluster) -> list[str]:
+        """Drain the queue and return notes for the user.
+
+        Raises:
+            Refused: The queue still has work, or the queue or an object beside it belongs to another stack.
+            TargetFault: The queue could not be drained in time.
+        """
+        return connect(outputs.target).queues.release(
+            outputs.name,
+            outputs.version,
+            drain=outputs.drain,
+            seconds=float(outputs.seconds),
+            marks=[*filter(None, (outputs.stack, outputs.mark))],
+            beside=outputs.beside,
+        )

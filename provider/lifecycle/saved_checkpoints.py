@@ -8,15 +8,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pulumi_trainer.provider.jobs.checkpoints import CHECKPOINT_TO
 from pulumi_trainer.provider.jobs.runs import Run
-from pulumi_trainer.provider.jobs.status import Owner
-from pulumi_trainer.provider.jobs.submission import Objects, from_state
+from pulumi_trainer.provider.jobs.submission import Objects
 from pulumi_trainer.provider.kubernetes.errors import TargetFault
 from pulumi_trainer.provider.kubernetes.values.accessors import mappings, section, text
 from pulumi_trainer.provider.kubernetes.views import jobs_of
+from pulumi_trainer.provider.lifecycle.job_inputs import JobInputs
+from pulumi_trainer.provider.lifecycle.target import Target
 from pulumi_trainer.provider.pod.code import CHECKPOINT_PATH, OUTPUT_PATH
 from pulumi_trainer.provider.pod.shared import find_checkpoint, s3
 
@@ -30,13 +31,7 @@ _fault: Callable[[str], str] = find_checkpoint.fault
 _number_of: Callable[[str], int] = find_checkpoint.number_of
 
 
-class Target(Protocol):
-    """The method that shows where a volume is."""
-
-    def volume(self, namespace: str, name: str) -> tuple[dict[str, str], Owner] | None: ...
-
-
-def saved_checkpoints(inputs: Mapping[str, Any], run: Run, target: Target) -> dict[int, float]:
+def saved_checkpoints(inputs: JobInputs, run: Run, target: Target) -> dict[int, float]:
     """Return the complete checkpoints in the folder of a run's lineage: step, in ascending order -> when it was saved, in seconds
     since the epoch; 0 in S3, where that is not read.
 
@@ -48,9 +43,9 @@ def saved_checkpoints(inputs: Mapping[str, Any], run: Run, target: Target) -> di
     """
     if run.place.startswith("s3://"):
         return dict.fromkeys(sorted(_steps_in_s3(f"{run.place}/{run.lineage}", environment_of(inputs))), 0.0)
-    if inputs["target"].get("kind") != "local":
+    if inputs.target.get("kind") != "local":
         raise TargetFault(f"volume {run.place} is in the cluster")
-    return checkpoints_in_volume(inputs["namespace"], run.place, run.lineage, target)
+    return checkpoints_in_volume(inputs.namespace, run.place, run.lineage, target)
 
 
 def checkpoints_in_volume(namespace: str, place: str, lineage: str, target: Target) -> dict[int, float]:
@@ -62,7 +57,7 @@ def checkpoints_in_volume(namespace: str, place: str, lineage: str, target: Targ
     Raises:
         TargetFault: They cannot be read.
     """
-    found = target.volume(namespace, place)
+    found = target.volumes.find(namespace, place)
     if found is None:
         return {}
     folder = Path(found[0]["path"], lineage, _BELOW_OUTPUT)
@@ -86,19 +81,19 @@ def _saved_at(path: Path) -> float:
     return (marker if marker.exists() else path).stat().st_mtime
 
 
-def environment_of(inputs: Mapping[str, Any]) -> dict[str, str]:
+def environment_of(inputs: JobInputs) -> dict[str, str]:
     """Return the variables of the container that saves checkpoints in S3, as far as the plan knows their values.
 
     Args:
         inputs: Inputs of the job, with its secrets.
     """
     found = dict[str, str]()
-    for container in _containers(from_state(inputs["objects"])):
+    for container in _containers(inputs.documents):
         variables = {text(each.get("name")): each for each in mappings(container.env)}
         if CHECKPOINT_TO in variables:
             for name, variable in variables.items():
                 ref = section(variable, "valueFrom", "secretKeyRef")
-                secret = section(inputs.get("secrets"), text(ref.get("name"))).get(text(ref.get("key")))
+                secret = section(inputs.secrets, text(ref.get("name"))).get(text(ref.get("key")))
                 found[name] = text(secret) or text(variable.get("value"))
     return {name: value for name, value in found.items() if value}
 

@@ -7,14 +7,14 @@ import io
 import tarfile
 from collections.abc import Mapping, Sequence
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pulumi_trainer.provider import source_archives
 from pulumi_trainer.provider.jobs.runs import read_inputs
-from pulumi_trainer.provider.jobs.submission import from_state
 from pulumi_trainer.provider.kubernetes import terminal
 from pulumi_trainer.provider.kubernetes.errors import TrainerError
 from pulumi_trainer.provider.kubernetes.values.wording import plural
+from pulumi_trainer.provider.lifecycle.job_inputs import JobInputs
 from pulumi_trainer.provider.lifecycle.run_changes import git_revision
 
 MOST_FILES = 30
@@ -34,17 +34,16 @@ _shown: dict[tuple[str, str], str] = {}
 """Former and current digest -> the job whose note has shown the change, so that many jobs of one project show it once."""
 
 
-def source_notes(olds: Mapping[str, Any], news: Mapping[str, Any]) -> tuple[str, ...]:
+def source_notes(olds: JobInputs, news: JobInputs) -> tuple[str, ...]:
     """Return a note with the files of the project that have changed since the job was started, and their lines."""
     was, now = _digest(olds), _digest(news)
     if not was or not now or was == now:
         return ()
-    job = f"{olds['namespace']}/{olds['name']}"
     sources = [
-        digest[:8] + git_revision(read_inputs(inputs.get("runInputs"))) for digest, inputs in ((was, olds), (now, news))
+        digest[:8] + git_revision(read_inputs(inputs.run_inputs)) for digest, inputs in ((was, olds), (now, news))
     ]
-    change = f"{job}: project {' -> '.join(sources)}"
-    if _shown.setdefault((was, now), job) != job:
+    change = f"{olds.where}: project {' -> '.join(sources)}"
+    if _shown.setdefault((was, now), olds.where) != olds.where:
         return (f"{change}, as for {_shown[was, now]}",)
     found = compare_archives([was], [now])
     if found is None:
@@ -80,8 +79,8 @@ def compare_archives(was: Sequence[str], now: Sequence[str]) -> Changes | None:
     return Changes(files, _changes(before, after))
 
 
-def _digest(inputs: Mapping[str, Any]) -> str:
-    digests = map(source_archives.digest_of, from_state(inputs.get("objects") or {}).values())
+def _digest(inputs: JobInputs) -> str:
+    digests = map(source_archives.digest_of, inputs.documents.values())
     return next(filter(None, digests), "")
 
 

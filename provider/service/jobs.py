@@ -265,7 +265,7 @@ def _group(job: Job) -> tuple[int, str]:
 
 def _local_status(target: LocalTarget, job: Job) -> JobStatus | None:
     """Return the status of a job of this machine; if its record cannot be read, a status that says why."""
-    return target.cached_status(job.namespace, job.name, job.uid, job.phase, job.owner or Owner(""))
+    return target.jobs.cached_status(job.namespace, job.name, job.uid, job.phase, job.owner or Owner(""))
 
 
 def _without_others(job: Job, view: JobView) -> JobView:

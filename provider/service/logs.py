@@ -312,7 +312,7 @@ def _local_lines(job: Job, selection: Selection) -> Iterator[LogLine]:
         known = distinct(read_runs_of(job))
     else:
         with suppress(TrainerError):  # the current log of a job whose status is damaged can be read
-            known = distinct(job.local.runs(job.namespace, job.name))
+            known = distinct(job.local.jobs.runs(job.namespace, job.name))
     current = known[-1] if known else Run()
     chosen = [current]
     if selection.run:
@@ -323,7 +323,7 @@ def _local_lines(job: Job, selection: Selection) -> Iterator[LogLine]:
         earlier, is_kept = "", True
         if run is not current:
             earlier = run.id
-            is_kept = bool(earlier and job.local.log_files(job.namespace, job.name, None, earlier))
+            is_kept = bool(earlier and job.local.logs.files(job.namespace, job.name, None, earlier))
         about = f"{job.label}: run {run.id or run.run} ({run.phase}, {times_of(run)})"
         if selection.run and not is_kept:
             why = "its logs are not kept: it has printed nothing, or they were removed for those of newer runs"
@@ -345,13 +345,13 @@ def _lines_of_run(job: Job, selection: Selection, run: str, earlier: str) -> Ite
     assert job.local is not None
     lines = sys.maxsize if selection.lines is None else selection.lines
     if selection.step and not earlier:
-        steps = job.local.steps(job.namespace, job.name)
+        steps = job.local.logs.steps(job.namespace, job.name)
         if steps and selection.step not in steps:
             hint = f"available: {', '.join(steps)}"
             raise TargetFault(Problem(f"{job.namespace}/{job.name}", f"has no step {selection.step}", hint))
-    for pod, size in job.local.dropped_logs(job.namespace, job.name, selection.step or None, earlier):
+    for pod, size in job.local.logs.dropped(job.namespace, job.name, selection.step or None, earlier):
         print_note(f"{pod}: the first {size:,} bytes of its log were replaced by newer ones")
-    for pod, container, text in job.local.tail(
+    for pod, container, text in job.local.logs.tail(
         job.namespace,
         job.name,
         selection.step or None,

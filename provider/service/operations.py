@@ -61,7 +61,7 @@ def _set_suspend(job: Job, *, suspend: bool) -> JobStatus:
     override = Override(suspend, current_user(), time.time())
     if job.local is not None:
         submission = None if suspend else _submission(job)
-        status = job.local.set_suspend(job.namespace, job.name, _owner(job), override, submission)
+        status = job.local.jobs.set_suspend(job.namespace, job.name, _owner(job), override, submission)
     else:
         from pulumi_trainer.provider.targets.kubernetes import operations
 
@@ -75,7 +75,7 @@ def _set_suspend(job: Job, *, suspend: bool) -> JobStatus:
 def _stop(job: Job) -> JobStatus:
     message = stop_note(current_user(), time.time())
     if job.local is not None:
-        status = job.local.stop(job.namespace, job.name, _owner(job), message)
+        status = job.local.jobs.stop(job.namespace, job.name, _owner(job), message)
     else:
         from pulumi_trainer.provider.targets.kubernetes import operations
 
@@ -89,7 +89,7 @@ def _stop(job: Job) -> JobStatus:
 def _rerun(job: Job) -> JobStatus:
     submission = _submission(job)
     if job.local is not None:
-        return job.local.rerun(submission, job.uid)
+        return job.local.jobs.rerun(submission, job.uid)
     from pulumi_trainer.provider.targets.kubernetes import operations
 
     assert job.client is not None

@@ -53,7 +53,7 @@ def find_output(state: State, run: str, argument: str) -> Found | None:
         if state.status is None or not state.status.output:
             return None
         path = _folder(job, state.status.output, run, argument)
-        return Found(state, path, job.local.output(path))
+        return Found(state, path, job.local.volumes.output(path))
     from pulumi_trainer.provider.targets.kubernetes.jobs import record
     from pulumi_trainer.provider.targets.kubernetes.storage import claims
 

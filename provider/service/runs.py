@@ -61,7 +61,7 @@ def read_runs_of_all(jobs: Sequence[Job]) -> list[tuple[Job, list[Run]]]:
     for job in jobs:
         try:
             if job.local is not None:
-                found.append((job, job.local.runs(job.namespace, job.name)))
+                found.append((job, job.local.jobs.runs(job.namespace, job.name)))
             else:
                 found.append((job, _runs_in_cluster(states[id(job)], records.get(_place(job)))))
         except Unreadable as fault:

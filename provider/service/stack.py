@@ -11,13 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pulumi_trainer.provider.jobs.identity import program_of
-from pulumi_trainer.provider.jobs.status import Owner
-from pulumi_trainer.provider.jobs.submission import from_state
-from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, Refused, TargetFault
 from pulumi_trainer.provider.kubernetes.values.accessors import only, section, text
 from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean
-from pulumi_trainer.provider.lifecycle.crud import submission_of
-from pulumi_trainer.provider.lifecycle.state_format import check_format
+from pulumi_trainer.provider.lifecycle.job_inputs import JobInputs
+from pulumi_trainer.provider.lifecycle.state_format import FORGET, check_format
 from pulumi_trainer.provider.service.reach import PATIENCE, Job, Where, in_project, project_file, show_warning
 from pulumi_trainer.provider.service.trust import kubeconfig_check
 from pulumi_trainer.provider.targets import connection
@@ -47,21 +45,13 @@ class StackJob:
 
     urn: str
     component: str
-    inputs: dict[str, Any]
+    inputs: JobInputs
     outputs: dict[str, Any] = field(default_factory=dict)
 
     @property
     def resource(self) -> str:
         """Return the name of its resource."""
         return self.urn.rpartition("::")[2]
-
-    @property
-    def name(self) -> str:
-        return str(self.inputs["name"])
-
-    @property
-    def namespace(self) -> str:
-        return str(self.inputs["namespace"])
 
 
 def jobs(stack: str | None, wanted: str | None, project: str = ".", *, secrets: bool = False) -> list[Job]:
@@ -80,14 +70,14 @@ def jobs(stack: str | None, wanted: str | None, project: str = ".", *, secrets: 
     needs_secrets = _has_secret if secrets else _has_secret_target
     if any(map(needs_secrets, found)):
         found = resources(stack, wanted, project=project, secrets=True)
-    if any(job.inputs["target"].get("kind") != "local" for job in found):
+    if any(job.inputs.target.get("kind") != "local" for job in found):
         connection.configure(_configured(stack, project))
     clients: dict[int, Client] = {}  # one for each cluster, so that its jobs are listed together
     check = kubeconfig_check(project)
     connected = [_connected(job, clients, check) for job in found]
     if not secrets:
         return connected
-    return [replace(each, submission=submission_of(job.inputs)) for each, job in zip(connected, found, strict=True)]
+    return [replace(each, submission=job.inputs.submission()) for each, job in zip(connected, found, strict=True)]
 
 
 def resources(stack: str | None, wanted: str | None, *, project: str = ".", secrets: bool = False) -> list[StackJob]:
@@ -99,6 +89,7 @@ def resources(stack: str | None, wanted: str | None, *, project: str = ".", secr
 
     Raises:
         Invalid: The stack has no such job.
+        Refused: The state of a job lacks something.
         TargetFault: The stack cannot be read.
     """
     found = []
@@ -107,11 +98,15 @@ def resources(stack: str | None, wanted: str | None, *, project: str = ".", secr
             inputs = resource["inputs"]
             if secrets:
                 inputs = _decrypted(inputs)
-            inputs = {**inputs, "objects": from_state(inputs["objects"])}
             outputs = section(resource, "outputs")
             inputs = {**inputs, **only(outputs, ("identity",))}
-            found.append(StackJob(resource["urn"], resource.get("parent", ""), inputs, outputs))
-    chosen = [j for j in found if wanted in (None, j.resource, j.name)]
+            try:
+                known = JobInputs.from_state(inputs)
+            except KeyError as error:
+                why = f"its state cannot be read: it lacks {error}"
+                raise Refused(Problem(resource["urn"], why, FORGET)) from None
+            found.append(StackJob(resource["urn"], resource.get("parent", ""), known, outputs))
+    chosen = [j for j in found if wanted in (None, j.resource, j.inputs.name)]
     if wanted and not chosen:
         names = [j.resource for j in found]
         listed = "the stack has no jobs"
@@ -217,7 +212,7 @@ def _program(stack: str | None, project: str, folder: Path | None) -> str:
 
 def _has_secret_target(job: StackJob) -> bool:
     """Return whether the connection to a job's target contains a secret."""
-    return any(map(_is_secret, job.inputs["target"].values()))
+    return any(map(_is_secret, job.inputs.target.values()))
 
 
 def _is_secret(value: Any) -> bool:
@@ -226,7 +221,7 @@ def _is_secret(value: Any) -> bool:
 
 def _has_secret(job: StackJob) -> bool:
     """Return whether the connection to a job's target or the job itself contains a secret."""
-    return _has_secret_target(job) or bool(job.inputs.get("secrets"))
+    return _has_secret_target(job) or bool(job.inputs.secrets)
 
 
 def _decrypted(value: Any) -> Any:
@@ -248,10 +243,9 @@ def _connected(job: StackJob, clients: dict[int, Client], check: Callable[[str],
         check: Raises TargetFault for a kubeconfig that the user has to trust.
     """
     connection.warn_with(show_warning)
-    target = connection.connect(job.inputs["target"], check)
-    owner = Owner(str(job.inputs.get("owner", "")), str(job.inputs["target"].get("sweep") or ""))
+    target = connection.connect(job.inputs.target, check)
     uid, phase = [text(job.outputs.get(name)) for name in ("uid", "phase")]
-    known = Job(job.namespace, job.name, job.resource, owner=owner, uid=uid, phase=phase)
+    known = Job(job.inputs.namespace, job.inputs.name, job.resource, owner=job.inputs.whose, uid=uid, phase=phase)
     if isinstance(target, LocalTarget):
         return replace(known, local=target)
     client = target.client

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pulumi_trainer.provider.jobs.submission import WORKERS
 from pulumi_trainer.provider.kubernetes.errors import Problem, Refused
 from pulumi_trainer.provider.kubernetes.values.accessors import only, section, without
-from pulumi_trainer.provider.lifecycle.crud import CONNECTION, ISOLATION, LOG_BYTES, MAX_PARALLEL
+from pulumi_trainer.provider.lifecycle.connection import CONNECTION, ISOLATION, LOG_BYTES, MAX_PARALLEL
 from pulumi_trainer.provider.machine.extras import missing, not_installed
 from pulumi_trainer.provider.targets.local import LocalTarget, host_id
 
@@ -117,8 +117,8 @@ def _local(root: str, python: str, log_bytes: Any, isolation: str) -> LocalTarge
     else:
         made = LocalTarget(Path(root))
     if isinstance(log_bytes, (int, float)):  # the engine has no integers
-        made.tuning = made.tuning.with_log_bytes(int(log_bytes))
-    made.isolation = isolation
+        made.jobs.tuning = made.jobs.tuning.with_log_bytes(int(log_bytes))
+    made.jobs.isolation = isolation
     return made
 
 

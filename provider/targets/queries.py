@@ -14,8 +14,12 @@ from pulumi_trainer.provider.jobs.submission import Draft, Work
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.errors import Problem, Refused, TargetFault, TrainerError
 from pulumi_trainer.provider.kueue.queue_state import Queues
-from pulumi_trainer.provider.lifecycle import channels, crud, volumes
+from pulumi_trainer.provider.lifecycle import channels, interruption, volumes
+from pulumi_trainer.provider.lifecycle.channels import ChannelOutputs
+from pulumi_trainer.provider.lifecycle.job_inputs import JobOutputs
+from pulumi_trainer.provider.lifecycle.resource import MALFORMED_STATE
 from pulumi_trainer.provider.lifecycle.state_format import check_format
+from pulumi_trainer.provider.lifecycle.volumes import VolumeOutputs
 from pulumi_trainer.provider.targets.connection import TargetInput, connect
 from pulumi_trainer.provider.targets.kubernetes.preflight import multikueue
 from pulumi_trainer.provider.targets.local import LocalTarget
@@ -38,7 +42,7 @@ def cached_status(
     Raises:
         TrainerError: The target cannot be reached.
     """
-    return connect(target).cached_status(namespace, name, uid, phase, owner)
+    return connect(target).jobs.cached_status(namespace, name, uid, phase, owner)
 
 
 def current_release(target: Mapping[str, Any], namespace: str, name: str) -> tuple[str, str]:
@@ -50,7 +54,7 @@ def current_release(target: Mapping[str, Any], namespace: str, name: str) -> tup
     Raises:
         TrainerError: The target cannot be reached.
     """
-    return connect(target).runtime_of_job(namespace, name)
+    return connect(target).jobs.runtime_of(namespace, name)
 
 
 def cluster_identity(target: Mapping[str, Any]) -> str:
@@ -99,9 +103,9 @@ def review_job(target: Mapping[str, Any], draft: Draft) -> tuple[list[Problem], 
         except Refused as refusal:
             return [*refusal.problems], []
         if isinstance(found, LocalTarget):
-            refused, warned = found.review(draft.objects, draft.secrets, lambda: found.has_job(draft))
-            return refused, [*warned, *found.other_settings(draft)]
-        return found.review(draft)
+            refused, warned = found.jobs.review(draft.objects, draft.secrets, lambda: found.jobs.has_job(draft))
+            return refused, [*warned, *found.jobs.other_settings(draft)]
+        return found.jobs.review(draft)
     except TargetFault as fault:
         return multikueue.refusals(draft), [Problem("", f"checked without the cluster: {fault}")]
 
@@ -129,7 +133,7 @@ def review_volume(
         adopt: Whether an existing claim may be adopted.
     """
     try:
-        return _cluster(target).review_volume(namespace, name, claim, job, owner, adopt=adopt)
+        return _cluster(target).volumes.review(namespace, name, claim, job, owner, adopt=adopt)
     except TargetFault:
         return [], []
 
@@ -142,10 +146,14 @@ def find_queues(target: Mapping[str, Any], namespace: str = "", queue: str = "")
         namespace: Namespace of a job; empty for all queues.
         queue: LocalQueue of the job; empty for none.
     """
+    if target["kind"] != "kubernetes":
+        return None
+    from pulumi_trainer.provider.targets.kubernetes.queues import queue_snapshot
+
     try:
-        if target["kind"] != "kubernetes":
-            return None
-        return _cluster(target).queues(namespace, queue)
+        cluster = _cluster(target)
+        cluster.reachable_client(namespace)
+        return queue_snapshot.read_queues(cluster.client, namespace, queue)
     except TrainerError:  # `review_job` reports it
         return None
 
@@ -161,7 +169,7 @@ def find_runtime(target: Mapping[str, Any], kind: str, namespace: str, name: str
     try:
         cluster = _cluster(target)
         cluster.reachable_client()
-        return True, cluster.runtime(kind, namespace, name)
+        return True, cluster.runtimes.find(kind, namespace, name)
     except TargetFault:
         return False, None
 
@@ -174,15 +182,18 @@ def find_object(target: Mapping[str, Any], kind: Kind, namespace: str, name: str
         namespace: Namespace of the object; empty for an object of the cluster.
     """
     try:
-        return _cluster(target).find_object(kind, namespace, name)
+        return _cluster(target).reachable_client(namespace).get(kind, namespace, name)
     except TargetFault:
         return None
 
 
 def queue_api_versions(target: Mapping[str, Any]) -> Mapping[str, Sequence[str]] | None:
     """Return each version of Kueue's API with the plurals that the cluster serves in it; None for an unreachable cluster."""
+    from pulumi_trainer.provider.kubernetes.cache.discovery import PATIENCE
+    from pulumi_trainer.provider.targets.kubernetes.queues import draining
+
     try:
-        return _cluster(target).queue_versions()
+        return draining.served_versions(_cluster(target).client, PATIENCE)
     except TargetFault:
         return None
 
@@ -195,16 +206,20 @@ def list_queue_objects(target: Mapping[str, Any], kind: str, version: str) -> Se
         kind: A kind of Kueue's API, for example `ClusterQueue`.
         version: Version of the API that the cluster serves, for example `v1beta2`.
     """
+    from pulumi_trainer.provider.targets.kubernetes.queues import queue_snapshot
+
     try:
-        return _cluster(target).queue_objects(kind, version)
+        return queue_snapshot.list_objects(_cluster(target).client, kind, version)
     except TargetFault:
         return []
 
 
 def list_queued_work(target: Mapping[str, Any]) -> Sequence[dict[str, Any]]:
     """Return the LocalQueues and Workloads of a cluster, as far as they may be listed; [] for an unreachable cluster."""
+    from pulumi_trainer.provider.targets.kubernetes.queues import queue_snapshot
+
     try:
-        return _cluster(target).queued_work()
+        return queue_snapshot.list_queued_work(_cluster(target).reachable_client())
     except TargetFault:
         return []
 
@@ -216,8 +231,11 @@ def list_queue_work(target: Mapping[str, Any], name: str, version: str) -> Seque
         target: The `target` input of a resource of a cluster.
         version: Version of Kueue's API that the cluster serves, for example `v1beta2`.
     """
+    from pulumi_trainer.provider.kubernetes.cache.discovery import PATIENCE
+    from pulumi_trainer.provider.targets.kubernetes.queues import draining
+
     try:
-        return _cluster(target).queue_work(name, version)
+        return draining.list_work(_cluster(target).client.within(PATIENCE), name, version)
     except TargetFault:
         return []
 
@@ -228,8 +246,10 @@ def lacks_namespace(target: Mapping[str, Any], namespace: str) -> bool:
     Args:
         target: The `target` input of a resource of a cluster.
     """
+    from pulumi_trainer.provider.targets.kubernetes.queues import queue_snapshot
+
     try:
-        return _cluster(target).lacks_namespace(namespace)
+        return queue_snapshot.lacks_namespace(_cluster(target).client, namespace)
     except TargetFault:
         return False
 
@@ -248,24 +268,24 @@ def channel_refusals(outputs: Mapping[str, Any], uses: Callable[[str], bool]) ->
     """
     try:
         check_format("", outputs)
-        return channels.removal_refusals(dict(outputs), connect, uses)
-    except (TrainerError, *crud.MALFORMED_STATE):  # its deletion is refused
+        return channels.removal_refusals(ChannelOutputs.from_state(outputs), connect, uses)
+    except (TrainerError, *MALFORMED_STATE):  # its deletion is refused
         return []
 
 
 def volume_losses(outputs: Mapping[str, Any]) -> Sequence[str]:
     """Return a note on a volume that leaves the program: the output that is lost, or where it stays. outputs: As in the state."""
-    return _unless_malformed(outputs, lambda: volumes.removal_notes(dict(outputs), connect))
+    return _unless_malformed(outputs, lambda: volumes.removal_notes(VolumeOutputs.from_state(outputs), connect))
 
 
 def job_interruptions(outputs: Mapping[str, Any]) -> Sequence[str]:
     """Return a note if a job leaves the program while it is unfinished, from the job's outputs in the state."""
-    return _unless_malformed(outputs, lambda: crud.interruptions(dict(outputs), connect))
+    return _unless_malformed(outputs, lambda: interruption.removal_notes(JobOutputs.from_state(outputs), connect))
 
 
 def _unless_malformed(outputs: Mapping[str, Any], read: Callable[[], Sequence[str]]) -> Sequence[str]:
     try:
         check_format("", outputs)
         return read()
-    except (Refused, *crud.MALFORMED_STATE):
+    except (Refused, *MALFORMED_STATE):
         return (f"{outputs.get('urn')} was removed from the program, but its state cannot be read",)

@@ -76,7 +76,7 @@ def log_lines(target: Mapping[str, Any], namespace: str, name: str, step: str, l
     """
     found, pod = connect(target), f"{name}-{step}-0-0"
     if isinstance(found, LocalTarget):
-        of_pods = found.tail(namespace, name, step, lines=lines, follow=True)
+        of_pods = found.logs.tail(namespace, name, step, lines=lines, follow=True)
         for each, _, text in of_pods:
             if each == pod and not is_notice(text):
                 yield text
@@ -112,7 +112,7 @@ class _LocalSource:
         return None
 
     def status(self, name: str) -> JobStatus | None:
-        return self._target.status(self._namespace, name)
+        return self._target.jobs.status(self._namespace, name)
 
     def why(self, name: str) -> str:
         status = self.status(name)

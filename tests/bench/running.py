@@ -63,7 +63,9 @@ def _made(admin: Client, count: int) -> list[str]:
         document["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["tolerations"] = [
             {"operator": "Exists"}
         ]
-        target.create(Submission(SPACE, name, f"owner-{name}", "digest", {f"JobSet/{name}": document}, sweep=STACK))
+        target.jobs.create(
+            Submission(SPACE, name, f"owner-{name}", "digest", {f"JobSet/{name}": document}, sweep=STACK)
+        )
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(make, names))

@@ -27,6 +27,7 @@ from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, RESOURCE_FLAVOR, TOPOLOGY
 from pulumi_trainer.provider.kueue.labels import PREFERRED, PRIORITY, QUEUE, REQUIRED
+from pulumi_trainer.provider.targets.kubernetes.queues import queue_snapshot
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 from pulumi_trainer.provider.trainer.kinds import JOBSET
 
@@ -258,9 +259,9 @@ def ours(kubeconfig: Path, each: SetUp, client: Client) -> tuple[list[str], Docu
     objects = render(runtime, job, mode="jobset").objects
     jobset = next(document for key, document in objects.items() if key.startswith("JobSet/"))
     target = KubernetesTarget(client, cluster=lambda: "", namespace=each.name)
-    queues = target.queues(each.name, each.labels.get(QUEUE, ""))
+    queues = queue_snapshot.read_queues(client, each.name, each.labels.get(QUEUE, ""))
     found = [str(w) for w in warnings(runtime, job, objects, queues=queues) if _is_verdict(w.code)]
-    refused, noted = target.review(Draft(each.name, "job", "digest", objects))
+    refused, noted = target.jobs.review(Draft(each.name, "job", "digest", objects))
     found += map(str, refused)
     found += (str(p) for p in noted if "admits no jobs now" in str(p))
     return found, jobset

@@ -56,7 +56,7 @@ class Driver:
         return Ended(**self._heard())
 
     def run(self, call: str, *args: Any) -> Ended:
-        """A call that nobody kills. call: create, update, read, delete (as in `lifecycle.calls`), sweep; create_volume and so on
+        """A call that nobody kills. call: create, update, read, delete (as in `lifecycle.jobs`), sweep; create_volume and so on
         (as in `lifecycle.volumes`)."""
         self.begin(call, *args)
         return self.end()
@@ -78,14 +78,18 @@ class Driver:
 
 
 def _call(name: str, args: list[Any]) -> Any:
-    from pulumi_trainer.provider.lifecycle import crud, volumes
+    from pulumi_trainer.provider.lifecycle.jobs import Jobs
+    from pulumi_trainer.provider.lifecycle.resource import StateCalls
+    from pulumi_trainer.provider.lifecycle.stack_targets import UsedLabels
+    from pulumi_trainer.provider.lifecycle.volumes import Volumes
     from pulumi_trainer.provider.targets.connection import connect
 
     if name == "sweep":
         target, label = args
         return connect(target).sweep(label)
     call = name.partition("_")[0]
-    return getattr(volumes if name.endswith("_volume") else crud, call)(*args, connect)
+    kind: Any = Volumes if name.endswith("_volume") else Jobs
+    return getattr(StateCalls(kind(UsedLabels())), call)(*args, connect)
 
 
 def _child(name: str, args: list[Any], out: int) -> None:
@@ -102,7 +106,7 @@ def _child(name: str, args: list[Any], out: int) -> None:
 
 
 def main() -> None:
-    from pulumi_trainer.provider.lifecycle import crud  # noqa: F401
+    from pulumi_trainer.provider.lifecycle import jobs  # noqa: F401
     from pulumi_trainer.provider.targets import connection, kubernetes  # noqa: F401
 
     for module in pkgutil.iter_modules(kubernetes.__path__, f"{kubernetes.__name__}."):

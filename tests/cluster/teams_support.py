@@ -146,8 +146,8 @@ class Teams:
     def submit(self, name: str, nodes: int = 1, **given: Any) -> None:
         made = self.plan(name, nodes, **given)
         if self.mode == "trainer":
-            self.target.apply_runtime(given.get("document") or runtime(self), "owner", "stack")
-        self.target.create(sent(made))
+            self.target.runtimes.apply(given.get("document") or runtime(self), "owner", "stack")
+        self.target.jobs.create(sent(made))
 
     def looks(self, name: str) -> tuple[str, str]:
         status = diagnose(snapshot(self.client, self.namespace, name), 0)

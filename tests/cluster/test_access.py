@@ -329,7 +329,7 @@ class TestTheRecordedCluster:
         configure({"kubeconfig": new["kubeconfig"]})
         made = connect(target)
         assert made.identity() == {"cluster": recorded}
-        made.delete(namespace, "nothing")
+        made.jobs.delete(namespace, "nothing")
 
     def test_neither_way_leads_there(self, plane: Cluster, tmp_path: Path) -> None:
         bad = self.target(tmp_path / "a", document(plane, {"token": "canary-77aa01"}), cluster="other-uid")

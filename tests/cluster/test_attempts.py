@@ -43,7 +43,7 @@ def target(client: Client, namespace: str) -> KubernetesTarget:
 
 
 def status(client: Client, namespace: str) -> JobStatus:
-    found = target(client, namespace).status(namespace, "job")
+    found = target(client, namespace).jobs.status(namespace, "job")
     assert found is not None
     return found
 
@@ -55,7 +55,7 @@ def failing() -> Document:
 def test_who_watches_knows_each_attempt_and_the_record_keeps_them(
     client: Client, observer: Observer, namespace: str
 ) -> None:
-    target(client, namespace).create(submission(namespace, failing()))
+    target(client, namespace).jobs.create(submission(namespace, failing()))
     observer.first("job")
 
     def is_over() -> bool:
@@ -79,7 +79,7 @@ def test_who_watches_knows_which_steps_were_done_again(
 ) -> None:
     """The first lines of each log are read, not only its newest ones."""
     job = jobset("job", simulate={**FAILS_ONCE, "run": "5s"}, failurePolicy={"maxRestarts": 2})
-    target(client, namespace).create(submission(namespace, job))
+    target(client, namespace).jobs.create(submission(namespace, job))
     observer.first("job")
 
     def newest() -> Attempt | None:
@@ -109,7 +109,7 @@ def running(observer: Observer, attempt: int) -> list[str]:
 
 
 def test_what_nobody_has_watched_is_counted(client: Client, namespace: str) -> None:
-    target(client, namespace).create(submission(namespace, failing()))
+    target(client, namespace).jobs.create(submission(namespace, failing()))
     found = until(lambda: s if (s := status(client, namespace)).terminal else None)
     error, last = found.attempts
     assert (error.cause, last.cause) == ("ProgramError", "Succeeded") or error.cause == "OOMKilled"
@@ -117,7 +117,7 @@ def test_what_nobody_has_watched_is_counted(client: Client, namespace: str) -> N
 
 
 def test_a_suspension_is_written_with_who_has_asked_for_it(client: Client, namespace: str) -> None:
-    target(client, namespace).create(submission(namespace, jobset("job")))
+    target(client, namespace).jobs.create(submission(namespace, jobset("job")))
     until(lambda: status(client, namespace).phase == "Running")
     operations.set_suspend(client, namespace, "job", Override(True, "ann", 2e9), None)
     until(lambda: status(client, namespace).phase == "Suspended")

@@ -10,7 +10,8 @@ from pulumi_trainer.provider.kubernetes.client.access import open_client
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, Kind
 from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.kubernetes.errors import Refused
-from pulumi_trainer.provider.lifecycle import channels
+from pulumi_trainer.provider.lifecycle.channels import Channels
+from pulumi_trainer.provider.lifecycle.resource import StateCalls
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 from pulumi_trainer.provider.trainer.kinds import JOBSET
 from pulumi_trainer.provider.trainer.labels import RELEASE, RUNTIME
@@ -44,15 +45,15 @@ def test_the_jobs_of_a_runtime(root: Client, namespace: str, elsewhere: str, use
         (elsewhere, "long", {**made_from("x" * 64, "1.0.0"), "channel": "stable"}),
     )
     for where, name, runtime in there:
-        target.create(submission(where, jobset(name, suspend=True), runtime=runtime, sweep=f"stack-{where}"))
-    found, unseen = target.consumers(namespace)
+        target.jobs.create(submission(where, jobset(name, suspend=True), runtime=runtime, sweep=f"stack-{where}"))
+    found, unseen = target.jobs.consumers(namespace)
     assert unseen == ""
     assert [(c.where, c.release, c.channel, c.follow, c.stack, c.ended) for c in found] == [
         (f"{namespace}/mine", "1.0.0", "stable", "minor", f"stack-{namespace}", False),
         (f"{elsewhere}/plain", "1.0.0", "", "", f"stack-{elsewhere}", False),
         (f"{elsewhere}/theirs", "1.1.0", "stable", "pin", f"stack-{elsewhere}", False),
     ]
-    assert target.runtime_of_job(namespace, "mine") == (namespace, "1.0.0") and target.runtime_of_job(
+    assert target.jobs.runtime_of(namespace, "mine") == (namespace, "1.0.0") and target.jobs.runtime_of(
         namespace, "nobody"
     ) == ("", "")
     for kind, name in ((JOBSET, "theirs"), (CONFIG_MAP, "theirs"), (CONFIG_MAP, "theirs-code")):
@@ -60,15 +61,15 @@ def test_the_jobs_of_a_runtime(root: Client, namespace: str, elsewhere: str, use
         assert (labels[RUNTIME], labels[RELEASE]) == (namespace, "1.1.0")
 
     user = open_client({"kubeconfig": str(user_kubeconfig)})
-    found, unseen = KubernetesTarget(user, cluster=lambda: "", namespace=namespace).consumers(namespace)
+    found, unseen = KubernetesTarget(user, cluster=lambda: "", namespace=namespace).jobs.consumers(namespace)
     assert [c.where for c in found] == [f"{namespace}/mine"]
     assert f"only jobs of namespace {namespace} could be seen" in unseen
 
-    outputs = {"channel": "stable", "runtime": namespace, "names": [], "target": {}}
+    outputs = {"channel": "stable", "runtime": namespace, "target": {}, "release": "", "names": []}
     with pytest.raises(
         Refused, match=rf"2 jobs use it, 2 of which may still run: {namespace}/mine \(1.0.0\), {elsewhere}/theirs"
     ):
-        channels.delete(outputs, lambda _: target)
+        StateCalls(Channels()).delete(outputs, lambda _: target)
     for where, name, _ in there:
-        target.delete(where, name)
-    channels.delete(outputs, lambda _: target)
+        target.jobs.delete(where, name)
+    StateCalls(Channels()).delete(outputs, lambda _: target)

@@ -77,7 +77,7 @@ def test_nothing_starts_on_too_few_nodes_then_all(
     waits for the job wakes the gang."""
     add_nodes(3)
     given = runtime(step("node", namespace, gpus=8, simulate={"run": "1s"}))
-    target.create(sent(plan(monkeypatch, given, namespace)))
+    target.jobs.create(sent(plan(monkeypatch, given, namespace)))
     words = r"^0 of 4 pods of PodGroup job \(\w+\) have a node: .*\d Insufficient nvidia.com/gpu"
     until(lambda: waits(observer, words))
     assert observer.first("job") is not None
@@ -150,7 +150,7 @@ def test_a_gang_does_not_wait_for_what_comes_first(
     assert [key for key in made.objects if key.startswith("PodGroup/")] == [
         "PodGroup/job.dataset-initializer", "PodGroup/job.node",
     ]  # fmt: skip
-    target.create(made)
+    target.jobs.create(made)
     until(lambda: waits(observer, r"^0 of 4 pods of PodGroup job.node \(\w+\) have a node"))
     assert observer.first("job") is not None
     asked = diagnose(snapshot(target.client, namespace, "job"), time.time())
@@ -159,7 +159,7 @@ def test_a_gang_does_not_wait_for_what_comes_first(
     until(lambda: has_counted_nodes(observer))
     add_nodes(3)
     until(lambda: (status := observer.status("job")) is not None and status.phase == "Succeeded")
-    target.delete(namespace, "job")
+    target.jobs.delete(namespace, "job")
     assert root.list(POD_GROUP, namespace)[0] == []
 
 
@@ -175,7 +175,9 @@ def test_who_may_not_count_nodes_or_touch_podgroups_is_told_what_to_do(
     kept = [p for p in least.EVERYTHING if p.kind != kinds.NODE]
     least.grant(admin, namespace, USER, kept)
     add_nodes(1)
-    target.create(sent(plan(monkeypatch, runtime(step("node", namespace, gpus=8, simulate={}), nodes=2), namespace)))
+    target.jobs.create(
+        sent(plan(monkeypatch, runtime(step("node", namespace, gpus=8, simulate={}), nodes=2), namespace))
+    )
     until(lambda: (root.get(POD_GROUP, namespace, "job") or {}).get("status", {}).get("phase") == "Scheduling")
     monkeypatch.setattr(gang_wakeup, "LOOK", 0.0)
     until(lambda: refused(target.client))
@@ -236,7 +238,7 @@ def test_a_scheduler_that_is_silent_is_told_while_somebody_waits(
     monkeypatch.setattr(diagnosis_of_pods, "SILENCE", 2.0)
     document = jobset("job", pods=2)
     pod_template(document)["spec"]["schedulerName"] = "nobody"
-    target.create(submission(namespace, document, code=False))
+    target.jobs.create(submission(namespace, document, code=False))
     assert observer.first("job") is not None
 
     def reason() -> str:

@@ -79,7 +79,7 @@ def test_a_gang_waits_for_its_queue_is_preempted_and_starts_again(teams: Teams, 
     assert len(scheduled(teams, "high")) == 2 and scheduled(teams, "low") == set()
     assert members(teams, "low") == 2
 
-    teams.target.delete(teams.namespace, "high")
+    teams.target.jobs.delete(teams.namespace, "high")
     runs(observer, "low")
     assert len(scheduled(teams, "low")) == 2
 
@@ -96,6 +96,6 @@ def test_quota_without_nodes_starts_nothing(teams: Teams) -> None:
     workload = teams.root.list(WORKLOAD, teams.namespace)[0][0]
     assert {c["type"] for c in workload["status"]["conditions"] if c["status"] == "True"} >= {"Admitted"}
     assert scheduled(teams, "job") == set()
-    teams.target.delete(teams.namespace, "job")
+    teams.target.jobs.delete(teams.namespace, "job")
     until(lambda: not teams.root.list(WORKLOAD, teams.namespace)[0])
     assert teams.root.list(POD_GROUP, teams.namespace)[0] == []

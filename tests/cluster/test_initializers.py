@@ -54,7 +54,7 @@ def test_upstreams_runtimes_fetch_inside_the_job(
             "annotations": {"sim/run": "200ms", "sim/outcome": "succeed"}
         }
     if mode == "trainer":
-        target.apply_runtime(runtime, "owner", "stack")
+        target.runtimes.apply(runtime, "owner", "stack")
     fetched = trainer.Initializer(
         dataset=trainer.HuggingFaceDatasetInitializer(storage_uri="hf://tatsu-lab/alpaca"),
         model=trainer.HuggingFaceModelInitializer(
@@ -63,7 +63,7 @@ def test_upstreams_runtimes_fetch_inside_the_job(
     )
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "hub", "namespace": namespace}}
     root.create(kinds.SECRET, {**secret, "stringData": {"ACCESS_TOKEN": "x"}})
-    target.create(sent(plan(monkeypatch, runtime, namespace, mode, initializer=fetched)))
+    target.jobs.create(sent(plan(monkeypatch, runtime, namespace, mode, initializer=fetched)))
 
     until(lambda: condition(root, namespace, "job", "Completed"))
     bound = spec_of(root, namespace, "initializer-job")
@@ -80,7 +80,7 @@ def test_upstreams_runtimes_fetch_inside_the_job(
     (container,) = pods["model-initializer"]["spec"]["containers"]
     assert {"name": "STORAGE_URI", "value": "hf://meta-llama/Llama-3.2-1B-Instruct"} in container["env"]
     assert container["envFrom"] == [{"secretRef": {"name": "hub"}}]
-    target.delete(namespace, "job")
+    target.jobs.delete(namespace, "job")
     until(lambda: root.get(kinds.CLAIM, namespace, "initializer-job") is None)
 
 

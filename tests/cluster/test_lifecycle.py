@@ -52,7 +52,7 @@ class TestCreate:
     def test_the_record_owns_all_other_objects_and_all_carry_our_labels(
         self, target: KubernetesTarget, root: Client, namespace: str
     ) -> None:
-        status = target.create(submission(namespace, jobset("a")))
+        status = target.jobs.create(submission(namespace, jobset("a")))
         record = root.get(CONFIG_MAP, namespace, "a")
         assert record is not None and record["metadata"]["uid"] == status.uid
         for kind, name in ((JOBSET, "a"), (CONFIG_MAP, "a-code"), (SECRET, "a-env")):
@@ -77,9 +77,9 @@ class TestCreate:
     def test_a_second_create_of_the_same_finds_its_own(
         self, target: KubernetesTarget, client: Client, namespace: str
     ) -> None:
-        first = target.create(submission(namespace, jobset("a")))
+        first = target.jobs.create(submission(namespace, jobset("a")))
         before = (client.get(JOBSET, namespace, "a") or {})["metadata"]["uid"]
-        again = target.create(submission(namespace, jobset("a")))
+        again = target.jobs.create(submission(namespace, jobset("a")))
         assert again.uid == first.uid
         assert (client.get(JOBSET, namespace, "a") or {})["metadata"]["uid"] == before
 
@@ -89,48 +89,48 @@ class TestCreate:
         """As a program tells of each job that it has made; one that was there before is looked at."""
         monkeypatch.setattr(overview, "AGE", 0.0)
         monkeypatch.setattr(overview, "REST", 0)
-        target.create(submission(namespace, jobset("before")))
+        target.jobs.create(submission(namespace, jobset("before")))
         known = target.overview(namespace).record("before")
-        made = target.create(submission(namespace, jobset("a")))
+        made = target.jobs.create(submission(namespace, jobset("a")))
         sent = client.requests
-        told = target.cached_status(namespace, "a", made.uid, "Starting", OURS)
+        told = target.jobs.cached_status(namespace, "a", made.uid, "Starting", OURS)
         assert told is not None and told.phase == "Starting" and client.requests == sent
         assert (
             known is not None
-            and target.cached_status(namespace, "before", known.uid, "", OURS)
+            and target.jobs.cached_status(namespace, "before", known.uid, "", OURS)
             and client.requests > sent
         )
 
     def test_what_a_crash_has_left_is_completed(self, target: KubernetesTarget, root: Client, namespace: str) -> None:
         wanted = submission(namespace, jobset("a"))
-        target.create(wanted)
+        target.jobs.create(wanted)
         root.delete(JOBSET, namespace, "a")
         until(lambda: root.get(JOBSET, namespace, "a") is None)
         root.delete(SECRET, namespace, "a-env")
         until(lambda: root.get(SECRET, namespace, "a-env") is None)
-        target.create(wanted)
+        target.jobs.create(wanted)
         assert root.get(JOBSET, namespace, "a") and root.get(SECRET, namespace, "a-env")
 
     def test_the_same_name_of_another_program_is_a_conflict_and_stays_untouched(
         self, target: KubernetesTarget, client: Client, namespace: str
     ) -> None:
-        target.create(submission(namespace, jobset("a")))
+        target.jobs.create(submission(namespace, jobset("a")))
         before = client.get(JOBSET, namespace, "a")
         with pytest.raises(
             Conflict, match=r"belongs to another program. Hint: give the TrainJob another name, or take"
         ):
-            target.create(submission(namespace, jobset("a"), owner="other", sweep="theirs"))
+            target.jobs.create(submission(namespace, jobset("a"), owner="other", sweep="theirs"))
         with pytest.raises(
             Conflict, match=r"from an interrupted `pulumi up` of this stack or .* kubectl delete jobset,configmap"
         ):
-            target.create(submission(namespace, jobset("a"), owner="other"))
+            target.jobs.create(submission(namespace, jobset("a"), owner="other"))
         for owner in ("owner", "other"):
             with pytest.raises(Conflict, match="belongs to another stack of this name"):
-                target.create(submission(namespace, jobset("a"), owner=owner, sweep="stack-elsewhere"))
+                target.jobs.create(submission(namespace, jobset("a"), owner=owner, sweep="stack-elsewhere"))
         after = client.get(JOBSET, namespace, "a")
         assert before and after and before["metadata"]["generation"] == after["metadata"]["generation"]
         with pytest.raises(Conflict, match=r"from an earlier state of this program. Hint: run `pulumi refresh`"):
-            target.create(submission(namespace, jobset("a"), digest="newer"))
+            target.jobs.create(submission(namespace, jobset("a"), digest="newer"))
 
     def test_a_config_map_of_that_name_is_not_taken_for_a_record(
         self, target: KubernetesTarget, client: Client, namespace: str
@@ -138,7 +138,7 @@ class TestCreate:
         mine = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": namespace}}
         client.create(CONFIG_MAP, {**mine, "data": {"mine": "1"}})
         with pytest.raises(Conflict, match=r"is not a record of a job. Hint: give the TrainJob another name"):
-            target.create(submission(namespace, jobset("a"), owner="other"))
+            target.jobs.create(submission(namespace, jobset("a"), owner="other"))
         assert (client.get(CONFIG_MAP, namespace, "a") or {})["data"] == {"mine": "1"}
 
     def test_a_jobset_that_somebody_has_made_is_a_conflict_and_no_record_stays(
@@ -148,7 +148,7 @@ class TestCreate:
         made["metadata"]["namespace"] = namespace
         send(root, "POST", JOBSET.path(namespace), {"fieldManager": "kubectl-create"}, made)
         with pytest.raises(Conflict, match=r"was created by .*kubectl-create.*adopt=True"):
-            target.create(submission(namespace, jobset("a")))
+            target.jobs.create(submission(namespace, jobset("a")))
         until(lambda: root.get(CONFIG_MAP, namespace, "a") is None)
         assert (root.get(JOBSET, namespace, "a") or {})["metadata"].get("ownerReferences") is None
 
@@ -157,15 +157,15 @@ class TestCreate:
         key = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a-ssh"}}
         data = {"id": generated_secrets.SSH_PRIVATE_KEY, "id.pub": generated_secrets.SSH_PUBLIC_KEY}
         wanted.objects["Secret/a-ssh"] = {**key, "data": data}
-        target.create(wanted)
+        target.jobs.create(wanted)
         first = (root.get(SECRET, namespace, "a-ssh") or {})["data"]
-        target.create(wanted)
-        target.update(wanted)
+        target.jobs.create(wanted)
+        target.jobs.update(wanted)
         assert (root.get(SECRET, namespace, "a-ssh") or {})["data"] == first != data
 
     def test_a_namespace_that_is_missing_is_said(self, target: KubernetesTarget) -> None:
         with pytest.raises(TrainerError, match=r"forbidden|not found.*create it"):
-            target.create(submission("nowhere-to-be-found", jobset("a")))
+            target.jobs.create(submission("nowhere-to-be-found", jobset("a")))
 
 
 class TestAdopt:
@@ -186,10 +186,10 @@ class TestAdopt:
         self, target: KubernetesTarget, root: Client, namespace: str
     ) -> None:
         before = self.made_by_hand(root, namespace, jobset("a", pods=2))
-        status = target.create(submission(namespace, jobset("a", pods=2)), adopt=True)
+        status = target.jobs.create(submission(namespace, jobset("a", pods=2)), adopt=True)
         assert self.pods(root, namespace) == before
-        assert target.drift(namespace, "a") == {}
-        target.delete(namespace, "a", uid=status.uid)
+        assert target.jobs.drift(namespace, "a") == {}
+        target.jobs.delete(namespace, "a", uid=status.uid)
         assert left(root, namespace) == []
 
     def test_one_that_differs_is_refused_with_the_fields_and_stays(
@@ -199,27 +199,27 @@ class TestAdopt:
         wanted = jobset("a", pods=2)
         pod_template(wanted)["spec"]["containers"][0]["image"] = "other"
         with pytest.raises(Conflict, match=r"it differs in .*containers\[node\].image"):
-            target.create(submission(namespace, wanted), adopt=True)
+            target.jobs.create(submission(namespace, wanted), adopt=True)
         assert (root.get(JOBSET, namespace, "a") or {})["metadata"].get("ownerReferences") is None
 
     def test_a_job_of_another_stack_is_taken_over_and_lost_to_it(
         self, target: KubernetesTarget, root: Client, namespace: str
     ) -> None:
-        first = target.create(submission(namespace, jobset("a", pods=2), owner="theirs", sweep="theirs"))
+        first = target.jobs.create(submission(namespace, jobset("a", pods=2), owner="theirs", sweep="theirs"))
         before = self.pods(root, namespace)
         with pytest.raises(Conflict, match="it differs in"):
-            target.create(submission(namespace, jobset("a", pods=3)), adopt=True)
-        taken = target.create(
+            target.jobs.create(submission(namespace, jobset("a", pods=3)), adopt=True)
+        taken = target.jobs.create(
             submission(namespace, jobset("a", pods=2), owner="ours", sweep="ours", program="lab/ours"), adopt=True
         )
         assert taken.uid == first.uid
         assert self.pods(root, namespace) == before
-        assert (status := target.status(namespace, "a")) and status.owner == "ours"
+        assert (status := target.jobs.status(namespace, "a")) and status.owner == "ours"
         lost = Owner("theirs", "theirs")
-        assert target.delete(namespace, "a", uid=first.uid, owner=lost) == status.whose
+        assert target.jobs.delete(namespace, "a", uid=first.uid, owner=lost) == status.whose
         with pytest.raises(Conflict, match="belongs to the stack lab/ours"):
-            target.update(submission(namespace, jobset("a", pods=2, suspend=True), owner="theirs", sweep="theirs"))
-        told = target.cached_status(namespace, "a", first.uid, "Running", lost)
+            target.jobs.update(submission(namespace, jobset("a", pods=2, suspend=True), owner="theirs", sweep="theirs"))
+        told = target.jobs.cached_status(namespace, "a", first.uid, "Running", lost)
         assert told is not None and told.whose == status.whose == Owner("ours", "ours", "lab/ours")
         assert self.pods(root, namespace) == before
         assert target.sweep("theirs") == []
@@ -231,21 +231,21 @@ class TestEnd:
         self, target: KubernetesTarget, client: Client, namespace: str
     ) -> None:
         wanted = submission(namespace, jobset("a", simulate={"run": "1s"}, ttlSecondsAfterFinished=2))
-        target.create(wanted)
-        until(lambda: (s := target.status(namespace, "a")) and s.phase == Phase.SUCCEEDED)
+        target.jobs.create(wanted)
+        until(lambda: (s := target.jobs.status(namespace, "a")) and s.phase == Phase.SUCCEEDED)
         until(lambda: client.get(JOBSET, namespace, "a") is None)
-        seen = target.status(namespace, "a")
+        seen = target.jobs.status(namespace, "a")
         assert seen and seen.phase == Phase.SUCCEEDED and seen.finished
-        assert target.create(wanted).phase == Phase.SUCCEEDED
+        assert target.jobs.create(wanted).phase == Phase.SUCCEEDED
         assert client.get(JOBSET, namespace, "a") is None
 
     def test_nobody_saw_how_it_ended(self, target: KubernetesTarget, client: Client, namespace: str) -> None:
         wanted = submission(namespace, jobset("a", simulate={"run": "1s"}, ttlSecondsAfterFinished=0))
-        target.create(wanted)
+        target.jobs.create(wanted)
         until(lambda: client.get(JOBSET, namespace, "a") is None)
-        status = target.status(namespace, "a")
+        status = target.jobs.status(namespace, "a")
         assert status and (status.phase, status.reason) == (Phase.DELETED, "OutcomeUnknown")
-        again = target.create(wanted)
+        again = target.jobs.create(wanted)
         assert (again.phase, again.reason) == (Phase.DELETED, "OutcomeUnknown")
         assert client.get(JOBSET, namespace, "a") is None
 
@@ -253,20 +253,20 @@ class TestEnd:
         self, target: KubernetesTarget, client: Client, root: Client, namespace: str
     ) -> None:
         wanted = submission(namespace, jobset("a"))
-        made = target.create(wanted)
-        assert target.presence(namespace, "a") == Presence(OURS)
+        made = target.jobs.create(wanted)
+        assert target.jobs.presence(namespace, "a") == Presence(OURS)
         root.delete(JOBSET, namespace, "a")
         until(lambda: root.get(JOBSET, namespace, "a") is None)
-        status = target.status(namespace, "a")
+        status = target.jobs.status(namespace, "a")
         assert status and (status.phase, status.reason) == (Phase.DELETED, "OutcomeUnknown")
         fresh = KubernetesTarget(client, cluster=lambda: "", namespace=namespace)
-        seen = fresh.presence(namespace, "a")
+        seen = fresh.jobs.presence(namespace, "a")
         assert seen is not None and seen.owner == OURS and seen.deleted and not seen.unsent
-        assert target.create(wanted).uid == made.uid
+        assert target.jobs.create(wanted).uid == made.uid
         assert client.get(JOBSET, namespace, "a")
         root.delete(JOBSET, namespace, "a")
         until(lambda: root.get(JOBSET, namespace, "a") is None)
-        again = KubernetesTarget(client, cluster=lambda: "", namespace=namespace).presence(namespace, "a")
+        again = KubernetesTarget(client, cluster=lambda: "", namespace=namespace).jobs.presence(namespace, "a")
         assert again is not None and again.deleted not in ("", seen.deleted)
 
 
@@ -374,8 +374,8 @@ class TestChange:
         namespace = f"changes-{int(time.time() * 1000)}"
         root.create(NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
         target = KubernetesTarget(root, cluster=lambda: "", namespace=namespace)
-        target.create(submission(namespace, jobset("held", pods=2, suspend=True), code=False))
-        target.create(submission(namespace, jobset("runs", pods=2), code=False))
+        target.jobs.create(submission(namespace, jobset("held", pods=2, suspend=True), code=False))
+        target.jobs.create(submission(namespace, jobset("runs", pods=2), code=False))
         until(lambda: len(root.list(POD, namespace)[0]) == 2)
         return root, namespace
 
@@ -404,12 +404,12 @@ class TestChange:
     ) -> None:
         """A job that runs gets one without being ended, fails, and starts again by it."""
         old = jobset("a", simulate={"outcome": "fail", "run": "3s", "only-attempt": "0"})
-        target.create(submission(namespace, old, code=False))
+        target.jobs.create(submission(namespace, old, code=False))
         (pod,) = until(lambda: root.list(POD, namespace)[0])
         new = copy.deepcopy(old)
         new["spec"]["failurePolicy"] = {"maxRestarts": 1}
         assert [c.effect for c in compare({"JobSet/a": old}, {"JobSet/a": new})] == ["update"]
-        target.update(submission(namespace, new, digest="second", code=False))
+        target.jobs.update(submission(namespace, new, digest="second", code=False))
         assert [p["metadata"]["uid"] for p in root.list(POD, namespace)[0]] == [pod["metadata"]["uid"]]
         for policy, effect in (({"maxRestarts": 2}, "replace"), (None, "update")):
             other = copy.deepcopy(old)
@@ -423,39 +423,39 @@ class TestChange:
                 assert "spec.failurePolicy: Invalid value: Value is immutable" in error.message
                 accepted = False
             assert change.effect == effect == ("update" if accepted else "replace")
-        until(lambda: (s := target.status(namespace, "a")) and s.phase == Phase.SUCCEEDED)
+        until(lambda: (s := target.jobs.status(namespace, "a")) and s.phase == Phase.SUCCEEDED)
         assert (root.get(JOBSET, namespace, "a") or {})["status"]["restarts"] == 1
 
     def test_an_update_changes_the_live_job_and_the_record_follows(
         self, target: KubernetesTarget, client: Client, namespace: str
     ) -> None:
-        target.create(submission(namespace, jobset("a")))
+        target.jobs.create(submission(namespace, jobset("a")))
         before = (client.get(JOBSET, namespace, "a") or {})["metadata"]["uid"]
-        status = target.update(submission(namespace, jobset("a", suspend=True), digest="second"))
+        status = target.jobs.update(submission(namespace, jobset("a", suspend=True), digest="second"))
         assert status.digest == "second"
-        assert target.create(submission(namespace, jobset("a", suspend=True), digest="second")).uid == status.uid
+        assert target.jobs.create(submission(namespace, jobset("a", suspend=True), digest="second")).uid == status.uid
         found = client.get(JOBSET, namespace, "a") or {}
         assert found["spec"]["suspend"] is True and found["metadata"]["uid"] == before
-        target.update(submission(namespace, jobset("a"), digest="third"))
+        target.jobs.update(submission(namespace, jobset("a"), digest="third"))
         assert not (client.get(JOBSET, namespace, "a") or {})["spec"].get("suspend")
 
     def test_somebody_else_holds_the_field(self, target: KubernetesTarget, root: Client, namespace: str) -> None:
-        target.create(submission(namespace, jobset("a", ttlSecondsAfterFinished=60)))
+        target.jobs.create(submission(namespace, jobset("a", ttlSecondsAfterFinished=60)))
         edit(root, namespace, "a", {"spec": {"ttlSecondsAfterFinished": 5}})
         wanted = submission(namespace, jobset("a", ttlSecondsAfterFinished=90), digest="second")
         with pytest.raises(Conflict, match=r'ttlSecondsAfterFinished: is managed by the field manager "kubectl-edit"'):
-            target.update(wanted)
-        target.update(wanted, force=True)
+            target.jobs.update(wanted)
+        target.jobs.update(wanted, force=True)
         assert (root.get(JOBSET, namespace, "a") or {})["spec"]["ttlSecondsAfterFinished"] == 90
 
     def test_an_update_of_a_job_that_is_gone_creates_nothing(
         self, target: KubernetesTarget, client: Client, namespace: str
     ) -> None:
         with pytest.raises(TargetFault, match=r"is gone. Hint: run `pulumi refresh`"):
-            target.update(submission(namespace, jobset("a")))
-        target.create(submission(namespace, jobset("b"), owner="theirs"))
+            target.jobs.update(submission(namespace, jobset("a")))
+        target.jobs.create(submission(namespace, jobset("b"), owner="theirs"))
         with pytest.raises(Conflict, match="belongs to another TrainJob of this stack"):
-            target.update(submission(namespace, jobset("b")))
+            target.jobs.update(submission(namespace, jobset("b")))
         assert client.get(JOBSET, namespace, "a") is None
 
 
@@ -465,30 +465,30 @@ class TestDrift:
     ) -> None:
         wanted = jobset("a", ttlSecondsAfterFinished=60)
         wanted["metadata"]["labels"] = {"team": "a", "keep": "1"}
-        target.create(submission(namespace, wanted))
-        assert target.drift(namespace, "a") == {}
+        target.jobs.create(submission(namespace, wanted))
+        assert target.jobs.drift(namespace, "a") == {}
         edit(root, namespace, "a", {"spec": {"suspend": True, "ttlSecondsAfterFinished": 5}})
         edit(root, namespace, "a", {"metadata": {"labels": {"team": None, "theirs": "2"}}})
-        assert target.drift(namespace, "a") == {
+        assert target.jobs.drift(namespace, "a") == {
             "spec.suspend": True,
             "spec.ttlSecondsAfterFinished": 5,
             "metadata.labels[team]": None,
         }
-        target.update(submission(namespace, wanted), force=True)
-        until(lambda: target.drift(namespace, "a") in ({}, {"spec.suspend": True}))
+        target.jobs.update(submission(namespace, wanted), force=True)
+        until(lambda: target.jobs.drift(namespace, "a") in ({}, {"spec.suspend": True}))
 
     def test_what_a_mutating_webhook_makes_of_a_job_is_left_alone(
         self, target: KubernetesTarget, root: Client, namespace: str
     ) -> None:
         with capped(root, namespace):
             wanted = jobset("a", ttlSecondsAfterFinished=60, suspend=True)
-            target.create(submission(namespace, wanted))
+            target.jobs.create(submission(namespace, wanted))
             assert (root.get(JOBSET, namespace, "a") or {})["spec"]["ttlSecondsAfterFinished"] == 5
-            assert target.drift(namespace, "a") == {}
-            target.update(submission(namespace, wanted), force=True)
-            assert target.drift(namespace, "a") == {}
+            assert target.jobs.drift(namespace, "a") == {}
+            target.jobs.update(submission(namespace, wanted), force=True)
+            assert target.jobs.drift(namespace, "a") == {}
             edit(root, namespace, "a", {"metadata": {"labels": {"x": "1"}}, "spec": {"suspend": False}})
-            assert target.drift(namespace, "a") == {"spec.suspend": False}
+            assert target.jobs.drift(namespace, "a") == {"spec.suspend": False}
 
 
 @contextmanager
@@ -520,42 +520,42 @@ def capped(root: Client, namespace: str) -> Iterator[None]:
 
 class TestDelete:
     def test_nothing_is_left(self, target: KubernetesTarget, root: Client, namespace: str) -> None:
-        status = target.create(submission(namespace, jobset("a", pods=2)))
+        status = target.jobs.create(submission(namespace, jobset("a", pods=2)))
         until(lambda: len(root.list(POD, namespace)[0]) == 2)
-        target.delete(namespace, "a", uid=status.uid)
+        target.jobs.delete(namespace, "a", uid=status.uid)
         assert left(root, namespace) == []
-        target.delete(namespace, "a", uid=status.uid)
+        target.jobs.delete(namespace, "a", uid=status.uid)
 
     def test_only_that_run_of_it(self, target: KubernetesTarget, root: Client, namespace: str) -> None:
-        target.create(submission(namespace, jobset("a")))
-        target.delete(namespace, "a", uid="00000000-0000-0000-0000-000000000000")
+        target.jobs.create(submission(namespace, jobset("a")))
+        target.jobs.delete(namespace, "a", uid="00000000-0000-0000-0000-000000000000")
         assert root.get(JOBSET, namespace, "a")
 
     def test_a_job_whose_record_was_removed_alone(self, target: KubernetesTarget, root: Client, namespace: str) -> None:
-        status = target.create(submission(namespace, jobset("a")))
+        status = target.jobs.create(submission(namespace, jobset("a")))
         root.delete(CONFIG_MAP, namespace, "a", propagation="Orphan")
         until(lambda: root.get(CONFIG_MAP, namespace, "a") is None)
-        target.delete(namespace, "a", uid=status.uid)
+        target.jobs.delete(namespace, "a", uid=status.uid)
         until(lambda: left(root, namespace) == [])
 
     def test_what_holds_it_is_said(
         self, target: KubernetesTarget, root: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        status = target.create(submission(namespace, jobset("a")))
+        status = target.jobs.create(submission(namespace, jobset("a")))
         edit(root, namespace, "a", {"metadata": {"finalizers": ["example.com/keep"]}})
         monkeypatch.setattr(deletion, "DELETE_SECONDS", 2.0)
         with pytest.raises(TargetFault, match=r"not gone after \d+ s: JobSet .*/a has the finalizer example.com/keep"):
-            target.delete(namespace, "a", uid=status.uid)
+            target.jobs.delete(namespace, "a", uid=status.uid)
         edit(root, namespace, "a", {"metadata": {"finalizers": None}})
-        target.delete(namespace, "a", uid=status.uid)
+        target.jobs.delete(namespace, "a", uid=status.uid)
         until(lambda: left(root, namespace) == [])
 
     def test_a_sweep_takes_the_jobs_of_its_stack_and_leaves_what_is_retained(
         self, target: KubernetesTarget, root: Client, namespace: str
     ) -> None:
-        target.create(submission(namespace, jobset("a", suspend=True), sweep="ours"))
-        target.create(submission(namespace, jobset("b", suspend=True), sweep="ours", retain=True))
-        target.create(submission(namespace, jobset("c", suspend=True), sweep="theirs"))
+        target.jobs.create(submission(namespace, jobset("a", suspend=True), sweep="ours"))
+        target.jobs.create(submission(namespace, jobset("b", suspend=True), sweep="ours", retain=True))
+        target.jobs.create(submission(namespace, jobset("c", suspend=True), sweep="theirs"))
         assert target.sweep("ours") == [f"{namespace}/a"]
         assert sorted(j["metadata"]["name"] for j in root.list(JOBSET, namespace)[0]) == ["b", "c"]
 
@@ -563,45 +563,45 @@ class TestDelete:
         self, target: KubernetesTarget, root: Client, namespace: str
     ) -> None:
         """As `pulumi state move` leaves it: the owner is the same, and the stack another one."""
-        made = target.create(submission(namespace, jobset("a"), sweep="old"))
+        made = target.jobs.create(submission(namespace, jobset("a"), sweep="old"))
         theirs = submission(namespace, jobset("a"), owner="other", sweep="new")
         with pytest.raises(Conflict, match="belongs to"):
-            target.relabel(theirs, Owner("other", "old"))
+            target.jobs.relabel(theirs, Owner("other", "old"))
         for _ in range(2):
-            target.relabel(submission(namespace, jobset("a"), sweep="new"), Owner("owner", "old"))
+            target.jobs.relabel(submission(namespace, jobset("a"), sweep="new"), Owner("owner", "old"))
         assert target.sweep("old") == []
-        status = target.status(namespace, "a")
+        status = target.jobs.status(namespace, "a")
         assert status is not None and (status.uid, status.stack) == (made.uid, "new")
         (job,) = root.list(JOBSET, namespace)[0]
         assert job["metadata"]["labels"][owner_labels.STACK] == "new"
-        volume = target.create_volume(namespace, "v", "urn:old", "old")
-        target.relabel_volume(namespace, "v", "another", "urn:new", "new")
-        assert target.volume(namespace, "v") == (volume, Owner("urn:old", "old"))
-        target.relabel_volume(namespace, "v", volume["generation"], "urn:new", "new")
-        assert target.volume(namespace, "v") == (volume, Owner("urn:new", "new"))
+        volume = target.volumes.create(namespace, "v", "urn:old", "old")
+        target.volumes.relabel(namespace, "v", "another", "urn:new", "new")
+        assert target.volumes.find(namespace, "v") == (volume, Owner("urn:old", "old"))
+        target.volumes.relabel(namespace, "v", volume["generation"], "urn:new", "new")
+        assert target.volumes.find(namespace, "v") == (volume, Owner("urn:new", "new"))
         assert target.sweep("old") == []
         assert sorted(target.sweep("new")) == [f"{namespace}/a", f"{namespace}/v"]
 
 
 def test_a_namespace_that_is_going(target: KubernetesTarget, root: Client, namespace: str) -> None:
     """Something holds it: nothing can be made there any more, and what was made goes."""
-    status = target.create(submission(namespace, jobset("a")))
+    status = target.jobs.create(submission(namespace, jobset("a")))
     holds = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "holds", "namespace": namespace}}
     root.create(CONFIG_MAP, {**holds, "metadata": {**holds["metadata"], "finalizers": ["example.com/keep"]}})
     root.delete(NAMESPACE, "", namespace, propagation="Background")
     try:
         with pytest.raises(TrainerError) as caught:
-            target.create(submission(namespace, jobset("b")))
+            target.jobs.create(submission(namespace, jobset("b")))
         assert "because it is being terminated" in str(caught.value)
         assert "pulumi-trainer rbac" not in str(caught.value) and "wait until its deletion has finished" in str(
             caught.value
         )
-        target.delete(namespace, "a", uid=status.uid)
+        target.jobs.delete(namespace, "a", uid=status.uid)
         until(lambda: left(root, namespace) in ([], ["ConfigMap/holds"]))
     finally:
         root.patch(CONFIG_MAP, namespace, "holds", {"metadata": {"finalizers": None}})
     until(lambda: root.get(NAMESPACE, "", namespace) is None)
     everybody = KubernetesTarget(root, cluster=lambda: "", namespace=namespace)  # the user's rights went with it
-    everybody.delete(namespace, "a", uid=status.uid)
+    everybody.jobs.delete(namespace, "a", uid=status.uid)
     with pytest.raises(TrainerError, match=f"namespace {namespace} does not exist|not found"):
-        everybody.create(submission(namespace, jobset("b")))
+        everybody.jobs.create(submission(namespace, jobset("b")))

@@ -35,7 +35,7 @@ def target(client: Client, namespace: str, mode: str = "jobset") -> KubernetesTa
 
 
 def reached(client: Client, namespace: str, phase: str, mode: str = "jobset", name: str = "job") -> JobStatus:
-    found: JobStatus = until(lambda: _in_phase(target(client, namespace, mode).status(namespace, name), phase))
+    found: JobStatus = until(lambda: _in_phase(target(client, namespace, mode).jobs.status(namespace, name), phase))
     return found
 
 
@@ -53,48 +53,48 @@ def suspend_of(root: Client, namespace: str) -> Any:
 
 def test_updates_keep_an_override_until_the_program_says_the_same(client: Client, root: Client, namespace: str) -> None:
     mine = target(client, namespace)
-    mine.create(submission(namespace, jobset("job", suspend=False)))
+    mine.jobs.create(submission(namespace, jobset("job", suspend=False)))
     reached(client, namespace, "Running")
     operations.set_suspend(client, namespace, "job", SUSPEND, OURS)
     assert reached(client, namespace, "Suspended").message == SUSPEND.note
-    assert mine.drift(namespace, "job") == {}
-    presence = target(client, namespace).presence(namespace, "job")
+    assert mine.jobs.drift(namespace, "job") == {}
+    presence = target(client, namespace).jobs.presence(namespace, "job")
     assert presence is not None and presence.note == SUSPEND.note
-    mine.update(submission(namespace, labelled(jobset("job", suspend=False), team="a")))
+    mine.jobs.update(submission(namespace, labelled(jobset("job", suspend=False), team="a")))
     assert suspend_of(root, namespace) is True
     operations.set_suspend(client, namespace, "job", RESUME, OURS)
     reached(client, namespace, "Running")
-    mine.update(submission(namespace, jobset("job", suspend=True)))
+    mine.jobs.update(submission(namespace, jobset("job", suspend=True)))
     assert suspend_of(root, namespace) is True
     operations.set_suspend(client, namespace, "job", RESUME, OURS)
-    mine.update(submission(namespace, labelled(jobset("job", suspend=True), team="b")))
+    mine.jobs.update(submission(namespace, labelled(jobset("job", suspend=True), team="b")))
     assert suspend_of(root, namespace) is False
-    mine.update(submission(namespace, jobset("job", suspend=False)))
-    mine.update(submission(namespace, jobset("job", suspend=True)))
+    mine.jobs.update(submission(namespace, jobset("job", suspend=False)))
+    mine.jobs.update(submission(namespace, jobset("job", suspend=True)))
     assert suspend_of(root, namespace) is True
 
 
 @pytest.mark.smoke
 def test_stop_and_rerun(client: Client, root: Client, namespace: str) -> None:
     mine, sent = target(client, namespace), submission(namespace, jobset("job"))
-    uid = mine.create(sent).uid
+    uid = mine.jobs.create(sent).uid
     reached(client, namespace, "Running")
     stopped = operations.stop(client, namespace, "job", OURS, "stopped by ann")
     assert (stopped.phase, stopped.reason, stopped.message) == ("Failed", "Stopped", "stopped by ann")
     assert root.get(JOBSET, namespace, "job") is None and not root.list(POD, namespace)[0]
-    assert target(client, namespace).create(sent).reason == "Stopped"
+    assert target(client, namespace).jobs.create(sent).reason == "Stopped"
     assert root.get(JOBSET, namespace, "job") is None
     operations.rerun(client, sent)
     assert reached(client, namespace, "Running").uid == uid
-    assert target(client, namespace).delete(namespace, "job", uid=uid, owner=OURS) is None
+    assert target(client, namespace).jobs.delete(namespace, "job", uid=uid, owner=OURS) is None
     assert root.get(JOBSET, namespace, "job") is None and root.get(CONFIG_MAP, namespace, "job") is None
 
 
 def test_train_jobs(client: Client, root: Client, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    target(client, namespace, "trainer").apply_runtime(runtime(namespace), "owner", "stack")
+    target(client, namespace, "trainer").runtimes.apply(runtime(namespace), "owner", "stack")
     sent = job(monkeypatch, namespace, "trainer")
     owner, name = Owner(sent.owner, sent.sweep), sent.name
-    target(client, namespace, "trainer").create(sent)
+    target(client, namespace, "trainer").jobs.create(sent)
     reached(client, namespace, "Running", "trainer", name)
     operations.set_suspend(client, namespace, name, SUSPEND, owner)
     assert reached(client, namespace, "Suspended", "trainer", name).message == SUSPEND.note
@@ -108,13 +108,13 @@ def test_train_jobs(client: Client, root: Client, namespace: str, monkeypatch: p
 
 def test_a_job_in_a_queue(client: Client, root: Client, namespace: str, queue: str) -> None:  # noqa: F811
     document = labelled(jobset("job"), **{QUEUE: queue})
-    target(client, namespace).create(submission(namespace, document))
+    target(client, namespace).jobs.create(submission(namespace, document))
     reached(client, namespace, "Running")
     with pytest.raises(ApiError, match="workloads"):
         operations.set_suspend(client, namespace, "job", SUSPEND, OURS)
     operations.set_suspend(root, namespace, "job", SUSPEND, OURS)
     waiting = reached(client, namespace, "Queued")
-    until(lambda: target(client, namespace).status(namespace, "job").reason == "Deactivated")  # type: ignore[union-attr]
+    until(lambda: target(client, namespace).jobs.status(namespace, "job").reason == "Deactivated")  # type: ignore[union-attr]
     assert suspend_of(root, namespace) is True and waiting.uid
     operations.set_suspend(root, namespace, "job", RESUME, OURS)
     reached(client, namespace, "Running")

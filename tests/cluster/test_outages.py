@@ -216,12 +216,12 @@ def test_a_webhook_that_stays_down_is_said_and_the_next_attempt_goes_on(
     own_cluster.kill("jobset")
     hasty = KubernetesTarget(client.within(10.0), cluster=lambda: "", namespace=namespace)
     with pytest.raises(TrainerError, match=r"failed calling webhook.*jobset"):
-        hasty.create(submission(namespace, jobset("a")))
+        hasty.jobs.create(submission(namespace, jobset("a")))
     own_cluster.restart("jobset")
     target = KubernetesTarget(client, cluster=lambda: "", namespace=namespace)
-    status = target.create(submission(namespace, jobset("a")))
+    status = target.jobs.create(submission(namespace, jobset("a")))
     assert len(root.list(JOBSET, namespace)[0]) == 1
-    target.delete(namespace, "a", uid=status.uid)
+    target.jobs.delete(namespace, "a", uid=status.uid)
     until(lambda: left(root, namespace) == [])  # a controller that comes back may make a Pod once more
 
 
@@ -236,7 +236,7 @@ def test_a_dead_garbage_collector_is_named_by_what_waits_for_it(
     target = KubernetesTarget(lab.root_client, cluster=lambda: "", namespace=lab.namespace)
     name = next(iter(lab.jobs().values()))["metadata"]["name"]
     with pytest.raises(TargetFault, match="kube-controller-manager"):
-        target.delete(lab.namespace, name)
+        target.jobs.delete(lab.namespace, name)
     own_cluster.restart("kcm")
     lab.destroy()
     assert left(lab.root_client, lab.namespace) == []

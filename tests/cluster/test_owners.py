@@ -14,7 +14,8 @@ from pulumi_trainer.provider.kubernetes.client.api_resources import CLAIM, CONFI
 from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.kubernetes.errors import Refused, TrainerError
 from pulumi_trainer.provider.kueue.objects import GROUP, KINDS, NEWEST
-from pulumi_trainer.provider.lifecycle import draining
+from pulumi_trainer.provider.lifecycle.draining import QueueGuards
+from pulumi_trainer.provider.lifecycle.resource import StateCalls
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 from pulumi_trainer.provider.trainer.kinds import JOBSET
@@ -65,11 +66,11 @@ def changed(namespace: str) -> Submission:
 
 
 CALLS: dict[str, Callable[[KubernetesTarget, str, str], Any]] = {
-    "delete": lambda target, namespace, uid: target.delete(namespace, "a", uid=uid, owner=OLD),
-    "update": lambda target, namespace, _: target.update(changed(namespace)),
-    "update_secrets": lambda target, namespace, _: target.update_secrets(changed(namespace)),
+    "delete": lambda target, namespace, uid: target.jobs.delete(namespace, "a", uid=uid, owner=OLD),
+    "update": lambda target, namespace, _: target.jobs.update(changed(namespace)),
+    "update_secrets": lambda target, namespace, _: target.jobs.update_secrets(changed(namespace)),
     "sweep": lambda target, *_: target.sweep(OLD.stack),
-    "create": lambda target, namespace, _: target.create(wanted(namespace, OLD)),
+    "create": lambda target, namespace, _: target.jobs.create(wanted(namespace, OLD)),
 }
 """What the old owner does."""
 
@@ -84,7 +85,7 @@ def test_an_adoption_before_any_request_of_the_old_owner(
         owner = Owner(f"new-{at}", f"new-stack-{at}", f"lab/new-{at}")
         client = watched(user_kubeconfig)
         old = KubernetesTarget(client, cluster=lambda: "", namespace=namespace)
-        uid = old.create(wanted(namespace, OLD)).uid
+        uid = old.jobs.create(wanted(namespace, OLD)).uid
         live = root.get(JOBSET, namespace, "a")
         state = {"left": at, "adopted": False}
 
@@ -92,7 +93,7 @@ def test_an_adoption_before_any_request_of_the_old_owner(
             state["left"] -= 1
             if state["left"] == -1:
                 state["adopted"] = True
-                new.create(wanted(namespace, owner, program=owner.program), adopt=True)
+                new.jobs.create(wanted(namespace, owner, program=owner.program), adopt=True)
 
         client.before = adopt
         try:
@@ -103,7 +104,7 @@ def test_an_adoption_before_any_request_of_the_old_owner(
             done = True
             adopt({"left": 0, "adopted": False}, owner)
         _check(root, namespace, owner, live if state["adopted"] and call not in ("delete", "sweep") else None)
-        assert new.delete(namespace, "a", owner=owner) is None
+        assert new.jobs.delete(namespace, "a", owner=owner) is None
         at += 1
     assert at > 1
 
@@ -183,7 +184,7 @@ def test_a_plan_says_what_is_taken_over(lab: Lab, user_kubeconfig: Path) -> None
     assert f"and is taken over; {values}" in lost
     orphan = submission(lab.namespace, {**live, "metadata": {"name": "a0", "namespace": lab.namespace}}, owner="other")
     lab.root_client.delete(CONFIG_MAP, lab.namespace, "a0", propagation="Orphan")
-    assert target.check_adoption(orphan) == f"was created by pulumi-trainer and is taken over; {values}"
+    assert target.jobs.check_adoption(orphan) == f"was created by pulumi-trainer and is taken over; {values}"
 
 
 def test_a_name_that_another_program_holds_is_refused_in_the_plan(lab: Lab) -> None:  # noqa: F811
@@ -238,17 +239,18 @@ def test_a_cluster_queue_of_another_stack_is_neither_drained_nor_released(root: 
     about = {"name": namespace, "annotations": {MADE_BY: "org/lab/second"}}
     root.create(kind, {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": about, "spec": {}})
     target = KubernetesTarget(root, cluster=lambda: "", namespace=namespace)
+    guards = StateCalls(QueueGuards())
     guard = {"name": namespace, "version": NEWEST, "drain": True, "seconds": 1, "beside": [], "target": {}}
     try:
         with pytest.raises(Refused, match="belongs to the stack org/lab/second now, and is left alone"):
-            draining.delete({**guard, "stack": "org/lab/test"}, lambda _: target)
+            guards.delete({**guard, "stack": "org/lab/test"}, lambda _: target)
         live = root.get(kind, "", namespace)
         assert live is not None and live["spec"].get("stopPolicy") in (None, "None")
-        assert draining.delete({**guard, "stack": "org/lab/second"}, lambda _: target) == []
+        assert guards.delete({**guard, "stack": "org/lab/second"}, lambda _: target) == []
     finally:
         root.delete(kind, "", namespace, propagation="Background")
     news = {**guard, "stack": "org/lab/test"}
-    assert draining.diff({**guard, "stack": "org/lab/renamed"}, news).changes
+    assert guards.diff({**guard, "stack": "org/lab/renamed"}, news).changes
 
 
 def test_a_job_that_is_reached_by_another_file_does_not_go_with_the_target_it_was_made_with(

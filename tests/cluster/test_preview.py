@@ -59,7 +59,7 @@ def draft(namespace: Any, document: Document, **more: Any) -> Draft:
 
 
 def told(target: KubernetesTarget, asked: Draft) -> tuple[list[str], list[str]]:
-    refusals, warnings = target.review(asked)
+    refusals, warnings = target.jobs.review(asked)
     return [str(p) for p in refusals], [str(p) for p in warnings]
 
 
@@ -187,7 +187,7 @@ def test_what_pods_refer_to_is_an_error_of_the_plan_and_of_the_creation(
     refusals, warnings = told(target, draft(namespace, document, awaited=["*"]))
     assert refusals == [] and expected in warnings, "which it may make"
     with pytest.raises(Invalid) as error:
-        target.create(submission(namespace, document))
+        target.jobs.create(submission(namespace, document))
     assert expected in map(str, error.value.problems)
     assert not left(target.client, namespace), "nothing was sent"
 
@@ -203,10 +203,10 @@ def test_what_is_there_is_no_matter(target: KubernetesTarget, admin: ApiClient, 
         ],
     )(document)
     with pytest.raises(Invalid):
-        target.create(submission(namespace, document))
+        target.jobs.create(submission(namespace, document))
     core.create_namespaced_service_account(namespace, {"metadata": {"name": "robot"}})
     core.create_namespaced_secret(namespace, {"metadata": {"name": "key"}})
-    target.create(submission(namespace, document))  # what was missing before is looked for again
+    target.jobs.create(submission(namespace, document))  # what was missing before is looked for again
     assert told(target, draft(namespace, document, digest="another")) == ([], [])
 
 
@@ -215,7 +215,7 @@ def test_a_pull_secret_may_be_missing(target: KubernetesTarget, namespace: str) 
     pod(imagePullSecrets=[{"name": "pull"}])(document)
     why = f"Secret pull does not exist in namespace {namespace}. Hint: without it only public images can be pulled"
     assert told(target, draft(namespace, document)) == ([], [f"{POD}.imagePullSecrets[0].name: {why}"])
-    target.create(submission(namespace, document))
+    target.jobs.create(submission(namespace, document))
 
 
 def test_a_queue_that_takes_no_jobs(target: KubernetesTarget, namespace: str) -> None:
@@ -232,7 +232,7 @@ def test_a_queue_that_takes_no_jobs(target: KubernetesTarget, namespace: str) ->
             " workloads to clusterQueue (ClusterQueueDoesNotExist)"
         ],
     )
-    target.create(submission(namespace, document))
+    target.jobs.create(submission(namespace, document))
     assert (target.client.get(JOBSET, namespace, "a") or {})["spec"]["suspend"] is True
 
 
@@ -241,7 +241,7 @@ def test_a_namespace_that_is_not_there_yet(target: KubernetesTarget) -> None:
     assert told(target, draft("nowhere-yet", jobset("a"))) == ([why], [])
     assert told(target, draft("nowhere-yet", jobset("a"), awaited=["Namespace/nowhere-yet"])) == ([], [])
     with pytest.raises(Invalid) as error:
-        target.create(submission("nowhere-yet", jobset("a")))
+        target.jobs.create(submission("nowhere-yet", jobset("a")))
     assert str(error.value) == why
 
 
@@ -316,7 +316,7 @@ class TestNamesInUse:
 
     def test_by_the_run_that_this_one_replaces(self, target: KubernetesTarget, namespace: str) -> None:
         """Fields that cannot change in place are no matter: the change is a replacement."""
-        target.create(submission(namespace, jobset("a")))
+        target.jobs.create(submission(namespace, jobset("a")))
         fresh = KubernetesTarget(target.client, cluster=lambda: "")
         assert told(fresh, draft(namespace, jobset("a", pods=2), digest="another")) == ([], [])
         refusals, _ = told(fresh, draft(namespace, jobset("a", network={"subdomain": "x_y"}), digest="another"))
@@ -328,12 +328,12 @@ class TestRequests:
     def counted(target: KubernetesTarget, drafts: list[Draft]) -> int:
         before = target.client.requests
         for each in drafts:
-            assert target.review(each) == ([], [])
+            assert target.jobs.review(each) == ([], [])
         return target.client.requests - before
 
     def test_unchanged_jobs_make_none_of_their_own(self, target: KubernetesTarget, namespace: str) -> None:
         for i in range(3):
-            target.create(submission(namespace, jobset(f"job-{i}", suspend=True)))
+            target.jobs.create(submission(namespace, jobset(f"job-{i}", suspend=True)))
         fresh = KubernetesTarget(target.client, cluster=lambda: "")
         drafts = [draft(namespace, jobset(f"job-{i}", suspend=True)) for i in range(3)]
         assert self.counted(fresh, drafts[:1]) == 2, "the records and the jobs of the namespace"
@@ -559,7 +559,7 @@ class TestChangedClusters:
         refusals, warnings = told(target, Draft("default", "a", "digest", {"TrainJob/a": job}))
         assert warnings == [] and [r for r in refusals if r.startswith(why) and r.endswith("before the job")], refusals
         with pytest.raises(Invalid) as error:
-            target.create(submission("default", job, code=False))
+            target.jobs.create(submission("default", job, code=False))
         assert str(error.value).startswith(why)
 
     def test_kueue_too_old_and_then_missing(self, changed: Cluster, root: Client, ask: Ask, tmp_path: Path) -> None:
@@ -584,7 +584,7 @@ class TestChangedClusters:
         assert why in refusals, (refusals, warnings)
         target = opened(Path(shutil.copy(changed.kubeconfig, tmp_path / "all-rights")))
         with pytest.raises(Invalid) as error:
-            target.create(submission("default", document, code=False))
+            target.jobs.create(submission("default", document, code=False))
         assert why in map(str, error.value.problems)
 
     def test_no_jobset_in_the_cluster(self, changed: Cluster, root: Client, ask: Ask, tmp_path: Path) -> None:
@@ -596,7 +596,7 @@ class TestChangedClusters:
         assert ask(jobset("a")) == ([f"{why} before the job"], [])
         target = opened(Path(shutil.copy(changed.kubeconfig, tmp_path / "all-rights")))
         with pytest.raises(Invalid) as error:
-            target.create(submission("default", jobset("a")))
+            target.jobs.create(submission("default", jobset("a")))
         assert str(error.value) == f"{why} before the job"
 
 

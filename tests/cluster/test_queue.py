@@ -103,12 +103,12 @@ def test_kueue_suspends_and_resumes_and_no_apply_of_ours_does(
     client: Client, root: Client, namespace: str, queue: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kind, target = MODES[mode], KubernetesTarget(client, cluster=lambda: "", namespace=namespace, mode=mode)
-    target.apply_runtime(runtime(namespace), "owner", "stack")
+    target.runtimes.apply(runtime(namespace), "owner", "stack")
     fill(root, namespace, queue)
-    target.create(job(monkeypatch, namespace, mode, queue=queue, priority=namespace))
+    target.jobs.create(job(monkeypatch, namespace, mode, queue=queue, priority=namespace))
     assert suspended(client, kind, namespace) is True and "f:suspend" not in ours(client, kind, namespace)
 
-    target.update(job(monkeypatch, namespace, mode, queue=queue, priority=namespace, annotations={"a": "b"}))
+    target.jobs.update(job(monkeypatch, namespace, mode, queue=queue, priority=namespace, annotations={"a": "b"}))
     assert suspended(client, kind, namespace) is True, "still waits"
 
     def queued() -> list[str]:
@@ -119,17 +119,17 @@ def test_kueue_suspends_and_resumes_and_no_apply_of_ours_does(
     root.delete(JOBSET, namespace, "first", propagation="Background")
     until(lambda: suspended(client, kind, namespace) is False)
     before = client.get(kind, namespace, "job")
-    target.update(job(monkeypatch, namespace, mode, queue=queue, priority=namespace, annotations={"a": "c"}))
+    target.jobs.update(job(monkeypatch, namespace, mode, queue=queue, priority=namespace, annotations={"a": "c"}))
     after = client.get(kind, namespace, "job")
     assert before is not None and after is not None
     assert after["spec"] == before["spec"], "what Kueue has put into it stays"
     assert after["metadata"]["annotations"]["a"] == "c"
     assert "f:suspend" not in ours(client, kind, namespace)
-    assert target.drift(namespace, "job") == {}
+    assert target.jobs.drift(namespace, "job") == {}
     until(lambda: len(root.list(kinds.POD, namespace, fields="status.phase=Running")[0]) == 2)
 
     with pytest.raises(TrainerError) as moved:
-        target.update(job(monkeypatch, namespace, mode, queue="other", priority=namespace, annotations={"a": "c"}))
+        target.jobs.update(job(monkeypatch, namespace, mode, queue="other", priority=namespace, annotations={"a": "c"}))
     assert "field is immutable. Hint: Kueue has admitted the job in the meantime; `pulumi preview` shows" in str(
         moved.value
     )

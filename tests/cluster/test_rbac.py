@@ -115,18 +115,18 @@ def without(admin: ApiClient, namespace: str, user: Client) -> Iterator[Callable
 
 
 FLOWS: dict[tuple[str, str], Callable[[KubernetesTarget, str], Any]] = {
-    ("configmaps", "create"): lambda t, ns: t.create(submission(ns, jobset("a", suspend=True))),
-    ("configmaps", "patch"): lambda t, ns: t.create(submission(ns, jobset("a", suspend=True))),
-    ("configmaps", "get"): lambda t, ns: t.status(ns, "a"),
+    ("configmaps", "create"): lambda t, ns: t.jobs.create(submission(ns, jobset("a", suspend=True))),
+    ("configmaps", "patch"): lambda t, ns: t.jobs.create(submission(ns, jobset("a", suspend=True))),
+    ("configmaps", "get"): lambda t, ns: t.jobs.status(ns, "a"),
     ("configmaps", "list"): lambda t, ns: t.sweep("stack"),
-    ("secrets", "create"): lambda t, ns: t.create(submission(ns, jobset("a", suspend=True))),
-    ("secrets", "patch"): lambda t, ns: t.create(submission(ns, jobset("a", suspend=True))),
-    ("jobsets", "create"): lambda t, ns: t.create(submission(ns, jobset("a", suspend=True))),
-    ("jobsets", "patch"): lambda t, ns: t.create(submission(ns, jobset("a", suspend=True))),
-    ("jobsets", "list"): lambda t, ns: t.create(submission(ns, jobset("a", suspend=True))),
-    ("jobsets", "get"): lambda t, ns: (t.create(submission(ns, jobset("a", suspend=True))), t.drift(ns, "a")),
-    ("persistentvolumeclaims", "create"): lambda t, ns: t.create_volume(ns, "v", "owner", "stack", {"size": "1Gi"}),
-    ("persistentvolumeclaims", "get"): lambda t, ns: t.volume(ns, "v"),
+    ("secrets", "create"): lambda t, ns: t.jobs.create(submission(ns, jobset("a", suspend=True))),
+    ("secrets", "patch"): lambda t, ns: t.jobs.create(submission(ns, jobset("a", suspend=True))),
+    ("jobsets", "create"): lambda t, ns: t.jobs.create(submission(ns, jobset("a", suspend=True))),
+    ("jobsets", "patch"): lambda t, ns: t.jobs.create(submission(ns, jobset("a", suspend=True))),
+    ("jobsets", "list"): lambda t, ns: t.jobs.create(submission(ns, jobset("a", suspend=True))),
+    ("jobsets", "get"): lambda t, ns: (t.jobs.create(submission(ns, jobset("a", suspend=True))), t.jobs.drift(ns, "a")),
+    ("persistentvolumeclaims", "create"): lambda t, ns: t.volumes.create(ns, "v", "owner", "stack", {"size": "1Gi"}),
+    ("persistentvolumeclaims", "get"): lambda t, ns: t.volumes.find(ns, "v"),
     ("persistentvolumeclaims", "list"): lambda t, ns: t.sweep("stack"),
 }
 """What is done, and fails, without a permission."""

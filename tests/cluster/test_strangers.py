@@ -112,14 +112,14 @@ def test_of_mpi_s_keys(user_kubeconfig: Any, root: Client, namespace: str) -> No
     wanted.objects["Secret/a-mpi-ssh-auth"] = keys_secret("a-mpi-ssh-auth")
     for _ in range(2):
         with pytest.raises(Conflict, match="exists and was not created by this program"):
-            target.create(wanted)
+            target.jobs.create(wanted)
     assert is_untouched(root, SECRET, made)
     root.delete(SECRET, namespace, "a-mpi-ssh-auth")
-    target.create(wanted)
+    target.jobs.create(wanted)
     before = root.get(SECRET, namespace, "a-mpi-ssh-auth")
     root.delete(JOBSET, namespace, "a")
     until(lambda: root.get(JOBSET, namespace, "a") is None)
-    target.create(wanted)
+    target.jobs.create(wanted)
     after = root.get(SECRET, namespace, "a-mpi-ssh-auth")
     assert before and after and before["data"] == after["data"]
 

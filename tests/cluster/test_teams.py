@@ -69,14 +69,14 @@ def test_a_job_that_kueue_has_admitted_is_adopted(teams: Teams, mode: str) -> No
     teams.ready("red")
     wanted = sent(teams.plan("job", 2, queue="red"))
     if mode == "trainer":
-        teams.target.apply_runtime(runtime(teams), "owner", "stack")
+        teams.target.runtimes.apply(runtime(teams), "owner", "stack")
     main = copy.deepcopy(wanted.main)
     main["metadata"]["namespace"] = teams.namespace
     teams.root.create(MODES[mode], main)
     until(lambda: len(running(teams)) == 2)
     pods = running(teams)
-    teams.target.create(wanted, adopt=True)
-    assert teams.target.drift(teams.namespace, "job") == {}
+    teams.target.jobs.create(wanted, adopt=True)
+    assert teams.target.jobs.drift(teams.namespace, "job") == {}
     teams.becomes("job", "Running")
     assert running(teams) == pods
 
@@ -144,7 +144,7 @@ def test_what_is_held_in_a_rack(teams: Teams) -> None:
         for job in made.made["JobSet/mpi"]["spec"]["replicatedJobs"]
     }
     assert notes == {"fetch": set(), "launcher": {REQUIRED, TOGETHER}, "node": {REQUIRED, TOGETHER}}
-    teams.target.create(sent(made))
+    teams.target.jobs.create(sent(made))
     launcher, nodes = (until(lambda step=step: teams.settled("mpi", step)) for step in ("launcher", "node"))
     assert launcher == nodes and len(nodes) == 1
 

@@ -109,7 +109,7 @@ def test_kueue_reads_a_topology_once(teams: Teams) -> None:
     teams.submit("job", 2, queue="red", topology=trainer.Required("kubernetes.io/hostname"))
     teams.becomes("job", "Queued")
     made = sent(teams.plan("job", 2, queue="blue", topology=trainer.Required(teams.rack)), digest="second")
-    teams.target.update(made)
+    teams.target.jobs.update(made)
 
     def workload() -> Document:
         (found,) = teams.root.list(WORKLOAD, teams.namespace)[0]

@@ -166,7 +166,7 @@ def test_what_fits_is_not_warned_of(teams: Teams) -> None:
     teams.ready("red")
     made = teams.seeing().plan("job", 2, queue="red", topology=trainer.Required(teams.rack))
     assert [str(w) for w in made.warnings] == []
-    teams.target.create(sent(made))
+    teams.target.jobs.create(sent(made))
     teams.becomes("job", "Running")
 
 

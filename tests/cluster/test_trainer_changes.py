@@ -65,9 +65,9 @@ def live(cluster: Any) -> tuple[Client, str]:
     for name in ("torch-distributed", "deepspeed-distributed"):
         made = runtimes.load(name)
         metadata = {**made["metadata"], "namespace": namespace}
-        target.apply_runtime({**made, "kind": "TrainingRuntime", "metadata": metadata}, "owner", "stack")
+        target.runtimes.apply({**made, "kind": "TrainingRuntime", "metadata": metadata}, "owner", "stack")
     for state in ("held", "runs"):
-        target.create(submission(namespace, train_job(state), code=False))
+        target.jobs.create(submission(namespace, train_job(state), code=False))
     until(lambda: len(root.list(kinds.POD, namespace)[0]) == 2)
     return root, namespace
 

@@ -121,10 +121,10 @@ def test_the_controller_makes_what_we_render(
     target: KubernetesTarget, client: Client, root: Client, namespace: str, name: str
 ) -> None:
     runtime = in_namespace(name, namespace)
-    target.apply_runtime(runtime, "owner", "stack")
+    target.runtimes.apply(runtime, "owner", "stack")
     nodes = {} if name.startswith("torchtune-") else {"trainer": {"numNodes": 3}}
     document = train_job(namespace, runtime, suspend=True, **nodes)
-    target.create(submission(namespace, document))
+    target.jobs.create(submission(namespace, document))
     live = client.get(TRAIN_JOB, namespace, "job")
     assert live is not None
     document["metadata"]["uid"] = live["metadata"]["uid"]
@@ -204,7 +204,7 @@ def test_a_program_runs_as_it_is_planned(
     target: KubernetesTarget, client: Client, root: Client, namespace: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runtime = in_namespace(name, namespace)
-    target.apply_runtime(runtime, "owner", "stack")
+    target.runtimes.apply(runtime, "owner", "stack")
     settings = pulumi.runtime.Settings(project="project", stack="stack")
     monkeypatch.setattr(pulumi.runtime.settings, "SETTINGS", settings)
     monkeypatch.setattr(runtime_ref, "_runtime_by_name", lambda *_: (copy.deepcopy(runtime), []))
@@ -221,8 +221,8 @@ def test_a_program_runs_as_it_is_planned(
     unknown = {"output": "job-output"}
     objects, planned = (restore_outputs(documents, unknown) for documents in (plan.objects, plan.made))  # type: ignore[arg-type]
     for claim in plan.claims.values():
-        target.create_volume(namespace, claim.name, "urn:a", "stack", claim.spec)
-    status = target.create(Submission(namespace, "job", "owner", "digest", objects, sweep="stack"))
+        target.volumes.create(namespace, claim.name, "urn:a", "stack", claim.spec)
+    status = target.jobs.create(Submission(namespace, "job", "owner", "digest", objects, sweep="stack"))
     planned = with_identity(planned, status.identity)
 
     live = until(lambda: client.get(JOBSET, namespace, "job"))
@@ -250,52 +250,52 @@ def platform(root: Client, namespace: str) -> KubernetesTarget:
 def test_a_runtime_lives_as_an_object_of_its_own(platform: KubernetesTarget, root: Client, own: Document) -> None:
     target = platform
     name = own["metadata"]["name"]
-    uid = target.apply_runtime(own, "owner", "stack")
-    live = target.runtime("ClusterTrainingRuntime", "", name)
+    uid = target.runtimes.apply(own, "owner", "stack")
+    live = target.runtimes.find("ClusterTrainingRuntime", "", name)
     assert live is not None and live["metadata"]["uid"] == uid
     assert live["metadata"]["labels"][owner_labels.MANAGED_BY] == "pulumi-trainer"
     assert live["metadata"]["labels"][owner_labels.STACK] == "stack"
 
     changed = copy.deepcopy(own)
     changed["spec"]["mlPolicy"]["numNodes"] = 4
-    assert target.apply_runtime(changed, "owner", "stack") == uid
-    live = target.runtime("ClusterTrainingRuntime", "", name)
+    assert target.runtimes.apply(changed, "owner", "stack") == uid
+    live = target.runtimes.find("ClusterTrainingRuntime", "", name)
     assert live is not None and live["spec"]["mlPolicy"]["numNodes"] == 4
 
     with pytest.raises(Conflict, match="another program"):
-        target.apply_runtime(own, "another", "stack")
+        target.runtimes.apply(own, "another", "stack")
     with pytest.raises(Conflict, match="exists and is of another stack of this name"):
-        target.apply_runtime(own, "owner", "stack-elsewhere")
+        target.runtimes.apply(own, "owner", "stack-elsewhere")
     by_hand = {**own, "metadata": {**own["metadata"], "name": f"{name}-hand"}}
     root.create(CLUSTER_RUNTIME, by_hand)
     try:
         with pytest.raises(Conflict, match=f'give TrainJobs runtime="{name}-hand"'):
-            target.apply_runtime(by_hand, "owner", "stack")
+            target.runtimes.apply(by_hand, "owner", "stack")
     finally:
         root.delete(CLUSTER_RUNTIME, "", f"{name}-hand")
 
-    target.delete_runtime(own, "of another life", OWNER)
-    assert str(target.delete_runtime(own, uid, Owner("owner", "stack-elsewhere"))) == "another program"
-    assert target.runtime("ClusterTrainingRuntime", "", name) is not None
-    target.delete_runtime(own, uid, OWNER)
-    assert target.runtime("ClusterTrainingRuntime", "", name) is None
-    target.delete_runtime(own, uid, OWNER)
+    target.runtimes.delete(own, "of another life", OWNER)
+    assert str(target.runtimes.delete(own, uid, Owner("owner", "stack-elsewhere"))) == "another program"
+    assert target.runtimes.find("ClusterTrainingRuntime", "", name) is not None
+    target.runtimes.delete(own, uid, OWNER)
+    assert target.runtimes.find("ClusterTrainingRuntime", "", name) is None
+    target.runtimes.delete(own, uid, OWNER)
 
 
 def test_a_runtime_is_not_deleted_under_an_unfinished_job(
     platform: KubernetesTarget, namespace: str, own: Document
 ) -> None:
     target = platform
-    uid = target.apply_runtime(own, "owner", "stack")
-    target.create(submission(namespace, train_job(namespace, own, "holds", suspend=True)))
+    uid = target.runtimes.apply(own, "owner", "stack")
+    target.jobs.create(submission(namespace, train_job(namespace, own, "holds", suspend=True)))
     with pytest.raises(Refused, match=f"is the runtime of TrainJob {namespace}/holds, which has not finished"):
-        target.delete_runtime(own, uid, OWNER)
-    target.delete_runtime(own, uid, OWNER, force=True)
-    assert target.runtime("ClusterTrainingRuntime", "", own["metadata"]["name"]) is None
-    uid = target.apply_runtime(own, "owner", "stack")
-    target.delete(namespace, "holds")
-    target.delete_runtime(own, uid, OWNER)
-    assert target.runtime("ClusterTrainingRuntime", "", own["metadata"]["name"]) is None
+        target.runtimes.delete(own, uid, OWNER)
+    target.runtimes.delete(own, uid, OWNER, force=True)
+    assert target.runtimes.find("ClusterTrainingRuntime", "", own["metadata"]["name"]) is None
+    uid = target.runtimes.apply(own, "owner", "stack")
+    target.jobs.delete(namespace, "holds")
+    target.runtimes.delete(own, uid, OWNER)
+    assert target.runtimes.find("ClusterTrainingRuntime", "", own["metadata"]["name"]) is None
 
 
 def test_a_runtime_held_by_a_finalizer_is_named(
@@ -306,11 +306,11 @@ def test_a_runtime_held_by_a_finalizer_is_named(
     from pulumi_trainer.provider.targets.kubernetes.jobs import runtime_objects as module
 
     monkeypatch.setattr(module, "GONE_SECONDS", 0.3)
-    uid, name = target.apply_runtime(own, "owner", ""), own["metadata"]["name"]
+    uid, name = target.runtimes.apply(own, "owner", ""), own["metadata"]["name"]
     finalizer = {"metadata": {"finalizers": ["tests/held"]}}
     root.patch(CLUSTER_RUNTIME, "", name, finalizer)
     with pytest.raises(TrainerError, match=r"is being deleted, but blocked by tests/held. Hint: "):
-        target.delete_runtime(own, uid, OWNER)
+        target.runtimes.delete(own, uid, OWNER)
     root.patch(CLUSTER_RUNTIME, "", name, {"metadata": {"finalizers": None}})
 
 
@@ -319,7 +319,7 @@ def test_a_train_job_without_its_runtime_is_refused_in_the_servers_words(
 ) -> None:
     missing = in_namespace("torch-distributed", namespace)
     with pytest.raises(TrainerError, match="torch-distributed"):
-        target.create(submission(namespace, train_job(namespace, missing)))
+        target.jobs.create(submission(namespace, train_job(namespace, missing)))
 
 
 @pytest.mark.smoke
@@ -329,8 +329,8 @@ def test_a_train_job_runs_and_its_deletion_leaves_nothing(
     runtime = in_namespace("torch-distributed", namespace)
     pod = {"metadata": {"annotations": {"sim/run": "1s", "sim/outcome": "succeed"}}}
     runtime["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"].update(pod)
-    target.apply_runtime(runtime, "owner", "stack")
-    target.create(submission(namespace, train_job(namespace, runtime, trainer={"numNodes": 2})))
+    target.runtimes.apply(runtime, "owner", "stack")
+    target.jobs.create(submission(namespace, train_job(namespace, runtime, trainer={"numNodes": 2})))
 
     def complete() -> bool:
         found = client.get(TRAIN_JOB, namespace, "job") or {}
@@ -338,7 +338,7 @@ def test_a_train_job_runs_and_its_deletion_leaves_nothing(
         return any(c["type"] == "Complete" and c["status"] == "True" for c in conditions)
 
     until(complete)
-    target.delete(namespace, "job")
+    target.jobs.delete(namespace, "job")
     for kind in (TRAIN_JOB, JOBSET, kinds.JOB, kinds.POD):
         assert root.list(kind, namespace)[0] == []
     names = {c["metadata"]["name"] for c in root.list(kinds.CONFIG_MAP, namespace)[0]}

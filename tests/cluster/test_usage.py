@@ -56,7 +56,7 @@ def test_jobs_count_while_they_run_and_after_they_are_gone(
     assert usage(user_kubeconfig, "-n", namespace)["total"]["running"] == 1, "the other one waits"
     root.delete(JOBSET, namespace, "endless", propagation="Background")
     target = KubernetesTarget(client, cluster=lambda: "", mode="jobset", namespace=namespace)
-    until(lambda: (found := target.status(namespace, "waits")) is not None and found.phase == "Succeeded")
+    until(lambda: (found := target.jobs.status(namespace, "waits")) is not None and found.phase == "Succeeded")
     record = root.get(CONFIG_MAP, namespace, "waits")
     assert record is not None
     kept = json.loads(record["data"]["usage"])

@@ -61,7 +61,7 @@ def test_claims_of_policies_never_take_the_volume_of_a_program(
     target: KubernetesTarget, root: Client, namespace: str
 ) -> None:
     """JobSet mounts a claim that is there already, and makes and deletes only its own."""
-    target.create_volume(namespace, "victim-output", "urn:victim", "stack", ONE)
+    target.volumes.create(namespace, "victim-output", "urn:victim", "stack", ONE)
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     document = jobset("output")
     document["spec"]["volumeClaimPolicies"] = [{"templates": [{"metadata": {"name": "victim"}, "spec": spec}]}]
@@ -70,16 +70,16 @@ def test_claims_of_policies_never_take_the_volume_of_a_program(
     with pytest.raises(
         Invalid, match=f"volume {namespace}/victim-output: exists and belongs to another program .urn:victim"
     ):
-        target.create(submission(namespace, document))
+        target.jobs.create(submission(namespace, document))
     draft = Draft(namespace, "output", "digest", {"JobSet/output": document})
-    assert "victim-output: exists and belongs" in str(target.review(draft)[0][0])
+    assert "victim-output: exists and belongs" in str(target.jobs.review(draft)[0][0])
     assert root.get(JOBSET, namespace, "output") is None
 
     document["spec"]["volumeClaimPolicies"][0]["templates"][0]["metadata"]["name"] = "own"
     container["volumeMounts"][0]["name"] = "own"
-    target.create(submission(namespace, document))
+    target.jobs.create(submission(namespace, document))
     until(lambda: root.get(kinds.CLAIM, namespace, "own-output"))
-    target.delete(namespace, "output")
+    target.jobs.delete(namespace, "output")
     until(lambda: root.get(kinds.CLAIM, namespace, "own-output") is None)
     assert claim(root, namespace, "victim-output")["metadata"].get("deletionTimestamp") is None
 
@@ -88,43 +88,45 @@ def test_claims_of_policies_never_take_the_volume_of_a_program(
 def test_a_claim_is_made_once_and_goes_with_its_generation(
     target: KubernetesTarget, root: Client, namespace: str
 ) -> None:
-    first = target.create_volume(namespace, "data", "urn:a", "stack", ONE)
+    first = target.volumes.create(namespace, "data", "urn:a", "stack", ONE)
     live = claim(root, namespace)
     assert first["path"] == "pvc://data" and live["spec"]["resources"]["requests"]["storage"] == claims.SIZE
     assert live["spec"]["accessModes"] == ["ReadWriteOnce"]
     assert live["metadata"]["labels"] == {owner_labels.MANAGED_BY: "pulumi-trainer", owner_labels.STACK: "stack"}
-    assert target.volume(namespace, "data") == (first, Owner("urn:a", "stack"))
+    assert target.volumes.find(namespace, "data") == (first, Owner("urn:a", "stack"))
 
-    second = target.create_volume(namespace, "data", "urn:a", "stack", ONE)
+    second = target.volumes.create(namespace, "data", "urn:a", "stack", ONE)
     assert second["generation"] != first["generation"]
     assert claim(root, namespace)["metadata"]["uid"] == live["metadata"]["uid"], "what is in it stays"
-    target.delete_volume(namespace, "data", first["generation"])
-    assert target.volume(namespace, "data") == (second, Owner("urn:a", "stack")), "a late delete of an earlier life"
-    target.delete_volume(namespace, "data", second["generation"])
-    assert target.volume(namespace, "data") is None
-    target.delete_volume(namespace, "data", second["generation"])
+    target.volumes.delete(namespace, "data", first["generation"])
+    assert target.volumes.find(namespace, "data") == (second, Owner("urn:a", "stack")), (
+        "a late delete of an earlier life"
+    )
+    target.volumes.delete(namespace, "data", second["generation"])
+    assert target.volumes.find(namespace, "data") is None
+    target.volumes.delete(namespace, "data", second["generation"])
 
 
 def test_a_claim_of_others_is_left_alone(target: KubernetesTarget, root: Client, namespace: str) -> None:
-    made = target.create_volume(namespace, "data", "urn:a", "stack", ONE)
+    made = target.volumes.create(namespace, "data", "urn:a", "stack", ONE)
     with pytest.raises(Conflict, match="exists and belongs to another program \\(urn:a\\)"):
-        target.create_volume(namespace, "data", "urn:b", "stack", ONE)
+        target.volumes.create(namespace, "data", "urn:b", "stack", ONE)
     with pytest.raises(Conflict, match="its access mode \\(ReadWriteOnce\\) cannot change"):
-        target.create_volume(namespace, "data", "urn:a", "stack", MANY)
+        target.volumes.create(namespace, "data", "urn:a", "stack", MANY)
     with pytest.raises(Conflict, match=r"belongs to another stack of this name.* pulumi-trainer.dev/retain=true"):
-        target.create_volume(namespace, "data", "urn:a", "another", ONE)
-    assert target.volume(namespace, "data") == (made, Owner("urn:a", "stack"))
-    target.update_volume(namespace, "data", made["generation"], {**ONE, "retain": True})
-    theirs = target.create_volume(namespace, "data", "urn:a", "another", {**ONE, "retain": True})
+        target.volumes.create(namespace, "data", "urn:a", "another", ONE)
+    assert target.volumes.find(namespace, "data") == (made, Owner("urn:a", "stack"))
+    target.volumes.update(namespace, "data", made["generation"], {**ONE, "retain": True})
+    theirs = target.volumes.create(namespace, "data", "urn:a", "another", {**ONE, "retain": True})
     assert theirs["generation"] != made["generation"]
     assert claim(root, namespace)["metadata"]["labels"][owner_labels.STACK] == "another", (
         "kept ones are for a later life"
     )
-    assert target.delete_volume(namespace, "data", made["generation"]) == Owner("urn:a", "another")
+    assert target.volumes.delete(namespace, "data", made["generation"]) == Owner("urn:a", "another")
     with pytest.raises(Conflict, match="belongs to"):
-        target.update_volume(namespace, "data", made["generation"], {**ONE, "size": "40Gi"})
-    target.update_volume(namespace, "data", theirs["generation"], {**ONE, "retain": True})
-    assert target.volume(namespace, "data") == (theirs, Owner("urn:a", "another"))
+        target.volumes.update(namespace, "data", made["generation"], {**ONE, "size": "40Gi"})
+    target.volumes.update(namespace, "data", theirs["generation"], {**ONE, "retain": True})
+    assert target.volumes.find(namespace, "data") == (theirs, Owner("urn:a", "another"))
     by_hand = {
         "metadata": {"name": "hand", "namespace": namespace},
         "apiVersion": "v1",
@@ -133,8 +135,8 @@ def test_a_claim_of_others_is_left_alone(target: KubernetesTarget, root: Client,
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     root.create(kinds.CLAIM, {**by_hand, "spec": spec})
     with pytest.raises(Conflict, match="was not created by this program"):
-        target.create_volume(namespace, "hand", "urn:a", "stack", ONE)
-    assert target.volume(namespace, "hand") is None
+        target.volumes.create(namespace, "hand", "urn:a", "stack", ONE)
+    assert target.volumes.find(namespace, "hand") is None
 
 
 def owners(root: Client, namespace: str) -> list[str]:
@@ -144,51 +146,51 @@ def owners(root: Client, namespace: str) -> list[str]:
 def test_a_claim_is_left_to_the_unfinished_jobs_that_mount_it(
     target: KubernetesTarget, root: Client, namespace: str
 ) -> None:
-    volume = target.create_volume(namespace, "data", "urn:a", "stack", MANY)
+    volume = target.volumes.create(namespace, "data", "urn:a", "stack", MANY)
     for name in ("first", "second"):
-        target.create(submission(namespace, with_claim(name, suspend=True), code=False))
-    said = target.delete_volume(namespace, "data", volume["generation"])
+        target.jobs.create(submission(namespace, with_claim(name, suspend=True), code=False))
+    said = target.volumes.delete(namespace, "data", volume["generation"])
     assert f"volume {namespace}/data is kept for JobSet {namespace}/first, JobSet {namespace}/second" in said
     assert owners(root, namespace) == ["first", "second"]
-    target.delete(namespace, "first")
+    target.jobs.delete(namespace, "first")
     until(lambda: root.get(JOBSET, namespace, "first") is None)
     assert "deletionTimestamp" not in claim(root, namespace)["metadata"]
-    target.delete(namespace, "second")
+    target.jobs.delete(namespace, "second")
     until(lambda: root.get(kinds.CLAIM, namespace, "data") is None)
 
 
 def test_a_claim_that_is_wanted_again_does_not_go_with_the_job(
     target: KubernetesTarget, root: Client, namespace: str
 ) -> None:
-    volume = target.create_volume(namespace, "data", "urn:a", "stack", MANY)
-    target.create(submission(namespace, with_claim("waits", suspend=True), code=False))
-    assert target.delete_volume(namespace, "data", volume["generation"])
-    again = target.create_volume(namespace, "data", "urn:a", "stack", MANY)
+    volume = target.volumes.create(namespace, "data", "urn:a", "stack", MANY)
+    target.jobs.create(submission(namespace, with_claim("waits", suspend=True), code=False))
+    assert target.volumes.delete(namespace, "data", volume["generation"])
+    again = target.volumes.create(namespace, "data", "urn:a", "stack", MANY)
     assert owners(root, namespace) == []
-    target.delete(namespace, "waits")
+    target.jobs.delete(namespace, "waits")
     until(lambda: root.get(JOBSET, namespace, "waits") is None)
-    found = target.volume(namespace, "data")
+    found = target.volumes.find(namespace, "data")
     assert found is not None and found[0] == again
 
 
 def test_size_and_age_of_what_may_hold_output_are_told(
     target: KubernetesTarget, root: Client, namespace: str, made: str
 ) -> None:
-    target.create_volume(namespace, "waits", "urn:a", "stack", ONE)
-    assert target.describe_volume(namespace, "waits") == "", "never bound, so nothing is in it"
-    target.create_volume(namespace, "data", "urn:a", "stack", {**MANY, "storageClass": made, "size": "1Gi"})
+    target.volumes.create(namespace, "waits", "urn:a", "stack", ONE)
+    assert target.volumes.describe(namespace, "waits") == "", "never bound, so nothing is in it"
+    target.volumes.create(namespace, "data", "urn:a", "stack", {**MANY, "storageClass": made, "size": "1Gi"})
     until(lambda: claim(root, namespace)["status"]["phase"] == "Bound")
-    held = target.describe_volume(namespace, "data")
+    held = target.volumes.describe(namespace, "data")
     assert held == f"a claim of 20Gi, made {claim(root, namespace)['metadata']['creationTimestamp']}"
-    assert target.describe_volume(namespace, "nosuch") == ""
+    assert target.volumes.describe(namespace, "nosuch") == ""
 
 
 def test_a_claim_is_not_deleted_while_an_unfinished_pod_mounts_it(
     target: KubernetesTarget, root: Client, namespace: str, made: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    volume = target.create_volume(namespace, "data", "urn:a", "stack", {**MANY, "storageClass": made})
+    volume = target.volumes.create(namespace, "data", "urn:a", "stack", {**MANY, "storageClass": made})
     ends = with_claim("ends", simulate={"run": "100ms", "outcome": "succeed"})
-    target.create(submission(namespace, ends, code=False))
+    target.jobs.create(submission(namespace, ends, code=False))
     until(lambda: (root.get(JOBSET, namespace, "ends") or {}).get("status", {}).get("terminalState"))
 
     other = {"containers": [{"name": "c", "image": "x"}], **pod_template(with_claim("x"))["spec"]}
@@ -200,28 +202,28 @@ def test_a_claim_is_not_deleted_while_an_unfinished_pod_mounts_it(
     }
     root.create(kinds.POD, notebook)
     with pytest.raises(Refused, match=f"is mounted by Pod {namespace}/notebook"):
-        target.delete_volume(namespace, "data", volume["generation"])
+        target.volumes.delete(namespace, "data", volume["generation"])
     root.delete(kinds.POD, namespace, "notebook")
     until(lambda: root.get(kinds.POD, namespace, "notebook") is None)
-    target.delete_volume(namespace, "data", volume["generation"])
-    assert target.volume(namespace, "data") is None
+    target.volumes.delete(namespace, "data", volume["generation"])
+    assert target.volumes.find(namespace, "data") is None
     assert claim(root, namespace)["metadata"]["deletionTimestamp"], "its protection waits for pods that have ended, too"
     monkeypatch.setattr(claims, "GONE_SECONDS", 0.3)
     with pytest.raises(TrainerError, match=f"blocked by kubernetes.io/pvc-protection, Pod {namespace}/ends-"):
-        target.create_volume(namespace, "data", "urn:a", "stack", {**MANY, "storageClass": made})
-    target.delete(namespace, "ends")
+        target.volumes.create(namespace, "data", "urn:a", "stack", {**MANY, "storageClass": made})
+    target.jobs.delete(namespace, "ends")
     until(lambda: root.get(kinds.CLAIM, namespace, "data") is None)
 
 
 def test_a_claim_waits_for_pods_that_a_jobset_has_left(
     target: KubernetesTarget, root: Client, namespace: str, made: str
 ) -> None:
-    volume = target.create_volume(namespace, "data", "urn:a", "stack", {**MANY, "storageClass": made})
+    volume = target.volumes.create(namespace, "data", "urn:a", "stack", {**MANY, "storageClass": made})
     pod = {"containers": [{"name": "c", "image": "x"}], **pod_template(with_claim("x"))["spec"]}
     about = {"name": "left", "namespace": namespace, "labels": {"jobset.sigs.k8s.io/jobset-name": "gone"}}
     root.create(kinds.POD, {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": pod})
     with ThreadPoolExecutor(1) as pool:
-        deletion = pool.submit(target.delete_volume, namespace, "data", volume["generation"])
+        deletion = pool.submit(target.volumes.delete, namespace, "data", volume["generation"])
         with pytest.raises(FutureTimeout):
             deletion.result(timeout=1)
         root.delete(kinds.POD, namespace, "left")
@@ -232,50 +234,50 @@ def test_what_holds_a_deletion_is_said(
     target: KubernetesTarget, root: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(claims, "GONE_SECONDS", 0.3)
-    volume = target.create_volume(namespace, "data", "urn:a", "stack", ONE)
+    volume = target.volumes.create(namespace, "data", "urn:a", "stack", ONE)
     root.patch(kinds.CLAIM, namespace, "data", {"metadata": {"finalizers": ["tests/held"]}})
     with pytest.raises(TrainerError, match="is being deleted, but blocked by tests/held"):
-        target.delete_volume(namespace, "data", volume["generation"])
+        target.volumes.delete(namespace, "data", volume["generation"])
     with pytest.raises(TrainerError, match="is being deleted"):
-        target.create_volume(namespace, "data", "urn:a", "stack", ONE)
+        target.volumes.create(namespace, "data", "urn:a", "stack", ONE)
     root.patch(kinds.CLAIM, namespace, "data", {"metadata": {"finalizers": None}})
-    anew = target.create_volume(namespace, "data", "urn:a", "stack", ONE)
+    anew = target.volumes.create(namespace, "data", "urn:a", "stack", ONE)
     assert anew["generation"] != volume["generation"]
 
 
 def test_a_sweep_takes_what_nobody_keeps(target: KubernetesTarget, root: Client, namespace: str) -> None:
-    target.create_volume(namespace, "left", "urn:a", "stack", ONE)
-    kept = target.create_volume(namespace, "kept", "urn:a", "stack", {**ONE, "retain": True})
-    target.create_volume(namespace, "theirs", "urn:a", "another", ONE)
-    target.create_volume(namespace, "data", "urn:a", "stack", ONE)
-    target.create(submission(namespace, with_claim("waits", suspend=True), sweep="", code=False))
+    target.volumes.create(namespace, "left", "urn:a", "stack", ONE)
+    kept = target.volumes.create(namespace, "kept", "urn:a", "stack", {**ONE, "retain": True})
+    target.volumes.create(namespace, "theirs", "urn:a", "another", ONE)
+    target.volumes.create(namespace, "data", "urn:a", "stack", ONE)
+    target.jobs.create(submission(namespace, with_claim("waits", suspend=True), sweep="", code=False))
     assert target.sweep("stack") == [f"{namespace}/left"]
-    until(lambda: target.volume(namespace, "left") is None)
-    assert all(target.volume(namespace, name) for name in ("kept", "theirs", "data"))
-    target.update_volume(namespace, "kept", kept["generation"], ONE)
+    until(lambda: target.volumes.find(namespace, "left") is None)
+    assert all(target.volumes.find(namespace, name) for name in ("kept", "theirs", "data"))
+    target.volumes.update(namespace, "kept", kept["generation"], ONE)
     assert target.sweep("stack") == [f"{namespace}/kept"], "it is not to be kept any more"
 
 
 def test_a_bound_claim_grows_and_another_says_why_not(
     target: KubernetesTarget, root: Client, namespace: str, made: str
 ) -> None:
-    volume = target.create_volume(namespace, "data", "urn:a", "stack", {**ONE, "storageClass": made, "size": "1Gi"})
+    volume = target.volumes.create(namespace, "data", "urn:a", "stack", {**ONE, "storageClass": made, "size": "1Gi"})
     until(lambda: claim(root, namespace)["status"]["phase"] == "Bound")
-    target.update_volume(namespace, "data", volume["generation"], {"size": "2Gi", "retain": True})
+    target.volumes.update(namespace, "data", volume["generation"], {"size": "2Gi", "retain": True})
     live = claim(root, namespace)
     assert live["spec"]["resources"]["requests"]["storage"] == "2Gi"
     assert live["metadata"]["annotations"][owner_labels.RETAIN] == "true"
     with pytest.raises(TrainerError, match="can not be less than"):
-        target.update_volume(namespace, "data", volume["generation"], {"size": "1Gi"})
-    waits = target.create_volume(namespace, "waits", "urn:a", "stack", ONE)
+        target.volumes.update(namespace, "data", volume["generation"], {"size": "1Gi"})
+    waits = target.volumes.create(namespace, "waits", "urn:a", "stack", ONE)
     with pytest.raises(TrainerError, match="allowVolumeExpansion") as error:
-        target.update_volume(namespace, "waits", waits["generation"], {"size": "40Gi"})
+        target.volumes.update(namespace, "waits", waits["generation"], {"size": "40Gi"})
     assert "@@" not in str(error.value), "without the server's own diff"
 
 
 def test_a_sweep_tells_what_may_hold_data(target: KubernetesTarget, root: Client, namespace: str, made: str) -> None:
-    target.create_volume(namespace, "data", "urn:a", "stack", {**ONE, "storageClass": made, "size": "1Gi"})
-    target.create_volume(namespace, "waits", "urn:a", "stack", ONE)
+    target.volumes.create(namespace, "data", "urn:a", "stack", {**ONE, "storageClass": made, "size": "1Gi"})
+    target.volumes.create(namespace, "waits", "urn:a", "stack", ONE)
     until(lambda: claim(root, namespace)["status"]["phase"] == "Bound")
     told: list[str] = []
     assert sorted(target.sweep("stack", told.append)) == [f"{namespace}/data", f"{namespace}/waits"]
@@ -288,15 +290,15 @@ def test_a_class_for_one_node_is_refused_for_several(
     target: KubernetesTarget, root: Client, namespace: str, provisioner: str
 ) -> None:
     with storage_class(root, namespace, provisioner) as name:
-        (refused,), warned = target.review_volume(
+        (refused,), warned = target.volumes.review(
             namespace, "data", {**MANY, "storageClass": name}, "job", "urn:a", adopt=False
         )
         assert provisioner in refused.why and name in refused.why and warned == []
-        assert target.review_volume(namespace, "data", {**ONE, "storageClass": name}, "job", "urn:a", adopt=False) == (
+        assert target.volumes.review(namespace, "data", {**ONE, "storageClass": name}, "job", "urn:a", adopt=False) == (
             [],
             [],
         )
-        chosen = target.review_volume(
+        chosen = target.volumes.review(
             namespace, "data", {**MANY, "storageClass": name, "chosen": True}, "job", "urn:a", adopt=False
         )
         assert [len(found) for found in chosen] == ([0, 1] if ONE_NODE[provisioner].shared else [1, 0])
@@ -305,14 +307,14 @@ def test_a_class_for_one_node_is_refused_for_several(
 def test_a_claim_of_others_is_refused_to_a_new_job_and_a_warning_for_one_that_adopts(
     target: KubernetesTarget, namespace: str
 ) -> None:
-    target.create_volume(namespace, "data", "urn:a", "stack", ONE)
+    target.volumes.create(namespace, "data", "urn:a", "stack", ONE)
 
     def reviewed(*, adopt: bool) -> list[int]:
         fresh = KubernetesTarget(target.client, cluster=lambda: "", namespace=namespace)
-        return [len(found) for found in fresh.review_volume(namespace, "data", ONE, "job", "urn:b", adopt=adopt)]
+        return [len(found) for found in fresh.volumes.review(namespace, "data", ONE, "job", "urn:b", adopt=adopt)]
 
     assert reviewed(adopt=False) == reviewed(adopt=True) == [1, 0]
-    target.create(submission(namespace, with_claim("job", suspend=True), owner="urn:a"))
+    target.jobs.create(submission(namespace, with_claim("job", suspend=True), owner="urn:a"))
     assert reviewed(adopt=False) == [0, 0], "the stack may have been renamed"
     assert reviewed(adopt=True) == [0, 1]
 
@@ -321,18 +323,18 @@ def test_a_class_that_there_is_not_is_a_warning_and_then_an_error(
     target: KubernetesTarget, root: Client, namespace: str, made: str
 ) -> None:
     wanted = {**ONE, "storageClass": "nosuch"}
-    (refused,), warned = target.review_volume(namespace, "data", wanted, "job", "urn:a", adopt=False)
+    (refused,), warned = target.volumes.review(namespace, "data", wanted, "job", "urn:a", adopt=False)
     assert warned == [] and "StorageClass 'nosuch' does not exist" in refused.why and made in refused.hint
     with pytest.raises(TrainerError, match="StorageClass 'nosuch' does not exist"):
-        target.create_volume(namespace, "data", "urn:a", "stack", wanted)
-    assert target.volume(namespace, "data") is None, "it would wait for ever"
+        target.volumes.create(namespace, "data", "urn:a", "stack", wanted)
+    assert target.volumes.find(namespace, "data") is None, "it would wait for ever"
 
 
 def test_where_output_is_kept_is_told_with_the_job(target: KubernetesTarget, namespace: str) -> None:
-    target.create_volume(namespace, "data", "urn:a", "stack", ONE)
+    target.volumes.create(namespace, "data", "urn:a", "stack", ONE)
     document = with_claim("writes", suspend=True)
     mount = {"name": "v", "mountPath": "/workspace/output"}
     pod_template(document)["spec"]["containers"][0]["volumeMounts"] = [mount]
-    target.create(submission(namespace, document, code=False))
-    status = target.status(namespace, "writes")
+    target.jobs.create(submission(namespace, document, code=False))
+    status = target.jobs.status(namespace, "writes")
     assert status is not None and status.output == "pvc://data"

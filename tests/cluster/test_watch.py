@@ -80,7 +80,7 @@ def phases(observer: Observer, names: list[str], seconds: float = 60.0) -> dict[
 
 def submit(target: KubernetesTarget, *names: str, **job: Any) -> None:
     for name in names:
-        target.create(submission(target.namespace, jobset(name, **{"simulate": QUICK, **job}), code=False))
+        target.jobs.create(submission(target.namespace, jobset(name, **{"simulate": QUICK, **job}), code=False))
 
 
 def _watched(proxy: Proxy) -> Counter[str]:
@@ -246,7 +246,7 @@ class TestMemory:
         step = job["spec"]["replicatedJobs"][0]["template"]["spec"]
         step["backoffLimit"], step["template"]["spec"]["restartPolicy"] = 1, "OnFailure"
         observer = observing()
-        target.create(submission(target.namespace, job, code=False))
+        target.jobs.create(submission(target.namespace, job, code=False))
         assert phases(observer, ["a"])["a"][-1] == "Failed"
         until(lambda: not observer.job_view("a").pods)
         ended = observer.conclude("a")
@@ -263,7 +263,7 @@ class TestMemory:
         until(lambda: observer.job_view("a").jobset is None)
         ended = observer.conclude("a")
         assert ended is not None and ended.phase == "Succeeded"
-        again = target.status(target.namespace, "a")
+        again = target.jobs.status(target.namespace, "a")
         assert again is not None and again.phase == "Succeeded"
 
     def test_progress_of_rank_0_is_read_from_its_log(
@@ -309,7 +309,9 @@ class TestServer:
         own_cluster.kill("jobset")
         made = jobset("b", suspend=True)  # its webhook is down as well: nothing can be created
         with pytest.raises(TrainerError, match="webhook"):
-            KubernetesTarget(client.within(1.0), cluster=lambda: "").create(submission("default", made, code=False))
+            KubernetesTarget(client.within(1.0), cluster=lambda: "").jobs.create(
+                submission("default", made, code=False)
+            )
         own_cluster.restart("jobset")
         own_cluster.kill("kcm")
         submit(target, "c")

@@ -89,7 +89,7 @@ class World:
         return f"{self.namespace}-{name}"
 
     def submit(self, document: Document) -> None:
-        self.target.create(submission(self.namespace, document, code=False))
+        self.target.jobs.create(submission(self.namespace, document, code=False))
 
     def slip(self, document: Document) -> None:
         """A job that would have been refused, had anybody looked."""

@@ -165,11 +165,11 @@ class Project:
 
     def job(self, prefix: str) -> Any:
         """The status of the job whose name begins so."""
-        return next((s for s in self.target.jobs() if s.name.startswith(prefix)), None)
+        return next((s for s in self.target.jobs.list_all() if s.name.startswith(prefix)), None)
 
     def logs(self, prefix: str) -> str:
         status = self.job(prefix)
-        files = self.target.log_files(status.namespace, status.name)
+        files = self.target.logs.files(status.namespace, status.name)
         return "".join(path.read_text(errors="replace") for _, _, path in files if path.exists())
 
     def stack_text(self) -> str:
@@ -238,7 +238,7 @@ def project(tmp_path: Path, pulumi_home: Path) -> Iterator[Project]:
     _selection(pulumi_home, tmp_path).write_text(selected)  # newer CLIs select a stack for each backend
     made = Project(tmp_path, pulumi_home)
     yield made
-    for status in made.target.jobs():
-        made.target.delete(status.namespace, status.name)
+    for status in made.target.jobs.list_all():
+        made.target.jobs.delete(status.namespace, status.name)
     for process in made.processes():
         process.kill()

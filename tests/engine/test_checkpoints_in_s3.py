@@ -130,7 +130,7 @@ def test_a_job_goes_on_from_s3(project: Project, bucket: Any) -> None:
 
 def runs_of(project: Project) -> list[Run]:
     job = project.job("long")
-    return LocalTarget(project.root).runs(job.namespace, job.name)
+    return LocalTarget(project.root).jobs.runs(job.namespace, job.name)
 
 
 def test_what_a_run_continues_and_where_its_checkpoints_are(project: Project, bucket: Any) -> None:

@@ -141,7 +141,7 @@ def test_stop_and_rerun(project: Project, jobs: Jobs) -> None:
     project.preview("--expect-no-changes")
     project.program(RESUMED.replace('"long", ', '"long", run="2", '))
     project.up()
-    ran, runs_now = sorted({run.id for run in project.target.runs("default", jobs.status("long").name)})
+    ran, runs_now = sorted({run.id for run in project.target.jobs.runs("default", jobs.status("long").name)})
     assert [line for line in jobs.logs("long", run=ran) if "True" in line] == ["first True", "second True"], "one run"
     assert (
         [line for line in jobs.logs("long", run=runs_now) if "True" in line] == [*jobs.logs("long")] == ["first True"]
@@ -150,7 +150,7 @@ def test_stop_and_rerun(project: Project, jobs: Jobs) -> None:
     assert result == jobs.outputs("long", run=ran) and result is not None and result.where.endswith(ran)
     assert newest is not None and newest.where.endswith(runs_now) and newest.files == 1
     project.destroy()
-    assert not project.target.jobs()
+    assert not project.target.jobs.list_all()
 
 
 def test_neither_the_client_nor_status_loads_pulumi(project: Project) -> None:

@@ -48,7 +48,7 @@ def test_a_dataset_is_fetched_once_for_any_number_of_jobs(project: Project) -> N
     for job in ("one", "two"):
         assert "TRAINER_DATASET_DIR a.txt AAA" in project.logs(job)
         assert "TRAINER_MODEL_DIR model.txt MMM" in project.logs(job)
-    fetched = {s.name: s.uid for s in project.target.jobs()}
+    fetched = {s.name: s.uid for s in project.target.jobs.list_all()}
     assert len(fetched) == 4 and len(claims(project)) == 2
     components = [
         r for r in project.export()["deployment"]["resources"] if r["type"].endswith(("Initializer", ":TrainJob"))
@@ -67,7 +67,7 @@ def test_a_dataset_is_fetched_once_for_any_number_of_jobs(project: Project) -> N
     assert "TRAINER_DATASET_DIR b.txt BBB" in project.logs("one")
     assert len(claims(project)) == 2, "the first volume has gone"
     project.destroy()
-    assert not claims(project) and not project.target.jobs()
+    assert not claims(project) and not project.target.jobs.list_all()
 
 
 def test_a_volume_is_not_deleted_under_a_running_job(project: Project) -> None:

@@ -84,7 +84,7 @@ def test_what_depends_on_a_job_that_is_refused_is_not_made(project: Project) -> 
     told = project.up(ok=False).out
     assert "nodes: unknown field" in told and "what depends on it is not created either" in told
     assert "Traceback" not in told
-    assert not project.target.jobs()
+    assert not project.target.jobs.list_all()
     assert not [r for r in project.export()["deployment"]["resources"] if r["urn"].endswith("::other")]
 
 

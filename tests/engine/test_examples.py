@@ -93,16 +93,16 @@ def test_quickstart_trains_on_two_nodes(quickstart: Project) -> None:
             record["objects"].get(key) == with_identity({key: document}, Identity.from_dict(record["identity"]))[key]
             for record in stored
         ), key
-    uids = {s.name: s.uid for s in quickstart.target.jobs()}
+    uids = {s.name: s.uid for s in quickstart.target.jobs.list_all()}
     again = quickstart.up()
     assert "unchanged" in again.out and "created" not in again.out
-    assert {s.name: s.uid for s in quickstart.target.jobs()} == uids and quickstart.outputs() == outputs
+    assert {s.name: s.uid for s in quickstart.target.jobs.list_all()} == uids and quickstart.outputs() == outputs
     # Edited code runs again; what the first run has left in the output volume is still there.
     edit(quickstart, '"epochs": 40', '"epochs": 45')
     quickstart.up()
     assert epochs(quickstart.logs("classifier")) == list(range(41, 46))
     quickstart.destroy()
-    assert not quickstart.target.jobs() and not list(quickstart.root.glob("volumes/*/*/data"))
+    assert not quickstart.target.jobs.list_all() and not list(quickstart.root.glob("volumes/*/*/data"))
 
 
 def test_a_killed_training_goes_on_after_the_last_epoch(quickstart: Project) -> None:

@@ -71,13 +71,13 @@ def test_all_problems_of_all_jobs_are_told_at_once_and_nothing_is_created(projec
     assert "Traceback" not in result.out and "canary-token" not in result.out
     assert 'TrainJob("good")' not in result.out
     up = project.run("up", "--yes")
-    assert up.code != 0 and not project.target.jobs()
+    assert up.code != 0 and not project.target.jobs.list_all()
 
 
 def test_with_skip_preview_only_the_refused_jobs_are_not_created(project: Project) -> None:
     project.program(WRONG)
     project.up(ok=False)
-    assert [s.name.startswith("good") for s in project.target.jobs()] == [True]
+    assert [s.name.startswith("good") for s in project.target.jobs.list_all()] == [True]
 
 
 UNKNOWN = """
@@ -206,14 +206,14 @@ def test_kill_and_the_next_up_converges(project: Project, victim: str) -> None:
         project.run("cancel", "--yes")
         project.program(LONG)
         project.up()
-        assert project.job("long").uid == uid and len(project.target.jobs()) == 1
+        assert project.job("long").uid == uid and len(project.target.jobs.list_all()) == 1
     else:
         eventually(lambda: not project.processes("main.py"))
         project.program(LONG.replace('"long", runtime', '"long", run="2", runtime'))
         project.up()
         assert project.job("long").uid != uid and project.job("long").phase == "Running"
     project.destroy()
-    assert not project.target.jobs()
+    assert not project.target.jobs.list_all()
     eventually(lambda: not project.processes(), what="no process is left")
 
 
@@ -229,7 +229,7 @@ def test_a_crash_between_target_and_state_converges(project: Project) -> None:
     assert project.run("state", "delete", urn, "--yes", "--force").code == 0
     assert not project.resources()
     project.destroy()
-    eventually(lambda: not project.target.jobs() and not project.processes(), what="the sweep")
+    eventually(lambda: not project.target.jobs.list_all() and not project.processes(), what="the sweep")
 
 
 @pytest.mark.core
@@ -256,7 +256,7 @@ def test_two_ups_at_once_make_one_job(project: Project) -> None:
     assert sorted((first.returncode, second.returncode))[0] == 0, outs
     if first.returncode or second.returncode:
         assert any("locked" in o for o in outs), outs
-    assert len(project.target.jobs()) == 1
+    assert len(project.target.jobs.list_all()) == 1
 
 
 def test_a_job_of_another_host(project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -264,8 +264,8 @@ def test_a_job_of_another_host(project: Project, monkeypatch: pytest.MonkeyPatch
     project.up()
     for record in project.root.rglob("*.json"):
         text = record.read_text()
-        if project.target.host in text:
-            record.write_text(text.replace(project.target.host, "f" * len(project.target.host)))
+        if project.target.jobs.host in text:
+            record.write_text(text.replace(project.target.jobs.host, "f" * len(project.target.jobs.host)))
     project.preview("--expect-no-changes", ok=False)
     refreshed = project.refresh(ok=False)
     assert "another host" in refreshed.out and "Traceback" not in refreshed.out

@@ -40,7 +40,7 @@ def test_a_job_runs_once_and_a_second_up_changes_nothing(project: Project) -> No
     project.program(QUICK)
     preview = project.preview("--diff")
     assert re.search(r"completions *: 2", preview.out) and "hello" in preview.out
-    assert not project.target.jobs(), "a preview creates nothing"
+    assert not project.target.jobs.list_all(), "a preview creates nothing"
     project.up()
     outputs = project.outputs()
     assert outputs["phase"] == "Succeeded" and outputs["accuracy"] == "0.97" and outputs["seconds"] >= 0
@@ -52,7 +52,7 @@ def test_a_job_runs_once_and_a_second_up_changes_nothing(project: Project) -> No
     assert project.outputs() == outputs
     project.preview("--expect-no-changes")
     project.destroy()
-    assert not project.target.jobs() and not project.resources()
+    assert not project.target.jobs.list_all() and not project.resources()
 
 
 def test_the_state_keeps_what_is_needed_and_no_more(project: Project) -> None:
@@ -172,7 +172,7 @@ def test_the_run_key_and_replace_run_it_again(project: Project) -> None:
     project.up("--replace", urn)
     third = project.job("quick").uid
     assert len({first, second, third}) == 3
-    assert len(project.target.jobs()) == 1
+    assert len(project.target.jobs.list_all()) == 1
     assert project.job("quick").phase == "Succeeded"
 
 
@@ -193,7 +193,7 @@ def test_refresh_shows_the_phase_and_a_lost_job_is_created_again(project: Projec
     assert project.resources()[0]["outputs"]["phase"] == "Succeeded"
     project.preview("--expect-no-changes")
     status = project.job("quick")
-    project.target.delete(status.namespace, status.name)
+    project.target.jobs.delete(status.namespace, status.name)
     project.refresh()
     assert not project.resources()
     project.up()
@@ -230,7 +230,7 @@ def test_renames_aliases_protect_and_stack_rename(project: Project) -> None:
     assert project.job("quick").uid == uid
     assert project.run("state", "unprotect", "--all", "--yes").code == 0
     project.destroy()
-    assert not project.target.jobs()
+    assert not project.target.jobs.list_all()
 
 
 def test_ignore_changes_and_target(project: Project) -> None:

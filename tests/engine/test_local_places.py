@@ -43,7 +43,7 @@ def cli(project: Project, *words: str) -> str:
 
 
 def phases(project: Project) -> dict[str, Any]:
-    return {each.name: each.phase for each in project.target.jobs()}
+    return {each.name: each.phase for each in project.target.jobs.list_all()}
 
 
 @pytest.mark.core
@@ -73,7 +73,7 @@ def test_another_limit_changes_no_job_and_holds_for_those_that_wait(project: Pro
     project.up()
     eventually(lambda: sorted(phases(project).values()) == ["Queued", "Queued", "Running"])
     assert "maxParallel" not in json.dumps([each["inputs"] for each in project.resources()])
-    uids = {each.uid for each in project.target.jobs()}
+    uids = {each.uid for each in project.target.jobs.list_all()}
     sweep(project, "max_parallel=2")
     planned = project.preview().out
     assert "~ 1 to update" in planned and "Target" in planned
@@ -82,7 +82,7 @@ def test_another_limit_changes_no_job_and_holds_for_those_that_wait(project: Pro
     sweep(project, "")
     project.up()
     eventually(lambda: set(phases(project).values()) == {"Running"})
-    assert uids == {each.uid for each in project.target.jobs()}
+    assert uids == {each.uid for each in project.target.jobs.list_all()}
     project.preview("--expect-no-changes")
     for name in ("one", "two", "three"):
         (go_on / name).touch()
@@ -103,7 +103,7 @@ def test_a_job_in_the_queue_is_suspended_and_destroyed_at_once(project: Project)
     project.up()
     eventually(lambda: sorted(phases(project).values()) == ["Queued", "Queued", "Running"])
     project.destroy()
-    assert project.target.jobs() == []
+    assert project.target.jobs.list_all() == []
 
 
 WRONG = """

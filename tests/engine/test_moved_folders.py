@@ -126,7 +126,7 @@ def test_a_project_that_was_moved_finds_its_jobs_and_volumes(project: Project, t
     moved.up()
     assert moved.job("one").uid != uid and moved.logs("one").count("forty-two") == 1
     moved.destroy()
-    assert outputs(moved.root) == [] and [*moved.target.jobs()] == []
+    assert outputs(moved.root) == [] and [*moved.target.jobs.list_all()] == []
 
 
 TRAINS = """
@@ -184,7 +184,7 @@ def test_a_project_whose_source_moves_along_goes_on(project: Project, tmp_path: 
     (moved.folder / "data" / "a.txt").write_text("forty-three\n")
     moved.up()
     moved.destroy()
-    assert outputs(moved.root) == [] and [*moved.target.jobs()] == []
+    assert outputs(moved.root) == [] and [*moved.target.jobs.list_all()] == []
 
 
 def test_a_root_that_was_removed_is_made_again_where_the_program_is(project: Project, tmp_path: Path) -> None:

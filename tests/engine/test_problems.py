@@ -185,7 +185,7 @@ def test_no_job_is_made_with_an_output_of_a_refused_job(project: Project) -> Non
     project.program(USES.replace("bad.phase.apply(lambda phase: phase.lower())", ""), head=HEAD)
     result = project.up(ok=False)
     assert told(result)[1].endswith('.trainer.env[0].value: comes from TrainJob("bad"), which was rejected')
-    assert not project.target.jobs() and not project.resources()
+    assert not project.target.jobs.list_all() and not project.resources()
 
 
 LATE = """
@@ -208,7 +208,7 @@ def test_problems_of_jobs_that_are_constructed_later_are_reported(project: Proje
     project.program(first + LATE, head=HEAD)
     (line,) = told(project.up(ok=False))
     assert line.startswith('TrainJob("wrong") (__main__.py:') and "Hint: the label a b" in line
-    made = {job.name.partition("-")[0] for job in project.target.jobs()}
+    made = {job.name.partition("-")[0] for job in project.target.jobs.list_all()}
     assert made == ({"first", "late"} if first else {"late"})
 
 
@@ -355,7 +355,7 @@ def test_a_program_that_ends_itself_deletes_nothing(project: Project) -> None:
             assert "The program called sys.exit() before its resources were registered" in result.out, result
             assert "delete" not in result.out.partition("Diagnostics:")[0].replace("would delete", ""), result
         assert project.resources() == before
-        assert project.target.jobs()
+        assert project.target.jobs.list_all()
 
 
 def test_a_held_job_never_runs(project: Project) -> None:

@@ -41,12 +41,12 @@ def test_a_job_in_one_folder_does_not_go_with_those_in_another(project: Project)
     assert "b-" not in "".join(line for line in project.up().out.splitlines() if "is deleted" in line)
     (kept,) = project.resources()
     assert kept["outputs"]["uid"] == both["b"]
-    (status,) = LocalTarget(project.folder / "y").jobs()
-    assert status.phase == "Running" and [*LocalTarget(project.folder / "x").jobs()] == []
+    (status,) = LocalTarget(project.folder / "y").jobs.list_all()
+    assert status.phase == "Running" and [*LocalTarget(project.folder / "x").jobs.list_all()] == []
     assert [r["urn"].rpartition("::")[2] for r in project.resources("Target")] == ["local-2"]
     project.preview("--expect-no-changes")
     project.destroy()
-    assert [*LocalTarget(project.folder / "y").jobs()] == []
+    assert [*LocalTarget(project.folder / "y").jobs.list_all()] == []
 
 
 def test_a_stack_of_the_name_that_another_one_had_touches_nothing_of_it(project: Project) -> None:
@@ -70,7 +70,7 @@ def test_a_stack_of_the_name_that_another_one_had_touches_nothing_of_it(project:
     project.program(writes("a") + sleeps("long"))
     project.preview("--expect-no-changes")
     project.destroy()
-    assert models(project.root) == [] and not [*project.target.jobs()]
+    assert models(project.root) == [] and not [*project.target.jobs.list_all()]
 
 
 def test_a_name_that_a_renamed_job_still_has_is_refused(project: Project) -> None:
@@ -156,7 +156,7 @@ def test_retain_on_delete_counts_from_the_update_that_says_so(project: Project) 
     )
     project.up()
     project.destroy()
-    assert {s.phase for s in project.target.jobs()} == {"Running", "Succeeded"}
+    assert {s.phase for s in project.target.jobs.list_all()} == {"Running", "Succeeded"}
     assert project.job("long").uid == uid
 
 

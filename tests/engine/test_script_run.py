@@ -68,7 +68,7 @@ class Folder:
 
     def check_removed(self) -> None:
         """Check that neither a job nor a stack is left."""
-        assert not self.target.jobs()
+        assert not self.target.jobs.list_all()
         assert not [*self.home.glob(".cache/pulumi-trainer/runs/*")]
 
 
@@ -76,8 +76,8 @@ class Folder:
 def folder(project: Project, tmp_path: Path) -> Iterator[Folder]:
     made = Folder(project, tmp_path / "scripts")
     yield made
-    for status in made.target.jobs():
-        made.target.delete(status.namespace, status.name)
+    for status in made.target.jobs.list_all():
+        made.target.jobs.delete(status.namespace, status.name)
 
 
 @pytest.mark.core

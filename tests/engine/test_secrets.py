@@ -125,7 +125,7 @@ def test_renamed_jobs_keep_their_run_and_get_new_values(lab: Project) -> None:
     rotate(lab, states, renamed=True)
     assert lab.logs("finished").count("read ") == lab.logs("running").count("read ") == 2
     job = lab.job("running")
-    lab.target.delete(job.namespace, job.name)
+    lab.target.jobs.delete(job.namespace, job.name)
     assert "it is not known whether it had ended" in lab.up(ok=False).out
     assert cli(lab, "rerun", job.name, "-s", lab.stack).returncode == 0
     eventually(lambda: lab.logs("running").count(READ["second-canary"]) == 2)

@@ -72,7 +72,7 @@ def test_our_host_runs_no_program_of_a_state(guarded: Project, command: str) -> 
     (guarded.folder / "state.json").write_text(json.dumps(before))
     assert guarded.run("stack", "import", "--file", "state.json").code == 0
     guarded.destroy()
-    assert not guarded.target.jobs()
+    assert not guarded.target.jobs.list_all()
 
 
 def test_the_interpreter_is_that_of_the_program(project: Project) -> None:
@@ -127,7 +127,7 @@ def test_what_a_sweep_deletes_is_shown(project: Project) -> None:
     changed(project, change, "Target")
     out = project.destroy().out
     assert f"note: default/{other.name} has the label {other.stack} of this stack and is deleted" in out
-    assert not project.target.jobs()
+    assert not project.target.jobs.list_all()
 
 
 def test_a_folder_that_is_not_of_the_job_is_left_alone(project: Project) -> None:
@@ -208,7 +208,7 @@ def test_a_state_of_another_format_is_refused_and_can_be_forgotten(project: Proj
     project.program(SUSPENDED.replace("suspend=True", "suspend=True, adopt=True"))
     project.up()
     project.destroy()
-    assert not project.target.jobs()
+    assert not project.target.jobs.list_all()
 
 
 def _overwrite(properties: dict[str, Any], given: dict[str, Any]) -> None:

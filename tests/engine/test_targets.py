@@ -56,7 +56,7 @@ def test_a_job_that_is_changed_stays_with_its_target_when_others_leave(project: 
     assert (job := project.job("d-")) and (job.uid, job.phase) == (uid, "Running")
     project.preview("--expect-no-changes")
     project.destroy()
-    assert not project.target.jobs()
+    assert not project.target.jobs.list_all()
 
 
 @pytest.mark.core
@@ -76,7 +76,7 @@ def test_a_job_that_goes_to_another_target_survives_the_end_of_its_own(project: 
     assert (job := project.job("b-")) and job.uid != uid and job.phase == "Running"
     assert labels(project, "b") == labels(project, "a")
     project.destroy()
-    assert not project.target.jobs()
+    assert not project.target.jobs.list_all()
 
 
 MOVES = f"""
@@ -114,4 +114,4 @@ def test_a_job_that_moved_to_another_stack_does_not_go_with_the_old_one(project:
     project.preview("--expect-no-changes")
     assert labels(project, "keep") == {label}
     project.destroy()
-    assert not project.target.jobs() and not list(project.root.glob("volumes/*/*/data"))
+    assert not project.target.jobs.list_all() and not list(project.root.glob("volumes/*/*/data"))

@@ -44,7 +44,9 @@ def train(project: Project, tiny: Path) -> Callable[..., Project]:
     def trained(*jobs: str) -> Project:
         project.program("\n".join(["", *jobs]) + "\n", head=HEAD.format(files=str(tiny)))
         up = project.run("up", "--yes", "--skip-preview", timeout=SECONDS)
-        assert up.code == 0, f"{up}\n" + "".join(project.logs(job.name)[-3000:] for job in project.target.jobs())
+        assert up.code == 0, f"{up}\n" + "".join(
+            project.logs(job.name)[-3000:] for job in project.target.jobs.list_all()
+        )
         return project
 
     return trained

@@ -125,7 +125,7 @@ def test_why_begins_with_what_the_job_finds(project: Project, tiny: Path) -> Non
     project.program("\n" + JOBS + TRAINED, head=HEAD.format(files=str(tiny)).replace("MODEL = ", "_ = lambda: "))
     up = project.run("up", "--yes", "--skip-preview", timeout=SECONDS)
     assert up.code == 0, up
-    eventually(lambda: all(status.terminal for status in project.target.jobs()), SECONDS)
+    eventually(lambda: all(status.terminal for status in project.target.jobs.list_all()), SECONDS)
     program = (project.folder / "__main__.py").read_text()
     line = program[: program.index("return [1 / (score")].count("\n") + 1
     for name, expected in WHY.items():

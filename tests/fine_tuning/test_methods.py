@@ -112,10 +112,10 @@ def has_card(method: Method, project: Project, tiny: Path) -> None:
 
 
 def unchanged(project: Project) -> None:
-    uids = {status.name: status.uid for status in project.target.jobs()}
+    uids = {status.name: status.uid for status in project.target.jobs.list_all()}
     again = project.up()
     assert "unchanged" in again.out and "created" not in again.out and "replaced" not in again.out
-    assert {status.name: status.uid for status in project.target.jobs()} == uids
+    assert {status.name: status.uid for status in project.target.jobs.list_all()} == uids
 
 
 def name_of(method: Method) -> str:

@@ -50,12 +50,12 @@ def test_it_trains(trained: tuple[str, Project]) -> None:
     assert len(shards["0"] | shards["1"]) >= SAMPLES[name]
     TOGETHER[name](project, outputs["metrics"], logs)
 
-    uids = {s.name: s.uid for s in project.target.jobs()}
+    uids = {s.name: s.uid for s in project.target.jobs.list_all()}
     again = project.up()
     assert "unchanged" in again.out and "created" not in again.out and "replaced" not in again.out
-    assert {s.name: s.uid for s in project.target.jobs()} == uids and project.outputs() == outputs
+    assert {s.name: s.uid for s in project.target.jobs.list_all()} == uids and project.outputs() == outputs
     project.destroy()
-    assert not project.target.jobs() and not project.processes()
+    assert not project.target.jobs.list_all() and not project.processes()
 
 
 def the_same_model(logs: str, word: str = "parameters") -> None:

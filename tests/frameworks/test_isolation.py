@@ -45,7 +45,7 @@ pytestmark = [
 
 @pytest.fixture
 def isolated(local: LocalTarget) -> LocalTarget:
-    local.isolation = "bwrap"
+    local.jobs.isolation = "bwrap"
     return local
 
 
@@ -73,20 +73,24 @@ SAVES = (
 @pytest.mark.parametrize("shell", [False, True], ids=["itself", "below a shell that ends first"])
 def test_time_to_save_a_checkpoint(isolated: LocalTarget, home: Path, shell: bool) -> None:
     command = ["bash", "-c", 'python3 -S -c "$0" & wait', SAVES] if shell else python(SAVES)
-    isolated.create(submission(jobset(step(command=command))))
-    file = eventually(lambda: [path for _, _, path in isolated.log_files(NAMESPACE, "job") if "up" in path.read_text()])
+    isolated.jobs.create(submission(jobset(step(command=command))))
+    file = eventually(
+        lambda: [path for _, _, path in isolated.logs.files(NAMESPACE, "job") if "up" in path.read_text()]
+    )
     kept = file[0].open()  # the folder of the job goes with it
-    isolated.delete(NAMESPACE, "job")
+    isolated.jobs.delete(NAMESPACE, "job")
     assert "saved" in kept.read()
     eventually(lambda: not living(home))
 
 
 def test_a_job_whose_supervisor_was_killed_leaves_no_process(isolated: LocalTarget, home: Path) -> None:
-    isolated.create(submission(jobset(step(command=python("import time; print('up', flush=True); time.sleep(120)")))))
+    isolated.jobs.create(
+        submission(jobset(step(command=python("import time; print('up', flush=True); time.sleep(120)"))))
+    )
     eventually(lambda: "up" in log(isolated))
     kill_supervisor(isolated)
     assert wait(isolated).phase == "Failed"
-    isolated.delete(NAMESPACE, "job")
+    isolated.jobs.delete(NAMESPACE, "job")
     eventually(lambda: not living(home))
 
 
@@ -228,7 +232,7 @@ def test_mpi_processes_share_a_folder_and_change_no_other(isolated: LocalTarget)
         successPolicy={"operator": "All", "targetReplicatedJobs": ["launcher"]},
     )
     status = run(isolated, document, hosts, config("data", {"setting": "from the launcher\n"}))
-    said = "".join(path.read_text() for _, _, path in isolated.log_files(NAMESPACE, "job"))
+    said = "".join(path.read_text() for _, _, path in isolated.logs.files(NAMESPACE, "job"))
     assert status.phase == "Succeeded", said
     assert said.count("from the launcher") == said.count("end\n") == 2 and said.count("Read-only file system") >= 4
     scratch = isolated.root / "jobs/default/job/pods/.scratch"
@@ -237,7 +241,7 @@ def test_mpi_processes_share_a_folder_and_change_no_other(isolated: LocalTarget)
 
 @pytest.mark.parametrize("isolation", ["bwrap", ""], ids=["isolated", "not isolated"])
 def test_mpi_on_the_launcher_alone(local: LocalTarget, isolation: str) -> None:
-    local.isolation = isolation
+    local.jobs.isolation = isolation
     hosts = config("job-mpi-hostfile", {"hostfile": "job-launcher-0-0 slots=2\n"})
     volumes = {"volumes": [{"name": "hosts", "configMap": {"name": "job-mpi-hostfile"}}]}
     fields = {"volumeMounts": [{"name": "hosts", "mountPath": "/etc/mpi"}]}
@@ -250,7 +254,7 @@ def test_mpi_on_the_launcher_alone(local: LocalTarget, isolation: str) -> None:
 def test_no_secret_is_among_arguments(isolated: LocalTarget) -> None:
     env = {"env": [{"name": "TOKEN", "value": "hush-hush"}]}
     code = "import os, time; print(os.environ['TOKEN'], flush=True); time.sleep(120)"
-    isolated.create(submission(jobset(step(command=python(code), container_fields=env))))
+    isolated.jobs.create(submission(jobset(step(command=python(code), container_fields=env))))
     eventually(lambda: "hush-hush" in log(isolated))
     uid = json.loads((isolated.root / "jobs/default/job/record.json").read_text())["uid"]
     words = []
@@ -301,7 +305,7 @@ def test_the_keys_of_the_session_are_not_for_a_container(local: LocalTarget, way
     libc = ctypes.CDLL(None)
     key = libc.syscall(add_key, b"user", b"of-the-user", b"a ticket", 8, -3)
     assert key > 0
-    local.isolation = way
+    local.jobs.isolation = way
     try:
         assert run(local, jobset(step(command=python(code)))).phase == "Succeeded", log(local)
     finally:

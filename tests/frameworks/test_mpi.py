@@ -64,7 +64,7 @@ def test_a_cancelled_job_leaves_no_process_on_any_node(mpi: Project) -> None:
     up.kill()
     up.communicate()
     assert mpi.run("cancel", "--yes").code == 0
-    mpi.target.delete(job.namespace, job.name)
+    mpi.target.jobs.delete(job.namespace, job.name)
     assert not marked(job.uid)
 
 

@@ -75,8 +75,8 @@ class Gangs:
     def submit(self, runtime: Document, name: str = "job", **given: Any) -> None:
         made = plan(self.patch, runtime, self.namespace, self.mode, name=name, **given)
         if self.mode == "trainer":
-            self.target.apply_runtime(runtime, "owner", "stack")
-        self.target.create(sent(made))
+            self.target.runtimes.apply(runtime, "owner", "stack")
+        self.target.jobs.create(sent(made))
 
     def looks(self, name: str = "job") -> JobStatus:
         return diagnose(snapshot(self.client, self.namespace, name), time.time())

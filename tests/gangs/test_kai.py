@@ -89,6 +89,6 @@ def test_nothing_of_a_deleted_job_stays(gangs: Gangs, add_nodes: Callable[[int],
     add_nodes(4)
     gangs.submit(gangs.runtime(policy(gangs), gangs.step(run="1h")))
     gangs.becomes("Running")
-    assert gangs.target.delete(gangs.namespace, "job") is None
+    assert gangs.target.jobs.delete(gangs.namespace, "job") is None
     for kind in (JOBSET, TRAIN_JOB, kinds.POD):
         until(lambda kind=kind: not gangs.root.list(kind, gangs.namespace)[0])  # type: ignore[misc]

@@ -66,10 +66,10 @@ class Lab:
 
     def run(self, name: str, code: str, **more: Any) -> None:
         """A job whose pods run this Python code; more: of `jobset`."""
-        self.target.create(submission(self.namespace, jobset(name, code, **more), code=False))
+        self.target.jobs.create(submission(self.namespace, jobset(name, code, **more), code=False))
 
     def status(self, name: str) -> JobStatus:
-        found = self.target.status(self.namespace, name)
+        found = self.target.jobs.status(self.namespace, name)
         assert found is not None
         return found
 

@@ -31,11 +31,11 @@ os.mkfifo(out / "pipe")
 
 
 def test_an_output_is_copied_out_of_its_claim(lab: Lab, admin: ApiClient, tmp_path: Path) -> None:
-    lab.target.create_volume(lab.namespace, "digits-output", "urn:a", "stack", {"accessMode": "ReadWriteOnce"})
+    lab.target.volumes.create(lab.namespace, "digits-output", "urn:a", "stack", {"accessMode": "ReadWriteOnce"})
     volumes = [{"name": "output", "persistentVolumeClaim": {"claimName": "digits-output"}}]
     mounts = [{"name": "output", "mountPath": "/workspace/output"}]
     document = jobset("digits", WRITES, pod={"volumes": volumes}, container={"volumeMounts": mounts})
-    lab.target.create(submission(lab.namespace, document, code=False))
+    lab.target.jobs.create(submission(lab.namespace, document, code=False))
     lab.ended("digits")
     (listed,) = json.loads(lab.said("outputs", "digits", "-o", "json"))
     assert (listed["where"], listed["retained"], listed["phase"]) == ("pvc://digits-output", False, "Succeeded")
@@ -75,7 +75,7 @@ def test_a_new_run_removes_the_folder_of_an_old_one(lab: Lab, admin: ApiClient) 
     for role in rbac.objects(rbac.job_permissions(), [lab.namespace], [subject], of="-all"):
         if not role["kind"].startswith("Cluster"):
             made(client.RbacAuthorizationV1Api(admin), role, lab.namespace)
-    lab.target.create_volume(lab.namespace, "digits-output", "urn:a", "stack", {"accessMode": "ReadWriteOnce"})
+    lab.target.volumes.create(lab.namespace, "digits-output", "urn:a", "stack", {"accessMode": "ReadWriteOnce"})
     volumes = [{"name": "output", "persistentVolumeClaim": {"claimName": "digits-output"}}]
     paths = [{"mountPath": "/workspace/output", "subPath": ASSIGNED}, {"mountPath": "/all"}]
     mounts = [{"name": "output", **each} for each in paths]
@@ -83,12 +83,12 @@ def test_a_new_run_removes_the_folder_of_an_old_one(lab: Lab, admin: ApiClient) 
     for first in ("1", ""):
         code = AGAIN.replace("FIRST", repr(first))
         document = jobset("digits", code, pod={"volumes": volumes}, container={"volumeMounts": mounts})
-        earlier = lab.target.runs(lab.namespace, "digits") if names else []
+        earlier = lab.target.jobs.runs(lab.namespace, "digits") if names else []
         if names:
             earlier = [replace(each, phase="Failed") for each in earlier]
-            lab.target.delete(lab.namespace, "digits", replaced=True)
+            lab.target.jobs.delete(lab.namespace, "digits", replaced=True)
         sent = submission(lab.namespace, document, code=False, keep_runs=1, earlier=earlier)
-        lab.target.create(replace(sent, identity=Identity(cause="changed", place="digits-output")))
+        lab.target.jobs.create(replace(sent, identity=Identity(cause="changed", place="digits-output")))
         names.append(lab.ended("digits").identity.id)
     assert f"left: {names[1]}\n" in lab.said("logs", "digits")
-    assert [run.place for run in lab.target.runs(lab.namespace, "digits")] == ["", "digits-output"]
+    assert [run.place for run in lab.target.jobs.runs(lab.namespace, "digits")] == ["", "digits-output"]

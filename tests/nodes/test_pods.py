@@ -208,7 +208,7 @@ while sorted(p.name for p in folder.iterdir()) != ["0", "1"]:
 
 
 def test_a_volume_that_two_nodes_write(lab: Lab) -> None:
-    made = lab.target.create_volume(
+    made = lab.target.volumes.create(
         lab.namespace, "shared", "owner", "stack", {"accessMode": "ReadWriteMany", "size": "1Gi"}
     )
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "shared"}}]
@@ -220,16 +220,16 @@ def test_a_volume_that_two_nodes_write(lab: Lab) -> None:
     lab.ended("later")
     assert "['0', '1']" in lab.said("logs", "later")
     for name in ("both", "later"):
-        lab.target.delete(lab.namespace, name)
-    lab.target.delete_volume(lab.namespace, "shared", made["generation"])
-    assert lab.target.volume(lab.namespace, "shared") is None
+        lab.target.jobs.delete(lab.namespace, name)
+    lab.target.volumes.delete(lab.namespace, "shared", made["generation"])
+    assert lab.target.volumes.find(lab.namespace, "shared") is None
 
 
 def test_in_a_pod_the_service_account_is_enough(lab: Lab) -> None:
     program = str(Path(sys.executable).with_name("pulumi-trainer"))
     argv = [program, "status", "-o", "json", "--namespace", lab.namespace]
     account = {"serviceAccountName": "trainer-user"}
-    lab.target.create(
+    lab.target.jobs.create(
         submission(lab.namespace, jobset("looks", "", container={"command": argv}, pod=account), code=False)
     )
     lab.ended("looks")
@@ -248,7 +248,7 @@ signal.signal(signal.SIGTERM, end)
 print("ready")
 time.sleep(600)
 """
-    made = lab.target.create_volume(
+    made = lab.target.volumes.create(
         lab.namespace, "kept", "owner", "stack", {"accessMode": "ReadWriteMany", "size": "1Gi"}
     )
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "kept"}}]
@@ -256,10 +256,10 @@ time.sleep(600)
     lab.run("slow", code, pod={"terminationGracePeriodSeconds": 30, "volumes": volumes}, container=mounts)
     eventually(lambda: lab.pods() and lab.pods()[0].status.phase == "Running", 120)
     eventually(lambda: "ready" in lab.said("logs", "slow"), 60)
-    lab.target.delete(lab.namespace, "slow")
+    lab.target.jobs.delete(lab.namespace, "slow")
     assert lab.pods() == []
     lab.run("looks", "import os; print(os.listdir('/data'))", pod={"volumes": volumes}, container=mounts)
     lab.ended("looks")
     assert "['ended']" in lab.said("logs", "looks")
-    lab.target.delete(lab.namespace, "looks")
-    lab.target.delete_volume(lab.namespace, "kept", made["generation"])
+    lab.target.jobs.delete(lab.namespace, "looks")
+    lab.target.volumes.delete(lab.namespace, "kept", made["generation"])

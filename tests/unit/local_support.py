@@ -88,7 +88,7 @@ def wait(
     """The first status that `until` accepts."""
     deadline = time.monotonic() + seconds
     while True:
-        status = target.status(NAMESPACE, name)
+        status = target.jobs.status(NAMESPACE, name)
         if status is not None and until(status):
             return status
         assert time.monotonic() < deadline, f"still {status}"
@@ -105,12 +105,12 @@ def eventually(condition: Callable[[], Any], seconds: float = 120) -> Any:
 
 def run(target: LocalTarget, document: dict[str, Any], *others: dict[str, Any], **fields: Any) -> JobStatus:
     """Runs a job to its end."""
-    target.create(submission(document, *others, **fields))
+    target.jobs.create(submission(document, *others, **fields))
     return wait(target, document["metadata"]["name"])
 
 
 def log(target: LocalTarget, pod: str = "job-node-0-0", job: str = "job") -> str:
-    files = target.log_files(NAMESPACE, job)
+    files = target.logs.files(NAMESPACE, job)
     return "".join(path.read_text(errors="replace") for name, _, path in files if name == pod)
 
 
@@ -157,10 +157,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.fixture
 def local(home: Path, tmp_path: Path) -> Iterator[LocalTarget]:
     target = LocalTarget(tmp_path / "root", python=sys.executable)
-    target.tuning = QUICK
+    target.jobs.tuning = QUICK
     yield target
     for file in (target.root / "jobs").glob("*/*/record.json"):
-        target.delete(file.parent.parent.name, file.parent.name, grace=0)
+        target.jobs.delete(file.parent.parent.name, file.parent.name, grace=0)
 
 
 FULL_DISK = """

@@ -53,16 +53,14 @@ def test_paths_and_names_exist(document: str) -> None:
 
 
 def test_what_does_not_exist_is_found() -> None:
-    right = "| a job | `lifecycle/crud.py` `check`, `FROZEN`; `components/plan/` and `runtimes/NAME/RELEASE.yaml` |"
+    right = "| a job | `lifecycle/job_check.py` `check`, `_check_new`; `components/plan/` and `runtimes/NAME/RELEASE.yaml` |"
     assert [*missing(right)] == []
-    wrong = (
-        "`lifecycle/crud.py` `check`,\n`absent_function` `gone.py` `check` `components/none/` `tests/golden/NONE.md`"
-    )
+    wrong = "`lifecycle/job_check.py` `check`,\n`absent_function` `gone.py` `check` `components/none/` `tests/golden/NONE.md`"
     assert [*missing(wrong)] == [
         "gone.py",
         "components/none/",
         "tests/golden/NONE.md",
-        "lifecycle/crud.py absent_function",
+        "lifecycle/job_check.py absent_function",
     ]
 
 

@@ -237,6 +237,6 @@ with socket.create_server((host, int(port))) as mine:
 print("worker", config["task"]["index"], "of", len(pairs))
 """
     document = rendered("tensorflow", {"numNodes": 2, "command": ["python3", "-c", program]})
-    local.create(submission(document))
+    local.jobs.create(submission(document))
     assert wait(local).phase == "Succeeded"
     assert [log(local, f"job-node-0-{i}") for i in (0, 1)] == ["worker 0 of 2\n", "worker 1 of 2\n"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from pulumi_trainer.plan import checkpoint_folder
-from pulumi_trainer.plan.job_plan import Plan
+from pulumi_trainer.plan.job_plan import Plan, new_job
 from pulumi_trainer.program.object_owner import ObjectOwner
 
 STACK, WHERE = "organization/lab/test", "s3://bucket/lab/test/default/job/"
@@ -13,7 +13,7 @@ NAMESAKE = "another stack of this name: in another backend, renamed since, or on
 
 def judge(owner: str, *, random: str = "aa", adopt: bool = False) -> tuple[list[str], list[str]]:
     me = ObjectOwner(STACK, f"{STACK}/{random}" if random else "", {})
-    plan = Plan("job", "default", {"kind": "local"}, adopt=adopt)
+    plan = Plan(job=new_job("job", "default", {"kind": "local"}, adopt=adopt))
     found = checkpoint_folder._judge(plan, WHERE, owner, me)
     return [problem.why for problem in found.problems], [*found.notes]
 

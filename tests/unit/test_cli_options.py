@@ -322,7 +322,15 @@ def test_runtimes_of_a_catalogue(
 
 
 def test_a_misspelt_job_of_the_stack(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    inputs = {"format": FORMAT, "name": "digits-1", "namespace": "team", "objects": {}}
+    inputs = {
+        "format": FORMAT,
+        "name": "digits-1",
+        "namespace": "team",
+        "objects": {},
+        "digest": "d",
+        "run": "1",
+        "target": {},
+    }
     job = {
         "type": "pulumi-python:dynamic/trainer:JobSet",
         "urn": "urn:pulumi:dev::lab::x::classifier",

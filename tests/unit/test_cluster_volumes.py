@@ -19,8 +19,11 @@ from pulumi_trainer.args import sources
 from pulumi_trainer.plan import dataset_configmap
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.plan.volume_claims import MANY, ONE, VolumeArgs, count_mounting_pods
+from pulumi_trainer.provider.kubernetes.client.client import ApiError
+from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.pod import code
+from pulumi_trainer.provider.targets.kubernetes.storage import claims
 from pulumi_trainer.provider.targets.kubernetes.storage.claims import claims_of, output_path
 
 
@@ -215,3 +218,37 @@ def test_fields_of_a_scheme_go_with_an_address_that_is_an_output() -> None:
         trainer.S3DatasetInitializer,
     ]  # fmt: skip
     assert asyncio.run(kinds()) == expected
+
+
+class Contested:
+    """A cluster where somebody changes a claim whenever it is read."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def get(self, *_: object) -> dict[str, Any]:
+        annotations = {claims.GENERATION: "g1", claims.owner_labels.OWNER: "urn"}
+        meta = {"name": "data", "namespace": "team", "resourceVersion": "1", "uid": "u", "annotations": annotations}
+        return {"metadata": {**meta, "labels": {claims.owner_labels.STACK: "s"}}, "spec": {"accessModes": [ONE]}}
+
+    def patch(self, *_: object) -> None:
+        self.asked += 1
+        raise ApiError(Problem("", "the object has been modified"), 409, {"reason": "Conflict"})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda client: claims.create(client, "team", "data", "urn", "s", {"accessMode": ONE}),
+        lambda client: claims.update(client, "team", "data", "g1", {"retain": True}),
+        lambda client: claims.relabel(client, "team", "data", "g1", "urn", "s-2"),
+    ],
+    ids=["create", "update", "relabel"],
+)
+def test_a_claim_that_others_keep_changing_is_given_up(change: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(claims.time, "sleep", pauses.append)
+    client = Contested()
+    with pytest.raises(TargetFault, match="volume team/data: has changed during each of 10 attempts to change it"):
+        change(client)
+    assert client.asked == claims.ATTEMPTS == len(pauses) + 1

@@ -36,6 +36,12 @@ class Fake:
     def __init__(self, **found: object) -> None:
         self.found = JobStatus("j", "default", phase="Failed", reason=HOSTILE, message=HOSTILE, **found)  # type: ignore[arg-type]
 
+    @property
+    def jobs(self) -> Fake:
+        return self
+
+    volumes = logs = jobs
+
     def status(self, *_: object) -> JobStatus:
         return self.found
 
@@ -44,7 +50,7 @@ class Fake:
     def runs(self, *_: object) -> list[Run]:
         return [Run("1", HOSTILE, id="t4kz1f", message=HOSTILE)]
 
-    def dropped_logs(self, *_: object) -> list[tuple[str, int]]:
+    def dropped(self, *_: object) -> list[tuple[str, int]]:
         return []
 
     def tail(self, *_: object, **__: object) -> list[tuple[str, str, str]]:

@@ -30,8 +30,8 @@ def printing(text: str, pods: int = 1) -> dict[str, Any]:
 
 def replace_job(local: LocalTarget, document: dict[str, Any]) -> None:
     """Run another program in the place of the job, as the engine does."""
-    earlier = tuple(local.runs(NAMESPACE, "job"))
-    assert local.delete(NAMESPACE, "job", owner=OWNER, replaced=True) is None
+    earlier = tuple(local.jobs.runs(NAMESPACE, "job"))
+    assert local.jobs.delete(NAMESPACE, "job", owner=OWNER, replaced=True) is None
     run(local, document, earlier=earlier)
 
 
@@ -42,7 +42,7 @@ def shown(local: LocalTarget, **selection: Any) -> list[tuple[str, str]]:
 
 
 def ids(local: LocalTarget) -> list[str]:
-    return [each.id for each in local.runs(NAMESPACE, "job")]
+    return [each.id for each in local.jobs.runs(NAMESPACE, "job")]
 
 
 def kept(local: LocalTarget) -> list[Path]:
@@ -51,7 +51,7 @@ def kept(local: LocalTarget) -> list[Path]:
 
 def test_a_rerun_and_a_replacement_keep_the_logs(local: LocalTarget, capsys: pytest.CaptureFixture[str]) -> None:
     run(local, printing("one"))
-    local.rerun(submission(printing("one")))
+    local.jobs.rerun(submission(printing("one")))
     wait(local)
     replace_job(local, printing("three"))
     first, second, third = ids(local)
@@ -64,7 +64,7 @@ def test_a_rerun_and_a_replacement_keep_the_logs(local: LocalTarget, capsys: pyt
     assert heads == [f"pulumi-trainer: job: run {each} (Succeeded" for each in (first, second, third)]
     with pytest.raises(Invalid, match=f"--run: no run '{first}x' is recorded for this job. Hint: did you mean"):
         shown(local, run=f"{first}x")
-    assert local.delete(NAMESPACE, "job", owner=OWNER) is None
+    assert local.jobs.delete(NAMESPACE, "job", owner=OWNER) is None
     assert kept(local) == []
 
 
@@ -74,10 +74,10 @@ def test_a_run_that_goes_on_has_one_log(local: LocalTarget) -> None:
     document = jobset(
         step(command=python(f"{code}; print('done' if done else 'begun', flush=True); done or time.sleep(600)"))
     )
-    local.create(submission(document))
+    local.jobs.create(submission(document))
     wait(local, until=lambda status: "begun" in log(local))
-    local.stop(NAMESPACE, "job", OWNER, "stopped by ann")
-    local.rerun(submission(document))
+    local.jobs.stop(NAMESPACE, "job", OWNER, "stopped by ann")
+    local.jobs.rerun(submission(document))
     wait(local)
     (before, after) = ids(local)
     assert before == after and [text for _, text in shown(local, run=after)] == ["begun", "done"]
@@ -96,7 +96,7 @@ def test_ranks_and_ends_of_an_earlier_run(local: LocalTarget) -> None:
 
 def test_the_oldest_logs_go_first(local: LocalTarget) -> None:
     """All earlier runs together take as much as the log of each container may."""
-    local.tuning = replace(QUICK, log_bytes=4000, log_files=2)
+    local.jobs.tuning = replace(QUICK, log_bytes=4000, log_files=2)
     for letter in "abcd":
         text = letter * 2999
         if letter == "a":
@@ -128,22 +128,22 @@ def test_logs_of_runs_that_nobody_knows_go(local: LocalTarget) -> None:
     """A failed replacement has deleted the job; then its program, or its stack, was changed."""
     for end in ("create", "sweep", "delete"):
         run(local, printing("one"))
-        local.delete(NAMESPACE, "job", owner=OWNER, replaced=True)
+        local.jobs.delete(NAMESPACE, "job", owner=OWNER, replaced=True)
         assert len(kept(local)) == 1
         if end == "create":
             run(local, printing("other"))
         elif end == "sweep":
             local.sweep("stack-1")
         else:
-            local.delete(NAMESPACE, "job", owner=OWNER)
+            local.jobs.delete(NAMESPACE, "job", owner=OWNER)
         assert kept(local) == [], end
-        local.delete(NAMESPACE, "job", owner=OWNER)
+        local.jobs.delete(NAMESPACE, "job", owner=OWNER)
 
 
 def test_the_time_to_live_counts_for_all_logs(local: LocalTarget) -> None:
     run(local, printing("one"))
     replace_job(local, {**printing("two"), "spec": {**printing("two")["spec"], "ttlSecondsAfterFinished": 0}})
-    local.status(NAMESPACE, "job")
+    local.jobs.status(NAMESPACE, "job")
     assert kept(local) == [] and log(local) == ""
 
 
@@ -161,8 +161,8 @@ def test_a_link_leads_to_nothing_that_is_removed(local: LocalTarget, tmp_path: P
     link.symlink_to(tmp_path / "mine")
     run(local, printing("one"))
     with pytest.raises(Refused, match="leads out of its folder"):
-        local.delete(NAMESPACE, "job", owner=OWNER, replaced=True)
-    local.delete(NAMESPACE, "job", owner=OWNER)
+        local.jobs.delete(NAMESPACE, "job", owner=OWNER, replaced=True)
+    local.jobs.delete(NAMESPACE, "job", owner=OWNER)
     local.sweep("stack-1")
     assert thesis.is_dir()
 

@@ -77,7 +77,7 @@ def test_the_plan_says_what_a_source_needs(
     (problem,) = local_limits.missing_packages(objects)
     why = f"needs the extra '{extra}', which is not installed ({module} is missing)"
     assert str(problem) == f"{uri}: {why}. Hint: {install_command(extra)}"
-    assert problem in LocalTarget(tmp_path).review(objects)[0]
+    assert problem in LocalTarget(tmp_path).jobs.review(objects)[0]
 
 
 @pytest.mark.parametrize(

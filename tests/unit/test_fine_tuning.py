@@ -447,7 +447,7 @@ class TestDistribution:
     def test_runs_know_their_batch_where_epochs_decide_the_length(self, planned: Any) -> None:
         def batch(made: ToolTrainer) -> str | None:
             plan: Plan = planned(made)
-            return plan.inputs.get("batch")
+            return plan.job.run_inputs.get("batch")
 
         size = {"per_device_train_batch_size": 4}
         assert batch(language(size, num_nodes=2, **GPU)) == "4 per device * 4 ranks"

@@ -299,15 +299,15 @@ class TestJobSet:
         sets = pod_sets(jobset(plan))
         assert [(each.name, each.count) for each in sets] == [("generation", 1), ("node", 3)]
         assert sum((each.requests() or {})["nvidia.com/gpu"] for each in sets) == 16
-        assert (plan.summary["nodes"], plan.summary["gpus"]) == (3, 16)
-        rows = {row["step"]: (row["pods"], row["resources"]) for row in plan.summary["containers"]}
+        assert (plan.job.summary["nodes"], plan.job.summary["gpus"]) == (3, 16)
+        rows = {row["step"]: (row["pods"], row["resources"]) for row in plan.job.summary["containers"]}
         assert rows == {"generation": (1, "nvidia.com/gpu=4"), "node": (3, "nvidia.com/gpu=4")}
 
     def test_another_server_is_a_change_and_none_leaves_the_digest(self, planned: Any) -> None:
         plain, with_server, other = planned(grpo()), planned(served()), planned(served(None, env={"A": "1"}))
         assert "generation" not in json.dumps(plain.content, default=str)
         assert with_server.content != other.content
-        assert with_server.runtime["digest"] == plain.runtime["digest"], "that of the runtime in the catalogue"
+        assert with_server.job.runtime["digest"] == plain.job.runtime["digest"], "that of the runtime in the catalogue"
 
     def test_vllm_replaces_packages_that_it_does_not_work_with(self, planned: Any) -> None:
         for made, wanted in ((served(GPU), True), (served(), False)):

@@ -249,7 +249,7 @@ class TestConfiguration:
         assert specs(stack) == specs(own) != specs(plain) == specs(spared)
         assert stack.content_digest == plain.content_digest, "existing jobs keep what they have until their next run"
         assert len({plan.content_digest for plan in (plain, own, spared)}) == 3
-        assert stack.inputs["hardening"] == "restricted" and "hardening" not in plain.inputs
+        assert stack.job.run_inputs["hardening"] == "restricted" and "hardening" not in plain.job.run_inputs
 
     def test_another_value_is_a_problem(self, planned: Any) -> None:
         runtime = BUILT_IN.load("torch-distributed")

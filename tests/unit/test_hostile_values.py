@@ -107,6 +107,12 @@ class Machine:
         attempts = [dataclasses.replace(filled(Attempt), number=number, count=1) for number in (1, 2)]
         self.found = dataclasses.replace(filled(JobStatus), attempts=attempts, phase=Phase.FAILED.value)
 
+    @property
+    def jobs(self) -> Machine:
+        return self
+
+    volumes = logs = jobs
+
     def status(self, *_: object) -> JobStatus:
         return self.found
 
@@ -121,13 +127,13 @@ class Machine:
     def runs(self, *_: object) -> list[Run]:
         return [filled(Run), dataclasses.replace(filled(Run), inputs={HOSTILE: "2"})]
 
-    def dropped_logs(self, *_: object) -> list[tuple[str, int]]:
+    def dropped(self, *_: object) -> list[tuple[str, int]]:
         return [(HOSTILE, 1)]
 
     def tail(self, *_: object, **__: object) -> list[tuple[str, str, str]]:
         return [(HOSTILE, HOSTILE, HOSTILE)]
 
-    def job_usage(self, *_: object) -> list[Ran]:
+    def usage(self, *_: object) -> list[Ran]:
         return [filled(Ran)]
 
 

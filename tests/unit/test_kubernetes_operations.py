@@ -33,6 +33,7 @@ from pulumi_trainer.provider.service import jobs as states
 from pulumi_trainer.provider.service.reach import Job, Where
 from pulumi_trainer.provider.service.runs import read_runs_of, read_runs_of_all, times_of
 from pulumi_trainer.provider.targets.kubernetes import operations, owner_labels
+from pulumi_trainer.provider.targets.kubernetes.job_writer import JobWriter
 from pulumi_trainer.provider.targets.kubernetes.jobs import apply, deletion
 from pulumi_trainer.provider.targets.kubernetes.jobs import record as records
 from pulumi_trainer.provider.targets.kubernetes.observe import job_snapshot, owned_objects, training_progress, watch
@@ -196,58 +197,58 @@ def rerun(server: Server, **more: Any) -> Any:
 
 
 def test_suspend_is_told_in_status_and_plan_and_is_no_drift(server: Server) -> None:
-    target(server).create(submission())
+    target(server).jobs.create(submission())
     set_suspend(server, SUSPEND)
     assert jobset(server)["spec"]["suspend"] is True
-    status, presence = target(server).status("team", "job"), target(server).presence("team", "job")
+    status, presence = target(server).jobs.status("team", "job"), target(server).jobs.presence("team", "job")
     assert status is not None and (status.phase, status.message) == ("Suspended", SUSPEND.note)
     assert presence is not None and presence.note == SUSPEND.note
-    assert target(server).drift("team", "job") == {}
+    assert target(server).jobs.drift("team", "job") == {}
     set_suspend(server, RESUME)
     assert jobset(server)["spec"]["suspend"] is False
     assert owner_labels.OVERRIDE not in record(server)["metadata"]["annotations"]
-    presence = target(server).presence("team", "job")
+    presence = target(server).jobs.presence("team", "job")
     assert presence is not None and presence.note == ""
 
 
 def test_an_override_is_not_told_if_somebody_has_reverted_it(server: Server) -> None:
-    target(server).create(submission())
+    target(server).jobs.create(submission())
     set_suspend(server, SUSPEND)
     server.patch(JOBSET, "team", "job", {"spec": {"suspend": False}})
-    presence = target(server).presence("team", "job")
+    presence = target(server).jobs.presence("team", "job")
     assert presence is not None and presence.note == ""
 
 
 def test_an_update_keeps_the_override_until_the_program_says_the_same(server: Server) -> None:
-    target(server).create(submission())
+    target(server).jobs.create(submission())
     set_suspend(server, SUSPEND)
-    target(server).update(submission(labels={"team": "a"}, suspend=False))
+    target(server).jobs.update(submission(labels={"team": "a"}, suspend=False))
     assert jobset(server)["spec"]["suspend"] is True and jobset(server)["metadata"]["labels"]["team"] == "a"
     assert json.loads(record(server)["metadata"]["annotations"][owner_labels.OVERRIDE])["by"] == "ann"
-    target(server).update(submission(suspend=True))
+    target(server).jobs.update(submission(suspend=True))
     assert owner_labels.OVERRIDE not in record(server)["metadata"]["annotations"]
-    target(server).update(submission(suspend=False))
+    target(server).jobs.update(submission(suspend=False))
     assert jobset(server)["spec"]["suspend"] is False
 
 
 @pytest.mark.parametrize(("manager", "taken"), [("pulumi-trainer", True), ("kubectl-edit", False)])
 def test_only_our_own_change_of_suspend_is_taken_over(server: Server, manager: str, taken: bool) -> None:
-    target(server).create(submission())
+    target(server).jobs.create(submission())
     cause = {
         "reason": "FieldManagerConflict", "field": ".spec.suspend",
         "message": f'conflict with "{manager}" using jobset.x-k8s.io/v1alpha2',
     }  # fmt: skip
     server.conflicts, server.forced = [fault(409, "Conflict", cause)], []
     if taken:
-        target(server).update(submission(suspend=True))
+        target(server).jobs.update(submission(suspend=True))
     else:
         with pytest.raises(Conflict, match="kubectl-edit"):
-            target(server).update(submission(suspend=True))
+            target(server).jobs.update(submission(suspend=True))
     assert server.forced == ([True] if taken else [])
 
 
 def test_a_job_in_a_queue_is_suspended_by_its_workload(server: Server) -> None:
-    target(server).create(submission(labels=QUEUE))
+    target(server).jobs.create(submission(labels=QUEUE))
     server.patch(JOBSET, "team", "job", {"spec": {"suspend": True}})
     with pytest.raises(Refused, match="has no Workload"):
         set_suspend(server, SUSPEND)
@@ -257,9 +258,9 @@ def test_a_job_in_a_queue_is_suspended_by_its_workload(server: Server) -> None:
     )
     set_suspend(server, SUSPEND)
     assert server.objects["Workload", "team", "jobset-job"]["spec"]["active"] is False
-    status = target(server).status("team", "job")
+    status = target(server).jobs.status("team", "job")
     assert status is not None and (status.reason, status.message) == ("Deactivated", SUSPEND.note)
-    target(server).update(submission(labels=QUEUE))
+    target(server).jobs.update(submission(labels=QUEUE))
     assert owner_labels.OVERRIDE in record(server)["metadata"]["annotations"]
     set_suspend(server, RESUME)
     assert server.objects["Workload", "team", "jobset-job"]["spec"]["active"] is True
@@ -278,7 +279,7 @@ def test_the_command_says_whether_there_was_something_to_resume(
 
     monkeypatch.setattr(commands, "find_job", find)
     given = submission(suspend=True)
-    target(server).create(given)
+    target(server).jobs.create(given)
     assert said("resume") == "job is resumed\n"
     assert said("resume") == "job is not suspended: it is Pending (NoController)\n"
     stop(server)
@@ -301,11 +302,11 @@ def test_a_job_that_is_suspended_again_keeps_who_has_suspended_it(
     job = Job("team", "job", client=server, owner=OWNER)  # type: ignore[arg-type]
     monkeypatch.setattr(commands, "find_job", lambda *_: job)
     if queued:
-        target(server).create(submission(labels=QUEUE))
+        target(server).jobs.create(submission(labels=QUEUE))
         work = {"metadata": {"namespace": "team", "name": "jobset-job"}, "spec": {"queueName": "research"}}
         server.create(WORKLOAD, work)
     else:
-        target(server).create(submission())
+        target(server).jobs.create(submission())
     set_suspend(server, SUSPEND)
     before = record(server)
     commands.operate("suspend", "job", Where())
@@ -322,7 +323,7 @@ def test_a_suspension_that_had_no_effect_or_was_reverted_is_repeated(
     """After a crash of the command, or after `kubectl`."""
     job = Job("team", "job", client=server, owner=OWNER)  # type: ignore[arg-type]
     monkeypatch.setattr(commands, "find_job", lambda *_: job)
-    target(server).create(submission(suspend=program))
+    target(server).jobs.create(submission(suspend=program))
     set_suspend(server, SUSPEND)
     server.patch(JOBSET, "team", "job", {"spec": {"suspend": program}})
     commands.operate("suspend", "job", Where())
@@ -333,21 +334,21 @@ def test_a_suspension_that_had_no_effect_or_was_reverted_is_repeated(
 
 
 def test_stop_deletes_the_job_and_keeps_its_end(server: Server) -> None:
-    target(server).create(submission())
+    target(server).jobs.create(submission())
     status = stop(server)
     assert (status.phase, status.reason, status.message) == ("Failed", "Stopped", "stopped by ann")
     assert server.get(JOBSET, "team", "job") is None
-    presence = target(server).presence("team", "job")
+    presence = target(server).jobs.presence("team", "job")
     assert presence is not None and (presence.note, presence.deleted) == ("stopped by ann", "")
-    assert target(server).create(submission()).reason == "Stopped", "nothing starts it silently"
-    assert target(server).update(submission(labels={"a": "b"})).reason == "Stopped"
+    assert target(server).jobs.create(submission()).reason == "Stopped", "nothing starts it silently"
+    assert target(server).jobs.update(submission(labels={"a": "b"})).reason == "Stopped"
     assert server.get(JOBSET, "team", "job") is None
     assert stop(server).reason == "Stopped"
 
 
 def test_stop_after_a_crash(server: Server) -> None:
     """The record had the end, and the JobSet was not deleted."""
-    target(server).create(submission())
+    target(server).jobs.create(submission())
     job = server.objects["JobSet", "team", "job"]
     stop(server)
     server.objects["JobSet", "team", "job"] = job
@@ -355,7 +356,7 @@ def test_stop_after_a_crash(server: Server) -> None:
 
 
 def test_an_ended_job_stays_as_it_is(server: Server) -> None:
-    target(server).create(submission())
+    target(server).jobs.create(submission())
     end(server, "Completed")
     assert stop(server).phase == "Succeeded" and set_suspend(server, SUSPEND).phase == "Succeeded"
     assert server.get(JOBSET, "team", "job") is not None
@@ -363,7 +364,7 @@ def test_an_ended_job_stays_as_it_is(server: Server) -> None:
 
 @pytest.mark.parametrize("how", ["Completed", "Failed", "stopped"])
 def test_rerun(server: Server, how: str) -> None:
-    target(server).create(submission())
+    target(server).jobs.create(submission())
     uids = record(server)["metadata"]["uid"], jobset(server)["metadata"]["uid"]
     with pytest.raises(Refused, match=r"is Pending. Hint: `pulumi-trainer stop` ends it"):
         rerun(server)
@@ -371,15 +372,15 @@ def test_rerun(server: Server, how: str) -> None:
         stop(server)
     else:
         end(server, how)
-        target(server).status("team", "job")
+        target(server).jobs.status("team", "job")
     assert rerun(server).phase == "Pending"
     assert record(server)["metadata"]["uid"] == uids[0] and jobset(server)["metadata"]["uid"] != uids[1]
     assert not {"phase", "reason", "message", "finished"} & set(record(server)["data"])
     ended = "Succeeded" if how == "Completed" else "Failed"
-    assert [run.phase for run in target(server).runs("team", "job")] == [ended, "Pending"]
-    target(server).update(submission(suspend=True))
-    assert len(target(server).runs("team", "job")) == 2
-    status = target(server).status("team", "job")
+    assert [run.phase for run in target(server).jobs.runs("team", "job")] == [ended, "Pending"]
+    target(server).jobs.update(submission(suspend=True))
+    assert len(target(server).jobs.runs("team", "job")) == 2
+    status = target(server).jobs.status("team", "job")
     assert status is not None and status.phase == "Suspended" and status.uid == uids[0]
 
 
@@ -387,7 +388,7 @@ def test_rerun(server: Server, how: str) -> None:
 def test_a_run_that_goes_on_keeps_what_its_first_start_has_recorded(server: Server, how: str) -> None:
     """One that its program has failed is another run."""
     sent = replace(submission(), earlier=[Run("1", "Failed", id=n, lineage=n, place="out") for n in ("a", "b")])
-    first = target(server).create(replace(sent, identity=Identity(place="out"), keep_runs=2))
+    first = target(server).jobs.create(replace(sent, identity=Identity(place="out"), keep_runs=2))
     assert first.identity.removed == "a"
     attempts = records.attempts_as_data([Attempt(1, 5.0, 9.0, "OOMKilled"), Attempt(2, 10.0)])
     server.patch(CONFIG_MAP, "team", "job", {"data": attempts})
@@ -406,49 +407,49 @@ def test_a_run_that_goes_on_keeps_what_its_first_start_has_recorded(server: Serv
 def test_a_rerun_that_is_killed_after_the_deletion_keeps_the_end_that_nobody_has_watched(
     server: Server, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    target(server).create(submission())
+    target(server).jobs.create(submission())
     end(server, how)
     with monkeypatch.context() as patch:
         patch.setattr(operations, "delete_job", lambda *given: (deletion.delete_job(*given), kill()))
         with pytest.raises(Killed):
             rerun(server)
     assert server.get(JOBSET, "team", "job") is None
-    status, ended = target(server).status("team", "job"), "Succeeded" if how == "Completed" else "Failed"
+    status, ended = target(server).jobs.status("team", "job"), "Succeeded" if how == "Completed" else "Failed"
     assert status is not None and status.phase == ended
-    presence = target(server).presence("team", "job")
+    presence = target(server).jobs.presence("team", "job")
     assert presence is not None and not presence.deleted
-    target(server).create(submission())
+    target(server).jobs.create(submission())
     assert server.get(JOBSET, "team", "job") is None, "`pulumi up` does not run a finished job again"
     rerun(server)
-    assert [run.phase for run in target(server).runs("team", "job")] == [ended, "Pending"]
+    assert [run.phase for run in target(server).jobs.runs("team", "job")] == [ended, "Pending"]
 
 
 @pytest.mark.parametrize("next_", ["rerun", "up", "up, killed before it writes the record"])
 def test_a_rerun_that_has_sent_nothing_is_not_a_run(
     server: Server, monkeypatch: pytest.MonkeyPatch, next_: str
 ) -> None:
-    target(server).create(submission())
+    target(server).jobs.create(submission())
     end(server, "Completed")
     for _ in range(MOST_RUNS + 1):
         with monkeypatch.context() as patch:
             patch.setattr(server, "conflicts", [fault(500, "InternalError")])
             with pytest.raises(ApiError, match="InternalError"):
                 rerun(server)
-    assert [run.phase for run in target(server).runs("team", "job")] == ["Succeeded"]
+    assert [run.phase for run in target(server).jobs.runs("team", "job")] == ["Succeeded"]
     if next_ == "rerun":
         rerun(server)
     elif next_ == "up":
-        target(server).create(submission())
+        target(server).jobs.create(submission())
     else:
         with monkeypatch.context() as patch:
-            patch.setattr(KubernetesTarget, "_write", lambda *_, **__: kill())
+            patch.setattr(JobWriter, "_write", lambda *_, **__: kill())
             with pytest.raises(Killed):
-                target(server).create(submission())
-        target(server).create(submission())
-    assert [run.phase for run in target(server).runs("team", "job")] == ["Succeeded", "Pending"]
+                target(server).jobs.create(submission())
+        target(server).jobs.create(submission())
+    assert [run.phase for run in target(server).jobs.runs("team", "job")] == ["Succeeded", "Pending"]
     del server.objects["JobSet", "team", "job"]  # this run has existed
     rerun(server)
-    assert [run.phase for run in target(server).runs("team", "job")] == ["Succeeded", "Deleted", "Pending"]
+    assert [run.phase for run in target(server).jobs.runs("team", "job")] == ["Succeeded", "Deleted", "Pending"]
 
 
 def test_a_list_explains_a_train_job_without_a_jobset_as_why_does(server: Server) -> None:
@@ -467,29 +468,29 @@ def test_a_list_explains_a_train_job_without_a_jobset_as_why_does(server: Server
 
 def test_a_rerun_whose_record_changes_meanwhile_succeeds(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """A short job may end, and a watcher write its end, before `rerun` returns."""
-    target(server).create(submission())
+    target(server).jobs.create(submission())
     end(server, "Completed")
     send = apply.send
 
     def end_at_once(*given: Any) -> Document:
         answer = send(*given)
         end(server, "Completed")
-        target(server).status("team", "job")
+        target(server).jobs.status("team", "job")
         return answer
 
     with monkeypatch.context() as patch:
         patch.setattr(apply, "send", end_at_once)
         assert rerun(server).phase == "Succeeded"
-    assert [run.phase for run in target(server).runs("team", "job")] == ["Succeeded", "Succeeded"]
+    assert [run.phase for run in target(server).jobs.runs("team", "job")] == ["Succeeded", "Succeeded"]
 
 
 def test_a_rerun_without_something_that_its_pods_need_changes_nothing(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A changed dataset is another volume, and `up` deletes the old one once no job runs on it."""
-    target(server).create(submission())
+    target(server).jobs.create(submission())
     end(server, "Completed")
-    target(server).status("team", "job")
+    target(server).jobs.status("team", "job")
     before = copy.deepcopy(server.objects)
     absent = Problem("PersistentVolumeClaim/data-1", "does not exist in the namespace team")
     monkeypatch.setattr(server_review, "missing", lambda *_: [absent])
@@ -499,12 +500,12 @@ def test_a_rerun_without_something_that_its_pods_need_changes_nothing(
 
 
 def test_a_rerun_says_when_it_began(server: Server) -> None:
-    target(server).create(submission())
+    target(server).jobs.create(submission())
     end(server, "Completed")
-    target(server).status("team", "job")
+    target(server).jobs.status("team", "job")
     before = time.time()
     rerun(server)
-    first, second = target(server).runs("team", "job")
+    first, second = target(server).jobs.runs("team", "job")
     assert first.created < before <= second.created
 
 
@@ -526,9 +527,9 @@ def test_a_rerun_without_the_archive_of_its_project_changes_nothing(
     sent = replace(sent, objects={"ConfigMap/code": code, **sent.objects})
     archive = gzip.compress(b"archive")
     source_archives.store(digest, lambda: archive)
-    target(server).create(sent)
+    target(server).jobs.create(sent)
     end(server, "Completed")
-    assert target(server).status("team", "job").phase == "Succeeded"  # type: ignore[union-attr]
+    assert target(server).jobs.status("team", "job").phase == "Succeeded"  # type: ignore[union-attr]
     if where in ("cluster", "nowhere"):
         source_archives.archive_path(digest).unlink()
     if where in ("machine", "nowhere"):
@@ -569,11 +570,11 @@ EDITED: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("edited", EDITED)
 def test_a_record_that_somebody_has_edited_costs_itself_alone(server: Server, edited: dict[str, Any]) -> None:
-    target(server).create(submission())
+    target(server).jobs.create(submission())
     labels = {owner_labels.RECORD: "true"}
     about = {"name": "odd", "namespace": "team", "labels": labels, "annotations": edited.get("annotations", {})}
     server.create(CONFIG_MAP, {"metadata": about, "data": edited.get("data", {})})
-    assert target(server).presence("team", "job") is not None
+    assert target(server).jobs.presence("team", "job") is not None
     odd = records.find(server, "team", "odd")  # type: ignore[arg-type]
     assert odd is not None
     status = odd.last_status()
@@ -596,15 +597,15 @@ def test_a_record_that_somebody_has_edited_costs_itself_alone(server: Server, ed
 def test_the_runs_of_an_edited_record_are_a_clear_problem(
     server: Server, edited: dict[str, str], why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    target(server).create(submission())
-    known = target(server).presence("team", "job")
+    target(server).jobs.create(submission())
+    known = target(server).jobs.presence("team", "job")
     assert known is not None and not known.fault
     server.patch(CONFIG_MAP, "team", "job", {"data": edited})
     why = f"ConfigMap team/job: is not a valid record of a job: {why}"
     with pytest.raises(TrainerError) as fault:
-        target(server).runs("team", "job")
+        target(server).jobs.runs("team", "job")
     assert why in str(fault.value)
-    presence = target(server).presence("team", "job")
+    presence = target(server).jobs.presence("team", "job")
     assert presence is not None and why in presence.fault and not presence.deleted and presence.owner == known.owner
     job = Job("team", "job", client=server, owner=OWNER)  # type: ignore[arg-type]
     (state,) = states.read_states([job])
@@ -636,27 +637,27 @@ def test_the_record_keeps_the_metrics_of_a_run_and_of_the_runs_before(
         return [*filter(None, map(training_progress._stamped_progress, LOSSES.split(b"\n")))], True
 
     monkeypatch.setattr(training_progress, "_last_reports", last_reports)
-    target(server).create(submission())
+    target(server).jobs.create(submission())
     if how == "stopped":
         stop(server)
     else:
         end(server, "Completed")
-        target(server).status("team", "job")
+        target(server).jobs.status("team", "job")
     monkeypatch.setattr(training_progress, "_last_reports", lambda *_: ([], True))
-    (only,) = target(server).runs("team", "job")
+    (only,) = target(server).jobs.runs("team", "job")
     assert only.metrics == {"loss": Metric("3", "1", "1", "1", "3")}
     rerun(server)
-    first, second = target(server).runs("team", "job")
+    first, second = target(server).jobs.runs("team", "job")
     goes_on = how == "stopped"
     assert (first.id == second.id) is goes_on and first.metrics == only.metrics
     assert second.metrics == (only.metrics if goes_on else {})
     assert [point.step for point in Metrics.from_text(first.history).history()["loss"]] == [0, 1, 2]
-    created = replace(submission(), earlier=target(server).runs("team", "job"))
+    created = replace(submission(), earlier=target(server).jobs.runs("team", "job"))
     assert records.document(created)["data"][f"{records.METRICS}{first.id}"] == first.history, "also after a new `up`"
 
 
 def test_jobs_of_others(server: Server) -> None:
-    target(server).create(submission())
+    target(server).jobs.create(submission())
     for operate in (lambda: set_suspend(server, SUSPEND, Owner("x", "y")), lambda: stop(server, Owner("x", "y"))):
         with pytest.raises(Conflict, match="belongs to"):
             operate()
@@ -670,7 +671,7 @@ def test_a_suspension_that_the_server_refuses_leaves_nothing_behind(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As with the role of `rbac`, which lets nobody change a Workload."""
-    target(server).create(submission(labels=QUEUE))
+    target(server).jobs.create(submission(labels=QUEUE))
     server.create(
         WORKLOAD, {"metadata": {"namespace": "team", "name": "jobset-job"}, "spec": {"queueName": "research"}}
     )
@@ -690,10 +691,10 @@ def test_a_suspension_that_the_server_refuses_leaves_nothing_behind(
 
 
 def test_a_late_end_of_a_run_is_not_that_of_the_run_after_it(server: Server) -> None:
-    target(server).create(submission())
+    target(server).jobs.create(submission())
     end(server, "Failed")
     found = records.find(server, "team", "job")  # type: ignore[arg-type]
-    status = target(server).status("team", "job")
+    status = target(server).jobs.status("team", "job")
     assert found is not None and status is not None
     server.patch(CONFIG_MAP, "team", "job", {"data": records.no_end()})
     server.patch(CONFIG_MAP, "team", "job", {"data": {"attempts": "[]"}})
@@ -715,14 +716,14 @@ PLUGIN_FAILS = TargetFault(Problem("kubeconfig user ann: aws", "ended with exit 
 
 
 def test_a_status_is_told_although_its_end_cannot_be_written(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    target(server).create(submission())
+    target(server).jobs.create(submission())
     end(server, "Completed")
 
     def patch(*_: Any) -> Document:
         raise PLUGIN_FAILS
 
     monkeypatch.setattr(server, "patch", patch)
-    status = target(server).status("team", "job")
+    status = target(server).jobs.status("team", "job")
     assert status is not None and status.phase == "Succeeded"
 
 
@@ -752,28 +753,31 @@ def test_a_rerun_that_stops_half_way_is_no_job_that_its_ttl_has_removed(
 ) -> None:
     with_ttl = submission()
     with_ttl.main["spec"]["ttlSecondsAfterFinished"] = 60
-    target(server).create(with_ttl)
+    target(server).jobs.create(with_ttl)
     end(server, "Failed")
     with monkeypatch.context() as patch:
         patch.setattr(server, "conflicts", [fault(500, "InternalError")])
         with pytest.raises(ApiError, match="InternalError"):
             operations.rerun(server, with_ttl)  # type: ignore[arg-type]
-    presence = target(server).presence("team", "job")
+    presence = target(server).jobs.presence("team", "job")
     assert presence is not None and presence.deleted and presence.unsent
-    target(server).create(with_ttl)
+    target(server).jobs.create(with_ttl)
     assert server.get(JOBSET, "team", "job") is not None
     del server.objects["JobSet", "team", "job"]
-    presence = target(server).presence("team", "job")
+    presence = target(server).jobs.presence("team", "job")
     assert presence is not None and not presence.deleted, "removed by its TTL"
 
 
 def test_an_update_creates_no_job_that_may_have_ended_when_somebody_deleted_it(server: Server) -> None:
-    target(server).create(submission())
+    target(server).jobs.create(submission())
     end(server, "Completed")  # which nobody reads
     del server.objects["JobSet", "team", "job"]
-    presence = target(server).presence("team", "job")
+    presence = target(server).jobs.presence("team", "job")
     assert presence is not None and presence.deleted and not presence.unsent
-    for status in (target(server).status("team", "job"), target(server).update(submission(labels={"team": "a"}))):
+    for status in (
+        target(server).jobs.status("team", "job"),
+        target(server).jobs.update(submission(labels={"team": "a"})),
+    ):
         assert status is not None and (status.phase, status.reason) == ("Deleted", "OutcomeUnknown")
         assert status.message == "somebody has deleted it, and it is not known whether it had ended"
     assert server.get(JOBSET, "team", "job") is None
@@ -783,28 +787,28 @@ def test_an_update_creates_no_job_that_may_have_ended_when_somebody_deleted_it(s
 def test_a_job_with_a_ttl_whose_creation_stopped_before_its_record_is_complete(server: Server) -> None:
     with_ttl = submission()
     with_ttl.main["spec"]["ttlSecondsAfterFinished"] = 60
-    target(server).create(with_ttl)
+    target(server).jobs.create(with_ttl)
     server.patch(CONFIG_MAP, "team", "job", {"data": {records.SENT: None}})
-    target(server).create(with_ttl)
+    target(server).jobs.create(with_ttl)
     del server.objects["JobSet", "team", "job"]
-    presence = target(server).presence("team", "job")
+    presence = target(server).jobs.presence("team", "job")
     assert presence is not None and not presence.deleted
 
 
 @pytest.mark.parametrize("how", ["ended", "unfinished"])
 def test_an_update_leaves_a_job_alone_that_somebody_has_created_in_its_place(server: Server, how: str) -> None:
-    target(server).create(submission())
+    target(server).jobs.create(submission())
     if how == "ended":
         end(server, "Completed")
-        target(server).status("team", "job")
+        target(server).jobs.status("team", "job")
     del server.objects["JobSet", "team", "job"]
     theirs = server.create(JOBSET, submission(labels={"whose": "theirs"}).main)
     if how == "ended":
-        assert target(server).update(submission(labels={"team": "a"})).phase == "Succeeded"
-        assert target(server).create(submission()).phase == "Succeeded"
+        assert target(server).jobs.update(submission(labels={"team": "a"})).phase == "Succeeded"
+        assert target(server).jobs.create(submission()).phase == "Succeeded"
     else:
         with pytest.raises(Conflict, match="another job has the same name now, which is left alone"):
-            target(server).update(submission(labels={"team": "a"}))
+            target(server).jobs.update(submission(labels={"team": "a"}))
     assert jobset(server) == theirs
 
 
@@ -858,7 +862,7 @@ def test_a_job_that_changes_while_it_is_adopted_is_adopted(server: Server, monke
         return apply(kind, document, **more)
 
     monkeypatch.setattr(server, "apply", apply_after_a_change)
-    target(server).create(submission(), adopt=True)
+    target(server).jobs.create(submission(), adopt=True)
     assert jobset(server)["metadata"]["annotations"][owner_labels.RECORD] == record(server)["metadata"]["uid"]
 
 
@@ -866,9 +870,9 @@ def test_a_job_that_changes_while_it_is_adopted_is_adopted(server: Server, monke
 def test_an_ended_job_that_goes_during_an_update_is_not_started_again(
     server: Server, monkeypatch: pytest.MonkeyPatch, replaced: bool
 ) -> None:
-    target(server).create(submission())
+    target(server).jobs.create(submission())
     end(server, "Completed")
-    target(server).status("team", "job")
+    target(server).jobs.status("team", "job")
     apply, theirs = server.apply, submission(labels={"whose": "theirs"}).main
 
     def apply_after_its_deletion(kind: Kind, document: Document, **more: Any) -> Document:
@@ -880,23 +884,23 @@ def test_an_ended_job_that_goes_during_an_update_is_not_started_again(
 
     monkeypatch.setattr(server, "apply", apply_after_its_deletion)
     with pytest.raises(TargetFault, match="run the same command again"):
-        target(server).update(submission(labels={"team": "a"}))
+        target(server).jobs.update(submission(labels={"team": "a"}))
     found = server.get(JOBSET, "team", "job")
     assert (found is not None and found["metadata"]["labels"] == {"whose": "theirs"}) if replaced else found is None
 
 
 def test_a_job_that_somebody_has_created_in_place_of_another_is_no_drift(server: Server) -> None:
-    target(server).create(submission(suspend=False))
+    target(server).jobs.create(submission(suspend=False))
     del server.objects["JobSet", "team", "job"]
     server.create(JOBSET, submission(suspend=True).main)
-    assert target(server).drift("team", "job") == {}
+    assert target(server).jobs.drift("team", "job") == {}
 
 
 @pytest.mark.parametrize("rerun_meanwhile", [True, False])
 def test_a_waiting_program_writes_the_end_of_the_run_that_it_has_seen(
     server: Server, monkeypatch: pytest.MonkeyPatch, rerun_meanwhile: bool
 ) -> None:
-    target(server).create(submission())
+    target(server).jobs.create(submission())
     if rerun_meanwhile:
         end(server, "Completed")
         rerun(server)  # so that the record has an earlier run before
@@ -924,7 +928,7 @@ def test_the_record_keeps_the_end_that_explains_most(
     server: Server, monkeypatch: pytest.MonkeyPatch, first: str
 ) -> None:
     """Who looks first may come too late for the log of the pod, or too early."""
-    target(server).create(submission())
+    target(server).jobs.create(submission())
     end(server, "Failed")
     ended = {"name": "node", "state": {"terminated": {"exitCode": 1}}}
     labels = {"jobset.sigs.k8s.io/jobset-name": "job"}
@@ -938,7 +942,7 @@ def test_the_record_keeps_the_end_that_explains_most(
 
     monkeypatch.setattr(job_snapshot, "last_lines", read)
     for _ in range(3):
-        status = target(server).status("team", "job")
+        status = target(server).jobs.status("team", "job")
         assert status is not None and status.phase == "Failed"
     assert asked == ["job-a"], "a status asks once, before the end is recorded"
     assert ("KeyError: 'k'" in record(server)["data"]["message"]) == (first == "status")

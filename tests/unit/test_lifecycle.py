@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import plain_jobs
 import pytest
 from pulumi_trainer.provider.jobs.attempts import Attempt
 from pulumi_trainer.provider.jobs.identity import digest, job_name, program_of
@@ -21,40 +22,46 @@ from pulumi_trainer.provider.jobs.submission import Submission, from_state, to_s
 from pulumi_trainer.provider.kubernetes.errors import Conflict, Problem, Refused, TargetFault
 from pulumi_trainer.provider.kubernetes.values.accessors import without
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
-from pulumi_trainer.provider.lifecycle import crud
 from pulumi_trainer.provider.lifecycle.changes import compare
+from pulumi_trainer.provider.lifecycle.job_inputs import JobInputs
 from pulumi_trainer.provider.pod.code import LAUNCH_FILE, SOURCE_ADDRESS, SOURCE_DIGEST
 
 
 class Target:
-    """Keeps what it is asked to create."""
+    """Keeps what it is asked to create, and is its own jobs and volumes."""
 
     def __init__(self, phase: str = "Running") -> None:
         self.phase, self.asked = phase, list[tuple[str, Any]]()
-        self.jobs: dict[str, JobStatus] = {}
+        self.made: dict[str, JobStatus] = {}
         self.elsewhere = False
         self.deleted, self.missing, self.taken = "", tuple[str, ...](), tuple[str, ...]()
         self.unlike = self.not_started = self.another = self.unsent = False
         self.note = self.fault = ""
         self.earlier = list[Run]()
-        self.volumes: Path | None = None
+        self.folder: Path | None = None
         self.identity_of_jobs = Identity()
+
+    @property
+    def jobs(self) -> Target:
+        return self
+
+    volumes = jobs
 
     def create(self, submission: Submission, *, adopt: bool = False) -> JobStatus:
         self.asked.append(("create", submission))
-        self.jobs[submission.name] = JobStatus(
+        self.made[submission.name] = JobStatus(
             submission.name, submission.namespace, "uid-1", submission.owner, submission.digest, self.phase, created=1.0,
             stack=submission.sweep, program=submission.program, identity=self.identity_of_jobs,
         )  # fmt: skip
-        return self.jobs[submission.name]
+        return self.made[submission.name]
 
     def update(self, submission: Submission, *, force: bool = False) -> JobStatus:
         self.asked.append(("update", submission))
-        return self.jobs[submission.name]
+        return self.made[submission.name]
 
     def relabel(self, submission: Submission, was: Owner) -> None:
         self.asked.append(("relabel", (submission.sweep, was)))
-        self.jobs[submission.name].stack = submission.sweep
+        self.made[submission.name].stack = submission.sweep
 
     def update_secrets(self, submission: Submission) -> None:
         self.asked.append(("update_secrets", submission))
@@ -62,7 +69,7 @@ class Target:
     def status(self, namespace: str, name: str) -> JobStatus | None:
         if self.elsewhere:
             raise Refused("ran on another host")
-        return self.jobs.get(name)
+        return self.made.get(name)
 
     def progress(self, status: JobStatus) -> dict[str, Any] | None:
         return status.progress
@@ -70,16 +77,16 @@ class Target:
     def runs(self, namespace: str, name: str) -> list[Run]:
         return self.earlier
 
-    def volume(self, namespace: str, name: str) -> tuple[dict[str, str], Owner] | None:
-        if self.volumes is None:
+    def find(self, namespace: str, name: str) -> tuple[dict[str, str], Owner] | None:
+        if self.folder is None:
             raise TargetFault("the disk does not answer")
-        return {"path": str(self.volumes / name)}, Owner("", "")
+        return {"path": str(self.folder / name)}, Owner("", "")
 
     def presence(self, namespace: str, name: str, beside: Collection[str]) -> Presence | None:
         self.beside = sorted(beside)
         if self.elsewhere:
             raise Refused("ran on another host")
-        job = self.jobs.get(name)
+        job = self.made.get(name)
         return (
             Presence(
                 job.whose,
@@ -99,7 +106,7 @@ class Target:
     def check_adoption(self, submission: Submission) -> str:
         if self.elsewhere:
             raise Refused("ran on another host")
-        job = self.jobs.get(submission.name)
+        job = self.made.get(submission.name)
         if job is not None and self.unlike:
             raise Conflict(Problem("JobSet", "cannot be adopted: it differs in spec"))
         return f"belongs to {job.whose} and is taken over" if job is not None else ""
@@ -107,7 +114,7 @@ class Target:
     def current_owner(self, namespace: str, name: str) -> Owner | None:
         if self.elsewhere:
             raise Refused("ran on another host")
-        return job.whose if (job := self.jobs.get(name)) else None
+        return job.whose if (job := self.made.get(name)) else None
 
     def drift(self, namespace: str, name: str) -> dict[str, Any]:
         return {}
@@ -121,9 +128,9 @@ class Target:
         self, namespace: str, name: str, *, uid: str = "", owner: Owner | None = None, replaced: bool = False
     ) -> Owner | None:
         self.asked.append(("delete", uid))
-        if owner and (job := self.jobs.get(name)) and not owner.owns(job.whose):
+        if owner and (job := self.made.get(name)) and not owner.owns(job.whose):
             return job.whose
-        self.jobs.pop(name, None)
+        self.made.pop(name, None)
         return None
 
 
@@ -139,7 +146,7 @@ def inputs(**changed: Any) -> dict[str, Any]:
         "runtime": {"name": "torch", "digest": "r1"}, "target": {"kind": "local", "sweep": "s"}, "interrupt": "refuse",
         "adopt": False, "component": "urn:1",
     }  # fmt: skip
-    return {**base, **changed}
+    return JobInputs.from_state({**base, **changed}).to_state()
 
 
 class TestNamesInUse:
@@ -148,7 +155,7 @@ class TestNamesInUse:
     @staticmethod
     def failures(owner: Owner, **news: Any) -> tuple[str, ...]:
         target = Target()
-        target.jobs["j"] = JobStatus("j", "default", owner=owner.id, stack=owner.stack, program=owner.program)
+        target.made["j"] = JobStatus("j", "default", owner=owner.id, stack=owner.stack, program=owner.program)
         return checked({}, inputs(**news), target).failures
 
     def test_by_another_program(self) -> None:
@@ -168,14 +175,14 @@ class TestNamesInUse:
     def test_that_is_taken_over(self) -> None:
         assert self.failures(Owner("other", "t"), adopt=True) == ()
         target = Target()
-        target.jobs["j"] = JobStatus("j", "default", owner="other", stack="t")
+        target.made["j"] = JobStatus("j", "default", owner="other", stack="t")
         target.unlike = True
         assert checked({}, inputs(adopt=True), target).failures == ("JobSet: cannot be adopted: it differs in spec",)
         target.unlike = False
-        target.jobs["j"].program = "vision/prod"
+        target.made["j"].program = "vision/prod"
         (note,) = checked({}, inputs(adopt=True), target).notes
         assert note == "default/j: belongs to the stack vision/prod and is taken over"
-        target.jobs["j"].stack, target.unlike = "s", True
+        target.made["j"].stack, target.unlike = "s", True
         again = checked({}, inputs(adopt=True), target)
         assert (again.failures, again.notes) == ((), ()), "a run of an adopted job is replaced by the next one"
         ours = checked({}, inputs(), Target()).inputs["owner"]
@@ -189,14 +196,14 @@ class TestNamesInUse:
         assert checked({}, inputs(), away).failures == ()
 
 
-def checked(olds: dict[str, Any], news: dict[str, Any], target: Target) -> crud.Checked:
-    return crud.check(olds, news, lambda _: target)
+def checked(olds: dict[str, Any], news: dict[str, Any], target: Target) -> plain_jobs.Checked[Any]:
+    return plain_jobs.check(olds, news, lambda _: target)
 
 
 def first(target: Target, **given: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Inputs and outputs of a job that was created."""
     made = checked({}, inputs(**given), target).inputs
-    return made, crud.create(made, lambda _: target)[1]
+    return made, plain_jobs.create(made, lambda _: target)[1]
 
 
 def test_another_record_of_the_same_inputs_is_no_change() -> None:
@@ -204,7 +211,7 @@ def test_another_record_of_the_same_inputs_is_no_change() -> None:
     made, outputs = first(target, runInputs={"code": "12ae32cb1ec0", "arguments": "{}"})
     again = checked(made, inputs(runInputs={"code": "trl sft", "arguments": "{}", "packages": "trl@1.16.0"}), target)
     assert (again.inputs, again.failures, again.notes) == (made, (), ())
-    assert crud.diff(outputs, again.inputs) == crud.Diff(False)
+    assert plain_jobs.diff(outputs, again.inputs) == plain_jobs.Diff(False)
 
 
 def test_a_plan_names_the_inputs_in_which_a_new_run_differs() -> None:
@@ -258,7 +265,7 @@ def test_objects_are_kept_as_text_where_they_are_known() -> None:
 def test_stacks_that_kept_objects_as_they_are_go_on(form: Any) -> None:
     target = Target("Running")
     made = checked({}, inputs(objects=form(objects())), target).inputs
-    crud.create(made, lambda _: target)
+    plain_jobs.create(made, lambda _: target)
     assert checked(made, inputs(objects=to_state(objects())), target).inputs == made
     news = inputs(digest="d2", objects=to_state(objects(image="x:2")))
     assert "containers[node].image" in checked(made, news, target).failures[0]
@@ -269,7 +276,7 @@ def test_the_same_digest_keeps_the_old_objects_whatever_is_rendered_now() -> Non
     made, outs = first(target)
     result = checked(made, inputs(name="j-other", objects=objects(image="newer:2"), component="urn:2"), target)
     assert result.inputs == made
-    assert crud.diff(outs, result.inputs).changes is False
+    assert plain_jobs.diff(outs, result.inputs).changes is False
 
 
 def test_a_newer_runtime_is_a_note() -> None:
@@ -284,7 +291,7 @@ def test_a_change_of_the_code_replaces() -> None:
     made, outs = first(target)
     result = checked(made, inputs(digest="d2", objects=objects(image="x:2")), target)
     assert not result.failures
-    diff = crud.diff(outs, result.inputs)
+    diff = plain_jobs.diff(outs, result.inputs)
     assert diff.changes and diff.replaces == ("generation",)
 
 
@@ -304,7 +311,7 @@ def test_running_work_is_not_interrupted_by_accident(news: dict[str, Any], reaso
     assert reason in result.failures[0] and "is Running since 1970-01-01 00:00:01 UTC" in result.failures[0]
     assert 'interrupt="allow"' in result.failures[0]
     assert not checked(made, inputs(**news, interrupt="allow"), target).failures
-    target.jobs["j"].phase = "Failed"
+    target.made["j"].phase = "Failed"
     assert not checked(made, inputs(**news), target).failures
     assert [what for what, _ in target.asked] == ["create"]  # nothing was touched
 
@@ -320,14 +327,14 @@ def with_policy(grace: int = 310) -> dict[str, Any]:
 def test_a_refusal_says_what_a_stop_would_lose() -> None:
     target = Target("Running")
     made, _ = first(target, objects=with_policy())
-    target.jobs["j"].progress = {"step": 5012, "checkpoint": {"step": 4800, "time": timestamp(time.time() - 185)}}
+    target.made["j"].progress = {"step": 5012, "checkpoint": {"step": 4800, "time": timestamp(time.time() - 185)}}
     (refusal,) = checked(made, inputs(objects=with_policy(), run="2", digest="d2"), target).failures
     assert "run '1' => '2'. It would lose 212 steps (3m0" in refusal, refusal
     assert refusal.endswith(
         'since the checkpoint of step 4,800. Wait until it has finished, or set interrupt="allow" on the TrainJob, or'
         ' interrupt="checkpoint" to save a checkpoint first'
     )
-    target.jobs["j"].phase = "Suspended"
+    target.made["j"].phase = "Suspended"
     (refusal,) = checked(made, inputs(objects=with_policy(), run="2", digest="d2"), target).failures
     assert "lose" not in refusal and 'interrupt="checkpoint"' not in refusal
     assert "It has a checkpoint of step 4,800. " in refusal, refusal
@@ -336,18 +343,18 @@ def test_a_refusal_says_what_a_stop_would_lose() -> None:
 def test_a_run_with_a_checkpoint_policy_is_ended_after_a_checkpoint() -> None:
     target = Target("Running")
     made, outputs = first(target, objects=with_policy(), place="j-output")
-    target.jobs["j"].checkpoints, target.jobs["j"].progress = True, {"step": 1}
+    target.made["j"].checkpoints, target.made["j"].progress = True, {"step": 1}
     target.earlier = [a_run("Running")]
     changed = {"objects": with_policy(), "run": "2", "digest": "d2", "interrupt": "checkpoint", "place": "j-output"}
     result = checked(made, inputs(**changed), target)
-    assert not result.failures and crud.diff(outputs, result.inputs).replaces == ("generation",)
+    assert not result.failures and plain_jobs.diff(outputs, result.inputs).replaces == ("generation",)
     ends, continues = result.notes
     assert (
         "its Pods get SIGTERM, and up to 310 s to save a checkpoint; if that fails, it would lose all 1 step: it has"
         in ends
     )
     assert "the new run continues run t4kz1f from its newest checkpoint" in continues
-    target.jobs["j"].phase = "Queued"
+    target.made["j"].phase = "Queued"
     ends, continues = checked(made, inputs(**changed), target).notes
     assert ends.endswith("this change ends it") and "continues run t4kz1f" in continues
 
@@ -355,10 +362,10 @@ def test_a_run_with_a_checkpoint_policy_is_ended_after_a_checkpoint() -> None:
 def test_the_loss_counts_from_the_checkpoint_that_the_new_run_continues_from(tmp_path: Path) -> None:
     target = Target("Running")
     made, _ = first(target, objects=with_policy(), place="j-output")
-    job = target.jobs["j"]
+    job = target.made["j"]
     job.checkpoints, job.started, job.attempts = True, time.time() - 60, [Attempt(1, time.time() - 60)]
     job.progress = {"step": 52, "checkpoint": {"step": 40, "time": timestamp(time.time() - 9)}}
-    target.earlier, target.volumes = [a_run("Running")], tmp_path
+    target.earlier, target.folder = [a_run("Running")], tmp_path
     save(tmp_path, 20)
     save(tmp_path, 50)
     save(tmp_path, 51, complete=False)
@@ -408,8 +415,8 @@ def test_the_loss_counts_from_the_checkpoint_that_the_new_run_continues_from(tmp
 def test_a_plan_that_may_end_a_job_says_what_that_loses() -> None:
     target = Target("Running")
     made, _ = first(target, objects=with_policy(), place="j-output")
-    target.jobs["j"].checkpoints, target.earlier = True, [a_run("Running")]
-    target.jobs["j"].progress = {"step": 92, "checkpoint": {"step": 80, "time": timestamp(time.time() - 5)}}
+    target.made["j"].checkpoints, target.earlier = True, [a_run("Running")]
+    target.made["j"].progress = {"step": 92, "checkpoint": {"step": 80, "time": timestamp(time.time() - 5)}}
     news = inputs(objects=with_policy(), digest="d2", run="2", place="j-output", resume=False, interrupt="allow")
     ends, anew = checked(made, news, target).notes
     assert (
@@ -420,7 +427,7 @@ def test_a_plan_that_may_end_a_job_says_what_that_loses() -> None:
     news = without(news, "resume")
     ends, _ = checked(made, news, target).notes
     assert "it would lose 12 steps (" in ends and "since the checkpoint of step 80" in ends
-    suspended = target.jobs["j"]
+    suspended = target.made["j"]
     suspended.phase, suspended.attempts = "Suspended", [Attempt(1, 100.0, 200.0)]
     for interrupt in ("allow", "checkpoint"):
         ends, anew = checked(made, {**news, "interrupt": interrupt}, target).notes
@@ -430,7 +437,7 @@ def test_a_plan_that_may_end_a_job_says_what_that_loses() -> None:
     ends, _ = checked(made, news, target).notes
     assert ends.endswith("it has done 92 steps and has reported no checkpoint")
     target.elsewhere = True
-    unknown = crud._interruption(made, news, [], lambda _: target)  # type: ignore[arg-type]
+    unknown = plain_jobs.interrupt(made, news, lambda _: target)
     assert "cannot find out whether default/j is still running" in unknown.notes[0] and not unknown.failures
 
 
@@ -466,7 +473,7 @@ SAVED: dict[str, Any] = {"progress": {"step": 230, "checkpoint": {"step": 225, "
 def test_what_continues_what(phase: str, resume: Any, sentence: str, continues: bool) -> None:
     target = Target(phase)
     made, _ = first(target, objects=with_policy(), place="j-output")
-    target.jobs["j"].progress, target.earlier = SAVED["progress"], [a_run(phase)]
+    target.made["j"].progress, target.earlier = SAVED["progress"], [a_run(phase)]
     news = inputs(objects=with_policy(320), digest="d2", interrupt="allow", place="j-output", resume=resume)
     result = checked(made, news, target)
     ends = phase in ("Running", "Suspended")
@@ -488,9 +495,9 @@ def save(volumes: Path, step: int, lineage: str = "t4kz1f", complete: bool = Tru
 def test_the_plan_names_the_checkpoint_that_is_there(tmp_path: Path) -> None:
     target = Target("Failed")
     made, _ = first(target, objects=with_policy(), place="j-output")
-    target.earlier, target.volumes = [a_run("Failed")], tmp_path
+    target.earlier, target.folder = [a_run("Failed")], tmp_path
     news = inputs(objects=with_policy(320), digest="d2", place="j-output")
-    target.jobs["j"].progress = SAVED["progress"]
+    target.made["j"].progress = SAVED["progress"]
     (note,) = checked(made, news, target).notes
     assert "continues run t4kz1f in its folder, which has no complete checkpoint: training starts at step 0" in note
     save(tmp_path, 75)
@@ -498,16 +505,16 @@ def test_the_plan_names_the_checkpoint_that_is_there(tmp_path: Path) -> None:
     save(tmp_path, 999, lineage="t4kz1a")
     (note,) = checked(made, news, target).notes
     assert "from its newest checkpoint, which is of step 75. resume=False" in note, "although the job has reported 225"
-    target.jobs["j"].phase = "Running"
+    target.made["j"].phase = "Running"
     assert "of step 75 now." in checked(made, {**news, "interrupt": "allow"}, target).notes[-1]
 
 
 def test_a_run_that_continues_after_the_last_step_has_nothing_to_do(tmp_path: Path) -> None:
     target = Target("Succeeded")
     made, _ = first(target, objects=with_policy(), place="j-output")
-    target.earlier, target.volumes = [a_run("Succeeded")], tmp_path
+    target.earlier, target.folder = [a_run("Succeeded")], tmp_path
     save(tmp_path, 300)
-    target.jobs["j"].progress = {"step": 300, "progressPercentage": 100}
+    target.made["j"].progress = {"step": 300, "progressPercentage": 100}
     (note,) = checked(made, inputs(objects=with_policy(320), digest="d2", place="j-output", resume=True), target).notes
     assert "of step 300 and its last: unless this run has more steps or epochs, nothing is left to do" in note
 
@@ -531,7 +538,7 @@ def test_a_fork_names_the_checkpoint_that_it_starts_from(tmp_path: Path) -> None
     news = inputs(objects=with_policy(320), digest="d2", place="j-output", fork={"run": "t4kz1a", "step": 20})
     (note,) = checked(made, news, target).notes
     assert "from the checkpoint of step 20 of run t4kz1a, if it is there: the disk does not answer" in note
-    target.volumes = tmp_path
+    target.folder = tmp_path
     (why,) = checked(made, news, target).failures
     assert "fork.run: run t4kz1a has no complete checkpoint" in why
     save(tmp_path, 10, "t4kz1a")
@@ -560,7 +567,7 @@ def test_a_fork_names_the_checkpoint_that_it_starts_from(tmp_path: Path) -> None
 def in_one_lineage(target: Target, volumes: Path) -> None:
     """Run a saved steps 10 and 20; run b, which continues it, step 30."""
     runs = [replace(a_run("Succeeded", f"t4kz1{name}", "t4kz1a"), created=at) for name, at in (("a", 1e9), ("b", 2e9))]
-    target.earlier, target.volumes = runs, volumes
+    target.earlier, target.folder = runs, volumes
     for step, at in ((10, 1.1e9), (20, 1.2e9), (30, 2.1e9)):
         save(volumes, step, "t4kz1a")
         os.utime(volumes / "j-output" / "t4kz1a" / "checkpoints" / f"step-{step:08}" / ".complete", (at, at))
@@ -571,7 +578,7 @@ def test_a_fork_takes_no_checkpoint_of_the_run_that_came_next(tmp_path: Path) ->
     made, _ = first(target, objects=with_policy(), place="j-output")
     in_one_lineage(target, tmp_path)
 
-    def forked(run: str, **step: int) -> crud.Checked:
+    def forked(run: str, **step: int) -> plain_jobs.Checked[Any]:
         news = inputs(objects=with_policy(320), digest="d2", place="j-output", fork={"run": run, **step})
         return checked(made, news, target)
 
@@ -592,7 +599,7 @@ def test_a_fork_that_has_saved_nothing_starts_from_its_checkpoint_again(tmp_path
     target = Target("Failed")
     made, _ = first(target, objects=with_policy(), place="j-output")
     failed = replace(a_run("Failed", "t4kz1z", "t4kz1z"), fork="t4kz1a@20", origin="t4kz1a", parent="t4kz1a")
-    target.earlier, target.volumes = [a_run("Succeeded", "t4kz1a", "t4kz1a"), failed], tmp_path
+    target.earlier, target.folder = [a_run("Succeeded", "t4kz1a", "t4kz1a"), failed], tmp_path
     save(tmp_path, 20, "t4kz1a")
     news = inputs(objects=with_policy(320), digest="d2", place="j-output", fork={"run": "t4kz1a", "step": 20})
     (note,) = checked(made, news, target).notes
@@ -634,14 +641,14 @@ def test_another_keep_runs_changes_the_state_alone() -> None:
     made, outputs = first(target)
     found = checked(made, inputs(keepRuns=5), target)
     assert not found.failures and found.inputs["generation"] == 1
-    assert not crud.diff(outputs, found.inputs).changes, "the engine writes the inputs of what stays the same"
-    assert crud.submission_of(found.inputs).keep_runs == 5
+    assert not plain_jobs.diff(outputs, found.inputs).changes, "the engine writes the inputs of what stays the same"
+    assert plain_jobs.submission(found.inputs).keep_runs == 5
 
 
 def test_a_batch_that_moves_the_step_of_a_checkpoint_is_refused(tmp_path: Path) -> None:
     target = Target("Failed")
     made, _ = first(target, objects=with_policy(), place="j-output")
-    target.volumes = tmp_path
+    target.folder = tmp_path
     target.earlier = [replace(a_run("Failed"), inputs={"batch": "8 per device * 2 ranks"})]
     news = inputs(objects=with_policy(320), digest="d2", place="j-output")
     (why,) = checked(made, {**news, "runInputs": {"batch": "8 per device * 4 ranks"}}, target).failures
@@ -721,7 +728,7 @@ def test_a_run_without_a_checkpoint_policy_saves_none() -> None:
         'or set interrupt="allow" on the TrainJob: interrupt="checkpoint" needs a checkpoint policy, which this run does'
         " not have (checkpoint=)"
     )
-    target.jobs["j"].phase = "Succeeded"
+    target.made["j"].phase = "Succeeded"
     assert not checked(made, inputs(run="2", digest="d2", interrupt="checkpoint"), target).failures
 
 
@@ -737,9 +744,9 @@ def test_suspending_is_an_update_in_place() -> None:
     made, outs = first(target)
     result = checked(made, inputs(digest="d2", objects=objects(suspend=True)), target)
     assert not result.failures
-    diff = crud.diff(outs, result.inputs)
+    diff = plain_jobs.diff(outs, result.inputs)
     assert diff.changes and not diff.replaces
-    assert crud.update(outs, result.inputs, lambda _: target)["digest"] == "d2"
+    assert plain_jobs.update(outs, result.inputs, lambda _: target)["digest"] == "d2"
 
 
 def test_an_unknown_value_is_no_difference_yet() -> None:
@@ -747,7 +754,7 @@ def test_an_unknown_value_is_no_difference_yet() -> None:
     made, outs = first(target)
     result = checked(made, inputs(digest=Unknown("x"), objects=objects(image=Unknown("x"))), target)
     assert not result.failures
-    assert crud.diff(outs, result.inputs).changes is None
+    assert plain_jobs.diff(outs, result.inputs).changes is None
 
 
 SECRET = {"j-env": {"trainer.A": "one-secret", "trainer.B": "same-secret"}}
@@ -760,7 +767,7 @@ ROTATED = {"j-env": {"trainer.A": "another-secret", "trainer.B": "same-secret"}}
 def test_a_rotated_secret_changes_the_secret_alone(phase: str, when: str) -> None:
     target = Target(phase)
     made = checked({}, inputs(secrets=SECRET), target).inputs
-    _, outs = crud.create(made, lambda _: target)
+    _, outs = plain_jobs.create(made, lambda _: target)
     rotated = checked(made, inputs(secrets=ROTATED, objects=objects(image="newer:2")), target)
     assert (
         rotated.inputs == {**made, "secrets": ROTATED, "secretRevisions": {"j-env/trainer.A": 1}}
@@ -768,17 +775,17 @@ def test_a_rotated_secret_changes_the_secret_alone(phase: str, when: str) -> Non
     )
     (note,) = rotated.notes
     assert "new secret value in Secret j-env/trainer.A; " in note and f"the job is {phase}: applies {when}" in note
-    diff = crud.diff(outs, rotated.inputs)
+    diff = plain_jobs.diff(outs, rotated.inputs)
     assert diff.changes and not diff.replaces
-    updated = crud.update(outs, rotated.inputs, lambda _: target)
+    updated = plain_jobs.update(outs, rotated.inputs, lambda _: target)
     what, submission = target.asked[-1]
     assert what == "update_secrets" and submission.secrets == ROTATED
-    assert not crud.diff(updated, rotated.inputs).changes and updated["generation"] == 1
+    assert not plain_jobs.diff(updated, rotated.inputs).changes and updated["generation"] == 1
     again = checked(rotated.inputs, inputs(secrets=ROTATED), target)
-    assert again.inputs == rotated.inputs and not crud.diff(updated, again.inputs).changes
+    assert again.inputs == rotated.inputs and not plain_jobs.diff(updated, again.inputs).changes
     third = checked(rotated.inputs, inputs(secrets=SECRET), target).inputs
-    assert third["secretRevisions"] == {"j-env/trainer.A": 2} and crud.diff(updated, third).changes
-    assert crud.read(updated, lambda _: target) == (updated, [])
+    assert third["secretRevisions"] == {"j-env/trainer.A": 2} and plain_jobs.diff(updated, third).changes
+    assert plain_jobs.read(updated, lambda _: target) == (updated, [])
     for text in (note, str(outs), str(updated)):
         assert "-secret" not in text
 
@@ -787,25 +794,25 @@ def test_a_rotated_secret_beside_another_change() -> None:
     """What decides is the other change."""
     target = Target("Running")
     made = checked({}, inputs(secrets=SECRET), target).inputs
-    _, outs = crud.create(made, lambda _: target)
+    _, outs = plain_jobs.create(made, lambda _: target)
     held = checked(made, inputs(digest="d2", objects=objects(suspend=True), secrets=ROTATED), target)
-    assert not held.failures and not crud.diff(outs, held.inputs).replaces
-    updated = crud.update(outs, held.inputs, lambda _: target)
+    assert not held.failures and not plain_jobs.diff(outs, held.inputs).replaces
+    updated = plain_jobs.update(outs, held.inputs, lambda _: target)
     assert target.asked[-1][0] == "update" and target.asked[-1][1].secrets == ROTATED
-    assert not crud.diff(updated, held.inputs).changes
+    assert not plain_jobs.diff(updated, held.inputs).changes
     other = checked(made, inputs(digest="d2", objects=objects(image="x:2"), secrets=ROTATED), target)
     assert "containers[node].image" in other.failures[0] and "secret" not in other.failures[0]
-    target.jobs["j"].phase = "Failed"
+    target.made["j"].phase = "Failed"
     again = checked(made, inputs(digest="d2", run="2", secrets=ROTATED), target)
-    assert crud.diff(outs, again.inputs).replaces == ("generation",)
+    assert plain_jobs.diff(outs, again.inputs).replaces == ("generation",)
 
 
 def test_a_secret_that_is_not_known_yet_replaces_nothing() -> None:
     target = Target("Running")
     made = checked({}, inputs(secrets=SECRET), target).inputs
-    _, outs = crud.create(made, lambda _: target)
+    _, outs = plain_jobs.create(made, lambda _: target)
     result = checked(made, inputs(secrets={"j-env": {"trainer.A": Unknown("x"), "trainer.B": "same-secret"}}), target)
-    diff = crud.diff(outs, result.inputs)
+    diff = plain_jobs.diff(outs, result.inputs)
     assert not result.failures and diff.changes and not diff.replaces and not result.notes
 
 
@@ -825,7 +832,7 @@ def test_a_job_that_somebody_has_deleted_is_made_again_as_the_same_run() -> None
     target.deleted = "mark"
     news = checked(made, inputs(interrupt="allow"), target).inputs
     assert outs["identity"] == known.to_dict() and news["again"] == "mark"
-    crud.update(outs, news, lambda _: target)
+    plain_jobs.update(outs, news, lambda _: target)
     what, submitted = target.asked[-1]
     assert (what, submitted.identity) == ("create", known)
 
@@ -833,11 +840,11 @@ def test_a_job_that_somebody_has_deleted_is_made_again_as_the_same_run() -> None
 def test_a_job_that_somebody_has_deleted_is_made_again_with_the_rotated_secret() -> None:
     target = Target("Deleted")
     made = checked({}, inputs(secrets=SECRET, interrupt="allow"), target).inputs
-    _, outs = crud.create(made, lambda _: target)
+    _, outs = plain_jobs.create(made, lambda _: target)
     target.deleted = "mark"
     news = checked(made, inputs(secrets=ROTATED, interrupt="allow"), target).inputs
     assert news["again"] == "mark" and news["secrets"] == ROTATED
-    crud.update(outs, news, lambda _: target)
+    plain_jobs.update(outs, news, lambda _: target)
     assert target.asked[-1][0] == "create"
 
 
@@ -846,15 +853,15 @@ def test_a_job_that_may_have_ended_when_somebody_deleted_it_runs_again_only_if_a
     """Its end was not read. interrupt="checkpoint" asks for nothing where no checkpoint is saved."""
     target = Target("Running")
     made, outs = first(target, interrupt=policy)
-    target.jobs["j"].phase, target.deleted = "Deleted", "mark"
+    target.made["j"].phase, target.deleted = "Deleted", "mark"
     same = checked(made, inputs(interrupt=policy), target)
-    assert "again" not in same.inputs and crud.diff(outs, same.inputs) == crud.Diff(False)
+    assert "again" not in same.inputs and plain_jobs.diff(outs, same.inputs) == plain_jobs.Diff(False)
     in_place = checked(made, inputs(digest="d2", objects=objects(suspend=True), interrupt=policy), target)
     assert in_place.inputs["generation"] == 1 and "again" not in in_place.inputs
     for asked in ({"digest": "d2", "run": "2"}, {"digest": "d2", "objects": objects(image="x:2")}):
         assert checked(made, inputs(interrupt=policy, **asked), target).inputs["generation"] == 2
     again = checked(made, inputs(interrupt="allow"), target)
-    (note,) = crud.diff(outs, again.inputs).notes
+    (note,) = plain_jobs.diff(outs, again.inputs).notes
     assert "it is not known whether it had ended; it is created again, as interrupt= allows" in note
 
 
@@ -863,7 +870,11 @@ def test_a_job_whose_record_somebody_has_edited_is_left_alone() -> None:
     made, outs = first(target)
     target.fault = "ConfigMap default/j: is not a valid record of a job"
     same = checked(made, inputs(), target)
-    assert same.notes == (target.fault,) and not same.failures and crud.diff(outs, same.inputs) == crud.Diff(False)
+    assert (
+        same.notes == (target.fault,)
+        and not same.failures
+        and plain_jobs.diff(outs, same.inputs) == plain_jobs.Diff(False)
+    )
     new_run = checked(made, inputs(digest="d2", run="2"), target)
     assert new_run.failures == (target.fault,), "it would have no runs before it"
 
@@ -871,21 +882,21 @@ def test_a_job_whose_record_somebody_has_edited_is_left_alone() -> None:
 def test_a_run_that_was_recorded_and_never_created_is_created() -> None:
     target = Target("Running")
     made, outs = first(target)
-    target.jobs["j"].phase, target.deleted, target.unsent = "Deleted", "mark", True
+    target.made["j"].phase, target.deleted, target.unsent = "Deleted", "mark", True
     again = checked(made, inputs(), target)
-    diff = crud.diff(outs, again.inputs)
+    diff = plain_jobs.diff(outs, again.inputs)
     assert diff.changes and "its new run was recorded, but not created; this update creates it" in diff.notes[0]
-    crud.update(outs, again.inputs, lambda _: target)
+    plain_jobs.update(outs, again.inputs, lambda _: target)
     assert target.asked[-1][0] == "create"
 
 
 def test_read_and_delete() -> None:
     target = Target("Succeeded")
     _, outs = first(target)
-    assert crud.read(outs, lambda _: target) == (outs, [])
-    assert crud.delete(outs, lambda _: target) == []
+    assert plain_jobs.read(outs, lambda _: target) == (outs, [])
+    assert plain_jobs.delete(outs, lambda _: target) == []
     assert target.asked[-1] == ("delete", "uid-1")
-    gone, (note,) = crud.read(outs, lambda _: target)
+    gone, (note,) = plain_jobs.read(outs, lambda _: target)
     assert gone is None and "default/j is gone" in note
 
 
@@ -899,14 +910,14 @@ def lost(request: pytest.FixtureRequest) -> tuple[Target, dict[str, Any], dict[s
     target = Target("Running")
     made, outs = first(target)
     for field, value in {**request.param, "program": "vision/prod"}.items():
-        setattr(target.jobs["j"], field, value)
+        setattr(target.made["j"], field, value)
     target.asked.clear()
     return target, made, outs
 
 
 def whose(target: Target) -> str:
     """What a stack is told of a job that it has lost: no stack adopts its own jobs."""
-    if target.jobs["j"].owner == "another":
+    if target.made["j"].owner == "another":
         return "belongs to the stack vision/prod now, which has adopted it"
     return "belongs to another stack of this name"
 
@@ -918,7 +929,7 @@ def test_an_adopted_job_stays_as_it_is_in_the_plan(lost: Lost) -> None:
     target, made, outs = lost
     result = checked(made, inputs(), target)
     assert result.inputs == made and not result.failures
-    assert crud.diff(outs, result.inputs) == crud.Diff(False)
+    assert plain_jobs.diff(outs, result.inputs) == plain_jobs.Diff(False)
 
 
 @pytest.mark.parametrize("news", [{"digest": "d2", "run": "2"}, {"digest": "d2", "objects": objects(suspend=True)}])
@@ -930,32 +941,32 @@ def test_a_change_of_an_adopted_job_is_refused(lost: Lost, news: dict[str, Any])
 
 def test_refresh_and_destroy_leave_an_adopted_job(lost: Lost) -> None:
     target, _, outs = lost
-    found, (note,) = crud.read(outs, lambda _: target)
+    found, (note,) = plain_jobs.read(outs, lambda _: target)
     assert found is None and f"default/j {whose(target)}" in note
-    (note,) = crud.delete(outs, lambda _: target)
+    (note,) = plain_jobs.delete(outs, lambda _: target)
     assert whose(target) in note and "left alone" in note
-    assert "j" in target.jobs
+    assert "j" in target.made
 
 
 def test_a_stack_that_did_not_write_down_its_label_knows_its_jobs() -> None:
     target = Target("Running")
     made, outs = first(target)
     del outs["target"]["sweep"]
-    assert crud.read(outs, lambda _: target)[0] is not None
-    assert crud.delete(outs, lambda _: target) == [] and not target.jobs
+    assert plain_jobs.read(outs, lambda _: target)[0] is not None
+    assert plain_jobs.delete(outs, lambda _: target) == [] and not target.made
     assert made["target"]["sweep"] == "s"
 
 
 def test_the_program_of_a_job_is_that_of_its_component() -> None:
     target = Target()
-    crud.create(checked({}, inputs(component=URN), target).inputs, lambda _: target)
+    plain_jobs.create(checked({}, inputs(component=URN), target).inputs, lambda _: target)
     assert target.asked[-1][1].program == "vision/prod"
     assert [program_of(each) for each in ("", "urn:1", "urn:pulumi:a", "a::b::c")] == [""] * 4
 
 
 def lose(target: Target, outs: dict[str, Any], phase: str) -> dict[str, Any]:
     """The record goes; the outputs of a stack that saw that phase at last."""
-    target.jobs.clear()
+    target.made.clear()
     target.asked.clear()
     return {**outs, "phase": phase}
 
@@ -973,18 +984,18 @@ def test_a_job_whose_record_is_gone_is_made_again(kind: str, phase: str) -> None
     target = Target()
     there = {"target": {"kind": kind, "sweep": "s"}}
     made = checked({}, inputs(**there), target).inputs
-    _, outs = crud.create(made, lambda _: target)
+    _, outs = plain_jobs.create(made, lambda _: target)
     for _ in range(2):
         outs = lose(target, outs, phase)
         result = checked(made, inputs(**there), target)
-        diff = crud.diff(outs, result.inputs)
+        diff = plain_jobs.diff(outs, result.inputs)
         assert diff.changes and not diff.replaces
         assert f"the job was {phase}: it counts as unfinished" in diff.notes[0] and "suspend=True" in diff.notes[0]
-        outs = crud.update(outs, result.inputs, lambda _: target)
-        assert [what for what, _ in target.asked] == ["create"] and target.jobs["j"].owner == made["owner"]
+        outs = plain_jobs.update(outs, result.inputs, lambda _: target)
+        assert [what for what, _ in target.asked] == ["create"] and target.made["j"].owner == made["owner"]
         made = result.inputs
         again = checked(made, inputs(**there), target)
-        assert again.inputs == made and crud.diff(outs, again.inputs) == crud.Diff(False)
+        assert again.inputs == made and plain_jobs.diff(outs, again.inputs) == plain_jobs.Diff(False)
 
 
 @pytest.mark.parametrize("phase", ["Starting", "Queued", "Running", "Restarting", "Deleted"])
@@ -995,22 +1006,26 @@ def test_a_job_whose_folder_is_gone_runs_again_only_if_asked(phase: str) -> None
     outs = lose(target, outs, phase)
     for _ in range(2):
         result = checked(made, inputs(), target)
-        assert crud.diff(outs, result.inputs) == crud.Diff(False) and not result.failures
+        assert plain_jobs.diff(outs, result.inputs) == plain_jobs.Diff(False) and not result.failures
         made = result.inputs
     in_place = checked(made, inputs(digest="d2", objects=objects(suspend=True)), target)
-    assert crud.diff(outs, in_place.inputs) == crud.Diff(True), "what only changes in place does not run it again"
-    assert crud.update(outs, in_place.inputs, lambda _: target)["digest"] == "d2"
+    assert plain_jobs.diff(outs, in_place.inputs) == plain_jobs.Diff(True), (
+        "what only changes in place does not run it again"
+    )
+    assert plain_jobs.update(outs, in_place.inputs, lambda _: target)["digest"] == "d2"
     assert not target.asked
-    assert crud.read(outs, lambda _: target) == ({**outs, "phase": "Deleted"}, []), "a refresh does not forget it"
+    assert plain_jobs.read(outs, lambda _: target) == ({**outs, "phase": "Deleted"}, []), "a refresh does not forget it"
     for asked in ({"digest": "d2", "run": "2"}, {"digest": "d2", "objects": objects(image="x:2")}):
         assert checked(made, inputs(**asked), target).inputs["generation"] == 2
     again = checked(made, inputs(interrupt="allow"), target)
-    (note,) = crud.diff(outs, again.inputs).notes
+    (note,) = plain_jobs.diff(outs, again.inputs).notes
     why = "somebody has deleted it, and it is not known whether it had ended; it is created again, as interrupt= allows"
     assert note == f"default/j: {why}"
-    outs = crud.update(outs, again.inputs, lambda _: target)
+    outs = plain_jobs.update(outs, again.inputs, lambda _: target)
     assert [what for what, _ in target.asked] == ["create"]
-    assert crud.diff(outs, checked(again.inputs, inputs(interrupt="allow"), target).inputs) == crud.Diff(False)
+    assert plain_jobs.diff(outs, checked(again.inputs, inputs(interrupt="allow"), target).inputs) == plain_jobs.Diff(
+        False
+    )
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
@@ -1020,11 +1035,11 @@ def test_a_job_that_was_seen_to_end_is_not_run_again_without_its_record(phase: s
     outs = lose(target, outs, phase)
     for _ in range(2):
         result = checked(made, inputs(), target)
-        diff = crud.diff(outs, result.inputs)
+        diff = plain_jobs.diff(outs, result.inputs)
         assert diff.changes is False and "another run= key" in diff.notes[0]
         made = result.inputs
     moved = {**result.inputs, "target": {**made["target"], "kubeconfig": "new"}}
-    crud.update(outs, moved, lambda _: target)
+    plain_jobs.update(outs, moved, lambda _: target)
     assert not target.asked
 
 
@@ -1033,20 +1048,20 @@ def test_a_changed_job_whose_record_is_gone_is_a_new_run(news: dict[str, Any]) -
     target = Target()
     there = {"target": {"kind": "kubernetes", "sweep": "s"}}
     made = checked({}, inputs(**there), target).inputs
-    _, outs = crud.create(made, lambda _: target)
+    _, outs = plain_jobs.create(made, lambda _: target)
     lose(target, outs, "Running")
     result = checked(made, inputs(digest="d2", **news, **there), target)
-    assert not result.failures and crud.diff(outs, result.inputs).replaces == ("generation",)
+    assert not result.failures and plain_jobs.diff(outs, result.inputs).replaces == ("generation",)
 
 
 def test_what_cannot_be_seen_is_as_the_stack_says() -> None:
     target = Target()
     made, outs = first(target)
-    target.jobs.clear()
+    target.made.clear()
     for there in (inputs(target={"kind": "local", "sweep": "s", "host": "another"}), inputs()):
         target.elsewhere = "host" not in there["target"]
         result = checked(made, there, target)
-        assert crud.diff(outs, result.inputs).changes is False
+        assert plain_jobs.diff(outs, result.inputs).changes is False
 
 
 def test_what_somebody_has_deleted_beside_a_job_is_made_again() -> None:
@@ -1054,20 +1069,20 @@ def test_what_somebody_has_deleted_beside_a_job_is_made_again() -> None:
     code = {"kind": "ConfigMap", "metadata": {"name": "j-code"}}
     given = {"objects": to_state({**objects(), "ConfigMap/j-code": code}), "secrets": {"j-env": {"A": "b"}}}
     made = checked({}, inputs(**given), target).inputs
-    _, outs = crud.create(made, lambda _: target)
+    _, outs = plain_jobs.create(made, lambda _: target)
     for count in (1, 2):
         target.missing = ("ConfigMap/j-code", "Secret/j-env")
         result = checked(made, inputs(**given), target)
         assert target.beside == ["ConfigMap/j-code", "Secret/j-env"]
-        diff = crud.diff(outs, result.inputs)
+        diff = plain_jobs.diff(outs, result.inputs)
         assert diff.changes and not diff.replaces and result.inputs["again"].startswith(f"missing-{count} ")
         assert (
             "its ConfigMap/j-code, Secret/j-env, which is created again; the job itself is unchanged" in diff.notes[0]
         )
-        outs, made = crud.update(outs, result.inputs, lambda _: target), result.inputs
+        outs, made = plain_jobs.update(outs, result.inputs, lambda _: target), result.inputs
         assert target.asked[-1][0] == "create"
         target.missing = ()
-        assert crud.diff(outs, checked(made, inputs(**given), target).inputs) == crud.Diff(False)
+        assert plain_jobs.diff(outs, checked(made, inputs(**given), target).inputs) == plain_jobs.Diff(False)
 
 
 @pytest.mark.parametrize("taken", [(), ("ConfigMap/j-code",)])
@@ -1081,7 +1096,7 @@ def test_a_running_job_without_one_of_its_objects_is_not_interrupted_by_accident
     labelled = copy.deepcopy(objects())
     labelled["JobSet/j"]["metadata"]["labels"] = {"team": "b"}
     result = checked(made, inputs(digest="d2", objects=to_state(labelled)), target)
-    assert not result.failures and not crud.diff(outs, result.inputs).replaces
+    assert not result.failures and not plain_jobs.diff(outs, result.inputs).replaces
 
 
 def test_code_that_waits_for_the_next_run_does_not_reach_a_job_without_one_of_its_objects() -> None:
@@ -1090,7 +1105,7 @@ def test_code_that_waits_for_the_next_run_does_not_reach_a_job_without_one_of_it
     target.missing = ("ConfigMap/j-code",)
     result = checked(made, inputs(withoutCode="w", rerunOn=["data"], digest="d9"), target)
     assert result.inputs["digest"] == made["digest"] and "(rerun_on)" in result.notes[0]
-    diff = crud.diff(outs, result.inputs)
+    diff = plain_jobs.diff(outs, result.inputs)
     assert diff.changes and not diff.replaces
 
 
@@ -1100,13 +1115,13 @@ def test_a_job_that_nothing_has_started_is_started_by_an_update() -> None:
     for count in (1, 2):
         target.not_started = True
         result = checked(made, inputs(), target)
-        diff = crud.diff(outs, result.inputs)
+        diff = plain_jobs.diff(outs, result.inputs)
         assert diff.changes and not diff.replaces and "this update starts it" in diff.notes[0]
         assert result.inputs == {**made, "again": f"not-started-{count}"}
-        outs, made = crud.update(outs, result.inputs, lambda _: target), result.inputs
+        outs, made = plain_jobs.update(outs, result.inputs, lambda _: target), result.inputs
         assert target.asked[-1][0] == "update"
         target.not_started = False
-        assert crud.diff(outs, checked(made, inputs(), target).inputs) == crud.Diff(False)
+        assert plain_jobs.diff(outs, checked(made, inputs(), target).inputs) == plain_jobs.Diff(False)
 
 
 @pytest.mark.parametrize(("started", "refused"), [(0.0, False), (5.0, True)])
@@ -1115,7 +1130,7 @@ def test_a_job_that_has_not_begun_is_not_interrupted(started: float, refused: bo
     target = Target()
     made, _ = first(target)
     target.not_started = True
-    target.jobs["j"].reason, target.jobs["j"].started = "NotStarted", started
+    target.made["j"].reason, target.made["j"].started = "NotStarted", started
     result = checked(made, inputs(digest="d2", run="2"), target)
     assert bool(result.failures) is refused and result.inputs["generation"] == 2
     assert not refused or "`pulumi up` without this change, which starts it" in result.failures[0]
@@ -1131,12 +1146,12 @@ def test_a_suspended_job_that_has_begun_has_to_be_resumed() -> None:
 def test_a_plan_tells_who_has_suspended_or_stopped_a_job() -> None:
     target = Target("Suspended")
     made, outs = first(target)
-    target.note, target.jobs["j"].reason = "suspended by ann", "SuspendedByUser"
+    target.note, target.made["j"].reason = "suspended by ann", "SuspendedByUser"
     same = checked(made, inputs(), target)
-    assert "was suspended by ann" in same.notes[0] and crud.diff(outs, same.inputs) == crud.Diff(False)
+    assert "was suspended by ann" in same.notes[0] and plain_jobs.diff(outs, same.inputs) == plain_jobs.Diff(False)
     (refused,) = checked(made, inputs(digest="d2", run="2"), target).failures
     assert "Run `pulumi-trainer resume` and `pulumi up` without this change. Wait until it has finished" in refused
-    target.note, target.jobs["j"].phase = "stopped by ann", "Failed"
+    target.note, target.made["j"].phase = "stopped by ann", "Failed"
     assert "was stopped by ann" in checked(made, inputs(), target).notes[0]
     again = checked(made, inputs(digest="d2", run="2"), target)
     assert again.inputs["generation"] == 2 and not again.failures and not again.notes
@@ -1149,9 +1164,9 @@ def test_a_plan_tells_who_has_suspended_or_stopped_a_job() -> None:
 def test_how_a_record_is_lost_depends_on_the_target(kind: str, lost: str, phase: str) -> None:
     target = Target()
     made = checked({}, inputs(target={"kind": kind}), target).inputs
-    _, outs = crud.create(made, lambda _: target)
+    _, outs = plain_jobs.create(made, lambda _: target)
     outs = lose(target, outs, phase)
-    (note,) = crud.diff(outs, checked(made, inputs(target={"kind": kind}), target).inputs).notes
+    (note,) = plain_jobs.diff(outs, checked(made, inputs(target={"kind": kind}), target).inputs).notes
     assert f"its record is gone, for example because {lost}" in note and phase in note
 
 
@@ -1160,7 +1175,7 @@ def test_what_others_have_put_in_its_place_is_told() -> None:
     made, outs = first(target)
     target.missing = target.taken = ("Secret/j-env",)
     result = checked(made, inputs(), target)
-    (note,) = crud.diff(outs, result.inputs).notes
+    (note,) = plain_jobs.diff(outs, result.inputs).notes
     assert "its Secret/j-env, and another object has that name" in note and "created again" not in note
 
 
@@ -1179,7 +1194,7 @@ def test_a_mark_that_somebody_has_edited_is_a_mark() -> None:
     made, outs = first(target)
     outs = lose(target, {**outs, "again": "no-record-x"}, "Pending")
     result = checked({**made, "again": "no-record-x"}, inputs(), target)
-    assert crud.diff(outs, result.inputs).changes
+    assert plain_jobs.diff(outs, result.inputs).changes
 
 
 EDITS = [
@@ -1352,7 +1367,7 @@ def test_kueue_reads_a_topology_once() -> None:
 def test_what_only_a_waiting_job_may_change_depends_on_whether_it_waits(phase: str, replaced: bool) -> None:
     target = Target(phase)
     made = checked({}, inputs(objects=of_queue()), target).inputs
-    crud.create(made, lambda _: target)
+    plain_jobs.create(made, lambda _: target)
     blue = {**QUEUED, "kueue.x-k8s.io/queue-name": "blue"}
     news = inputs(objects=of_queue(blue), digest="d2", interrupt="allow")
     found = checked(made, news, target)
@@ -1380,25 +1395,25 @@ def reached(**way: str) -> dict[str, Any]:
 def test_another_way_to_the_cluster_is_written_down_and_nothing_is_sent() -> None:
     target = Target()
     made = checked({}, inputs(target=reached(content="old", context="c")), target).inputs
-    outs = crud.create(made, lambda _: target)[1]
+    outs = plain_jobs.create(made, lambda _: target)[1]
     assert outs["target"] == {"kind": "kubernetes", "cluster": "u-1", "content": "old", "context": "c", "sweep": "s"}
     news = checked(made, inputs(target=reached(kubeconfig="new")), target).inputs
     assert news["target"] == reached(kubeconfig="new")  # the engine would store what was secret in clear
-    assert crud.diff(outs, news) == crud.Diff(True)
-    after = crud.update(outs, news, lambda _: target)
+    assert plain_jobs.diff(outs, news) == plain_jobs.Diff(True)
+    after = plain_jobs.update(outs, news, lambda _: target)
     assert after == {**outs, "target": {"kind": "kubernetes", "cluster": "u-1", "kubeconfig": "new", "sweep": "s"}}
     assert [call for call, _ in target.asked] == ["create"]
-    assert crud.diff(after, news) == crud.Diff(False)
+    assert plain_jobs.diff(after, news) == plain_jobs.Diff(False)
 
 
 def test_a_way_to_another_cluster_is_not_written_down() -> None:
     target = Target()
     made = checked({}, inputs(target=reached()), target).inputs
-    outs = crud.create(made, lambda _: target)[1]
+    outs = plain_jobs.create(made, lambda _: target)[1]
     news = checked(made, inputs(target=reached(kubeconfig="new")), target).inputs
     target.elsewhere = True
     with pytest.raises(Refused, match="another cluster"):
-        crud.update(outs, news, lambda _: target)
+        plain_jobs.update(outs, news, lambda _: target)
 
 
 def data(version: str, kind: str = "dataset") -> dict[str, Any]:
@@ -1429,9 +1444,9 @@ def mounting(claim: str) -> dict[str, Any]:
 def test_data_that_has_changed_since_is_a_note(before: dict[str, Any], now: dict[str, Any], note: str) -> None:
     target = Target("Succeeded")
     made = checked({}, before, target).inputs
-    outs = crud.create(made, lambda _: target)[1]
+    outs = plain_jobs.create(made, lambda _: target)[1]
     result = checked(made, now, target)
-    assert result.inputs == made and not crud.diff(outs, result.inputs).changes, "what it was started with stays"
+    assert result.inputs == made and not plain_jobs.diff(outs, result.inputs).changes, "what it was started with stays"
     assert all(n.startswith("default/j: dataset digits ") and note in n for n in result.notes)
     assert bool(result.notes) is bool(note)
 
@@ -1439,7 +1454,7 @@ def test_data_that_has_changed_since_is_a_note(before: dict[str, Any], now: dict
 def started(target: Target, **given: Any) -> dict[str, Any]:
     """Inputs of a job that was created."""
     made = checked({}, inputs(**given), target).inputs
-    crud.create(made, lambda _: target)
+    plain_jobs.create(made, lambda _: target)
     return made
 
 
@@ -1461,7 +1476,7 @@ def test_a_job_that_somebody_has_deleted_is_made_again_with_the_volume_that_ther
     kept = {name: made[name] for name in ("owner", "identity")}
     assert result.inputs == {**news, **kept, "generation": 1, "again": "mark"} and not result.notes
     assert checked(made, {**news, **data("5d72a1bc")}, target).inputs["objects"] == made["objects"]
-    target.jobs.clear()
+    target.made.clear()
     unknown = checked(made, news, target)
     assert unknown.inputs["objects"] == news["objects"] and unknown.inputs["data"] == made["data"]
     assert "trains on it" in unknown.notes[0], "it may have ended, and then it stays so"
@@ -1486,7 +1501,7 @@ def test_a_fetch_that_has_failed_is_tried_again_when_its_secret_or_image_changes
 ) -> None:
     target = Target(phase)
     made = checked({}, fetch(secrets=SECRET), target).inputs
-    crud.create(made, lambda _: target)
+    plain_jobs.create(made, lambda _: target)
     result = checked(made, fetch(**{"secrets": SECRET, **change}), target)
     assert result.inputs["generation"] == (2 if again else 1) and not result.failures
     assert bool(result.notes) is bool(change)
@@ -1499,7 +1514,7 @@ def test_the_image_of_a_job_that_carries_its_files_is_not_reported() -> None:
     target = Target("Succeeded")
     packed = {"ConfigMap/j-files": {"data": {}}}
     made = checked({}, fetch(objects={**objects(image="a:1"), **packed}), target).inputs
-    crud.create(made, lambda _: target)
+    plain_jobs.create(made, lambda _: target)
     assert not checked(made, fetch(objects={**objects(image="a:2"), **packed}), target).notes
 
 
@@ -1523,7 +1538,7 @@ def at(label: Any) -> dict[str, Any]:
 def running(component: str = HERE) -> tuple[Target, dict[str, Any], dict[str, Any]]:
     target = Target("Running")
     made = checked({}, inputs(component=component), target).inputs
-    _, outs = crud.create(made, lambda _: target)
+    _, outs = plain_jobs.create(made, lambda _: target)
     target.asked.clear()
     return target, made, outs
 
@@ -1533,8 +1548,8 @@ def test_a_job_keeps_the_label_that_it_has_in_its_target(change: dict[str, Any])
     target, made, outs = running()
     result = checked(made, inputs(component=HERE, target=at("s-2"), **change), target)
     assert result.inputs["target"] == at("s") and not result.failures
-    assert crud.diff(outs, result.inputs).changes is bool(change)
-    assert crud.update(outs, result.inputs, lambda _: target)["target"] == at("s")
+    assert plain_jobs.diff(outs, result.inputs).changes is bool(change)
+    assert plain_jobs.update(outs, result.inputs, lambda _: target)["target"] == at("s")
     assert not change or target.asked[-1][1].sweep == "s"
 
 
@@ -1544,27 +1559,27 @@ def test_a_new_run_has_the_label_of_its_target() -> None:
     result = checked(made, news, target)
     assert result.inputs["target"] == at("s-2") and result.inputs["generation"] == 2
     assert checked({}, news, target).failures, "nothing says that the other label is ours"
-    assert not crud.check({}, news, lambda _: target, {"s"}).failures
+    assert not plain_jobs.check({}, news, lambda _: target, {"s"}).failures
 
 
 @pytest.mark.parametrize("label", ["s-2", Unknown("sweep")])
 def test_a_job_from_another_stack_gets_a_label_of_this_one(label: Any) -> None:
     target, made, outs = running(THERE)
     result = checked(made, inputs(component=HERE, target=at(label)), target)
-    assert crud.diff(outs, result.inputs).changes is True and not result.failures
+    assert plain_jobs.diff(outs, result.inputs).changes is True and not result.failures
     assert result.inputs == {**made, "component": HERE, "target": at(label)}
     if label == "s-2":
-        after = crud.update(outs, result.inputs, lambda _: target)
+        after = plain_jobs.update(outs, result.inputs, lambda _: target)
         assert after == {**outs, "target": at("s-2")}
         assert target.asked == [("relabel", ("s-2", Owner(made["owner"], "s")))]
         again = checked(result.inputs, inputs(component=HERE, target=at("s-2")), target).inputs
-        assert again == result.inputs and crud.diff(after, again).changes is False
+        assert again == result.inputs and plain_jobs.diff(after, again).changes is False
 
 
 def test_a_renamed_stack_keeps_its_label() -> None:
     target, made, outs = running(THERE)
     result = checked(made, inputs(component=HERE), target)
-    assert result.inputs == made and crud.diff(outs, result.inputs).changes is False
+    assert result.inputs == made and plain_jobs.diff(outs, result.inputs).changes is False
 
 
 def test_a_job_that_goes_on_in_another_stack_out_of_reach_keeps_its_label() -> None:
@@ -1579,7 +1594,7 @@ def test_a_label_that_an_interrupted_update_has_left_is_put_right() -> None:
     wrong = [{**each, "target": at("s-1")} for each in (made, outs)]
     result = checked(wrong[0], inputs(component=HERE, digest="d2", objects=objects(suspend=True)), target)
     assert result.inputs["target"] == at("s") and not result.failures
-    assert crud.update(wrong[1], result.inputs, lambda _: target)["target"] == at("s")
+    assert plain_jobs.update(wrong[1], result.inputs, lambda _: target)["target"] == at("s")
 
 
 def test_a_suspended_job_that_is_replaced_is_named() -> None:

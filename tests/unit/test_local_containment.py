@@ -94,7 +94,7 @@ def test_a_state_that_somebody_has_changed_is_refused_as_well(
     local: LocalTarget, document: dict[str, Any], field: str, why: str
 ) -> None:
     with pytest.raises(Invalid) as refused:
-        local.create(submission(document))
+        local.jobs.create(submission(document))
     assert f"{field}: " in str(refused.value) and why in str(refused.value)
     assert not local.root.exists()
 
@@ -175,7 +175,7 @@ class TestWithoutAdmission:
         honest = file.read_text()
         file.write_text(honest.replace("innocent", "../../../../victim/x"))
         with pytest.raises(Invalid):
-            unguarded.delete(NAMESPACE, "job")
+            unguarded.jobs.delete(NAMESPACE, "job")
         assert (victim / "precious").exists()
         file.write_text(honest)
 
@@ -218,7 +218,7 @@ class TestLinks:
             run(local, jobset(step(command=link, container_fields=mounts, pod={"volumes": volumes}))).phase
             == "Succeeded"
         )
-        local.delete(NAMESPACE, "job")
+        local.jobs.delete(NAMESPACE, "job")
         assert (elsewhere / "kept").is_dir()
         assert elsewhere.stat().st_mode & 0o777 == 0o500
 
@@ -228,7 +228,7 @@ class TestLinks:
         folder.mkdir(parents=True)
         (folder / "data").symlink_to(tmp_path / "elsewhere")
         with pytest.raises(Refused, match="'volumes/default/data/data': leads out of its folder"):
-            local.create_volume(NAMESPACE, "data", "owner-1", "")
+            local.volumes.create(NAMESPACE, "data", "owner-1", "")
         assert not list((tmp_path / "elsewhere").iterdir())
 
     def test_the_root_may_be_a_link(self, local: LocalTarget, tmp_path: Path) -> None:
@@ -254,14 +254,14 @@ class TestAnotherRoot:
 
     def test_a_folder_without_a_record_is_refused(self, local: LocalTarget, own: Path) -> None:
         for call in (
-            lambda: local.delete(NAMESPACE, "job", uid="u", owner=Owner("owner-1")),
-            lambda: local.update(submission(jobset(step()))),
+            lambda: local.jobs.delete(NAMESPACE, "job", uid="u", owner=Owner("owner-1")),
+            lambda: local.jobs.update(submission(jobset(step()))),
         ):
             with pytest.raises(
                 Refused, match=r"has no record.json of a job, and holds 'thesis.txt'; nothing there was"
             ):
                 call()
-        assert local.status(NAMESPACE, "job") is None
+        assert local.jobs.status(NAMESPACE, "job") is None
         assert [p.name for p in own.iterdir()] == ["thesis.txt"]
         assert {p.stat().st_mode & 0o777 for p in (own, local.root)} == {0o755}
 
@@ -270,12 +270,12 @@ class TestAnotherRoot:
         folder.mkdir(parents=True)
         (folder / "lock").touch()
         (folder / ".record.json.17-00ff").touch()
-        assert local.delete(NAMESPACE, "job") is None
+        assert local.jobs.delete(NAMESPACE, "job") is None
         assert not folder.exists()
 
     def test_a_job_of_another_owner_stays(self, local: LocalTarget) -> None:
-        local.create(submission(jobset(step(), suspend=True)))
-        assert local.delete(NAMESPACE, "job", owner=Owner("somebody")) is not None
+        local.jobs.create(submission(jobset(step(), suspend=True)))
+        assert local.jobs.delete(NAMESPACE, "job", owner=Owner("somebody")) is not None
         assert (local.root / "jobs/default/job/record.json").exists()
 
     @pytest.mark.parametrize("name", ["../../../own", "..", "a/b", "/etc", "a\\0", ""])
@@ -284,15 +284,15 @@ class TestAnotherRoot:
         (local.root / "jobs/default").mkdir(parents=True)
         for namespace, called in ((NAMESPACE, name), (name, "job")):
             with pytest.raises(Invalid, match="not a name that Kubernetes accepts"):
-                local.delete(namespace, called)
+                local.jobs.delete(namespace, called)
             with pytest.raises(Invalid, match="not a name that Kubernetes accepts"):
-                local.delete_volume(namespace, called, "g")
+                local.volumes.delete(namespace, called, "g")
         assert (tmp_path / "own").is_dir()
 
     @pytest.mark.parametrize("record", [True, False])
     def test_a_link_in_place_of_the_folder(self, local: LocalTarget, tmp_path: Path, record: bool) -> None:
         other = LocalTarget(tmp_path / "other")
-        other.create(submission(jobset(step(), suspend=True)))
+        other.jobs.create(submission(jobset(step(), suspend=True)))
         real = other.root / "jobs/default/job"
         if not record:
             (real / "record.json").rename(real / "kept.json")
@@ -300,22 +300,22 @@ class TestAnotherRoot:
         (local.root / "jobs/default").mkdir(parents=True)
         (local.root / "jobs/default/job").symlink_to(real)
         with pytest.raises(Refused, match="leads out of its folder"):
-            local.delete(NAMESPACE, "job")
+            local.jobs.delete(NAMESPACE, "job")
         assert sorted(p.name for p in real.iterdir()) == before
         (local.root / "jobs/default/job").unlink()
 
     def test_a_trash_folder_of_the_user_is_not_emptied(self, local: LocalTarget) -> None:
         (local.root / "trash").mkdir(parents=True)
         (local.root / "trash/thesis.txt").write_text("work of years")
-        local.create(submission(jobset(step(), suspend=True)))
-        local.delete(NAMESPACE, "job")
+        local.jobs.create(submission(jobset(step(), suspend=True)))
+        local.jobs.delete(NAMESPACE, "job")
         assert [p.name for p in (local.root / "trash").iterdir()] == ["thesis.txt"]
 
     def test_a_volume_without_its_file_stays(self, local: LocalTarget) -> None:
         own = local.root / "volumes/default/data"
         own.mkdir(parents=True)
         (own / "thesis.txt").write_text("work of years")
-        assert local.delete_volume(NAMESPACE, "data", "g") == ""
+        assert local.volumes.delete(NAMESPACE, "data", "g") == ""
         assert (own / "thesis.txt").exists()
 
 

@@ -42,11 +42,11 @@ NOT_INSTALLED = REFUSED + "pulumi-trainer: the packages could not be installed (
 
 def first_failure(local: LocalTarget, *documents: dict[str, Any]) -> JobStatus:
     """Return the status of a job between its first failure and the next attempt, and delete the job."""
-    quickly, local.tuning = local.tuning, replace(local.tuning, backoff=600.0)
-    local.create(submission(*documents))
+    quickly, local.jobs.tuning = local.jobs.tuning, replace(local.jobs.tuning, backoff=600.0)
+    local.jobs.create(submission(*documents))
     waits = wait(local, until=lambda s: s.reason == "BackOff" or s.terminal)
-    local.delete(NAMESPACE, "job")
-    local.tuning = quickly
+    local.jobs.delete(NAMESPACE, "job")
+    local.jobs.tuning = quickly
     return waits
 
 
@@ -264,7 +264,7 @@ class TestAFullDisk:
         self, local: LocalTarget, full: Path, exit_code: int, phase: str
     ) -> None:
         go = full.with_name("go")
-        local.create(submission(jobset(step(command=[*self.WORK, str(exit_code), str(go)]))))
+        local.jobs.create(submission(jobset(step(command=[*self.WORK, str(exit_code), str(go)]))))
         eventually(lambda: log(local))
         wait(local, until=lambda s: s.phase == "Running")
         full.touch()
@@ -281,7 +281,7 @@ class TestAFullDisk:
     def test_a_pod_that_cannot_be_made(self, local: LocalTarget, full: Path) -> None:
         go = full.with_name("go")
         first = step("first", [*self.WORK, "0", str(go)])
-        local.create(submission(jobset(first, step(dependsOn=[{"name": "first", "status": "Complete"}]))))
+        local.jobs.create(submission(jobset(first, step(dependsOn=[{"name": "first", "status": "Complete"}]))))
         wait(local, until=lambda s: s.phase == "Running")
         full.touch()
         go.touch()
@@ -303,7 +303,7 @@ class TestAFullDisk:
 
         monkeypatch.setattr(store.os, "fsync", fail)
         with pytest.raises(TargetFault, match=r"No space left on device. Hint: free some space"):
-            local.create(submission(jobset(step())))
+            local.jobs.create(submission(jobset(step())))
 
     def test_a_status_that_is_larger_than_its_room(self, local: LocalTarget) -> None:
         status = run(local, jobset(step()))
@@ -373,7 +373,7 @@ class TestPackages:
         layer.write_text(textwrap.dedent(self.LAYER))
         env = [{"name": code.LAYER_ENV, "value": str(layer)}, {"name": "GO_ON", "value": str(go_on)}]
         document, files = with_code(["torch==2.8.0", "--index-url", "https://user:password@index"], env=env)
-        local.create(submission(document, files))
+        local.jobs.create(submission(document, files))
         status = wait(local, until=lambda s: s.message)
         assert (status.phase, status.reason, status.message) == ("Starting", "", "installing torch==2.8.0")
         assert [(s.phase, s.ready) for s in status.steps] == [("Starting", 0)]
@@ -453,7 +453,7 @@ class TestPackages:
             successPolicy={"operator": "All", "targetReplicatedJobs": ["launcher"]},
         )  # fmt: skip
         hosts = config("job-mpi-hostfile", {"hostfile": "job-node-0-0.job slots=1\n"})
-        local.create(submission(document, config("job-code", data), hosts))
+        local.jobs.create(submission(document, config("job-code", data), hosts))
         status = wait(local, until=lambda s: s.message)
         assert (status.phase, status.reason, status.message) == ("Starting", "", "installing torch==2.8.0")
         go_on.touch()
@@ -531,7 +531,7 @@ class TestMissingPrograms:
         draft = Draft(NAMESPACE, given.name, given.digest, given.objects)
 
         def reviewed(draft: Draft) -> int:
-            return len(local.review(draft.objects, None, lambda: local.has_job(draft))[0])
+            return len(local.jobs.review(draft.objects, None, lambda: local.jobs.has_job(draft))[0])
 
         assert reviewed(draft) == 1
         run(local, given.objects["JobSet/job"])

@@ -440,13 +440,13 @@ os.execve(sys.executable, [sys.executable, "-c", code], {{**os.environ, **json.l
 
 @pytest.mark.skipif(sys.platform != "linux", reason="shows the variables of a process as they are")
 def test_the_environment_of_a_program_that_calls_setproctitle_is_in_use(wheels: Path, local: LocalTarget) -> None:
-    local.create(submission(jobset(step(command=python(RUNS, str(wheels / "dep-1-py3-none-any.whl"))))))
-    eventually(lambda: local.log_files(NAMESPACE, "job") and "overwritten" in log(local))
-    (used,) = environments.list_environments(local.environments)
+    local.jobs.create(submission(jobset(step(command=python(RUNS, str(wheels / "dep-1-py3-none-any.whl"))))))
+    eventually(lambda: local.logs.files(NAMESPACE, "job") and "overwritten" in log(local))
+    (used,) = environments.list_environments(local.jobs.environments)
     os.utime(used.path / layer.RECORD, (0, 0))
     assert used.jobs == ["default/job"]
     assert environments.remove_environment(used.path) == "used by default/job" and used.path.is_dir()
-    local.delete(NAMESPACE, "job", grace=0)
+    local.jobs.delete(NAMESPACE, "job", grace=0)
     assert environments.remove_environment(used.path) == "" and not used.path.exists()
 
 

@@ -94,15 +94,15 @@ time.sleep(120)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux alone can adopt orphans")
 def test_orphans_that_have_ended_do_not_pile_up(local: LocalTarget) -> None:
-    local.create(submission(jobset(step(command=python(ORPHANS)))))
-    eventually(lambda: local.log_files(NAMESPACE, "job") and "up" in log(local))
+    local.jobs.create(submission(jobset(step(command=python(ORPHANS)))))
+    eventually(lambda: local.logs.files(NAMESPACE, "job") and "up" in log(local))
     supervisor = supervisor_of(local)
 
     def zombies() -> list[psutil.Process]:
         return [p for p in supervisor.children() if p.status() == psutil.STATUS_ZOMBIE]
 
     eventually(lambda: not zombies())
-    local.delete(NAMESPACE, "job")
+    local.jobs.delete(NAMESPACE, "job")
 
 
 DEEP = """
@@ -123,22 +123,22 @@ def left_to_pytest(local: LocalTarget) -> Iterator[None]:
 @pytest.mark.usefixtures("left_to_pytest")
 def test_folders_deeper_than_python_follows_are_removed_with_the_job(local: LocalTarget) -> None:
     assert run(local, jobset(step(command=python(DEEP, "TMPDIR")))).phase == "Succeeded"
-    assert not list(Path(tempfile.gettempdir()).glob(f"{_temporary_prefix(local.jobs()[0].uid)}*"))
-    local.delete(NAMESPACE, "job")
-    assert [*local.jobs()] == []
+    assert not list(Path(tempfile.gettempdir()).glob(f"{_temporary_prefix(local.jobs.list_all()[0].uid)}*"))
+    local.jobs.delete(NAMESPACE, "job")
+    assert [*local.jobs.list_all()] == []
 
 
 @pytest.mark.usefixtures("left_to_pytest")
 def test_output_deeper_than_python_follows_is_described_and_removed(local: LocalTarget) -> None:
-    made = local.create_volume(NAMESPACE, "out", "owner-1", "")
+    made = local.volumes.create(NAMESPACE, "out", "owner-1", "")
     deep = "import os\nos.chdir('/out')\nopen('f', 'w').write('x')\nfor _ in range(2500): os.mkdir('d'), os.chdir('d')"
     pod = {"volumes": [{"name": "out", "persistentVolumeClaim": {"claimName": "out"}}]}
     mounts = {"volumeMounts": [{"name": "out", "mountPath": "/out"}]}
     assert run(local, jobset(step(command=python(deep), container_fields=mounts, pod=pod))).phase == "Succeeded"
-    assert local.describe_volume(NAMESPACE, "out").startswith("1 file, 1 B")
-    local.delete(NAMESPACE, "job")
-    local.delete_volume(NAMESPACE, "out", made["generation"])
-    assert local.volume(NAMESPACE, "out") is None
+    assert local.volumes.describe(NAMESPACE, "out").startswith("1 file, 1 B")
+    local.jobs.delete(NAMESPACE, "job")
+    local.volumes.delete(NAMESPACE, "out", made["generation"])
+    assert local.volumes.find(NAMESPACE, "out") is None
 
 
 @pytest.fixture
@@ -152,22 +152,22 @@ def stranger() -> Iterator[psutil.Process]:
 
 class TestSupervisorLost:
     def test_its_processes_are_ended_and_the_job_has_failed(self, local: LocalTarget, home: Path) -> None:
-        local.create(submission(jobset(step(command=python(FAMILY, "120"), pods=2))))
+        local.jobs.create(submission(jobset(step(command=python(FAMILY, "120"), pods=2))))
         eventually(lambda: log(local) and log(local, "job-node-0-1"))
         wait(local, until=lambda s: s.phase == "Running")
         supervisor = kill_supervisor(local)
         assert len(family(home)) == 6
-        status = local.status(NAMESPACE, "job")
+        status = local.jobs.status(NAMESPACE, "job")
         assert status is not None
         assert (status.phase, status.reason) == ("Failed", "SupervisorLost")
         assert f"pid {supervisor.pid}" in status.message and "`pulumi-trainer rerun` starts it again" in status.message
         assert status.finished > 0
         assert [(s.phase, s.active, s.ready) for s in status.steps] == [("Failed", 0, 0)]
         assert not living(home)
-        assert local.status(NAMESPACE, "job") == status
+        assert local.jobs.status(NAMESPACE, "job") == status
 
     def test_the_last_words_of_its_log_are_in_the_message(self, local: LocalTarget) -> None:
-        local.create(submission(jobset(step(command=python("import time; time.sleep(120)")))))
+        local.jobs.create(submission(jobset(step(command=python("import time; time.sleep(120)")))))
         wait(local, until=lambda s: s.phase == "Running")
         with (local.root / "jobs/default/job/supervisor.log").open("a") as file:
             file.write("Traceback\nMemoryError: no more\n")
@@ -176,18 +176,18 @@ class TestSupervisorLost:
 
     def test_the_next_creation_finds_out_as_well(self, local: LocalTarget, home: Path) -> None:
         asked = submission(jobset(step(command=python(FAMILY, "120"))))
-        local.create(asked)
+        local.jobs.create(asked)
         eventually(lambda: log(local))
         wait(local, until=lambda s: s.phase == "Running")
         kill_supervisor(local)
         eventually(lambda: not [p for p in living(home) if p not in family(home)])
-        assert local.create(asked).reason == "SupervisorLost"
+        assert local.jobs.create(asked).reason == "SupervisorLost"
         assert not living(home)
 
     def test_what_hides_from_its_group_and_ignores_term_is_found_by_its_mark(
         self, local: LocalTarget, home: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("pulumi_trainer.provider.targets.local.target.LOST_GRACE", 0.2)
+        monkeypatch.setattr("pulumi_trainer.provider.targets.local.supervision.LOST_GRACE", 0.2)
         hidden = (
             "import os, signal, time\n"
             "if os.fork(): time.sleep(120)\n"
@@ -195,7 +195,7 @@ class TestSupervisorLost:
             "if os.fork(): os._exit(0)\n"
             "signal.signal(signal.SIGHUP, signal.SIG_IGN); print('up', flush=True); time.sleep(120)"
         )
-        local.create(submission(jobset(step(command=python(hidden)))))
+        local.jobs.create(submission(jobset(step(command=python(hidden)))))
         eventually(lambda: log(local))
         wait(local, until=lambda s: s.phase == "Running")
         kill_supervisor(local)
@@ -204,12 +204,12 @@ class TestSupervisorLost:
         assert not living(home)
 
     def test_deletion_needs_no_supervisor(self, local: LocalTarget, home: Path) -> None:
-        local.create(submission(jobset(step(command=python(FAMILY, "120")))))
+        local.jobs.create(submission(jobset(step(command=python(FAMILY, "120")))))
         eventually(lambda: log(local))
         kill_supervisor(local)
-        local.delete(NAMESPACE, "job")
+        local.jobs.delete(NAMESPACE, "job")
         assert not living(home)
-        assert local.status(NAMESPACE, "job") is None
+        assert local.jobs.status(NAMESPACE, "job") is None
 
     @pytest.mark.skipif(sys.platform != "linux", reason="shows the variables of a process as they are")
     def test_processes_that_overwrite_their_mark_are_found_in_the_jobs_folder(self, local: LocalTarget) -> None:
@@ -217,7 +217,7 @@ class TestSupervisorLost:
             f"{OVERWRITTEN}\nimport os, time\nif not os.fork():\n    os.setsid()\n    if os.fork(): os._exit(0)\n"
             "overwrite(); print(os.getpid(), flush=True); time.sleep(120)"
         )
-        local.create(submission(jobset(step(command=python(titled)))))
+        local.jobs.create(submission(jobset(step(command=python(titled)))))
         eventually(lambda: len(log(local).split()) == 2)
         pids = [int(pid) for pid in log(local).split()]
         assert not any(MARK in psutil.Process(pid).environ() for pid in pids)
@@ -229,7 +229,7 @@ class TestSupervisorLost:
     def test_a_stranger_whose_pid_and_start_are_in_a_file_of_the_job_is_left_alone(
         self, local: LocalTarget, home: Path, stranger: psutil.Process
     ) -> None:
-        local.create(submission(jobset(step(command=python(FAMILY, "120")))))
+        local.jobs.create(submission(jobset(step(command=python(FAMILY, "120")))))
         wait(local, until=lambda s: s.phase == "Running")
         who = json.dumps({"pid": stranger.pid, "started": stranger.create_time()})
         with (local.root / "jobs/default/job/processes.jsonl").open("a") as notes:
@@ -243,38 +243,38 @@ class TestSupervisorLost:
     def test_a_stranger_in_the_place_of_the_supervisor_is_left_alone(
         self, local: LocalTarget, stranger: psutil.Process, monkeypatch: pytest.MonkeyPatch, pid: Any
     ) -> None:
-        monkeypatch.setattr("pulumi_trainer.provider.targets.local.target.STUCK_SECONDS", 0.2)
-        local.create(submission(jobset(step(), suspend=True)))
+        monkeypatch.setattr("pulumi_trainer.provider.targets.local.supervision.STUCK_SECONDS", 0.2)
+        local.jobs.create(submission(jobset(step(), suspend=True)))
         folder = JobFolder(local.root / "jobs/default/job")
         lock = folder.take_supervisor_lock()  # another user of the machine can hold it
         assert lock is not None
         named = stranger.pid if pid == "stranger" else pid
         folder.supervisor.write_text(json.dumps({"pid": named, "started": stranger.create_time()}))
-        local.delete(NAMESPACE, "job", grace=0)
+        local.jobs.delete(NAMESPACE, "job", grace=0)
         os.close(lock)
         assert stranger.status() != psutil.STATUS_ZOMBIE
 
     @pytest.mark.parametrize("uid", ["", "job", "../..", None, 7, "{3f2a77c0-1111-4222-8333-9d0e1a2b3c47}"])
     def test_a_forged_record_ends_nothing(self, local: LocalTarget, monkeypatch: pytest.MonkeyPatch, uid: Any) -> None:
-        local.create(submission(jobset(step(), suspend=True)))
+        local.jobs.create(submission(jobset(step(), suspend=True)))
         record = local.root / "jobs/default/job/record.json"
-        JobFolder(record.parent).write_status(replace(local.jobs()[0], phase="Running"))
+        JobFolder(record.parent).write_status(replace(local.jobs.list_all()[0], phase="Running"))
         own = record.read_text()
         record.write_text(json.dumps({**json.loads(own), "uid": uid}))
         ended = list[psutil.Process]()  # without the check of the uid: all processes of the user
         monkeypatch.setattr(processes, "end_processes", lambda found, grace: ended.extend(found))
         monkeypatch.setattr(processes, "_kill_all", lambda find: ended.extend(find()))
         why = f"is not a valid record of a job: its uid is {uid!r}, not a UUID"
-        for call in (local.status, local.delete):
+        for call in (local.jobs.status, local.jobs.delete):
             with pytest.raises(Unreadable, match=re.escape(why)):
                 call(NAMESPACE, "job")
-        assert why in local.jobs()[0].message
+        assert why in local.jobs.list_all()[0].message
         assert ended == [] and processes.processes_with_mark("") == []
         record.write_text(own)
 
     def test_a_supervisor_ended_by_a_signal(self, local: LocalTarget, home: Path) -> None:
         """The machine shuts down, or somebody has found the process."""
-        local.create(submission(jobset(step(command=python(FAMILY, "120")))))
+        local.jobs.create(submission(jobset(step(command=python(FAMILY, "120")))))
         wait(local, until=lambda s: s.phase == "Running")
         supervisor_of(local).terminate()
         status = wait(local)
@@ -285,17 +285,17 @@ class TestSupervisorLost:
     def test_a_stuck_supervisor_is_killed_by_deletion(
         self, local: LocalTarget, home: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        local.create(submission(jobset(step(command=python(FAMILY, "120")))))
+        local.jobs.create(submission(jobset(step(command=python(FAMILY, "120")))))
         eventually(lambda: len(family(home)) == 3)
         supervisor_of(local).suspend()
-        monkeypatch.setattr("pulumi_trainer.provider.targets.local.target.STUCK_SECONDS", 0.5)
-        local.delete(NAMESPACE, "job", grace=0)
+        monkeypatch.setattr("pulumi_trainer.provider.targets.local.supervision.STUCK_SECONDS", 0.5)
+        local.jobs.delete(NAMESPACE, "job", grace=0)
         assert not living(home)
 
 
 class TestEnding:
     def test_a_killed_rank_fails_its_job(self, local: LocalTarget, home: Path) -> None:
-        local.create(submission(jobset(step(command=python(FAMILY, "120"), pods=2))))
+        local.jobs.create(submission(jobset(step(command=python(FAMILY, "120"), pods=2))))
         eventually(lambda: len(family(home)) == 6)
         [rank] = [
             p
@@ -314,9 +314,9 @@ class TestEnding:
 
     def test_a_program_that_ignores_term_is_killed_after_its_grace(self, local: LocalTarget, home: Path) -> None:
         code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(120)"
-        local.create(submission(jobset(step(command=python(code), pod={"terminationGracePeriodSeconds": 1}))))
+        local.jobs.create(submission(jobset(step(command=python(code), pod={"terminationGracePeriodSeconds": 1}))))
         eventually(lambda: log(local))
-        local.delete(NAMESPACE, "job")
+        local.jobs.delete(NAMESPACE, "job")
         assert not living(home)
 
     def test_grace_is_given(self, local: LocalTarget, tmp_path: Path) -> None:
@@ -327,9 +327,9 @@ class TestEnding:
         )
         slow, quick = tmp_path / "slow", tmp_path / "quick"
         for file, seconds, grace in ((slow, "0.5", None), (quick, "60", 0.0)):
-            local.create(submission(jobset(step(command=python(code, str(file), seconds)))))
+            local.jobs.create(submission(jobset(step(command=python(code, str(file), seconds)))))
             eventually(lambda: log(local))
-            local.delete(NAMESPACE, "job", grace=grace)
+            local.jobs.delete(NAMESPACE, "job", grace=grace)
         assert slow.exists()
         assert not quick.exists()
 
@@ -339,12 +339,12 @@ class TestEnding:
             "signal.signal(signal.SIGTERM, lambda *_: (open(sys.argv[1], 'w'), sys.exit(0)))\n"
             "print('up', flush=True); time.sleep(120)"
         )
-        local.create(submission(jobset(step(command=python(code, str(tmp_path / "told"))))))
+        local.jobs.create(submission(jobset(step(command=python(code, str(tmp_path / "told"))))))
         eventually(lambda: log(local))
         file = local.root / "jobs/default/job/supervisor.json"
         who = json.loads(file.read_text())
         file.write_text(json.dumps({**who, "started": time.time() - 3600}))
-        local.delete(NAMESPACE, "job", grace=3.0)
+        local.jobs.delete(NAMESPACE, "job", grace=3.0)
         assert (tmp_path / "told").exists()
 
     def test_term_comes_once(self, local: LocalTarget, tmp_path: Path) -> None:
@@ -354,9 +354,9 @@ class TestEnding:
             "print('up', flush=True)\n"
             "while True: time.sleep(120)"
         )
-        local.create(submission(jobset(step(command=python(code, str(tmp_path / "told"))))))
+        local.jobs.create(submission(jobset(step(command=python(code, str(tmp_path / "told"))))))
         eventually(lambda: log(local))
-        local.delete(NAMESPACE, "job", grace=3.0)
+        local.jobs.delete(NAMESPACE, "job", grace=3.0)
         assert (tmp_path / "told").read_text() == "t"
 
     def test_the_whole_group_gets_term(self, local: LocalTarget, tmp_path: Path) -> None:
@@ -366,17 +366,17 @@ class TestEnding:
             "print('up', flush=True); time.sleep(120)"
         )
         shell = f"""python3 -S -c "{child}" {tmp_path / "told"} & wait; sleep 3"""
-        local.create(submission(jobset(step(command=["bash", "-c", shell]))))
+        local.jobs.create(submission(jobset(step(command=["bash", "-c", shell]))))
         eventually(lambda: log(local))
-        local.delete(NAMESPACE, "job")
+        local.jobs.delete(NAMESPACE, "job")
         assert (tmp_path / "told").exists()
 
 
 class TestOutput:
     def test_a_flood_is_bounded_on_disk_and_its_end_is_kept(self, local: LocalTarget) -> None:
-        local.tuning = Tuning(log_bytes=1 << 20, log_files=3)
+        local.jobs.tuning = Tuning(log_bytes=1 << 20, log_files=3)
         code = "import sys\nline = 'x' * 1000 + '\\n'\nfor _ in range(30000): sys.stdout.write(line)\nprint('the end')"
-        local.create(submission(jobset(step(command=python(code)))))
+        local.jobs.create(submission(jobset(step(command=python(code)))))
         folder = local.root / "jobs/default/job/logs/job-node-0-0"
         most = 0
         while not (status := wait(local, until=lambda s: True)).terminal:
@@ -385,7 +385,7 @@ class TestOutput:
         assert status.phase == "Succeeded"
         assert sorted(f.name for f in folder.glob("node*")) == ["node.log", "node.log.1", "node.log.2"]
         assert max(most, sum(f.stat().st_size for f in folder.glob("node*"))) <= 3 << 20
-        assert list(local.tail(NAMESPACE, "job", lines=2))[-1][2] == "the end"
+        assert list(local.logs.tail(NAMESPACE, "job", lines=2))[-1][2] == "the end"
 
     def test_odd_output(self, local: LocalTarget) -> None:
         code = (
@@ -443,7 +443,7 @@ class TestSecrets:
             "print(len(os.environ['TOKEN']), file.read_text() == os.environ['TOKEN'], oct(file.stat().st_mode), flush=True)\n"
             "time.sleep(120)"
         )
-        local.create(submission(self.document(code), secrets={"creds": {"token": CANARY}}))
+        local.jobs.create(submission(self.document(code), secrets={"creds": {"token": CANARY}}))
         eventually(lambda: log(local))
         assert log(local) == f"{len(CANARY)} True 0o100400\n"
         for process in psutil.process_iter():
@@ -453,7 +453,7 @@ class TestSecrets:
         self.nowhere(tmp_path)
         [folder] = Path("/dev/shm").glob(f"pulumi-trainer-{os.getuid()}-{wait(local, until=lambda s: True).uid}")
         assert folder.stat().st_mode & 0o777 == 0o700
-        local.delete(NAMESPACE, "job")
+        local.jobs.delete(NAMESPACE, "job")
         assert not folder.exists()
         self.nowhere(tmp_path)
 
@@ -493,8 +493,8 @@ class TestSecrets:
         code = "import os, random, sys; sys.exit(f'{random.random()} Bearer ' + os.environ['TOKEN'])"
         document = self.document(code)
         document["spec"]["replicatedJobs"][0]["template"]["spec"]["backoffLimit"] = 9  # type: ignore[index]
-        local.tuning = replace(QUICK, backoff=600.0)
-        local.create(submission(document, secrets={"creds": {"token": WRITTEN["token"]}}))  # type: ignore[arg-type]
+        local.jobs.tuning = replace(QUICK, backoff=600.0)
+        local.jobs.create(submission(document, secrets={"creds": {"token": WRITTEN["token"]}}))  # type: ignore[arg-type]
         status = wait(local, until=lambda s: s.reason == "BackOff")
         assert "exit code 1: " in status.message and "Bearer [secret]" in status.message
         assert not parts(WRITTEN["token"], status.message)
@@ -511,11 +511,11 @@ class TestSecrets:
         assert "ValueError: '[secret]'" in status.message
         assert status.progress is not None
         assert status.progress["metrics"] == {"of": "[secret]", "loss": "0.5"}
-        assert set(local.runs(NAMESPACE, "job")[-1].metrics) == {"of", "loss"}
+        assert set(local.jobs.runs(NAMESPACE, "job")[-1].metrics) == {"of", "loss"}
 
     def test_a_lost_supervisor_leaves_none(self, local: LocalTarget) -> None:
         document = self.document("print('up', flush=True); import time; time.sleep(120)")
-        uid = local.create(submission(document, secrets={"creds": {"token": CANARY}})).uid  # type: ignore[arg-type]
+        uid = local.jobs.create(submission(document, secrets={"creds": {"token": CANARY}})).uid  # type: ignore[arg-type]
         eventually(lambda: log(local))
         assert list(Path("/dev/shm").glob(f"*{uid}*"))
         wait(local, until=lambda s: s.phase == "Running")
@@ -527,14 +527,14 @@ class TestSecrets:
         """Who could make a folder of that name in the meantime would keep the job from going on."""
         document = self.document("print('up', flush=True); import time; time.sleep(120)")
         asked = submission(document, secrets={"creds": {"token": CANARY}})  # type: ignore[arg-type]
-        folder = Path(f"/dev/shm/pulumi-trainer-{os.getuid()}-{local.create(asked).uid}")
+        folder = Path(f"/dev/shm/pulumi-trainer-{os.getuid()}-{local.jobs.create(asked).uid}")
         eventually(lambda: log(local))
         (folder / "socket").touch()
         suspended = {**document, "spec": {**document["spec"], "suspend": True}}  # type: ignore[dict-item]
-        local.update(submission(suspended, secrets={"creds": {"token": CANARY}}))
+        local.jobs.update(submission(suspended, secrets={"creds": {"token": CANARY}}))
         eventually(lambda: not living(home))
         assert list(folder.iterdir()) == []
-        local.delete(NAMESPACE, "job")
+        local.jobs.delete(NAMESPACE, "job")
         assert not folder.exists()
 
     def test_none_in_argv(self, local: LocalTarget) -> None:
@@ -546,12 +546,12 @@ class TestSecrets:
         with pytest.raises(
             Invalid, match=r"\$\(URL\) would put a secret where every user .* read URL from the environment"
         ):
-            local.create(submission(document, secrets={"creds": {"token": CANARY}}))
+            local.jobs.create(submission(document, secrets={"creds": {"token": CANARY}}))
         whole = jobset(
             step(command=["run", "$(token)"], container_fields={"envFrom": [{"secretRef": {"name": "creds"}}]})
         )
         with pytest.raises(Invalid, match="would put a secret"):
-            local.create(submission(whole, secrets={"creds": {"token": CANARY}}))
+            local.jobs.create(submission(whole, secrets={"creds": {"token": CANARY}}))
 
     @staticmethod
     def nowhere(folder: Path) -> None:
@@ -563,7 +563,7 @@ class TestSecrets:
 def test_nothing_of_the_users_environment_leaks(local: LocalTarget, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", CANARY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", CANARY)
-    local.create(
+    local.jobs.create(
         submission(
             jobset(step(command=python("import os, time; print(dict(os.environ), flush=True); time.sleep(120)")))
         )
@@ -588,7 +588,7 @@ def test_func_args_are_rewritten_and_code_arrives_byte_for_byte(local: LocalTarg
 
 
 def test_signals_of_the_terminal_do_not_reach_a_job(local: LocalTarget) -> None:
-    local.create(submission(jobset(step(command=python(FAMILY, "120")))))
+    local.jobs.create(submission(jobset(step(command=python(FAMILY, "120")))))
     wait(local, until=lambda s: s.phase == "Running")
     supervisor = supervisor_of(local)
     assert os.getsid(supervisor.pid) == supervisor.pid != os.getsid(0)
@@ -627,7 +627,7 @@ def test_a_fault_of_the_supervisor_fails_the_job_with_its_reason(
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(WAITS_BADLY.format(file=str(tmp_path / "bad")))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    local.create(submission(jobset(step(command=python(FAMILY, "120")))))
+    local.jobs.create(submission(jobset(step(command=python(FAMILY, "120")))))
     wait(local, until=lambda s: s.phase == "Running")
     (tmp_path / "bad").touch()
     status = wait(local)

@@ -49,17 +49,17 @@ def test_they_are_on_no_disk(local: LocalTarget) -> None:
 
 
 def test_a_resumed_job_has_them_too(local: LocalTarget) -> None:
-    local.create(submission(job(suspend=True), SECRET))
-    local.update(submission(job(), SECRET))
+    local.jobs.create(submission(job(suspend=True), SECRET))
+    local.jobs.update(submission(job(), SECRET))
     assert wait(local).phase == "Succeeded" and log(local) == SHOWN
 
 
 def test_they_are_part_of_the_job_in_a_review(local: LocalTarget) -> None:
     objects = submission(job(), SECRET).objects
-    assert local.review(objects, {}) == ([], [])
-    (refused,), _ = local.review(submission(job("other"), SECRET).objects, {})
+    assert local.jobs.review(objects, {}) == ([], [])
+    (refused,), _ = local.jobs.review(submission(job("other"), SECRET).objects, {})
     assert "Secret keys has no key other" in refused.why
-    without = [p.why for p in local.review(submission(job()).objects, {})[0]]
+    without = [p.why for p in local.jobs.review(submission(job()).objects, {})[0]]
     assert all("Secret keys is not part of the job" in why for why in without) and len(without) == 2
 
 

@@ -13,9 +13,9 @@ import pytest
 from local_support import NAMESPACE, container, eventually, jobset, log, python, run, step, submission, wait
 from pulumi_trainer.provider.jobs.runs import Run
 from pulumi_trainer.provider.targets.local import LocalTarget
+from pulumi_trainer.provider.targets.local.job_reader import _expire
 from pulumi_trainer.provider.targets.local.record import Record
 from pulumi_trainer.provider.targets.local.store import JobFolder
-from pulumi_trainer.provider.targets.local.target import _expire
 from pulumi_trainer.provider.trainer.pipeline.disruptions import fail_at_final_errors
 
 FAIL_TWICE = """
@@ -49,7 +49,7 @@ def test_a_job_succeeds(local: LocalTarget) -> None:
 def test_running_shows_steps_and_what_waits(local: LocalTarget) -> None:
     needed = [{"name": "data", "status": "Complete"}]
     document = jobset(step("data", python(SLEEP), pods=2), step("node", pods=3, dependsOn=needed))
-    local.create(submission(document))
+    local.jobs.create(submission(document))
     status = wait(local, until=lambda s: s.steps[0].ready == 2)
     assert status.phase == "Running"
     assert [(s.name, s.phase, s.count, s.active, s.ready) for s in status.steps] == [
@@ -92,9 +92,9 @@ def test_a_running_job_gets_a_failure_policy(local: LocalTarget, tmp_path: Path)
     """
     old = jobset(step(command=python(textwrap.dedent(code))))
     new = jobset(step(command=python(textwrap.dedent(code))), failurePolicy={"maxRestarts": 1})
-    local.create(submission(old))
+    local.jobs.create(submission(old))
     wait(local, until=lambda _: seen.exists())
-    local.update(submission(new, digest="second"))
+    local.jobs.update(submission(new, digest="second"))
     wait(local, until=lambda s: s.digest == "second")
     go.touch()
     status = wait(local)
@@ -125,8 +125,8 @@ class TestInPlace:
         assert "BackoffLimitExceeded" in status.message
 
     def test_shows_the_back_off(self, local: LocalTarget) -> None:
-        local.tuning = local.tuning.__class__(backoff=30)
-        local.create(
+        local.jobs.tuning = local.jobs.tuning.__class__(backoff=30)
+        local.jobs.create(
             submission(
                 jobset(
                     step(
@@ -194,7 +194,7 @@ class TestContainers:
             run(local, jobset(step(command=python(say, file, "m"), pod={"initContainers": inits}))).phase == "Succeeded"
         )
         assert Path(file).read_text() == "12m"
-        assert [c for _, c, _ in local.log_files(NAMESPACE, "job")] == []
+        assert [c for _, c, _ in local.logs.files(NAMESPACE, "job")] == []
 
     def test_a_failed_init_container_fails_the_pod(self, local: LocalTarget) -> None:
         inits = [container(python("raise SystemExit(4)"), "init")]
@@ -233,7 +233,7 @@ class TestContainers:
         containers = [container(python("print('one')"), "one"), container(python("raise SystemExit(2)"), "two")]
         status = run(local, jobset(step(pod={"containers": containers})))
         assert "exit code 2 (container two)" in status.message
-        assert [c for _, c, _ in local.log_files(NAMESPACE, "job")] == ["one"]
+        assert [c for _, c, _ in local.logs.files(NAMESPACE, "job")] == ["one"]
 
     @pytest.mark.parametrize(
         ("command", "said"),
@@ -306,7 +306,7 @@ class TestWhole:
         """
         node = step(command=python(textwrap.dedent(code), str(tmp_path)), pods=2)
         policy = {"maxRestarts": 1, "restartStrategy": strategy}
-        local.create(submission(jobset(node, failurePolicy=policy)))
+        local.jobs.create(submission(jobset(node, failurePolicy=policy)))
         wait(local, until=lambda _: (tmp_path / "leaving").exists())
         (tmp_path / "go").touch()
         assert wait(local).phase == "Succeeded"
@@ -333,7 +333,7 @@ class TestWhole:
         rules = [{"name": rule, "action": "RestartJobSetAndIgnoreMaxRestarts"}] if rule else []
         policy = {"maxRestarts": 3, "rules": rules}
         document = jobset(step(pod={"initContainers": inits}), step("late", dependsOn=needed), failurePolicy=policy)
-        local.create(submission(document))
+        local.jobs.create(submission(document))
         status = wait(local, until=lambda s: s.phase == "Restarting")
         assert (status.reason, status.restarts) == (reason, 1)
         assert "exit code 9" in status.message
@@ -367,7 +367,7 @@ class TestWhole:
     def test_a_run_without_a_step_says_so(self, local: LocalTarget, report: str, note: str) -> None:
         status = run(local, jobset(step(command=python(f"""print('{{"trainerStatus": {report}}}')"""))))
         assert (status.phase, status.note) == ("Succeeded", note)
-        (found,) = local.runs(status.namespace, status.name)
+        (found,) = local.jobs.runs(status.namespace, status.name)
         assert Run.from_dict(found.to_dict()).note == note
 
     def test_any_success_ends_the_rest(self, local: LocalTarget) -> None:
@@ -392,24 +392,24 @@ class TestSuspend:
         return jobset(step("data", say), step("node", python(code), dependsOn=needed), suspend=suspend, **fields)
 
     def test_a_suspended_job_has_no_process(self, local: LocalTarget, tmp_path: Path) -> None:
-        status = local.create(submission(self.document(tmp_path, True)))
+        status = local.jobs.create(submission(self.document(tmp_path, True)))
         assert (status.phase, status.reason) == ("Suspended", "SuspendedJobs")
         assert {s.phase for s in status.steps} == {"Suspended"}
-        assert local.status(NAMESPACE, "job") == status
+        assert local.jobs.status(NAMESPACE, "job") == status
         assert sorted(p.name for p in (local.root / "jobs/default/job").iterdir()) == ["lock", "record.json"]
 
     def test_resume_suspend_and_resume(self, local: LocalTarget, tmp_path: Path) -> None:
-        created = local.create(submission(self.document(tmp_path, True)))
-        assert local.update(submission(self.document(tmp_path, False), digest="digest-2")).phase == "Starting"
+        created = local.jobs.create(submission(self.document(tmp_path, True)))
+        assert local.jobs.update(submission(self.document(tmp_path, False), digest="digest-2")).phase == "Starting"
         running = wait(local, until=lambda s: s.steps[1].ready == 1)
         assert (running.uid, running.digest) == (created.uid, "digest-2")
         eventually(lambda: "up\n" in log(local))
-        local.update(submission(self.document(tmp_path, True)))
+        local.jobs.update(submission(self.document(tmp_path, True)))
         suspended = wait(local, until=lambda s: s.phase == "Suspended")
         assert [s.phase for s in suspended.steps] == ["Succeeded", "Suspended"]
         eventually(lambda: not JobFolder.of(local.root, NAMESPACE, "job").supervised())
         (tmp_path / "go").touch()
-        local.update(submission(self.document(tmp_path, False)))
+        local.jobs.update(submission(self.document(tmp_path, False)))
         assert wait(local).phase == "Succeeded"
         assert (tmp_path / "data").read_text() == "d", "a finished Job is not run again"
         assert log(local).count("up\n") == 2
@@ -429,11 +429,11 @@ class TestSuspend:
         def document(suspend: bool) -> dict[str, Any]:
             return jobset(step(command=python(slow, str(go)), pod=pod), suspend=suspend)
 
-        local.create(submission(document(False)))
+        local.jobs.create(submission(document(False)))
         eventually(lambda: log(local) == "up\n")
-        local.update(submission(document(True)))
+        local.jobs.update(submission(document(True)))
         wait(local, until=lambda s: s.reason == "Ending")
-        local.update(submission(document(False)))
+        local.jobs.update(submission(document(False)))
         go.touch()
         eventually(lambda: log(local).count("up\n") == 2)
         assert wait(local, until=lambda s: s.phase == "Running").steps[0].active == 1
@@ -444,12 +444,12 @@ class TestTimeToLive:
         status = run(local, jobset(step(command=python("print('x')")), ttlSecondsAfterFinished=0))
         folder = local.root / "jobs" / NAMESPACE / "job"
         eventually(lambda: not [p for p in folder.iterdir() if p.is_dir()])
-        again = local.status(NAMESPACE, "job")
+        again = local.jobs.status(NAMESPACE, "job")
         assert again is not None
         assert (again.phase, again.uid) == ("Succeeded", status.uid)
-        assert local.log_files(NAMESPACE, "job") == []
+        assert local.logs.files(NAMESPACE, "job") == []
         assert (
-            local.create(submission(jobset(step(command=python("print('x')")), ttlSecondsAfterFinished=0))).uid
+            local.jobs.create(submission(jobset(step(command=python("print('x')")), ttlSecondsAfterFinished=0))).uid
             == status.uid
         )
 
@@ -460,18 +460,18 @@ class TestTimeToLive:
         record.jobset["spec"]["ttlSecondsAfterFinished"] = 0
         record.write(folder)
         with folder.guard():
-            assert local.status(NAMESPACE, "job") is not None and log(local) == "x\n"
+            assert local.jobs.status(NAMESPACE, "job") is not None and log(local) == "x\n"
         _expire(folder, replace(record, uid="of the run before"))
         assert log(local) == "x\n"
-        assert local.status(NAMESPACE, "job") is not None and not folder.logs.exists()
+        assert local.jobs.status(NAMESPACE, "job") is not None and not folder.logs.exists()
 
     def test_later(self, local: LocalTarget) -> None:
         document = jobset(step(command=python("print('x')")), ttlSecondsAfterFinished=3600)
         run(local, document)
         assert log(local) == "x\n"
         document["spec"]["ttlSecondsAfterFinished"] = 0
-        local.update(submission(document))
-        assert local.log_files(NAMESPACE, "job") == []
+        local.jobs.update(submission(document))
+        assert local.logs.files(NAMESPACE, "job") == []
 
 
 class TestProgress:
@@ -500,4 +500,4 @@ def test_the_record_holds_what_identifies_the_job(local: LocalTarget) -> None:
         "run-7",
         "stack-1",
     )
-    assert record["host"] == local.host
+    assert record["host"] == local.jobs.host

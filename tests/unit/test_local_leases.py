@@ -136,7 +136,7 @@ class TestPorts:
         fields = {"env": env, "ports": [{"containerPort": port}]}
         seen = set()
         for name in ("a", "b"):
-            local.create(submission(jobset(step(command=python(code), container_fields=fields), name=name)))
+            local.jobs.create(submission(jobset(step(command=python(code), container_fields=fields), name=name)))
             text = eventually(lambda name=name: log(local, f"{name}-node-0-0", name))
             used, url = text.split()
             assert url.endswith(f":{used}")
@@ -168,7 +168,7 @@ class TestGpus:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,GPU-3")
         assert run(local, jobset(step(command=python(SHOW), container_fields=gpus(1)))).phase == "Succeeded"
         assert log(local) == "gpus 2\n"
-        refusals, _ = local.review(submission(jobset(step(pods=3, container_fields=gpus(1)))).objects)
+        refusals, _ = local.jobs.review(submission(jobset(step(pods=3, container_fields=gpus(1)))).objects)
         assert "needs 3 GPUs at one time, but this machine has 2 (CUDA_VISIBLE_DEVICES=2,GPU-3)" in str(refusals[0])
 
     def test_none_asked_for_none_seen(self, local: LocalTarget) -> None:
@@ -189,7 +189,7 @@ class TestGpus:
         assert run(local, document).phase == "Succeeded"
 
     def test_too_few_are_a_refusal(self, local: LocalTarget) -> None:
-        refusals, _ = local.review(submission(jobset(step(pods=5, container_fields=gpus(1)))).objects)
+        refusals, _ = local.jobs.review(submission(jobset(step(pods=5, container_fields=gpus(1)))).objects)
         assert [str(r) for r in refusals] == [
             "JobSet/job: nvidia.com/gpu: needs 5 GPUs at one time, but this machine has 4. Hint: ask for fewer (num_nodes,"
             " resources_per_node), or use the Kubernetes target"
@@ -200,12 +200,12 @@ class TestGpus:
         document = jobset(
             step("a", pods=4, container_fields=gpus(1)), step("b", pods=4, container_fields=gpus(1), dependsOn=needed)
         )
-        assert local.review(submission(document).objects)[0] == []
+        assert local.jobs.review(submission(document).objects)[0] == []
 
     def test_a_job_waits_for_those_of_another(self, local: LocalTarget) -> None:
-        local.create(submission(jobset(step(command=python(HOLD), container_fields=gpus(3)), name="first")))
+        local.jobs.create(submission(jobset(step(command=python(HOLD), container_fields=gpus(3)), name="first")))
         eventually(lambda: log(local, "first-node-0-0", "first"))
-        local.create(submission(jobset(step(command=python(SHOW), container_fields=gpus(2)), name="second")))
+        local.jobs.create(submission(jobset(step(command=python(SHOW), container_fields=gpus(2)), name="second")))
         status = wait(local, "second", until=lambda s: s.reason != "")
         assert (status.phase, status.reason) == ("Pending", "WaitingForGPUs")
         assert status.message == "needs 2 of 4 GPUs: behind first"
@@ -220,7 +220,7 @@ class TestGpus:
     def test_a_job_waits_for_those_of_another_user(self, local: LocalTarget, tmp_path: Path) -> None:
         other = Leases(tmp_path / "home-of-another" / "leases")
         assert other.gpus(3, range(4), "theirs") == ([0, 1, 2], [])
-        local.create(submission(jobset(step(command=python(SHOW), container_fields=gpus(2)))))
+        local.jobs.create(submission(jobset(step(command=python(SHOW), container_fields=gpus(2)))))
         status = wait(local, until=lambda s: s.reason != "")
         assert (status.phase, status.reason) == ("Pending", "WaitingForGPUs")
         assert status.message == "needs 2 of 4 GPUs: behind a job with another home folder"
@@ -247,17 +247,17 @@ class TestGpus:
     def test_a_waiting_job_can_be_deleted(self, local: LocalTarget) -> None:
         held = Leases()
         assert held.gpus(4, range(4)) == ([0, 1, 2, 3], [])
-        local.create(submission(jobset(step(container_fields=gpus(1)))))
+        local.jobs.create(submission(jobset(step(container_fields=gpus(1)))))
         status = wait(local, until=lambda s: s.reason == "WaitingForGPUs")
         assert status.message == "needs 1 of 4 GPUs: behind other jobs of this machine", "the holder has left no name"
-        local.delete(NAMESPACE, "job")
+        local.jobs.delete(NAMESPACE, "job")
         held.release()
 
 
 def test_a_single_gpu_is_one(local: LocalTarget, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program(tmp_path, monkeypatch, "GPU 0: x")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    refusals, _ = local.review(submission(jobset(step(container_fields=gpus(1)))).objects)
+    refusals, _ = local.jobs.review(submission(jobset(step(container_fields=gpus(1)))).objects)
     assert "needs 1 GPU at one time, but this machine has 0 (CUDA_VISIBLE_DEVICES=)" in str(refusals[0])
 
 

@@ -36,47 +36,49 @@ WAITS = python("import time; print('started', flush=True); time.sleep(600)")
 
 
 def running(local: LocalTarget, **spec: object) -> None:
-    local.create(submission(jobset(step(command=WAITS), **spec)))
+    local.jobs.create(submission(jobset(step(command=WAITS), **spec)))
     wait(local, until=lambda s: s.phase == "Running")
 
 
 def test_a_change_in_place_keeps_the_id_of_the_run(local: LocalTarget) -> None:
     folder = JobFolder(local.root / "jobs" / NAMESPACE / "job")
-    made = local.create(submission(jobset(step(command=WAITS), suspend=True)))
+    made = local.jobs.create(submission(jobset(step(command=WAITS), suspend=True)))
     time.sleep(1.1)  # another id would be that of another second
-    local.update(submission(jobset(step(command=WAITS), suspend=True, ttlSecondsAfterFinished=9), digest="digest-2"))
+    local.jobs.update(
+        submission(jobset(step(command=WAITS), suspend=True, ttlSecondsAfterFinished=9), digest="digest-2")
+    )
     assert Record.read(folder).known_identity == made.identity and made.identity.id
 
 
 def test_suspend_and_resume(local: LocalTarget) -> None:
     running(local)
-    local.set_suspend(NAMESPACE, "job", OWNER, SUSPEND)
+    local.jobs.set_suspend(NAMESPACE, "job", OWNER, SUSPEND)
     status = wait(local, until=lambda s: s.phase == "Suspended")
     assert status.reason == "SuspendedByUser"
     assert status.message == "suspended by ann with `pulumi-trainer suspend` at 1970-01-01 00:00:01 UTC;" \
         " `pulumi-trainer resume` continues it"  # fmt: skip
-    presence = local.presence(NAMESPACE, "job")
+    presence = local.jobs.presence(NAMESPACE, "job")
     assert presence is not None and presence.note == status.message
-    local.set_suspend(NAMESPACE, "job", OWNER, RESUME, submission(jobset(step(command=WAITS))))
+    local.jobs.set_suspend(NAMESPACE, "job", OWNER, RESUME, submission(jobset(step(command=WAITS))))
     assert wait(local, until=lambda s: s.phase == "Running").message == ""
-    presence = local.presence(NAMESPACE, "job")
+    presence = local.jobs.presence(NAMESPACE, "job")
     assert presence is not None and presence.note == ""
 
 
 def test_an_update_keeps_the_override_until_the_program_says_the_same(local: LocalTarget) -> None:
     running(local)
-    local.set_suspend(NAMESPACE, "job", OWNER, SUSPEND)
+    local.jobs.set_suspend(NAMESPACE, "job", OWNER, SUSPEND)
     wait(local, until=lambda s: s.phase == "Suspended")
     labelled = jobset(step(command=WAITS), ttlSecondsAfterFinished=60)
-    assert local.update(submission(labelled)).phase == "Suspended"
-    assert local.update(submission(jobset(step(command=WAITS), suspend=True))).message == ""
-    local.update(submission(labelled))
+    assert local.jobs.update(submission(labelled)).phase == "Suspended"
+    assert local.jobs.update(submission(jobset(step(command=WAITS), suspend=True))).message == ""
+    local.jobs.update(submission(labelled))
     wait(local, until=lambda s: s.phase == "Running")
 
 
 def test_resume_although_the_program_suspends(local: LocalTarget) -> None:
-    local.create(submission(jobset(step(command=WAITS), suspend=True)))
-    local.set_suspend(NAMESPACE, "job", OWNER, RESUME, submission(jobset(step(command=WAITS), suspend=True)))
+    local.jobs.create(submission(jobset(step(command=WAITS), suspend=True)))
+    local.jobs.set_suspend(NAMESPACE, "job", OWNER, RESUME, submission(jobset(step(command=WAITS), suspend=True)))
     wait(local, until=lambda s: s.phase == "Running")
 
 
@@ -91,14 +93,14 @@ def said(local: LocalTarget, operation: operations.Operation, document: dict[str
 
 def test_a_new_run_of_a_job_that_the_program_suspends_is_suspended(local: LocalTarget) -> None:
     document = jobset(step(command=WAITS), suspend=True)
-    local.create(submission(document))
-    local.stop(NAMESPACE, "job", OWNER, "stopped by ann")
+    local.jobs.create(submission(document))
+    local.jobs.stop(NAMESPACE, "job", OWNER, "stopped by ann")
     assert said(local, "rerun", document) == (
         "job has a new run, which is suspended (suspend is true); `pulumi-trainer resume` starts it\n"
     )
     assert said(local, "resume", document) == "job is resumed\n"
     wait(local, until=lambda s: s.phase == "Running")
-    local.stop(NAMESPACE, "job", OWNER, "stopped by ann")
+    local.jobs.stop(NAMESPACE, "job", OWNER, "stopped by ann")
     assert said(local, "rerun", jobset(step(command=WAITS))) == "job runs again\n"
 
 
@@ -112,44 +114,44 @@ def test_a_job_that_is_not_suspended_cannot_be_resumed(local: LocalTarget) -> No
 
 def test_a_job_that_is_suspended_again_keeps_who_has_suspended_it(local: LocalTarget) -> None:
     running(local)
-    local.set_suspend(NAMESPACE, "job", OWNER, SUSPEND)
+    local.jobs.set_suspend(NAMESPACE, "job", OWNER, SUSPEND)
     assert said(local, "suspend", jobset(step(command=WAITS))) == (
         "job is already suspended by ann since 1970-01-01 00:00:01 UTC; `pulumi-trainer resume` continues it\n"
     )
-    presence = local.presence(NAMESPACE, "job")
+    presence = local.jobs.presence(NAMESPACE, "job")
     assert presence is not None and presence.note == SUSPEND.note
 
 
 def test_a_job_that_its_program_has_suspended_is_suspended_by_no_user(local: LocalTarget) -> None:
     document = jobset(step(command=WAITS), suspend=True)
-    local.create(submission(document))
+    local.jobs.create(submission(document))
     assert said(local, "suspend", document) == "job is already suspended; `pulumi-trainer resume` continues it\n"
 
 
 def test_stop_ends_the_job_for_good(local: LocalTarget) -> None:
     ends = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: (print('bye', flush=True), sys.exit()))"
     command = python(f"{ends}; print('started', flush=True); time.sleep(600)")
-    local.create(submission(jobset(step(command=command))))
+    local.jobs.create(submission(jobset(step(command=command))))
     wait(local, until=lambda s: s.phase == "Running" and "started" in log(local))
-    status = local.stop(NAMESPACE, "job", OWNER, stop_note("ann", 1.0))
+    status = local.jobs.stop(NAMESPACE, "job", OWNER, stop_note("ann", 1.0))
     assert (status.phase, status.reason, status.steps[0].phase) == ("Failed", "Stopped", "Failed")
     assert status.message.startswith("stopped by ann") and "bye" in log(local) and status.finished
     again = submission(jobset(step(command=command)))
-    assert local.create(again).reason == "Stopped", "nothing starts it silently"
-    assert local.update(again).reason == "Stopped"
-    presence = local.presence(NAMESPACE, "job")
+    assert local.jobs.create(again).reason == "Stopped", "nothing starts it silently"
+    assert local.jobs.update(again).reason == "Stopped"
+    presence = local.jobs.presence(NAMESPACE, "job")
     assert presence is not None and presence.note == status.message
 
 
 @pytest.mark.parametrize("suspended", [True, False])
 def test_stop_without_a_supervisor(local: LocalTarget, suspended: bool) -> None:
     if suspended:
-        local.create(submission(jobset(step(command=WAITS), suspend=True)))
+        local.jobs.create(submission(jobset(step(command=WAITS), suspend=True)))
     else:
         run(local, jobset(step()))
-    status = local.stop(NAMESPACE, "job", OWNER, "stopped by ann")
+    status = local.jobs.stop(NAMESPACE, "job", OWNER, "stopped by ann")
     assert (status.phase, status.reason) == (("Failed", "Stopped") if suspended else ("Succeeded", status.reason))
-    assert local.stop(NAMESPACE, "job", OWNER, "stopped again") == status
+    assert local.jobs.stop(NAMESPACE, "job", OWNER, "stopped again") == status
 
 
 def test_rerun_is_another_run_that_the_stack_knows(local: LocalTarget) -> None:
@@ -159,14 +161,14 @@ def test_rerun_is_another_run_that_the_stack_knows(local: LocalTarget) -> None:
     first = run(local, document, code, secrets={"job-env": {"v": "one"}})
     record = local.root / "jobs" / NAMESPACE / "job" / "record.json"
     uid = json.loads(record.read_text())["uid"]
-    local.rerun(submission(document, code, secrets={"job-env": {"v": "two"}}))
+    local.jobs.rerun(submission(document, code, secrets={"job-env": {"v": "two"}}))
     again = wait(local)
     assert again.phase == "Succeeded" and again.uid == first.uid and again.created > first.created
     assert json.loads(record.read_text())["uid"] != uid, "a folder of an output is named by it"
-    assert [run.phase for run in local.runs(NAMESPACE, "job")] == ["Succeeded", "Succeeded"]
+    assert [run.phase for run in local.jobs.runs(NAMESPACE, "job")] == ["Succeeded", "Succeeded"]
     assert log(local).count("run") == 1 and "two" not in record.read_text()
-    assert local.delete(NAMESPACE, "job", uid=first.uid, owner=OWNER) is None
-    assert local.status(NAMESPACE, "job") is None
+    assert local.jobs.delete(NAMESPACE, "job", uid=first.uid, owner=OWNER) is None
+    assert local.jobs.status(NAMESPACE, "job") is None
 
 
 @pytest.mark.parametrize("goes_on", [True, False])
@@ -175,15 +177,15 @@ def test_a_run_that_goes_on_keeps_what_its_first_start_has_recorded(local: Local
     document = jobset(step(command=WAITS if goes_on else python("raise SystemExit(3)")))
     before = [Run("1", "Failed", id=name, lineage=name, place="out") for name in ("a", "b")]
     sent = replace(submission(document), earlier=before, identity=Identity(place="out"), keep_runs=2)
-    first = local.create(sent).identity
+    first = local.jobs.create(sent).identity
     assert first.removed == "a"
     if goes_on:
         wait(local, until=lambda s: s.phase == "Running")
-        local.stop(NAMESPACE, "job", OWNER, "stopped by ann")
+        local.jobs.stop(NAMESPACE, "job", OWNER, "stopped by ann")
     wait(local)
     done = {"type": "x", "step": 300, "resumedFrom": 300, "progressPercentage": 100}
     last = jobset(step(command=python(f"print({json.dumps(json.dumps({'trainerStatus': done}))})")))
-    again = local.rerun(replace(sent, objects=submission(last).objects))
+    again = local.jobs.rerun(replace(sent, objects=submission(last).objects))
     numbers = [1] if goes_on else []
     assert [each.number for each in again.attempts] == numbers and (again.identity == first) is goes_on
     assert bool(again.identity.removed) is goes_on
@@ -200,19 +202,19 @@ class Killed(BaseException):
 def test_a_rerun_that_is_killed_adds_no_run(local: LocalTarget) -> None:
     document = jobset(step())
     run(local, document)
-    (used,) = local.job_usage(NAMESPACE, "job")
+    (used,) = local.jobs.usage(NAMESPACE, "job")
     for _ in range(3):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(JobFolder, "forget_run", lambda *_: kill())
             with pytest.raises(Killed):
-                local.rerun(submission(document))
-        (only,) = local.runs(NAMESPACE, "job")
+                local.jobs.rerun(submission(document))
+        (only,) = local.jobs.runs(NAMESPACE, "job")
         assert only.phase == "Succeeded" and only.created < only.finished
-        (same,) = local.job_usage(NAMESPACE, "job")
+        (same,) = local.jobs.usage(NAMESPACE, "job")
         assert (same.begin, same.end) == (used.begin, used.end)
-    local.rerun(submission(document))
+    local.jobs.rerun(submission(document))
     assert wait(local).phase == "Succeeded"
-    first, second = local.runs(NAMESPACE, "job")
+    first, second = local.jobs.runs(NAMESPACE, "job")
     assert first == only and second.created > first.finished
 
 
@@ -222,15 +224,15 @@ def kill() -> None:
 
 def test_a_rerun_that_is_killed_leaves_no_run_to_continue(local: LocalTarget) -> None:
     document = jobset(step(command=python("raise SystemExit(3)")))
-    local.create(submission(document))
+    local.jobs.create(submission(document))
     wait(local)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(JobFolder, "forget_run", lambda *_: kill())
         with pytest.raises(Killed):
-            local.rerun(submission(document))
-    local.rerun(submission(document))
+            local.jobs.rerun(submission(document))
+    local.jobs.rerun(submission(document))
     wait(local)
-    first, second = local.runs(NAMESPACE, "job")
+    first, second = local.jobs.runs(NAMESPACE, "job")
     assert second.parent == first.id, "not the run that has never begun"
 
 
@@ -242,9 +244,9 @@ def test_a_rerun_does_without_the_file_beside_its_output(local: LocalTarget, mon
         raise TargetFault(Problem("volumes", "cannot be written"))
 
     monkeypatch.setattr(Record, "write_run_manifest", fail)
-    local.rerun(submission(document))
+    local.jobs.rerun(submission(document))
     assert wait(local).phase == "Succeeded"
-    assert [run.phase for run in local.runs(NAMESPACE, "job")] == ["Succeeded", "Succeeded"]
+    assert [run.phase for run in local.jobs.runs(NAMESPACE, "job")] == ["Succeeded", "Succeeded"]
 
 
 RUN = {"run": "1", "phase": "Failed", "id": "t4kz1f", "lineage": "t4kz1f", "created": 1.0, "inputs": {}}
@@ -281,20 +283,20 @@ def test_an_edited_record_is_a_clear_problem(local: LocalTarget, edited: dict[st
     written = json.loads(file.read_text())
     for known in ({}, {"earlier": [RUN], "identity": {"id": "t4kz2f", "lineage": "t4kz1f", "parent": "t4kz1f"}}):
         file.write_text(json.dumps({**written, **known}))
-        assert local.runs(NAMESPACE, "job")[-1].phase == "Succeeded"
+        assert local.jobs.runs(NAMESPACE, "job")[-1].phase == "Succeeded"
     old = {"id": "t4kz2f", "lineage": "t3aaaa", "parent": "t3aaab"}
     file.write_text(json.dumps({**written, "earlier": [RUN], "identity": old}))
-    assert local.runs(NAMESPACE, "job")[-1].parent == "t3aaab", "older than all that the record keeps"
+    assert local.jobs.runs(NAMESPACE, "job")[-1].parent == "t3aaab", "older than all that the record keeps"
     file.write_text(json.dumps({**written, **edited}))
-    for ask in (local.runs, local.status, local.presence, local.current_owner):
+    for ask in (local.jobs.runs, local.jobs.status, local.jobs.presence, local.jobs.current_owner):
         with pytest.raises(Unreadable) as fault:
             ask(NAMESPACE, "job")
         assert f"{file}: is not a valid record of a job: {why}" in str(fault.value)
-    status = local.cached_status(NAMESPACE, "job", "", "Running", OWNER)
+    status = local.jobs.cached_status(NAMESPACE, "job", "", "Running", OWNER)
     assert status is not None and status.record_lost and why in status.message
-    (listed,) = local.jobs()
+    (listed,) = local.jobs.list_all()
     assert listed.record_lost and why in listed.message
-    for change in (local.create, local.rerun):
+    for change in (local.jobs.create, local.jobs.rerun):
         with pytest.raises(Unreadable):
             change(submission(document))
     file.write_text(json.dumps(written))
@@ -305,7 +307,7 @@ def test_the_file_beside_an_output_names_the_run_that_wrote_it(
     local: LocalTarget, tmp_path: Path, reports: bool
 ) -> None:
     """A run that resumes at its last step leaves what is there."""
-    local.create_volume(NAMESPACE, "out", "urn:a", "")
+    local.volumes.create(NAMESPACE, "out", "urn:a", "")
     says = tmp_path / "says"
     code = f"import json, sys; said = json.load(open({str(says)!r})); print(json.dumps(said[0]), flush=True); sys.exit(said[1])"
     volumes = [{"name": "output", "persistentVolumeClaim": {"claimName": "out"}}]
@@ -318,16 +320,16 @@ def test_the_file_beside_an_output_names_the_run_that_wrote_it(
         says.write_text(json.dumps([{"trainerStatus": report} if reports else {}, exit_code]))
         made = start(sent).identity
         wait(local)
-        (manifest,) = Path(local.volume(NAMESPACE, "out")[0]["path"]).glob(".*.run.json")  # type: ignore[index]
+        (manifest,) = Path(local.volumes.find(NAMESPACE, "out")[0]["path"]).glob(".*.run.json")  # type: ignore[index]
         name = json.loads(manifest.read_text())["id"]
-        assert outputs._writer(local.runs(NAMESPACE, "job"), f"x/{made.lineage}").id == name
+        assert outputs._writer(local.jobs.runs(NAMESPACE, "job"), f"x/{made.lineage}").id == name
         return bool(name == made.id)
 
-    assert named(local.create, 1, step=4), "the first one, in any case"
-    assert named(local.rerun, 1, step=4, resumedFrom=4) is not reports
-    assert named(local.rerun, 1, step=6, resumedFrom=4)
-    assert named(local.rerun, 0, step=6, resumedFrom=6, progressPercentage=100) is not reports
-    notes = [run.note for run in local.runs(NAMESPACE, "job")]
+    assert named(local.jobs.create, 1, step=4), "the first one, in any case"
+    assert named(local.jobs.rerun, 1, step=4, resumedFrom=4) is not reports
+    assert named(local.jobs.rerun, 1, step=6, resumedFrom=4)
+    assert named(local.jobs.rerun, 0, step=6, resumedFrom=6, progressPercentage=100) is not reports
+    notes = [run.note for run in local.jobs.runs(NAMESPACE, "job")]
     undone = ["0 steps were done after the checkpoint of step 4", "nothing was left to do (0 steps)"]
     assert notes == (["", undone[0], "", undone[1]] if reports else [""] * 4)
 
@@ -345,9 +347,9 @@ def test_a_rerun_keeps_the_revisions_that_the_run_before_has_fetched(local: Loca
     mounts = [{"name": "own", "mountPath": "/workspace/data"}, {"name": "all", "mountPath": "/workspace"}]
     document = jobset(step(pod={"volumes": volumes}, container_fields={"volumeMounts": mounts}))
     run(local, document, inputs={"dataset": "hf://org/digits"})
-    local.rerun(submission(document, inputs={"dataset": "hf://org/digits"}))
+    local.jobs.rerun(submission(document, inputs={"dataset": "hf://org/digits"}))
     wait(local)
-    assert [each.inputs["dataset"] for each in local.runs(NAMESPACE, "job")] == ["hf://org/digits 5d72ab01"] * 2
+    assert [each.inputs["dataset"] for each in local.jobs.runs(NAMESPACE, "job")] == ["hf://org/digits 5d72ab01"] * 2
 
 
 def in_workspace(workspace: Path, **pod: Any) -> dict[str, Any]:
@@ -369,7 +371,7 @@ def test_data_that_an_init_container_of_the_nodes_fetches_is_recorded(local: Loc
     code = f"import shutil; shutil.copytree({str(made.parent)!r}, {str(tmp_path / 'workspace')!r}, dirs_exist_ok=True)"
     document = in_workspace(tmp_path / "workspace", initContainers=[container(python(code), name="fetch")])
     run(local, document, inputs={"dataset": "hf://org/digits"})
-    assert local.runs(NAMESPACE, "job")[0].inputs["dataset"] == "hf://org/digits 5d72ab01"
+    assert local.jobs.runs(NAMESPACE, "job")[0].inputs["dataset"] == "hf://org/digits 5d72ab01"
 
 
 def test_a_pipe_instead_of_a_manifest_blocks_no_supervisor(local: LocalTarget, tmp_path: Path) -> None:
@@ -386,7 +388,7 @@ def test_a_rerun_makes_the_volume_of_a_step_that_has_not_started(local: LocalTar
     document = jobset(first, step("node", pod={"volumes": volumes}, container_fields=mounts, dependsOn=after))
     assert run(local, document).phase == "Failed"
     (tmp_path / "ok").touch()
-    local.rerun(submission(document))
+    local.jobs.rerun(submission(document))
     assert wait(local).phase == "Succeeded"
 
 
@@ -399,14 +401,14 @@ def test_a_rerun_never_gets_an_empty_volume_in_place_of_one_that_was_deleted(loc
     mounts = {"volumeMounts": [{"name": "data", "mountPath": "/data"}]}
     document = jobset(step(pod={"volumes": volumes}, container_fields=mounts))
     run(local, document)
-    local.rerun(submission(document))
+    local.jobs.rerun(submission(document))
     assert wait(local).phase == "Succeeded"
     shutil.rmtree(claim.folder)
     with pytest.raises(
         Refused, match=r"default/job: volume data-1 was deleted or replaced .* Hint: set another run= key"
     ):
-        local.rerun(submission(document))
-    status = local.status(NAMESPACE, "job")
+        local.jobs.rerun(submission(document))
+    status = local.jobs.status(NAMESPACE, "job")
     assert status is not None and status.phase == "Succeeded" and not claim.folder.exists()
 
 
@@ -414,9 +416,9 @@ def test_rerun_of_a_stopped_job(local: LocalTarget) -> None:
     running(local)
     job = submission(jobset(step(command=WAITS)))
     with pytest.raises(Refused, match=r"is Running. Hint: `pulumi-trainer stop` ends it"):
-        local.rerun(job)
-    local.stop(NAMESPACE, "job", OWNER, "stopped by ann")
-    local.rerun(job)
+        local.jobs.rerun(job)
+    local.jobs.stop(NAMESPACE, "job", OWNER, "stopped by ann")
+    local.jobs.rerun(job)
     wait(local, until=lambda s: s.phase == "Running")
 
 
@@ -424,18 +426,18 @@ def test_jobs_of_others_and_no_jobs(local: LocalTarget) -> None:
     run(local, jobset(step()))
     other = submission(jobset(step()), owner="owner-2")
     with pytest.raises(Conflict, match="belongs to"):
-        local.stop(NAMESPACE, "job", Owner("owner-2"), "stopped")
+        local.jobs.stop(NAMESPACE, "job", Owner("owner-2"), "stopped")
     with pytest.raises(Conflict, match="belongs to"):
-        local.rerun(other)
+        local.jobs.rerun(other)
     with pytest.raises(Conflict, match="belongs to"):
-        local.set_suspend(NAMESPACE, "job", Owner("owner-2"), SUSPEND)
+        local.jobs.set_suspend(NAMESPACE, "job", Owner("owner-2"), SUSPEND)
     with pytest.raises(TargetFault, match="is gone"):
-        local.stop(NAMESPACE, "none", OWNER, "stopped")
+        local.jobs.stop(NAMESPACE, "none", OWNER, "stopped")
 
 
 def test_an_ended_job_is_not_suspended(local: LocalTarget) -> None:
     done = run(local, jobset(step()))
-    assert local.set_suspend(NAMESPACE, "job", OWNER, SUSPEND) == done
+    assert local.jobs.set_suspend(NAMESPACE, "job", OWNER, SUSPEND) == done
 
 
 @pytest.mark.parametrize("text", ["", "1", "[]", '{"suspend": 1, "by": "a", "at": 1}', '{"suspend": true, "by": "a"}'])

@@ -85,12 +85,12 @@ def test_a_container_that_reaches_its_limit_is_killed_and_the_job_says_so(local:
 
 def test_a_silent_program_has_its_limit_as_the_reason_while_it_waits_for_its_next_attempt(local: LocalTarget) -> None:
     document = jobset(limited(python("held = bytearray(b'x') * (400 << 20)\n" + WAIT), job={"backoffLimit": 6}))
-    quickly, local.tuning = local.tuning, replace(local.tuning, backoff=600.0)
-    local.create(submission(document))
+    quickly, local.jobs.tuning = local.jobs.tuning, replace(local.jobs.tuning, backoff=600.0)
+    local.jobs.create(submission(document))
     status = wait(local, until=lambda s: s.reason == "BackOff" or s.terminal)
     assert status.message == "job-node-0 failed and will be started again: memory limit 300Mi reached"
-    local.delete(NAMESPACE, "job")
-    local.tuning = quickly
+    local.jobs.delete(NAMESPACE, "job")
+    local.jobs.tuning = quickly
     status = run(local, document)
     assert (status.reason, status.steps[0].failed) == ("SameFailureTwice", 2)
 

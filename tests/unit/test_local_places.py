@@ -29,7 +29,7 @@ def go_on(local: LocalTarget, name: str) -> None:
 def start(local: LocalTarget, *names: str) -> None:
     """Start jobs one after the other, each when the one before runs or waits."""
     for name in names:
-        local.create(submission(hold(local, name)))
+        local.jobs.create(submission(hold(local, name)))
         wait(local, name, until=lambda s: s.phase == "Queued" or (s.phase == "Running" and s.reason == ""))
 
 
@@ -91,12 +91,12 @@ def test_a_dead_supervisor_frees_its_place_and_its_turn(one: LocalTarget, killed
 
 def test_a_waiting_job_can_be_deleted_and_suspended(one: LocalTarget) -> None:
     start(one, "a", "b", "c", "d")
-    one.delete(NAMESPACE, "b")
-    assert one.status(NAMESPACE, "b") is None
-    one.update(submission(hold(one, "c", suspend=True)))
+    one.jobs.delete(NAMESPACE, "b")
+    assert one.jobs.status(NAMESPACE, "b") is None
+    one.jobs.update(submission(hold(one, "c", suspend=True)))
     assert wait(one, "c", until=lambda s: s.phase == "Suspended").started == 0
     wait(one, "d", until=lambda s: s.message.endswith(": behind a"))
-    one.update(submission(hold(one, "c")))
+    one.jobs.update(submission(hold(one, "c")))
     wait(one, "c", until=lambda s: s.message.endswith(": behind a, d"))
     go_on(one, "a")
     runs(one, "d")
@@ -107,10 +107,10 @@ def test_a_waiting_job_can_be_deleted_and_suspended(one: LocalTarget) -> None:
 
 def test_a_waiting_job_can_be_stopped_and_run_again(one: LocalTarget) -> None:
     start(one, "a", "b", "c")
-    stopped = one.stop(NAMESPACE, "b", Owner("owner-1", "stack-1"), "stopped")
+    stopped = one.jobs.stop(NAMESPACE, "b", Owner("owner-1", "stack-1"), "stopped")
     assert (stopped.phase, stopped.message, stopped.started) == ("Failed", "stopped", 0)
     wait(one, "c", until=lambda s: s.message.endswith(": behind a"))
-    one.rerun(submission(hold(one, "b")))
+    one.jobs.rerun(submission(hold(one, "b")))
     assert queued(one, "b").message.endswith(": behind a, c")
     for name in "acb":
         runs(one, name)
@@ -120,9 +120,9 @@ def test_a_waiting_job_can_be_stopped_and_run_again(one: LocalTarget) -> None:
 
 def test_a_suspended_job_gives_its_place_away(one: LocalTarget) -> None:
     start(one, "a", "b")
-    one.update(submission(hold(one, "a", suspend=True)))
+    one.jobs.update(submission(hold(one, "a", suspend=True)))
     runs(one, "b")
-    one.update(submission(hold(one, "a")))
+    one.jobs.update(submission(hold(one, "a")))
     assert queued(one, "a").message.endswith(": behind b")
     go_on(one, "b"), go_on(one, "a")
     assert wait(one, "a").phase == "Succeeded"
@@ -131,7 +131,7 @@ def test_a_suspended_job_gives_its_place_away(one: LocalTarget) -> None:
 def test_time_in_the_queue_does_not_count(one: LocalTarget) -> None:
     start(one, "a")
     short = jobset(step(job={"activeDeadlineSeconds": 4}), name="b")
-    one.create(submission(short))
+    one.jobs.create(submission(short))
     queued(one, "b")
     time.sleep(4.2)
     go_on(one, "a")
@@ -158,7 +158,7 @@ def test_who_waits_for_gpus_keeps_no_place(one: LocalTarget, tmp_path: Path, mon
     monkeypatch.setenv("PATH", f"{smi.parent}:{os.environ['PATH']}")
     held = Leases()
     assert held.gpus(1, [0]) == ([0], [])
-    one.create(submission(jobset(step(container_fields={"resources": {"limits": {GPU: 1}}}), name="gpu")))
+    one.jobs.create(submission(jobset(step(container_fields={"resources": {"limits": {GPU: 1}}}), name="gpu")))
     wait(one, "gpu", until=lambda s: s.reason == "WaitingForGPUs")
     start(one, "a")
     runs(one, "a")
@@ -169,14 +169,14 @@ def test_who_waits_for_gpus_keeps_no_place(one: LocalTarget, tmp_path: Path, mon
 
 
 def test_two_roots_do_not_wait_for_each_other(one: LocalTarget, tmp_path: Path) -> None:
-    other = LocalTarget(tmp_path / "other", python=one.python)
-    other.tuning = one.tuning
+    other = LocalTarget(tmp_path / "other", python=one.jobs.python)
+    other.jobs.tuning = one.jobs.tuning
     other.limit_jobs(1)
     start(one, "a")
     start(other, "b")
     runs(other, "b")
     go_on(one, "a")
-    other.delete(NAMESPACE, "b")
+    other.jobs.delete(NAMESPACE, "b")
 
 
 def test_the_default(monkeypatch: pytest.MonkeyPatch, local: LocalTarget) -> None:
@@ -222,7 +222,7 @@ def test_a_job_whose_place_was_removed_by_hand_is_left_alone(one: LocalTarget) -
     for file in folder.glob("*.runs"):
         file.unlink()
     start(one, "b")
-    assert {s.name: s.phase for s in one.jobs()} == {"a": "Running", "b": "Running"}
+    assert {s.name: s.phase for s in one.jobs.list_all()} == {"a": "Running", "b": "Running"}
     go_on(one, "a"), go_on(one, "b")
-    eventually(lambda: all(s.terminal for s in one.jobs()))
+    eventually(lambda: all(s.terminal for s in one.jobs.list_all()))
     assert wait(one, "b").phase == "Succeeded"

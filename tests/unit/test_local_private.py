@@ -70,7 +70,7 @@ def job(command: list[str], **fields: Any) -> dict[str, Any]:
 
 class TestModes:
     def test_nobody_else_can_read_what_a_job_leaves(self, local: LocalTarget, home: Path) -> None:
-        local.create_volume(NAMESPACE, "data", "owner-1", "")
+        local.volumes.create(NAMESPACE, "data", "owner-1", "")
         assert run(local, job(python(f"print('{CANARY}')"))).phase == "Succeeded"
         assert CANARY in log(local)
         names = {p.name for p in local.root.rglob("*")}
@@ -79,8 +79,8 @@ class TestModes:
         assert open_to_others(home / ".cache/pulumi-trainer/leases") == []
 
     def test_while_it_runs_and_when_it_has_failed(self, local: LocalTarget) -> None:
-        local.create(submission(jobset(step(command=python("print('up', flush=True); input()")))))
-        eventually(lambda: local.log_files(NAMESPACE, "job"))
+        local.jobs.create(submission(jobset(step(command=python("print('up', flush=True); input()")))))
+        eventually(lambda: local.logs.files(NAMESPACE, "job"))
         assert open_to_others(local.root) == []
         wait(local)
         assert open_to_others(local.root) == []
@@ -97,9 +97,9 @@ class TestModes:
     def test_folders_that_others_can_read_are_closed(self, local: LocalTarget) -> None:
         for folder in ("jobs/default/job/logs", "volumes/default/data/data", "trash"):
             (local.root / folder).mkdir(parents=True, mode=0o755)
-        local.create_volume(NAMESPACE, "data", "owner-1", "")
+        local.volumes.create(NAMESPACE, "data", "owner-1", "")
         run(local, jobset(step()))
-        local.delete(NAMESPACE, "job")
+        local.jobs.delete(NAMESPACE, "job")
         assert open_to_others(local.root) == []
 
     def test_a_root_that_holds_something_else_stays_as_it_is(self, local: LocalTarget) -> None:
@@ -107,10 +107,10 @@ class TestModes:
         (local.root / "site").mkdir(mode=0o755)
         run(local, jobset(step()))
         assert [local.root.stat().st_mode & 0o777, (local.root / "jobs").stat().st_mode & 0o777] == [0o755, 0o700]
-        local.delete(NAMESPACE, "job")
+        local.jobs.delete(NAMESPACE, "job")
         local.root.chmod(0o775)
         with pytest.raises(Refused, match=r"others may change it \(mode 775\).*chmod go-w"):
-            local.create(submission(jobset(step())))
+            local.jobs.create(submission(jobset(step())))
 
 
 class TestFoldersOfOthers:
@@ -123,13 +123,13 @@ class TestFoldersOfOthers:
         monkeypatch.setattr(paths.os, "getuid", lambda: STRANGER)
         said = rf"root[^:]*: belongs to another user \(uid {uid}; this is uid {STRANGER}\), who .*Hint: run as that user, remove"
         with pytest.raises(Refused, match=said):
-            local.create(submission(jobset(step())))
+            local.jobs.create(submission(jobset(step())))
 
     def test_a_volume_is_refused(self, local: LocalTarget, monkeypatch: pytest.MonkeyPatch) -> None:
         local.root.mkdir()
         monkeypatch.setattr(paths.os, "getuid", lambda: STRANGER)
         with pytest.raises(Refused, match="belongs to another user"):
-            local.create_volume(NAMESPACE, "data", "owner-1", "")
+            local.volumes.create(NAMESPACE, "data", "owner-1", "")
 
     def test_a_link_of_another_user_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "mine").mkdir()
@@ -216,18 +216,18 @@ class TestTemporaryFiles:
     @pytest.mark.parametrize("end", ["delete", "lost", "suspend"])
     def test_it_goes_however_the_job_ends(self, local: LocalTarget, home: Path, temporary: Path, end: str) -> None:
         document = jobset(step(command=python(self.CODE, "120")))
-        local.create(submission(document))
+        local.jobs.create(submission(document))
         eventually(lambda: log(local))
         assert len(list(temporary.iterdir())) == 1
         if end == "suspend":
-            local.update(submission({**document, "spec": {**document["spec"], "suspend": True}}))
+            local.jobs.update(submission({**document, "spec": {**document["spec"], "suspend": True}}))
             eventually(lambda: not living(home))
         elif end == "lost":
             wait(local, until=lambda s: s.phase == "Running")
             kill_supervisor(local)
             wait(local)
         else:
-            local.delete(NAMESPACE, "job")
+            local.jobs.delete(NAMESPACE, "job")
         assert list(temporary.iterdir()) == []
 
     def test_a_program_may_name_another(self, local: LocalTarget, temporary: Path, tmp_path: Path) -> None:

@@ -70,18 +70,18 @@ def test_exit_codes_come_back(local: LocalTarget) -> None:
 def test_a_signal_and_a_missing_program_have_codes_too(local: LocalTarget) -> None:
     run(local, *mpi(say("''", "os.kill(os.getpid(), 9)")))
     assert [line.split()[1] for line in log(local, HOSTS[2]).splitlines() if line.startswith("127")] == ["137"] * 3
-    local.delete(NAMESPACE, "job", grace=0)
+    local.jobs.delete(NAMESPACE, "job", grace=0)
     run(local, *mpi("no-such-program --flag"))
     assert "cannot start no-such-program: No such file or directory" in log(local, HOSTS[0])
     assert [line.split()[1] for line in log(local, HOSTS[2]).splitlines() if line.startswith("127")] == ["127"] * 3
 
 
 def test_a_cancelled_job_leaves_nothing_of_what_was_started(local: LocalTarget, home: Path) -> None:
-    local.create(submission(*mpi(say("'here'", "time.sleep(600)"))))
+    local.jobs.create(submission(*mpi(say("'here'", "time.sleep(600)"))))
     eventually(lambda: "here" in log(local, HOSTS[0]))
     started = [p for p in living(home) if "time.sleep(600)" in p.cmdline()[-1]]
     assert len(started) >= 1
-    local.delete(NAMESPACE, "job", grace=0)
+    local.jobs.delete(NAMESPACE, "job", grace=0)
     assert not living(home)
 
 
@@ -153,10 +153,10 @@ def test_a_variable_of_the_job_wins(local: LocalTarget) -> None:
 def test_mpirun_has_to_be_there(local: LocalTarget, monkeypatch: pytest.MonkeyPatch) -> None:
     objects = submission(*mpi("true")).objects
     monkeypatch.setenv("PATH", "/nowhere")
-    (problem,), _ = local_limits.missing_programs(objects, local.python)
+    (problem,), _ = local_limits.missing_programs(objects, local.jobs.python)
     assert "needs mpirun" in problem.why and "openmpi-bin" in problem.hint
-    assert problem in local.review(objects, {})[0]
-    assert local_limits.missing_programs(submission(jobset(step())).objects, local.python) == ([], [])
+    assert problem in local.jobs.review(objects, {})[0]
+    assert local_limits.missing_programs(submission(jobset(step())).objects, local.jobs.python) == ([], [])
 
 
 def test_what_starts_user_code_is_mapped_like_its_arguments(local: LocalTarget) -> None:
@@ -174,7 +174,7 @@ def test_what_starts_user_code_is_mapped_like_its_arguments(local: LocalTarget) 
 
 def test_a_suspended_job_starts_its_nodes_again(local: LocalTarget) -> None:
     document, hosts = mpi(say("'here'"), suspend=True)
-    local.create(submission(document, hosts))
+    local.jobs.create(submission(document, hosts))
     document["spec"]["suspend"] = False
-    local.update(submission(document, hosts))
+    local.jobs.update(submission(document, hosts))
     assert wait(local).phase == "Succeeded" and "here" in log(local, HOSTS[1])

@@ -163,26 +163,26 @@ def test_every_container_and_step_is_looked_at() -> None:
 
 
 def test_more_pods_than_any_machine_starts(local: LocalTarget) -> None:
-    (refusal,), _ = local.review(submission(jobset(step(pods=20_000_000))).objects)
+    (refusal,), _ = local.jobs.review(submission(jobset(step(pods=20_000_000))).objects)
     assert str(refusal).startswith(
         "JobSet/job: needs 20000000 Pods at one time, but the Local target starts at most 1000"
     )
-    assert local.review(submission(jobset(step(pods=1000))).objects)[0] == []
+    assert local.jobs.review(submission(jobset(step(pods=1000))).objects)[0] == []
 
 
 def test_more_open_files_than_a_process_may_have(local: LocalTarget, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_limits, "open_files", lambda: 1024)
-    (refusal,), _ = local.review(submission(jobset(step(pods=520))).objects)
+    (refusal,), _ = local.jobs.review(submission(jobset(step(pods=520))).objects)
     assert str(refusal).startswith(
         "JobSet/job: needs 1624 open files for its Pods at one time, but a process may have 1024 here (`ulimit -Hn`)"
     )
-    assert local.review(submission(jobset(step(pods=320))).objects)[0] == []
+    assert local.jobs.review(submission(jobset(step(pods=320))).objects)[0] == []
 
 
 class TestWarnings:
     def test_beyond_the_machine(self, local: LocalTarget) -> None:
         wanted = {"requests": {"cpu": str(cpus()), "memory": str(memory() // 2 + 1)}}
-        refusals, warnings = local.review(
+        refusals, warnings = local.jobs.review(
             submission(jobset(step(pods=2, container_fields={"resources": wanted}))).objects
         )
         assert refusals == []
@@ -194,7 +194,7 @@ class TestWarnings:
 
     def test_within_it(self, local: LocalTarget) -> None:
         wanted = {"limits": {"cpu": "500m", "memory": "16Mi"}}
-        assert local.review(submission(jobset(step(container_fields={"resources": wanted}))).objects) == ([], [])
+        assert local.jobs.review(submission(jobset(step(container_fields={"resources": wanted}))).objects) == ([], [])
 
     def test_steps_after_each_other_are_not_added(self) -> None:
         wanted = {"resources": {"requests": {"cpu": cpus()}}}
@@ -230,7 +230,7 @@ def test_unknown_leaves_are_not_judged(local: LocalTarget) -> None:
         "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": unknown}}, {"name": "w", "hostPath": unknown}],
     }
     document = jobset(step(pod=pod, job={"parallelism": unknown, "completions": unknown}), suspend=unknown)
-    assert local.review(
+    assert local.jobs.review(
         submission(document, {"kind": "ConfigMap", "metadata": {"name": "c"}, "data": unknown}).objects
     ) == ([], [])
-    assert local.review({"JobSet/job": unknown}) == ([], [])
+    assert local.jobs.review({"JobSet/job": unknown}) == ([], [])

@@ -32,7 +32,7 @@ from local_support import (
 )
 from pulumi_trainer.provider.jobs.status import Owner, Presence
 from pulumi_trainer.provider.kubernetes.errors import Conflict, Invalid, Refused, TargetFault, Unreadable
-from pulumi_trainer.provider.targets.local import LocalTarget, host_id, machine, record, store
+from pulumi_trainer.provider.targets.local import LocalTarget, host_id, job_reader, machine, record, store, supervision
 from pulumi_trainer.provider.targets.local.store import JobFolder
 
 SLEEP = step(command=python("print('up', flush=True); import time; time.sleep(120)"))
@@ -40,9 +40,9 @@ SLEEP = step(command=python("print('up', flush=True); import time; time.sleep(12
 
 class TestCreate:
     def test_the_same_again_is_taken_over(self, local: LocalTarget) -> None:
-        first = local.create(submission(jobset(SLEEP)))
+        first = local.jobs.create(submission(jobset(SLEEP)))
         supervisor = supervisor_of(local)
-        again = local.create(submission(jobset(SLEEP)))
+        again = local.jobs.create(submission(jobset(SLEEP)))
         assert again.uid == first.uid
         assert supervisor_of(local) == supervisor
         eventually(lambda: log(local))
@@ -51,66 +51,66 @@ class TestCreate:
     def test_a_finished_job_is_not_run_again(self, local: LocalTarget) -> None:
         document = jobset(step(command=python("print('once')")))
         done = run(local, document)
-        assert local.create(submission(document)) == done
+        assert local.jobs.create(submission(document)) == done
         assert log(local) == "once\n"
 
     @pytest.mark.parametrize("root", ["dangling", "/proc/x"])
     def test_a_root_that_cannot_be_made_is_said_at_once(self, root: str, tmp_path: Path) -> None:
         (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
         with pytest.raises(TargetFault, match=f"{root}: cannot be written: (is a link to .*/nowhere|No such file)"):
-            LocalTarget(tmp_path / root).create(submission(jobset(SLEEP)))
+            LocalTarget(tmp_path / root).jobs.create(submission(jobset(SLEEP)))
 
     @pytest.mark.parametrize("other", [{"digest": "digest-2"}, {"owner": "owner-2"}])
     def test_something_else_of_that_name_is_a_conflict(self, local: LocalTarget, other: dict[str, str]) -> None:
-        local.create(submission(jobset(SLEEP, suspend=True)))
+        local.jobs.create(submission(jobset(SLEEP, suspend=True)))
         with pytest.raises(Conflict, match=r"^default/job: exists since 20.*(, then `pulumi up`|with adopt=True)$"):
-            local.create(submission(jobset(SLEEP, suspend=True), **other))
+            local.jobs.create(submission(jobset(SLEEP, suspend=True), **other))
 
     def test_adopt(self, local: LocalTarget) -> None:
-        mine = local.create(submission(jobset(SLEEP, suspend=True)))
+        mine = local.jobs.create(submission(jobset(SLEEP, suspend=True)))
         theirs = submission(jobset(SLEEP, suspend=True), owner="owner-2", digest="digest-2")
-        taken = local.create(theirs, adopt=True)
+        taken = local.jobs.create(theirs, adopt=True)
         assert (taken.uid, taken.owner, taken.digest) == (mine.uid, "owner-2", "digest-2")
         different = submission(jobset(step(), suspend=True), owner="owner-3")
         with pytest.raises(Conflict, match="cannot be adopted: it differs in JobSet/job"):
-            local.create(different, adopt=True)
+            local.jobs.create(different, adopt=True)
 
     def test_what_cannot_be_done_is_refused_and_nothing_is_written(self, local: LocalTarget) -> None:
         with pytest.raises(Invalid, match="the container of its runtime a command"):
-            local.create(submission(jobset(step(pod={"containers": [{"name": "node", "image": "x"}]}))))
+            local.jobs.create(submission(jobset(step(pod={"containers": [{"name": "node", "image": "x"}]}))))
         assert not local.root.exists()
 
     @pytest.mark.parametrize("name", ["../x", "a/b", "A", "", ".", "a..b"])
     def test_names_become_paths_only_if_they_are_names(self, local: LocalTarget, name: str) -> None:
         with pytest.raises(Invalid, match="is not a name"):
-            local.status(NAMESPACE, name)
+            local.jobs.status(NAMESPACE, name)
 
     def test_an_unfinished_creation_is_finished(self, local: LocalTarget, monkeypatch: pytest.MonkeyPatch) -> None:
         """The creator is killed after it wrote the record, before the supervisor has begun."""
         asked = submission(jobset(step(command=python("print('once')"))))
         with monkeypatch.context() as patch:
-            patch.setattr(LocalTarget, "_start", lambda *_: None)
-            local.create(asked)
-        seen = local.status(NAMESPACE, "job")
+            patch.setattr(supervision, "start", lambda *_: None)
+            local.jobs.create(asked)
+        seen = local.jobs.status(NAMESPACE, "job")
         assert seen is not None
         assert (seen.phase, seen.reason) == ("Pending", "NotStarted")
-        local.create(asked)
+        local.jobs.create(asked)
         assert wait(local).phase == "Succeeded"
         assert log(local) == "once\n"
 
     def test_an_empty_folder_is_no_job(self, local: LocalTarget) -> None:
         (local.root / "jobs/default/job").mkdir(parents=True)
-        assert local.status(NAMESPACE, "job") is None
-        assert local.jobs() == []
+        assert local.jobs.status(NAMESPACE, "job") is None
+        assert local.jobs.list_all() == []
         assert run(local, jobset(step())).phase == "Succeeded"
 
     def test_a_damaged_record_is_told(self, local: LocalTarget) -> None:
-        local.create(submission(jobset(SLEEP, suspend=True)))
+        local.jobs.create(submission(jobset(SLEEP, suspend=True)))
         path = local.root / "jobs/default/job/record.json"
         for text in ("{", "[]", "{}", '{"namespace": 1}'):
             path.write_text(text)
             with pytest.raises(TargetFault, match=r"record\.json"):
-                local.status(NAMESPACE, "job")
+                local.jobs.status(NAMESPACE, "job")
         path.unlink()
 
 
@@ -124,7 +124,7 @@ target = LocalTarget(sys.argv[1])
 go = Path(sys.argv[2])
 print("ready", flush=True)
 while not go.exists(): time.sleep(0.001)
-status = target.create(submission(jobset(step(command=python("print('once', flush=True); import time; time.sleep(120)")))))
+status = target.jobs.create(submission(jobset(step(command=python("print('once', flush=True); import time; time.sleep(120)")))))
 print(status.uid, flush=True)
 """
 
@@ -152,13 +152,13 @@ def test_many_calls_at_once(local: LocalTarget) -> None:
     def call() -> None:
         try:
             for _ in range(15):
-                uid = local.create(asked).uid
-                local.status(NAMESPACE, "job")
+                uid = local.jobs.create(asked).uid
+                local.jobs.status(NAMESPACE, "job")
                 try:
-                    local.update(asked)
+                    local.jobs.update(asked)
                 except TargetFault as gone:
                     assert "is gone" in str(gone)
-                local.delete(NAMESPACE, "job", uid=uid)
+                local.jobs.delete(NAMESPACE, "job", uid=uid)
         except BaseException as fault:
             faults.append(fault)
 
@@ -168,7 +168,7 @@ def test_many_calls_at_once(local: LocalTarget) -> None:
     for thread in threads:
         thread.join()
     assert not faults
-    local.delete(NAMESPACE, "job")
+    local.jobs.delete(NAMESPACE, "job")
     assert list((local.root / "jobs/default").iterdir()) == []
     assert list((local.root / "trash").iterdir()) == []
 
@@ -177,11 +177,11 @@ def test_a_file_where_the_folder_must_be(local: LocalTarget) -> None:
     (local.root / "jobs/default").mkdir(parents=True)
     (local.root / "jobs/default/job").touch()
     with pytest.raises(TargetFault, match="jobs/default/job: cannot be written: is not a folder"):
-        local.create(submission(jobset(SLEEP, suspend=True)))
+        local.jobs.create(submission(jobset(SLEEP, suspend=True)))
 
 
 def test_a_second_supervisor_has_no_chance(local: LocalTarget) -> None:
-    local.create(submission(jobset(SLEEP)))
+    local.jobs.create(submission(jobset(SLEEP)))
     supervisor_of(local)
     folder = JobFolder.of(local.root, NAMESPACE, "job")
     assert folder.supervised()
@@ -190,10 +190,10 @@ def test_a_second_supervisor_has_no_chance(local: LocalTarget) -> None:
 
 class TestUpdate:
     def test_time_to_live_and_metadata(self, local: LocalTarget) -> None:
-        created = local.create(submission(jobset(SLEEP)))
+        created = local.jobs.create(submission(jobset(SLEEP)))
         document = jobset(SLEEP, ttlSecondsAfterFinished=7)
         document["metadata"]["labels"] = {"a": "b"}
-        updated = local.update(submission(document, digest="digest-2"))
+        updated = local.jobs.update(submission(document, digest="digest-2"))
         assert (updated.uid, updated.digest) == (created.uid, "digest-2")
         written = json.loads((local.root / "jobs/default/job/record.json").read_text())
         assert written["objects"]["JobSet/job"]["metadata"]["labels"] == {"a": "b"}
@@ -201,62 +201,62 @@ class TestUpdate:
         wait(local, until=lambda s: s.phase == "Running" and s.digest == "digest-2")
 
     def test_of_another_owner(self, local: LocalTarget) -> None:
-        local.create(submission(jobset(SLEEP, suspend=True)))
+        local.jobs.create(submission(jobset(SLEEP, suspend=True)))
         with pytest.raises(Conflict, match="belongs to another TrainJob of this stack"):
-            local.update(submission(jobset(SLEEP), owner="owner-2"))
+            local.jobs.update(submission(jobset(SLEEP), owner="owner-2"))
         with pytest.raises(Conflict, match="belongs to another program"):
-            local.update(submission(jobset(SLEEP), owner="owner-2", sweep="other-1"))
+            local.jobs.update(submission(jobset(SLEEP), owner="owner-2", sweep="other-1"))
 
     def test_of_nothing(self, local: LocalTarget) -> None:
         with pytest.raises(TargetFault, match=r"is gone. Hint: `pulumi preview` shows what"):
-            local.update(submission(jobset(SLEEP)))
+            local.jobs.update(submission(jobset(SLEEP)))
 
 
 class TestDelete:
     def test_ends_everything_and_leaves_nothing(self, local: LocalTarget, home: Path) -> None:
-        local.create(submission(jobset(SLEEP)))
+        local.jobs.create(submission(jobset(SLEEP)))
         eventually(lambda: log(local))
-        local.delete(NAMESPACE, "job")
-        assert local.status(NAMESPACE, "job") is None
+        local.jobs.delete(NAMESPACE, "job")
+        assert local.jobs.status(NAMESPACE, "job") is None
         assert list((local.root / "jobs/default").iterdir()) == []
         assert list((local.root / "trash").iterdir()) == []
         assert not living(home)
-        local.delete(NAMESPACE, "job")
+        local.jobs.delete(NAMESPACE, "job")
 
     def test_only_that_run(self, local: LocalTarget) -> None:
-        uid = local.create(submission(jobset(SLEEP, suspend=True))).uid
-        local.delete(NAMESPACE, "job", uid="another")
-        assert local.status(NAMESPACE, "job") is not None
-        local.delete(NAMESPACE, "job", uid=uid)
-        assert local.status(NAMESPACE, "job") is None
+        uid = local.jobs.create(submission(jobset(SLEEP, suspend=True))).uid
+        local.jobs.delete(NAMESPACE, "job", uid="another")
+        assert local.jobs.status(NAMESPACE, "job") is not None
+        local.jobs.delete(NAMESPACE, "job", uid=uid)
+        assert local.jobs.status(NAMESPACE, "job") is None
 
     def test_not_what_another_stack_has_adopted(self, local: LocalTarget) -> None:
         document = jobset(SLEEP, suspend=True)
-        uid = local.create(submission(document, program="lab/one")).uid
+        uid = local.jobs.create(submission(document, program="lab/one")).uid
         theirs = submission(document, owner="owner-2", sweep="two-1", program="lab/two")
-        assert local.create(theirs, adopt=True).uid == uid
-        taker = local.delete(NAMESPACE, "job", uid=uid, owner=Owner("owner-1", "stack-1"))
+        assert local.jobs.create(theirs, adopt=True).uid == uid
+        taker = local.jobs.delete(NAMESPACE, "job", uid=uid, owner=Owner("owner-1", "stack-1"))
         assert str(taker) == "the stack lab/two"
         with pytest.raises(Conflict, match="belongs to the stack lab/two"):
-            local.update(submission(jobset(SLEEP)))
+            local.jobs.update(submission(jobset(SLEEP)))
         assert local.sweep("stack-1") == []
-        assert (status := local.status(NAMESPACE, "job")) and status.whose == taker
-        assert (seen := local.presence(NAMESPACE, "job")) and seen.owner == taker
-        assert local.delete(NAMESPACE, "job", uid=uid, owner=taker) is None
-        assert local.presence(NAMESPACE, "job") == Presence()
+        assert (status := local.jobs.status(NAMESPACE, "job")) and status.whose == taker
+        assert (seen := local.jobs.presence(NAMESPACE, "job")) and seen.owner == taker
+        assert local.jobs.delete(NAMESPACE, "job", uid=uid, owner=taker) is None
+        assert local.jobs.presence(NAMESPACE, "job") == Presence()
 
     def test_not_what_a_stack_of_the_same_name_has_adopted(self, local: LocalTarget) -> None:
         document = jobset(SLEEP, suspend=True)
-        uid = local.create(submission(document)).uid
+        uid = local.jobs.create(submission(document)).uid
         with pytest.raises(Conflict, match="belongs to another stack of this name"):
-            local.create(submission(document, sweep="stack-3"))
-        local.create(submission(document, sweep="stack-3"), adopt=True)
-        assert local.delete(NAMESPACE, "job", uid=uid, owner=Owner("owner-1", "stack-1")) is not None
-        assert local.delete(NAMESPACE, "job", uid=uid, owner=Owner("owner-1", "stack-3")) is None
+            local.jobs.create(submission(document, sweep="stack-3"))
+        local.jobs.create(submission(document, sweep="stack-3"), adopt=True)
+        assert local.jobs.delete(NAMESPACE, "job", uid=uid, owner=Owner("owner-1", "stack-1")) is not None
+        assert local.jobs.delete(NAMESPACE, "job", uid=uid, owner=Owner("owner-1", "stack-3")) is None
 
     def test_right_after_creation(self, local: LocalTarget, home: Path) -> None:
-        local.create(submission(jobset(SLEEP)))
-        local.delete(NAMESPACE, "job")
+        local.jobs.create(submission(jobset(SLEEP)))
+        local.jobs.delete(NAMESPACE, "job")
         assert not living(home)
 
     def test_a_program_may_still_write_while_it_ends(self, local: LocalTarget, tmp_path: Path) -> None:
@@ -266,9 +266,9 @@ class TestDelete:
             " pathlib.Path(sys.argv[1]).touch(); sys.exit()\n"
             "signal.signal(signal.SIGTERM, end); print('up', flush=True); time.sleep(120)"
         )
-        local.create(submission(jobset(step(command=python(code, str(tmp_path / "saved"))))))
+        local.jobs.create(submission(jobset(step(command=python(code, str(tmp_path / "saved"))))))
         eventually(lambda: "up" in log(local))
-        local.delete(NAMESPACE, "job")
+        local.jobs.delete(NAMESPACE, "job")
         assert (tmp_path / "saved").exists()
 
     def test_a_program_that_takes_its_own_rights_away(self, local: LocalTarget) -> None:
@@ -276,17 +276,17 @@ class TestDelete:
             local,
             jobset(step(command=python("import os; os.makedirs('a/b'); open('a/b/c', 'w'); os.chmod('a', 0o500)"))),
         )
-        local.delete(NAMESPACE, "job")
+        local.jobs.delete(NAMESPACE, "job")
         assert list((local.root / "trash").iterdir()) == []
 
     def test_new_after_deletion(self, local: LocalTarget) -> None:
         first = run(local, jobset(step()))
-        local.delete(NAMESPACE, "job")
+        local.jobs.delete(NAMESPACE, "job")
         assert run(local, jobset(step())).uid != first.uid
 
 
 def test_the_folder_removed_by_hand_ends_the_job(local: LocalTarget, home: Path) -> None:
-    local.create(submission(jobset(SLEEP)))
+    local.jobs.create(submission(jobset(SLEEP)))
     eventually(lambda: log(local))
     shutil.rmtree(local.root)
     eventually(lambda: not living(home))
@@ -294,41 +294,38 @@ def test_the_folder_removed_by_hand_ends_the_job(local: LocalTarget, home: Path)
 
 def test_jobs_and_sweep(local: LocalTarget) -> None:
     for name, stack in (("a", "stack-1"), ("b", "stack-2"), ("c", "stack-1")):
-        local.create(submission(jobset(SLEEP, name=name, suspend=name != "c"), sweep=stack))
-    assert [j.name for j in local.jobs()] == ["a", "b", "c"]
+        local.jobs.create(submission(jobset(SLEEP, name=name, suspend=name != "c"), sweep=stack))
+    assert [j.name for j in local.jobs.list_all()] == ["a", "b", "c"]
     assert local.sweep("") == []
     assert local.sweep("stack-1") == ["default/a", "default/c"]
-    assert [j.name for j in local.jobs()] == ["b"]
+    assert [j.name for j in local.jobs.list_all()] == ["b"]
 
 
 class TestHosts:
     def test_calls_for_another_host_are_refused(self, local: LocalTarget, monkeypatch: pytest.MonkeyPatch) -> None:
-        local.create(submission(jobset(SLEEP, suspend=True)))
-        local.create_volume(NAMESPACE, "data", "owner", "")
-        for module in (
-            record,
-            sys.modules[LocalTarget.__module__],
-            sys.modules["pulumi_trainer.provider.targets.local.claims"],
-        ):
+        local.jobs.create(submission(jobset(SLEEP, suspend=True)))
+        local.volumes.create(NAMESPACE, "data", "owner", "")
+        for module in (record, job_reader, sys.modules["pulumi_trainer.provider.targets.local.claims"]):
             monkeypatch.setattr(module, "host_id", lambda: "another")
         elsewhere = LocalTarget(local.root)
         asked = submission(jobset(SLEEP, suspend=True))
         for call in (
-            lambda: elsewhere.status(NAMESPACE, "job"),
-            lambda: elsewhere.create(asked),
-            lambda: elsewhere.update(asked),
-            lambda: elsewhere.delete(NAMESPACE, "job"),
+            lambda: elsewhere.jobs.status(NAMESPACE, "job"),
+            lambda: elsewhere.jobs.create(asked),
+            lambda: elsewhere.jobs.update(asked),
+            lambda: elsewhere.jobs.delete(NAMESPACE, "job"),
             lambda: elsewhere.sweep("stack-1"),
         ):
             with pytest.raises(
-                Refused, match=rf"default/job: runs on another host, .* \(id {local.host}\). Hint: use it from there"
+                Refused,
+                match=rf"default/job: runs on another host, .* \(id {local.jobs.host}\). Hint: use it from there",
             ):
                 call()
         with pytest.raises(Refused, match="was made on another host"):
-            elsewhere.volume(NAMESPACE, "data")
-        assert elsewhere.jobs() == []
+            elsewhere.volumes.find(NAMESPACE, "data")
+        assert elsewhere.jobs.list_all() == []
         monkeypatch.undo()
-        assert local.status(NAMESPACE, "job") is not None
+        assert local.jobs.status(NAMESPACE, "job") is not None
 
     def test_the_id_is_stable_and_tells_nothing(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert host_id() == host_id()
@@ -351,12 +348,12 @@ class TestHosts:
 class TestTail:
     def test_last_lines(self, local: LocalTarget) -> None:
         run(local, jobset(step(command=python("for i in range(20): print(i)"), pods=2)))
-        lines = list(local.tail(NAMESPACE, "job", lines=2))
+        lines = list(local.logs.tail(NAMESPACE, "job", lines=2))
         assert lines == [(f"job-node-0-{n}", "node", str(i)) for n in (0, 1) for i in (18, 19)]
 
     def test_of_a_step(self, local: LocalTarget) -> None:
         run(local, jobset(step("node", python("print('a')")), step("node-x", python("print('b')"))))
-        assert list(local.tail(NAMESPACE, "job", "node")) == [("job-node-0-0", "node", "a")]
+        assert list(local.logs.tail(NAMESPACE, "job", "node")) == [("job-node-0-0", "node", "a")]
 
     def test_follow_until_the_end(self, local: LocalTarget, tmp_path: Path) -> None:
         go = tmp_path / "go"
@@ -365,15 +362,15 @@ class TestTail:
             f"while not pathlib.Path({str(go)!r}).exists(): time.sleep(.02)\n"
             "print('two')"
         )
-        local.create(submission(jobset(step(command=python(code)))))
+        local.jobs.create(submission(jobset(step(command=python(code)))))
         seen = []
-        for _, _, line in local.tail(NAMESPACE, "job", follow=True):
+        for _, _, line in local.logs.tail(NAMESPACE, "job", follow=True):
             seen.append(line)
             go.touch()
         assert seen == ["one", "two"]
 
     def test_of_nothing(self, local: LocalTarget) -> None:
-        assert list(local.tail(NAMESPACE, "job", follow=True)) == []
+        assert list(local.logs.tail(NAMESPACE, "job", follow=True)) == []
 
 
 class TestWriting:
@@ -450,7 +447,7 @@ def small_disk(tmp_path: Path, local: LocalTarget, monkeypatch: pytest.MonkeyPat
     ballast = local.root / "ballast"
     yield lambda: fill(ballast), ballast.unlink
     ballast.unlink(missing_ok=True)
-    local.delete(NAMESPACE, "job", grace=0)
+    local.jobs.delete(NAMESPACE, "job", grace=0)
     subprocess.run(["umount", "-l", str(local.root)], check=True)
 
 
@@ -468,10 +465,10 @@ class TestFullDisk:
         with pytest.raises(
             TargetFault, match=r"/root.*: cannot be written: No space left on device. Hint: free some space there"
         ):
-            local.create(submission(jobset(SLEEP, suspend=True), data))
-        assert local.status(NAMESPACE, "job") is None
+            local.jobs.create(submission(jobset(SLEEP, suspend=True), data))
+        assert local.jobs.status(NAMESPACE, "job") is None
         free()
-        assert local.create(submission(jobset(SLEEP, suspend=True), data)).phase == "Suspended"
+        assert local.jobs.create(submission(jobset(SLEEP, suspend=True), data)).phase == "Suspended"
 
     def test_a_running_job_goes_on_and_its_end_is_written_later(
         self, local: LocalTarget, small_disk: Any, tmp_path: Path
@@ -483,7 +480,7 @@ class TestFullDisk:
             f"while not pathlib.Path({str(go)!r}).exists(): time.sleep(.02)\n"
             f"print('y' * 9000, flush=True)\npathlib.Path({str(done)!r}).touch()"
         )
-        local.create(submission(jobset(step(command=python(code)))))
+        local.jobs.create(submission(jobset(step(command=python(code)))))
         wait(local, until=lambda s: s.phase == "Running")
         supervisor = supervisor_of(local)
         fill()
@@ -491,7 +488,7 @@ class TestFullDisk:
         eventually(done.exists)
         eventually(lambda: not [p for p in living(Path(os.environ["HOME"])) if p != supervisor])
         assert supervisor.is_running()
-        status = local.status(NAMESPACE, "job")
+        status = local.jobs.status(NAMESPACE, "job")
         assert status is not None
         assert status.phase in ("Running", "Succeeded"), (
             "the last that could be written, or its end in the room kept for it"
@@ -510,7 +507,7 @@ class TestFullDisk:
             f"print('y' * 200_000, flush=True); open({str(went)!r}, 'w'); wait({str(more)!r})\n"
             "print('end', flush=True)"
         )
-        local.create(submission(jobset(step(command=python(code)))))
+        local.jobs.create(submission(jobset(step(command=python(code)))))
         eventually(lambda: log(local))
         fill()
         go.touch()
@@ -526,7 +523,7 @@ def test_a_claim_that_only_a_pod_mounts_as_output(local: LocalTarget) -> None:
     mounts = {"volumeMounts": [{"name": "out", "mountPath": "/workspace/output"}]}
     pod = {"volumes": [{"name": "out", "persistentVolumeClaim": {"claimName": "shared"}}]}
     made = step(command=python("open('/workspace/output/x', 'w')"), container_fields=mounts, pod=pod)
-    local.create(submission(jobset(made), inputs={"code": "abc"}))
+    local.jobs.create(submission(jobset(made), inputs={"code": "abc"}))
     assert wait(local).phase == "Succeeded"
 
 
@@ -554,33 +551,33 @@ class TestUnreadable:
     )
     def test_a_record_costs_its_job_alone(self, local: LocalTarget, text: str | None, why: str) -> None:
         for name in ("bad", "good"):
-            local.create(submission(jobset(SLEEP, suspend=True, name=name)))
+            local.jobs.create(submission(jobset(SLEEP, suspend=True, name=name)))
         file = local.root / "jobs" / NAMESPACE / "bad" / "record.json"
         whole = file.read_text()
         file.write_text(text if text is not None else json.dumps({**json.loads(whole), "objects": []}))
-        seen = {status.name: status for status in local.jobs()}
+        seen = {status.name: status for status in local.jobs.list_all()}
         assert seen["good"].phase == "Suspended"
         assert (seen["bad"].phase, seen["bad"].reason) == ("Deleted", "OutcomeUnknown") and why in seen["bad"].message
-        assert why in local.consumers("none")[1] and f"{NAMESPACE}/bad" in local.consumers("none")[1]
+        assert why in local.jobs.consumers("none")[1] and f"{NAMESPACE}/bad" in local.jobs.consumers("none")[1]
         assert local.sweep("stack-1") == [f"{NAMESPACE}/good"]
         with pytest.raises(Unreadable, match=why):
-            local.delete(NAMESPACE, "bad")
+            local.jobs.delete(NAMESPACE, "bad")
         file.write_text(whole)
 
     def test_a_record_that_is_a_fifo_is_not_waited_for(self, local: LocalTarget) -> None:
         file = local.root / "jobs" / NAMESPACE / "bad" / "record.json"
         file.parent.mkdir(parents=True)
         os.mkfifo(file)
-        (status,) = local.jobs()
+        (status,) = local.jobs.list_all()
         assert "is not a regular file" in status.message
         file.unlink()
 
     def test_the_record_of_a_volume_costs_it_alone(self, local: LocalTarget) -> None:
         for name in ("bad", "good"):
-            local.create_volume(NAMESPACE, name, "owner", "stack-1")
+            local.volumes.create(NAMESPACE, name, "owner", "stack-1")
         (local.root / "volumes" / NAMESPACE / "bad" / "volume.json").write_text("{}")
         assert local.sweep("stack-1") == [f"{NAMESPACE}/good"]
         with pytest.raises(
             Unreadable, match=r"it has no owner, sweep, generation, host. Hint: .*what the volume holds stays"
         ):
-            local.volume(NAMESPACE, "bad")
+            local.volumes.find(NAMESPACE, "bad")

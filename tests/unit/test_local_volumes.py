@@ -101,7 +101,7 @@ def test_steps_hand_data_on_through_a_claim(local: LocalTarget) -> None:
     )
     assert run(local, jobset(write, read)).phase == "Succeeded"
     assert log(local) == "rows\n"
-    local.delete(NAMESPACE, "job")
+    local.jobs.delete(NAMESPACE, "job")
     assert (local.root / "volumes/default/shared/data/d/f").read_text() == "rows"
 
 
@@ -133,7 +133,7 @@ def test_claims_of_a_jobset_go_or_stay_with_it(local: LocalTarget) -> None:
     assert run(local, document).phase == "Succeeded"
     folder = local.root / "volumes" / NAMESPACE
     assert sorted(p.name for p in folder.iterdir()) == ["goes-job", "stays-job"]
-    local.delete(NAMESPACE, "job")
+    local.jobs.delete(NAMESPACE, "job")
     assert [p.name for p in folder.iterdir()] == ["stays-job"]
 
 
@@ -147,26 +147,26 @@ class TestClaimsOfPolicies:
 
     @pytest.mark.parametrize("policy", [{}, {"retentionPolicy": {"whenDeleted": "Retain"}}])
     def test_a_volume_of_a_program_is_refused(self, local: LocalTarget, policy: dict[str, Any]) -> None:
-        path = Path(local.create_volume(NAMESPACE, "victim-output", "urn:victim", "stack-1")["path"])
+        path = Path(local.volumes.create(NAMESPACE, "victim-output", "urn:victim", "stack-1")["path"])
         (path / "weights").write_text("work of years")
         document = self.claiming("victim", "output", **policy)
         where = "volume default/victim-output: exists and belongs to urn:victim"
-        (refusal,) = local.review({"JobSet/output": document})[0]
+        (refusal,) = local.jobs.review({"JobSet/output": document})[0]
         assert where in str(refusal)
         with pytest.raises(Conflict, match=where):
-            local.create(submission(document))
-        assert local.status(NAMESPACE, "output") is None
+            local.jobs.create(submission(document))
+        assert local.jobs.status(NAMESPACE, "output") is None
         assert (path / "weights").exists()
 
     def test_a_claim_of_another_job_is_refused(self, local: LocalTarget) -> None:
         run(local, self.claiming("a", "b-c"))
         other = self.claiming("a-b", "c")
         with pytest.raises(Conflict, match="exists and belongs to job default/b-c"):
-            local.create(submission(other))
+            local.jobs.create(submission(other))
         with pytest.raises(Conflict, match="exists and belongs to job default/b-c"):
-            local.create_volume(NAMESPACE, "a-b-c", "urn:other", "")
-        assert local.review({"JobSet/b-c": self.claiming("a", "b-c")})[0] == [], "it is the job's own"
-        told = local.delete(NAMESPACE, "b-c")
+            local.volumes.create(NAMESPACE, "a-b-c", "urn:other", "")
+        assert local.jobs.review({"JobSet/b-c": self.claiming("a", "b-c")})[0] == [], "it is the job's own"
+        told = local.jobs.delete(NAMESPACE, "b-c")
         assert str(told).startswith("volume default/a-b-c is deleted with job default/b-c: 1 file, 1 B, last written 2")
         assert run(local, other).phase == "Succeeded"
 
@@ -175,25 +175,25 @@ class TestClaimsOfPolicies:
         before.parent.mkdir(parents=True)
         before.write_text("rows")
         run(local, self.claiming("data", "job"))
-        assert local.delete(NAMESPACE, "job") is None
+        assert local.jobs.delete(NAMESPACE, "job") is None
         assert before.read_text() == "rowsx"
 
     def test_one_taken_by_a_program_in_the_meantime_stays(self, local: LocalTarget) -> None:
         run(local, self.claiming("data", "job"))
         file = local.root / "volumes/default/data-job/volume.json"
         file.write_text(json.dumps({**json.loads(file.read_text()), "owner": "urn:other", "job": ""}))
-        assert local.delete(NAMESPACE, "job") is None
+        assert local.jobs.delete(NAMESPACE, "job") is None
         assert file.exists()
 
     def test_one_that_another_job_mounts_goes_with_that(self, local: LocalTarget) -> None:
         run(local, self.claiming("data", "job"))
         claim = [{"name": "v", "persistentVolumeClaim": {"claimName": "data-job"}}]
         forever = python("import time; time.sleep(600)")
-        local.create(submission(mounted(claim, {"/x": "v"}, forever, name="reader")))
+        local.jobs.create(submission(mounted(claim, {"/x": "v"}, forever, name="reader")))
         wait(local, "reader", lambda s: s.phase == "Running")
-        assert "volume default/data-job is kept for default/reader" in str(local.delete(NAMESPACE, "job"))
+        assert "volume default/data-job is kept for default/reader" in str(local.jobs.delete(NAMESPACE, "job"))
         assert (local.root / "volumes/default/data-job/data/f").exists()
-        local.delete(NAMESPACE, "reader", grace=0)
+        local.jobs.delete(NAMESPACE, "reader", grace=0)
         assert not (local.root / "volumes/default/data-job").exists()
 
 
@@ -207,83 +207,85 @@ def test_the_output_folder_is_told(local: LocalTarget) -> None:
 
 class TestVolumesOfThePrograms:
     def test_create_read_delete(self, local: LocalTarget) -> None:
-        assert local.volume(NAMESPACE, "data") is None
-        made = local.create_volume(NAMESPACE, "data", "owner-1", "stack-1")
+        assert local.volumes.find(NAMESPACE, "data") is None
+        made = local.volumes.create(NAMESPACE, "data", "owner-1", "stack-1")
         assert Path(made["path"]).is_dir()
-        assert local.volume(NAMESPACE, "data") == (made, Owner("owner-1", "stack-1"))
-        local.delete_volume(NAMESPACE, "data", made["generation"])
-        assert local.volume(NAMESPACE, "data") is None
+        assert local.volumes.find(NAMESPACE, "data") == (made, Owner("owner-1", "stack-1"))
+        local.volumes.delete(NAMESPACE, "data", made["generation"])
+        assert local.volumes.find(NAMESPACE, "data") is None
         assert not Path(made["path"]).exists()
-        local.delete_volume(NAMESPACE, "data", made["generation"])
+        local.volumes.delete(NAMESPACE, "data", made["generation"])
 
     def test_again_keeps_the_data_and_disarms_an_earlier_delete(self, local: LocalTarget) -> None:
-        first = local.create_volume(NAMESPACE, "data", "owner-1", "stack-1")
+        first = local.volumes.create(NAMESPACE, "data", "owner-1", "stack-1")
         (Path(first["path"]) / "f").touch()
-        second = local.create_volume(NAMESPACE, "data", "owner-1", "stack-1")
-        local.delete_volume(NAMESPACE, "data", first["generation"])
+        second = local.volumes.create(NAMESPACE, "data", "owner-1", "stack-1")
+        local.volumes.delete(NAMESPACE, "data", first["generation"])
         assert (Path(second["path"]) / "f").exists()
 
     def test_of_another_owner(self, local: LocalTarget) -> None:
-        local.create_volume(NAMESPACE, "data", "owner-1", "")
+        local.volumes.create(NAMESPACE, "data", "owner-1", "")
         with pytest.raises(Conflict, match="volume default/data: exists and belongs to owner-1"):
-            local.create_volume(NAMESPACE, "data", "owner-2", "")
+            local.volumes.create(NAMESPACE, "data", "owner-2", "")
 
     @pytest.mark.parametrize("suspend", [True, False])
     def test_it_is_left_to_a_job_that_has_not_finished(self, local: LocalTarget, suspend: bool) -> None:
-        made = local.create_volume(NAMESPACE, "data", "owner-1", "stack-1")
+        made = local.volumes.create(NAMESPACE, "data", "owner-1", "stack-1")
         (Path(made["path"]) / "f").touch()
         volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
-        local.create(submission(mounted(volumes, {"/d": "v"}, python("import time; time.sleep(120)"), suspend=suspend)))
-        said = local.delete_volume(NAMESPACE, "data", made["generation"])
+        local.jobs.create(
+            submission(mounted(volumes, {"/d": "v"}, python("import time; time.sleep(120)"), suspend=suspend))
+        )
+        said = local.volumes.delete(NAMESPACE, "data", made["generation"])
         assert said.startswith("volume default/data is kept for default/job, unfinished since 20")
         assert (Path(made["path"]) / "f").exists()
-        local.delete(NAMESPACE, "job")
+        local.jobs.delete(NAMESPACE, "job")
         assert not Path(made["path"]).exists(), "it goes with that run of the job"
 
     def test_one_that_is_wanted_again_does_not_go_with_the_job(self, local: LocalTarget) -> None:
-        made = local.create_volume(NAMESPACE, "data", "owner-1", "")
+        made = local.volumes.create(NAMESPACE, "data", "owner-1", "")
         volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
-        local.create(submission(mounted(volumes, {"/d": "v"}, python("pass"), suspend=True)))
-        assert local.delete_volume(NAMESPACE, "data", made["generation"])
-        again = local.create_volume(NAMESPACE, "data", "owner-1", "")
-        local.delete(NAMESPACE, "job")
-        found = local.volume(NAMESPACE, "data")
+        local.jobs.create(submission(mounted(volumes, {"/d": "v"}, python("pass"), suspend=True)))
+        assert local.volumes.delete(NAMESPACE, "data", made["generation"])
+        again = local.volumes.create(NAMESPACE, "data", "owner-1", "")
+        local.jobs.delete(NAMESPACE, "job")
+        found = local.volumes.find(NAMESPACE, "data")
         assert found is not None and found[0] == again
 
     def test_a_sweep_takes_one_that_was_left(self, local: LocalTarget) -> None:
-        made = local.create_volume(NAMESPACE, "data", "owner-1", "stack-1")
+        made = local.volumes.create(NAMESPACE, "data", "owner-1", "stack-1")
         (Path(made["path"]) / "f").touch()
         volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
-        local.create(submission(mounted(volumes, {"/d": "v"}, python("pass"), suspend=True), sweep=""))
-        local.delete_volume(NAMESPACE, "data", made["generation"])
+        local.jobs.create(submission(mounted(volumes, {"/d": "v"}, python("pass"), suspend=True), sweep=""))
+        local.volumes.delete(NAMESPACE, "data", made["generation"])
         assert local.sweep("stack-1") == ["default/data"]
 
     def test_what_it_holds_is_described(self, local: LocalTarget) -> None:
-        made = local.create_volume(NAMESPACE, "job-output", "owner-1", "stack-1")
-        assert local.describe_volume(NAMESPACE, "job-output") == ""
+        made = local.volumes.create(NAMESPACE, "job-output", "owner-1", "stack-1")
+        assert local.volumes.describe(NAMESPACE, "job-output") == ""
         (Path(made["path"]) / "run").mkdir()
         (Path(made["path"]) / "run" / "model.pt").write_bytes(b"x" * 1200)
-        held = local.describe_volume(NAMESPACE, "job-output")
+        held = local.volumes.describe(NAMESPACE, "job-output")
         assert held.startswith("1 file, 1.2 kB, last written 20")
 
     def test_under_a_finished_job(self, local: LocalTarget) -> None:
-        made = local.create_volume(NAMESPACE, "data", "owner-1", "")
+        made = local.volumes.create(NAMESPACE, "data", "owner-1", "")
         volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
         run(local, mounted(volumes, {"/d": "v"}, python("pass")))
-        local.delete_volume(NAMESPACE, "data", made["generation"])
-        assert local.volume(NAMESPACE, "data") is None
+        local.volumes.delete(NAMESPACE, "data", made["generation"])
+        assert local.volumes.find(NAMESPACE, "data") is None
 
     def test_a_sweep_takes_only_what_is_empty(self, local: LocalTarget) -> None:
         for name, stack in (("empty", "stack-1"), ("full", "stack-1"), ("other", "stack-2")):
-            made = local.create_volume(NAMESPACE, name, "owner-1", stack)
+            made = local.volumes.create(NAMESPACE, name, "owner-1", stack)
             if name == "full":
                 (Path(made["path"]) / "f").touch()
         assert local.sweep("stack-1") == ["default/empty"]
-        assert local.volume(NAMESPACE, "full") is not None
-        assert local.volume(NAMESPACE, "other") is not None
+        assert local.volumes.find(NAMESPACE, "full") is not None
+        assert local.volumes.find(NAMESPACE, "other") is not None
 
     def test_a_sweep_tells_what_was_left_to_a_job(self, local: LocalTarget) -> None:
-        made = local.create_volume(NAMESPACE, "data", "owner-1", "stack-1")
+        made = local.volumes.create(NAMESPACE, "data", "owner-1", "stack-1")
         (Path(made["path"]) / "model.pt").write_bytes(b"x" * 1200)
         file = Path(made["path"]).with_name("volume.json")
         file.write_text(json.dumps({**json.loads(file.read_text()), "left": True}))
@@ -297,7 +299,7 @@ class TestVolumesOfThePrograms:
         folder = local.root / "volumes/default/data/data"
         folder.mkdir(parents=True)
         (folder / "f").touch()
-        made = local.create_volume(NAMESPACE, "data", "owner-1", "")
+        made = local.volumes.create(NAMESPACE, "data", "owner-1", "")
         assert (Path(made["path"]) / "f").exists()
         assert json.loads((folder.parent / "volume.json").read_text())["owner"] == "owner-1"
 
@@ -307,7 +309,7 @@ def modes(folder: Path) -> set[int]:
 
 
 def test_fetched_data_is_read_only_where_it_is_mounted_so(local: LocalTarget, tmp_path: Path) -> None:
-    made = local.create_volume(NAMESPACE, "data", "owner-1", "")
+    made = local.volumes.create(NAMESPACE, "data", "owner-1", "")
     data = Path(made["path"])
     outside = tmp_path / "outside"
     outside.write_text("not ours")
@@ -327,7 +329,7 @@ def test_fetched_data_is_read_only_where_it_is_mounted_so(local: LocalTarget, tm
     assert (data / "sub" / "a.txt").read_text() == "AB" and all(mode & 0o200 for mode in modes(data))
     run(local, mounted([volume], {"/d": "v"}, python("pass"), name="again"))
     assert modes(data) == {0}
-    local.delete_volume(NAMESPACE, "data", made["generation"])
+    local.volumes.delete(NAMESPACE, "data", made["generation"])
     assert not data.exists()
 
 
@@ -335,7 +337,7 @@ def test_leases_that_cannot_be_taken_are_tried_again(local: LocalTarget, home: P
     blocked = home / ".cache" / "pulumi-trainer" / "leases"
     blocked.parent.mkdir(parents=True)
     blocked.write_text("a file where a folder must be")
-    local.create(submission(jobset(step())))
+    local.jobs.create(submission(jobset(step())))
     status = wait(local, until=lambda s: s.reason == "WaitingForLeases")
     assert (status.phase, str(blocked) in status.message) == ("Pending", True)
     blocked.unlink()
@@ -347,7 +349,7 @@ def test_a_volume_that_cannot_be_made_is_tried_again(local: LocalTarget) -> None
     blocked = local.root / "volumes" / NAMESPACE
     blocked.parent.mkdir(parents=True)
     blocked.write_text("a file where a folder must be")
-    local.create(submission(mounted(volumes, {"/d": "v"}, python("print('up')"))))
+    local.jobs.create(submission(mounted(volumes, {"/d": "v"}, python("print('up')"))))
     status = wait(local, until=lambda s: s.reason == "CannotStartPod")
     assert str(blocked) in status.message
     blocked.unlink()

@@ -131,12 +131,12 @@ def test_progress_has_metrics_by_name() -> None:
 def test_runs_of_this_machine_keep_their_metrics(local: LocalTarget) -> None:
     document = jobset(step(command=python(REPORTS.format(values=[2.5, 0.5, "nan"]))))
     run(local, document)
-    (only,) = local.runs(NAMESPACE, "job")
+    (only,) = local.jobs.runs(NAMESPACE, "job")
     assert only.metrics == {"loss": Metric("2.5", "nan", "0.5", "0.5", "2.5")}
     assert [point.value for point in Metrics.from_text(only.history).history()["loss"]] == ["2.5", "0.5", "nan"]
-    local.rerun(submission(document))
+    local.jobs.rerun(submission(document))
     wait(local)
-    first, second = local.runs(NAMESPACE, "job")
+    first, second = local.jobs.runs(NAMESPACE, "job")
     assert first.metrics == second.metrics == only.metrics and first.history == only.history
     text = (local.root / "jobs" / NAMESPACE / "job" / "record.json").read_text()
     assert '"nan"' in text and "points" not in text, "the history is not read with the record"
@@ -150,9 +150,9 @@ def test_a_job_that_is_created_again_has_the_history_of_its_earlier_runs(local: 
         Run("1", "Failed", id="a2"),
     ]
     sent = submission(jobset(step()))
-    local.create(replace(sent, earlier=earlier))
+    local.jobs.create(replace(sent, earlier=earlier))
     wait(local)
-    found = local.runs(NAMESPACE, "job")
+    found = local.jobs.runs(NAMESPACE, "job")
     assert [each.history for each in found] == [history, "", ""]
     assert found[0].metrics["loss"].best == "2"
 
@@ -224,6 +224,10 @@ class Target:
 
     def __init__(self, *found: Run) -> None:
         self.found = [*found]
+
+    @property
+    def jobs(self) -> Target:
+        return self
 
     def runs(self, *_: object) -> list[Run]:
         return self.found

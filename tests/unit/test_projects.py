@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -35,6 +36,7 @@ from pulumi_trainer.provider import source_archives
 from pulumi_trainer.provider.jobs.identity import digest
 from pulumi_trainer.provider.kubernetes.errors import Invalid, TargetFault
 from pulumi_trainer.provider.lifecycle import source_changes
+from pulumi_trainer.provider.lifecycle.job_inputs import JobInputs
 from pulumi_trainer.provider.pod import code as api_code
 from pulumi_trainer.provider.pod.shared import s3
 from pulumi_trainer.provider.trainer.catalog import git
@@ -1048,19 +1050,19 @@ def test_the_record_names_revision_and_commit(
 
     at_commit, at_branch = plan(Source(".", git=url, revision=first)), plan(Source(".", git=url, revision=branch))
     folder = plan(Source(str(git.project_folder(url, first)), exclude=["unused"]))
-    code = folder.inputs["code"]
+    code = folder.job.run_inputs["code"]
     assert "git" not in code
-    assert at_commit.inputs["code"] == f"{code} (git {first[:12]})"
-    assert at_branch.inputs["code"] == f"{code} (git {branch} {first[:12]})"
+    assert at_commit.job.run_inputs["code"] == f"{code} (git {first[:12]})"
+    assert at_branch.job.run_inputs["code"] == f"{code} (git {branch} {first[:12]})"
     assert digest(at_branch.content) == digest(at_commit.content) == digest(folder.content)
 
     write(repository, {"train.py": "print(2)\n"})
     second = _commit(repository, "second")
     changed = plan(Source(".", git=url, revision=second))
 
-    def inputs(made: Plan) -> dict[str, object]:
+    def inputs(made: Plan) -> JobInputs:
         objects = {name: json.dumps(each) for name, each in made.objects.items() if name.endswith("-code")}
-        return {"namespace": "team", "name": "job", "objects": objects, "runInputs": made.inputs}
+        return replace(made.job, namespace="team", name="job", objects=objects)
 
     (note,) = source_changes.source_notes(inputs(at_branch), inputs(changed))
     shown = re.sub("project [0-9a-f]{8}", "project 1", note.splitlines()[0])
@@ -1695,11 +1697,12 @@ def test_lines_that_look_like_a_header_of_a_diff_are_shown() -> None:
     assert found == ["@@ -1 +1 @@", "--- a", "+++ b"]
 
 
-def project_inputs(job: str, tree: SourceTree) -> dict[str, object]:
+def project_inputs(job: str, tree: SourceTree) -> JobInputs:
     """The inputs of a job of a project."""
     metadata = {"name": f"{job}-code", "annotations": {"pulumi-trainer.dev/source": tree.digest}}
     code = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
-    return {"namespace": "team", "name": job, "objects": {f"ConfigMap/{job}-code": json.dumps(code)}}
+    objects = {f"ConfigMap/{job}-code": json.dumps(code)}
+    return JobInputs(namespace="team", name=job, digest="d", run="1", target={}, objects=objects)
 
 
 def test_changes_are_shown_line_by_line_once(tmp_path: Path, home: Path) -> None:

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import plain_jobs
 import pytest
 from pulumi_trainer import runtimes
 from pulumi_trainer.provider.jobs.runs import Run
@@ -16,7 +17,10 @@ from pulumi_trainer.provider.jobs.status import JobStatus
 from pulumi_trainer.provider.jobs.submission import Consumer
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Refused, TargetFault
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
-from pulumi_trainer.provider.lifecycle import channels, crud
+from pulumi_trainer.provider.lifecycle import runtimes as lifecycle_runtimes
+from pulumi_trainer.provider.lifecycle.channels import Channels
+from pulumi_trainer.provider.lifecycle.resource import StateCalls
+from pulumi_trainer.provider.lifecycle.runtimes import RuntimeInputs
 from pulumi_trainer.provider.trainer.catalog.versions import by_version, next_version, version_step
 from pulumi_trainer.provider.trainer.runtime_releases import Effect, compare, effects, follow_refusal, level_of
 
@@ -227,7 +231,11 @@ def test_how_far_a_job_goes(follow: str, after: str, effect: Any, held: str) -> 
 
 
 class Target:
-    """What is asked of a target here."""
+    """What is asked of a target here; it is its own jobs."""
+
+    @property
+    def jobs(self) -> Target:
+        return self
 
     def __init__(self, phase: str = "Running", owner: str = "", consumers: tuple[Consumer, ...] = ()) -> None:
         self.phase, self.owner, self.found, self.asked = phase, owner, list(consumers), 0
@@ -268,10 +276,10 @@ def inputs(release: str, follow: str = "minor", digest: str = "d", **given: Any)
     }  # fmt: skip
 
 
-def moved(after: str, target: Target, before: str = "1.2.3", **given: Any) -> crud.Checked:
-    old = crud.check({}, inputs(before), lambda _: target).inputs  # type: ignore[arg-type,return-value]
+def moved(after: str, target: Target, before: str = "1.2.3", **given: Any) -> plain_jobs.Checked[Any]:
+    old = plain_jobs.check({}, inputs(before), lambda _: target).inputs
     target.owner = old["owner"]
-    return crud.check(old, inputs(after, **given), lambda _: target)  # type: ignore[arg-type,return-value]
+    return plain_jobs.check(old, inputs(after, **given), lambda _: target)
 
 
 @pytest.mark.parametrize(
@@ -320,6 +328,7 @@ def test_a_new_run_never_takes_a_release_that_it_does_not_follow(after: str, fol
 
 # A channel
 
+CHANNELS = StateCalls(Channels())
 OFFER = {"channel": "stable", "runtime": "torch", "target": {"kind": "local", "sweep": "ours"}, "component": "urn"}
 
 
@@ -335,7 +344,7 @@ def job(name: str, release: str = "1.0.0", follow: str = "minor", **given: Any) 
 
 
 def check(olds: Mapping[str, Any], news: Mapping[str, Any], *jobs: Consumer, phase: str = "") -> tuple[str, str]:
-    checked = channels.check(dict(olds), dict(news), lambda _: Target(phase, consumers=jobs))
+    checked = CHANNELS.check(dict(olds), dict(news), lambda _: Target(phase, consumers=jobs))
     return "\n".join(checked.notes), "\n".join(checked.failures)
 
 
@@ -361,7 +370,7 @@ def test_a_move_without_the_cluster() -> None:
 
 def test_nothing_is_asked_where_nothing_moves() -> None:
     target = Target()
-    assert not channels.check(channel("1.0.0"), channel("1.0.0"), lambda _: target).notes and target.asked == 0
+    assert not CHANNELS.check(channel("1.0.0"), channel("1.0.0"), lambda _: target).notes and target.asked == 0
 
 
 def test_a_release_in_use_is_not_removed() -> None:
@@ -381,16 +390,21 @@ def test_a_channel_keeps_its_runtime() -> None:
 
 def test_a_channel_in_use_is_not_removed() -> None:
     target = Target(consumers=(job("a"), job("x", channel="other")))
-    id_, outputs = channels.create(channel("1.0.0"), lambda _: target)
+    id_, outputs = CHANNELS.create(channel("1.0.0"), lambda _: target)
     assert id_ == "stable" and "document" not in outputs
     with pytest.raises(Refused, match=r"1 job uses it, 1 of which may still run: team/a \(1.0.0\). Hint: remove"):
-        channels.delete(outputs, lambda _: target)
-    forced = channels.update(outputs, channel("1.0.0", force=True), lambda _: target)
-    assert channels.diff(outputs, channel("1.0.0", force=True)).changes
-    assert not channels.diff(outputs, channel("1.0.0")).changes and channels.diff(outputs, channel("1.1.0")).changes
-    channels.delete(forced, lambda _: target)
+        CHANNELS.delete(outputs, lambda _: target)
+    forced = CHANNELS.update(outputs, channel("1.0.0", force=True), lambda _: target)
+    assert CHANNELS.diff(outputs, channel("1.0.0", force=True)).changes
+    assert not CHANNELS.diff(outputs, channel("1.0.0")).changes and CHANNELS.diff(outputs, channel("1.1.0")).changes
+    CHANNELS.delete(forced, lambda _: target)
     target.found.clear()
-    channels.delete(outputs, lambda _: target)
+    CHANNELS.delete(outputs, lambda _: target)
+
+
+def runtime_notes(olds: dict[str, Any], news: dict[str, Any], connect: Any) -> list[str]:
+    before = RuntimeInputs.from_state(olds) if olds else None
+    return lifecycle_runtimes.change_notes(before, RuntimeInputs.from_state(news), connect)
 
 
 def test_what_a_changed_runtime_says() -> None:
@@ -399,16 +413,16 @@ def test_what_a_changed_runtime_says() -> None:
     new = copy.deepcopy(old)
     new["document"]["metadata"]["name"] = old["document"]["metadata"]["name"] = "torch"
     target = Target(consumers=(job("a"), job("b", channel="")))
-    assert channels.runtime_notes(old, new, lambda _: target) == [] and target.asked == 0
-    assert channels.runtime_notes({}, new, lambda _: target) == []
+    assert runtime_notes(old, new, lambda _: target) == [] and target.asked == 0
+    assert runtime_notes({}, new, lambda _: target) == []
     later = copy.deepcopy(new)
     later["document"]["spec"]["mlPolicy"]["numNodes"] = Unknown("nodes")
-    assert channels.runtime_notes(old, later, lambda _: target) == []
+    assert runtime_notes(old, later, lambda _: target) == []
     CHANGES["command"][1](new["document"])
-    notes = "\n".join(channels.runtime_notes(old, new, lambda _: target))
+    notes = "\n".join(runtime_notes(old, new, lambda _: target))
     assert "ClusterTrainingRuntime torch: it changes: major for jobs" in notes and '=> ["bash"]' in notes
     assert "until they run again: 2" in notes and "team/a, team/b" in notes
-    assert "could not list the jobs" in "\n".join(channels.runtime_notes(old, new, lambda _: Target("gone")))
+    assert "could not list the jobs" in "\n".join(runtime_notes(old, new, lambda _: Target("gone")))
 
 
 # An offer of another stack
@@ -477,9 +491,9 @@ def test_a_channel_counts_no_jobs_of_a_channel_of_another_stack() -> None:
     jobs = job("own", channel_of="lab/dev"), job("theirs", channel_of="lab/second"), job("offered")
     target = Target(consumers=jobs)
     given = channel("1.0.0", component=urn("dev"))
-    _, outputs = channels.create(given, lambda _: target)
+    _, outputs = CHANNELS.create(given, lambda _: target)
     with pytest.raises(Refused, match=r"2 jobs use it, 2 of which may still run: team/offered .*, team/own"):
-        channels.delete(outputs, lambda _: target)
+        CHANNELS.delete(outputs, lambda _: target)
     notes, _ = check(given, channel("1.1.0", component=urn("dev")), *jobs)
     assert (
         "jobs at this target that follow the channel: 2" in notes
@@ -490,12 +504,12 @@ def test_a_channel_counts_no_jobs_of_a_channel_of_another_stack() -> None:
 def test_a_channel_of_a_renamed_stack_counts_the_jobs_of_before() -> None:
     target = Target(consumers=(job("before", channel_of="lab/dev"), job("after", channel_of="lab/prod")))
     inputs = channel("1.0.0", component=urn("dev"))
-    _, outputs = channels.create(inputs, lambda _: target)
+    _, outputs = CHANNELS.create(inputs, lambda _: target)
     for stack in ("prod", "main", "main"):
         changes = inputs["component"] != urn(stack)
-        inputs = channels.check(inputs, channel("1.0.0", component=urn(stack)), lambda _: target).inputs
-        assert channels.diff(outputs, inputs).changes is changes
-        outputs = channels.update(outputs, inputs, lambda _: target)
+        inputs = CHANNELS.check(inputs, channel("1.0.0", component=urn(stack)), lambda _: target).inputs
+        assert CHANNELS.diff(outputs, inputs).changes is changes
+        outputs = CHANNELS.update(outputs, inputs, lambda _: target)
     assert outputs["names"] == ["lab/main", "lab/dev", "lab/prod"]
     with pytest.raises(Refused, match="2 jobs use it"):
-        channels.delete(outputs, lambda _: target)
+        CHANNELS.delete(outputs, lambda _: target)

@@ -114,7 +114,7 @@ class Volume:
 
     def __init__(self, local: LocalTarget) -> None:
         self.local = local
-        local.create_volume(NAMESPACE, "out", "urn:a", "")
+        local.volumes.create(NAMESPACE, "out", "urn:a", "")
         volumes = [{"name": "output", "persistentVolumeClaim": {"claimName": "out"}}]
         mounts = [{"name": "output", "mountPath": "/workspace/output", "subPath": ASSIGNED}]
         code = "import pathlib; pathlib.Path('/workspace/output/model').write_text('x')"
@@ -123,23 +123,23 @@ class Volume:
 
     @property
     def folders(self) -> list[str]:
-        return sorted(path.name for path in Path(self.local.volume(NAMESPACE, "out")[0]["path"]).iterdir())
+        return sorted(path.name for path in Path(self.local.volumes.find(NAMESPACE, "out")[0]["path"]).iterdir())
 
 
 @pytest.mark.parametrize("how", ["rerun", "replaced"])
 def test_a_run_on_this_machine_removes_the_folders_of_old_ones(local: LocalTarget, how: str) -> None:
     volume = Volume(local)
-    local.create(volume.sent)
+    local.jobs.create(volume.sent)
     for _ in range(3):
         wait(local)
         if how == "rerun":
-            local.rerun(volume.sent)
+            local.jobs.rerun(volume.sent)
             continue
-        earlier = local.runs(NAMESPACE, "job")
-        local.delete(NAMESPACE, "job", replaced=True)
-        local.create(replace(volume.sent, earlier=earlier))
+        earlier = local.jobs.runs(NAMESPACE, "job")
+        local.jobs.delete(NAMESPACE, "job", replaced=True)
+        local.jobs.create(replace(volume.sent, earlier=earlier))
     wait(local)
-    found = local.runs(NAMESPACE, "job")
+    found = local.jobs.runs(NAMESPACE, "job")
     assert [each.note for each in found] == [REMOVED, REMOVED, "", ""]
     assert [bool(each.inputs) for each in found][:2] == [False, False]
     left = [each.id for each in found[2:]]

@@ -48,7 +48,7 @@ def planned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
         found = asyncio.run(planning())
         assert found.problems == []
-        return dict(found.inputs)
+        return dict(found.job.run_inputs)
 
     return plan
 

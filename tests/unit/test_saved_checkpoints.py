@@ -11,6 +11,7 @@ import boto3
 import pytest
 from pulumi_trainer.provider.jobs.runs import Run
 from pulumi_trainer.provider.kubernetes.errors import TargetFault
+from pulumi_trainer.provider.lifecycle.job_inputs import JobInputs
 from pulumi_trainer.provider.lifecycle.saved_checkpoints import environment_of, saved_checkpoints
 
 from tests.moto_server import moto_server
@@ -39,7 +40,7 @@ def bucket(moto: str) -> Any:
     return name, put
 
 
-def inputs(url: str, secret: Any = "x") -> dict[str, Any]:
+def inputs(url: str, secret: Any = "x") -> JobInputs:
     """The inputs of a job whose secret key is in its Secret."""
     given = {**KEYS, "AWS_ENDPOINT_URL": url, "TRAINER_CHECKPOINT_TO": "s3://b/p"}
     env: list[dict[str, Any]] = [{"name": name, "value": value} for name, value in given.items()]
@@ -47,7 +48,10 @@ def inputs(url: str, secret: Any = "x") -> dict[str, Any]:
     pod = {"spec": {"containers": [{"name": "sidecar"}, {"name": "node", "env": env}]}}
     node = {"name": "node", "template": {"spec": {"template": pod}}}
     jobset = {"kind": "JobSet", "metadata": {"name": "j"}, "spec": {"replicatedJobs": [node]}}
-    return {"namespace": "team", "objects": {"JobSet/j": jobset}, "secrets": {"j-env": {"key": secret}}, "target": {}}
+    secrets = {"j-env": {"key": secret}}
+    return JobInputs(
+        namespace="team", name="j", digest="d", run="1", objects={"JobSet/j": jobset}, secrets=secrets, target={}
+    )
 
 
 def steps(url: str, bucket: str, secret: Any = "x") -> list[int]:

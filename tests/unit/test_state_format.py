@@ -54,7 +54,6 @@ class Calls:
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_each_provider_writes_the_format(provider: type[ResourceProvider], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provider, "calls", Calls(), raising=False)
-    monkeypatch.setattr(dynamic.channels, "runtime_notes", lambda *_: [])
     made, given = provider(), {**STATE, "document": {}}
     inputs = made.check({}, given).inputs
     assert inputs == {**given, "format": FORMAT}

@@ -42,7 +42,15 @@ def project(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     (folder / "plugin.sh").chmod(0o755)
     write_kubeconfig(folder / "kc.yaml", PLUGIN)
     target = {"kind": "kubernetes", "kubeconfig": "kc.yaml", "mode": "jobset", "namespace": "team"}
-    inputs = {"format": FORMAT, "name": "job", "namespace": "team", "objects": {}, "target": target}
+    inputs = {
+        "format": FORMAT,
+        "name": "job",
+        "namespace": "team",
+        "objects": {},
+        "target": target,
+        "digest": "d",
+        "run": "1",
+    }
     urn = f"urn:pulumi:dev::lab::{stack._TYPE}::job"
     state = {"deployment": {"resources": [{"type": stack._TYPE, "urn": urn, "inputs": inputs}]}}
     config = {"trainer:kubeconfig": {"value": "kc.yaml"}}

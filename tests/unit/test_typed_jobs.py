@@ -623,7 +623,7 @@ def test_other_texts_for_seconds_are_named(planned: Any, given: Any) -> None:
 def test_a_run_key_that_is_not_configured_is_left_out(planned: Any) -> None:
     """`Config().get("run")` is None then."""
     plan = planned(runtime(), trainer=trainer.CustomTrainer(func=work), run=None)
-    assert (plan.run, plan.problems) == ("1", [])
+    assert (plan.job.run, plan.problems) == ("1", [])
 
 
 def test_an_empty_key_of_a_run_is_warned_of(planned: Any) -> None:

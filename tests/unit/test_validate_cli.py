@@ -18,6 +18,7 @@ from documents_support import WRONG, runtime, thing, train_job
 from pulumi_trainer import runtimes
 from pulumi_trainer.provider.cli import documents as commands
 from pulumi_trainer.provider.cli import main as cli
+from pulumi_trainer.provider.lifecycle.job_inputs import JobInputs
 from pulumi_trainer.provider.service import stack as stacks
 from pulumi_trainer.provider.trainer.releases import NEWEST
 
@@ -353,7 +354,9 @@ def test_jobs_of_the_stack(run: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def resources(stack: str | None, wanted: str | None) -> list[stacks.StackJob]:
         asked.append((stack, wanted))
-        return [stacks.StackJob("digits", "", {"objects": {"ConfigMap/a": thing("ConfigMap", "a")}})]
+        objects = {"ConfigMap/a": thing("ConfigMap", "a")}
+        inputs = JobInputs(namespace="team", name="digits", digest="d", run="1", target={}, objects=objects)
+        return [stacks.StackJob("digits", "", inputs)]
 
     monkeypatch.setattr(stacks, "resources", resources)
     assert run("render", "digits", "--stack", "s") == 0

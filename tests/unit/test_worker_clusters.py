@@ -6,13 +6,13 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+import plain_jobs
 import pytest
 from pulumi_trainer.provider.jobs.status import JobStatus, Owner
 from pulumi_trainer.provider.jobs.submission import WORKERS
 from pulumi_trainer.provider.kubernetes.client.api_resources import CLAIM, CONFIG_MAP, Kind
 from pulumi_trainer.provider.kubernetes.client.client import Unreachable
 from pulumi_trainer.provider.kubernetes.errors import TargetFault
-from pulumi_trainer.provider.lifecycle import crud
 from pulumi_trainer.provider.lifecycle.diagnosis import best_finding, diagnose
 from pulumi_trainer.provider.service import jobs
 from pulumi_trainer.provider.service.reach import Job
@@ -58,7 +58,7 @@ class Silent:
 def manager(monkeypatch: pytest.MonkeyPatch) -> Manager:
     monkeypatch.setattr(server_review, "missing", lambda *_: [])
     made = Manager()
-    target(made).create(submission())
+    target(made).jobs.create(submission())
     made.workers = {"west": Silent()}  # type: ignore[misc]
     return made
 
@@ -70,7 +70,7 @@ def left(manager: Server) -> set[str]:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda manager: target(manager).delete("team", "job", uid="uid-1", owner=OWNER),
+        lambda manager: target(manager).jobs.delete("team", "job", uid="uid-1", owner=OWNER),
         lambda manager: target(manager).sweep("stack"),
         lambda manager: operations.stop(manager, "team", "job", OWNER, "stopped by ann"),
     ],
@@ -103,12 +103,12 @@ def test_a_volume_stays_in_all_clusters_while_one_does_not_answer(
     manager.workers = {"east": Server(), "west": Silent()}  # type: ignore[misc]
     monkeypatch.setattr(Server, "read", lambda *_: {}, raising=False)
     with pytest.raises(TargetFault, match="worker cluster west: it cannot be asked, and may still run team/data"):
-        target(manager).delete_volume("team", "data", "g1")
+        target(manager).volumes.delete("team", "data", "g1")
     assert deleted == [] and CLAIM.kind not in left(manager)
 
 
 def test_a_job_that_another_stack_has_adopted_needs_no_worker(manager: Manager) -> None:
-    found = target(manager).delete("team", "job", uid="uid-1", owner=Owner("other", "theirs"))
+    found = target(manager).jobs.delete("team", "job", uid="uid-1", owner=Owner("other", "theirs"))
     assert found is not None and found.id == OWNER.id and left(manager) == {"ConfigMap", "JobSet"}
 
 
@@ -119,7 +119,7 @@ class TestPlan:
 
     def target(self) -> Any:
         made: Any = Target("Running")
-        made.check_workers = target(self.manager).check_workers
+        made.check_workers = target(self.manager).jobs.check_workers
         return made
 
     @pytest.fixture(autouse=True)
@@ -131,14 +131,14 @@ class TestPlan:
         there = self.target()
         given = inputs(target=self.KUBERNETES, interrupt="allow", namespace="team", name="job")
         made = checked({}, given, there).inputs
-        _, outputs = crud.create(made, lambda _: there)
-        there.jobs["job"].phase = phase
+        _, outputs = plain_jobs.create(made, lambda _: there)
+        there.made["job"].phase = phase
         news = {**given, "digest": "d2"}
         (failure,) = checked(made, {**news, "objects": objects(image="x:2")}, there).failures
         assert failure.startswith(f"team/job is not replaced: {SILENT}") and IF_GONE in failure
         in_place = checked(made, {**news, "objects": objects(suspend=True)}, there)
         assert in_place.failures == (), "only a new run deletes anything"
-        (note,) = crud.interruptions(outputs, lambda _: there)
+        (note,) = plain_jobs.removal_notes(outputs, lambda _: there)
         assert note.startswith(f"team/job was removed from the program, but this update cannot delete it: {SILENT}")
 
     def test_is_not_refused_without_workers(self) -> None:

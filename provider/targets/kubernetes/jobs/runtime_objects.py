@@ -7,7 +7,7 @@ are reverted.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pulumi_trainer.provider.jobs.status import NAMESAKE, Owner
@@ -16,7 +16,7 @@ from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kubernetes.client.transport import FIELD_MANAGER
 from pulumi_trainer.provider.kubernetes.errors import Conflict, Problem, Refused, TargetFault
-from pulumi_trainer.provider.lifecycle.runtime_crud import current_fields
+from pulumi_trainer.provider.lifecycle.runtimes import current_fields
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs.apply import Changed, apply_error
 from pulumi_trainer.provider.trainer.kinds import CLUSTER_RUNTIME, TRAIN_JOB, TRAINING_RUNTIME
@@ -29,59 +29,138 @@ GONE_SECONDS = 20.0
 _POLL = 0.2
 
 
-def apply(client: Client, document: Mapping[str, Any], owner: str, sweep: str) -> str:
-    """Create or update a runtime, and return its UID. Safe to repeat.
+class RuntimeObjects:
+    """The runtimes of one cluster.
 
     Args:
-        sweep: Label of the stack; empty for none.
-
-    Raises:
-        Conflict: The runtime belongs to another owner.
+        reachable: Returns the client for requests of a program; it raises TargetFault if the cluster has not answered before.
     """
-    kind, namespace, name = locate(document)
-    marked = _marked(document, owner, sweep)
-    deadline = time.monotonic() + client.patience
-    while True:
-        found = client.get(kind, namespace, name)
-        sent = marked
+
+    def __init__(self, client: Client, reachable: Callable[[], Client]) -> None:
+        self.client = client
+        self._reachable = reachable
+
+    def apply(self, document: Mapping[str, Any], owner: str, sweep: str) -> str:
+        """Create or update a runtime, and return its UID. Safe to repeat.
+
+        Args:
+            sweep: Label of the stack; empty for none.
+
+        Raises:
+            Conflict: The runtime belongs to another owner.
+        """
+        kind, namespace, name = locate(document)
+        marked = _marked(document, owner, sweep)
+        deadline = time.monotonic() + self.client.patience
+        while True:
+            found = self.client.get(kind, namespace, name)
+            sent = marked
+            if found is not None:
+                _raise_if_foreign(found, kind, owner, sweep)
+                sent = _with_version(marked, found)
+            try:
+                return str(
+                    self.client.apply(kind, sent, force=True)["metadata"]["uid"]
+                )  # the plan shows external changes
+            except ApiError as error:
+                fault = apply_error(error, kind, sent)
+            if not isinstance(fault, Changed) or time.monotonic() > deadline:
+                raise fault
+
+    def check(self, document: Mapping[str, Any], owner: str, sweep: str | None) -> None:
+        """Raise Conflict if a runtime of that name exists and belongs to another owner. sweep: None if not known yet."""
+        kind, namespace, name = locate(document)
+        found = self.client.get(kind, namespace, name)
         if found is not None:
             _raise_if_foreign(found, kind, owner, sweep)
-            sent = _with_version(marked, found)
+
+    def edited(
+        self, document: Mapping[str, Any], applied: Mapping[str, Any], owner: str, sweep: str
+    ) -> list[str] | None:
+        """Return the paths of what was changed externally in a runtime; None if not found.
+
+        If a field differs, a dry run of the last apply shows what it would change, so that changes of webhooks do not count.
+
+        Args:
+            document: The runtime of the program; empty result if the live one is equal to it.
+            applied: The runtime as it was last applied.
+
+        Raises:
+            Conflict: The runtime belongs to another owner.
+        """
+        kind, namespace, name = locate(applied)
+        client = self._reachable()
+        found = client.get(kind, namespace, name)
+        if found is None:
+            return None
+        _raise_if_foreign(found, kind, owner, sweep)
+        if any(current_fields(each, found) == each for each in (document, applied)):
+            return []
+        sent = _with_version(_marked(applied, owner, sweep), found)
         try:
-            return str(client.apply(kind, sent, force=True)["metadata"]["uid"])  # the plan shows external changes
-        except ApiError as error:
-            fault = apply_error(error, kind, sent)
-        if not isinstance(fault, Changed) or time.monotonic() > deadline:
-            raise fault
+            planned = client.apply(kind, sent, force=True, dry_run=True)
+        except ApiError:
+            return list(differences(applied, current_fields(applied, found)))
+        return list(differences(_written_part(planned), _written_part(found)))
 
+    def find(self, kind: str, namespace: str, name: str) -> Document | None:
+        """Return the runtime as the cluster has it; None if not found, or if Trainer is not installed."""
+        return self.client.get(_KINDS[kind], namespace, name)
 
-def changed_paths(
-    client: Client, document: Mapping[str, Any], applied: Mapping[str, Any], owner: str, sweep: str
-) -> list[str] | None:
-    """Return the paths of what was changed externally in a runtime; None if not found.
+    def owner(self, found: Mapping[str, Any]) -> Owner:
+        """Return the owner of a runtime of the cluster."""
+        return owner_of(found)
 
-    If a field differs, a dry run of the last apply shows what it would change, so that changes of webhooks do not count.
+    def delete(self, document: Mapping[str, Any], uid: str, owner: Owner, *, force: bool = False) -> Owner | None:
+        """Delete a runtime and wait until it is gone. One that was created since, or belongs to another owner, is left alone.
 
-    Args:
-        document: The runtime of the program; empty result if the live one is equal to it.
-        applied: The runtime as it was last applied.
+        Args:
+            force: Whether to delete it while unfinished TrainJobs use it.
 
-    Raises:
-        Conflict: The runtime belongs to another owner.
-    """
-    kind, namespace, name = locate(applied)
-    found = client.get(kind, namespace, name)
-    if found is None:
-        return None
-    _raise_if_foreign(found, kind, owner, sweep)
-    if any(current_fields(each, found) == each for each in (document, applied)):
-        return []
-    sent = _with_version(_marked(applied, owner, sweep), found)
-    try:
-        planned = client.apply(kind, sent, force=True, dry_run=True)
-    except ApiError:
-        return list(differences(applied, current_fields(applied, found)))
-    return list(differences(_written_part(planned), _written_part(found)))
+        Returns:
+            The current owner if it is another one; None otherwise.
+
+        Raises:
+            Refused: An unfinished TrainJob was created from the runtime.
+            TargetFault: The runtime still exists after `GONE_SECONDS`.
+        """
+        kind, namespace, name = locate(document)
+
+        def mine(found: Mapping[str, Any]) -> bool:
+            if found["metadata"].get("uid") != uid or not owner.owns(owner_of(found)):
+                return False
+            if force:
+                return True
+            users = _users(self.client, kind, namespace, name)
+            if users:
+                shown = ", ".join(users[:5])
+                if len(users) > 5:
+                    shown += f" and {len(users) - 5} more"
+                verb = "has" if len(users) == 1 else "have"
+                why = f"is the runtime of {shown}, which {verb} not finished"
+                raise Refused(Problem(kind.where(namespace, name), why, _HINT))
+            return True
+
+        left = self.client.delete_if(kind, namespace, name, mine)
+        if left is None or left["metadata"].get("uid") != uid:
+            return None
+        if not owner.owns(owner_of(left)):
+            return owner_of(left)
+        deadline = time.monotonic() + GONE_SECONDS
+        while True:
+            found = self.client.get(kind, namespace, name)
+            if found is None or found["metadata"].get("uid") != uid:
+                return None
+            if time.monotonic() > deadline:
+                finalizers = ", ".join(found["metadata"].get("finalizers") or ["an unknown cause"])
+                hint = (
+                    "remove the cause; trainer.kubeflow.org/resource-in-use waits for the TrainJobs that refer to the"
+                    " runtime"
+                )
+                raise TargetFault(
+                    Problem(kind.where(namespace, name), f"is being deleted, but blocked by {finalizers}", hint)
+                )
+            time.sleep(_POLL)
 
 
 def _with_version(document: Document, found: Document) -> Document:
@@ -94,63 +173,6 @@ def _written_part(found: Mapping[str, Any]) -> Document:
     """Return the part of a runtime that programs write."""
     metadata = {part: found["metadata"].get(part) or {} for part in ("labels", "annotations")}
     return {"metadata": metadata, "spec": found.get("spec")}
-
-
-def read(client: Client, kind: str, namespace: str, name: str) -> Document | None:
-    """Return the runtime as the cluster has it; None if not found, or if Trainer is not installed."""
-    return client.get(_KINDS[kind], namespace, name)
-
-
-def delete(client: Client, document: Mapping[str, Any], uid: str, owner: Owner, *, force: bool = False) -> Owner | None:
-    """Delete a runtime and wait until it is gone. A runtime that was created since, or belongs to another owner, is left alone.
-
-    Args:
-        force: Whether to delete it while unfinished TrainJobs use it.
-
-    Returns:
-        The current owner if it is another one; None otherwise.
-
-    Raises:
-        Refused: An unfinished TrainJob was created from the runtime.
-        TargetFault: The runtime still exists after `GONE_SECONDS`.
-    """
-    kind, namespace, name = locate(document)
-
-    def mine(found: Mapping[str, Any]) -> bool:
-        if found["metadata"].get("uid") != uid or not owner.owns(owner_of(found)):
-            return False
-        if force:
-            return True
-        users = _users(client, kind, namespace, name)
-        if users:
-            shown = ", ".join(users[:5])
-            if len(users) > 5:
-                shown += f" and {len(users) - 5} more"
-            verb = "has" if len(users) == 1 else "have"
-            why = f"is the runtime of {shown}, which {verb} not finished"
-            raise Refused(Problem(kind.where(namespace, name), why, _HINT))
-        return True
-
-    left = client.delete_if(kind, namespace, name, mine)
-    if left is None or left["metadata"].get("uid") != uid:
-        return None
-    if not owner.owns(owner_of(left)):
-        return owner_of(left)
-    deadline = time.monotonic() + GONE_SECONDS
-    while True:
-        found = client.get(kind, namespace, name)
-        if found is None or found["metadata"].get("uid") != uid:
-            return None
-        if time.monotonic() > deadline:
-            finalizers = ", ".join(found["metadata"].get("finalizers") or ["an unknown cause"])
-            hint = (
-                "remove the cause; trainer.kubeflow.org/resource-in-use waits for the TrainJobs that refer to the"
-                " runtime"
-            )
-            raise TargetFault(
-                Problem(kind.where(namespace, name), f"is being deleted, but blocked by {finalizers}", hint)
-            )
-        time.sleep(_POLL)
 
 
 def owner_of(found: Mapping[str, Any]) -> Owner:
@@ -180,14 +202,6 @@ def _marked(document: Mapping[str, Any], owner: str, sweep: str) -> Document:
     metadata["labels"] = labels
     metadata["annotations"] = {**(metadata.get("annotations") or {}), owner_labels.OWNER: owner}
     return {**document, "metadata": metadata}
-
-
-def check_owner(client: Client, document: Mapping[str, Any], owner: str, sweep: str | None) -> None:
-    """Raise Conflict if a runtime of that name exists and belongs to another owner. sweep: None if not known yet."""
-    kind, namespace, name = locate(document)
-    found = client.get(kind, namespace, name)
-    if found is not None:
-        _raise_if_foreign(found, kind, owner, sweep)
 
 
 def _raise_if_foreign(found: Document, kind: kinds.Kind, owner: str, sweep: str | None) -> None:

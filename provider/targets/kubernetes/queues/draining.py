@@ -6,7 +6,7 @@ Every call can be repeated after a crash at any point: only the queue's own stop
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -19,7 +19,7 @@ from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kubernetes.client.transport import FIELD_MANAGER
 from pulumi_trainer.provider.kubernetes.errors import Problem, Refused, TargetFault, several
 from pulumi_trainer.provider.kubernetes.values.quantity import Quantity
-from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD
+from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD, api_resource
 from pulumi_trainer.provider.kueue.objects import GROUP
 from pulumi_trainer.provider.trainer.labels import MADE_BY, stack_of_mark
 
@@ -30,6 +30,60 @@ SETTLING = 10.0
 _POLL = (0.1, 1.0)
 _FEW = 5
 STOPPED = "HoldAndDrain"
+
+
+class ClusterQueues:
+    """The queues of one cluster, as their guards see them."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    def reopen(self, name: str, version: str) -> None:
+        """Revert the stopPolicy that an interrupted deletion of a ClusterQueue has left.
+
+        Args:
+            version: Version of Kueue's API that the cluster serves, for example `v1beta2`.
+        """
+        reopen(self.client, name, version)
+
+    def release(
+        self,
+        name: str,
+        version: str,
+        *,
+        drain: bool,
+        seconds: float,
+        marks: Sequence[str],
+        beside: Sequence[Mapping[str, str]],
+    ) -> list[str]:
+        """Make sure that a ClusterQueue of that stack has no work, and return notes for the user.
+
+        Args:
+            seconds: Time limit for a drained job to stop.
+            beside: The objects that are deleted after the queue.
+
+        Raises:
+            Refused: The queue or an object beside it belongs to another stack, or the queue has work and is not to be drained.
+            TargetFault: The queue could not be drained in time.
+        """
+        places = [(api_resource(each["kind"], each["version"]), each["namespace"], each["name"]) for each in beside]
+        check_owner(self.client, places, marks)
+        return release(self.client, name, version, drain=drain, seconds=seconds, marks=marks)
+
+    def check_owner(self, objects: Sequence[Mapping[str, str]], marks: Sequence[str]) -> None:
+        """Check the owner of objects that pulumi-kubernetes is about to delete.
+
+        Args:
+            objects: apiVersion, kind, plural, namespace and name of each object.
+
+        Raises:
+            Refused: An object belongs to another stack.
+        """
+        found = []
+        for each in objects:
+            kind = Kind(each["apiVersion"], each["kind"], each["plural"], bool(each["namespace"]))
+            found.append((kind, each["namespace"], each["name"]))
+        check_owner(self.client, found, marks)
 
 
 @dataclass(frozen=True)

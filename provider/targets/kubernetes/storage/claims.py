@@ -41,6 +41,8 @@ GENERATION = f"{owner_labels.DOMAIN}/generation"
 
 GONE_SECONDS = 20.0
 """How long a delete waits until the claim is gone."""
+ATTEMPTS = 10
+"""How often a change of a claim is tried while others change it."""
 _POLL = 0.1
 
 
@@ -64,7 +66,9 @@ def create(
     wanted = _document(namespace, name, owner, sweep, claim)
     if generation:
         wanted["metadata"]["annotations"][GENERATION] = generation
+    attempts = _attempts(namespace, name)
     while True:
+        next(attempts)
         found = client.get(kinds.CLAIM, namespace, name)
         if found is not None and found["metadata"].get("deletionTimestamp"):
             _await_gone(client, namespace, name, found["metadata"]["uid"])
@@ -102,6 +106,20 @@ def create(
         return _outputs(taken)
 
 
+def _attempts(namespace: str, name: str) -> Iterator[None]:
+    """Yield for each attempt to change a claim that may have changed since it was read; it pauses before all but the first.
+
+    Raises:
+        TargetFault: There were `ATTEMPTS` attempts.
+    """
+    for number in range(ATTEMPTS):
+        if number:
+            time.sleep(_POLL * number)
+        yield
+    why = f"has changed during each of {ATTEMPTS} attempts to change it"
+    raise TargetFault(Problem(_where(namespace, name), why, "find out what changes it, and run `pulumi up` again"))
+
+
 def _requested_bytes(claim: Document) -> Fraction:
     """Return the storage that a claim requests; 0 if it names none that is valid."""
     try:
@@ -127,7 +145,9 @@ def update(client: Client, namespace: str, name: str, generation: str, claim: Ma
     kept: dict[str, str | None] = {owner_labels.RETAIN: None}
     if claim.get("retain"):
         kept[owner_labels.RETAIN] = "true"
+    attempts = _attempts(namespace, name)
     while True:
+        next(attempts)
         found = client.get(kinds.CLAIM, namespace, name)
         if found is None:
             raise TargetFault(Problem(_where(namespace, name), "is gone", "run `pulumi refresh`, then `pulumi up`"))
@@ -150,7 +170,9 @@ def update(client: Client, namespace: str, name: str, generation: str, claim: Ma
 
 def relabel(client: Client, namespace: str, name: str, generation: str, owner: str, sweep: str) -> None:
     """Write another owner and stack's label on a claim of that generation."""
+    attempts = _attempts(namespace, name)
     while True:
+        next(attempts)
         found = client.get(kinds.CLAIM, namespace, name)
         if found is None or _annotation(found, GENERATION) != generation:
             return
@@ -228,7 +250,7 @@ def delete(client: Client, namespace: str, name: str, generation: str) -> Owner 
     def mine(found: Mapping[str, Any]) -> bool:
         return _annotation(found, GENERATION) == generation
 
-    deadline = time.monotonic() + GONE_SECONDS
+    deadline, attempts = time.monotonic() + GONE_SECONDS, _attempts(namespace, name)
     while True:
         found = client.get(kinds.CLAIM, namespace, name)
         if found is None or not mine(found):
@@ -250,6 +272,7 @@ def delete(client: Client, namespace: str, name: str, generation: str) -> Owner 
         except ApiError as error:
             if not (error.code == 409 or error.absent):
                 raise
+            next(attempts)
             continue
         users = ", ".join(f"JobSet {namespace}/{job['name']}" for job in jobsets)
         return f"{_where(namespace, name)} is kept for {users}, which has not finished, and is deleted with it"
@@ -373,10 +396,10 @@ def claims_of(jobset: Mapping[str, Any]) -> set[str]:
 
 def policy_claims(jobset: Mapping[str, Any]) -> Iterator[str]:
     """Yield the names of the claims that JobSet creates for `volumeClaimPolicies`, as far as they are known."""
-    job = _at(jobset, "metadata", "name")
-    for policy in _at(jobset, "spec", "volumeClaimPolicies") or []:
-        for template in _at(policy, "templates") or []:
-            name = _at(template, "metadata", "name")
+    job = section(jobset, "metadata").get("name")
+    for policy in section(jobset, "spec").get("volumeClaimPolicies") or []:
+        for template in section(policy).get("templates") or []:
+            name = section(template, "metadata").get("name")
             if isinstance(name, str) and isinstance(job, str):
                 yield f"{name}-{job}"
 
@@ -537,12 +560,6 @@ def _pods(job: Mapping[str, Any]) -> list[Pod]:
     """Return the pods of a JobSet, or the pods in the runtimePatches of a TrainJob."""
     patched = chain.from_iterable(map(patched_jobs, items(job.get("spec"), "runtimePatches")))
     return [replicated.pod for replicated in chain(jobs_of(job), patched)]
-
-
-def _at(value: Any, *names: str) -> Any:
-    for name in names:
-        value = section(value).get(name)
-    return value
 
 
 def _claims(pod: Pod) -> dict[str, str]:

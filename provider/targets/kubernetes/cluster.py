@@ -1,0 +1,77 @@
+"""A cluster as all calls of its target see it: the client, what it remembers of jobs, and whether it answers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from pulumi_trainer.provider.kubernetes.cache.discovery import PATIENCE, Facts
+from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
+from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
+from pulumi_trainer.provider.targets.kubernetes.observe.overview import Overview
+from pulumi_trainer.provider.targets.kubernetes.preflight.trainer_release import nearest_release
+from pulumi_trainer.provider.trainer.admission.cel_rules import PREDICATES
+from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB
+
+Document = dict[str, Any]
+
+
+class Cluster:
+    """One cluster.
+
+    Args:
+        client: Client of the cluster.
+        cluster: Returns the identity of the cluster, the UID of its namespace kube-system.
+        mode: jobset or trainer.
+        namespace: Namespace of the stack's jobs, which `sweep` searches.
+    """
+
+    def __init__(
+        self, client: Client, *, cluster: Callable[[], str], mode: str = "jobset", namespace: str = "default"
+    ) -> None:
+        self.client = client
+        self.mode = mode
+        self.namespace = namespace
+        self._cluster = cluster
+        self._overviews: dict[str, Overview] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def kind(self) -> kinds.Kind:
+        """Return the kind of the jobs."""
+        return TRAIN_JOB if self.mode == "trainer" else JOBSET
+
+    def identity(self) -> dict[str, str]:
+        """Return the identity of the cluster: the UID of its namespace kube-system."""
+        return {"cluster": self._cluster()}
+
+    def reachable_client(self, namespace: str = "") -> Client:
+        """Return a client with a short timeout, for requests of a program.
+
+        Args:
+            namespace: Namespace of the program's jobs; empty for that of the target.
+
+        Raises:
+            TargetFault: The cluster did not answer an earlier request; raised without another request.
+        """
+        overview = self.overview(namespace or self.namespace)
+        overview.record("")
+        if overview.fault is not None and not isinstance(overview.fault, ApiError):
+            raise overview.fault
+        return self.client.within(PATIENCE)
+
+    def trainer_version(self) -> str:
+        """Return the version of the known release of Trainer that is nearest to the cluster's; empty if it has no TrainJobs.
+
+        Raises:
+            TargetFault: The cluster cannot be read.
+        """
+        served = Facts.of(self.reachable_client(), PATIENCE).schema(TRAIN_JOB, PREDICATES)
+        return "" if served is None else nearest_release(served).version
+
+    def overview(self, namespace: str) -> Overview:
+        """Return the cached status of the jobs of a namespace."""
+        kind = self.kind
+        with self._lock:
+            return self._overviews.setdefault(namespace, Overview(self.client, namespace, kind))
