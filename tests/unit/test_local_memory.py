@@ -131,7 +131,8 @@ def test_orphans_count(local: LocalTarget, home: Path, hides: bool) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel tells which pages are shared on Linux alone")
 def test_memory_that_processes_share_counts_once(local: LocalTarget) -> None:
     assert run(local, jobset(limited(python(SHARED)))).phase == "Succeeded"
-    assert "memory limit 200Mi reached" in run(local, jobset(limited(python(SHARED), "200Mi"), name="less")).message
+    until_killed = python(SHARED.replace("time.sleep(2)", "time.sleep(60)"))
+    assert "memory limit 200Mi reached" in run(local, jobset(limited(until_killed, "200Mi"), name="less")).message
 
 
 def test_each_container_has_its_own_limit(local: LocalTarget) -> None:
