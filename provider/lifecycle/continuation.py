@@ -108,14 +108,15 @@ def find_start(olds: Mapping[str, Any], news: Mapping[str, Any], target: Target,
         has_succeeded = bool(earlier) and earlier[-1].phase == Phase.SUCCEEDED
         left = "" if has_succeeded else text(olds.get("place"))
         return Start(f"{other} starts anew: the runs of {where} belong to a job of another name", left, _ANEW)
+    if not earlier:
+        return _start_without_record(where, news)
     found = _choose(earlier, news, place)
     removed = _removal(earlier, found.identity(CHANGED, place), news)
     also = f". It {removed}" if removed else ""
     _check_batch(found.forked or found.run, news)
     before = found.forked or found.run
     if before is None:
-        why = found.why or "no earlier run is recorded"
-        return Start(f"{where}: the new run starts anew: {why}{also}", found.left, _ANEW)
+        return Start(f"{where}: the new run starts anew: {found.why}{also}", found.left, _ANEW)
     if found.forked is not None:
         start = _fork_step(news["fork"], before, earlier, olds, target)
         does = "starts anew"
@@ -127,6 +128,19 @@ def find_start(olds: Mapping[str, Any], news: Mapping[str, Any], target: Target,
 
 
 _ANEW = "the new run starts anew"
+
+
+def _start_without_record(where: str, news: Mapping[str, Any]) -> Start:
+    """Return that a new run of a job that has run before starts anew, since the record of its runs is gone.
+
+    Raises:
+        Invalid: `resume` or `fork` asks for one of these runs.
+    """
+    gone = "the record of the earlier runs is gone"
+    for asked in ("fork", "resume"):
+        if news.get(asked):
+            raise Invalid(Problem(asked, f"cannot be followed: {gone}", f"without {asked}= the new run starts anew"))
+    return Start(f"{where}: the new run starts anew: {gone}, and with it which checkpoints they have", unused=_ANEW)
 
 
 def kept_runs(inputs: Mapping[str, Any]) -> int:
