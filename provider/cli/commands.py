@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import SUPPRESS
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pulumi_trainer.provider.cli.parsers import (
     COMMANDS,
@@ -23,8 +23,10 @@ from pulumi_trainer.provider.cli.parsers import (
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.terminal import print_line
 from pulumi_trainer.provider.kubernetes.values.wording import join_names, parse_duration
-from pulumi_trainer.provider.service.operations import Operation
 from pulumi_trainer.provider.service.reach import Where
+
+if TYPE_CHECKING:
+    from pulumi_trainer.provider.service.operations import Operation
 
 __all__ = ["COMMANDS", "GROUPS", "read_seconds"]
 

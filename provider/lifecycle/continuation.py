@@ -8,7 +8,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pulumi_trainer.provider.jobs.checkpoints import saves_checkpoints
-from pulumi_trainer.provider.jobs.lineage import CHANGED, CREATED, Continuation, choose_continued, find_run, follower
+from pulumi_trainer.provider.jobs.lineage import (
+    CHANGED,
+    CREATED,
+    UNFINISHED,
+    Continuation,
+    choose_continued,
+    find_run,
+    follower,
+)
 from pulumi_trainer.provider.jobs.retention import removal
 from pulumi_trainer.provider.jobs.runs import BATCH, Identity, Run
 from pulumi_trainer.provider.jobs.status import JobStatus, Phase
@@ -91,14 +99,15 @@ def find_start(olds: JobInputs, news: JobInputs, target: Target, status: JobStat
         has_succeeded = bool(earlier) and earlier[-1].phase == Phase.SUCCEEDED
         left = "" if has_succeeded else text(olds.place)
         return Start(f"{other} starts anew: the runs of {where} belong to a job of another name", left, _ANEW)
+    if not earlier:
+        return _start_without_record(where, news)
     found = _choose(earlier, news)
     removed = _removal(earlier, found.identity(CHANGED, place), news)
     also = f". It {removed}" if removed else ""
     _check_batch(found.forked or found.run, news)
     before = found.forked or found.run
     if before is None:
-        why = found.why or "no earlier run is recorded"
-        return Start(f"{where}: the new run starts anew: {why}{also}", found.left, _ANEW)
+        return Start(f"{where}: the new run starts anew: {found.why}{also}", found.left, _ANEW)
     if found.forked is not None and news.fork is not None:
         start = _fork_step(news.fork, before, earlier, olds, target)
         does = "starts anew"
@@ -110,6 +119,19 @@ def find_start(olds: JobInputs, news: JobInputs, target: Target, status: JobStat
 
 
 _ANEW = "the new run starts anew"
+
+
+def _start_without_record(where: str, news: JobInputs) -> Start:
+    """Return that a new run of a job that has run before starts anew, since the record of its runs is gone.
+
+    Raises:
+        Invalid: `resume` or `fork` asks for one of these runs.
+    """
+    gone = "the record of the earlier runs is gone"
+    for asked, is_asked in (("fork", news.fork is not None), ("resume", news.resume not in (False, UNFINISHED))):
+        if is_asked:
+            raise Invalid(Problem(asked, f"cannot be followed: {gone}", f"without {asked}= the new run starts anew"))
+    return Start(f"{where}: the new run starts anew: {gone}, and with it which checkpoints they have", unused=_ANEW)
 
 
 def _removal(earlier: list[Run], identity: Identity, news: JobInputs) -> str:

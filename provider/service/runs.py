@@ -43,8 +43,8 @@ def check_recorded(job: Job, found: Sequence[Run]) -> None:
         TargetFault: The job has no record.
     """
     if not found:
-        why = "no record of its runs was found"
-        raise TargetFault(Problem(f"{job.namespace}/{job.name}", why, "only jobs that `pulumi up` creates have one"))
+        why, hint = "no record of its runs was found", "`pulumi up` makes one, which somebody may have deleted"
+        raise TargetFault(Problem(f"{job.namespace}/{job.name}", why, hint))
 
 
 def read_runs_of_all(jobs: Sequence[Job]) -> list[tuple[Job, list[Run]]]:

@@ -1054,6 +1054,18 @@ def test_a_changed_job_whose_record_is_gone_is_a_new_run(news: dict[str, Any]) -
     assert not result.failures and plain_jobs.diff(outs, result.inputs).replaces == ("generation",)
 
 
+@pytest.mark.parametrize("asked", [{"resume": True}, {"resume": "t4kz1f"}, {"fork": {"run": "t4kz1f", "step": 3}}])
+def test_a_plan_does_not_deny_the_runs_of_a_job_whose_record_is_gone(asked: dict[str, Any]) -> None:
+    target = Target()
+    made, outs = first(target, place="data")
+    lose(target, outs, "Running")
+    changed = {"digest": "d2", "run": "2", "place": "data"}
+    (note,) = [each for each in checked(made, inputs(**changed), target).notes if "starts anew" in each]
+    assert note.endswith("the record of the earlier runs is gone, and with it which checkpoints they have")
+    (why,) = checked(made, inputs(**changed, **asked), target).failures
+    assert f"{next(iter(asked))}: cannot be followed: the record of the earlier runs is gone. Hint: without" in why
+
+
 def test_what_cannot_be_seen_is_as_the_stack_says() -> None:
     target = Target()
     made, outs = first(target)
