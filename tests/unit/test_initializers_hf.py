@@ -195,7 +195,9 @@ def test_busy_then_well(hub: Hub, tmp_path: Path, place: str, caplog: pytest.Log
     hub.storage.fault("weights", answer=Answer(503, b""))
     get(hub, tmp_path)
     assert tree(tmp_path) == FILES
-    assert "slow down; again in" in caplog.text or "thrown while requesting" in caplog.text
+    assert not any(fault.times for fault in hub.server.faults)
+    if place != "/resolve/":  # there the library repeats requests of its own, and says so only if its log is on
+        assert "slow down; again in" in caplog.text or "thrown while requesting" in caplog.text
     assert "weights.bin: 503 Service Unavailable; again in" in caplog.text
     assert "signed" not in caplog.text
 
