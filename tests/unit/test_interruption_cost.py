@@ -83,7 +83,7 @@ def test_checkpoints_that_can_be_read_count_whatever_was_reported(given: Any, th
 
 def test_a_fork_without_an_own_checkpoint_goes_back_to_the_one_that_it_started_from() -> None:
     for fork, report in (("t4kz1f@40", {"step": 52}), ("t4kz1f", {"step": 52, "resumedFrom": 40})):
-        given = status(report, checkpoints=True, identity=Identity("t4kz2a", "t4kz2a", fork=fork))
+        given = status(report, checkpoints=True, identity=Identity(id="t4kz2a", lineage="t4kz2a", fork=fork))
         assert str(interruption_cost(given, NOW, {})) == "would lose 12 steps (10m00s) since the checkpoint of step 40"
 
 

@@ -827,7 +827,9 @@ def test_a_secret_is_rotated_where_the_job_cannot_be_seen() -> None:
 def test_a_job_that_somebody_has_deleted_is_made_again_as_the_same_run() -> None:
     """So that it finds its checkpoints."""
     target = Target("Deleted")
-    target.identity_of_jobs = known = Identity("t4kz1f", "t4kz1a", "t4kz1a", "changed", "j-output")
+    target.identity_of_jobs = known = Identity(
+        id="t4kz1f", lineage="t4kz1a", parent="t4kz1a", cause="changed", place="j-output"
+    )
     made, outs = first(target, interrupt="allow")
     target.deleted = "mark"
     news = checked(made, inputs(interrupt="allow"), target).inputs
