@@ -305,12 +305,11 @@ def _folders(args: TrainJobArgs, written: WrittenJob, job: PlacedJob, owner: Any
 
 
 def _fork(args: TrainJobArgs) -> dict[str, Any] | None:
-    """Return run and step of the checkpoint that a new run starts from; None without `fork`."""
+    """Return run and step of the checkpoint that a new run starts from, and what it resets; None without `fork`."""
     if args.fork is None:
         return None
-    if args.fork.step is None:
-        return {"run": args.fork.run}
-    return {"run": args.fork.run, "step": args.fork.step}
+    given = {"step": args.fork.step, "reset": [*as_sequence(args.fork.reset)] or None}
+    return {"run": args.fork.run, **{name: value for name, value in given.items() if value is not None}}
 
 
 def _place_of_checkpoints(written: WrittenJob, folders: Folders, claims: Mapping[str, Claim]) -> Any:

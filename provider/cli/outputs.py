@@ -150,15 +150,14 @@ def copy_output(each: Found, copying: Copying) -> tuple[dict[str, Any], str]:
     if status is not None and status.cluster:
         why = f"its files are in the worker cluster {status.cluster}, in the claim of the same name"
         raise TargetFault(Problem(job.label, why, "copy them there, from a Pod that mounts the claim"))
-    unfinished = not Phase(each.phase).terminal
-    if unfinished:
-        note = f"note: {job.label} is {each.phase}: its files may change while they are copied"
+    if status is not None and each.is_written:
+        note = f"note: {job.label} is {status.phase}: its files may change while they are copied"
         print_line(note, error=True)
     record = {**_writer(read_runs_of(job), each.where).to_dict(), "job": job.name, "namespace": job.namespace}
     about = {
         "from": each.where,
         "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "unfinished": unfinished,
+        "unfinished": each.is_written,
     }
     roots, source = [OUTPUT_PATH], ""
     if job.local is not None:
@@ -186,7 +185,7 @@ def _writer(runs: list[Run], where: str) -> Run:
     """
     lineage = where.rpartition("/")[2]
     writers = [run for run in runs if run.lineage == lineage] or runs
-    writers = [run for run in writers if run.has_trained] or writers
+    writers = [run for run in writers if run.steps != 0] or writers
     return next((run for run in reversed(writers) if run.phase == Phase.SUCCEEDED), writers[-1])
 
 

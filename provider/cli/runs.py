@@ -10,7 +10,7 @@ from pulumi_trainer.provider.cli.formats import aligned, print_data, report_no_j
 from pulumi_trainer.provider.jobs.lineage import find_run
 from pulumi_trainer.provider.jobs.metrics import Metric, Metrics, in_order, is_lower_better, number_of
 from pulumi_trainer.provider.jobs.observed_inputs import DATA
-from pulumi_trainer.provider.jobs.runs import Run, split_lineages
+from pulumi_trainer.provider.jobs.runs import Run
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.terminal import plain, print_line, print_lines
 from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean, plural
@@ -125,7 +125,8 @@ def _changed_files(one: Run, other: Run) -> Changes | None:
 def entry(job: Job, run: Run) -> dict[str, Any]:
     """Return a run of a job as JSON, with all keys."""
     shown = {"metrics": {}, "fork": "", "origin": "", "removed": "", **run.to_dict(), "usage": run.demand.to_dict()}
-    shown |= {"started": run.started, "note": run.note, "message": run.message, "resumedFrom": run.resumed_from}
+    shown |= {"started": run.started, "note": run.note, "message": run.message}
+    shown |= {"resumedFrom": run.resumed_from, "steps": run.steps}
     history = {name: [*map(vars, points)] for name, points in Metrics.from_text(run.history).history().items()}
     return {"job": job.resource or job.name, "namespace": job.namespace, **shown, "history": history}
 
@@ -206,7 +207,7 @@ def _lines(job: Job, found: list[Run]) -> list[str]:
 
 def _members(run: Run, found: Sequence[Run]) -> str:
     """Return the runs whose folders a run has removed."""
-    lineages = split_lineages(run.removed)
+    lineages = run.removed_lineages
     return ", ".join(dict.fromkeys(each.id for each in found if each.lineage in lineages)) or plain(run.removed)
 
 

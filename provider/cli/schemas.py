@@ -257,7 +257,8 @@ class RunEntry(TypedDict):
         origin: Lineage of that run.
         removed: Lineages whose folders were removed when it was created (`keep_runs`), separated by commas; empty for none.
         resumedFrom: Step of the checkpoint that it has loaded last, as it has reported; null if it has reported none.
-        phase: Its last phase; Interrupted if a new run has ended it, Unknown if its record was deleted.
+        steps: Steps that it has done, as far as it has reported; null if that is not known.
+        phase: Its last phase; Interrupted if a new run has ended it, Deleted if it is not known whether it had ended.
         created: Time of its creation.
         started: When it began to run.
         finished: Time of its end.
@@ -281,6 +282,7 @@ class RunEntry(TypedDict):
     origin: str
     removed: str
     resumedFrom: int | None
+    steps: int | None
     phase: str
     created: float
     started: float

@@ -24,8 +24,6 @@ NOTHING_REPORTED = "no step was reported: whether it trained is not known"
 """Of a run that was to report its progress, and has not."""
 _OF_SINGLE_STEPS = re.compile(r"(^|[^a-z0-9])norm([^a-z0-9]|$)", re.IGNORECASE)
 """In names of metrics that may be infinite at the last step of a sound training: a scaler of fp16 skips it."""
-NO_STEPS = "0 steps"
-"""Part of what is said of each run that has ended without a step."""
 _LOCAL_RANK_0 = re.compile(rb"^\[[a-zA-Z_]{1,32}0\]: ?")
 """torchrun's prefix of the lines of the first process of a node (`--tee`)."""
 
@@ -147,14 +145,20 @@ def _not_finite(progress: Mapping[str, Any]) -> str:
 
 def missing_steps(progress: Mapping[str, Any]) -> str:
     """Return that a run has done no step; empty if it has, or if its program has reported no steps."""
-    step, first = progress.get("step"), progress.get("resumedFrom", 0)
-    if step is None or step > first:
+    first = progress.get("resumedFrom", 0)
+    if steps_done(progress) != 0:
         return ""
     if first and progress.get("progressPercentage") == 100:
-        return f"{NOTHING_LEFT} ({NO_STEPS})"
+        return f"{NOTHING_LEFT} (0 steps)"
     if first:
-        return f"{NO_STEPS} were done after the checkpoint of step {first:,}"
-    return f"{NO_STEPS} were done"
+        return f"0 steps were done after the checkpoint of step {first:,}"
+    return "0 steps were done"
+
+
+def steps_done(progress: Mapping[str, Any]) -> int | None:
+    """Return how many steps a run has done; None if its program has reported no steps."""
+    step = progress.get("step")
+    return None if step is None else max(0, int(step) - int(progress.get("resumedFrom", 0)))
 
 
 def timestamp(seconds: float) -> str:

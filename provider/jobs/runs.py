@@ -4,30 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from pulumi_trainer.provider.jobs.metrics import Metric, Metrics, in_order, read_summary
-from pulumi_trainer.provider.jobs.progress import NO_STEPS
 from pulumi_trainer.provider.jobs.usage import NOTHING_KNOWN, Demand
 from pulumi_trainer.provider.kubernetes.terminal import message as harmless_message
 from pulumi_trainer.provider.kubernetes.terminal import plain_field
-from pulumi_trainer.provider.kubernetes.values.accessors import (
-    mappings,
-    number,
-    only,
-    plausible_seconds,
-    section,
-    text,
-    without,
-)
+from pulumi_trainer.provider.kubernetes.values.accessors import mappings, number, plausible_seconds, section, text
 
 MOST_RUNS = 200
 """Runs that a job's record has; all but the last ones as a row (`retention`)."""
 LONGEST = 1000
 """Characters of one input."""
-UNKNOWN = "Unknown"
-"""Phase of a run whose record was deleted."""
 BATCH = "batch"
 """Input of a run of a fine-tuning tool whose number of steps depends on the batch, as epochs decide it: what makes the batch."""
 COMMIT = "commit"
@@ -38,12 +27,11 @@ LOGS, KEEP = "logs", "keep"
 """Input of a run whose containers keep their output in the output volume, and its value."""
 
 
-@dataclass(frozen=True)
-class Run:
-    """One run of a job.
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """What a run is called, and where it comes from.
 
     Attributes:
-        run: The user's `run` key.
         id: Id of the run, unique among those of its job; later runs have greater ones.
         lineage: Id of the run that started anew, and from which this one continues, perhaps through others; else its own id.
         parent: Id of the run that it continues; empty if it started anew.
@@ -52,94 +40,7 @@ class Run:
         fork: Run and step that its lineage started from, as RUN@STEP or RUN; empty if it started without a checkpoint.
         origin: Lineage of that run.
         removed: Lineages whose folders were removed when it was created, separated by commas (`retention`).
-        phase: Its last phase; Interrupted if a new run has ended it, `UNKNOWN` if its record was deleted.
-        created: Seconds since the epoch; 0 if unknown.
-        finished: Seconds since the epoch; 0 if it has not finished.
-        inputs: What it was made from: name -> digest, version or short text.
-        started: When it began to run, in seconds since the epoch; 0 if it has not, or if unknown.
-        note: That it has ended without a step, why it may not have trained although it has succeeded (`JobStatus.note`), or that
-            its folders were removed; else empty.
-        demand: What it has requested.
-        metrics: The metrics that it has reported, by name.
-        history: The same with the history, as text (`metrics.Metrics`); no part of the JSON; empty if not known.
-        message: Why it has ended, with its last lines if it has failed.
-        resumed_from: Step of the checkpoint that it has loaded last, as it has reported; None if it has reported none.
     """
-
-    run: str = ""
-    phase: str = ""
-    created: float = 0.0
-    finished: float = 0.0
-    inputs: Mapping[str, str] = field(default_factory=dict)
-    started: float = 0.0
-    demand: Demand = NOTHING_KNOWN
-    note: str = ""
-    id: str = ""
-    lineage: str = ""
-    parent: str = ""
-    cause: str = ""
-    place: str = ""
-    fork: str = ""
-    origin: str = ""
-    removed: str = ""
-    metrics: Mapping[str, Metric] = field(default_factory=dict)
-    history: str = field(default="", compare=False, repr=False)
-    message: str = ""
-    resumed_from: int | None = None
-
-    @property
-    def has_trained(self) -> bool:
-        """Whether it has done a step, as far as its program has reported steps."""
-        return NO_STEPS not in self.note
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the run as JSON."""
-        document = without(
-            vars(self), "started", "demand", "note", "metrics", "history", "message", "fork", "origin", "removed"
-        )
-        document["inputs"] = dict(self.inputs)
-        step = document.pop("resumed_from")
-        if step is not None:
-            document["resumedFrom"] = step
-        if self.fork:
-            document |= {"fork": self.fork, "origin": self.origin}
-        if self.removed:
-            document["removed"] = self.removed
-        if self.note:
-            document["note"] = self.note
-        if self.started:
-            document["started"] = self.started
-        if self.demand != NOTHING_KNOWN:
-            document["usage"] = self.demand.to_dict()
-        if self.metrics:
-            document["metrics"] = {name: asdict(metric) for name, metric in self.metrics.items()}
-        if self.message:
-            document["message"] = self.message
-        return document
-
-    @classmethod
-    def from_dict(cls, given: Any) -> Run:
-        """Return a run from JSON that anybody may have written."""
-        known = only(section(given), cls.__dataclass_fields__)
-        return cls(
-            run=plain_field(known.get("run"), LONGEST),
-            phase=plain_field(known.get("phase"), LONGEST),
-            created=plausible_seconds(known.get("created")),
-            finished=plausible_seconds(known.get("finished")),
-            inputs=read_inputs(known.get("inputs")),
-            started=plausible_seconds(known.get("started")),
-            note=plain_field(known.get("note"), LONGEST),
-            demand=Demand.from_dict(section(given).get("usage")),
-            metrics=in_order(read_summary(known.get("metrics"))),
-            message=harmless_message(text(known.get("message"))[:LONGEST]),
-            resumed_from=resumed_step(given),
-            **Identity.from_dict(given).to_dict(),
-        )
-
-
-@dataclass(frozen=True)
-class Identity:
-    """What a run is called, and where it comes from; the attributes are those of `Run`."""
 
     id: str = ""
     lineage: str = ""
@@ -153,20 +54,107 @@ class Identity:
     @property
     def removed_lineages(self) -> list[str]:
         """The lineages whose folders were removed when the run was created."""
-        return split_lineages(self.removed)
+        return [*filter(is_run_id, self.removed.split(","))]
 
-    def to_dict(self) -> dict[str, str]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the identity as JSON."""
-        optional = ("fork", "origin", "removed")
-        return {part: value for part, value in asdict(self).items() if value or part not in optional}
+        known = {part: getattr(self, part) for part in _IDENTITY}
+        return {part: value for part, value in known.items() if value or part not in ("fork", "origin", "removed")}
 
     @classmethod
     def from_dict(cls, given: Any) -> Identity:
         """Return an identity from JSON that anybody may have written."""
+        return Identity(**_identity_from(given))
+
+
+_IDENTITY = tuple(each.name for each in fields(Identity))
+
+
+def _identity_from(given: Any) -> dict[str, str]:
+    """Return the fields of an identity from JSON that anybody may have written."""
+    known = section(given)
+    names = {part: _name(known.get(part)) for part in ("id", "lineage", "parent", "origin")}
+    return {**names, **{part: plain_field(known.get(part), LONGEST) for part in ("cause", "place", "fork", "removed")}}
+
+
+@dataclass(frozen=True)
+class Run(Identity):
+    """One run of a job.
+
+    Attributes:
+        run: The user's `run` key.
+        phase: Its last phase; Interrupted if a new run has ended it, Deleted if it is not known whether it had ended.
+        created: Seconds since the epoch; 0 if unknown.
+        finished: Seconds since the epoch; 0 if it has not finished.
+        inputs: What it was made from: name -> digest, version or short text.
+        started: When it began to run, in seconds since the epoch; 0 if it has not, or if unknown.
+        note: That it has ended without a step, why it may not have trained although it has succeeded (`JobStatus.note`), or that
+            its folders were removed; else empty.
+        demand: What it has requested.
+        metrics: The metrics that it has reported, by name.
+        history: The same with the history, as text (`metrics.Metrics`); no part of the JSON; empty if not known.
+        message: Why it has ended, with its last lines if it has failed.
+        resumed_from: Step of the checkpoint that it has loaded last, as it has reported; None if it has reported none.
+        steps: Steps that it has done, as far as it has reported; None if that is not known.
+    """
+
+    run: str = ""
+    phase: str = ""
+    created: float = 0.0
+    finished: float = 0.0
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    started: float = 0.0
+    demand: Demand = NOTHING_KNOWN
+    note: str = ""
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+    history: str = field(default="", compare=False, repr=False)
+    message: str = ""
+    resumed_from: int | None = None
+    steps: int | None = None
+
+    @property
+    def identity(self) -> Identity:
+        """What it is called, and where it comes from."""
+        return Identity(**{part: getattr(self, part) for part in _IDENTITY})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the run as JSON."""
+        document: dict[str, Any] = {
+            "run": self.run,
+            "phase": self.phase,
+            "created": self.created,
+            "finished": self.finished,
+        }
+        document |= {"inputs": dict(self.inputs), **super().to_dict()}
+        optional = {"note": self.note, "started": self.started, "message": self.message}
+        document |= {name: value for name, value in optional.items() if value}
+        numbers = {"resumedFrom": self.resumed_from, "steps": self.steps}
+        document |= {name: value for name, value in numbers.items() if value is not None}
+        if self.demand != NOTHING_KNOWN:
+            document["usage"] = self.demand.to_dict()
+        if self.metrics:
+            document["metrics"] = {name: asdict(metric) for name, metric in self.metrics.items()}
+        return document
+
+    @classmethod
+    def from_dict(cls, given: Any) -> Run:
+        """Return a run from JSON that anybody may have written."""
         known = section(given)
-        names = {part: _name(known.get(part)) for part in ("id", "lineage", "parent", "origin")}
-        texts = {part: plain_field(known.get(part), LONGEST) for part in ("cause", "place", "fork", "removed")}
-        return cls(**names, **texts)
+        return Run(
+            run=plain_field(known.get("run"), LONGEST),
+            phase=plain_field(known.get("phase"), LONGEST),
+            created=plausible_seconds(known.get("created")),
+            finished=plausible_seconds(known.get("finished")),
+            inputs=read_inputs(known.get("inputs")),
+            started=plausible_seconds(known.get("started")),
+            note=plain_field(known.get("note"), LONGEST),
+            demand=Demand.from_dict(known.get("usage")),
+            metrics=in_order(read_summary(known.get("metrics"))),
+            message=harmless_message(text(known.get("message"))[:LONGEST]),
+            resumed_from=resumed_step(given),
+            steps=_whole(known, "steps"),
+            **_identity_from(given),
+        )
 
 
 def _name(given: Any) -> str:
@@ -174,11 +162,6 @@ def _name(given: Any) -> str:
     if isinstance(given, str) and is_run_id(given):
         return given
     return ""
-
-
-def split_lineages(text: str) -> list[str]:
-    """Return the lineages in a text that separates them by commas, and that anybody may have written."""
-    return [*filter(is_run_id, text.split(","))]
 
 
 def is_run_id(text: str) -> bool:
@@ -191,8 +174,12 @@ _RUN_ID = re.compile(r"[0-9a-z]{1,16}")
 
 def resumed_step(given: Any) -> int | None:
     """Return the step of the checkpoint that a run has loaded, in JSON of the run or of its progress; None if there is none."""
-    step = number(section(given).get("resumedFrom"), -1)
-    return step if step >= 0 else None
+    return _whole(section(given), "resumedFrom")
+
+
+def _whole(given: Mapping[str, Any], name: str) -> int | None:
+    found = number(given.get(name), -1)
+    return found if found >= 0 else None
 
 
 def metrics_of(run: Run) -> Mapping[str, Metric]:
@@ -215,8 +202,8 @@ def fault_of_runs(identity: Any, earlier: Any) -> str:
     for where, run in found.items():
         if not isinstance(run, dict):
             return _fault(where, run, "an object with the fields of a run")
-        for fields, is_valid, expected in _FORMS:
-            for name in fields:
+        for names, is_valid, expected in _FORMS:
+            for name in names:
                 if name in run and not is_valid(run[name]):
                     return _fault(f"{where}.{name}", run[name], expected)
     recorded = [int(run["id"], 36) for run in earlier if run.get("id")]

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any
 
 from pulumi_trainer.provider.jobs.attempts import Attempt, ended, read_attempts
-from pulumi_trainer.provider.jobs.progress import kept_progress, missing_steps, success_note
+from pulumi_trainer.provider.jobs.progress import kept_progress, missing_steps, steps_done, success_note
 from pulumi_trainer.provider.jobs.runs import Identity, read_inputs
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.terminal import lines
@@ -252,6 +252,11 @@ class JobStatus:
     def recorded_note(self) -> str:
         """`note`, or that a run which has failed has done no step, as far as its program has reported steps; else empty."""
         return self.note or (missing_steps(self.progress or {}) if self.terminal and not self._started_again else "")
+
+    @property
+    def steps_done(self) -> int | None:
+        """How many steps the run has done; None if that is not known."""
+        return None if self._started_again else steps_done(self.progress or {})
 
     @property
     def _started_again(self) -> bool:

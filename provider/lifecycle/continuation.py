@@ -112,7 +112,7 @@ def find_start(olds: JobInputs, news: JobInputs, target: Target, status: JobStat
         start = _fork_step(news.fork, before, earlier, olds, target)
         does = "starts anew"
     else:
-        start = _from_step(olds, before, target, status if before == earlier[-1] else None)
+        start = _from_step(olds, before, target, status if before == earlier[-1] else None, _reset(news.fork))
         does = f"continues run {before.id}"
     unused = "" if before.lineage == earlier[-1].lineage else f"the new run {does}"
     return replace(start, note=f"{where}: the new run {does} {start.note}{also}", unused=unused)
@@ -156,8 +156,13 @@ def _check_batch(run: Run | None, news: JobInputs) -> None:
     )
 
 
-def _from_step(olds: JobInputs, run: Run, target: Target, status: JobStatus | None) -> Start:
-    """Return from which step a run continues another one. status: That of the other one; None if not known."""
+def _from_step(olds: JobInputs, run: Run, target: Target, status: JobStatus | None, reset: str) -> Start:
+    """Return from which step a run continues another one.
+
+    Args:
+        status: That of the other one; None if not known.
+        reset: What it leaves out of the checkpoint that it forks, while it has none of its own.
+    """
     if not saves_checkpoints(olds.documents):
         return Start("in its folder, where a program that looks finds the files of that run. resume=False starts anew")
     try:
@@ -165,7 +170,7 @@ def _from_step(olds: JobInputs, run: Run, target: Target, status: JobStatus | No
     except TargetFault as fault:
         return Start(f"{_reported_step(status)}: {fault}. resume=False starts anew")
     if not saved:
-        begins = f"from {_checkpoint_of(run.fork)}" if run.fork else "at step 0"
+        begins = f"from {_checkpoint_of(run.fork)}{reset}" if run.fork else "at step 0"
         return Start(f"in its folder, which has no complete checkpoint: training starts {begins}", checkpoints=saved)
     last = max(saved)
     newest = f"from its newest checkpoint, which is of step {last:,}"
@@ -198,6 +203,12 @@ def with_progress(status: JobStatus, target: Target) -> JobStatus:
     return status
 
 
+def _reset(fork: Mapping[str, Any] | None) -> str:
+    """Return what a run leaves out of the checkpoint that it forks, as the end of a sentence; empty for nothing."""
+    names = ", ".join((fork or {}).get("reset", ()))
+    return f", without its {names}" if names else ""
+
+
 def _fork_step(fork: Mapping[str, Any], run: Run, earlier: list[Run], olds: JobInputs, target: Target) -> Start:
     """Return from which checkpoint a fork starts: one that its run has saved, and none of those that came after it.
 
@@ -206,6 +217,7 @@ def _fork_step(fork: Mapping[str, Any], run: Run, earlier: list[Run], olds: JobI
     """
     step = fork.get("step")
     which = "the newest checkpoint" if step is None else f"the checkpoint of step {step:,}"
+    reset = _reset(fork)
     later = follower(earlier, run)
     if later and step is None and (run.place.startswith("s3://") or olds.target.get("kind") != "local"):
         why = f"run {later.id} went on in the folder of run {run.id}, and its newest checkpoint may be of that one"
@@ -214,7 +226,7 @@ def _fork_step(fork: Mapping[str, Any], run: Run, earlier: list[Run], olds: JobI
         saved = saved_checkpoints(olds, run, target)
     except TargetFault as fault:
         known = None if step is None else {step: 0.0}
-        return Start(f"from {which} of run {run.id}, if it is there: {fault}", checkpoints=known)
+        return Start(f"from {which} of run {run.id}{reset}, if it is there: {fault}", checkpoints=known)
     steps = [each for each, at in saved.items() if later is None or at < later.created]
     others = saved.keys() - {*steps}
     if later and steps and step is None and others:
@@ -233,7 +245,7 @@ def _fork_step(fork: Mapping[str, Any], run: Run, earlier: list[Run], olds: JobI
     if step is None:
         which = f"the newest checkpoint, of step {steps[-1]:,},"
     at = steps[-1] if step is None else step
-    return Start(f"from {which} of run {run.id}", checkpoints={at: saved[at]})
+    return Start(f"from {which} of run {run.id}{reset}", checkpoints={at: saved[at]})
 
 
 def _shown_steps(steps: list[int]) -> str:

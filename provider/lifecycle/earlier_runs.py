@@ -6,12 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pulumi_trainer.provider.jobs.runs import MOST_RUNS, UNKNOWN, Run, read_inputs
+from pulumi_trainer.provider.jobs.runs import MOST_RUNS, Identity, Run, read_inputs, read_runs
+from pulumi_trainer.provider.jobs.status import Phase
 from pulumi_trainer.provider.jobs.submission import Submission
 from pulumi_trainer.provider.lifecycle.continuation import identity_input
 from pulumi_trainer.provider.lifecycle.job_inputs import JobInputs
 from pulumi_trainer.provider.lifecycle.recreation import ENDS
 
+_INTERRUPTED = "Interrupted"
+_UNKNOWN_END = "it is not known whether it had ended"
+"""Note of a run whose record is gone."""
 _histories: dict[tuple[str, str], str] = {}
 """Owner and id of a run -> its metrics with their history (`Run.history`), which is too large for the state of the stack.
 
@@ -29,8 +33,8 @@ def with_earlier_runs(inputs: JobInputs, found: Sequence[Run]) -> JobInputs:
     """
     earlier = []
     for run in found:
-        if run.phase not in ENDS:
-            run = replace(run, phase="Interrupted")
+        if run.phase not in (*ENDS, Phase.DELETED):
+            run = replace(run, phase=_INTERRUPTED)
         earlier.append(run)
         _histories[inputs.owner, run.id] = run.history
     return replace(inputs, earlier_runs=[run.to_dict() for run in earlier], identity=identity_input(inputs, earlier))
@@ -42,14 +46,24 @@ def with_histories(submission: Submission) -> Submission:
     return replace(submission, earlier=known)
 
 
-def recorded_runs(olds: JobInputs | None, inputs: JobInputs) -> list[Mapping[str, Any]]:
-    """Return the earlier runs of a new run from previous inputs, for a job whose record is gone: a replacement has failed after
-    its deletion. How the last of these runs has ended, and when it was created, is not known.
+def stored_runs(inputs: JobInputs) -> list[Run]:
+    """Return the runs of a job as the inputs in the state of its stack have them, the newest last: how that one has ended is not
+    known. They are used if the record of the job is gone."""
+    if not inputs.run_inputs:
+        return []
+    last = Run(run=inputs.run, phase=Phase.DELETED.value, note=_UNKNOWN_END, inputs=read_inputs(inputs.run_inputs))
+    return [*read_runs(inputs.earlier_runs), last][-MOST_RUNS:]
+
+
+def with_outputs(runs: Sequence[Run], identity: Mapping[str, Any], phase: str) -> list[Run]:
+    """Return stored runs with what the outputs in the state have of the last one.
 
     Args:
-        olds: Previous inputs; None for a new job.
+        identity: Its identity, as JSON.
+        phase: The last phase that the stack has seen; the end of a run counts.
     """
-    if olds is None or not olds.run_inputs or olds.where != inputs.where or olds.generation == inputs.generation:
-        return []
-    last = Run(olds.run, UNKNOWN, inputs=read_inputs(olds.run_inputs))
-    return [*olds.earlier_runs, last.to_dict()][-MOST_RUNS:]
+    known = Identity.from_dict(identity)
+    ended: dict[str, Any] = {"phase": phase, "note": ""} if phase in ENDS else {}
+    # its id is the second of its creation, or the next free one
+    created = float(int(known.id or "0", 36))
+    return [*runs[:-1], *(replace(run, created=created, **known.to_dict(), **ended) for run in runs[-1:])]

@@ -59,7 +59,7 @@ def interrupt(olds: JobInputs, news: JobInputs, reasons: Sequence[str], connect:
         return resumed
     loss = _loss(status, start)
     if may_interrupt(olds, news):
-        return Interruption(notes=(_end_note(olds, news, status, loss), *resumed.notes))
+        return Interruption(notes=(_end_note(olds, news, status, start, loss), *resumed.notes))
     shown = "; ".join(reasons[:_MOST_REASONS])
     if len(reasons) > _MOST_REASONS:
         shown += f"; and {len(reasons) - _MOST_REASONS} more"
@@ -107,14 +107,20 @@ def _loss(status: JobStatus, start: Start) -> str:
     return ""
 
 
-def _end_note(olds: JobInputs, news: JobInputs, status: JobStatus, loss: str) -> str:
-    """Return what a change does to the unfinished run of a job that it may end."""
+def _end_note(olds: JobInputs, news: JobInputs, status: JobStatus, start: Start, loss: str) -> str:
+    """Return what a change does to the unfinished run of a job that it may end.
+
+    Args:
+        start: Where the new run starts.
+        loss: What the job would lose, as `_loss` returns it.
+    """
     ends = f"{olds.where} is {_unfinished(status)}, and this change ends it"
     has_pods = status.phase in (Phase.STARTING, Phase.RUNNING, Phase.RESTARTING)
-    if news.interrupt == "checkpoint" and has_pods:
+    may_save = saves_checkpoints(olds.documents) and start.unused == ""
+    if has_pods and (may_save or news.interrupt == "checkpoint"):
         grace = max(map(_grace, olds.documents.values()), default=0) or DEFAULT_GRACE
         ends += f": its Pods get SIGTERM, and up to {grace} s to save a checkpoint"
-        return f"{ends}; if that fails, it {loss}" if loss else ends
+        return f"{ends}; it {loss}" if loss else ends
     return f"{ends}: it {loss}" if loss else ends
 
 

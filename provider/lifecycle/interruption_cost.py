@@ -21,23 +21,28 @@ class InterruptionCost:
         seconds: How long they have taken; None if not known.
         checkpoint: Step of the checkpoint that the next start continues from; None if it starts at step 0.
         why: Why it starts at step 0.
+        certain: Whether a checkpoint that the program saves when it is stopped changes nothing.
     """
 
     steps: int
     seconds: float | None
     checkpoint: int | None
     why: str = ""
+    certain: bool = False
 
     @property
     def short(self) -> str:
-        """Steps and time."""
+        """Steps and time; the time alone if no step is whole."""
+        if not self.steps and self.seconds and self.seconds >= 1:
+            return duration(self.seconds)
         steps = "1 step" if self.steps == 1 else f"{self.steps:,} steps"
-        return steps if self.seconds is None else f"{steps} ({duration(self.seconds)})"
+        return f"{steps} ({duration(self.seconds)})" if self.steps and self.seconds is not None else steps
 
     def __str__(self) -> str:
         if self.checkpoint is None:
-            return f"would lose all {self.short}: {self.why}"
-        return f"would lose {self.short} since the checkpoint of step {self.checkpoint:,}"
+            unless = "" if self.certain else " if it saves nothing when it is stopped"
+            return f"would lose all {self.short}{unless}: {self.why}"
+        return f"would lose at most {self.short} since the checkpoint of step {self.checkpoint:,}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the cost as JSON."""
@@ -84,7 +89,7 @@ def whole_cost(status: JobStatus, now: float, why: str) -> InterruptionCost | No
         seconds = now - status.started
     if not seconds or number(section(status.progress).get("resumedFrom")):  # the run before it has taken time as well
         seconds = None
-    return InterruptionCost(step, seconds, None, why)
+    return InterruptionCost(step, seconds, None, why, certain=True)
 
 
 def newest_checkpoint(status: JobStatus, checkpoints: Mapping[int, float] | None) -> tuple[int | None, float]:

@@ -63,7 +63,7 @@ class JobInputs(_Job, Inputs):
     Attributes:
         objects: Rendered objects, keyed "Kind/name", as `submission.to_state` has them.
         run: The user's `run` key.
-        fork: {run, step} of the checkpoint that a new run starts from.
+        fork: {run, step} of the checkpoint that a new run starts from, and what it leaves out of it (reset).
         resume: Which run a new run continues: True, False or an id; default: the one before it, unless that has succeeded.
         keep_runs: How many runs are kept in full.
         place: Where the job keeps output and checkpoints, without the folder of a lineage; empty if nowhere.

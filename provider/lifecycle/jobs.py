@@ -5,11 +5,10 @@ A job belongs to its owner. After another stack has adopted a job, nothing here 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from pulumi_trainer.provider.jobs.runs import Identity
+from pulumi_trainer.provider.jobs.runs import Identity, Run
 from pulumi_trainer.provider.jobs.status import Owner, Phase, may_have_ended
 from pulumi_trainer.provider.jobs.submission import WORKERS
 from pulumi_trainer.provider.kubernetes.errors import Unreadable
@@ -22,7 +21,7 @@ from pulumi_trainer.provider.lifecycle.connection import (
     with_current_connection,
     with_label,
 )
-from pulumi_trainer.provider.lifecycle.earlier_runs import recorded_runs, with_histories
+from pulumi_trainer.provider.lifecycle.earlier_runs import stored_runs, with_histories, with_outputs
 from pulumi_trainer.provider.lifecycle.job_changes import has_unknown_secrets
 from pulumi_trainer.provider.lifecycle.job_check import check
 from pulumi_trainer.provider.lifecycle.job_inputs import JobInputs, JobOutputs
@@ -41,21 +40,22 @@ class Jobs(Resource[JobInputs, JobOutputs]):
 
     def __init__(self, labels: UsedLabels) -> None:
         self._labels = labels
-        self._runs: dict[str, list[Mapping[str, Any]]] = {}
+        self._runs: dict[str, list[Run]] = {}
         self._replaced = set[str]()
 
     def check(self, olds: JobInputs | None, news: JobInputs, connect: Connect) -> Checked[JobInputs]:
         """Return the inputs to store.
 
-        The engine checks a replacement again, without its old inputs. Its record has the runs before it; if that is gone, those
-        of the first check count.
+        The engine checks a replacement again, without its old inputs. Its record has the runs before it; if that is gone, what
+        the state has of them counts.
         """
         self._labels.use(olds)
         component = str(news.component)
         if olds is None:
-            news = replace(news, earlier_runs=self._runs.get(component) or news.earlier_runs)
+            news = replace(news, earlier_runs=[run.to_dict() for run in self._runs.get(component, [])])
         found = check(olds, news, connect, self._labels)
-        self._runs[component] = recorded_runs(olds, found.inputs)
+        if olds is not None and olds.where == found.inputs.where and olds.generation != found.inputs.generation:
+            self._runs[component] = stored_runs(olds)
         self._labels.use(found.inputs)
         if olds is None and found.inputs.earlier_runs:
             self._replaced.add(found.inputs.where)
@@ -64,6 +64,8 @@ class Jobs(Resource[JobInputs, JobOutputs]):
     def diff(self, olds: JobOutputs, news: JobInputs) -> Diff:
         """Return whether the job changes."""
         if olds.generation != news.generation:
+            component = str(news.component)
+            self._runs[component] = with_outputs(self._runs.get(component, []), olds.identity, text(olds.phase))
             return Diff(True, ("generation",))
         if isinstance(news.digest, Unknown):
             return Diff(None)
@@ -130,7 +132,8 @@ class Jobs(Resource[JobInputs, JobOutputs]):
                 f"{outputs.where} is gone and {_FORGOTTEN}: while the program has it, `pulumi up` creates it again"
             ]
         drift = {} if status.terminal else target.jobs.drift(outputs.namespace, outputs.name)
-        return replace(outputs, uid=status.uid, phase=status.phase, drift=drift), []
+        known: dict[str, Any] = {"identity": status.identity.to_dict()} if status.identity.id else {}
+        return replace(outputs, uid=status.uid, phase=status.phase, drift=drift, **known), []
 
     def delete(self, outputs: JobOutputs, connect: Connect) -> list[str]:
         """End the job and delete the objects of this run; objects that somebody else has created since stay.

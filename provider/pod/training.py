@@ -429,7 +429,8 @@ class Checkpoints:
 
         Args:
             state: What was given to `save`, newly made. A value with `load_state_dict()` takes its part in place. A sharded
-                checkpoint needs it; without it, the result has state dicts.
+                checkpoint needs it; without it, the result has state dicts. What a fork resets (`Fork(reset=)`) stays as it is
+                here.
             arguments: Hyperparameters of this run, as JSON, such as {"lr": lr}. Each `save` that follows keeps them beside the
                 checkpoint, and the log names those that the checkpoint was saved with in another value: a state that it has,
                 such as the learning rate of an optimizer, is the old one until the program sets it.
@@ -475,7 +476,7 @@ class Checkpoints:
         options, rates = _options(taken, reset), _rates(taken) if "lr" in reset else []
         names = _option_names(taken)
         found = self._read(path, taken if state is not None else None)
-        _check_reset(reset, {"step", *found, *own, *names})
+        _check_reset(reset, {"step", *(state or {}), *names}, saved=found)
         for optimizer, number, values in options:
             _set_options(optimizer.param_groups[number], values, keeps_place=bool(rates))
         for schedule, base in rates:
@@ -523,17 +524,21 @@ def _option_names(state: Mapping[str, Any]) -> set[str]:
     return found - {"params"}
 
 
-def _check_reset(names: set[str], known: set[str]) -> None:
-    """Check what a fork resets.
+def _check_reset(names: set[str], known: set[str], saved: Iterable[str] = ()) -> None:
+    """Check what a fork resets. saved: What the checkpoint has.
 
     Raises:
         ValueError: The program does not have it. No other attempt follows, which would fail likewise.
     """
-    unknown = names - known
-    if unknown:
-        _touch(os.environ.get("TRAINER_FINAL_FILE", ""))
-        can = ", ".join(sorted(known))
-        raise ValueError(f"unknown name in Fork(reset={sorted(unknown)}). Hint: this program can reset: {can}")
+    unknown = sorted(names - known)
+    if not unknown:
+        return
+    _touch(os.environ.get("TRAINER_FINAL_FILE", ""))
+    if {*unknown} <= {*saved}:
+        given = ", ".join(f"{name!r}: ..." for name in unknown)
+        raise ValueError(f"Fork(reset={unknown}): load() knows no other value. Hint: give it one, load({{{given}}})")
+    can = ", ".join(sorted(known))
+    raise ValueError(f"unknown name in Fork(reset={unknown}). Hint: this program can reset: {can}")
 
 
 def _reset_optimizers(optimizers: Iterable[Any]) -> None:

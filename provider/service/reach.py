@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pulumi_trainer.provider.jobs.submission import Submission
     from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
     from pulumi_trainer.provider.kubernetes.client.client import Client
+    from pulumi_trainer.provider.lifecycle.job_inputs import JobInputs
     from pulumi_trainer.provider.targets.local import LocalTarget
 
 PATIENCE = 10.0
@@ -69,6 +70,7 @@ class Job:
         submission: What the stack has submitted, with the values of Secrets; None without a stack, or if not asked for.
         uid: UID of the run in the state of the stack; empty without a stack.
         phase: Phase in the state of the stack; empty without a stack.
+        stored: What the state of the stack has of the job; None without a stack.
     """
 
     namespace: str
@@ -81,6 +83,7 @@ class Job:
     submission: Submission | None = field(default=None, compare=False, repr=False)
     uid: str = field(default="", compare=False)
     phase: str = field(default="", compare=False)
+    stored: JobInputs | None = field(default=None, compare=False, repr=False)
 
     @property
     def label(self) -> str:

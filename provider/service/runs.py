@@ -13,6 +13,7 @@ from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault, Unre
 from pulumi_trainer.provider.kubernetes.terminal import print_line
 from pulumi_trainer.provider.kubernetes.values.accessors import section
 from pulumi_trainer.provider.kubernetes.values.wording import duration
+from pulumi_trainer.provider.lifecycle.earlier_runs import stored_runs, with_outputs
 from pulumi_trainer.provider.service.jobs import State, read_states, with_progress
 from pulumi_trainer.provider.service.reach import Job
 
@@ -48,7 +49,7 @@ def check_recorded(job: Job, found: Sequence[Run]) -> None:
 
 
 def read_runs_of_all(jobs: Sequence[Job]) -> list[tuple[Job, list[Run]]]:
-    """Return jobs with their runs, the newest last; none for a job without a record.
+    """Return jobs with their runs, the newest last; of a job without a record those in the state of its stack.
 
     Raises:
         TargetFault: The records cannot be read.
@@ -61,14 +62,22 @@ def read_runs_of_all(jobs: Sequence[Job]) -> list[tuple[Job, list[Run]]]:
     for job in jobs:
         try:
             if job.local is not None:
-                found.append((job, job.local.jobs.runs(job.namespace, job.name)))
+                of_job = job.local.jobs.runs(job.namespace, job.name)
             else:
-                found.append((job, _runs_in_cluster(states[id(job)], records.get(_place(job)))))
+                of_job = _runs_in_cluster(states[id(job)], records.get(_place(job)))
+            found.append((job, of_job or stored_runs_of(job)))
         except Unreadable as fault:
             if len(jobs) == 1:
                 raise
             print_line(f"note: {job.label}: {fault}", error=True)  # it costs itself alone
     return found
+
+
+def stored_runs_of(job: Job) -> list[Run]:
+    """Return the runs of a job as the state of its stack has them, the newest last; none without a stack."""
+    if job.stored is None:
+        return []
+    return with_outputs(stored_runs(job.stored), job.stored.identity, job.phase)
 
 
 def _place(job: Job) -> tuple[int, str, str]:

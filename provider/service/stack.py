@@ -245,7 +245,8 @@ def _connected(job: StackJob, clients: dict[int, Client], check: Callable[[str],
     connection.warn_with(show_warning)
     target = connection.connect(job.inputs.target, check)
     uid, phase = [text(job.outputs.get(name)) for name in ("uid", "phase")]
-    known = Job(job.inputs.namespace, job.inputs.name, job.resource, owner=job.inputs.whose, uid=uid, phase=phase)
+    whose, stored = job.inputs.whose, job.inputs
+    known = Job(stored.namespace, stored.name, job.resource, owner=whose, uid=uid, phase=phase, stored=stored)
     if isinstance(target, LocalTarget):
         return replace(known, local=target)
     client = target.client

@@ -243,6 +243,49 @@ def test_a_fork_starts_from_a_checkpoint_of_an_earlier_run_in_a_folder_of_its_ow
     assert "which has no complete checkpoint" in continues, "it continues the fork that has failed, not the first run"
 
 
+SUMS = """
+def train(steps):
+    from pulumi_trainer import training
+
+    points = training.checkpoints()
+    found = points.load({given}) or {{"step": 0, "total": 0}}
+    total = found["total"]
+    for step in range(found["step"] + 1, steps + 1):
+        total += step
+        if points.due(step):
+            points.save({{"total": total}}, step=step)
+        training.progress(step=step, total=steps, sum=total)
+
+trainer.TrainJob(
+    "sums",
+    runtime="plain",
+    trainer=trainer.CustomTrainer(func=train, func_args={{"steps": {steps}}}),
+    checkpoint=trainer.CheckpointPolicy(steps=20),
+    wait_for="complete",
+    {more}
+)
+"""
+
+
+def test_a_fork_resets_a_plain_value_to_that_of_the_program_or_fails_once(project: Project) -> None:
+    """The first program of the guide, and the same without a value of its own."""
+    project.program(SUMS.format(given="", steps=40, more=""))
+    project.up()
+    (first,) = json.loads(run_cli(project, "runs", "sums", "-o", "json"))
+    fork = f'fork=trainer.Fork("{first["id"]}", step=20, reset=["total"]),'
+    project.program(SUMS.format(given="", steps=50, more=fork))
+    assert f"from the checkpoint of step 20 of run {first['id']}, without its total\n" in project.preview().out
+    failed = project.up(ok=False).out
+    why = "ValueError: Fork(reset=['total']): load() knows no other value. Hint: give it one, load({'total': ...})"
+    assert f"index 0: exit code 65: {why} (__main__.py:" in failed and "KeyError" not in failed, failed
+    assert 'training.py", line' not in failed and failed.count(f"\n        {why}\n") == 1, failed
+    assert "Restarting" not in failed and project.job("sums").restarts == 0, "no attempt can succeed"
+    project.program(SUMS.format(given='{"total": 0}', steps=50, more=fork))
+    assert f"from the checkpoint of step 20 of run {first['id']}, without its total\n" in project.preview().out
+    project.up()
+    assert json.loads(run_cli(project, "runs", "sums", "-o", "json"))[-1]["metrics"]["sum"]["last"] == "1065"
+
+
 def test_a_run_too_many_removes_the_oldest_folder_and_leaves_a_row(project: Project) -> None:
     program = FORKED.replace("wait_for=", "keep_runs=2, resume=False, wait_for=")
     ids, plans = list[str](), list[str]()

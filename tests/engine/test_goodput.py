@@ -141,9 +141,7 @@ def test_a_stop_says_what_it_loses_and_may_save_it_first(project: Project) -> No
         slow.replace('"steps": 100_000', '"steps": 98_000').replace("wait_for=", 'interrupt="checkpoint", wait_for=')
     )
     preview = project.preview().out
-    assert "its Pods get SIGTERM, and up to 30 s to save a checkpoint; if that fails, it would lose all" in preview, (
-        preview
-    )
+    assert "its Pods get SIGTERM, and up to 30 s to save a checkpoint; it would lose all" in preview, preview
     before = project.job("long")
     assert not before.terminal
     project.up()

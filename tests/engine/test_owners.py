@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -154,6 +156,48 @@ def test_a_job_whose_folder_somebody_has_removed_runs_again_only_if_asked(projec
     assert project.job("a0").uid != uid
     project.destroy()
     assert project.job("a0") is None and not project.resources()
+
+
+OUTPUT = """
+def train(lr):
+    import os
+    open(os.environ["TRAINER_OUTPUT_DIR"] + "/m.txt", "w").write("trained")
+
+trainer.TrainJob("a0", name="a0", runtime=plain, output=True, {more}
+    trainer=trainer.CustomTrainer(func=train, func_args={{"lr": {lr}}}))
+"""
+
+
+def test_the_run_of_a_job_whose_folder_somebody_has_removed_stays_known(project: Project) -> None:
+    """The state of the stack has its identity, and the volume its output."""
+    unknown = r"Deleted, created 20\S+ \S+ UTC, it is not known whether it had ended"
+    project.program(OUTPUT.format(lr=1, more=""))
+    project.up()
+    eventually(lambda: not project.processes(), what="its processes have ended")
+    ((run, known),) = _runs(project).items()
+    lost(project)
+    assert re.match(rf"a0 {run}: {unknown}\n", cli(project, "runs", "a0").stdout)
+    for found in (cli(project, "outputs"), cli(project, "outputs", "a0", "--run", run)):
+        assert re.search(rf"(?m)^a0 +Deleted .*/{run} ", found.stdout), found
+    project.program(OUTPUT.format(lr=2, more=""))
+    project.up()
+    eventually(lambda: not project.processes(), what="its processes have ended")
+    both = _runs(project)
+    assert [*both] == [run, max(both)] and both[run]["phase"] == "Deleted" and both[max(both)]["phase"] == "Succeeded"
+    assert {key: both[run][key] for key in ("lineage", "place", "cause")} == {
+        key: known[key] for key in ("lineage", "place", "cause")
+    }
+    assert abs(both[run]["created"] - known["created"]) < 2
+    assert f"a0   {run}  Deleted" in cli(project, "runs", "--metrics").stdout
+    assert re.search(rf"(?m)^a0 +Deleted .*/{run} ", cli(project, "outputs", "a0", "--run", run).stdout)
+    project.program(OUTPUT.format(lr=3, more=f'resume="{run}",'))
+    assert f"the new run continues run {run} in its folder" in project.preview().out
+    project.up()
+    assert re.match(rf"a0 {run}: {unknown}\n", cli(project, "runs", "a0").stdout), "nor has the next run interrupted it"
+
+
+def _runs(project: Project) -> dict[str, Any]:
+    return {each["id"]: each for each in json.loads(cli(project, "runs", "a0", "-o", "json").stdout)}
 
 
 def test_a_job_that_has_not_started_is_made_again(project: Project) -> None:

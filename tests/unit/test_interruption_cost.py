@@ -28,23 +28,27 @@ def saved(step: int, ago: float) -> dict[str, Any]:
     [
         (
             status({"step": 5012, "checkpoint": saved(4800, 185)}),
-            "would lose 212 steps (3m05s) since the checkpoint of step 4,800",
+            "would lose at most 212 steps (3m05s) since the checkpoint of step 4,800",
         ),
         (
             status({"step": 4801, "checkpoint": saved(4800, 2)}),
-            "would lose 1 step (2s) since the checkpoint of step 4,800",
+            "would lose at most 1 step (2s) since the checkpoint of step 4,800",
         ),
         (
             status({"step": 4800, "checkpoint": saved(4800, 0)}),
-            "would lose 0 steps (0s) since the checkpoint of step 4,800",
+            "would lose at most 0 steps since the checkpoint of step 4,800",
+        ),
+        (
+            status({"step": 4800, "checkpoint": saved(4800, 5)}),
+            "would lose at most 5s since the checkpoint of step 4,800",
         ),
         (
             status({"step": 30, "checkpoint": saved(20, 9000)}, attempts=[Attempt(1, 1.0, 2.0), Attempt(2, NOW - 60)]),
-            "would lose 10 steps (1m00s) since the checkpoint of step 20",
+            "would lose at most 10 steps (1m00s) since the checkpoint of step 20",
         ),
         (
             status({"step": 1500}, checkpoints=True),
-            "would lose all 1,500 steps (10m00s): it has reported no checkpoint yet",
+            "would lose all 1,500 steps (10m00s) if it saves nothing when it is stopped: it has reported no checkpoint yet",
         ),
         (status({"step": 1500}), ""),
         (status({"progressPercentage": 40}, checkpoints=True), ""),
@@ -63,17 +67,25 @@ def test_a_stop_loses_what_was_done_since_the_newest_checkpoint(given: JobStatus
         (
             {"step": 52, "checkpoint": saved(40, 60)},
             {40: NOW - 60, 50: NOW - 2},
-            "2 steps (2s) since the checkpoint of step 50",
+            "at most 2 steps (2s) since the checkpoint of step 50",
         ),
-        ({"step": 52, "checkpoint": saved(40, 60)}, {}, "all 52 steps (10m00s): it has no complete checkpoint yet"),
+        (
+            {"step": 52, "checkpoint": saved(40, 60)},
+            {},
+            "all 52 steps (10m00s) if it saves nothing when it is stopped: it has no complete checkpoint yet",
+        ),
         (
             {"step": 52, "checkpoint": saved(40, 60)},
             {30: 0.0, 40: 0.0},
-            "12 steps (1m00s) since the checkpoint of step 40",
+            "at most 12 steps (1m00s) since the checkpoint of step 40",
         ),
-        ({"step": 52, "checkpoint": saved(40, 60)}, {50: 0.0}, "2 steps since the checkpoint of step 50"),
-        ({"step": 48}, {50: NOW - 2}, "0 steps (2s) since the checkpoint of step 50"),
-        ({"step": 48}, None, "all 48 steps (10m00s): it has reported no checkpoint yet"),
+        ({"step": 52, "checkpoint": saved(40, 60)}, {50: 0.0}, "at most 2 steps since the checkpoint of step 50"),
+        ({"step": 48}, {50: NOW - 2}, "at most 2s since the checkpoint of step 50"),
+        (
+            {"step": 48},
+            None,
+            "all 48 steps (10m00s) if it saves nothing when it is stopped: it has reported no checkpoint yet",
+        ),
     ],
 )
 def test_checkpoints_that_can_be_read_count_whatever_was_reported(given: Any, there: Any, text: str) -> None:
@@ -83,8 +95,11 @@ def test_checkpoints_that_can_be_read_count_whatever_was_reported(given: Any, th
 
 def test_a_fork_without_an_own_checkpoint_goes_back_to_the_one_that_it_started_from() -> None:
     for fork, report in (("t4kz1f@40", {"step": 52}), ("t4kz1f", {"step": 52, "resumedFrom": 40})):
-        given = status(report, checkpoints=True, identity=Identity("t4kz2a", "t4kz2a", fork=fork))
-        assert str(interruption_cost(given, NOW, {})) == "would lose 12 steps (10m00s) since the checkpoint of step 40"
+        given = status(report, checkpoints=True, identity=Identity(id="t4kz2a", lineage="t4kz2a", fork=fork))
+        assert (
+            str(interruption_cost(given, NOW, {}))
+            == "would lose at most 12 steps (10m00s) since the checkpoint of step 40"
+        )
 
 
 def test_a_program_need_not_repeat_its_checkpoint() -> None:

@@ -329,7 +329,7 @@ def test_a_refusal_says_what_a_stop_would_lose() -> None:
     made, _ = first(target, objects=with_policy())
     target.made["j"].progress = {"step": 5012, "checkpoint": {"step": 4800, "time": timestamp(time.time() - 185)}}
     (refusal,) = checked(made, inputs(objects=with_policy(), run="2", digest="d2"), target).failures
-    assert "run '1' => '2'. It would lose 212 steps (3m0" in refusal, refusal
+    assert "run '1' => '2'. It would lose at most 212 steps (3m0" in refusal, refusal
     assert refusal.endswith(
         'since the checkpoint of step 4,800. Wait until it has finished, or set interrupt="allow" on the TrainJob, or'
         ' interrupt="checkpoint" to save a checkpoint first'
@@ -350,7 +350,7 @@ def test_a_run_with_a_checkpoint_policy_is_ended_after_a_checkpoint() -> None:
     assert not result.failures and plain_jobs.diff(outputs, result.inputs).replaces == ("generation",)
     ends, continues = result.notes
     assert (
-        "its Pods get SIGTERM, and up to 310 s to save a checkpoint; if that fails, it would lose all 1 step: it has"
+        "its Pods get SIGTERM, and up to 310 s to save a checkpoint; it would lose all 1 step if it saves nothing when it is"
         in ends
     )
     assert "the new run continues run t4kz1f from its newest checkpoint" in continues
@@ -377,10 +377,16 @@ def test_the_loss_counts_from_the_checkpoint_that_the_new_run_continues_from(tmp
         return result.notes
 
     ends, continues = notes()
-    assert "it would lose 2 steps (" in ends and ends.endswith("since the checkpoint of step 50"), ends
+    assert (
+        "get SIGTERM, and up to 310 s to save a checkpoint; it would lose at most 2 steps (" in ends
+        and ends.endswith("since the checkpoint of step 50")
+    ), ends
     assert "continues run t4kz1f from its newest checkpoint, which is of step 50 now" in continues
     ends, forks = notes(fork={"run": "t4kz1f", "step": 20})
-    assert "it would lose 32 steps (" in ends and ends.endswith("since the checkpoint of step 20"), (ends, forks)
+    assert "it would lose at most 32 steps (" in ends and ends.endswith("since the checkpoint of step 20"), (
+        ends,
+        forks,
+    )
     other = Run("1", "Failed", id="t4kz0a", lineage="t4kz0a", place="j-output", inputs={"code": "a"})
     target.earlier = [other, *target.earlier]
     save(tmp_path, 30, "t4kz0a")
@@ -426,7 +432,7 @@ def test_a_plan_that_may_end_a_job_says_what_that_loses() -> None:
     assert ends.endswith("the new run starts anew") and "starts anew: resume=False" in anew
     news = without(news, "resume")
     ends, _ = checked(made, news, target).notes
-    assert "it would lose 12 steps (" in ends and "since the checkpoint of step 80" in ends
+    assert "it would lose at most 12 steps (" in ends and "since the checkpoint of step 80" in ends
     suspended = target.made["j"]
     suspended.phase, suspended.attempts = "Suspended", [Attempt(1, 100.0, 200.0)]
     for interrupt in ("allow", "checkpoint"):
@@ -827,7 +833,9 @@ def test_a_secret_is_rotated_where_the_job_cannot_be_seen() -> None:
 def test_a_job_that_somebody_has_deleted_is_made_again_as_the_same_run() -> None:
     """So that it finds its checkpoints."""
     target = Target("Deleted")
-    target.identity_of_jobs = known = Identity("t4kz1f", "t4kz1a", "t4kz1a", "changed", "j-output")
+    target.identity_of_jobs = known = Identity(
+        id="t4kz1f", lineage="t4kz1a", parent="t4kz1a", cause="changed", place="j-output"
+    )
     made, outs = first(target, interrupt="allow")
     target.deleted = "mark"
     news = checked(made, inputs(interrupt="allow"), target).inputs

@@ -27,7 +27,9 @@ def run(name: str, phase: str = "Failed", lineage: str = "") -> Run:
 class TestIds:
     def test_later_runs_have_greater_ids_also_within_a_second(self) -> None:
         first = new_identity([], 1_795_000_000.9, Identity(cause="created", place="p"))
-        assert first == Identity("top2v4", "top2v4", "", "created", "p") and is_run_id(first.id)
+        assert first == Identity(id="top2v4", lineage="top2v4", parent="", cause="created", place="p") and is_run_id(
+            first.id
+        )
         second = new_identity([run(first.id)], 1_795_000_000.9, Identity(cause="changed"))
         assert first.id < second.id == second.lineage
 
@@ -35,7 +37,7 @@ class TestIds:
         assert new_identity([run("top2v4")], 1_700_000_000, Identity()).id == "top2v5"
 
     def test_a_run_that_goes_on_keeps_its_id(self) -> None:
-        known = Identity("top2v4", "top2ua", "top2ub", "changed", "p")
+        known = Identity(id="top2v4", lineage="top2ua", parent="top2ub", cause="changed", place="p")
         assert new_identity([run("top2v4")], 1_795_000_999, known) == known
 
     @pytest.mark.parametrize("name", ["../../home", "", "a/b", ".x", "A", "x" * 17, 5, None, ["a"]])
@@ -45,23 +47,27 @@ class TestIds:
 
 
 def test_a_rerun_of_a_fork_starts_from_the_same_checkpoint() -> None:
-    fork = Identity("r", "l", "q", "changed", "p", "q@20", "o")
+    fork = Identity(id="r", lineage="l", parent="q", cause="changed", place="p", fork="q@20", origin="o")
     for phase, parent, lineage in (("Succeeded", "q", ""), ("Failed", "r", "l")):
         again = rerun_identity(replace(fork, parent="between"), phase, "")
-        assert again == Identity("", lineage, parent, "rerun", "p", "q@20", "o")
+        assert again == Identity(
+            id="", lineage=lineage, parent=parent, cause="rerun", place="p", fork="q@20", origin="o"
+        )
 
 
 @pytest.mark.parametrize(
     ("phase", "reason", "expected"),
     [
         ("Succeeded", "", Identity(cause="rerun", place="p")),
-        ("Failed", "FailedJobs", Identity("", "l", "r", "rerun", "p")),
-        ("Failed", "Stopped", Identity("r", "l", "", "created", "p")),
-        ("Failed", "SupervisorLost", Identity("r", "l", "", "created", "p")),
+        ("Failed", "FailedJobs", Identity(id="", lineage="l", parent="r", cause="rerun", place="p")),
+        ("Failed", "Stopped", Identity(id="r", lineage="l", parent="", cause="created", place="p")),
+        ("Failed", "SupervisorLost", Identity(id="r", lineage="l", parent="", cause="created", place="p")),
     ],
 )
 def test_what_a_rerun_is(phase: str, reason: str, expected: Identity) -> None:
-    assert rerun_identity(Identity("r", "l", "", "created", "p"), phase, reason) == expected
+    assert (
+        rerun_identity(Identity(id="r", lineage="l", parent="", cause="created", place="p"), phase, reason) == expected
+    )
 
 
 def test_only_the_names_that_a_target_gives_are_replaced() -> None:
@@ -81,7 +87,7 @@ def test_only_the_names_that_a_target_gives_are_replaced() -> None:
     }
     objects = {"JobSet/j": {"spec": {"containers": [container]}}, "ConfigMap/j-code": {"data": {"subPath": ASSIGNED}}}
     before = json.dumps(objects)
-    made = with_identity(objects, Identity("run2", "run1", origin="run0"))
+    made = with_identity(objects, Identity(id="run2", lineage="run1", origin="run0"))
     assert json.dumps(objects) == before and made["ConfigMap/j-code"] == objects["ConfigMap/j-code"]
     (found,) = made["JobSet/j"]["spec"]["containers"]
     assert [each["value"] for each in found["env"]] == ["run2", "lab/dev/team/j/run1", ASSIGNED, "lab/dev/team/j/run0"]

@@ -92,7 +92,7 @@ def failed(index: int = 0, **fields: Any) -> Failure:
 def test_a_plain_program() -> None:
     tail = "epoch 1\nTraceback (most recent call last):\n  File \"x.py\", line 1, in <module>\nKeyError: 'k'\n"
     assert report("the verdict", [failed(code=3, tail=tail)]) == (
-        "step node, pod job-node-0-0, index 0: exit code 3 (container node)\n"
+        "step node, pod job-node-0-0, index 0: exit code 3: KeyError: 'k' (x.py:1) (container node)\n"
         "Traceback (most recent call last):\n"
         '  File "x.py", line 1, in <module>\n'
         "KeyError: 'k'\n"
@@ -118,7 +118,7 @@ def test_a_progress_bar_before_a_traceback(before: str) -> None:
     failure = failed(tail=f"epoch 1\n{before}{traceback}done\n")
     assert f"(container node)\n{traceback}" in report("v", [failure])
     assert cause_summary([failure]) == "exit code 1: KeyError: 'k'"
-    assert report("v", [failure]).count("KeyError") == 1 and f"\n  {before}" in report("v", [failure])
+    assert report("v", [failure]).count("\nKeyError") == 1 and f"\n  {before}" in report("v", [failure])
 
 
 def test_a_progress_bar_is_shown_in_its_last_state_and_does_not_hide_that_a_failure_is_the_same(
@@ -163,7 +163,7 @@ def test_a_message_of_the_bootstrap_is_shown_whole() -> None:
 def test_lines_that_are_only_the_traceback_are_not_repeated() -> None:
     traceback = "Traceback (most recent call last):\n  File \"x.py\", line 1, in <module>\nKeyError: 'k'\n"
     assert report("the verdict", [failed(tail=traceback)]) == (
-        "step node, pod job-node-0-0, index 0: exit code 1 (container node)\n"
+        "step node, pod job-node-0-0, index 0: exit code 1: KeyError: 'k' (x.py:1) (container node)\n"
         f"{traceback}log: /logs/job-node-0-0/node.log\nthe verdict"
     )
     text = report("v", [failed(1, tail=OWN.format(rank=1) + agent(1, 3))])
@@ -186,7 +186,7 @@ def test_the_last_lines_are_those_before_a_long_traceback() -> None:
 def test_a_rank_of_torchrun() -> None:
     text = report("v", [failed(1, tail="epoch 1\n" + OWN.format(rank=1) + agent(1, 3))])
     assert text.startswith(
-        "step node, pod job-node-0-1, rank 1: exit code 3 (container node: exit code 1)\n"
+        "step node, pod job-node-0-1, rank 1: exit code 3: ValueError: boom at rank 1 (container node: exit code 1)\n"
         "Traceback (most recent call last):\n"
         '  File "/code/main.py", line 12, in <module>\n'
         '    raise ValueError("boom")\n'

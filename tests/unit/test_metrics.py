@@ -164,7 +164,7 @@ def ended(earlier: list[Run], histories: dict[str, str], view: JobView) -> dict[
             "metadata": {"name": "j", "namespace": "team", "labels": {"pulumi-trainer.dev/record": "true"}},
             "data": {
                 record.EARLIER: record.runs_as_text(earlier),
-                record.IDENTITY: json.dumps(Identity("z99").to_dict()),
+                record.IDENTITY: json.dumps(Identity(id="z99").to_dict()),
                 **record.histories_as_data(histories),
             },
         }

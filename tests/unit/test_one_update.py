@@ -85,11 +85,17 @@ def test_the_runs_of_a_job_survive_a_replacement_that_has_deleted_its_record() -
     made = jobs.check({}, inputs(run="2", runInputs={"code": "b"}), lambda _: target).inputs
     news = inputs(run="3", runInputs={"code": "c"}, digest="d3", objects=objects(image="x:3"))
     assert jobs.check({**made, "earlierRuns": earlier}, news, lambda _: target).inputs["generation"] == 2
-    again = jobs.check({}, news, lambda _: target).inputs["earlierRuns"]
-    assert again[0] == earlier[0] and len(again) == 2
-    assert {key: again[1][key] for key in ("run", "phase", "inputs")} == {
-        "run": "2", "phase": "Unknown", "inputs": {"code": "b"},
-    }  # fmt: skip
+    identity = {"id": "t4kz1f", "lineage": "t4kz0a", "parent": "t4kz0a", "cause": "changed", "place": "data"}
+    after = {**made, "generation": 2, "component": news["component"]}
+    for phase, kept, note in (
+        ("Running", "Deleted", "it is not known whether it had ended"),
+        ("Failed", "Failed", None),
+    ):
+        jobs.diff({**made, "identity": identity, "uid": "u", "phase": phase}, after)
+        again = jobs.check({}, news, lambda _: target).inputs["earlierRuns"]
+        assert again[0] == {**earlier[0], **again[0]} and len(again) == 2
+        known = {"run": "2", "phase": kept, "inputs": {"code": "b"}, "created": float(int("t4kz1f", 36)), **identity}
+        assert again[1] == {**again[1], **known} and again[1].get("note") == note
     assert "earlierRuns" not in jobs.check({}, inputs(component="urn:2"), lambda _: target).inputs
 
 

@@ -68,17 +68,25 @@ class TestRows:
             run("a"), metrics={"loss": Metric("3", "1", "1", "1", "3")}, message="why", history="x", parent="z",
             demand=Demand("ann", gpus=8.0), created=5.0, finished=9.0, cause="changed",
         )  # fmt: skip
-        first, second = shorten_runs([whole, replace(whole, id="b")], Identity("c", "c"), 2)
+        first, second = shorten_runs([whole, replace(whole, id="b")], Identity(id="c", lineage="c"), 2)
         assert first == replace(whole, inputs={}, message="", metrics={"loss": Metric(last="1")})
         assert not first.history and second.history == "x" and second == replace(whole, id="b")
 
     def test_a_run_that_went_on_counts_once(self) -> None:
         twice = [run("a"), run("b"), run("b")]
-        assert [bool(each.inputs) for each in shorten_runs(twice, Identity("b", "b"), 2)] == [True, True, True]
-        assert [bool(each.inputs) for each in shorten_runs(twice, Identity("c", "c"), 2)] == [False, True, True]
+        assert [bool(each.inputs) for each in shorten_runs(twice, Identity(id="b", lineage="b"), 2)] == [
+            True,
+            True,
+            True,
+        ]
+        assert [bool(each.inputs) for each in shorten_runs(twice, Identity(id="c", lineage="c"), 2)] == [
+            False,
+            True,
+            True,
+        ]
 
     def test_the_row_of_a_removed_folder_says_so_and_cannot_be_continued(self) -> None:
-        known = Identity("d", "d", place="p", removed="a")
+        known = Identity(id="d", lineage="d", place="p", removed="a")
         found = shorten_runs([replace(run("a"), note="no steps"), run("b"), run("c")], known, 20)
         assert (found[0].place, found[0].note) == ("", f"no steps; {REMOVED}")
         why = choose_continued(found, "a", "p").why
@@ -168,7 +176,7 @@ def removed_in(cluster: Cluster, removed: str = "a,b") -> str:
     spec = {"containers": [{"name": "node", "image": "torch:2"}], "tolerations": [{"key": "gpu"}]}
     job = {"name": "node", "template": {"spec": {"template": {"spec": spec}}}}
     document = {"kind": "JobSet", "metadata": {}, "spec": {"replicatedJobs": [job]}}
-    identity = Identity("c", "c", place="out", removed=removed)
+    identity = Identity(id="c", lineage="c", place="out", removed=removed)
     kept = record.Record.of(
         {
             "metadata": {"namespace": "team", "name": "j", "uid": "u-1"},

@@ -174,6 +174,14 @@ class TestCheckpoints:
             forked("batch,lr,size")
         assert str(wrong.value).endswith("can reset: decay, initial_lr, lr, optimizer, schedule, step, total")
         assert final.exists(), "no other attempt follows"
+        final.unlink()
+        training._known.clear()
+        monkeypatch.setenv("TRAINER_RESET", "total")
+        with pytest.raises(
+            ValueError, match=r"load\(\) knows no other value. Hint: give it one, load\({'total': ...}\)"
+        ):
+            training.checkpoints().load()
+        assert final.exists(), "the program would end with a KeyError, again and again"
         training._known.clear()
         monkeypatch.setenv("TRAINER_RESET", "lr")
         own = training.checkpoints()

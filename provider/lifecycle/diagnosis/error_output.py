@@ -42,6 +42,8 @@ _TRACEBACK = re.compile(r"^Traceback \(most recent call last\):\n(?:(?:[ \t].*)?
 _USER_FRAME = re.compile(r'^ +File "(?![/<]).*\n(?: {4}.*\n)*', re.MULTILINE)
 """A frame of a file of the user's project; the path of a library is absolute."""
 _USER_LINE = re.compile(r'^ +File "(?![/<])([^"\n]+)", line (\d+)', re.MULTILINE)
+_OWN_FRAME = re.compile(r'^ +File "[^"\n]*/pulumi_trainer/(?:\w+/)*training\.py".*\n(?: {4}.*\n)*', re.MULTILINE)
+"""A frame of `pulumi_trainer.training`, whose errors say what to do in the frame above."""
 _OF_PIP = re.compile(
     r"(?:Requirement already satisfied|Collecting|Downloading|Using cached|Installing collected packages)\b"
 )
@@ -150,14 +152,19 @@ def has_lost_peer(traceback: str) -> bool:
 
 
 def summarize(lines: Sequence[str]) -> str:
-    """Return the error in one line, such as "ValueError: no data (src/train.py:31)"; empty without lines.
+    """Return the exception in one line, or the last line without one; empty without lines.
 
     Args:
         lines: What explains the failure of a container, by `explain_failure`.
     """
     text = "\n".join(lines)
-    traceback = find_traceback(text)
-    error = last_line(traceback or text, 160, exception=bool(traceback))
+    return summarize_exception(text) or last_line(text, 160, exception=False)
+
+
+def summarize_exception(output: str) -> str:
+    """Return the exception in an output in one line, such as "ValueError: no data (src/train.py:31)"; empty if not found."""
+    traceback = find_traceback(output)
+    error = last_line(traceback, 160, exception=True)
     frames = _USER_LINE.findall(traceback)
     if not frames:
         return error
@@ -208,7 +215,9 @@ def explain_failure(output: str, node: str) -> list[str]:
 
 
 def _shorten_traceback(traceback: str) -> str:
-    """Return a traceback, and of a long one its beginning, the last frames of the user's files, and its end."""
+    """Return a traceback without our own frames, and of a long one its beginning, the last frames of the user's files, and its
+    end."""
+    traceback = _OWN_FRAME.sub("", traceback)
     if len(traceback) <= 3000:
         return traceback
     begin, end = traceback.rfind("\n", 0, 1000) + 1, len(traceback) - 2000

@@ -27,6 +27,7 @@ from pulumi_trainer.provider.lifecycle.diagnosis.containers import (
     in_parentheses,
     list_containers,
 )
+from pulumi_trainer.provider.lifecycle.diagnosis.error_output import summarize_exception
 from pulumi_trainer.provider.lifecycle.diagnosis.finding import Finding
 from pulumi_trainer.provider.lifecycle.diagnosis.job_view import (
     JOB_NAME,
@@ -53,7 +54,8 @@ def failed_finding(view: JobView, found: Observed) -> Finding:
     guilty = culprit(view, found.message)
     if guilty is not None:
         failure = guilty.failure
-        how = f"{guilty.place()}: {exit_text(failure)}{_disrupted(guilty.pod)}"
+        error = summarize_exception("\n".join(view.lines.get(pod_name(guilty.pod), ())))
+        how = f"{guilty.place()}: {exit_text(failure)}{f': {error}' if error else ''}{_disrupted(guilty.pod)}"
         lines = last_lines(view, guilty.pod)
         hint = exit_hint(failure) or _AGAIN
         return Finding(

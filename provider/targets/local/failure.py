@@ -26,6 +26,7 @@ from pulumi_trainer.provider.lifecycle.diagnosis.error_output import (
     find_traceback,
     has_lost_peer,
     last_line,
+    summarize_exception,
     without_launcher,
 )
 from pulumi_trainer.provider.targets.local.paths import read_beginning
@@ -276,7 +277,9 @@ def _report_cause(verdict: str, cause: Cause) -> str:
     if cause.root.rank is not None:
         process = cause.root.name(str(failure.index))
         container = f"{container}: {exit_text(failure.code, failure.signal)}"
-    lines = [f"step {failure.step}, pod {failure.pod}, {process}: {cause.ended} ({container})"]
+    error = "" if cause.lacked_memory else summarize_exception(cause.traceback)
+    ended = f"{cause.ended}: {error}" if error else cause.ended
+    lines = [f"step {failure.step}, pod {failure.pod}, {process}: {ended} ({container})"]
     printed = [*describe_output(failure.tail, cause.traceback)]
     if failure.start_error:
         printed.insert(0, failure.start_error)

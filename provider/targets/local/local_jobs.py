@@ -33,7 +33,7 @@ from pulumi_trainer.provider.targets.local.claims import Claim
 from pulumi_trainer.provider.targets.local.job_reader import JobReader, check_same_objects, runs_of
 from pulumi_trainer.provider.targets.local.outdated_folders import remove_outdated_folders
 from pulumi_trainer.provider.targets.local.paths import keep_out_of_projects, remove_tree, root_problems
-from pulumi_trainer.provider.targets.local.plan import Site
+from pulumi_trainer.provider.targets.local.plan import Site, output_folder
 from pulumi_trainer.provider.targets.local.record import Record, sweep_label
 from pulumi_trainer.provider.targets.local.store import VOLUME, JobFolder, discard, write_file
 
@@ -340,6 +340,11 @@ class LocalJobs(JobReader):
                 if claim in mounted:
                     Claim(self.root, namespace, claim).remove_left(self.users(namespace, claim))
         return "; ".join(filter(None, notes)) or None
+
+    def output_of(self, submission: Submission) -> str:
+        """Return the folder of the output of a run; empty if it has none."""
+        folder = JobFolder.of(self.root, submission.namespace, submission.name)
+        return output_folder(submission.jobset, submission.objects, self._site(folder))
 
     def _site(self, folder: JobFolder, uid: str = "") -> Site:
         return Site(

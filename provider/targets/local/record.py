@@ -379,7 +379,7 @@ class Record:
         current = Run(
             self.run, status.phase, created=self.created, finished=status.finished, inputs=inputs, started=status.started,
             note=status.recorded_note, demand=demand, metrics={}, history="", message=status.message[:LONGEST],
-            resumed_from=resumed_step(status.progress),
+            resumed_from=resumed_step(status.progress), steps=status.steps_done,
             **self.known_identity.to_dict(),
         )  # fmt: skip
         return read_runs([*self.earlier, current.to_dict()])

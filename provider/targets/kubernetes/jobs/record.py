@@ -287,7 +287,8 @@ class Record:
         current = Run(
             self.run, status.phase, created=self.created, finished=status.finished, inputs=inputs, started=status.started,
             note=status.recorded_note, demand=self.demand, metrics=Metrics.from_text(history).summary(), history=history,
-            message=status.message[:LONGEST], resumed_from=resumed_step(status.progress), **self.identity.to_dict(),
+            message=status.message[:LONGEST], resumed_from=resumed_step(status.progress),
+            steps=status.steps_done, **self.identity.to_dict(),
         )  # fmt: skip
         return [*earlier, current][-MOST_RUNS:]
 
