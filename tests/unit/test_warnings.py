@@ -582,18 +582,82 @@ def paths(document: Any, above: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         (["/usr/bin/python3.12", "-u", "train.py"], True),
         (["bash", "-c", "cd /app && python train.py"], True),
         (["python3", "-m", "torch.distributed.run", "train.py"], False),
-        (["python3", "-m", "accelerate.commands.launch", "train.py"], False),
+        (["python3", "-m", "accelerate.commands.launch", "train.py"], True),
         (["python3", "-c", "import os; os.environ['PET_NNODES']"], False),
         (["bash", "-c", "torchrun train.py"], False),
         (["bash", "train.sh"], False),
-        (["deepspeed", "train.py"], False),
+        (["deepspeed", "train.py"], True),
+        (["deepspeed", "--hostfile", "/etc/hosts.txt", "train.py"], False),
         (["python3", "/etc/pulumi-trainer/code/bootstrap.py"], False),
         (["/app/start"], False),
+        (["accelerate", "launch", "train.py"], True),
+        (["accelerate", "launch", "--num_machines=2", "--machine_rank=0", "train.py"], True),
+        (["accelerate", "launch", "--multi_gpu", "train.py"], False),
+        (["accelerate", "launch", "--config_file", "fsdp.yaml", "train.py"], False),
+        (["accelerate", "launch", "--machine_rank", "$(PET_NODE_RANK)", "train.py"], False),
+        (["accelerate", "config"], False),
+        (["bash", "-c", "pip install trl\nset -e; HF_HOME=/hf exec accelerate launch train.py | tee log"], True),
+        (["bash", "-c", "if true; then accelerate launch a.py; else torchrun a.py; fi"], False),
+        (["bash", "-c", "echo it's; python train.py"], True),
+        (["bash", "-c", "echo 'then; python train.py'"], False),
+        (["bash", "-c", "python prepare.py && bash train.sh"], False),
+        (["sh", "-ec", "python -m pip install x && /app/start"], False),
+        (["trl", "sft", "--config", "sft.yaml"], True),
+        (["trl", "vllm-serve"], False),
+        (["axolotl", "train", "qlora.yaml"], True),
+        (["axolotl", "train", "qlora.yaml", "--launcher", "torchrun"], False),
+        (["axolotl", "preprocess", "qlora.yaml"], False),
+        (["lmf", "train", "a.yaml"], True),
+        (["llamafactory-cli", "version"], False),
+        (["swift", "sft"], True),
+        (["uv", "run", "train.py"], True),
+        (["uv", "run", "--with", "trl", "--frozen", "-m", "train"], True),
+        (["uv", "run", "--extra", "gpu", "accelerate", "launch", "train.py"], True),
+        (["uv", "run", "torchrun", "train.py"], False),
+        (["uv", "run", "serve"], False),
+        (["conda", "run", "-n", "trl", "python", "train.py"], True),
+        (["env", "-u", "A=b", "numactl", "--localalloc", "python", "train.py"], True),
+        (["/app/train.py"], True),
     ],
 )
 def test_what_is_torchrun(words: list[str], warned: bool) -> None:
     trainer = {"numNodes": 2, "command": words[:1], "args": words[1:]}
     assert codes(runtime(TORCH), job(trainer)) == (["PT105"] if warned else [])
+
+
+@pytest.mark.parametrize(
+    ("change", "warned"),
+    [
+        ({"args": ["-c", "python train.py"]}, True),
+        ({"args": ["python train.py --lr 1"]}, True),
+        ({"args": ["train.py"]}, False),
+        ({"args": ["--lr", "1"]}, False),
+        ({"command": ["trl", "sft"], "resourcesPerNode": {"limits": {"nvidia.com/gpu": 2}}}, False),
+        ({"command": ["trl", "sft"], "resourcesPerNode": {"limits": {"nvidia.com/gpu": 1}}}, True),
+        ({"command": ["accelerate", "launch", "a.py"], "resourcesPerNode": {"limits": {"huawei.com/Ascend910": 8}}}, False),
+        (
+            {
+                "command": ["accelerate", "launch", "--num_processes", "1", "a.py"],
+                "resourcesPerNode": {"limits": {"nvidia.com/gpu": 2}},
+            }, True,
+        ),
+        ({"command": ["lmf", "train", "a.yaml"], "resourcesPerNode": {"limits": {"nvidia.com/gpu": 2}}}, True),
+        ({"command": ["lmf", "train", "a.yaml"], "env": [{"name": "FORCE_TORCHRUN", "value": "1"}]}, True),
+        ({"command": ["lmf", "train", "a.yaml"], "env": [{"name": "NNODES", "value": "2"}]}, False),
+        ({"command": ["swift", "sft"], "env": [{"name": "NPROC_PER_NODE", "value": "1"}]}, False),
+        ({"command": ["deepspeed", "a.py"], "numNodes": 1, "resourcesPerNode": {"limits": {"nvidia.com/gpu": 8}}}, False),
+    ],
+)  # fmt: skip
+def test_launchers_by_what_they_do_on_a_node(change: Document, warned: bool) -> None:
+    """accelerate on a node with several GPUs starts torch.distributed.run, which reads PET_*: 2 nodes of 2 have 4 ranks."""
+    told = [w for w in found(runtime(TORCH), job({"numNodes": 2, **change})) if w.code == "PT105"]
+    assert bool(told) == warned, told
+
+
+def test_a_runtime_whose_mount_may_have_the_hostfile() -> None:
+    mounts = {"volumeMounts": [{"name": "hosts", "mountPath": "/job"}], "command": ["deepspeed", "a.py"]}
+    given = runtime(TORCH, step(container=mounts, pod={"volumes": [{"name": "hosts", "configMap": {"name": "hosts"}}]}))
+    assert codes(given, job({"numNodes": 2})) == []
 
 
 def test_python_alone_is_right_where_there_is_one_process() -> None:

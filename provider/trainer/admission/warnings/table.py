@@ -5,6 +5,7 @@ from __future__ import annotations
 from pulumi_trainer.provider.trainer.admission.warnings import (
     given_twice,
     interruptions,
+    launchers,
     limits,
     merging,
     placing,
@@ -22,7 +23,7 @@ RULES = (
     Rule("PT102", "a gang that waits for Pods that it blocks", starting.gang_deadlock, cluster=True),
     Rule("PT103", "a replicated job that depends on itself", starting.depends_on_itself),
     Rule("PT104", "a subdomain that two jobs share", starting.shared_subdomain, cluster=True),
-    Rule("PT105", "a torch runtime whose command is not torchrun", training.not_torchrun),
+    Rule("PT105", "a torch runtime whose launcher ignores PET_*", launchers.not_torchrun),
     Rule("PT106", "fewer processes than GPUs", training.fewer_processes),
     Rule("PT107", "a patch for a replicated job or container that does not exist", merging.unknown_in_patch),
     Rule("PT108", "no trainer section", training.no_trainer),
