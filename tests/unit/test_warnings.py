@@ -33,6 +33,7 @@ SHM = patched(
 )
 MPI = {"mpi": {"numProcPerNode": 1, "mpiImplementation": "OpenMPI", "sshAuthMountPath": "/root/.ssh"}}
 SSHD = {"command": ["/usr/sbin/sshd"], "args": ["-De"]}
+LAUNCHER_ENDS = {"operator": "All", "targetReplicatedJobs": ["launcher"]}
 TUNE = {"command": ["tune", "run"]}
 BOOTSTRAP = ["python3", "/etc/pulumi-trainer/code/bootstrap.py"]
 CHECKPOINT = [{"name": "TRAINER_CHECKPOINT_DIR", "value": "/c"}, {"name": "TRAINER_CHECKPOINT_GRACE", "value": "300"}]
@@ -374,6 +375,20 @@ CASES: list[Case] = [
         {}, lambda r, j, k: pod(r)["tolerations"][0].pop("value"),
     ),
     (
+        "PT142",
+        runtime(TORCH, step(pod={"containers": [{"name": "node", "image": "a:1"}, {"name": "b", "image": "x/tensorboard:2"}]})),
+        job({}), {},
+        lambda r, j, k: pod(r).update(initContainers=[{**pod(r)["containers"].pop(), "restartPolicy": "Always"}]),
+    ),
+    (
+        "PT143", runtime(TORCH, step(pod={"initContainers": [{"name": "logs", "image": "fluent/fluent-bit:3"}]})), job({}), {},
+        lambda r, j, k: pod(r)["initContainers"][0].update(restartPolicy="Always"),
+    ),
+    (
+        "PT144", runtime(MPI, step(ancestor="", container=SSHD), step("launcher")), job({"command": ["mpirun", "./pi"]}), {},
+        lambda r, j, k: r["spec"]["template"]["spec"].update(successPolicy=LAUNCHER_ENDS),
+    ),
+    (
         "PT151", mpi_runtime({"mpi": {"runLauncherAsNode": True}}), job({"numNodes": 2, "command": ["mpirun", "./pi"]}),
         {"mode": "trainer"}, lambda r, j, k: trainer(j).update(command=["mpirun", "--hostfile", "/etc/mpi/hostfile", "./pi"]),
     ),
@@ -386,7 +401,8 @@ CASES: list[Case] = [
         lambda r, j, k: replicated(r)["template"]["spec"].update(backoffLimit=0),
     ),
     (
-        "PT154", runtime(MPI, step(container=SSHD), step("launcher")), job({"command": ["mpirun", "./pi"]}), {},
+        "PT154", runtime(MPI, step(container=SSHD), step("launcher"), successPolicy=LAUNCHER_ENDS),
+        job({"command": ["mpirun", "./pi"]}), {},
         lambda r, j, k: replicated(r)["template"].pop("metadata"),
     ),
     (
@@ -658,6 +674,66 @@ def test_a_runtime_whose_mount_may_have_the_hostfile() -> None:
     mounts = {"volumeMounts": [{"name": "hosts", "mountPath": "/job"}], "command": ["deepspeed", "a.py"]}
     given = runtime(TORCH, step(container=mounts, pod={"volumes": [{"name": "hosts", "configMap": {"name": "hosts"}}]}))
     assert codes(given, job({"numNodes": 2})) == []
+
+
+@pytest.mark.parametrize(
+    ("container", "warned"),
+    [
+        ({"image": "grafana/promtail@sha256:0"}, True),
+        ({"name": "cloud-sql-proxy", "command": ["/start"]}, True),
+        ({"command": ["python3", "-m", "http.server"]}, True),
+        ({"command": ["python3", "metrics_exporter.py"]}, True),
+        ({"ports": [{"name": "web", "containerPort": 80}]}, True),
+        ({"command": ["sh", "-c", "echo up; sleep infinity"]}, True),
+        ({"command": ["sh", "-c", "while true\ndo nvidia-smi\nsleep 60\ndone"]}, True),
+        ({"command": ["sh", "-c", "while true; do test -f /data/done && break; sleep 5; done"]}, False),
+        ({"command": ["sh", "-c", "sleep infinity & exec python upload.py"]}, False),
+        ({"command": ["sh", "-c", "until test -f /data/done; do sleep 5; done; rclone copy /data s3:out"]}, False),
+        ({"command": ["python3", "upload.py"]}, False),
+        ({"name": "wait-for-proxy", "image": "proxy:1"}, False),
+        ({"command": ["git-sync", "--one-time"]}, False),
+        ({"image": "example.com/prep:1"}, False),
+    ],
+)
+def test_containers_that_run_on(container: Document, warned: bool) -> None:
+    """Beside the trainer such a container holds the Pod; before it, the training never begins."""
+    beside = {"name": "side", "image": "side:1", **container}
+    given = step(pod={"containers": [{"name": "node", "image": "a:1"}, beside]})
+    assert codes(runtime(TORCH, given), job({})) == (["PT142"] if warned else [])
+    assert codes(runtime(TORCH, step(pod={"initContainers": [{**beside, "restartPolicy": "Always"}]})), job({})) == []
+    before = {**beside, "name": "before", "ports": container.get("ports", [])}
+    if "name" not in container:  # the name of an init container does not tell what it does
+        given = step(pod={"initContainers": [before]})
+        assert codes(runtime(TORCH, given), job({})) == (["PT143"] if warned else [])
+
+
+def test_a_second_container_of_a_step_that_nothing_waits_for() -> None:
+    both = {"containers": [{"name": "node", "image": "a:1"}, {"name": "envoy", "image": "envoy:1"}]}
+
+    def told(*steps: Document, **spec: Any) -> list[str]:
+        return [w.why.rpartition(": ")[2] for w in found(runtime(TORCH, *steps, **spec), job({})) if w.code == "PT142"]
+
+    data = step("data", "", pod=both)
+    after = step(dependsOn=[{"name": "data", "status": "Complete"}])
+    assert told(step(), data) == ["after node has ended, the job is never complete"]
+    assert told(data, after) == ["after node has ended, node never begins"]
+    assert told(step(), data, successPolicy={"operator": "All", "targetReplicatedJobs": ["node"]}) == []
+    assert told(step(), data, successPolicy={"operator": "Any"}) == []
+    injected = {"torch": {"envInjection": {"targets": [{"jobName": "node", "containerNames": ["envoy"]}]}}}
+    assert codes(runtime(injected, step(pod=both)), job({})) == []
+
+
+def test_steps_that_run_on() -> None:
+    server = step("server", "", container={"command": ["vllm", "serve", "a/model"]})
+    (warning,) = found(runtime(TORCH, server, step()), job({}))
+    assert warning.code == "PT144" and '"targetReplicatedJobs": ["node"]' in warning.hint
+    ends = {"operator": "All", "targetReplicatedJobs": ["node"]}
+    ready = step(dependsOn=[{"name": "server", "status": "Ready"}])
+    assert codes(runtime(TORCH, server, ready, successPolicy=ends), job({})) == []
+    complete = step(dependsOn=[{"name": "server", "status": "Complete"}])
+    (warning,) = found(runtime(TORCH, server, complete, successPolicy=ends), job({}))
+    assert warning.where == "spec.template.spec.replicatedJobs[1].dependsOn" and "node never begins" in warning.why
+    assert codes(runtime(TORCH), job({"command": ["sleep", "infinity"]})) == [], "a user looks around in the Pod"
 
 
 def test_python_alone_is_right_where_there_is_one_process() -> None:

@@ -263,14 +263,13 @@ def repeated_step(view: View) -> Iterator[Problem]:
     JobSet creates each Job that is missing: `shouldCreateJob` of
     https://github.com/kubernetes-sigs/jobset/blob/v0.12.0/pkg/controllers/jobset_controller.go
     """
-    policy = section(view.jobset, "spec", "successPolicy")
-    counting = listed(policy.get("targetReplicatedJobs")) or [step.name for step in view.steps]
-    if any_unknown([*counting, policy.get("operator")]):
+    policy = view.success_policy
+    if policy is None:
         return
-    one_is_enough = policy.get("operator") == "Any" or len(counting) == 1
+    one_is_enough = policy.one_is_enough or len(policy.steps) == 1
     for step in view.steps:
         ttl = number(step.job.get("ttlSecondsAfterFinished"))
-        is_last = one_is_enough and step.name in counting and step.replicas == 1
+        is_last = one_is_enough and step.name in policy.steps and step.replicas == 1
         if ttl is not None and not is_last:
             why = (
                 f"deletes the Job of {step.name} {ttl} seconds after its end, and JobSet creates it again while the other Jobs"

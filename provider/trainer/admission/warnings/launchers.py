@@ -26,7 +26,7 @@ _CONNECTS = re.compile(
 _CONNECTING_VARIABLES = ("RANK", "WORLD_SIZE", "NNODES", "MIN_NNODES")
 
 _PYTHON = re.compile(r"python[0-9.]*")
-_SHELLS = ("sh", "bash", "ash", "dash", "zsh")
+SHELLS = ("sh", "bash", "ash", "dash", "zsh")
 _SHELL_OPTION = re.compile(r"-[a-z]*c")
 _SEPARATORS = re.compile(r"[;&|()\n]+")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
@@ -120,7 +120,7 @@ def find_launch(view: View) -> Launch | None:
 def _launch(words: list[str], view: View) -> Launch | None:
     words = _unwrapped(words)
     program = words[0].rpartition("/")[2] if words else ""
-    if program in _SHELLS:
+    if program in SHELLS:
         script = next((after for word, after in pairwise(words) if _SHELL_OPTION.fullmatch(word)), "")
         return _launch_of_script(script, view)
     if program in _RUNNERS and words[1:2] == ["run"]:
@@ -153,7 +153,7 @@ def _launch_of_script(script: str, view: View) -> Launch | None:
     for words in _commands(script):
         words = _unwrapped(words)
         program = words[0] if words else ""
-        is_script = "/" in program or program in (*_SHELLS, "source", ".") or program.endswith(".sh")
+        is_script = "/" in program or program in (*SHELLS, "source", ".") or program.endswith(".sh")
         launch = _launch(words, view)
         if launch is None and is_script:
             return None

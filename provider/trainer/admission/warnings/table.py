@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pulumi_trainer.provider.trainer.admission.warnings import (
+    endings,
     given_twice,
     interruptions,
     launchers,
@@ -64,6 +65,9 @@ RULES = (
     Rule("PT139", "a node that restarts alone", interruptions.restarts_alone),
     Rule("PT140", "a deadline that overflows", interruptions.overflowing_deadline, cluster=True),
     Rule("PT141", "an object that Kubernetes refuses later", pods.refused_objects, cluster=True, refused=True),
+    Rule("PT142", "a second container that keeps its Pod running", endings.second_containers),
+    Rule("PT143", "an init container that does not end", endings.endless_init_containers),
+    Rule("PT144", "a step that does not end, and that the job waits for", endings.endless_steps),
     Rule("PT151", "Open MPI 5 without its hostfile", training.no_hosts_for_open_mpi_5, cluster=True),
     Rule("PT152", "a TTL that runs a finished step again", interruptions.repeated_step, cluster=True),
     Rule("PT153", "a deadline that starts Pods again", interruptions.replaced_pods),
