@@ -31,6 +31,12 @@ SHM = patched(
     volumes=[{"name": "shm", "emptyDir": {"medium": "Memory"}}],
     containers=[{"name": "node", "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}]}],
 )
+SHARED: Document = {
+    "container": {"volumeMounts": [{"name": "data", "mountPath": "/workspace"}]},
+    "pod": {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]},
+}
+SCRATCH: Document = {**SHARED, "pod": {"volumes": [{"name": "data", "emptyDir": {}}]}}
+"""The arguments of a step with a volume that its Pods share, and of one with a volume of each Pod."""
 MPI = {"mpi": {"numProcPerNode": 1, "mpiImplementation": "OpenMPI", "sshAuthMountPath": "/root/.ssh"}}
 SSHD = {"command": ["/usr/sbin/sshd"], "args": ["-De"]}
 LAUNCHER_ENDS = {"operator": "All", "targetReplicatedJobs": ["launcher"]}
@@ -306,7 +312,7 @@ CASES: list[Case] = [
     ),
     (
         "PT123",
-        runtime(TORCH, step("dataset-initializer", "", called="dataset-initializer"), step()),
+        runtime(TORCH, step("dataset-initializer", "", called="dataset-initializer", **SHARED), step(**SHARED)),
         job({}, initializer={"dataset": {"storageUri": "hf://a/b"}}), {},
         lambda r, j, k: replicated(r)["template"].update(
             metadata={"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "dataset-initializer"}}
@@ -387,6 +393,16 @@ CASES: list[Case] = [
     (
         "PT144", runtime(MPI, step(ancestor="", container=SSHD), step("launcher")), job({"command": ["mpirun", "./pi"]}), {},
         lambda r, j, k: r["spec"]["template"]["spec"].update(successPolicy=LAUNCHER_ENDS),
+    ),
+    (
+        "PT145", runtime(TORCH, step("data", "dataset-initializer", called="dataset-initializer", **SCRATCH), step(**SCRATCH)),
+        job({}, initializer={"dataset": {"storageUri": "hf://a/b"}}), {},
+        lambda r, j, k: [pod(r, i).update(copy.deepcopy(SHARED["pod"])) for i in (0, 1)],
+    ),
+    (
+        "PT146", runtime(TORCH, step(**SCRATCH), failurePolicy={"maxRestarts": 5}),
+        job({"command": [*TORCHRUN, "--output_dir=/workspace/out"]}), {},
+        lambda r, j, k: trainer(j)["command"].pop(),
     ),
     (
         "PT151", mpi_runtime({"mpi": {"runLauncherAsNode": True}}), job({"numNodes": 2, "command": ["mpirun", "./pi"]}),
@@ -480,7 +496,8 @@ CASES: list[Case] = [
 ]  # fmt: skip
 
 
-FETCHING = runtime(TORCH, step("dataset-initializer", "dataset-initializer", called="dataset-initializer"), step())
+FETCHES = step("dataset-initializer", "dataset-initializer", called="dataset-initializer", **SHARED)
+FETCHING = runtime(TORCH, FETCHES, step(**SHARED))
 
 
 def fetching(*env: Document, uri: str = "hf://team/data") -> Document:
@@ -734,6 +751,95 @@ def test_steps_that_run_on() -> None:
     (warning,) = found(runtime(TORCH, server, complete, successPolicy=ends), job({}))
     assert warning.where == "spec.template.spec.replicatedJobs[1].dependsOn" and "node never begins" in warning.why
     assert codes(runtime(TORCH), job({"command": ["sleep", "infinity"]})) == [], "a user looks around in the Pod"
+
+
+EPHEMERAL = {"name": "data", "ephemeral": {"volumeClaimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"]}}}}
+OTHER_CLAIM = {"name": "data", "persistentVolumeClaim": {"claimName": "other"}}
+NFS = {"name": "data", "nfs": {"server": "nfs", "path": "/"}}
+
+
+@pytest.mark.parametrize(
+    ("fetches", "trains", "says"),
+    [
+        (SHARED, SHARED, ""),
+        (SCRATCH, SHARED, "data (emptyDir) belongs to one Pod: what data fetches into /workspace/model ends with its Pod"),
+        ({**SHARED, "pod": {"volumes": [EPHEMERAL]}}, SHARED, "data (ephemeral) belongs to one Pod: what data fetches"),
+        ({}, {}, "data mounts no volume at /workspace/model: what data fetches"),
+        ({**SHARED, "pod": {"volumes": [OTHER_CLAIM]}}, SHARED, "node does not mount data, where data puts the model"),
+        (SHARED, {}, "node does not mount data, where data puts the model"),
+        (SHARED, SCRATCH, "node does not mount data, where data puts the model"),
+        ({**SHARED, "pod": {"volumes": [NFS]}}, SHARED, ""),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("mode", ["jobset", "trainer"])
+def test_data_that_the_training_does_not_find(fetches: Document, trains: Document, says: str, mode: str) -> None:
+    given = runtime(TORCH, step("data", "model-initializer", called="model-initializer", **fetches), step(**trains))
+    told = [
+        w
+        for w in found(given, job({}, initializer={"model": {"storageUri": "hf://a/b"}}), mode=mode)
+        if w.code == "PT145"
+    ]
+    assert len(told) == bool(says) and all(w.why.startswith(says) for w in told), told
+    assert codes(given, job({}), mode=mode) == [], "nothing is fetched"
+
+
+def test_a_cache_and_a_claim_of_the_jobset_are_no_data_that_ends() -> None:
+    cached = runtime(TORCH, step("data", "dataset-initializer", called="dataset-initializer"), step())
+    assert codes(cached, job({}, initializer={"dataset": {"storageUri": "cache://a/b"}})) == []
+    claims = [{"templates": [{"metadata": {"name": "data"}, "spec": {}}]}]
+    mounts = {"container": SHARED["container"]}
+    fetches = step("data", "dataset-initializer", called="dataset-initializer", **mounts)
+    given = runtime(TORCH, fetches, step(**mounts), volumeClaimPolicies=claims)
+    assert codes(given, job({}, initializer={"dataset": {"storageUri": "hf://a/b"}})) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (
+            ["--output_dir", "/workspace/out"],
+            "--output_dir names /workspace/out, and data (emptyDir) belongs to one Pod: the folder is empty",
+        ),
+        (
+            ["--output_dir=/tmp/out"],
+            "--output_dir names /tmp/out, and node mounts no volume at /tmp/out: the folder is empty",
+        ),
+        (["trainer.save_dir=/workspace"], "trainer.save_dir names /workspace, and data (emptyDir)"),
+        (["--checkpoint-dir", "/lasting/a"], ""),
+        (["--output_dir", "s3://bucket/out"], ""),
+        (["--output_dir", "out"], ""),
+        (["--resume_from_checkpoint", "/opt/base"], ""),
+        (["checkpointer.checkpoint_dir=/opt/model"], ""),
+        (["--output_dir", "/tmp/out", "--push_to_hub"], ""),
+        (["--data_dir", "/workspace"], ""),
+    ],
+)
+def test_folders_that_a_restart_empties(words: list[str], says: str) -> None:
+    volumes = [{"name": "data", "emptyDir": {}}, {"name": "kept", "persistentVolumeClaim": {"claimName": "kept"}}]
+    mounts = [{"name": "data", "mountPath": "/workspace"}, {"name": "kept", "mountPath": "/lasting/"}]
+    node = step(container={"volumeMounts": mounts}, pod={"volumes": volumes})
+
+    def told(policy: Document | None, trainer: Document) -> list[Any]:
+        spec = {} if policy is None else {"failurePolicy": policy}
+        return [w for w in found(runtime(TORCH, node, **spec), job(trainer)) if w.code == "PT146"]
+
+    trained = {"command": ["torchrun", "train.py", *words]}
+    warned = told({"maxRestarts": 5}, trained)
+    assert len(warned) == bool(says) and all(w.why.startswith(says) and w.is_note for w in warned), warned
+    assert told(None, trained) == told({"maxRestarts": 0}, trained) == []
+    assert told({"maxRestarts": 5, "restartStrategy": "InPlaceRestart"}, trained) == []
+    assert len(told({"maxRestarts": 0, "rules": [RESTART]}, trained)) == bool(says)
+    assert told({"maxRestarts": 5}, {**trained, "env": CHECKPOINT}) == [], "the plan places the checkpoints"
+
+
+def test_a_folder_for_checkpoints_in_a_variable_and_one_that_a_sidecar_saves() -> None:
+    policy = {"failurePolicy": {"maxRestarts": 1}}
+    trained = {"command": TORCHRUN, "env": [{"name": "CHECKPOINT_DIR", "value": "/workspace/c"}]}
+    (note,) = found(runtime(TORCH, step(**SCRATCH), **policy), job(trained))
+    assert note.code == "PT146" and "after each of 1 restart (maxRestarts)" in note.why
+    saves = [{"name": "save", "image": "a:1", "restartPolicy": "Always"}]
+    beside = {**SCRATCH, "pod": {**SCRATCH["pod"], "initContainers": saves}}
+    assert codes(runtime(TORCH, step(**beside), **policy), job(trained)) == []
 
 
 def test_python_alone_is_right_where_there_is_one_process() -> None:

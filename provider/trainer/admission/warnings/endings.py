@@ -68,8 +68,8 @@ def _main(step: Step) -> Container | None:
 def _trains_too(view: View, step: Step, container: Container) -> bool:
     """Return whether Trainer gives a second container the variables that connect nodes."""
     targets = items((view.policy("torch") or {}).get("envInjection"), "targets")
-    names = [name for each in targets if each.get("jobName") == step.name for name in texts(each.get("containerNames"))]
-    return container.name in names
+    own = [texts(each.get("containerNames")) for each in targets if each.get("jobName") == step.name]
+    return any(container.name in names for names in own)
 
 
 def _what_waits(view: View, step: Step) -> str:

@@ -107,7 +107,7 @@ def find_launch(view: View) -> Launch | None:
     words = view.words
     if words is None or f"{code.CODE_PATH}/{code.BOOTSTRAP_FILE}" in words or any(map(_CONNECTS.search, words)):
         return None
-    if _has_variable(view, *_CONNECTING_VARIABLES):
+    if any(map(view.variable, _CONNECTING_VARIABLES)):
         return None
     has_command = bool((view.trainer_container or {}).get("command"))
     if not has_command and (_SHELL_OPTION.fullmatch(words[0]) or " " in words[0]):
@@ -129,10 +129,6 @@ def _launch(words: list[str], view: View) -> Launch | None:
         return _launch_of_python(words, view)
     reads = _LAUNCHERS.get(program)
     return None if reads is None else reads([program, *words[1:]], view)
-
-
-def _has_variable(view: View, *names: str) -> bool:
-    return any(each.get("name") in names for each in view.env)
 
 
 def _unwrapped(words: list[str]) -> list[str]:
@@ -275,7 +271,7 @@ def _llamafactory(words: list[str], view: View) -> Launch | None:
 
     Source: https://github.com/hiyouga/LLaMA-Factory/blob/v0.9.5/src/llamafactory/launcher.py
     """
-    if words[1:2] != ["train"] or _has_variable(view, "USE_RAY"):
+    if words[1:2] != ["train"] or view.variable("USE_RAY"):
         return None
     why = f"starts {words[0]}, which reads NNODES, NODE_RANK and MASTER_ADDR instead of the PET_* variables"
     return Launch(why, f"start `torchrun -m llamafactory.launcher` instead of `{words[0]} train`")
@@ -286,7 +282,7 @@ def _swift(words: list[str], view: View) -> Launch | None:
 
     Source: https://github.com/modelscope/ms-swift/blob/v4.6.0/swift/cli/main.py
     """
-    if words[1:2] not in (["sft"], ["pt"], ["rlhf"]) or _has_variable(view, "NPROC_PER_NODE"):
+    if words[1:2] not in (["sft"], ["pt"], ["rlhf"]) or view.variable("NPROC_PER_NODE"):
         return None
     why = "starts swift, which starts torchrun only if NPROC_PER_NODE or NNODES is set, and otherwise Python"
     return Launch(why, "set NPROC_PER_NODE in env to the number of GPUs of a node", uses_node=False)

@@ -15,6 +15,7 @@ from pulumi_trainer.provider.trainer.admission.warnings import (
     quota_changes,
     settings,
     starting,
+    storage,
     training,
 )
 from pulumi_trainer.provider.trainer.admission.warnings.rule import Rule
@@ -68,6 +69,8 @@ RULES = (
     Rule("PT142", "a second container that keeps its Pod running", endings.second_containers),
     Rule("PT143", "an init container that does not end", endings.endless_init_containers),
     Rule("PT144", "a step that does not end, and that the job waits for", endings.endless_steps),
+    Rule("PT145", "data of an initializer that ends with its Pod", storage.passing_data, cluster=True),
+    Rule("PT146", "checkpoints that a restart loses", storage.lost_checkpoints, cluster=True, is_note=True),
     Rule("PT151", "Open MPI 5 without its hostfile", training.no_hosts_for_open_mpi_5, cluster=True),
     Rule("PT152", "a TTL that runs a finished step again", interruptions.repeated_step, cluster=True),
     Rule("PT153", "a deadline that starts Pods again", interruptions.replaced_pods),

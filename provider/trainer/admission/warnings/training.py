@@ -13,6 +13,7 @@ from pulumi_trainer.provider.kubernetes.values.unknown import any_unknown
 from pulumi_trainer.provider.trainer.admission.warnings.view import (
     View,
     gpus,
+    listed_or_unknown,
     number,
     value_or_unknown,
     values_or_unknown,
@@ -159,7 +160,8 @@ def no_initializer(view: View) -> Iterator[Problem]:
         names: list[Any] = []
         for step in view.steps:
             if step.ancestor == ancestor:
-                names += [container.name for container in step.pod.containers]
+                containers = value_or_unknown(step.document, "template", "spec", "template", "spec", "containers")
+                names += values_or_unknown(listed_or_unknown(containers), "name")
         there = ancestor in names or any_unknown(names)
         if not there:
             why = f"has no effect: no replicated job of the runtime has the ancestor {ancestor} and a container of that name"

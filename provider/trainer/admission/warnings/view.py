@@ -247,6 +247,13 @@ class View:
         """Environment of the trainer's container."""
         return items(self.trainer_container, "env")
 
+    def variable(self, name: str) -> str:
+        """Return the value of a variable of the trainer; empty if it has none, "given" if it is not known here."""
+        found = next((each for each in self.env if each.get("name") == name), {})
+        if "valueFrom" in found or isinstance(found.get("value"), Unknown):
+            return "given"
+        return str(found.get("value") or "")
+
 
 def steps_of(spec: Document) -> list[Step]:
     """Return the steps of a JobSet's spec, with their paths in the runtime."""
