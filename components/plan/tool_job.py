@@ -19,7 +19,7 @@ from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
 from pulumi_trainer.provider.kubernetes.values.wording import plural, short_repr
 from pulumi_trainer.provider.kubernetes.views import Container, jobs_of
 from pulumi_trainer.provider.pod.code import WORKSPACE
-from pulumi_trainer.provider.trainer.admission.warnings.interruptions import PASSING
+from pulumi_trainer.provider.trainer.admission.warnings.storage import PASSING
 from pulumi_trainer.provider.trainer.pipeline.info import NODE
 from pulumi_trainer.provider.trainer.pipeline.resources import gpus
 

@@ -31,8 +31,15 @@ SHM = patched(
     volumes=[{"name": "shm", "emptyDir": {"medium": "Memory"}}],
     containers=[{"name": "node", "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}]}],
 )
+SHARED: Document = {
+    "container": {"volumeMounts": [{"name": "data", "mountPath": "/workspace"}]},
+    "pod": {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]},
+}
+SCRATCH: Document = {**SHARED, "pod": {"volumes": [{"name": "data", "emptyDir": {}}]}}
+"""The arguments of a step with a volume that its Pods share, and of one with a volume of each Pod."""
 MPI = {"mpi": {"numProcPerNode": 1, "mpiImplementation": "OpenMPI", "sshAuthMountPath": "/root/.ssh"}}
 SSHD = {"command": ["/usr/sbin/sshd"], "args": ["-De"]}
+LAUNCHER_ENDS = {"operator": "All", "targetReplicatedJobs": ["launcher"]}
 TUNE = {"command": ["tune", "run"]}
 BOOTSTRAP = ["python3", "/etc/pulumi-trainer/code/bootstrap.py"]
 CHECKPOINT = [{"name": "TRAINER_CHECKPOINT_DIR", "value": "/c"}, {"name": "TRAINER_CHECKPOINT_GRACE", "value": "300"}]
@@ -305,7 +312,7 @@ CASES: list[Case] = [
     ),
     (
         "PT123",
-        runtime(TORCH, step("dataset-initializer", "", called="dataset-initializer"), step()),
+        runtime(TORCH, step("dataset-initializer", "", called="dataset-initializer", **SHARED), step(**SHARED)),
         job({}, initializer={"dataset": {"storageUri": "hf://a/b"}}), {},
         lambda r, j, k: replicated(r)["template"].update(
             metadata={"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "dataset-initializer"}}
@@ -374,6 +381,30 @@ CASES: list[Case] = [
         {}, lambda r, j, k: pod(r)["tolerations"][0].pop("value"),
     ),
     (
+        "PT142",
+        runtime(TORCH, step(pod={"containers": [{"name": "node", "image": "a:1"}, {"name": "b", "image": "x/tensorboard:2"}]})),
+        job({}), {},
+        lambda r, j, k: pod(r).update(initContainers=[{**pod(r)["containers"].pop(), "restartPolicy": "Always"}]),
+    ),
+    (
+        "PT143", runtime(TORCH, step(pod={"initContainers": [{"name": "logs", "image": "fluent/fluent-bit:3"}]})), job({}), {},
+        lambda r, j, k: pod(r)["initContainers"][0].update(restartPolicy="Always"),
+    ),
+    (
+        "PT144", runtime(MPI, step(ancestor="", container=SSHD), step("launcher")), job({"command": ["mpirun", "./pi"]}), {},
+        lambda r, j, k: r["spec"]["template"]["spec"].update(successPolicy=LAUNCHER_ENDS),
+    ),
+    (
+        "PT145", runtime(TORCH, step("data", "dataset-initializer", called="dataset-initializer", **SCRATCH), step(**SCRATCH)),
+        job({}, initializer={"dataset": {"storageUri": "hf://a/b"}}), {},
+        lambda r, j, k: [pod(r, i).update(copy.deepcopy(SHARED["pod"])) for i in (0, 1)],
+    ),
+    (
+        "PT146", runtime(TORCH, step(**SCRATCH), failurePolicy={"maxRestarts": 5}),
+        job({"command": [*TORCHRUN, "--output_dir=/workspace/out"]}), {},
+        lambda r, j, k: trainer(j)["command"].pop(),
+    ),
+    (
         "PT151", mpi_runtime({"mpi": {"runLauncherAsNode": True}}), job({"numNodes": 2, "command": ["mpirun", "./pi"]}),
         {"mode": "trainer"}, lambda r, j, k: trainer(j).update(command=["mpirun", "--hostfile", "/etc/mpi/hostfile", "./pi"]),
     ),
@@ -386,7 +417,8 @@ CASES: list[Case] = [
         lambda r, j, k: replicated(r)["template"]["spec"].update(backoffLimit=0),
     ),
     (
-        "PT154", runtime(MPI, step(container=SSHD), step("launcher")), job({"command": ["mpirun", "./pi"]}), {},
+        "PT154", runtime(MPI, step(container=SSHD), step("launcher"), successPolicy=LAUNCHER_ENDS),
+        job({"command": ["mpirun", "./pi"]}), {},
         lambda r, j, k: replicated(r)["template"].pop("metadata"),
     ),
     (
@@ -464,7 +496,8 @@ CASES: list[Case] = [
 ]  # fmt: skip
 
 
-FETCHING = runtime(TORCH, step("dataset-initializer", "dataset-initializer", called="dataset-initializer"), step())
+FETCHES = step("dataset-initializer", "dataset-initializer", called="dataset-initializer", **SHARED)
+FETCHING = runtime(TORCH, FETCHES, step(**SHARED))
 
 
 def fetching(*env: Document, uri: str = "hf://team/data") -> Document:
@@ -582,18 +615,231 @@ def paths(document: Any, above: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         (["/usr/bin/python3.12", "-u", "train.py"], True),
         (["bash", "-c", "cd /app && python train.py"], True),
         (["python3", "-m", "torch.distributed.run", "train.py"], False),
-        (["python3", "-m", "accelerate.commands.launch", "train.py"], False),
+        (["python3", "-m", "accelerate.commands.launch", "train.py"], True),
         (["python3", "-c", "import os; os.environ['PET_NNODES']"], False),
         (["bash", "-c", "torchrun train.py"], False),
         (["bash", "train.sh"], False),
-        (["deepspeed", "train.py"], False),
+        (["deepspeed", "train.py"], True),
+        (["deepspeed", "--hostfile", "/etc/hosts.txt", "train.py"], False),
         (["python3", "/etc/pulumi-trainer/code/bootstrap.py"], False),
         (["/app/start"], False),
+        (["accelerate", "launch", "train.py"], True),
+        (["accelerate", "launch", "--num_machines=2", "--machine_rank=0", "train.py"], True),
+        (["accelerate", "launch", "--multi_gpu", "train.py"], False),
+        (["accelerate", "launch", "--config_file", "fsdp.yaml", "train.py"], False),
+        (["accelerate", "launch", "--machine_rank", "$(PET_NODE_RANK)", "train.py"], False),
+        (["accelerate", "config"], False),
+        (["bash", "-c", "pip install trl\nset -e; HF_HOME=/hf exec accelerate launch train.py | tee log"], True),
+        (["bash", "-c", "if true; then accelerate launch a.py; else torchrun a.py; fi"], False),
+        (["bash", "-c", "echo it's; python train.py"], True),
+        (["bash", "-c", "echo 'then; python train.py'"], False),
+        (["bash", "-c", "python prepare.py && bash train.sh"], False),
+        (["sh", "-ec", "python -m pip install x && /app/start"], False),
+        (["trl", "sft", "--config", "sft.yaml"], True),
+        (["trl", "vllm-serve"], False),
+        (["axolotl", "train", "qlora.yaml"], True),
+        (["axolotl", "train", "qlora.yaml", "--launcher", "torchrun"], False),
+        (["axolotl", "preprocess", "qlora.yaml"], False),
+        (["lmf", "train", "a.yaml"], True),
+        (["llamafactory-cli", "version"], False),
+        (["swift", "sft"], True),
+        (["uv", "run", "train.py"], True),
+        (["uv", "run", "--with", "trl", "--frozen", "-m", "train"], True),
+        (["uv", "run", "--extra", "gpu", "accelerate", "launch", "train.py"], True),
+        (["uv", "run", "torchrun", "train.py"], False),
+        (["uv", "run", "serve"], False),
+        (["conda", "run", "-n", "trl", "python", "train.py"], True),
+        (["env", "-u", "A=b", "numactl", "--localalloc", "python", "train.py"], True),
+        (["/app/train.py"], True),
     ],
 )
 def test_what_is_torchrun(words: list[str], warned: bool) -> None:
     trainer = {"numNodes": 2, "command": words[:1], "args": words[1:]}
     assert codes(runtime(TORCH), job(trainer)) == (["PT105"] if warned else [])
+
+
+@pytest.mark.parametrize(
+    ("change", "warned"),
+    [
+        ({"args": ["-c", "python train.py"]}, True),
+        ({"args": ["python train.py --lr 1"]}, True),
+        ({"args": ["train.py"]}, False),
+        ({"args": ["--lr", "1"]}, False),
+        ({"command": ["trl", "sft"], "resourcesPerNode": {"limits": {"nvidia.com/gpu": 2}}}, False),
+        ({"command": ["trl", "sft"], "resourcesPerNode": {"limits": {"nvidia.com/gpu": 1}}}, True),
+        ({"command": ["accelerate", "launch", "a.py"], "resourcesPerNode": {"limits": {"huawei.com/Ascend910": 8}}}, False),
+        (
+            {
+                "command": ["accelerate", "launch", "--num_processes", "1", "a.py"],
+                "resourcesPerNode": {"limits": {"nvidia.com/gpu": 2}},
+            }, True,
+        ),
+        ({"command": ["lmf", "train", "a.yaml"], "resourcesPerNode": {"limits": {"nvidia.com/gpu": 2}}}, True),
+        ({"command": ["lmf", "train", "a.yaml"], "env": [{"name": "FORCE_TORCHRUN", "value": "1"}]}, True),
+        ({"command": ["lmf", "train", "a.yaml"], "env": [{"name": "NNODES", "value": "2"}]}, False),
+        ({"command": ["swift", "sft"], "env": [{"name": "NPROC_PER_NODE", "value": "1"}]}, False),
+        ({"command": ["deepspeed", "a.py"], "numNodes": 1, "resourcesPerNode": {"limits": {"nvidia.com/gpu": 8}}}, False),
+    ],
+)  # fmt: skip
+def test_launchers_by_what_they_do_on_a_node(change: Document, warned: bool) -> None:
+    """accelerate on a node with several GPUs starts torch.distributed.run, which reads PET_*: 2 nodes of 2 have 4 ranks."""
+    told = [w for w in found(runtime(TORCH), job({"numNodes": 2, **change})) if w.code == "PT105"]
+    assert bool(told) == warned, told
+
+
+def test_a_runtime_whose_mount_may_have_the_hostfile() -> None:
+    mounts = {"volumeMounts": [{"name": "hosts", "mountPath": "/job"}], "command": ["deepspeed", "a.py"]}
+    given = runtime(TORCH, step(container=mounts, pod={"volumes": [{"name": "hosts", "configMap": {"name": "hosts"}}]}))
+    assert codes(given, job({"numNodes": 2})) == []
+
+
+@pytest.mark.parametrize(
+    ("container", "warned"),
+    [
+        ({"image": "grafana/promtail@sha256:0"}, True),
+        ({"name": "cloud-sql-proxy", "command": ["/start"]}, True),
+        ({"command": ["python3", "-m", "http.server"]}, True),
+        ({"command": ["python3", "metrics_exporter.py"]}, True),
+        ({"ports": [{"name": "web", "containerPort": 80}]}, True),
+        ({"command": ["sh", "-c", "echo up; sleep infinity"]}, True),
+        ({"command": ["sh", "-c", "while true\ndo nvidia-smi\nsleep 60\ndone"]}, True),
+        ({"command": ["sh", "-c", "while true; do test -f /data/done && break; sleep 5; done"]}, False),
+        ({"command": ["sh", "-c", "sleep infinity & exec python upload.py"]}, False),
+        ({"command": ["sh", "-c", "until test -f /data/done; do sleep 5; done; rclone copy /data s3:out"]}, False),
+        ({"command": ["python3", "upload.py"]}, False),
+        ({"name": "wait-for-proxy", "image": "proxy:1"}, False),
+        ({"command": ["git-sync", "--one-time"]}, False),
+        ({"image": "example.com/prep:1"}, False),
+    ],
+)
+def test_containers_that_run_on(container: Document, warned: bool) -> None:
+    """Beside the trainer such a container holds the Pod; before it, the training never begins."""
+    beside = {"name": "side", "image": "side:1", **container}
+    given = step(pod={"containers": [{"name": "node", "image": "a:1"}, beside]})
+    assert codes(runtime(TORCH, given), job({})) == (["PT142"] if warned else [])
+    assert codes(runtime(TORCH, step(pod={"initContainers": [{**beside, "restartPolicy": "Always"}]})), job({})) == []
+    before = {**beside, "name": "before", "ports": container.get("ports", [])}
+    if "name" not in container:  # the name of an init container does not tell what it does
+        given = step(pod={"initContainers": [before]})
+        assert codes(runtime(TORCH, given), job({})) == (["PT143"] if warned else [])
+
+
+def test_a_second_container_of_a_step_that_nothing_waits_for() -> None:
+    both = {"containers": [{"name": "node", "image": "a:1"}, {"name": "envoy", "image": "envoy:1"}]}
+
+    def told(*steps: Document, **spec: Any) -> list[str]:
+        return [w.why.rpartition(": ")[2] for w in found(runtime(TORCH, *steps, **spec), job({})) if w.code == "PT142"]
+
+    data = step("data", "", pod=both)
+    after = step(dependsOn=[{"name": "data", "status": "Complete"}])
+    assert told(step(), data) == ["after node has ended, the job is never complete"]
+    assert told(data, after) == ["after node has ended, node never begins"]
+    assert told(step(), data, successPolicy={"operator": "All", "targetReplicatedJobs": ["node"]}) == []
+    assert told(step(), data, successPolicy={"operator": "Any"}) == []
+    injected = {"torch": {"envInjection": {"targets": [{"jobName": "node", "containerNames": ["envoy"]}]}}}
+    assert codes(runtime(injected, step(pod=both)), job({})) == []
+
+
+def test_steps_that_run_on() -> None:
+    server = step("server", "", container={"command": ["vllm", "serve", "a/model"]})
+    (warning,) = found(runtime(TORCH, server, step()), job({}))
+    assert warning.code == "PT144" and '"targetReplicatedJobs": ["node"]' in warning.hint
+    ends = {"operator": "All", "targetReplicatedJobs": ["node"]}
+    ready = step(dependsOn=[{"name": "server", "status": "Ready"}])
+    assert codes(runtime(TORCH, server, ready, successPolicy=ends), job({})) == []
+    complete = step(dependsOn=[{"name": "server", "status": "Complete"}])
+    (warning,) = found(runtime(TORCH, server, complete, successPolicy=ends), job({}))
+    assert warning.where == "spec.template.spec.replicatedJobs[1].dependsOn" and "node never begins" in warning.why
+    assert codes(runtime(TORCH), job({"command": ["sleep", "infinity"]})) == [], "a user looks around in the Pod"
+
+
+EPHEMERAL = {"name": "data", "ephemeral": {"volumeClaimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"]}}}}
+OTHER_CLAIM = {"name": "data", "persistentVolumeClaim": {"claimName": "other"}}
+NFS = {"name": "data", "nfs": {"server": "nfs", "path": "/"}}
+
+
+@pytest.mark.parametrize(
+    ("fetches", "trains", "says"),
+    [
+        (SHARED, SHARED, ""),
+        (SCRATCH, SHARED, "data (emptyDir) belongs to one Pod: what data fetches into /workspace/model ends with its Pod"),
+        ({**SHARED, "pod": {"volumes": [EPHEMERAL]}}, SHARED, "data (ephemeral) belongs to one Pod: what data fetches"),
+        ({}, {}, "data mounts no volume at /workspace/model: what data fetches"),
+        ({**SHARED, "pod": {"volumes": [OTHER_CLAIM]}}, SHARED, "node does not mount data, where data puts the model"),
+        (SHARED, {}, "node does not mount data, where data puts the model"),
+        (SHARED, SCRATCH, "node does not mount data, where data puts the model"),
+        ({**SHARED, "pod": {"volumes": [NFS]}}, SHARED, ""),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("mode", ["jobset", "trainer"])
+def test_data_that_the_training_does_not_find(fetches: Document, trains: Document, says: str, mode: str) -> None:
+    given = runtime(TORCH, step("data", "model-initializer", called="model-initializer", **fetches), step(**trains))
+    told = [
+        w
+        for w in found(given, job({}, initializer={"model": {"storageUri": "hf://a/b"}}), mode=mode)
+        if w.code == "PT145"
+    ]
+    assert len(told) == bool(says) and all(w.why.startswith(says) for w in told), told
+    assert codes(given, job({}), mode=mode) == [], "nothing is fetched"
+
+
+def test_a_cache_and_a_claim_of_the_jobset_are_no_data_that_ends() -> None:
+    cached = runtime(TORCH, step("data", "dataset-initializer", called="dataset-initializer"), step())
+    assert codes(cached, job({}, initializer={"dataset": {"storageUri": "cache://a/b"}})) == []
+    claims = [{"templates": [{"metadata": {"name": "data"}, "spec": {}}]}]
+    mounts = {"container": SHARED["container"]}
+    fetches = step("data", "dataset-initializer", called="dataset-initializer", **mounts)
+    given = runtime(TORCH, fetches, step(**mounts), volumeClaimPolicies=claims)
+    assert codes(given, job({}, initializer={"dataset": {"storageUri": "hf://a/b"}})) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (
+            ["--output_dir", "/workspace/out"],
+            "--output_dir names /workspace/out, and data (emptyDir) belongs to one Pod: the folder is empty",
+        ),
+        (
+            ["--output_dir=/tmp/out"],
+            "--output_dir names /tmp/out, and node mounts no volume at /tmp/out: the folder is empty",
+        ),
+        (["trainer.save_dir=/workspace"], "trainer.save_dir names /workspace, and data (emptyDir)"),
+        (["--checkpoint-dir", "/lasting/a"], ""),
+        (["--output_dir", "s3://bucket/out"], ""),
+        (["--output_dir", "out"], ""),
+        (["--resume_from_checkpoint", "/opt/base"], ""),
+        (["checkpointer.checkpoint_dir=/opt/model"], ""),
+        (["--output_dir", "/tmp/out", "--push_to_hub"], ""),
+        (["--data_dir", "/workspace"], ""),
+    ],
+)
+def test_folders_that_a_restart_empties(words: list[str], says: str) -> None:
+    volumes = [{"name": "data", "emptyDir": {}}, {"name": "kept", "persistentVolumeClaim": {"claimName": "kept"}}]
+    mounts = [{"name": "data", "mountPath": "/workspace"}, {"name": "kept", "mountPath": "/lasting/"}]
+    node = step(container={"volumeMounts": mounts}, pod={"volumes": volumes})
+
+    def told(policy: Document | None, trainer: Document) -> list[Any]:
+        spec = {} if policy is None else {"failurePolicy": policy}
+        return [w for w in found(runtime(TORCH, node, **spec), job(trainer)) if w.code == "PT146"]
+
+    trained = {"command": ["torchrun", "train.py", *words]}
+    warned = told({"maxRestarts": 5}, trained)
+    assert len(warned) == bool(says) and all(w.why.startswith(says) and w.is_note for w in warned), warned
+    assert told(None, trained) == told({"maxRestarts": 0}, trained) == []
+    assert told({"maxRestarts": 5, "restartStrategy": "InPlaceRestart"}, trained) == []
+    assert len(told({"maxRestarts": 0, "rules": [RESTART]}, trained)) == bool(says)
+    assert told({"maxRestarts": 5}, {**trained, "env": CHECKPOINT}) == [], "the plan places the checkpoints"
+
+
+def test_a_folder_for_checkpoints_in_a_variable_and_one_that_a_sidecar_saves() -> None:
+    policy = {"failurePolicy": {"maxRestarts": 1}}
+    trained = {"command": TORCHRUN, "env": [{"name": "CHECKPOINT_DIR", "value": "/workspace/c"}]}
+    (note,) = found(runtime(TORCH, step(**SCRATCH), **policy), job(trained))
+    assert note.code == "PT146" and "after each of 1 restart (maxRestarts)" in note.why
+    saves = [{"name": "save", "image": "a:1", "restartPolicy": "Always"}]
+    beside = {**SCRATCH, "pod": {**SCRATCH["pod"], "initContainers": saves}}
+    assert codes(runtime(TORCH, step(**beside), **policy), job(trained)) == []
 
 
 def test_python_alone_is_right_where_there_is_one_process() -> None:

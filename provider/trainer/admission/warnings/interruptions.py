@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from pulumi_trainer.provider.jobs.attempts import INTERRUPTED_RULE
 from pulumi_trainer.provider.jobs.checkpoints import CHECKPOINT_DIR
 from pulumi_trainer.provider.kubernetes.errors import Problem
-from pulumi_trainer.provider.kubernetes.values.accessors import items, listed, name_of, section, text
-from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, any_unknown, first_unknown
+from pulumi_trainer.provider.kubernetes.values.accessors import items, name_of, section, text
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.kubernetes.values.wording import join_names
 from pulumi_trainer.provider.kueue.labels import PRIORITY, QUEUE
 from pulumi_trainer.provider.pod import code
 from pulumi_trainer.provider.trainer.admission.warnings.queues import cluster_queue_of_job
 from pulumi_trainer.provider.trainer.admission.warnings.quota_changes import preemption_policy, reclaiming_queues
+from pulumi_trainer.provider.trainer.admission.warnings.storage import UNCOUNTED, loses_all
 from pulumi_trainer.provider.trainer.admission.warnings.view import Document, Step, View, number, value_or_unknown
 from pulumi_trainer.provider.trainer.labels import patched_jobs
 from pulumi_trainer.provider.trainer.pipeline.disruptions import (
@@ -34,7 +34,6 @@ GRACE = "TRAINER_CHECKPOINT_GRACE"
 OUTPUT = "TRAINER_OUTPUT_DIR"
 """Variables of a job that saves its work: `components/plan/checkpoint_policy.py` and `mounts.py` set them."""
 
-_FREE = ("RestartJobSetAndIgnoreMaxRestarts", "RestartJobAndIgnoreMaxRestarts")
 _DEFAULT_GRACE = 30
 """terminationGracePeriodSeconds of a Pod that declares none."""
 _TORCHRUN = re.compile(r"\btorchrun\b|\btorch\.distributed\.run\b|\baccelerate(\.commands\.| )launch\b")
@@ -46,8 +45,6 @@ _OPTION = re.compile(r"--shutdown[-_]timeout\b")
 _TORCH_IMAGE = re.compile(r"(?:^|/)pytorch:v?(\d+)\.(\d+)\b")
 _LONGEST_DEADLINE = (2**63 - 1) // 10**9
 """Seconds whose nanoseconds an int64 holds."""
-PASSING = ("configMap", "downwardAPI", "emptyDir", "ephemeral", "image", "projected", "secret")
-"""Volumes that end with the Pod, or that nobody can write to."""
 
 
 def counted_disruptions(view: View) -> Iterator[Problem]:
@@ -64,7 +61,7 @@ def counted_disruptions(view: View) -> Iterator[Problem]:
         ]
     if not view.steps_known or first_unknown(rules) is not None:
         return
-    if not _variable(view, CHECKPOINT_DIR) or _may_replace_pods(view):
+    if not view.variable(CHECKPOINT_DIR) or _may_replace_pods(view):
         return
     found = [*_pods_that_count(view), *_jobset_that_counts(view)]
     if found:
@@ -136,7 +133,7 @@ def _first_action(step: Step) -> str:
 def _jobset_that_counts(view: View) -> Iterator[Problem]:
     for step in filter(trains, view.steps):
         action = action_after_disruption(view.jobset, step)
-        if action in _FREE:
+        if action in UNCOUNTED:
             continue
         if not isinstance(section(view.jobset, "spec").get("failurePolicy"), dict):
             why = "without failurePolicy a failed Job ends the job"
@@ -157,12 +154,7 @@ def unfinished_success(view: View) -> Iterator[Problem]:
     Source: https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/controller/job/job_controller.go
     """
     words = _command(view)
-    if (
-        words is None
-        or not _variable(view, CHECKPOINT_DIR)
-        or _bootstrapped(words)
-        or _TORCHRUN.search(" ".join(words))
-    ):
+    if words is None or not view.variable(CHECKPOINT_DIR) or _bootstrapped(words) or _TORCHRUN.search(" ".join(words)):
         return
     what = "the command"
     if not words:
@@ -197,7 +189,7 @@ def torchrun_kills(view: View) -> Iterator[Problem]:
         or isinstance(value_or_unknown(view.trainers[0].node, "env"), Unknown)
     ):
         return
-    version, chosen = _torch_version(view), bool(_variable(view, _SETTING) or _OPTION.search(text))
+    version, chosen = _torch_version(view), bool(view.variable(_SETTING) or _OPTION.search(text))
     fixed = version is not None and version < _SETTING_SINCE
     if chosen and not fixed:
         return
@@ -219,7 +211,7 @@ def torchrun_kills(view: View) -> Iterator[Problem]:
 
 def short_grace(view: View) -> Iterator[Problem]:
     """Yield Pods that are killed before the time that their program has for a checkpoint is over."""
-    promised = _variable(view, GRACE)
+    promised = view.variable(GRACE)
     if not promised.isdecimal():
         return
     for step in filter(trains, view.steps):
@@ -263,14 +255,13 @@ def repeated_step(view: View) -> Iterator[Problem]:
     JobSet creates each Job that is missing: `shouldCreateJob` of
     https://github.com/kubernetes-sigs/jobset/blob/v0.12.0/pkg/controllers/jobset_controller.go
     """
-    policy = section(view.jobset, "spec", "successPolicy")
-    counting = listed(policy.get("targetReplicatedJobs")) or [step.name for step in view.steps]
-    if any_unknown([*counting, policy.get("operator")]):
+    policy = view.success_policy
+    if policy is None:
         return
-    one_is_enough = policy.get("operator") == "Any" or len(counting) == 1
+    one_is_enough = policy.one_is_enough or len(policy.steps) == 1
     for step in view.steps:
         ttl = number(step.job.get("ttlSecondsAfterFinished"))
-        is_last = one_is_enough and step.name in counting and step.replicas == 1
+        is_last = one_is_enough and step.name in policy.steps and step.replicas == 1
         if ttl is not None and not is_last:
             why = (
                 f"deletes the Job of {step.name} {ttl} seconds after its end, and JobSet creates it again while the other Jobs"
@@ -339,8 +330,8 @@ def unsaved_work(view: View) -> Iterator[Problem]:
     if queue is None or first_unknown(section(queue, "spec", "preemption")) is not None or not _lower_priority(view):
         return
     by = [*_preemptors(view, queue)]
-    saves = any(_variable(view, name) for name in (CHECKPOINT_DIR, OUTPUT))
-    if by and not saves and view.steps and all(map(_loses_all, filter(trains, view.steps))):
+    saves = any(view.variable(name) for name in (CHECKPOINT_DIR, OUTPUT))
+    if by and not saves and view.steps and all(map(loses_all, filter(trains, view.steps))):
         why = (
             f"Kueue may preempt this job, and any other one in the queue that saves nothing beyond its Pods, for"
             f" {' or '.join(by)}: it would start from zero"
@@ -376,32 +367,6 @@ def _preemptors(view: View, queue: Document) -> Iterator[str]:
     others = reclaiming_queues(node, view.queues)
     if others:
         yield f"jobs of {join_names(others)}, which take back their quota"
-
-
-def _loses_all(step: Step) -> bool:
-    """Return whether a step mounts no volume that it can write to and that outlives its Pods."""
-    volumes, containers = step.pod.spec.get("volumes", []), step.pod.spec.get("containers", [])
-    if any_unknown([volumes, containers, *listed(volumes), *listed(containers)]) or first_unknown(step.pod.mounts):
-        return False
-    writable = {mount.get("name") for mount in step.pod.mounts if mount.get("readOnly") is not True}
-    lasting = [volume.get("name") for volume in step.pod.volumes if volume.keys().isdisjoint(PASSING)]
-    return not writable & {*lasting, *_claims(step)}
-
-
-def _claims(step: Step) -> Iterator[Any]:
-    """Yield names of mounts that are no volumes of the Pod: JobSet mounts its claims so (`volumeClaimPolicies`)."""
-    own = {volume.get("name") for volume in step.pod.volumes}
-    for mount in step.pod.mounts:
-        if mount.get("name") not in own:
-            yield mount.get("name")
-
-
-def _variable(view: View, name: str) -> str:
-    """Return the value of a variable of the trainer; empty if it has none, "given" if it is not known here."""
-    found = next((each for each in view.env if each.get("name") == name), {})
-    if "valueFrom" in found or isinstance(found.get("value"), Unknown):
-        return "given"
-    return str(found.get("value") or "")
 
 
 def _command(view: View) -> list[str] | None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pulumi_trainer.provider.trainer.admission.warnings import (
+    endings,
     given_twice,
     interruptions,
+    launchers,
     limits,
     merging,
     placing,
@@ -13,6 +15,7 @@ from pulumi_trainer.provider.trainer.admission.warnings import (
     quota_changes,
     settings,
     starting,
+    storage,
     training,
 )
 from pulumi_trainer.provider.trainer.admission.warnings.rule import Rule
@@ -22,7 +25,7 @@ RULES = (
     Rule("PT102", "a gang that waits for Pods that it blocks", starting.gang_deadlock, cluster=True),
     Rule("PT103", "a replicated job that depends on itself", starting.depends_on_itself),
     Rule("PT104", "a subdomain that two jobs share", starting.shared_subdomain, cluster=True),
-    Rule("PT105", "a torch runtime whose command is not torchrun", training.not_torchrun),
+    Rule("PT105", "a torch runtime whose launcher ignores PET_*", launchers.not_torchrun),
     Rule("PT106", "fewer processes than GPUs", training.fewer_processes),
     Rule("PT107", "a patch for a replicated job or container that does not exist", merging.unknown_in_patch),
     Rule("PT108", "no trainer section", training.no_trainer),
@@ -63,6 +66,11 @@ RULES = (
     Rule("PT139", "a node that restarts alone", interruptions.restarts_alone),
     Rule("PT140", "a deadline that overflows", interruptions.overflowing_deadline, cluster=True),
     Rule("PT141", "an object that Kubernetes refuses later", pods.refused_objects, cluster=True, refused=True),
+    Rule("PT142", "a second container that keeps its Pod running", endings.second_containers),
+    Rule("PT143", "an init container that does not end", endings.endless_init_containers),
+    Rule("PT144", "a step that does not end, and that the job waits for", endings.endless_steps),
+    Rule("PT145", "data of an initializer that ends with its Pod", storage.passing_data, cluster=True),
+    Rule("PT146", "checkpoints that a restart loses", storage.lost_checkpoints, cluster=True, is_note=True),
     Rule("PT151", "Open MPI 5 without its hostfile", training.no_hosts_for_open_mpi_5, cluster=True),
     Rule("PT152", "a TTL that runs a finished step again", interruptions.repeated_step, cluster=True),
     Rule("PT153", "a deadline that starts Pods again", interruptions.replaced_pods),

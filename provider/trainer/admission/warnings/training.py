@@ -10,10 +10,10 @@ from typing import Any
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import listed, section
 from pulumi_trainer.provider.kubernetes.values.unknown import any_unknown
-from pulumi_trainer.provider.pod import code
 from pulumi_trainer.provider.trainer.admission.warnings.view import (
     View,
     gpus,
+    listed_or_unknown,
     number,
     value_or_unknown,
     values_or_unknown,
@@ -32,43 +32,10 @@ from pulumi_trainer.provider.trainer.pipeline.plugins.mpi import (
 _CONNECTED = ("torch", "jax", "xgboost")
 """Policies that connect the nodes if there is a `trainer` section."""
 
-_PYTHON = re.compile(r"(.*/)?python[0-9.]*")
-_SHELLS = ("sh", "bash", "ash", "dash", "zsh")
-_RUNS_PYTHON = re.compile(r"(^|[\s;&|/])python[0-9.]*\s")
-_LAUNCHES = re.compile(
-    r"torchrun|torch\.distributed\.(run|launch)|torch_xla|accelerate|deepspeed|mpirun|srun|horovodrun|tune run|PET_"
-    r"|MASTER_ADDR|\bRANK\b"
-)
-"""Parts of a command that connects nodes by itself."""
-
 _LISTS_HOSTS = re.compile(r"(^|\s)(--?hostfile|--?machinefile|--?host|-H)\b|PRTE_MCA_|prte_default_hostfile")
 """Parts of a command that tell mpirun its nodes."""
 
 _LOCAL = re.compile(r"(--(rdzv[-_]endpoint|master[-_]addr)=?)(localhost|127\.0\.0\.1)\b.*|--standalone")
-
-
-def not_torchrun(view: View) -> Iterator[Problem]:
-    """Yield a torch runtime whose command is not torchrun: Python alone gets no RANK, WORLD_SIZE or MASTER_ADDR from PET_*."""
-    words, processes = view.words, number((view.trainer or {}).get("numProcPerNode"))
-    if not view.has_policy("torch") or words is None:
-        return
-    alone = not view.several_nodes and view.gpus < 2 and (processes or 1) < 2
-    if alone or not _plain_python(words) or {"RANK", "WORLD_SIZE"} & {str(e.get("name")) for e in view.env}:
-        return
-    what = "it trains in one process while the others stay idle"
-    if view.several_nodes:
-        what = f"{view.nodes} nodes train {view.nodes} models"
-    why = f"starts Python without torchrun, which reads the PET_* variables: {what}, without an error"
-    yield Problem("spec.trainer.command", why, "put torchrun in front instead of python")
-
-
-def _plain_python(words: list[str]) -> bool:
-    """Return whether Python itself starts the program; False for shell scripts and other programs, which are unknown."""
-    if f"{code.CODE_PATH}/{code.BOOTSTRAP_FILE}" in words or any(map(_LAUNCHES.search, words)):
-        return False
-    if words[0].rpartition("/")[2] in _SHELLS:
-        return len(words) > 2 and words[1].startswith("-") and bool(_RUNS_PYTHON.search(" ".join(words[2:])))
-    return _PYTHON.fullmatch(words[0]) is not None
 
 
 def local_rendezvous(view: View) -> Iterator[Problem]:
@@ -193,7 +160,8 @@ def no_initializer(view: View) -> Iterator[Problem]:
         names: list[Any] = []
         for step in view.steps:
             if step.ancestor == ancestor:
-                names += [container.name for container in step.pod.containers]
+                containers = value_or_unknown(step.document, "template", "spec", "template", "spec", "containers")
+                names += values_or_unknown(listed_or_unknown(containers), "name")
         there = ancestor in names or any_unknown(names)
         if not there:
             why = f"has no effect: no replicated job of the runtime has the ancestor {ancestor} and a container of that name"

@@ -57,6 +57,19 @@ def _flat(lists: Iterable[Any]) -> list[Any]:
 
 
 @dataclass(frozen=True)
+class SuccessPolicy:
+    """Whose completion makes a JobSet complete.
+
+    Args:
+        steps: Names of the replicated jobs that count.
+        one_is_enough: Whether one of them is enough.
+    """
+
+    steps: list[Any]
+    one_is_enough: bool
+
+
+@dataclass(frozen=True)
 class View:
     """The input of a rule.
 
@@ -98,6 +111,15 @@ class View:
     def template(self) -> list[Step]:
         """The steps of the runtime, before patches and plugins."""
         return steps_of(section(self.runtime, "spec", "template", "spec"))
+
+    @cached_property
+    def success_policy(self) -> SuccessPolicy | None:
+        """`spec.successPolicy` of the rendered JobSet; None if it is not known."""
+        policy = section(self.jobset, "spec", "successPolicy")
+        steps = listed(policy.get("targetReplicatedJobs")) or [step.name for step in self.steps]
+        if first_unknown([value_or_unknown(self.jobset, "spec", "successPolicy"), *steps]) is not None:
+            return None
+        return SuccessPolicy(steps, policy.get("operator") == "Any")
 
     @cached_property
     def steps_known(self) -> bool:
@@ -224,6 +246,13 @@ class View:
     def env(self) -> list[Document]:
         """Environment of the trainer's container."""
         return items(self.trainer_container, "env")
+
+    def variable(self, name: str) -> str:
+        """Return the value of a variable of the trainer; empty if it has none, "given" if it is not known here."""
+        found = next((each for each in self.env if each.get("name") == name), {})
+        if "valueFrom" in found or isinstance(found.get("value"), Unknown):
+            return "given"
+        return str(found.get("value") or "")
 
 
 def steps_of(spec: Document) -> list[Step]:

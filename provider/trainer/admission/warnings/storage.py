@@ -1,0 +1,182 @@
+"""Rules about data that ends with its Pod, while another Pod or the next start looks for it."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+from pulumi_trainer.provider.jobs.checkpoints import CHECKPOINT_DIR
+from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, listed, section, text
+from pulumi_trainer.provider.kubernetes.values.unknown import any_unknown, first_unknown
+from pulumi_trainer.provider.kubernetes.values.wording import plural
+from pulumi_trainer.provider.kubernetes.views import entries
+from pulumi_trainer.provider.pod.code import WORKSPACE
+from pulumi_trainer.provider.trainer.admission.warnings.pods import mounts_without_volume
+from pulumi_trainer.provider.trainer.admission.warnings.view import Step, View, number
+from pulumi_trainer.provider.trainer.pipeline.info import DATASET_INITIALIZER, MODEL_INITIALIZER
+from pulumi_trainer.provider.trainer.pipeline.plugins.jobset import STORAGE_URI
+
+PASSING = ("configMap", "downwardAPI", "emptyDir", "ephemeral", "image", "projected", "secret")
+"""Volumes that end with the Pod, or that nobody can write to."""
+UNCOUNTED = ("RestartJobSetAndIgnoreMaxRestarts", "RestartJobAndIgnoreMaxRestarts")
+"""Actions of a failurePolicy that restart without using maxRestarts."""
+
+_WRITTEN = re.compile(
+    r"(.*[._])?(output|save|out|checkpoint|checkpoints|ckpt)_?(dir|path|folder)|output|save|default_root_dir|work_dir"
+)
+"""Names of options and variables for a folder that a program writes to, in lower case with `_`."""
+_READ = re.compile(
+    r"checkpointer[._]checkpoint_dir|ckpt_path|checkpoint_path|.*(pretrained|model|base|init|load|resume)[._].*"
+)
+"""Those that often name a folder of the image or of the input."""
+_UPLOADS = re.compile(r"\b(aws|gsutil|gcloud|rclone|rsync|azcopy|s5cmd|push_to_hub)\b")
+_CLAIM = "a PersistentVolumeClaim, or one of volumeClaimPolicies"
+
+
+def lasting_mounts(step: Step, *, writable: bool = False) -> dict[Any, str] | None:
+    """Return the mounted volumes of a step that outlive its Pods, by name with their sources; None if they are not all known.
+
+    Args:
+        step: The step.
+        writable: Whether only those count that a container can write to.
+    """
+    volumes, containers = step.pod.spec.get("volumes", []), step.pod.spec.get("containers", [])
+    if any_unknown([volumes, containers, *listed(volumes), *listed(containers)]) or first_unknown(step.pod.mounts):
+        return None
+    sources = {volume.get("name"): volume for volume in step.pod.volumes}
+    found: dict[Any, str] = {}
+    for mount in step.pod.mounts:
+        name = mount.get("name")
+        source = sources.get(name, {"claim": name})  # JobSet mounts its claims by their names (`volumeClaimPolicies`)
+        if source.keys().isdisjoint(PASSING) and not (writable and mount.get("readOnly") is True):
+            found[name] = _identity(source)
+    return found
+
+
+def _identity(volume: Document) -> str:
+    claim = section(volume, "persistentVolumeClaim").get("claimName")
+    if claim is not None:
+        return f"claim {claim}"
+    return json.dumps({key: value for key, value in volume.items() if key != "name"}, sort_keys=True, default=str)
+
+
+def loses_all(step: Step) -> bool:
+    """Return whether a step mounts no volume that it can write to and that outlives its Pods."""
+    return lasting_mounts(step, writable=True) == {}
+
+
+def passing_data(view: View) -> Iterator[Problem]:
+    """Yield initializers whose data the Pods that train never see."""
+    trainer = view.worker
+    if trainer is None or not view.steps_known or any(mounts_without_volume(view)):
+        return
+    for kind, ancestor in (("dataset", DATASET_INITIALIZER), ("model", MODEL_INITIALIZER)):
+        step = next((step for step in view.steps if step.ancestor == ancestor), None)
+        if step is None or not _fetches(view, kind):
+            continue
+        written, read = lasting_mounts(step, writable=True), lasting_mounts(trainer)
+        folder = f"{WORKSPACE}/{kind}"
+        if written == {}:
+            where, volume = _volume_at(step, ancestor, folder)
+            why = f"{volume}: what {step.name} fetches into {folder} ends with its Pod, and {trainer.name} does not find it"
+            yield Problem(where, why, f"mount the same volume in both steps: {_CLAIM}")
+        elif written and read is not None and _are_others(written, read):
+            why = f"{trainer.name} does not mount {' or '.join(written)}, where {step.name} puts the {kind}"
+            yield Problem(f"{trainer.pod.at}.volumes", why, f"mount it at {WORKSPACE} in {trainer.name} too")
+
+
+def _fetches(view: View, kind: str) -> bool:
+    """Return whether the job has an initializer that writes files; one of a distributed cache (`cache://`) does not."""
+    given = section(view.train_job, "spec", "initializer").get(kind)
+    if not isinstance(given, dict) or first_unknown(given) is not None:
+        return False
+    uris = [
+        given.get("storageUri"),
+        *(each.get("value") for each in listed(given.get("env")) if each.get("name") == STORAGE_URI),
+    ]
+    return not any(str(uri).startswith("cache://") for uri in uris)
+
+
+def _are_others(written: dict[Any, str], read: dict[Any, str]) -> bool:
+    """Return whether two steps mount different volumes; those of other kinds than claims may have the same files."""
+    both = [*written.values(), *read.values()]
+    claims = all(source.startswith(("claim ", '{"claim"')) for source in both)
+    return not read or (claims and {*written.values()}.isdisjoint(read.values()))
+
+
+def _volume_at(step: Step, container: str, path: str) -> tuple[str, str]:
+    """Return where the volume of a path is declared, and what it is."""
+    document = next((each.document for each in step.pod.containers if each.name == container), {})
+    name = _mounted(document, path)
+    for at, volume in entries(step.pod.spec, "volumes", step.pod.at):
+        if name is not None and volume.get("name") == name:
+            kind = next((kind for kind in PASSING if kind in volume), "volume")
+            return at, f"{name} ({kind}) belongs to one Pod"
+    return f"{step.pod.at}.volumes", f"{step.name} mounts no volume at {path}"
+
+
+def _mounted(container: Document, path: str) -> Any:
+    """Return the name of the volume that a container mounts at a path or above it; None if there is none."""
+    best, name = "", None
+    for mount in listed(container.get("volumeMounts")):
+        at = posixpath.normpath(text(section(mount).get("mountPath")) or "/")
+        if f"{path}/".startswith(f"{at.rstrip('/')}/") and len(at) > len(best):
+            best, name = at, section(mount).get("name")
+    return name
+
+
+def lost_checkpoints(view: View) -> Iterator[Problem]:
+    """Yield a folder for checkpoints that is empty again after each restart of the job."""
+    restarts, step, container = _restarts(view), view.worker, view.worker_container
+    if not restarts or step is None or container is None or view.variable(CHECKPOINT_DIR):
+        return
+    if first_unknown([container, *listed(step.pod.spec.get("volumes"))]) is not None or _uploads(view, step):
+        return
+    for option, path in _written_paths(view):
+        name = _mounted(container, path)
+        volume = next((each for each in step.pod.volumes if each.get("name") == name), None)
+        if name is not None and (volume is None or volume.keys().isdisjoint(("emptyDir", "ephemeral"))):
+            continue
+        where, what = _volume_at(step, text(container.get("name")), path)
+        why = f"{option} names {path}, and {what}: the folder is empty again after each of {restarts}, and training begins anew"
+        yield Problem(where, why, f"mount {_CLAIM}, or use output=True of TrainJob with its TRAINER_OUTPUT_DIR")
+        return
+
+
+def _restarts(view: View) -> str:
+    """Return the restarts of a job with new Pods; empty if there are none, or they are not known."""
+    policy = section(view.jobset, "spec", "failurePolicy")
+    if first_unknown(policy) is not None or policy.get("restartStrategy") == "InPlaceRestart":
+        return ""
+    count = number(policy.get("maxRestarts")) or 0
+    if count > 0:
+        return f"{plural(count, 'restart')} (maxRestarts)"
+    if any(section(rule).get("action") in UNCOUNTED for rule in listed(policy.get("rules"))):
+        return "its restarts (failurePolicy.rules)"
+    return ""
+
+
+def _uploads(view: View, step: Step) -> bool:
+    """Return whether something may take the files of the training elsewhere: another container, or a part of the command."""
+    beside = [each for each in step.pod.all_containers if not (each.is_init and not each.is_sidecar)]
+    return len(beside) > 1 or bool(_UPLOADS.search(" ".join(view.words or ())))
+
+
+def _written_paths(view: View) -> Iterator[tuple[str, str]]:
+    """Yield options of the command, and variables, that name a folder to write to, with the folder."""
+    words = " ".join(view.words or ()).split()
+    given = [(word, after) for word, after in pairwise(words) if word.startswith("-") and "=" not in word]
+    for word in words:
+        option, equals, value = word.partition("=")
+        if equals:
+            given.append((option, value))
+    given += [(text(each.get("name")), text(each.get("value"))) for each in view.env]
+    for option, value in given:
+        name = option.lstrip("-").replace("-", "_").lower()
+        if value.startswith("/") and _WRITTEN.fullmatch(name) and not _READ.fullmatch(name):
+            yield option, posixpath.normpath(value.strip("\"'"))
