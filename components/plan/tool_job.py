@@ -139,7 +139,7 @@ def path_warnings(fields: Iterable[str], config: Any, jobsets: Iterable[Document
     """
     found = []
     for where, path in _own_paths(fields, config, jobsets):
-        if _is_here(path):
+        if _exists_on_this_machine(path):
             why = f"{path} is on this machine, and no volume of the Pods has it"
             hint = "fetch it by initializer=, mount a volume there, or ignore this if the image has it"
             found.append(Problem(f"trainer.{where}", why, hint))
@@ -158,7 +158,7 @@ def missing_paths(fields: Iterable[str], config: Any, jobsets: Iterable[Document
     return [
         Problem(where, f"{path} does not exist on this machine", hint)
         for where, path in own
-        if path.startswith("/") and not _is_here(path)
+        if path.startswith("/") and not _exists_on_this_machine(path)
     ]
 
 
@@ -199,7 +199,7 @@ def _lasting_paths(jobsets: Iterable[Document]) -> Iterator[str]:
                     yield text(mount.get("mountPath")).rstrip("/")
 
 
-def _is_here(path: str) -> bool:
+def _exists_on_this_machine(path: str) -> bool:
     try:
         return Path(path).expanduser().exists()
     except (OSError, ValueError, RuntimeError):

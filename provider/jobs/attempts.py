@@ -118,10 +118,10 @@ def bounded(attempts: list[Attempt]) -> list[Attempt]:
     more = len(attempts) - MOST_ATTEMPTS
     if more <= 0:
         return attempts
-    return [_folded(attempts[: more + 1]), *attempts[more + 1 :]]
+    return [_merge_attempts(attempts[: more + 1]), *attempts[more + 1 :]]
 
 
-def _folded(attempts: Sequence[Attempt]) -> Attempt:
+def _merge_attempts(attempts: Sequence[Attempt]) -> Attempt:
     times = [each.seconds(each.finished) for each in attempts]
     started = attempts[0].started
     if None in times:

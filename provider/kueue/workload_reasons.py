@@ -25,7 +25,7 @@ from pulumi_trainer.provider.kueue.topology_fit import HINT, TooSmall
 
 JOB_KINDS = ("JobSet", "TrainJob")
 """Kinds of this package's jobs among the owners of Workloads."""
-PATIENCE = 15.0
+WORKLOAD_SECONDS = 15.0
 """Seconds after which Kueue should have created a Workload."""
 SLOW = 60.0
 """Seconds after which Kueue should have looked at a Workload, unless other jobs are before it."""
@@ -427,7 +427,7 @@ def _without_workload(job: Waiting, waits: str) -> Reason:
             " permission is missing"
         )
         return Reason("", job.message, why, "`pulumi-trainer rbac` prints the permissions; is Kueue installed?")
-    if job.age < PATIENCE:
+    if job.age < WORKLOAD_SECONDS:
         return Reason("", job.message, f"{waits}, and Kueue has not looked at it yet")
     return Reason(
         "NoWorkload",

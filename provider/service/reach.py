@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pulumi_trainer.provider.kubernetes.client.client import Client
     from pulumi_trainer.provider.targets.local import LocalTarget
 
-PATIENCE = 10.0
+COMMAND_SECONDS = 10.0
 """Seconds until a request gives up: a person waits for the answer."""
 
 

@@ -177,7 +177,7 @@ def _compare(old: Any, new: Any, path: tuple[str, ...], objects: Objects) -> Ite
         if _order_counts(field, new) and [*only(olds, news)] != [*only(news, olds)]:
             yield Effect("major", _shown(path), "has another order")
     else:
-        yield _judged(old, new, path, objects)
+        yield _judge_change(old, new, path, objects)
 
 
 def _order_counts(field: str, items: Any) -> bool:
@@ -200,9 +200,9 @@ def _by_key(field: str, items: Any) -> dict[str, Any]:
     return {_key(field, item): item for item in items}
 
 
-def _judged(old: Any, new: Any, path: tuple[str, ...], objects: Objects) -> Effect:
+def _judge_change(old: Any, new: Any, path: tuple[str, ...], objects: Objects) -> Effect:
     where, field = _shown(path), path[-1]
-    what = _words(old, new)
+    what = _describe_change(old, new)
     parent = path[-2] if len(path) > 1 else ""
     if parent == "labels":
         if _is_for_controllers(field):
@@ -259,7 +259,7 @@ def _key(field: str, item: Any) -> str:
     return json.dumps(item, sort_keys=True, default=str)
 
 
-def _words(old: Any, new: Any) -> str:
+def _describe_change(old: Any, new: Any) -> str:
     if old is _MISSING:
         return f"added {_short(new)}"
     if new is _MISSING:

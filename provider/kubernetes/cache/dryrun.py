@@ -20,7 +20,7 @@ from pulumi_trainer.provider.kubernetes.errors import Problem
 
 Document = dict[str, Any]
 
-PATIENCE = 5.0
+WEBHOOK_SECONDS = 5.0
 """Seconds for all webhooks together."""
 LONGEST = 300
 """Characters of the server's message that are shown; it often repeats the whole value."""

@@ -55,13 +55,13 @@ def reason_without_node(pod_spec: Document, nodes: Sequence[Document], count: in
         return None
     if any(not section(node, "status", "allocatable") for node in nodes):
         return None
-    why = _reason(pod_spec, nodes, count)
+    why = _reason_not_fitting(pod_spec, nodes, count)
     if not why:
         return None
     return NoNode(why, any(map(is_made_on_demand, nodes)), _TAINTED in why)
 
 
-def _reason(pod_spec: Document, nodes: Sequence[Document], count: int) -> str:
+def _reason_not_fitting(pod_spec: Document, nodes: Sequence[Document], count: int) -> str:
     matching = [node for node in nodes if _selects(pod_spec, node)]
     if not matching:
         return f"none of {len(nodes)} nodes matches its node selector or affinity{_shown_selector(pod_spec)}"

@@ -70,10 +70,10 @@ class StoredObject:
             return type(value) is type(old) and bool(value == old)
         pair = id(value), id(old)
         if pair not in self._same:
-            self._same[pair] = self._compared(schema, value, old)
+            self._same[pair] = self._equal_below(schema, value, old)
         return self._same[pair]
 
-    def _compared(self, schema: Schema | None, value: Any, old: Any) -> bool:
+    def _equal_below(self, schema: Schema | None, value: Any, old: Any) -> bool:
         if isinstance(value, dict) and isinstance(old, dict):
             if value.keys() != old.keys():
                 return False

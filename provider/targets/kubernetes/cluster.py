@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from pulumi_trainer.provider.kubernetes.cache.discovery import PATIENCE, Facts
+from pulumi_trainer.provider.kubernetes.cache.discovery import PLAN_SECONDS, Facts
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.targets.kubernetes.observe.overview import Overview
@@ -59,7 +59,7 @@ class Cluster:
         overview.record("")
         if overview.fault is not None and not isinstance(overview.fault, ApiError):
             raise overview.fault
-        return self.client.within(PATIENCE)
+        return self.client.within(PLAN_SECONDS)
 
     def trainer_version(self) -> str:
         """Return the version of the known release of Trainer that is nearest to the cluster's; empty if it has no TrainJobs.
@@ -67,7 +67,7 @@ class Cluster:
         Raises:
             TargetFault: The cluster cannot be read.
         """
-        served = Facts.of(self.reachable_client(), PATIENCE).schema(TRAIN_JOB, PREDICATES)
+        served = Facts.of(self.reachable_client(), PLAN_SECONDS).schema(TRAIN_JOB, PREDICATES)
         return "" if served is None else nearest_release(served).version
 
     def overview(self, namespace: str) -> Overview:

@@ -434,17 +434,17 @@ def peak(jobset: Spec, amount: Mapping[str, Any]) -> Any:
         waits = {d["name"] for d in rjob.get("dependsOn") or [] if d.get("status") == "Complete"}
         after[rjob["name"]] = waits.union(*(after.get(w, set()) for w in waits))
 
-    def most(steps: list[str]) -> Any:
+    def largest_amount(steps: list[str]) -> Any:
         if not steps:
             return 0
         first, rest = steps[0], steps[1:]
         beside = [s for s in rest if s not in after[first] and first not in after[s]]
-        both = amount[first] + most(beside)
+        both = amount[first] + largest_amount(beside)
         if beside == rest:
             return both
-        return max(both, most(rest))
+        return max(both, largest_amount(rest))
 
-    return most(list(after))
+    return largest_amount(list(after))
 
 
 def peak_of(jobset: Spec, amount: Callable[[Spec], Any]) -> Any:

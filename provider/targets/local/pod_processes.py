@@ -105,7 +105,7 @@ class PodContext:
     on_line: Callable[[bytes], None] | None = None
 
 
-class Container:
+class ContainerProcess:
     """One container of a pod, with all its attempts."""
 
     def __init__(self, plan: ContainerPlan, pod: PodPlan, context: PodContext) -> None:
@@ -343,7 +343,7 @@ class PodRunner:
         self.plan = plan
         self.started = now
         self.done: Outcome | None = None
-        self.containers = [Container(c, plan, context) for c in plan.containers]
+        self.containers = [ContainerProcess(c, plan, context) for c in plan.containers]
         self._inits = [c for c in self.containers if c.plan.kind != "main"]
         self._mains = [c for c in self.containers if c.plan.kind == "main"]
         self._outcome: Outcome | None = None
@@ -387,7 +387,7 @@ class PodRunner:
         """Return whether the outcome is decided."""
         return self._outcome is not None
 
-    def _pending(self, container: Container) -> bool:
+    def _pending(self, container: ContainerProcess) -> bool:
         """Return whether a container waits to be restarted."""
         again = self.plan.restarts_in_place or container.plan.kind == "sidecar"
         failed = container.code is not None and (container.code != 0 or container.plan.kind == "sidecar")
@@ -438,11 +438,11 @@ class PodRunner:
             exits = self._exits()
             self._terminate(Outcome(succeeded=not exits, exits=exits), now)
 
-    def _restart_sidecar(self, sidecar: Container, now: float) -> None:
+    def _restart_sidecar(self, sidecar: ContainerProcess, now: float) -> None:
         if not sidecar.running and (sidecar.code is None or now >= sidecar.restart_at):
             sidecar.start(now)
 
-    def _restart_if_due(self, container: Container, now: float) -> bool:
+    def _restart_if_due(self, container: ContainerProcess, now: float) -> bool:
         """Restart a container after its back-off, and return whether its pod restarts containers."""
         if self.plan.restarts_in_place and now >= container.restart_at:
             container.start(now)

@@ -30,12 +30,12 @@ def keep_kueue_fields(wanted: Document, live: Mapping[str, Any]) -> Document:
         return wanted
     made = copy.deepcopy(wanted)
     for field, wanted_part, live_part in _places(made, live):
-        if field in live_part and _within(wanted_part.get(field), live_part[field]):
+        if field in live_part and _is_contained(wanted_part.get(field), live_part[field]):
             wanted_part[field] = copy.deepcopy(live_part[field])
     return made
 
 
-def _within(few: Any, many: Any) -> bool:
+def _is_contained(few: Any, many: Any) -> bool:
     if isinstance(few, dict) and isinstance(many, dict):
         return few.items() <= many.items()
     if isinstance(few, list) and isinstance(many, list):

@@ -27,7 +27,7 @@ def check(live: Mapping[str, Any] | None, run: str, submission: Submission, kind
     """
     fixed: list[str] = []
     if live is not None:
-        fixed += _fixed(live, submission, kind)
+        fixed += _changed_immutable_fields(live, submission, kind)
     fixed += another_run(run, submission)
     if fixed:
         why = f"cannot be adopted: it differs in {', '.join(fixed[:8])}"
@@ -37,7 +37,7 @@ def check(live: Mapping[str, Any] | None, run: str, submission: Submission, kind
         raise Conflict(Problem(kind.where(submission.namespace, submission.name), why, hint))
 
 
-def _fixed(live: Mapping[str, Any], submission: Submission, kind: Kind) -> list[str]:
+def _changed_immutable_fields(live: Mapping[str, Any], submission: Submission, kind: Kind) -> list[str]:
     wanted = review(submission.main, DEFAULT).stored or submission.main
     key = f"{kind.kind}/{submission.name}"
     changes = compare(

@@ -33,7 +33,7 @@ from pulumi_trainer.provider.trainer.labels import JOBSET_NAME
 
 MOST_GONE = 4
 """Number of failed pods that are remembered for a job after their deletion."""
-PATIENCE = 5.0
+ANSWER_SECONDS = 5.0
 """Seconds for an answer of a worker cluster."""
 
 
@@ -69,7 +69,7 @@ def with_worker(client: Client, view: JobView) -> JobView:
     if name not in client.workers:
         return replace(view, worker_fault=not_configured(name))
     try:
-        return _read(client.workers[name].within(PATIENCE), view)
+        return _read(client.workers[name].within(ANSWER_SECONDS), view)
     except TrainerError as fault:
         return replace(view, worker_fault=replace(fault.problems[0], where=f"worker cluster {name}"))
 
@@ -81,7 +81,7 @@ def _with_left(client: Client, view: JobView) -> JobView:
     left = []
     for cluster, worker in client.workers.items():
         try:
-            jobset = worker.within(PATIENCE).get(JOBSET, view.namespace, view.name)
+            jobset = worker.within(ANSWER_SECONDS).get(JOBSET, view.namespace, view.name)
         except TrainerError as fault:
             left.append(str(replace(silent_worker(cluster, f"{view.namespace}/{view.name}", fault), hint="")))
             continue
