@@ -18,8 +18,7 @@ from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.trainer.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.trainer.catalog.versions import LEVELS, VERSION, Level, by_version, larger, version_step
 from pulumi_trainer.provider.trainer.labels import FRAMEWORK
-from pulumi_trainer.provider.trainer.pipeline import render
-from pulumi_trainer.provider.trainer.releases import DEFAULT
+from pulumi_trainer.provider.trainer.pipeline import Release, render
 
 Document = dict[str, Any]
 
@@ -75,9 +74,13 @@ def effects(before: Objects, after: Objects) -> list[Effect]:
     return sorted(found, key=lambda e: (-LEVELS.index(e.level), e.path))
 
 
-def compare(before: Document, after: Document) -> list[Effect]:
-    """Return what the change of a runtime does to the jobs of `PROBES`; the largest effect first."""
-    return list(_compared(json.dumps(before, sort_keys=True), json.dumps(after, sort_keys=True)))
+def compare(before: Document, after: Document, trainer: Release) -> list[Effect]:
+    """Return what the change of a runtime does to the jobs of `PROBES`; the largest effect first.
+
+    Args:
+        trainer: Release of Trainer that renders the jobs.
+    """
+    return list(_compared(json.dumps(before, sort_keys=True), json.dumps(after, sort_keys=True), trainer))
 
 
 def follow_refusal(follow: str, before: str, after: str, effect: Level = "none") -> str:
@@ -115,20 +118,20 @@ PROBES: tuple[Document, ...] = (
 
 
 @lru_cache(maxsize=256)
-def _compared(before: str, after: str) -> tuple[Effect, ...]:
+def _compared(before: str, after: str, trainer: Release) -> tuple[Effect, ...]:
     old, new = json.loads(before), json.loads(after)
     found: dict[Effect, None] = {}
     framework, new_framework = _framework(old), _framework(new)
     if framework != new_framework:
         what = f"{framework} => {new_framework}: another launcher starts user code"
         found[Effect("major", f"metadata.labels[{FRAMEWORK}]", what)] = None
-    old, new = default_runtime(old, DEFAULT), default_runtime(new, DEFAULT)
+    old, new = default_runtime(old, trainer), default_runtime(new, trainer)
     needs_nodes = "flux" in (new["spec"].get("mlPolicy") or {})  # Flux refuses jobs that do not say on how many nodes
     for probe in PROBES:
         spec = probe
         if needs_nodes:
             spec = {**probe, "trainer": {"numNodes": 1, **probe.get("trainer", {})}}
-        one, other = _rendered(old, spec), _rendered(new, spec)
+        one, other = _rendered(old, spec, trainer), _rendered(new, spec, trainer)
         if isinstance(one, dict) and isinstance(other, dict):
             found.update(dict.fromkeys(effects(one, other)))
         elif isinstance(other, str) and isinstance(one, dict):
@@ -146,14 +149,14 @@ def _framework(runtime: Document) -> Any:
     return labels.get(FRAMEWORK)
 
 
-def _rendered(runtime: Document, spec: Document) -> Objects | str:
+def _rendered(runtime: Document, spec: Document, trainer: Release) -> Objects | str:
     """Return the rendered objects, or why rendering fails."""
     metadata = {"name": "JOB", "namespace": "default"}
     reference = {"apiGroup": "trainer.kubeflow.org", "kind": runtime["kind"], "name": runtime["metadata"]["name"]}
     job = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": metadata}
     try:
-        train_job = default_train_job({**job, "spec": {"runtimeRef": reference, **spec}}, DEFAULT)
-        return render(runtime, train_job, DEFAULT).objects
+        train_job = default_train_job({**job, "spec": {"runtimeRef": reference, **spec}}, trainer)
+        return render(runtime, train_job, trainer).objects
     except Invalid as error:
         return str(error)
 

@@ -9,10 +9,13 @@ from typing import Any
 from pulumi_trainer.provider.kubernetes.cache.discovery import PLAN_SECONDS, Facts
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
+from pulumi_trainer.provider.kubernetes.errors import TargetFault
 from pulumi_trainer.provider.targets.kubernetes.observe.overview import Overview
 from pulumi_trainer.provider.targets.kubernetes.preflight.trainer_release import nearest_release
 from pulumi_trainer.provider.trainer.admission.cel_rules import PREDICATES
 from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB
+from pulumi_trainer.provider.trainer.pipeline import Release
+from pulumi_trainer.provider.trainer.releases import known_release
 
 Document = dict[str, Any]
 
@@ -69,6 +72,15 @@ class Cluster:
         """
         served = Facts.of(self.reachable_client(), PLAN_SECONDS).schema(TRAIN_JOB, PREDICATES)
         return "" if served is None else nearest_release(served).version
+
+    def trainer_release(self) -> Release:
+        """Return the release of Trainer of the cluster's TrainJobs; the default one in mode jobset, or if it cannot be read."""
+        if self.mode != "trainer":
+            return known_release("")
+        try:
+            return known_release(self.trainer_version())
+        except TargetFault:
+            return known_release("")
 
     def overview(self, namespace: str) -> Overview:
         """Return the cached status of the jobs of a namespace."""

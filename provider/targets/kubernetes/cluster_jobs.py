@@ -114,13 +114,14 @@ class ClusterJobs(JobWriter):
         if found is None:
             if job is None or outlived_record(job, submission):
                 return ""
-            check_foreign(job, kind, submission, adopt=True)
+            check_foreign(job, kind, submission, adopt=True, trainer=self.cluster.trainer_release)
             return adoption.adoption_note(f"was created by {adoption.field_managers(job)}", submission)
         if not found.is_record:
             raise Conflict(found.foreign_problem(f"{submission.namespace}/{submission.name}"))
         if found.deleting or (found.owner == me.id and found.stack in ("", me.stack)):
             return ""
-        adoption.check(job, found.run, identified(submission, found.identity), kind)
+        release = self.cluster.trainer_release()
+        adoption.check(job, found.run, identified(submission, found.identity), kind, release)
         return adoption.adoption_note(f"belongs to {found.whose.called_by(me)}", submission)
 
     def current_owner(self, namespace: str, name: str) -> Owner | None:

@@ -108,14 +108,14 @@ def _waits_for_worker(view: JobView) -> bool:
 def _read(worker: Client, view: JobView) -> JobView:
     labels = f"{JOBSET_NAME}={view.name}"
     jobset = worker.get(JOBSET, view.namespace, view.name)
-    jobs, pods = (_all(worker, kind, view, labels) for kind in (JOB, POD))
+    jobs, pods = (_list_of_job(worker, kind, view, labels) for kind in (JOB, POD))
     events = [] if all(section(pod, "status").get("phase") == "Running" for pod in pods) else _events(worker, view)
     if jobset is not None and view.jobset is None:
         view = replace(view, jobset=keep(JOBSET.kind, jobset))
     return replace(view, jobs=jobs, pods=pods, events=[*view.events, *events])
 
 
-def _all(worker: Client, kind: Kind, view: JobView, labels: str = "", fields: str = "") -> Sequence[Document]:
+def _list_of_job(worker: Client, kind: Kind, view: JobView, labels: str = "", fields: str = "") -> Sequence[Document]:
     found, _ = worker.list(kind, view.namespace, labels=labels, fields=fields, keep=lambda d: keep(kind.kind, d))
     return found
 
@@ -123,7 +123,7 @@ def _all(worker: Client, kind: Kind, view: JobView, labels: str = "", fields: st
 def _events(worker: Client, view: JobView) -> Sequence[Document]:
     """Return the warnings about the job's objects, whose names begin with that of the job."""
     try:
-        found = _all(worker, EVENT, view, fields="type=Warning")
+        found = _list_of_job(worker, EVENT, view, fields="type=Warning")
     except ApiError as error:
         if error.code not in (403, 404):
             raise
