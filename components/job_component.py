@@ -109,8 +109,6 @@ class JobComponent(pulumi.ComponentResource):
         """Submit the job, and wait for it.
 
         Args:
-            name: Name of the job in the program.
-            target: Target of the job in the program.
             timeouts: Longest waits in seconds, by stage; default: none.
         """
         self._named = (name, target)

@@ -58,12 +58,7 @@ _MOST_LEVELS = 20
 
 @dataclass(frozen=True)
 class Project:
-    """The files of a project.
-
-    Attributes:
-        root: Its folder.
-        tree: Its files.
-    """
+    """The files of a project."""
 
     root: Path
     tree: SourceTree
@@ -507,7 +502,6 @@ def project_warnings(trainer: CustomTrainer, python: str) -> Iterator[Problem]:
     """Yield warnings about what a trainer's project lacks.
 
     Args:
-        trainer: The trainer, whose project can be read.
         python: Version of the interpreter that runs the job; empty if it is not known.
     """
     project = None

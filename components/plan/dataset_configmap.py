@@ -27,7 +27,6 @@ class DatasetConfigMap:
     Attributes:
         digests: Path below the volume -> sha256.
         contents: Path below the volume -> content.
-        problems: Why the dataset cannot travel.
     """
 
     digests: Mapping[str, str] = field(default_factory=dict)

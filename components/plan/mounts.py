@@ -91,11 +91,7 @@ class Folders:
 
 @dataclass(frozen=True, kw_only=True)
 class MountedCode(StepResult):
-    """The objects of the code, and the TrainJob that mounts code and folders.
-
-    Attributes:
-        train_job: Document of the TrainJob.
-    """
+    """The objects of the code, and the TrainJob that mounts code and folders."""
 
     train_job: dict[str, Any]
 
@@ -573,7 +569,6 @@ def _code_volume(config_map: str, secret: str) -> dict[str, Any]:
     """Return the volume with the code.
 
     Args:
-        config_map: Name of the ConfigMap with the code.
         secret: Name of the Secret with func_args, if they are secret; else empty.
     """
     if not secret:

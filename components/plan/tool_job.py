@@ -102,9 +102,6 @@ def _processes(jobset: Document) -> int:
 def describe_batch(config: Any, jobsets: Iterable[Document]) -> str:
     """Return what makes a batch of Transformers' Trainer, where epochs and not `max_steps` decide how many steps there are.
 
-    Args:
-        config: Fields of the tool that are known.
-
     Returns:
         The factors; empty if `max_steps` decides, or if they are not known.
     """
@@ -135,7 +132,6 @@ def path_warnings(fields: Iterable[str], config: Any, jobsets: Iterable[Document
 
     Args:
         fields: The tool's fields for model and dataset.
-        config: Fields of the tool that are known.
     """
     found = []
     for where, path in _own_paths(fields, config, jobsets):
@@ -151,7 +147,6 @@ def missing_paths(fields: Iterable[str], config: Any, jobsets: Iterable[Document
 
     Args:
         fields: The tool's fields for model and dataset.
-        config: Fields of the tool that are known.
     """
     hint = "give the path of a file or folder of this machine, or a name of the hub"
     own = _own_paths(fields, config, jobsets)
@@ -177,7 +172,6 @@ def lost_output_problems(config: Any, jobsets: Iterable[Document], *, cluster: b
     """Return a problem if the tool would write its result where nothing outlives the Pods.
 
     Args:
-        config: Fields of the tool that are known.
         cluster: Whether the job runs in a cluster; on this machine, absolute paths are those of the machine.
     """
     path = as_mapping(config).get("output_dir")

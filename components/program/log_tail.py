@@ -24,9 +24,7 @@ class LogTail:
     """Reads lines in a thread of its own.
 
     Args:
-        name: Name of the job in the program.
         lines: The lines; they end with the job.
-        row: Resource that shows them.
     """
 
     def __init__(self, name: str, lines: Iterator[str], row: pulumi.Resource) -> None:

@@ -89,7 +89,6 @@ class Program:
         made: Kind, name and parent of a component -> file and line.
         fingerprints: Fingerprints of the files that jobs read, by URI and patterns.
         registered: Resources of the program's jobs and volumes.
-        cautions: Risks of the access to the clusters.
         failures: What the program has waited for in vain.
     """
 
@@ -147,7 +146,6 @@ class Program:
 
         Args:
             kind: Class of the component, for example `TrainJob`.
-            name: Name of the component in the program.
             parent: Its parent; None for none. Components of two parents may have one name.
 
         Raises:

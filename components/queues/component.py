@@ -276,7 +276,6 @@ class QueueObject(pulumi.ComponentResource):
         """Return options for the component's children, which depend on the component's own dependencies as well.
 
         Args:
-            depends_on: What the children depend on as well.
             provider: Provider of the children; None for the default one.
         """
         after: Any = self._opts.depends_on

@@ -267,7 +267,6 @@ class Goodput:
     Args:
         training: Seconds of all attempts.
         repeating: Seconds of steps that were done again.
-        redone: Number of these steps.
         wall: Seconds since the first start.
         exact: Whether the steps that were done again are known; otherwise goodput is an upper bound.
     """

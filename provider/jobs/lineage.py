@@ -198,7 +198,6 @@ def follower(earlier: Sequence[Run], run: Run) -> Run | None:
 
     Args:
         earlier: The runs of the job, the newest last.
-        run: One of them.
     """
     later = [
         each for each in earlier if each.lineage == run.lineage and each.id != run.id and each.created > run.created
@@ -240,7 +239,6 @@ def step_of_fork(fork: str, progress: Mapping[str, Any] | None) -> int | None:
 
     Args:
         fork: `Run.fork`.
-        progress: What the run has reported.
     """
     step = fork.partition("@")[2]
     return int(step) if step.isdecimal() else resumed_step(progress)

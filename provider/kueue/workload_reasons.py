@@ -36,7 +36,6 @@ class Waiting:
     """A suspended job in a queue.
 
     Args:
-        queue: Its LocalQueue.
         workload: Kueue's Workload for it; None if not found, or if it cannot be read.
         kind: Kind of the job, as Kueue's integrations call it.
         age: Seconds since it was created.
@@ -82,10 +81,7 @@ class Shape:
     """A known form of Kueue's messages.
 
     Args:
-        pattern: Matches the message.
         never: Whether waiting does not help.
-        explain: Returns what the message means, for people.
-        hint: What to do.
     """
 
     pattern: re.Pattern[str]

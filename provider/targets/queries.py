@@ -95,7 +95,6 @@ def review_job(target: Mapping[str, Any], draft: Draft) -> tuple[list[Problem], 
 
     Args:
         target: The `target` input of a resource.
-        draft: The job as the program submits it.
     """
     try:
         try:

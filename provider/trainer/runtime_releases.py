@@ -75,20 +75,12 @@ def effects(before: Objects, after: Objects) -> list[Effect]:
 
 
 def compare(before: Document, after: Document, trainer: Release) -> list[Effect]:
-    """Return what the change of a runtime does to the jobs of `PROBES`; the largest effect first.
-
-    Args:
-        trainer: Release of Trainer that renders the jobs.
-    """
+    """Return what the change of a runtime does to the jobs of `PROBES`; the largest effect first."""
     return list(_compared(json.dumps(before, sort_keys=True), json.dumps(after, sort_keys=True), trainer))
 
 
 def follow_refusal(follow: str, before: str, after: str, effect: Level = "none") -> str:
-    """Return why a job on release `before` does not follow to `after`; empty if it does.
-
-    Args:
-        effect: What the change does to this job.
-    """
+    """Return why a job on release `before` does not follow to `after`; empty if it does."""
     if before == after:
         return ""
     if follow == "pin":

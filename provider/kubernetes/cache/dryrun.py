@@ -31,7 +31,6 @@ class Answer:
     """The result of a dry run.
 
     Args:
-        refusals: Why the server rejects the object.
         warnings: Warnings about the object as it would be stored.
         failed: Why the dry run was not possible.
         exists: Whether an object of that name exists, so that the object was not checked as a new one.

@@ -35,8 +35,6 @@ class Stream:
     cluster does not have the kind, or if the user may not read it.
 
     Args:
-        client: Client of the cluster.
-        kind: The kind.
         namespace: The namespace; empty for all.
         keep: Returns what to keep of an object; None drops it.
         listed: Called with all objects, each time they are listed.

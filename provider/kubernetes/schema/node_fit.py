@@ -31,7 +31,6 @@ class NoNode:
     """Why no node takes a Pod.
 
     Args:
-        why: What the nodes that come closest lack.
         on_demand: Whether an autoscaler may add other nodes.
         tainted: Whether taints keep the Pod away from all nodes that it selects.
     """

@@ -14,12 +14,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import Document
 
 
 class StoredObject:
-    """The stored object of an update, with cached comparisons.
-
-    Args:
-        schema: Schema of the object.
-        stored: The object.
-    """
+    """The stored object of an update, with cached comparisons."""
 
     def __init__(self, schema: Schema, stored: Document) -> None:
         self.schema = schema

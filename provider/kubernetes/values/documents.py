@@ -40,11 +40,9 @@ class Document:
     """One document and its place in a file.
 
     Args:
-        file: Name of the file.
         number: Number of the document in the file, from 1.
         line: Line where the document begins, from 1.
         item: Index in the items of a List; None if it is not in a List.
-        text: The lines of the document.
     """
 
     content: dict[str, Any]

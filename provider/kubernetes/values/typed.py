@@ -32,7 +32,6 @@ class Field:
     """How Go writes one field.
 
     Args:
-        kind: Its kind, as in the table.
         struct: Whether the kind is a type of the table.
         always: Whether Go writes it even when it is empty.
         pointer: Whether Go keeps an explicit zero value.
@@ -48,12 +47,7 @@ class Field:
 
 @dataclass(slots=True)
 class Findings:
-    """What `GoTypes.as_struct` reports.
-
-    Args:
-        problems: Values of wrong types.
-        notes: Unknown fields, which are dropped.
-    """
+    """What `GoTypes.as_struct` reports."""
 
     problems: list[Problem] = field(default_factory=list)
     notes: list[Problem] = field(default_factory=list)
@@ -102,7 +96,6 @@ class GoTypes:
         Unknown leaves are kept; wrong values are left out and reported.
 
         Args:
-            findings: Problems and notes are added to it.
             applied: Whether to print an apply configuration, without empty lists and maps; else Go's JSON, in which a list
                 without `omitempty` is null.
         """

@@ -24,7 +24,6 @@ class Cluster:
     """One cluster.
 
     Args:
-        client: Client of the cluster.
         cluster: Returns the identity of the cluster, the UID of its namespace kube-system.
         mode: jobset or trainer.
         namespace: Namespace of the stack's jobs, which `sweep` searches.

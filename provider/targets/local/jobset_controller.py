@@ -50,21 +50,11 @@ class Job:
     """One Job: its spec and its state.
 
     Attributes:
-        name: Name of the Job.
-        step: Name of the ReplicatedJob.
-        index: Index of the Job in the ReplicatedJob.
-        spec: Spec of the Job.
         phase: Empty before the start.
-        reason: Reason of the failure.
-        message: Message of the failure.
         started: Time of the start, 0 before.
         finished: Time of the end, 0 before.
         pods: Completion index -> active pod.
-        succeeded: Completed indexes.
-        failed_indexes: Indexes that have failed for good.
         failures: Index -> failures that count towards backoffLimitPerIndex.
-        counted: Failed pods that count towards backoffLimit.
-        replaced: All failed pods.
         restarted: Restarts of containers in pods that have ended.
         streak: Failed pods since the last success.
         last_failure: Index -> time of the newest failure.
@@ -267,12 +257,10 @@ class Verdict:
     """The next action for the whole JobSet.
 
     Attributes:
-        action: What to do with the JobSet.
         reason: Reason of the JobSet's condition.
         message: Message of the JobSet's condition.
         rule: Name of the failure policy's rule that requires a restart.
         counts: Whether the restart counts towards maxRestarts.
-        job: Name of the failed Job.
     """
 
     action: Literal["Succeeded", "Failed", "Restart"]

@@ -42,7 +42,6 @@ class Tuning:
         backoff: Seconds after a first failure, a tenth of Kubernetes'.
         settle: Seconds between the failure of a job and the termination of its other processes, in which others may fail too.
         log_bytes: Bytes of a log file of a container.
-        log_files: Rotated log files of a container.
     """
 
     backoff: float = 1.0
@@ -87,11 +86,7 @@ class PodContext:
     """What a pod needs from its job.
 
     Attributes:
-        logs: Folder of the logs.
         errors: Folder of torchrun's error files.
-        pumps: Reads the pipes.
-        tuning: Times and limits.
-        umask: Umask of the processes.
         mask: Hides the job's secrets.
         on_line: Receives each line with a `trainerStatus`; None if the pod is not rank 0.
     """
@@ -328,7 +323,6 @@ class Outcome:
     Attributes:
         succeeded: Whether all containers succeeded.
         ended: Whether `PodRunner.stop` ended the pod, so that it has neither succeeded nor failed.
-        exits: The failed containers.
     """
 
     succeeded: bool = False

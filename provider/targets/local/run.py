@@ -71,13 +71,9 @@ class Run:
     """One running job. The supervisor replaces `record` and writes `status`.
 
     Args:
-        folder: Folder of the job.
-        record: Record of the job.
         secrets: Secret -> key -> text.
-        pumps: Reads the pipes of the containers.
         before: Status before a suspension; None for a new job.
         state: State of the JobSet before a suspension; None for a new job.
-        umask: Umask of the processes.
     """
 
     def __init__(

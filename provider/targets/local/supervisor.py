@@ -43,7 +43,6 @@ class Supervisor:
     """Supervises one job.
 
     Args:
-        folder: Folder of the job.
         lock: File descriptor of the locked `supervisor.lock`.
         secrets: Secret -> key -> text.
         umask: Umask of the job's processes.

@@ -21,11 +21,7 @@ Document = dict[str, Any]
 
 
 def keep_kueue_fields(wanted: Document, live: Mapping[str, Any]) -> Document:
-    """Return a document with the values that Kueue has added to the live job; the server rejects an apply without them.
-
-    Args:
-        live: The job as the cluster has it.
-    """
+    """Return a document with the values that Kueue has added to the live job; the server rejects an apply without them."""
     if not _started(live):
         return wanted
     made = copy.deepcopy(wanted)

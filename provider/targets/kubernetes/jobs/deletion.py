@@ -32,7 +32,6 @@ class DeletionWatch:
     """Waits for the deletion of objects of one kind and namespace; all waiting threads share one watch.
 
     Args:
-        labels: Label selector of the objects.
         run: Returns the UID of the record that an object belongs to.
     """
 

@@ -52,7 +52,6 @@ def changed_fields(before: Mapping[str, Any], live: Mapping[str, Any]) -> Fields
 
     Args:
         before: The applied values, from `changeable_fields`.
-        live: The job as the cluster has it.
     """
     now = changeable_fields(live)
     queued = QUEUE in ((live.get("metadata") or {}).get("labels") or {})

@@ -48,7 +48,6 @@ class ClusterUsage:
     """What jobs of a cluster have used.
 
     Args:
-        runs: The times for which jobs have run.
         teams: Namespace and name of a LocalQueue -> its team.
         unseen: Plurals of the kinds that do not exist, or may not be listed.
     """

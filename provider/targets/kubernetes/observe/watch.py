@@ -98,8 +98,6 @@ class Observer:
     """The jobs of a program in a namespace.
 
     Args:
-        client: Client of the cluster.
-        namespace: The namespace.
         stack: Label of the program's records; empty for all records in the namespace.
         trainer: Whether to watch TrainJobs.
         note: Called once for each kind that cannot be read, with the reason.

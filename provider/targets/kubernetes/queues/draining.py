@@ -91,11 +91,7 @@ class Holder:
     """An unfinished Workload.
 
     Args:
-        where: Namespace and name.
-        owner: The job of the Workload.
         amounts: Resource -> reserved quota; None if it waits.
-        since: When it got the quota.
-        queue: Namespace and name of its LocalQueue.
     """
 
     where: str
