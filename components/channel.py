@@ -15,7 +15,7 @@ from pulumi_trainer.plan.runtime_ref import LoadedRuntime, RuntimeSource, runtim
 from pulumi_trainer.program import messages, session, targets
 from pulumi_trainer.program.constructors import ComponentArgs, constructor
 from pulumi_trainer.program.targets import Destination
-from pulumi_trainer.program.trainer_release import configured_release
+from pulumi_trainer.program.trainer_release import choose_release
 from pulumi_trainer.provider.engine import dynamic
 from pulumi_trainer.provider.jobs.identity import short_digest
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TrainerError, problems_below
@@ -104,18 +104,20 @@ class RuntimeChannel(RuntimeSource, pulumi.ComponentResource):
         """Report the problems of the channel; return whether there are any."""
         offer = self.given
         if not found and offer is not None:
-            found = problems_below("release", refusals(offer.documents[offer.release], configured_release()))
+            destination = targets.choose(target)
+            place = await targets.place(destination)
+            trainer = await choose_release(destination, place)
+            found = problems_below("release", refusals(offer.documents[offer.release], trainer))
         if not found and offer is not None:
-            place = await targets.place(targets.choose(target))
             found = list(place.problems)
             where = f"{self.where} ({site})"
             found += session.current().claim(place.target, "RuntimeChannel", "", offer.channel, where)
             if not found:
-                await self._register(offer, force, place, await self.urn.future() or "")
+                await self._register(offer, force, place, trainer.version, await self.urn.future() or "")
         session.current().problems.extend(problems_below(f"{self.where} ({site})", found))
         return bool(found)
 
-    async def _register(self, offer: Offer, force: bool, place: targets.Place, urn: str) -> None:
+    async def _register(self, offer: Offer, force: bool, place: targets.Place, trainer: str, urn: str) -> None:
         document = offer.documents[offer.release]
         target = await session.current().target(place.target)
         inputs = dynamic.ChannelInputs(
@@ -124,6 +126,7 @@ class RuntimeChannel(RuntimeSource, pulumi.ComponentResource):
             release=offer.release,
             releases=self._known,
             document=document,
+            trainer=trainer,
             digest=short_digest(document, 12),
             component=urn,
             target=session.target_input(place.target, target),

@@ -14,7 +14,7 @@ from pulumi_trainer.args.arguments import drop_none, nested_problems, shown_valu
 from pulumi_trainer.args.json_values import to_whole_number
 from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.args.trainers import image_problems
-from pulumi_trainer.job_component import Job
+from pulumi_trainer.job_component import JobComponent
 from pulumi_trainer.plan import dataset_configmap, mounts
 from pulumi_trainer.plan.job_plan import PlacedJob, Plan, StepResult, new_job, render_job
 from pulumi_trainer.plan.local_files import VERSION, is_folder, read_ignore_patterns
@@ -64,7 +64,7 @@ class FetchedArgs(VolumeArgs, ComponentArgs):
     shipped = ComponentArgs.shipped | {*VolumeArgs.fields, "retain", "writable", "image"}
 
 
-class Fetched(FetchedData, Job):
+class Fetched(FetchedData, JobComponent):
     """A dataset or a model in a volume.
 
     Attributes:
@@ -343,7 +343,7 @@ class ModelInitializer(Fetched, sources.FetchedModel):
 
 def _pods(args: TrainJobArgs) -> Any:
     """Return the number of Pods that mount the data of a job."""
-    runtime = _runtime(args)
+    runtime = _runtime_document(args)
     policy = (runtime.get("spec") or {}).get("mlPolicy") or {}
     trainer = args.trainer
     nodes = getattr(trainer, "own_nodes", None)
@@ -354,14 +354,14 @@ def _pods(args: TrainJobArgs) -> Any:
 
 def _image(args: TrainJobArgs) -> tuple[Any, Any]:
     """Return the image of a job's nodes, and its pull secrets."""
-    runtime = _runtime(args)
+    runtime = _runtime_document(args)
     step = mounts.steps_of(runtime)[0]
     pod = mounts.pod_of(runtime, step)
     image = getattr(args.trainer, "image", None) or mounts.containers_of(runtime, step).get("node", {}).get("image")
     return image, pod.get("imagePullSecrets")
 
 
-def _runtime(args: TrainJobArgs) -> dict[str, Any]:
+def _runtime_document(args: TrainJobArgs) -> dict[str, Any]:
     given = args.runtime
     if isinstance(given, str):
         return from_catalogue(given)[0]

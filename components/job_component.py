@@ -77,7 +77,7 @@ def _seconds(status: JobStatus) -> float | None:
     return round(status.finished - status.started, 1)
 
 
-class Job(pulumi.ComponentResource):
+class JobComponent(pulumi.ComponentResource):
     """A component with one JobSet resource. It registers no outputs of its own, which would make the engine write the whole state
     once more for each job.
     """
@@ -109,8 +109,6 @@ class Job(pulumi.ComponentResource):
         """Submit the job, and wait for it.
 
         Args:
-            name: Name of the job in the program.
-            target: Target of the job in the program.
             timeouts: Longest waits in seconds, by stage; default: none.
         """
         self._named = (name, target)
@@ -250,7 +248,7 @@ class Job(pulumi.ComponentResource):
             found += session.current().claim(plan.target, kind, plan.namespace, name, where)
         return [replace(p, hint="give one of the two another name with name=") for p in found[:1]]
 
-    def _register(self, plan: Plan, target: dynamic.Target, urn: str) -> dynamic.JobSet:
+    def _register(self, plan: Plan, target: dynamic.TargetResource, urn: str) -> dynamic.JobSet:
         self._sweep = target.sweep
         self._log_step = plan.log_step
         unknown = {**plan.resolved.unknown}
@@ -390,7 +388,7 @@ class Job(pulumi.ComponentResource):
 
 async def _have_reached(resources: Iterable[pulumi.Resource | None]) -> bool:
     """Wait for the jobs among some resources, as what depends on them does. Return False if the wait for one has failed."""
-    return all([await each.reached.is_known() for each in resources if isinstance(each, Job)])
+    return all([await each.reached.is_known() for each in resources if isinstance(each, JobComponent)])
 
 
 class _Reached(pulumi.CustomResource):
@@ -400,7 +398,7 @@ class _Reached(pulumi.CustomResource):
     its `wait_for`. The engine does not know this resource.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: JobComponent) -> None:
         super().__init__("", "", dependency=True)
         self.__dict__["urn"] = self
         self._job = job

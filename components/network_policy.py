@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pulumi
 from pulumi_trainer.args.arguments import Args, as_sequence, shown_value
 from pulumi_trainer.args.signatures import not_one_of
-from pulumi_trainer.job_component import Job
+from pulumi_trainer.job_component import JobComponent
 from pulumi_trainer.kubernetes_object import KubernetesObject, ObjectArgs
 from pulumi_trainer.program.constructors import constructor
 from pulumi_trainer.provider.kubernetes.client.api_resources import NETWORK_POLICY
@@ -62,7 +62,7 @@ class Egress(Args):
 class NetworkPolicyArgs(ObjectArgs):
     """The arguments of `NetworkPolicy`."""
 
-    job: Job | pulumi.Input[str] | None = None
+    job: JobComponent | pulumi.Input[str] | None = None
     egress: Sequence[Egress] | None = None
 
     def check(self) -> list[Problem]:
@@ -70,7 +70,7 @@ class NetworkPolicyArgs(ObjectArgs):
         if isinstance(self.job, str):
             for why in dns_1123_label(self.job):
                 found.append(Problem("job", f"{self.job!r} is not a valid job name: {why}"))
-        elif not isinstance(self.job, (Job, pulumi.Output, type(None))):
+        elif not isinstance(self.job, (JobComponent, pulumi.Output, type(None))):
             found.append(Problem("job", f"must be a job or the name of one, not {shown_value(self.job)}"))
         if isinstance(self.egress, Egress):
             found.append(Problem("egress", "must be a list, not Egress", "write egress=[Egress(...)]"))
@@ -108,7 +108,7 @@ class NetworkPolicy(KubernetesObject):
     def spec(self, args: NetworkPolicyArgs) -> Mapping[str, Any]:
         """Return the object's spec. Values may be Outputs."""
         name = args.job
-        if isinstance(name, Job):
+        if isinstance(name, JobComponent):
             name = name.name_in_target
         if name is None:
             pods: dict[str, Any] = {"matchExpressions": [{"key": JOBSET_NAME, "operator": "Exists"}]}

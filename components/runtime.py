@@ -25,7 +25,7 @@ from pulumi_trainer.program.constructors import ComponentArgs, constructor
 from pulumi_trainer.program.registered_plugins import policy_names, runtime_problems
 from pulumi_trainer.program.removals import names_of_runtimes
 from pulumi_trainer.program.targets import Destination, Place
-from pulumi_trainer.program.trainer_release import configured_release
+from pulumi_trainer.program.trainer_release import choose_release, configured_release
 from pulumi_trainer.provider.engine import dynamic
 from pulumi_trainer.provider.engine.pulumi_compat import aliases_of, known_output
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TrainerError, problems_below
@@ -147,12 +147,15 @@ class ClusterTrainingRuntime(RuntimeSource, pulumi.ComponentResource):
         """Report the problems of the runtime; return whether there are any."""
         if not found:
             self._resolved = resolved = await resolve(self.plain, "")
-            found = resolved.problems + runtime_problems(resolved.document, configured_release())
+            destination = targets.choose(self._target)
+            release = configured_release()
+            if targets.mode_of(destination) == "trainer":
+                release = await choose_release(destination, await targets.place(destination))
+            found = resolved.problems + runtime_problems(resolved.document, release)
             dropped = none_problems("ClusterTrainingRuntime.spec", resolved.document.get("spec"), "spec")
             found = merge_problems(found, dropped)
             found += _plain_secrets(resolved.document)
-            found = found or refusals(resolved.document, configured_release())
-            destination = targets.choose(self._target)
+            found = found or refusals(resolved.document, release)
             if not found and targets.mode_of(destination) == "trainer":
                 found = self.secrets
                 if not found:
@@ -195,9 +198,11 @@ class ClusterTrainingRuntime(RuntimeSource, pulumi.ComponentResource):
             Invalid: Another component of the program creates this runtime.
         """
         place = await targets.place(destination)
-        return [await self._runtime_resource(each) for each in (place, *targets.worker_places(place))]
+        release = await choose_release(destination, place)
+        places = (place, *targets.worker_places(place))
+        return [await self._runtime_resource(each, release.version) for each in places]
 
-    async def _runtime_resource(self, place: Place) -> dynamic.Runtime:
+    async def _runtime_resource(self, place: Place, trainer: str) -> dynamic.Runtime:
         """Return the runtime's resource in one cluster; for a TrainingRuntime, in its namespace."""
         connection = place.target
         document = {**self._resolved.document, "metadata": {**self._resolved.document["metadata"]}}
@@ -217,6 +222,7 @@ class ClusterTrainingRuntime(RuntimeSource, pulumi.ComponentResource):
                 document=known_output(restore_outputs(document, {**self._resolved.unknown, **place.unknown})),
                 target=session.target_input(connection, target),
                 component=urn,
+                trainer=trainer,
                 force=self._force,
             )
             options = pulumi.ResourceOptions(

@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 import pulumi
 from pulumi_trainer.args.sources import parts
 from pulumi_trainer.datasets import Fetched
-from pulumi_trainer.job_component import OUTPUTS, Job
+from pulumi_trainer.job_component import OUTPUTS, JobComponent
 from pulumi_trainer.plan import trainjob_plan
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs, note_queue
 from pulumi_trainer.program import session
@@ -33,7 +33,7 @@ class Progress(TypedDict):
     lastUpdatedTime: str
 
 
-class TrainJob(Job):
+class TrainJob(JobComponent):
     """A training job (TrainJob of Kubeflow Trainer v1alpha1, pkg/apis/trainer/v1alpha1/trainjob_types.go, v2.3.0).
 
     Outputs: phase, reason, message, steps, progress, output_path, run_inputs and seconds (from start to finish), as far as

@@ -10,11 +10,12 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, get_args, get_type_hints, is_typeddict
 
+import json_output_schemas
 import pulumi
 import pulumi_trainer
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.program import targets
-from pulumi_trainer.provider.cli import commands, parsers, schemas
+from pulumi_trainer.provider.cli import commands, parsers
 from pulumi_trainer.provider.cli.runtime_table import list_runtimes
 from pulumi_trainer.provider.kueue.labels import MAX_EXECUTION, PRIORITY, QUEUE
 from pulumi_trainer.provider.kueue.object_checks import FROZEN
@@ -323,8 +324,8 @@ _EXIT_CODES = """| exit code | |
 
 def json_output() -> str:
     """Return the page of what commands print with `-o json`."""
-    parts = [f"# JSON output\n\n{inspect.cleandoc(schemas.__doc__ or '')}"]
-    for command, entry in schemas.SCHEMAS.items():
+    parts = [f"# JSON output\n\n{inspect.cleandoc(json_output_schemas.__doc__ or '')}"]
+    for command, entry in json_output_schemas.SCHEMAS.items():
         summary, _ = read_docstring(entry)
         parts.append(f"## {command} -o json {{#{command.replace(' ', '-')}}}\n\n{summary}")
         parts += [_keys(each) for each in _nested(entry)]

@@ -225,7 +225,7 @@ class ToolTrainer(Trainer):
             if name in lora and name in written:
                 found.append(Problem(where, "cannot be combined with lora, which sets it", "leave one of the two out"))
             elif name not in lora and name not in types:
-                found.append(self._unknown(where, name, types))
+                found.append(self._unknown_option(where, name, types))
             elif name not in lora:
                 found += field_problems(where, value, types[name])
         return [*found, *self.missing(config)]
@@ -264,7 +264,7 @@ class ToolTrainer(Trainer):
             lora = self.fields_set_by_lora()
             for name in config:
                 if name not in types and name not in lora:
-                    found.append(self._unknown(f"config[{quoted(name)}]", name, types))
+                    found.append(self._unknown_option(f"config[{quoted(name)}]", name, types))
         return found
 
     def _types(self) -> dict[str, str]:
@@ -284,7 +284,7 @@ class ToolTrainer(Trainer):
                 if sources and not any(is_below(source, code.DATASET_PATH) for source in sources):
                     yield given_twice(f"{where}[{at}]", "dataset", code.DATASET_PATH)
 
-    def _unknown(self, where: str, name: Any, known: Mapping[str, str]) -> Problem:
+    def _unknown_option(self, where: str, name: Any, known: Mapping[str, str]) -> Problem:
         about = table(self.tool)
         others = [method for method, fields in about["methods"].items() if name in fields]
         of = ""

@@ -119,11 +119,7 @@ def option_problems(server: GenerationServer, known: Sequence[str], release: str
 
 
 def server_problems(server: GenerationServer, method: Any, config: Mapping[str, Any]) -> list[Problem]:
-    """Return conflicts of a server with the other arguments of its trainer.
-
-    Args:
-        config: Fields of TRL that the program sets.
-    """
+    """Return conflicts of a server with the other arguments of its trainer."""
     found = list[Problem]()
     if method not in (*METHODS, None):
         found.append(Problem("generation", f"generates completions for {' and '.join(METHODS)}, not for {method}"))
@@ -163,7 +159,6 @@ def vllm_problems(config: Mapping[str, Any], *, installs_vllm: bool) -> list[Pro
     """Return why vLLM cannot generate for a trainer without a generation server.
 
     Args:
-        config: Fields of TRL that the program sets.
         installs_vllm: Whether vLLM may be installed on the nodes.
     """
     if config.get("use_vllm") is not True:

@@ -86,7 +86,7 @@ def _object(
     for key, item in value.items():
         where = key_path(path, key)
         if not isinstance(key, str):
-            problems.append(Problem(where, f"not a JSON key: {_type(key)} (expected str)", "pass str(key)"))
+            problems.append(Problem(where, f"not a JSON key: {_json_type(key)} (expected str)", "pass str(key)"))
             continue
         plain[str.__str__(key)], found = json_value(item, where, key_path, above)
         problems += found
@@ -102,7 +102,7 @@ def _number(value: Any, path: str) -> tuple[Any, list[Problem]]:
         return whole, []
     if isinstance(value, Real) and (float(value) == value or math.isnan(value)):
         return float(value), []
-    return None, [Problem(path, f"not a JSON value: {_type(value)} ({_EXPECTED})", _hint(value))]
+    return None, [Problem(path, f"not a JSON value: {_json_type(value)} ({_EXPECTED})", _hint(value))]
 
 
 _MOST_DIGITS = 4300
@@ -110,7 +110,7 @@ _MOST_DIGITS = 4300
 _MOST_BITS = int(_MOST_DIGITS * math.log2(10))
 
 
-def _type(value: Any) -> str:
+def _json_type(value: Any) -> str:
     if isinstance(value, type):
         return f"the class {_class_name(value)}"
     return _class_name(type(value))

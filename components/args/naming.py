@@ -23,7 +23,7 @@ def api_names(path: str, value: Any) -> Any:
         path: Path of the part, such as `TrainJob.spec.trainer`.
         value: The part; a field of the API that is None is left out.
     """
-    return _named(schema_at(path), value)
+    return _with_api_names(schema_at(path), value)
 
 
 @cache
@@ -36,24 +36,24 @@ def schema_at(path: str) -> Schema:
     return schema
 
 
-def _named(schema: Schema | None, value: Any) -> Any:
+def _with_api_names(schema: Schema | None, value: Any) -> Any:
     if schema is None or not (schema.properties or schema.items):
         return value
     if isinstance(value, pulumi.Output):
-        return value.apply(lambda known: _named(schema, known))
+        return value.apply(lambda known: _with_api_names(schema, known))
     if isinstance(value, (list, tuple)):
-        return [_named(schema.items or schema, item) for item in value]
+        return [_with_api_names(schema.items or schema, item) for item in value]
     if is_input_type(value):
         value = fields_of_input_type(value)
     if schema.items or not isinstance(value, Mapping):
         return value
     found = {}
     for key, item in value.items():
-        name = _field(schema, key)
+        name = _api_field(schema, key)
         if name != key and name in value:  # given by both names: one of them is an unknown field
             name = key
         if item is not None or is_variable(schema, name, value):
-            found[name] = _named(schema.properties.get(name), item)
+            found[name] = _with_api_names(schema.properties.get(name), item)
     return found
 
 
@@ -69,7 +69,7 @@ def is_variable(schema: Schema, name: Any, given: Mapping[Any, Any]) -> bool:
     return name == "value" and "valueFrom" in schema.properties and other is None
 
 
-def _field(schema: Schema, key: Any) -> Any:
+def _api_field(schema: Schema, key: Any) -> Any:
     if key in schema.properties or not isinstance(key, str) or "_" not in key:
         return key
     return _fields(schema).get(key.replace("_", ""), camel(key))

@@ -54,9 +54,6 @@ def bind(
 def _meant(name: str, value: Any, signature: inspect.Signature, taken: Collection[str]) -> str:
     """Return the argument that a value without a name is for: a function is `func`, an object is the argument of its class,
     else of the nearest class above it; others come in the declared order.
-
-    Args:
-        name: The argument in the declared order.
     """
     if callable(value) and "func" in signature.parameters:
         return "func"

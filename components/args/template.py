@@ -147,7 +147,7 @@ class ReplicatedJob(Args):
         inner = {"podSpec", "ancestor", "labels", "annotations", "podLabels", "podAnnotations"}
         job = {k: v for k, v in plain.items() if k not in outer and k not in inner}
         labels = dict(given.get("labels", {}))
-        ancestor = given.get("ancestor", _ancestor(given.get("name")))
+        ancestor = given.get("ancestor", _trainer_ancestor(given.get("name")))
         if ancestor is not None:
             labels.setdefault(ANCESTOR, ancestor)
         pod = {**metadata(given.get("pod_labels"), given.get("pod_annotations")), "spec": plain.get("podSpec", {})}
@@ -271,7 +271,7 @@ def _without_ancestor(step: dict[str, Any]) -> None:
         del step["template"]["metadata"]
 
 
-def _ancestor(name: Any) -> str | None:
+def _trainer_ancestor(name: Any) -> str | None:
     if name == "node":
         return "trainer"
     return name if name in ("dataset-initializer", "model-initializer") else None

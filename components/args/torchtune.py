@@ -115,7 +115,7 @@ class TorchTuneTrainer(ToolTrainer):
             found.append(Problem(f"config[{quoted(name)}]", why, "leave one of the two out"))
         for name, value in nested(config).items():
             if name not in types:
-                found.append(self._unknown(f"config[{quoted(name)}]", name, types))
+                found.append(self._unknown_option(f"config[{quoted(name)}]", name, types))
                 continue
             problems = field_problems(f"config[{quoted(name)}]", value, types[name])
             if name in parts and not problems:

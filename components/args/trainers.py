@@ -68,7 +68,7 @@ def resource_requirements(resources: Any) -> Any:
         return resources.apply(resource_requirements)
     if not isinstance(resources, Mapping) or resources.keys() & {"limits", "requests", "claims"}:
         return to_document(resources)
-    full = {_resource(k): plain_value(v) for k, v in resources.items()}
+    full = {_full_resource_name(k): plain_value(v) for k, v in resources.items()}
     return {"limits": full, "requests": dict(full)}
 
 
@@ -79,14 +79,14 @@ def resources_given_twice(resources: Any) -> list[Problem]:
         return []
     first: dict[str, str] = {}
     for name in short:
-        other = first.setdefault(_resource(name), name)
+        other = first.setdefault(_full_resource_name(name), name)
         if isinstance(short[name], (str, int)) and str(short[name]) != str(short[other]):
             why = f"{other} is {short[other]}, but {name}, the same resource, is {short[name]}: the last one wins"
             found.append(Problem("resources_per_node", why, "leave one of the two out"))
     return found
 
 
-def _resource(given: Any) -> str:
+def _full_resource_name(given: Any) -> str:
     name = str(plain_value(given))
     short = name.lower()
     if short.startswith("mig-"):
@@ -100,7 +100,7 @@ def _name_problems(name: Any) -> list[Problem]:
     """Return why a name of the short form is not a valid resource, as the API server reports it when it creates Pods."""
     known = [*ALIASES, *STANDARD_RESOURCES, "mig-1g.5gb"]
     hint = did_you_mean(str(name), known, f"such as {', '.join(known)} or example.com/device", cutoff=0.5)
-    return [Problem("", why, hint) for why in resource_name(_resource(name))[:1]]
+    return [Problem("", why, hint) for why in resource_name(_full_resource_name(name))[:1]]
 
 
 NO_GPU = "needs a GPU, but the nodes request none"
@@ -129,7 +129,7 @@ def resource_problems(resources: Any) -> list[Problem]:
             wrong += problems_below(f'resources_per_node["{plain_value(name)}"]', problems)
         if wrong:
             return wrong
-    names = [*map(_resource, resources)]
+    names = [*map(_full_resource_name, resources)]
     migs = [n for n in names if n.startswith("nvidia.com/mig-")]
     if len(migs) > 1:
         return [Problem("resources_per_node", f"more than one MIG profile: {', '.join(migs)}", "request one profile")]

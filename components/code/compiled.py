@@ -16,10 +16,8 @@ class Code:
 
     Attributes:
         script: Text of the file that the launcher starts; empty if it starts a file of the project.
-        source: Digest of the project.
         entry: File of the project that the launcher starts; empty if the user's command starts the code.
         path: Folders of the project that modules are imported from.
-        requirements: Text of the file of requirements.
         tool: Name of the tool whose program is started instead of a script.
         modules: Name of a file beside the script -> its text.
         server: What generates in the generation server of a tool.
@@ -51,7 +49,6 @@ class Compiled:
     Attributes:
         func: Function whose signature func_args must match, once they are known.
         exact: Bytes of a script file.
-        tree: Files of the project.
         line: Line of the program's file in which the function begins.
         file: Name of the file of the function or script in tracebacks.
         training: Whether the code imports `pulumi_trainer.training`, which then travels with it.

@@ -27,7 +27,6 @@ def missing_imports(
         where: The argument that sets the code, such as `script`.
         file: File of the code; a script finds the modules beside it.
         line: The line of `file` that `source` begins with.
-        travelling: Top-level modules that travel with the job.
     """
     beside = None
     if where == "script":

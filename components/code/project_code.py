@@ -58,12 +58,7 @@ _MOST_LEVELS = 20
 
 @dataclass(frozen=True)
 class Project:
-    """The files of a project.
-
-    Attributes:
-        root: Its folder.
-        tree: Its files.
-    """
+    """The files of a project."""
 
     root: Path
     tree: SourceTree
@@ -150,7 +145,7 @@ def read_project(source: Source | str | Path) -> Project:
     known = session.current().projects
     if key not in known:
         try:
-            root = _root(given)
+            root = _find_root(given)
             tree = read_tree(root, include, exclude, committed=given.git is not None)
             folder = root.resolve() if given.git is None else None
             tree = replace(tree, storage=given.storage or "", revision=_revision(given), folder=folder)
@@ -164,7 +159,7 @@ def read_project(source: Source | str | Path) -> Project:
     return project
 
 
-def _root(source: Source) -> Path:
+def _find_root(source: Source) -> Path:
     if source.git is None or source.revision is None:
         return Path(source.path)
     path = PurePosixPath(source.path)
@@ -296,7 +291,7 @@ def read_requirements(given: str | Path, project: Project | None) -> str:
         if file.name == "uv.lock":
             found = _in_project(_exported(file), file, project)
         else:
-            found = _dependencies(file)
+            found = _read_dependencies(file)
         for line in found.split("\n"):
             _check_line(line.removesuffix("\\"), file.name, project)
         return found
@@ -495,8 +490,8 @@ def source_warnings(given: str | Path, project: Project | None) -> tuple[Problem
         return tuple(_stale_lock(file))
     if file.name != "pyproject.toml":
         return ()
-    sources = {canonicalize_name(name) for name in section(_toml(file), "tool", "uv", "sources")}
-    found = [name for name in _LOCKED.findall(_dependencies(file)) if canonicalize_name(name) in sources]
+    sources = {canonicalize_name(name) for name in section(_read_toml(file), "tool", "uv", "sources")}
+    found = [name for name in _LOCKED.findall(_read_dependencies(file)) if canonicalize_name(name) in sources]
     if not found:
         return ()
     why = f"{file.name} names the sources of {join_names(found)} for uv ([tool.uv.sources]); pip would take them from PyPI"
@@ -507,7 +502,6 @@ def project_warnings(trainer: CustomTrainer, python: str) -> Iterator[Problem]:
     """Yield warnings about what a trainer's project lacks.
 
     Args:
-        trainer: The trainer, whose project can be read.
         python: Version of the interpreter that runs the job; empty if it is not known.
     """
     project = None
@@ -549,7 +543,7 @@ def _other_python(file: Path, python: str) -> Iterator[Problem]:
     if file.name not in ("pyproject.toml", "uv.lock"):
         return
     try:
-        required = text(section(_toml(file.with_name("pyproject.toml")), "project").get("requires-python"))
+        required = text(section(_read_toml(file.with_name("pyproject.toml")), "project").get("requires-python"))
         fits = SpecifierSet(required).contains(python, prereleases=True)
     except (Invalid, InvalidSpecifier):
         return
@@ -565,7 +559,7 @@ def _stale_lock(file: Path) -> Iterator[Problem]:
     form, nothing is known.
     """
     try:
-        project, lock = _toml(file.with_name("pyproject.toml")), _toml(file)
+        project, lock = _read_toml(file.with_name("pyproject.toml")), _read_toml(file)
         declared, locked = _declared(project), _locked_from(lock, project)
     except (Invalid, InvalidRequirement, InvalidSpecifier):
         return
@@ -622,7 +616,7 @@ def _wanted(name: str, versions: SpecifierSet, project: Mapping[str, Any]) -> tu
     return canonical, versions
 
 
-def _toml(file: Path) -> dict[str, Any]:
+def _read_toml(file: Path) -> dict[str, Any]:
     try:
         found: dict[str, Any] = tomllib.loads(_text(file))
     except tomllib.TOMLDecodeError as error:
@@ -630,8 +624,8 @@ def _toml(file: Path) -> dict[str, Any]:
     return found
 
 
-def _dependencies(file: Path) -> str:
-    found = section(_toml(file), "project").get("dependencies")
+def _read_dependencies(file: Path) -> str:
+    found = section(_read_toml(file), "project").get("dependencies")
     if not isinstance(found, list) or not all(isinstance(each, str) and "\n" not in each for each in found):
         raise Invalid(Problem("requirements", f"{file} has no list project.dependencies"))
     return "".join(f"{each}\n" for each in found)
@@ -645,7 +639,7 @@ def _exported(file: Path) -> str:
     """
     found = _export(file, "--no-hashes")
     names = _LOCKED.findall(found)
-    packages = [each for each in mappings(_toml(file).get("package")) if each.get("name") in names]
+    packages = [each for each in mappings(_read_toml(file).get("package")) if each.get("name") in names]
     indexes = dict.fromkeys(filter(None, (text(section(each, "source").get("registry")) for each in packages)))
     default = _default_index(file)
     others = [each for each in indexes if each.rstrip("/") != default]

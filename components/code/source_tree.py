@@ -191,7 +191,6 @@ class _IgnoreFile:
     """A `.gitignore` file.
 
     Attributes:
-        spec: Its patterns.
         above: Path from its folder to the project's, with a slash at the end; empty if it is in the project.
         below: Path from the project's folder to its own, with a slash at the end; empty if it is not in a folder below.
     """

@@ -101,7 +101,6 @@ class Shipped:
     """User code as a script.
 
     Attributes:
-        script: Text of the script.
         problems: Reasons not to submit the code.
         warnings: Imports that fail in the job, and code that calls nothing.
         exact: Bytes of the script file.
@@ -179,7 +178,6 @@ def _with_project(compiled: Compiled, project: Project, path: tuple[str, ...]) -
     """Return a trainer whose code travels with the files of a project.
 
     Args:
-        compiled: The trainer with the code that starts.
         path: Folders of the project that modules are imported from.
     """
     assert compiled.code is not None
@@ -338,11 +336,7 @@ def _never_runs_as_imported(func: Callable[..., Any]) -> Iterator[Problem]:
 
 
 def from_function(func: Callable[..., Any], travelling: frozenset[str] = frozenset()) -> Shipped:
-    """Return the source of `func` as a script that calls it with the JSON of func_args.
-
-    Args:
-        travelling: Top-level modules that travel with the job.
-    """
+    """Return the source of `func` as a script that calls it with the JSON of func_args."""
     try:
         return _from_source(func, travelling)
     except (MemoryError, RecursionError):

@@ -26,7 +26,7 @@ from pulumi_trainer.provider.pod.shared import s3
 
 OWNER_FILE = "owner.json"
 """The object with the owner mark, as `sync_checkpoints.py` writes it."""
-_PATIENCE = 5
+_BUCKET_SECONDS = 5
 """Seconds that a plan waits for S3."""
 _LONGEST_OWNER = 1 << 16
 _LONGEST_NAME = 300
@@ -58,7 +58,7 @@ async def review_folder(plan: Plan, folders: Folders, jobsets: Sequence[Mapping[
     try:
         if not all(env.get(name) for name in _KEYS):
             raise _failure("the plan does not know the credentials")
-        there = _Bucket(bucket, env, tries=1, timeout=_PATIENCE)
+        there = _Bucket(bucket, env, tries=1, timeout=_BUCKET_SECONDS)
         owner = await asyncio.to_thread(_read_owner, there, folder)
     except s3.Failed as error:
         why = f"{where}: whose folder it is, is not known: {error}. The job looks when it starts"

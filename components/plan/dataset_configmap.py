@@ -17,17 +17,16 @@ from pulumi_trainer.provider.pod.initializers import local_files
 
 SCRIPT, LIST = "unpack.py", "files.json"
 COMMAND = [PYTHON, f"{code.CODE_PATH}/{SCRIPT}"]
-"""Command of the container that mounts `Packed.volume` at `code.CODE_PATH`; it only needs Python."""
+"""Command of the container that mounts `DatasetConfigMap.volume` at `code.CODE_PATH`; it only needs Python."""
 
 
 @dataclass(frozen=True)
-class Packed:
-    """The files of a dataset.
+class DatasetConfigMap:
+    """The ConfigMap that carries the files of a dataset.
 
     Attributes:
         digests: Path below the volume -> sha256.
         contents: Path below the volume -> content.
-        problems: Why the dataset cannot travel.
     """
 
     digests: Mapping[str, str] = field(default_factory=dict)
@@ -58,7 +57,7 @@ class Packed:
         return {"name": code.CODE_VOLUME, "configMap": {"name": name, "items": [*own, *files]}}
 
 
-def pack(uri: str, ignore: Sequence[str]) -> Packed:
+def pack(uri: str, ignore: Sequence[str]) -> DatasetConfigMap:
     """Return the file, or all files below the folder, of a `file://` URI, without names that match a pattern.
 
     Args:
@@ -69,21 +68,25 @@ def pack(uri: str, ignore: Sequence[str]) -> Packed:
         files = local_files(uri, ignore)
     except TargetFault as fault:
         problems = [Problem("storage_uri", f"{p.where}: {p.why}", p.hint) for p in fault.problems]
-        return Packed(problems=problems)
+        return DatasetConfigMap(problems=problems)
     if sum(size for _, size in files.values()) > LIMIT:
         why = (
             f"is larger than {LIMIT} bytes, the most that can travel with a job; a cluster cannot read a path of"
             " this machine"
         )
-        return Packed(problems=[Problem("storage_uri", why, "upload it, and give its s3:// or hf:// address")])
+        return DatasetConfigMap(
+            problems=[Problem("storage_uri", why, "upload it, and give its s3:// or hf:// address")]
+        )
     try:
         contents = {path: place.read_bytes() for path, (place, _) in files.items()}
     except OSError as error:
-        return Packed(problems=[Problem("storage_uri", f"cannot read {error.filename}: {error.strerror}")])
+        return DatasetConfigMap(problems=[Problem("storage_uri", f"cannot read {error.filename}: {error.strerror}")])
     if not contents:
-        return Packed(problems=[Problem("storage_uri", "has no files, or ignore_patterns exclude all of them")])
+        return DatasetConfigMap(
+            problems=[Problem("storage_uri", "has no files, or ignore_patterns exclude all of them")]
+        )
     digests = {path: hashlib.sha256(content).hexdigest() for path, content in contents.items()}
-    return Packed(digests, contents)
+    return DatasetConfigMap(digests, contents)
 
 
 @lru_cache(maxsize=1)

@@ -55,11 +55,7 @@ def with_server(written: WrittenJob, job_name: str) -> WrittenJob:
 
 
 def role_problems(written: WrittenJob, *, mode: str) -> list[Problem]:
-    """Return why a job cannot have a generation server, by the paths of the arguments.
-
-    Args:
-        written: The job, as its author wrote it.
-    """
+    """Return why a job cannot have a generation server, by the paths of the arguments."""
     if written.fields.get("generation") is None:
         return []
     where = "trainer.generation"

@@ -48,12 +48,9 @@ class StepResult:
     """What a step of a plan adds to it.
 
     Attributes:
-        objects: Objects to submit.
         claims: Token of an unknown leaf in the objects -> volume with that name.
         needs: Resources that must exist before the job.
         problems: Reasons not to submit the job.
-        warnings: Expected failures of a valid job.
-        notes: Other information.
     """
 
     objects: Objects = field(default_factory=dict)
@@ -111,11 +108,7 @@ CHECKPOINT_OWNER = Unknown("checkpoint_owner")
 
 
 def new_job(name: str, namespace: Any, target: Mapping[str, Any], run: str = "1", **given: Any) -> JobInputs:
-    """Return the inputs of a job before it is rendered.
-
-    Args:
-        given: Other inputs.
-    """
+    """Return the inputs of a job before it is rendered."""
     return JobInputs(name=name, namespace=namespace, target=target, run=run, digest="", objects={}, **given)
 
 
@@ -127,7 +120,6 @@ class Plan(StepResult):
         job: Inputs of the resource of the job, without its objects, digest and secrets. A leaf may be unknown: a token of
             `resolved`, or of a claim; the generation of the volume of a claim is TOKEN.generation.
         content: What the user wrote; another digest of it makes another job.
-        resolved: Unknown and secret values.
         arguments: Non-secret arguments of the function, if the job's Secret contains all of them.
         log_step: Step whose rank 0 shows its log in `up`; empty: none.
         made: The rendered objects; in mode trainer the controller creates them, else they are part of `objects`.

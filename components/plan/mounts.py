@@ -91,11 +91,7 @@ class Folders:
 
 @dataclass(frozen=True, kw_only=True)
 class MountedCode(StepResult):
-    """The objects of the code, and the TrainJob that mounts code and folders.
-
-    Attributes:
-        train_job: Document of the TrainJob.
-    """
+    """The objects of the code, and the TrainJob that mounts code and folders."""
 
     train_job: dict[str, Any]
 
@@ -163,7 +159,7 @@ def mount_volumes(
     warnings = _replaced_variables(own_env, given)
     if not cluster:
         warnings += _credentials_warnings(folders, env, runtime, steps)
-    launched = _mpi(runtime) is not None and len(steps) == 2
+    launched = _mpi_policy(runtime) is not None and len(steps) == 2
     placements = topology.annotations_by_step(fields.get("topology"), steps, launched=launched)
     grace = None
     if folders.checkpoint is not None and keeps_grace:
@@ -330,7 +326,7 @@ def _s3_problems(folders: Folders, fields: Mapping[str, Any], runtime: Mapping[s
     if not fields["code"]:
         why = "requires func, script or source: with an image's own command nothing uploads checkpoints"
         found.append(Problem(where, why, instead))
-    elif _mpi(runtime) is not None:
+    elif _mpi_policy(runtime) is not None:
         why = "is not supported with MPI: mpirun starts programs on the other nodes, and nothing uploads their checkpoints"
         found.append(Problem(where, why, instead))
     elif len(steps) > 1:
@@ -417,7 +413,7 @@ def steps_of(runtime: Mapping[str, Any]) -> list[str]:
     launcher starts processes.
     """
     steps = [job.name for job in _jobs(runtime) if ancestor_of(job) == "trainer"] or ["node"]
-    if _mpi(runtime) is not None and "node" in containers_of(runtime, "node"):
+    if _mpi_policy(runtime) is not None and "node" in containers_of(runtime, "node"):
         steps += ["node"]
     return list(dict.fromkeys(steps))
 
@@ -434,7 +430,7 @@ def _replicated_job(runtime: Mapping[str, Any], step: str) -> ReplicatedJob:
     return ReplicatedJob({})
 
 
-def _mpi(runtime: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _mpi_policy(runtime: Mapping[str, Any]) -> Mapping[str, Any] | None:
     policy = (runtime.get("spec", {}).get("mlPolicy") or {}).get("mpi")
     if isinstance(policy, Mapping):
         return policy
@@ -573,7 +569,6 @@ def _code_volume(config_map: str, secret: str) -> dict[str, Any]:
     """Return the volume with the code.
 
     Args:
-        config_map: Name of the ConfigMap with the code.
         secret: Name of the Secret with func_args, if they are secret; else empty.
     """
     if not secret:

@@ -82,7 +82,6 @@ class FreeForm:
     Attributes:
         document: The data; None if any part is secret, because all of it is stored in the Secret then.
         visible: The data with `Unknown` leaves for secret parts.
-        content: The input of the digest.
         secrets: The paths of the secret parts, each as keys and positions.
     """
 

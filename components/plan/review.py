@@ -84,20 +84,20 @@ def none_problems(path: str, value: Any, where: str) -> list[Problem]:
         path: Path of the value in the API, such as `TrainJob.spec`.
         where: Path of the value in a message.
     """
-    return [*_nones(schema_at(path), value, where)]
+    return [*_null_values(schema_at(path), value, where)]
 
 
-def _nones(schema: Schema | None, value: Any, where: str) -> Iterator[Problem]:
+def _null_values(schema: Schema | None, value: Any, where: str) -> Iterator[Problem]:
     if schema is None:
         return
     if isinstance(value, list):
         for i, item in enumerate(value):
-            yield from _nones(schema.items, item, f"{where}[{i}]")
+            yield from _null_values(schema.items, item, f"{where}[{i}]")
     if not isinstance(value, dict):
         return
     for key, item in value.items():
         at = child_path(where, key)
         if item is not None:
-            yield from _nones(schema.properties.get(key, schema.additional_properties), item, at)
+            yield from _null_values(schema.properties.get(key, schema.additional_properties), item, at)
         elif not schema.properties or is_variable(schema, key, value):
             yield Problem(at, "must have a value, not None", 'leave it out, or give ""')

@@ -27,7 +27,6 @@ def describe_inputs(
     Args:
         code: The code that travels with the job; empty if the image has it.
         arguments: Arguments of the function, without secret values.
-        runtime: Name, digest and release of the runtime.
         data: Kind -> name and version of the data.
         revision: Revision and commit of a project from git; default: it is not from git.
     """

@@ -20,12 +20,9 @@ class JobSummary(TypedDict):
     """What a job asks for: the input `summary` of its resource, of type `pulumi-python:dynamic/trainer:JobSet`.
 
     Attributes:
-        nodes: Nodes of the training.
         gpus: GPUs of all Pods together, as Kueue counts them: the sum of the requests, else the limits, of all resources with
             "gpu" in their names. Absent if a quantity is not valid.
         images: Images of all containers, sorted.
-        containers: Image, command and resources of each container.
-        runtime: Name of the runtime.
         release: Release of the runtime; absent if it has none.
         queue: LocalQueue of the job; absent without a queue.
         priority: WorkloadPriorityClass of the job; absent without one.

@@ -102,9 +102,6 @@ def _processes(jobset: Document) -> int:
 def describe_batch(config: Any, jobsets: Iterable[Document]) -> str:
     """Return what makes a batch of Transformers' Trainer, where epochs and not `max_steps` decide how many steps there are.
 
-    Args:
-        config: Fields of the tool that are known.
-
     Returns:
         The factors; empty if `max_steps` decides, or if they are not known.
     """
@@ -135,11 +132,10 @@ def path_warnings(fields: Iterable[str], config: Any, jobsets: Iterable[Document
 
     Args:
         fields: The tool's fields for model and dataset.
-        config: Fields of the tool that are known.
     """
     found = []
     for where, path in _own_paths(fields, config, jobsets):
-        if _is_here(path):
+        if _exists_on_this_machine(path):
             why = f"{path} is on this machine, and no volume of the Pods has it"
             hint = "fetch it by initializer=, mount a volume there, or ignore this if the image has it"
             found.append(Problem(f"trainer.{where}", why, hint))
@@ -151,14 +147,13 @@ def missing_paths(fields: Iterable[str], config: Any, jobsets: Iterable[Document
 
     Args:
         fields: The tool's fields for model and dataset.
-        config: Fields of the tool that are known.
     """
     hint = "give the path of a file or folder of this machine, or a name of the hub"
     own = _own_paths(fields, config, jobsets)
     return [
         Problem(where, f"{path} does not exist on this machine", hint)
         for where, path in own
-        if path.startswith("/") and not _is_here(path)
+        if path.startswith("/") and not _exists_on_this_machine(path)
     ]
 
 
@@ -177,7 +172,6 @@ def lost_output_problems(config: Any, jobsets: Iterable[Document], *, cluster: b
     """Return a problem if the tool would write its result where nothing outlives the Pods.
 
     Args:
-        config: Fields of the tool that are known.
         cluster: Whether the job runs in a cluster; on this machine, absolute paths are those of the machine.
     """
     path = as_mapping(config).get("output_dir")
@@ -199,7 +193,7 @@ def _lasting_paths(jobsets: Iterable[Document]) -> Iterator[str]:
                     yield text(mount.get("mountPath")).rstrip("/")
 
 
-def _is_here(path: str) -> bool:
+def _exists_on_this_machine(path: str) -> bool:
     try:
         return Path(path).expanduser().exists()
     except (OSError, ValueError, RuntimeError):

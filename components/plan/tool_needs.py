@@ -87,9 +87,6 @@ class Needs:
     """What the fields of a job need.
 
     Args:
-        trainer: The trainer.
-        config: Fields of the tool that are known.
-        jobsets: The rendered JobSets.
         cluster: Whether the job runs in a cluster; on this machine, its own packages and accelerators count.
     """
 

@@ -183,12 +183,7 @@ def _new_plan(args: TrainJobArgs, job: PlacedJob, loaded: runtime_ref.LoadedRunt
 def _with_rendered(
     result: Plan, args: TrainJobArgs, rendered: RenderedJob, train_job: dict[str, Any], runtime: dict[str, Any]
 ) -> Plan:
-    """Return the plan with the rendered objects, and what `up` and policy packs show of them.
-
-    Args:
-        train_job: The TrainJob with defaults.
-        runtime: The runtime with defaults.
-    """
+    """Return the plan with the rendered objects, and what `up` and policy packs show of them."""
     result = replace(result, made=rendered.made)
     jobset = next(iter(rendered.jobsets.values()), None)
     if jobset is None:

@@ -189,7 +189,6 @@ def pod_volume(name: str, claim: Any, read_only: bool = False) -> dict[str, Any]
     """Return a pod's volume for a claim.
 
     Args:
-        name: Name of the volume in the pod.
         claim: Name of the PersistentVolumeClaim; may be unknown.
         read_only: Whether containers may only read it; default: they may write.
     """

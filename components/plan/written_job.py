@@ -35,7 +35,6 @@ class WrittenJob:
             TrainJob, `metadata`, and annotations of `topology`.
         mounts: Kind of folder -> name of the claim with its fetched data.
         runtime: Document of the runtime that the job is made from.
-        func_args: Arguments of the function.
         compiled: The trainer with its code, before its Outputs were known.
         resolved: Unknown and secret values of all of it.
         tool: The trainer of a fine-tuning tool, with fields that are known by now; None for another trainer.

@@ -56,7 +56,7 @@ def constructor(
                 why = f"must be pulumi.ResourceOptions(...), not {type(args.opts).__name__}"
                 args.misnamed.append(Problem("opts", why))
                 args.opts = None
-            session.current().construct(kind, name, getattr(args.opts, "parent", None))
+            session.current().register(kind, name, getattr(args.opts, "parent", None))
             self.misnamed, args.misnamed = args.misnamed, []
             self.construct(args)
 

@@ -16,7 +16,7 @@ MOST_LINES = 50
 FIRST_LINES = 100
 """Lines of a log that were printed before the program waits for the job."""
 _MOST_WAITING = 10_000
-_PATIENCE = 3.0
+_JOIN_SECONDS = 3.0
 """Seconds that the last lines of an ended job may take."""
 
 
@@ -24,18 +24,16 @@ class LogTail:
     """Reads lines in a thread of its own.
 
     Args:
-        name: Name of the job in the program.
         lines: The lines; they end with the job.
-        row: Resource that shows them.
     """
 
     def __init__(self, name: str, lines: Iterator[str], row: pulumi.Resource) -> None:
         self._name, self._lines, self._row = name, lines, row
         self._read: queue.Queue[str] = queue.Queue(_MOST_WAITING)
-        self._thread = threading.Thread(target=self._pump, name="log", daemon=True)
+        self._thread = threading.Thread(target=self._copy_lines, name="log", daemon=True)
         self._thread.start()
 
-    def _pump(self) -> None:
+    def _copy_lines(self) -> None:
         try:
             for line in self._lines:
                 self._read.put(line)
@@ -54,5 +52,5 @@ class LogTail:
 
     async def finish(self) -> None:
         """Show the last lines when the wait for the job ends; `pulumi.log` works in the thread of the event loop only."""
-        await asyncio.to_thread(self._thread.join, _PATIENCE)
+        await asyncio.to_thread(self._thread.join, _JOIN_SECONDS)
         self.show()

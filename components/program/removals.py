@@ -34,7 +34,6 @@ class Planned:
     """A job of the program.
 
     Attributes:
-        digest: Digest of what the user wrote.
         channel: Channel that the job takes releases from; empty: none.
     """
 
@@ -168,7 +167,6 @@ def _suffix(runtime: str, urns: Sequence[str], others: Collection[str]) -> str |
 
     Args:
         urns: The URN of the component, then those of its aliases.
-        others: URNs of all resources of the stack.
     """
     for urn in urns:
         parent, _, name = urn.rpartition("::")

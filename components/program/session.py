@@ -89,12 +89,11 @@ class Program:
         made: Kind, name and parent of a component -> file and line.
         fingerprints: Fingerprints of the files that jobs read, by URI and patterns.
         registered: Resources of the program's jobs and volumes.
-        cautions: Risks of the access to the clusters.
         failures: What the program has waited for in vain.
     """
 
     problems: list[Problem] = field(default_factory=list)
-    targets: dict[str, dynamic.Target] = field(default_factory=dict)
+    targets: dict[str, dynamic.TargetResource] = field(default_factory=dict)
     watch: Watch = field(default_factory=Watch)
     jobsets: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     channels: set[str] = field(default_factory=set)
@@ -142,12 +141,11 @@ class Program:
             _ = pulumi.Output.from_input(self._raise_refusal())  # awaited with all other outputs
         return task
 
-    def construct(self, kind: str, name: str, parent: pulumi.Resource | None) -> None:
+    def register(self, kind: str, name: str, parent: pulumi.Resource | None) -> None:
         """Register a component of the program.
 
         Args:
             kind: Class of the component, for example `TrainJob`.
-            name: Name of the component in the program.
             parent: Its parent; None for none. Components of two parents may have one name.
 
         Raises:
@@ -309,7 +307,7 @@ class Program:
         await self.watch.end()
         raise messages.failure("\n\n".join(self.failures))
 
-    async def _quiet(self) -> None:
+    async def _wait_for_tasks(self) -> None:
         while True:
             pending = [task for task in self._tasks if not task.done()]
             if not pending:
@@ -318,7 +316,7 @@ class Program:
 
     async def _report(self) -> pulumi.RunError | None:
         """Return the error with all problems, once all are known. If an exception ends the program, log the problems."""
-        await self._quiet()
+        await self._wait_for_tasks()
         self._is_late = True
         for cluster, queues in self.queues.items():
             if cluster in self.unmade_queues:  # warnings about queues depend on their cluster
@@ -367,7 +365,7 @@ class Program:
         """Report the problems of components that the program constructs after the report, for example once an Output is known."""
         if self._reported:
             await asyncio.wait([self._reported])
-        await self._quiet()
+        await self._wait_for_tasks()
         late, self._reported_problems = self.problems[self._reported_problems :], len(self.problems)
         if late:
             await self._await_creation()
@@ -448,7 +446,7 @@ class Program:
         names = itertools.chain(names_of_target(stack, known, cluster), _names(known))
         return self._names.setdefault(at, next(name for name in names if name not in others))
 
-    async def target(self, connection: dict[str, Any]) -> dynamic.Target:
+    async def target(self, connection: dict[str, Any]) -> dynamic.TargetResource:
         """Return the resource of a target in this stack; one for all its jobs."""
         at = key(connection)
         name = await self._reserve(connection)
@@ -458,7 +456,9 @@ class Program:
             if isinstance(connection, TargetInput):
                 needs += connection.needs
             options = pulumi.ResourceOptions(depends_on=needs)
-            self.targets[at] = dynamic.Target(name, dynamic.TargetInputs(target=connection, stack=stack), options)
+            self.targets[at] = dynamic.TargetResource(
+                name, dynamic.TargetInputs(target=connection, stack=stack), options
+            )
         return self.targets[at]
 
 
@@ -479,7 +479,7 @@ def _names(connection: Mapping[str, Any]) -> Iterator[str]:
         yield f"{first}{separator}{count}"
 
 
-def target_input(connection: Mapping[str, Any], target: dynamic.Target) -> dict[str, Any]:
+def target_input(connection: Mapping[str, Any], target: dynamic.TargetResource) -> dict[str, Any]:
     """Return the `target` input for resources of a target, which belong to its cluster and no other.
 
     Args:

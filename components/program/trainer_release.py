@@ -8,12 +8,12 @@ import pulumi
 from pulumi_trainer.program.targets import Destination, Place, mode_of
 from pulumi_trainer.provider.targets import queries
 from pulumi_trainer.provider.trainer.pipeline import Release
-from pulumi_trainer.provider.trainer.releases import DEFAULT, RELEASES
+from pulumi_trainer.provider.trainer.releases import known_release
 
 
 def configured_release() -> Release:
     """Return the release of `trainer:version`, or the default one."""
-    return RELEASES.get(pulumi.Config("trainer").get("version") or "", DEFAULT)
+    return known_release(pulumi.Config("trainer").get("version"))
 
 
 async def choose_release(destination: Destination, place: Place) -> Release:
@@ -23,5 +23,4 @@ async def choose_release(destination: Destination, place: Place) -> Release:
     is_given = pulumi.Config("trainer").get("version")
     if is_given or place.problems or mode_of(destination) != "trainer":
         return configured_release()
-    version = await asyncio.to_thread(queries.trainer_version, place.target)
-    return RELEASES.get(version, DEFAULT)
+    return known_release(await asyncio.to_thread(queries.trainer_version, place.target))

@@ -199,7 +199,7 @@ class Watch:
                 wait.log = LogTail(job.row.pulumi_resource_name, lines, job.row)
             self._waits.append(wait)
             if self._task is None or self._task.done():
-                self._task = asyncio.ensure_future(self._look())
+                self._task = asyncio.ensure_future(self._resolve_waits())
             status = await wait.done
             if wait.log is not None:
                 await wait.log.finish()
@@ -215,7 +215,7 @@ class Watch:
         self._asked += 1
         return self._asked <= MOST_ASKED
 
-    async def _look(self) -> None:
+    async def _resolve_waits(self) -> None:
         while self._waits:
             sources = {id(w.source): w.source for w in self._waits}
             changed = {at: source.changed() for at, source in sources.items()}

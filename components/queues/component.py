@@ -123,7 +123,7 @@ class QueueObject(pulumi.ComponentResource):
         if target is not None and not isinstance(target, Kubernetes):
             wrong.append(Problem("target", "queues are objects of a cluster", "give a Kubernetes(...)"))
         self._given: dict[str, Any] = self._document(getattr(args, "namespace", None))
-        self.document: dict[str, Any] = walk(self._given, _later)
+        self.document: dict[str, Any] = walk(self._given, _unknown_if_output)
         """The object in v1beta2; values are `Unknown` until their Outputs are known."""
         wrong += self._with_argument_paths(refusals(self.document) + plaintext_secrets.problems(self.document, ""))
         self._set = current()
@@ -276,7 +276,6 @@ class QueueObject(pulumi.ComponentResource):
         """Return options for the component's children, which depend on the component's own dependencies as well.
 
         Args:
-            depends_on: What the children depend on as well.
             provider: Provider of the children; None for the default one.
         """
         after: Any = self._opts.depends_on
@@ -513,7 +512,7 @@ def _referenced(document: Mapping[str, Any]) -> set[tuple[str, str]]:
     return {(kind, name) for kind, name, _ in references(document)}
 
 
-def _later(path: str, leaf: Any) -> Any:
+def _unknown_if_output(path: str, leaf: Any) -> Any:
     if isinstance(leaf, pulumi.Output):
         return Unknown(path)
     return leaf

@@ -25,11 +25,7 @@ Place = tuple[str, str, str]
 def queues_with_work(
     target: Mapping[str, Any], version: str, owner: ObjectOwner, named: Collection[str]
 ) -> dict[str, list[Work]]:
-    """Return the removed ClusterQueues that cannot be deleted because they have work -> this work.
-
-    Args:
-        version: API version of its ClusterQueues and LocalQueues.
-    """
+    """Return the removed ClusterQueues that cannot be deleted because they have work -> this work."""
     places = {("ClusterQueue", "", name) for name in named}
     left = [queue for queue in _left(target, "ClusterQueue", version, owner, places) if _how(queue) != "drain"]
     found: dict[str, list[Work]] = {}
@@ -58,11 +54,7 @@ def refusals(work: Mapping[str, list[Work]], stays: Callable[[Work], bool]) -> I
 def removal_warnings(
     target: Mapping[str, Any], version: str, owner: ObjectOwner, named: Collection[Place]
 ) -> Iterator[Problem]:
-    """Yield what happens to the work of removed queues that can be deleted.
-
-    Args:
-        version: API version of its ClusterQueues and LocalQueues.
-    """
+    """Yield what happens to the work of removed queues that can be deleted."""
     gone = set[str]()
     for found in _left(target, "ClusterQueue", version, owner, named):
         name = found["metadata"]["name"]

@@ -75,7 +75,7 @@ def team_problems(given: Mapping[str, Any], resource: str, own: str) -> Iterator
     elif isinstance(cohort, str):
         yield from _name("cohort", cohort)
     yield from _priorities(given["priorities"])
-    yield from _others(given["others"], resource)
+    yield from _other_quota_problems(given["others"], resource)
     if not isinstance(teams, Mapping):
         return
     for team, each in teams.items():
@@ -96,7 +96,7 @@ def _priorities(given: Any) -> Iterator[Problem]:
             yield Problem(f"priorities[{each}]", "is a duplicate", "remove one of them")
 
 
-def _others(given: Any, resource: str) -> Iterator[Problem]:
+def _other_quota_problems(given: Any, resource: str) -> Iterator[Problem]:
     if not isinstance(given, Mapping):
         yield Problem("others", "must be a mapping from resources to quotas")
         return

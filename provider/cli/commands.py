@@ -428,12 +428,12 @@ def _list_runtimes(given: Given) -> None:
     option("reference", metavar="NAME@RELEASE", help="Name of the runtime, and the new release."),
     option("--from", dest="source", metavar="RUNTIME", default="",
             help="Runtime to copy: NAME@RELEASE of this or the built-in catalogue, or a file. Default: the newest of NAME."),
-    _FOLDER,
+    _FOLDER, _TRAINER,
 )  # fmt: skip
 def _new_release(given: Given) -> int:
     from pulumi_trainer.provider.cli import releases
 
-    return releases.new(given.reference, given.source, _folder(given) or "runtimes")
+    return releases.new(given.reference, given.source, _folder(given) or "runtimes", _release(given))
 
 
 @command(
@@ -441,35 +441,35 @@ def _new_release(given: Given) -> int:
     "Write the next patch release, with the digests that its images' tags have now, for example `runtime pin torch-team`.",
     option("reference", metavar="NAME[@RELEASE]",
             help="Runtime of the catalogue, or one of its releases. Default: the newest release."),
-    _FOLDER,
+    _FOLDER, _TRAINER,
 )  # fmt: skip
 def _pin(given: Given) -> int:
     from pulumi_trainer.provider.cli import releases
 
-    return releases.pin(given.reference, _folder(given) or "runtimes")
+    return releases.pin(given.reference, _folder(given) or "runtimes", _release(given))
 
 
 @command(
     "runtime check",
     "Check the version numbers of all releases, and that no locked release has changed, for example `runtime check --lock`.",
-    flag("--lock", help="Add new releases to the lock if no problem was found."), OUTPUT, _FOLDER,
+    flag("--lock", help="Add new releases to the lock if no problem was found."), OUTPUT, _FOLDER, _TRAINER,
 )  # fmt: skip
 def _check(given: Given) -> int:
     from pulumi_trainer.provider.cli import releases
 
-    return releases.check(_folder(given) or "runtimes", given.output, lock=given.lock)
+    return releases.check(_folder(given) or "runtimes", given.output, _release(given), lock=given.lock)
 
 
 @command(
     "runtime diff",
     "Show what the step between two releases does to jobs: patch, minor or major, for example"
     " `runtime diff torch-team@1.0.0 torch-team@1.1.0`.",
-    option("names", nargs=2, metavar="RUNTIME", help="NAME@RELEASE, or a file."), OUTPUT, _FOLDER,
+    option("names", nargs=2, metavar="RUNTIME", help="NAME@RELEASE, or a file."), OUTPUT, _FOLDER, _TRAINER,
 )  # fmt: skip
 def _diff(given: Given) -> int:
     from pulumi_trainer.provider.cli import releases
 
-    return releases.diff(given.names[0], given.names[1], _folder(given), given.output)
+    return releases.diff(given.names[0], given.names[1], _folder(given), given.output, _release(given))
 
 
 @command(

@@ -16,7 +16,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import section, text
 from pulumi_trainer.provider.kueue.objects import GROUP
 from pulumi_trainer.provider.lifecycle.ownership import ADOPT, Expected, Finding, Found, compare
 from pulumi_trainer.provider.service import stack as stacks
-from pulumi_trainer.provider.service.reach import PATIENCE, Where, show_warning
+from pulumi_trainer.provider.service.reach import COMMAND_SECONDS, Where, show_warning
 from pulumi_trainer.provider.service.trust import kubeconfig_check
 from pulumi_trainer.provider.targets import connection
 from pulumi_trainer.provider.targets.local import LocalTarget
@@ -76,7 +76,7 @@ def doctor(where: Where, *, output: str) -> int:
             continue
         from pulumi_trainer.provider.targets.kubernetes.observe.owned_objects import list_owned
 
-        client = place.target.client.within(PATIENCE)
+        client = place.target.client.within(COMMAND_SECONDS)
         namespaces = [""]
         if not where.everywhere:
             namespaces = sorted({*place.namespaces, where.namespace} - {""})

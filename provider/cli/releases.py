@@ -29,13 +29,13 @@ from pulumi_trainer.provider.trainer.catalog.catalog import (
 from pulumi_trainer.provider.trainer.catalog.image_references import parse_image
 from pulumi_trainer.provider.trainer.catalog.versions import LEVELS, VERSION, next_version, version_step
 from pulumi_trainer.provider.trainer.labels import FRAMEWORK, RELEASE
-from pulumi_trainer.provider.trainer.releases import DEFAULT
+from pulumi_trainer.provider.trainer.pipeline import Release
 from pulumi_trainer.provider.trainer.runtime_releases import Effect, compare, level_of
 
 OK, REFUSED = 0, 1
 
 
-def new(reference: str, source: str, folder: str) -> int:
+def new(reference: str, source: str, folder: str, trainer: Release) -> int:
     """Write a new release for the user to edit, and return the exit code.
 
     Args:
@@ -59,12 +59,12 @@ def new(reference: str, source: str, folder: str) -> int:
     if not source and name not in (*_names(catalog), *_names(BUILT_IN)):
         why = f"{name} has no release to copy from"
         raise Invalid(Problem(reference, why, "name a runtime to copy from, for example --from torch-distributed"))
-    _write_release(_valid(source or name, catalog), name, release, folder)
+    _write_release(_valid(source or name, catalog, trainer), name, release, folder)
     print_line(f"{file}: edit it; then `pulumi-trainer runtime check --lock` checks and releases it")
     return OK
 
 
-def pin(reference: str, folder: str) -> int:
+def pin(reference: str, folder: str, trainer: Release) -> int:
     """Write the next patch release of a runtime, with the digests that its tags have now, and return the exit code.
 
     Args:
@@ -76,7 +76,7 @@ def pin(reference: str, folder: str) -> int:
     """
     from pulumi_trainer.provider.trainer.catalog import registry
 
-    document = _valid(reference, RuntimeCatalog.from_dir(folder))
+    document = _valid(reference, RuntimeCatalog.from_dir(folder), trainer)
     name, last = str(document["metadata"]["name"]), _release(document) or "0.0.0"
     if not NAME.fullmatch(name):
         raise Invalid(invalid_name(name).below(reference))
@@ -144,7 +144,7 @@ def _ensure_lock(folder: Path) -> None:
         replace_file(lock, b"")
 
 
-def check(folder: str, output: str, *, lock: bool) -> int:
+def check(folder: str, output: str, trainer: Release, *, lock: bool) -> int:
     """Print what each release changes after the one before it, and all problems; return the exit code.
 
     Args:
@@ -154,7 +154,7 @@ def check(folder: str, output: str, *, lock: bool) -> int:
     catalog = RuntimeCatalog.from_dir(folder)
     if lock:
         _ensure_lock(catalog.folder)
-    found, steps = _checked(catalog, lock)
+    found, steps = _checked(catalog, lock, trainer)
     if lock and not found:
         for name, release in catalog.unlocked():
             catalog.lock[f"{name}/{release}.yaml"] = catalog.digest(name, release)
@@ -188,7 +188,7 @@ def _moving_images(catalog: RuntimeCatalog) -> Iterator[Problem]:
                     yield Problem(f"{catalog.source}/{name}/{release}.yaml", why, hint)
 
 
-def diff(one: str, other: str, folder: str, output: str) -> int:
+def diff(one: str, other: str, folder: str, output: str, trainer: Release) -> int:
     """Print what the step from one release to another changes in jobs, and return the exit code.
 
     Args:
@@ -201,8 +201,8 @@ def diff(one: str, other: str, folder: str, output: str) -> int:
     catalog = BUILT_IN
     if folder:
         catalog = RuntimeCatalog.from_dir(folder)
-    before, after = _valid(one, catalog), _valid(other, catalog)
-    effects = compare(before, after)
+    before, after = _valid(one, catalog, trainer), _valid(other, catalog, trainer)
+    effects = compare(before, after, trainer)
     level = level_of(effects)
     if output in ("json", "yaml"):
         print_data({"from": one, "to": other, "level": level, "effects": [*map(asdict, effects)]}, output)
@@ -235,12 +235,12 @@ def _step_line(one: dict[str, Any], catalog: RuntimeCatalog, *, locked_now: bool
     return f"{one['runtime']} {one['to']}: {change}"
 
 
-def _checked(catalog: RuntimeCatalog, lock: bool) -> tuple[list[Problem], list[dict[str, Any]]]:
+def _checked(catalog: RuntimeCatalog, lock: bool, trainer: Release) -> tuple[list[Problem], list[dict[str, Any]]]:
     """Return the problems of a catalogue, and the step to each release. lock: Whether unlocked releases are no problem."""
     problems = catalog.problems()
     steps: list[dict[str, Any]] = []
     for name in catalog.names():
-        problems += _check_runtime(catalog, name, steps)
+        problems += _check_runtime(catalog, name, steps, trainer)
     if not lock:
         hint = "`pulumi-trainer runtime check --lock` releases it"
         for name, release in sorted(catalog.unlocked()):
@@ -248,7 +248,9 @@ def _checked(catalog: RuntimeCatalog, lock: bool) -> tuple[list[Problem], list[d
     return problems, steps
 
 
-def _check_runtime(catalog: RuntimeCatalog, name: str, steps: list[dict[str, Any]]) -> Iterator[Problem]:
+def _check_runtime(
+    catalog: RuntimeCatalog, name: str, steps: list[dict[str, Any]], trainer: Release
+) -> Iterator[Problem]:
     """Yield the problems of a runtime's releases, and append the step to each release to `steps`."""
     # The last release with a right number, and those since: a problem of one release is not reported for the next as well.
     bases: list[tuple[str, dict[str, Any]]] = []
@@ -262,7 +264,7 @@ def _check_runtime(catalog: RuntimeCatalog, name: str, steps: list[dict[str, Any
         except Invalid:
             continue  # reported by `catalog.problems`
         where = f"{catalog.source}/{name}/{release}.yaml"
-        faults = problems_below(where, _faults(document))
+        faults = problems_below(where, _faults(document, trainer))
         if faults:
             yield from faults
             continue
@@ -271,12 +273,12 @@ def _check_runtime(catalog: RuntimeCatalog, name: str, steps: list[dict[str, Any
         effects: list[Effect] = []
         if bases:
             base, base_document = bases[-1]
-            effects = compare(base_document, document)
+            effects = compare(base_document, document, trainer)
         steps.append(
             {"runtime": name, "from": base, "to": release, "level": level_of(effects), "locked": locked,
              "effects": [*map(asdict, effects)]}
         )  # fmt: skip
-        misnumbered = [_misnumbered(where, *each, release, document) for each in bases]
+        misnumbered = [_misnumbered(where, *each, release, document, trainer) for each in bases]
         if bases and _without_release(base_document) == _without_release(document):
             yield Problem(where, f"is equal to {base}", "remove it, or change it")
         elif misnumbered and misnumbered[-1] and all(misnumbered):
@@ -286,8 +288,8 @@ def _check_runtime(catalog: RuntimeCatalog, name: str, steps: list[dict[str, Any
         bases.append((release, document))
 
 
-def _faults(document: dict[str, Any]) -> Iterator[Problem]:
-    yield from review(document, DEFAULT).errors
+def _faults(document: dict[str, Any], trainer: Release) -> Iterator[Problem]:
+    yield from review(document, trainer).errors
     if not document["metadata"]["labels"].get(FRAMEWORK):
         yield Problem(
             f"metadata.labels[{FRAMEWORK}]",
@@ -296,9 +298,11 @@ def _faults(document: dict[str, Any]) -> Iterator[Problem]:
         )
 
 
-def _misnumbered(where: str, before: str, old: dict[str, Any], release: str, new: dict[str, Any]) -> Problem | None:
+def _misnumbered(
+    where: str, before: str, old: dict[str, Any], release: str, new: dict[str, Any], trainer: Release
+) -> Problem | None:
     """Return that the number of a release understates its changes; None if it does not."""
-    effects = compare(old, new)
+    effects = compare(old, new, trainer)
     level, numbered = level_of(effects), version_step(before, release)
     if LEVELS.index(level) <= LEVELS.index(numbered):
         return None
@@ -313,10 +317,10 @@ def _without_release(document: dict[str, Any]) -> dict[str, Any]:
     return {**document, "metadata": {**about, **kept}}
 
 
-def _valid(reference: str, catalog: RuntimeCatalog) -> dict[str, Any]:
-    """Return a runtime as `_find` does, if the API server would accept it."""
+def _valid(reference: str, catalog: RuntimeCatalog, trainer: Release) -> dict[str, Any]:
+    """Return a runtime as `_find` does, if a server with this release of Trainer would accept it."""
     document = _find(reference, catalog)
-    errors = review(document, DEFAULT).errors
+    errors = review(document, trainer).errors
     if errors:
         raise Invalid(*problems_below(reference, errors))
     return document

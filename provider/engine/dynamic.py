@@ -295,7 +295,7 @@ class ObjectGuard(_Resource, module="trainer", name="ObjectGuard"):
     make_provider = ObjectGuardProvider
 
 
-class Target(_Resource, module="trainer", name="Target"):
+class TargetResource(_Resource, module="trainer", name="Target"):
     """A target in use by this stack."""
 
     make_provider = TargetProvider

@@ -118,10 +118,10 @@ def bounded(attempts: list[Attempt]) -> list[Attempt]:
     more = len(attempts) - MOST_ATTEMPTS
     if more <= 0:
         return attempts
-    return [_folded(attempts[: more + 1]), *attempts[more + 1 :]]
+    return [_merge_attempts(attempts[: more + 1]), *attempts[more + 1 :]]
 
 
-def _folded(attempts: Sequence[Attempt]) -> Attempt:
+def _merge_attempts(attempts: Sequence[Attempt]) -> Attempt:
     times = [each.seconds(each.finished) for each in attempts]
     started = attempts[0].started
     if None in times:
@@ -267,7 +267,6 @@ class Goodput:
     Args:
         training: Seconds of all attempts.
         repeating: Seconds of steps that were done again.
-        redone: Number of these steps.
         wall: Seconds since the first start.
         exact: Whether the steps that were done again are known; otherwise goodput is an upper bound.
     """

@@ -17,7 +17,6 @@ def job_name(logical: str, project: str, stack: str) -> str:
     `<jobset>-dataset-initializer-0-0-abcde` may have 63.
 
     Args:
-        logical: Name of the resource in the program.
         stack: Name of the stack, without organization and project.
     """
     stem = re.sub(r"[^a-z0-9]+", "-", logical.lower()).strip("-")

@@ -74,14 +74,14 @@ def identified(submission: Submission, identity: Identity) -> Submission:
 def with_identity(objects: Objects, identity: Identity) -> Objects:
     """Return rendered objects with the id of the run and the folder of its lineage in place of `ASSIGNED`."""
     return {
-        key: _assigned(document, identity) if key.partition("/")[0] in MAIN else document
+        key: _fill_in_identity(document, identity) if key.partition("/")[0] in MAIN else document
         for key, document in objects.items()
     }
 
 
-def _assigned(value: Any, identity: Identity) -> Any:
+def _fill_in_identity(value: Any, identity: Identity) -> Any:
     if isinstance(value, list):
-        return [_assigned(each, identity) for each in value]
+        return [_fill_in_identity(each, identity) for each in value]
     if not isinstance(value, dict):
         return value
     if value.get("name") == RUN_ID_ENV and value.get("value") == ASSIGNED:
@@ -92,7 +92,7 @@ def _assigned(value: Any, identity: Identity) -> Any:
         return {**value, "value": _in_folder(value["value"], identity)}
     if value.get("subPath") in (ASSIGNED, FORKED):
         return {**value, "subPath": _in_folder(value["subPath"], identity)}
-    return {name: _assigned(each, identity) for name, each in value.items()}
+    return {name: _fill_in_identity(each, identity) for name, each in value.items()}
 
 
 def _in_folder(path: str, identity: Identity) -> str:
@@ -198,7 +198,6 @@ def follower(earlier: Sequence[Run], run: Run) -> Run | None:
 
     Args:
         earlier: The runs of the job, the newest last.
-        run: One of them.
     """
     later = [
         each for each in earlier if each.lineage == run.lineage and each.id != run.id and each.created > run.created
@@ -240,7 +239,6 @@ def step_of_fork(fork: str, progress: Mapping[str, Any] | None) -> int | None:
 
     Args:
         fork: `Run.fork`.
-        progress: What the run has reported.
     """
     step = fork.partition("@")[2]
     return int(step) if step.isdecimal() else resumed_step(progress)

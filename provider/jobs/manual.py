@@ -24,7 +24,6 @@ class Override:
 
     Args:
         suspend: Whether the job is suspended.
-        by: Name of the user.
         at: Seconds since the epoch.
     """
 

@@ -88,9 +88,6 @@ class _Series:
 
     Attributes:
         metric: The values that do not depend on the history.
-        count: Number of reports.
-        every: Distance of two points, in reports.
-        points: The points.
         size: Bytes of the points as JSON.
     """
 

@@ -44,6 +44,5 @@ def nodes_with_launcher(workers: int, nodes: int) -> int:
 
     Args:
         workers: Pods of its workers, of which it has at least one, whatever it has asked for.
-        nodes: Nodes that its TrainJob asks for.
     """
     return min(workers + 1, max(nodes, workers))

@@ -134,7 +134,6 @@ class Consumer:
 
     Args:
         where: namespace/name of the job.
-        stack: Label of its stack.
         ended: Whether it is known to have ended.
         channel_of: "project/stack" of the channel; empty if unknown.
     """

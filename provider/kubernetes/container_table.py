@@ -18,10 +18,7 @@ class ContainerRow(TypedDict):
     """One container of a replicated job.
 
     Attributes:
-        step: Name of the replicated job.
-        container: Name of the container.
         pods: Pods of the step that run at the same time.
-        image: Its image.
         command: Command and arguments as a shell reads them, at most 200 characters; empty for those of the image.
         resources: Limit of each resource, or its request if it has no limit, or both as REQUEST..LIMIT if they differ.
     """

@@ -54,11 +54,7 @@ def plain(text: str) -> str:
 
 
 def plain_field(value: Any, longest: int) -> str:
-    """Return a field of JSON that anybody may have written, as `plain` does; empty if it is neither text nor a whole number.
-
-    Args:
-        longest: Number of characters that are kept.
-    """
+    """Return a field of JSON that anybody may have written, as `plain` does; empty if it is neither text nor a whole number."""
     if not isinstance(value, (str, int)) or isinstance(value, bool):
         return ""
     return plain(str(value))[:longest]

@@ -56,7 +56,6 @@ class Pod:
     """The spec of a Pod, or of a patch of a Pod.
 
     Args:
-        spec: The spec.
         at: Path of the spec in the document.
     """
 

@@ -64,7 +64,7 @@ def _fixed(name: str) -> Callable[[Any, Any, Any], bool]:
     return lambda spec, old, _: "topologyName" not in old or equal_as_go(spec.get(name), old.get(name))
 
 
-def _hosts_last(levels: Any, _: Any, __: Any) -> bool:
+def _hostname_level_is_last(levels: Any, _: Any, __: Any) -> bool:
     labels = []
     for level in levels:
         if isinstance(level, dict):
@@ -169,5 +169,5 @@ PREDICATES: Predicates = {
     (
         "size(self.filter(i, i.nodeLabel == 'kubernetes.io/hostname')) == 0 || self[size(self) - 1].nodeLabel == "
         "'kubernetes.io/hostname'"
-    ): _hosts_last,
+    ): _hostname_level_is_last,
 }

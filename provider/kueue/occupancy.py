@@ -44,9 +44,6 @@ class Share:
     """A queue's or cohort's share of a resource in one flavor.
 
     Args:
-        flavor: Name of the ResourceFlavor.
-        resource: Name of the resource.
-        used: Quota that its workloads have reserved.
         nominal: Its own quota; for a cohort with that of all queues and cohorts below it. None for a LocalQueue.
         borrowed: Used quota beyond its own; for a cohort the sum of its queues. None for a LocalQueue.
         most: The maximum that it can use; only for a ClusterQueue.
@@ -78,18 +75,9 @@ class Work:
     """A job in a queue.
 
     Args:
-        namespace: Its namespace.
-        name: Its name.
-        kind: Its kind.
-        queue: Its LocalQueue.
         holds: Whether it has its quota; if not, it waits.
-        asks: Resource to amount that it requests.
-        cluster_queue: Its ClusterQueue.
         priority: Its priority in Kueue; None for none.
-        priority_class: Name of its priority class.
         since: When it was admitted, or else created, in seconds since the epoch; 0 if unknown.
-        reason: Why it waits, in one word.
-        why: Why it waits, in a sentence.
     """
 
     namespace: str
@@ -119,13 +107,11 @@ class Queue:
     """A ClusterQueue or LocalQueue.
 
     Args:
-        name: Its name.
         namespace: Namespace of a LocalQueue; empty for a ClusterQueue.
         behind: The cohort of a ClusterQueue, or the ClusterQueue of a LocalQueue.
         inactive: Why it takes no jobs; empty if it does.
         admitted: How many Workloads it has admitted, by its own status.
         pending: How many Workloads wait, by its own status.
-        shares: Its share of each resource.
     """
 
     name: str
@@ -172,11 +158,9 @@ class Occupancy:
     """The state of all queues.
 
     Args:
-        cluster_queues: ClusterQueues by name.
         local_queues: LocalQueues by namespace and name.
         work: Jobs: first those that have their quota, then by priority and time.
         unseen: Plurals of kinds that do not exist in the cluster, or that the user may not read.
-        cohorts: Cohorts by name.
     """
 
     cluster_queues: Sequence[Queue] = ()

@@ -43,12 +43,8 @@ class Node:
     """A ClusterQueue or a Cohort in the tree of cohorts.
 
     Args:
-        name: Its name.
         queue: Whether it is a ClusterQueue.
-        parent: Its cohort.
-        children: Queues and cohorts of a cohort.
         quotas: Its own quotas.
-        own: What the workloads of a queue use.
     """
 
     name: str
@@ -125,8 +121,6 @@ class Tree:
     """All ClusterQueues and Cohorts.
 
     Args:
-        queues: ClusterQueues by name.
-        cohorts: Cohorts by name.
         cycles: Cohorts that are their own ancestors, each cycle in its order. Members of a cycle have no parent in the tree.
     """
 

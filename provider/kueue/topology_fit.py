@@ -29,12 +29,9 @@ class TooSmall:
     """Pods that do not fit into the topology.
 
     Args:
-        pods: The pods.
-        flavor: The flavor with most capacity.
         level: Topology level of which one domain must fit all pods; empty if the whole topology may be used.
         domain: The domain of that level with most capacity.
         most: How many of the pods fit into that domain.
-        nodes: How many nodes the flavor has.
     """
 
     pods: PodSet

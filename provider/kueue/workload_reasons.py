@@ -25,7 +25,7 @@ from pulumi_trainer.provider.kueue.topology_fit import HINT, TooSmall
 
 JOB_KINDS = ("JobSet", "TrainJob")
 """Kinds of this package's jobs among the owners of Workloads."""
-PATIENCE = 15.0
+WORKLOAD_SECONDS = 15.0
 """Seconds after which Kueue should have created a Workload."""
 SLOW = 60.0
 """Seconds after which Kueue should have looked at a Workload, unless other jobs are before it."""
@@ -36,7 +36,6 @@ class Waiting:
     """A suspended job in a queue.
 
     Args:
-        queue: Its LocalQueue.
         workload: Kueue's Workload for it; None if not found, or if it cannot be read.
         kind: Kind of the job, as Kueue's integrations call it.
         age: Seconds since it was created.
@@ -82,10 +81,7 @@ class Shape:
     """A known form of Kueue's messages.
 
     Args:
-        pattern: Matches the message.
         never: Whether waiting does not help.
-        explain: Returns what the message means, for people.
-        hint: What to do.
     """
 
     pattern: re.Pattern[str]
@@ -427,7 +423,7 @@ def _without_workload(job: Waiting, waits: str) -> Reason:
             " permission is missing"
         )
         return Reason("", job.message, why, "`pulumi-trainer rbac` prints the permissions; is Kueue installed?")
-    if job.age < PATIENCE:
+    if job.age < WORKLOAD_SECONDS:
         return Reason("", job.message, f"{waits}, and Kueue has not looked at it yet")
     return Reason(
         "NoWorkload",

@@ -17,6 +17,7 @@ from pulumi_trainer.provider.kubernetes.values.wording import join_names
 from pulumi_trainer.provider.lifecycle.connection import Inputs, Located, with_current_connection
 from pulumi_trainer.provider.lifecycle.resource import Checked, Diff, Resource
 from pulumi_trainer.provider.lifecycle.target import Connect
+from pulumi_trainer.provider.trainer.releases import known_release
 from pulumi_trainer.provider.trainer.runtime_releases import Effect, compare, follow_refusal, level_of
 
 NAMES = 10
@@ -55,10 +56,12 @@ class ChannelInputs(_Channel, Inputs):
 
     Attributes:
         document: The runtime in that release.
+        trainer: Version of Trainer whose rules its jobs follow.
         formerly: Set by `check`: "project/stack" of the stack before it was renamed.
     """
 
     document: Any
+    trainer: str = ""
     formerly: Sequence[str] = field(default_factory=list)
 
     @property
@@ -169,7 +172,7 @@ def name_list(jobs: Iterable[str]) -> str:
 
 def _move_notes(olds: ChannelInputs, news: ChannelInputs, found: Sequence[Consumer]) -> list[str]:
     before, after = olds.release, news.release
-    effects = compare(olds.document, news.document)
+    effects = compare(olds.document, news.document, known_release(news.trainer))
     lines = [f"{news.runtime} {before} => {after}: {level_of(effects)} for jobs"]
     lines += effect_lines(effects)
     followers: list[Consumer] = []

@@ -13,6 +13,7 @@ from pulumi_trainer.provider.lifecycle.channels import effect_lines, find_consum
 from pulumi_trainer.provider.lifecycle.connection import Inputs, Located, with_current_connection
 from pulumi_trainer.provider.lifecycle.resource import Checked, Diff, Resource
 from pulumi_trainer.provider.lifecycle.target import Connect, ConnectCluster
+from pulumi_trainer.provider.trainer.releases import known_release
 from pulumi_trainer.provider.trainer.runtime_releases import compare, level_of
 
 
@@ -47,7 +48,13 @@ class _Runtime(Located):
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimeInputs(_Runtime, Inputs):
-    """Inputs of a runtime."""
+    """Inputs of a runtime.
+
+    Attributes:
+        trainer: Version of Trainer whose rules its jobs follow.
+    """
+
+    trainer: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +191,7 @@ def change_notes(olds: RuntimeInputs | None, news: RuntimeInputs, connect: Conne
         return []
     if olds.document.get("spec") == news.document.get("spec"):
         return []
-    found = compare(olds.document, news.document)
+    found = compare(olds.document, news.document, known_release(news.trainer))
     lines = [f"it changes: {level_of(found)} for jobs", *effect_lines(found)]
     jobs, note = find_consumers(news.identity[2], news, connect)
     if jobs:

@@ -21,7 +21,7 @@ from pulumi_trainer.provider.lifecycle.target import Target
 from pulumi_trainer.provider.pod.code import CHECKPOINT_PATH, OUTPUT_PATH
 from pulumi_trainer.provider.pod.shared import find_checkpoint, s3
 
-PATIENCE = 5
+BUCKET_SECONDS = 5
 """Seconds that a plan waits for S3."""
 _LONGEST_MANIFEST = 64 << 20
 _KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
@@ -115,7 +115,7 @@ def _steps_in_s3(address: str, env: Mapping[str, str]) -> Iterator[int]:
         raise TargetFault(f"{address}: the plan does not know the credentials")
     start, parts = f"{prefix}/manifests/", dict[str, set[int]]()
     try:
-        there = _Bucket(bucket, env, tries=1, timeout=PATIENCE)
+        there = _Bucket(bucket, env, tries=1, timeout=BUCKET_SECONDS)
         for key in there.list(start):
             match = re.fullmatch(r"([^/]{1,255})/node-(\d{1,6})\.json", key[len(start) :])
             if match and _number_of(match[1]) >= 0:

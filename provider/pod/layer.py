@@ -187,7 +187,6 @@ class Content:
 
     Attributes:
         words: The arguments, with the lines of a file in its place, so that the same requirements are the same words.
-        listed: The requirements among them.
         fixed: Whether all content at addresses is immutable, and the local files are few enough to compare.
     """
 

@@ -8,7 +8,7 @@ import time
 
 THREAD = "pt_gloo_runloop"
 """Name of the threads in which torch's process groups of gloo run collectives (torch 2.6 and later)."""
-PATIENCE = 10
+THREAD_SECONDS = 10
 """Seconds for which the end of the process waits at most for these threads."""
 
 
@@ -20,7 +20,7 @@ def wait_until_idle() -> None:
     "terminate called without an active exception". `destroy_process_group` does not help where an object, such as an FSDP2 model,
     still refers to the group.
     """
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + THREAD_SECONDS
     before: dict[str, list[str]] = {}
     while (now := read_threads()) and time.monotonic() < end:
         # equal numbers of context switches: no thread has run since, although the GIL was free

@@ -21,7 +21,7 @@ from pulumi_trainer.provider.kubernetes.terminal import plain
 from pulumi_trainer.provider.kubernetes.values.accessors import epoch_seconds
 from pulumi_trainer.provider.kubernetes.values.wording import duration, join_names, plural
 from pulumi_trainer.provider.lifecycle.interruption_cost import InterruptionCost, interruption_cost
-from pulumi_trainer.provider.service.reach import PATIENCE, Job, Where, in_project, show_warning
+from pulumi_trainer.provider.service.reach import COMMAND_SECONDS, Job, Where, in_project, show_warning
 
 if TYPE_CHECKING:
     from pulumi_trainer.provider.kubernetes.client.client import Client
@@ -336,7 +336,7 @@ def open_cluster(where: Where) -> tuple[Client, str]:
     from pulumi_trainer.provider.kubernetes.client.kubeconfig import choose_context as context
 
     reached = {"kubeconfig": where.kubeconfig, "context": where.context}
-    client = open_client(reached, warn=show_warning).within(PATIENCE)
+    client = open_client(reached, warn=show_warning).within(COMMAND_SECONDS)
     try:
         chosen = context(where.kubeconfig, "", where.context)
     except TargetFault as fault:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pulumi_trainer.provider.lifecycle.job_inputs import JobInputs
     from pulumi_trainer.provider.targets.local import LocalTarget
 
-PATIENCE = 10.0
+COMMAND_SECONDS = 10.0
 """Seconds until a request gives up: a person waits for the answer."""
 
 

@@ -16,7 +16,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import only, section, t
 from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean
 from pulumi_trainer.provider.lifecycle.job_inputs import JobInputs
 from pulumi_trainer.provider.lifecycle.state_format import FORGET, check_format
-from pulumi_trainer.provider.service.reach import PATIENCE, Job, Where, in_project, project_file, show_warning
+from pulumi_trainer.provider.service.reach import COMMAND_SECONDS, Job, Where, in_project, project_file, show_warning
 from pulumi_trainer.provider.service.trust import kubeconfig_check
 from pulumi_trainer.provider.targets import connection
 from pulumi_trainer.provider.targets.local import LocalTarget
@@ -250,7 +250,7 @@ def _connected(job: StackJob, clients: dict[int, Client], check: Callable[[str],
     if isinstance(target, LocalTarget):
         return replace(known, local=target)
     client = target.client
-    return replace(known, client=clients.setdefault(id(client), client.within(PATIENCE)))
+    return replace(known, client=clients.setdefault(id(client), client.within(COMMAND_SECONDS)))
 
 
 def cluster_of(stack: str | None) -> Where:

@@ -34,7 +34,6 @@ class TargetInput(dict[str, Any]):
 
     Args:
         plain: The same settings with plain values, which `connect` uses.
-        needs: Resources that the connection depends on.
     """
 
     plain: Mapping[str, Any]

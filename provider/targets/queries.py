@@ -95,7 +95,6 @@ def review_job(target: Mapping[str, Any], draft: Draft) -> tuple[list[Problem], 
 
     Args:
         target: The `target` input of a resource.
-        draft: The job as the program submits it.
     """
     try:
         try:
@@ -189,11 +188,11 @@ def find_object(target: Mapping[str, Any], kind: Kind, namespace: str, name: str
 
 def queue_api_versions(target: Mapping[str, Any]) -> Mapping[str, Sequence[str]] | None:
     """Return each version of Kueue's API with the plurals that the cluster serves in it; None for an unreachable cluster."""
-    from pulumi_trainer.provider.kubernetes.cache.discovery import PATIENCE
+    from pulumi_trainer.provider.kubernetes.cache.discovery import PLAN_SECONDS
     from pulumi_trainer.provider.targets.kubernetes.queues import draining
 
     try:
-        return draining.served_versions(_cluster(target).client, PATIENCE)
+        return draining.served_versions(_cluster(target).client, PLAN_SECONDS)
     except TargetFault:
         return None
 
@@ -231,11 +230,11 @@ def list_queue_work(target: Mapping[str, Any], name: str, version: str) -> Seque
         target: The `target` input of a resource of a cluster.
         version: Version of Kueue's API that the cluster serves, for example `v1beta2`.
     """
-    from pulumi_trainer.provider.kubernetes.cache.discovery import PATIENCE
+    from pulumi_trainer.provider.kubernetes.cache.discovery import PLAN_SECONDS
     from pulumi_trainer.provider.targets.kubernetes.queues import draining
 
     try:
-        return draining.list_work(_cluster(target).client.within(PATIENCE), name, version)
+        return draining.list_work(_cluster(target).client.within(PLAN_SECONDS), name, version)
     except TargetFault:
         return []
 

@@ -18,8 +18,7 @@ from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.trainer.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.trainer.catalog.versions import LEVELS, VERSION, Level, by_version, larger, version_step
 from pulumi_trainer.provider.trainer.labels import FRAMEWORK
-from pulumi_trainer.provider.trainer.pipeline import render
-from pulumi_trainer.provider.trainer.releases import DEFAULT
+from pulumi_trainer.provider.trainer.pipeline import Release, render
 
 Document = dict[str, Any]
 
@@ -75,17 +74,13 @@ def effects(before: Objects, after: Objects) -> list[Effect]:
     return sorted(found, key=lambda e: (-LEVELS.index(e.level), e.path))
 
 
-def compare(before: Document, after: Document) -> list[Effect]:
+def compare(before: Document, after: Document, trainer: Release) -> list[Effect]:
     """Return what the change of a runtime does to the jobs of `PROBES`; the largest effect first."""
-    return list(_compared(json.dumps(before, sort_keys=True), json.dumps(after, sort_keys=True)))
+    return list(_compared(json.dumps(before, sort_keys=True), json.dumps(after, sort_keys=True), trainer))
 
 
 def follow_refusal(follow: str, before: str, after: str, effect: Level = "none") -> str:
-    """Return why a job on release `before` does not follow to `after`; empty if it does.
-
-    Args:
-        effect: What the change does to this job.
-    """
+    """Return why a job on release `before` does not follow to `after`; empty if it does."""
     if before == after:
         return ""
     if follow == "pin":
@@ -115,20 +110,20 @@ PROBES: tuple[Document, ...] = (
 
 
 @lru_cache(maxsize=256)
-def _compared(before: str, after: str) -> tuple[Effect, ...]:
+def _compared(before: str, after: str, trainer: Release) -> tuple[Effect, ...]:
     old, new = json.loads(before), json.loads(after)
     found: dict[Effect, None] = {}
     framework, new_framework = _framework(old), _framework(new)
     if framework != new_framework:
         what = f"{framework} => {new_framework}: another launcher starts user code"
         found[Effect("major", f"metadata.labels[{FRAMEWORK}]", what)] = None
-    old, new = default_runtime(old, DEFAULT), default_runtime(new, DEFAULT)
+    old, new = default_runtime(old, trainer), default_runtime(new, trainer)
     needs_nodes = "flux" in (new["spec"].get("mlPolicy") or {})  # Flux refuses jobs that do not say on how many nodes
     for probe in PROBES:
         spec = probe
         if needs_nodes:
             spec = {**probe, "trainer": {"numNodes": 1, **probe.get("trainer", {})}}
-        one, other = _rendered(old, spec), _rendered(new, spec)
+        one, other = _rendered(old, spec, trainer), _rendered(new, spec, trainer)
         if isinstance(one, dict) and isinstance(other, dict):
             found.update(dict.fromkeys(effects(one, other)))
         elif isinstance(other, str) and isinstance(one, dict):
@@ -146,14 +141,14 @@ def _framework(runtime: Document) -> Any:
     return labels.get(FRAMEWORK)
 
 
-def _rendered(runtime: Document, spec: Document) -> Objects | str:
+def _rendered(runtime: Document, spec: Document, trainer: Release) -> Objects | str:
     """Return the rendered objects, or why rendering fails."""
     metadata = {"name": "JOB", "namespace": "default"}
     reference = {"apiGroup": "trainer.kubeflow.org", "kind": runtime["kind"], "name": runtime["metadata"]["name"]}
     job = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": metadata}
     try:
-        train_job = default_train_job({**job, "spec": {"runtimeRef": reference, **spec}}, DEFAULT)
-        return render(runtime, train_job, DEFAULT).objects
+        train_job = default_train_job({**job, "spec": {"runtimeRef": reference, **spec}}, trainer)
+        return render(runtime, train_job, trainer).objects
     except Invalid as error:
         return str(error)
 
@@ -177,7 +172,7 @@ def _compare(old: Any, new: Any, path: tuple[str, ...], objects: Objects) -> Ite
         if _order_counts(field, new) and [*only(olds, news)] != [*only(news, olds)]:
             yield Effect("major", _shown(path), "has another order")
     else:
-        yield _judged(old, new, path, objects)
+        yield _judge_change(old, new, path, objects)
 
 
 def _order_counts(field: str, items: Any) -> bool:
@@ -200,9 +195,9 @@ def _by_key(field: str, items: Any) -> dict[str, Any]:
     return {_key(field, item): item for item in items}
 
 
-def _judged(old: Any, new: Any, path: tuple[str, ...], objects: Objects) -> Effect:
+def _judge_change(old: Any, new: Any, path: tuple[str, ...], objects: Objects) -> Effect:
     where, field = _shown(path), path[-1]
-    what = _words(old, new)
+    what = _describe_change(old, new)
     parent = path[-2] if len(path) > 1 else ""
     if parent == "labels":
         if _is_for_controllers(field):
@@ -259,7 +254,7 @@ def _key(field: str, item: Any) -> str:
     return json.dumps(item, sort_keys=True, default=str)
 
 
-def _words(old: Any, new: Any) -> str:
+def _describe_change(old: Any, new: Any) -> str:
     if old is _MISSING:
         return f"added {_short(new)}"
     if new is _MISSING:

@@ -14,10 +14,7 @@ class Upstream:
     """A product.
 
     Args:
-        name: Its name.
-        needed: What needs it.
         followed: The version whose rules this package applies; of Pulumi the newest whose private parts it knows.
-        tested: The version that tests run against.
         least: The least version that works; empty if any does.
         differences: What is known to differ in another version, each beginning with that version.
     """

@@ -17,6 +17,7 @@ from pulumi_trainer import runtimes
 from pulumi_trainer.provider.cli import releases as commands
 from pulumi_trainer.provider.trainer import runtime_releases
 from pulumi_trainer.provider.trainer.labels import RELEASE
+from pulumi_trainer.provider.trainer.releases import DEFAULT
 from pulumi_trainer.runtimes import RuntimeCatalog
 
 PROGRAM = """
@@ -51,7 +52,7 @@ def write(folder: Path, count: int) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(yaml.safe_dump(document))
     with redirect_stdout(io.StringIO()):
-        assert commands.check(str(folder), "text", lock=True) == 0
+        assert commands.check(str(folder), "text", DEFAULT, lock=True) == 0
 
 
 def pod(document: dict[str, Any]) -> dict[str, Any]:
@@ -86,7 +87,7 @@ def catalogue() -> None:
 
         def fresh() -> None:
             runtime_releases._compared.cache_clear()
-            runtime_releases.compare(copy.deepcopy(one), other)
+            runtime_releases.compare(copy.deepcopy(one), other, DEFAULT)
 
         fresh()
         print(f"| the difference of two releases | {median(fresh):.1f} ms | 20 ms |")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from pulumi_trainer.provider.cli import releases as commands
+from pulumi_trainer.provider.trainer.releases import DEFAULT
 
 from .conftest import Project
 
@@ -85,7 +86,7 @@ def write(folder: Path, *documents: dict[str, object]) -> None:
         number = document["metadata"]["labels"]["pulumi-trainer.dev/release"]  # type: ignore[index]
         (folder / "plain").mkdir(parents=True, exist_ok=True)
         (folder / "plain" / f"{number}.yaml").write_text(yaml.safe_dump(document))
-    assert commands.check(str(folder), "text", lock=True) == 0
+    assert commands.check(str(folder), "text", DEFAULT, lock=True) == 0
 
 
 def program(project: Project, text: str, **values: str) -> None:

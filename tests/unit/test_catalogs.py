@@ -17,6 +17,7 @@ from pulumi_trainer.provider.cli import releases as commands
 from pulumi_trainer.provider.kubernetes.errors import Invalid
 from pulumi_trainer.provider.trainer.catalog import git
 from pulumi_trainer.provider.trainer.labels import FRAMEWORK, RELEASE
+from pulumi_trainer.provider.trainer.releases import DEFAULT
 from pulumi_trainer.runtime import RuntimeArgs, _document
 from pulumi_trainer.runtimes import RuntimeCatalog
 
@@ -47,7 +48,7 @@ def folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     made = tmp_path / "catalogue"
     written(made, "1.0.0")
     written(made, "1.1.0", env=variables("A"))
-    assert commands.check(str(made), "text", lock=True) == 0
+    assert commands.check(str(made), "text", DEFAULT, lock=True) == 0
     capsys.readouterr()
     return made
 
@@ -221,7 +222,7 @@ def test_deprecation_is_no_part_of_a_release(folder: Path) -> None:
     told = str(catalog.deprecation("mine", "1.0.0"))
     assert told == "mine@1.0.0 is deprecated, and no longer offered from 2026-12-01 on; take 1.1.0"
     assert catalog.deprecation("mine", "1.1.0") is None and catalog.about("mine")["purpose"] == "to try"
-    assert commands.check(str(folder), "text", lock=False) == 0
+    assert commands.check(str(folder), "text", DEFAULT, lock=False) == 0
     for wrong, text in {
         "{date: someday}": "'someday' is not a date", "{successor: 3.0.0}": "'3.0.0' is not a release",
         "soon": "must be {date: DATE",
@@ -248,7 +249,7 @@ def test_a_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check(folder: Path, capsys: pytest.CaptureFixture[str], lock: bool = False) -> tuple[int, str]:
-    code = commands.check(str(folder), "text", lock=lock)
+    code = commands.check(str(folder), "text", DEFAULT, lock=lock)
     done = capsys.readouterr()
     return code, done.out + done.err
 
@@ -326,24 +327,24 @@ def test_new_check_and_diff(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert commands.new("team@1.0.0", "torch-distributed", "runtimes") == 0
-    assert commands.check("runtimes", "text", lock=True) == 0
-    assert commands.new("team@1.0.1", "", "runtimes") == 0
+    assert commands.new("team@1.0.0", "torch-distributed", "runtimes", DEFAULT) == 0
+    assert commands.check("runtimes", "text", DEFAULT, lock=True) == 0
+    assert commands.new("team@1.0.1", "", "runtimes", DEFAULT) == 0
     file = Path("runtimes/team/1.0.1.yaml")
     file.write_text(file.read_text().replace("-runtime", "-runtime@sha256:" + "0" * 64))
     assert commands.default_folder() == "runtimes"
-    assert commands.check("runtimes", "text", lock=True) == 0
+    assert commands.check("runtimes", "text", DEFAULT, lock=True) == 0
     assert "team 1.0.1: patch after 1.0.0" in capsys.readouterr().out
-    assert commands.diff("team@1.0.0", str(file), "runtimes", "text") == 0
+    assert commands.diff("team@1.0.0", str(file), "runtimes", "text", DEFAULT) == 0
     assert "patch  step[node].containers[node].image: another digest" in capsys.readouterr().out
-    assert commands.diff("team@1.0.0", "team@1.0.1", "runtimes", "json") == 0
+    assert commands.diff("team@1.0.0", "team@1.0.1", "runtimes", "json", DEFAULT) == 0
     told = json.loads(capsys.readouterr().out)
     assert {**told, "effects": [(e["level"], e["path"]) for e in told["effects"]]} == {
         "from": "team@1.0.0", "to": "team@1.0.1", "level": "patch",
         "effects": [("patch", "step[node].containers[node].image")],
     }  # fmt: skip
     file.with_name("1.0.2.yaml").write_text(file.read_text())
-    assert commands.check("runtimes", "json", lock=False) == 1
+    assert commands.check("runtimes", "json", DEFAULT, lock=False) == 1
     told = json.loads(capsys.readouterr().out)
     assert [(r["from"], r["to"], r["level"], r["locked"]) for r in told["releases"]] == [
         ("", "1.0.0", "none", True), ("1.0.0", "1.0.1", "patch", True)
@@ -363,11 +364,11 @@ def test_new_check_and_diff(
         ("other@1.0.0", "other@1.0.0: other has no release to copy from.*--from torch-distributed"),
     ):
         with pytest.raises(Invalid, match=text):
-            commands.new(again, "", "runtimes")
+            commands.new(again, "", "runtimes", DEFAULT)
     for source in ("torch-distribute", "torch-distribute@2.3.0"):
         for catalogue in ("runtimes", "nowhere"):
             with pytest.raises(Invalid) as caught:
-                commands.new("other@1.0.0", source, catalogue)
+                commands.new("other@1.0.0", source, catalogue, DEFAULT)
             said = str(caught.value)
             assert (
                 f"is not a runtime of the catalogue {catalogue} or the built-in one, or a .yaml or .json file" in said
@@ -375,13 +376,13 @@ def test_new_check_and_diff(
             assert "did you mean torch-distributed" in said and "jax-distributed" in said
             assert ("team" in said.partition("available: ")[2]) == (catalogue == "runtimes")
     with pytest.raises(Invalid, match=r"'2.3.O' is not a release of torch-distributed .*did you mean 2.3.0"):
-        commands.new("other@1.0.0", "torch-distributed@2.3.O", "runtimes")
+        commands.new("other@1.0.0", "torch-distributed@2.3.O", "runtimes", DEFAULT)
     assert not Path("runtimes/other").exists()
     Path("runtimes/other").mkdir()
     with pytest.raises(Invalid, match="other has no release to copy from"):
-        commands.new("other@1.0.0", "", "runtimes")
-    assert commands.new("torch-distributed@9.0.0", "", "runtimes") == 0
-    assert commands.diff("torch-distributed@2.3.0", "torch-distributed@9.0.0", "runtimes", "text") == 0
+        commands.new("other@1.0.0", "", "runtimes", DEFAULT)
+    assert commands.new("torch-distributed@9.0.0", "", "runtimes", DEFAULT) == 0
+    assert commands.diff("torch-distributed@2.3.0", "torch-distributed@9.0.0", "runtimes", "text", DEFAULT) == 0
     assert "torch-distributed@2.3.0 => torch-distributed@9.0.0: nothing changes" in capsys.readouterr().out
 
 

@@ -366,7 +366,7 @@ class TestUpload:
         query = {"list-type": "2", "prefix": "a b/é+%/", "continuation-token": "1/=&x", "uploads": ""}
         url = "https://s3.eu-west-1.amazonaws.com/code/a%20b?"
         url += urllib.parse.urlencode(query, quote_via=urllib.parse.quote, safe="")
-        made = modules[0].signed("GET", url, "eu-west-1", "key", "secret", "token", "0" * 64)
+        made = modules[0].sign_headers("GET", url, "eu-west-1", "key", "secret", "token", "0" * 64)
         request = AWSRequest("GET", url, headers={"x-amz-content-sha256": "0" * 64})
         request.context["timestamp"] = made["x-amz-date"]
         request.headers["X-Amz-Date"] = made["x-amz-date"]

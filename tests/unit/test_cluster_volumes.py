@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def unpacked(packed: dataset_configmap.Packed, tmp_path: Path) -> subprocess.CompletedProcess[str]:
+def unpacked(packed: dataset_configmap.DatasetConfigMap, tmp_path: Path) -> subprocess.CompletedProcess[str]:
     """What a pod does: the ConfigMap's items under their paths, then the script."""
     document, volume = packed.config_map("m", "ns"), packed.volume("m")
     texts = {k: v.encode() for k, v in document["data"].items()}
@@ -75,7 +75,7 @@ def test_keys_are_fit_for_a_config_map_and_the_command_is_where_it_is_mounted(fo
 
 def test_damaged_files_are_not_put_there(folder: Path, tmp_path: Path) -> None:
     whole = dataset_configmap.pack(f"file://{folder}", [])
-    damaged = dataset_configmap.Packed(whole.digests, {**whole.contents, "a.txt": b"other"})
+    damaged = dataset_configmap.DatasetConfigMap(whole.digests, {**whole.contents, "a.txt": b"other"})
     done = unpacked(damaged, tmp_path)
     assert done.returncode == 1 and "a.txt is not what was sent" in done.stderr
     assert not (tmp_path / "out" / "a.txt").exists()

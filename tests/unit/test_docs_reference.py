@@ -13,9 +13,9 @@ import pulumi_trainer.plugins
 import pulumi_trainer.runtimes
 import pulumi_trainer.training
 import pytest
+from json_output_schemas import SCHEMAS
 from pulumi_trainer.program.targets import KEYS
 from pulumi_trainer.provider.cli import commands
-from pulumi_trainer.provider.cli.schemas import SCHEMAS
 from pulumi_trainer.provider.lifecycle import changes
 from pulumi_trainer.provider.trainer.admission.warnings import RULES
 

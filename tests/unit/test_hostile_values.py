@@ -299,11 +299,11 @@ def _diff(patch: Patch, output: str) -> None:
         text = f"{number}{HOSTILE[:-1]}"
         pod["containers"][0] |= {"image": text, "command": [text], "env": [{"name": "A", "value": text}]}
         Path(f"{number}.yaml").write_text(yaml.safe_dump(made))
-    releases.diff("1.yaml", "2.yaml", "", output)
+    releases.diff("1.yaml", "2.yaml", "", output, DEFAULT)
     patch.setattr(releases, "review", lambda *_: types.SimpleNamespace(errors=[]))
     patch.setattr(releases, "compare", lambda *_: [filled(Effect)])
     patch.setattr(releases, "_find", lambda *_: {"metadata": {"labels": {HOSTILE: HOSTILE}}})
-    releases.diff(HOSTILE, HOSTILE, "", output)
+    releases.diff(HOSTILE, HOSTILE, "", output, DEFAULT)
 
 
 def _check(patch: Patch, output: str) -> None:
@@ -312,7 +312,7 @@ def _check(patch: Patch, output: str) -> None:
     patch.setattr(releases, "_checked", lambda *_: ([problem], [step]))
     patch.setattr(releases, "_moving_images", lambda *_: [problem])
     patch.setattr(releases.RuntimeCatalog, "from_dir", lambda *_: types.SimpleNamespace())
-    releases.check(HOSTILE, output, lock=False)
+    releases.check(HOSTILE, output, DEFAULT, lock=False)
 
 
 def _release(patch: Patch, _: str) -> None:
@@ -321,11 +321,11 @@ def _release(patch: Patch, _: str) -> None:
     patch.setattr(releases, "_write_release", lambda *_: None)
     patch.setattr(releases, "_names", lambda *_: ["a"])
     patch.setattr(releases.RuntimeCatalog, "from_dir", lambda *_: types.SimpleNamespace())
-    releases.new("a@1.0.0", "", HOSTILE[:-1])
+    releases.new("a@1.0.0", "", HOSTILE[:-1], DEFAULT)
     patch.setattr(releases, "_images", lambda *_: [({}, f"image{HOSTILE}")])
     patch.setattr(releases, "parse_image", lambda *_: types.SimpleNamespace(digest=""))
     patch.setattr(registry, "find_digest", lambda *_: HOSTILE)
-    releases.pin(HOSTILE, HOSTILE[:-1])
+    releases.pin(HOSTILE, HOSTILE[:-1], DEFAULT)
 
 
 def _table(patch: Patch, output: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from pulumi_trainer.datasets import DatasetInitializer, Fetched
-from pulumi_trainer.job_component import Job
+from pulumi_trainer.job_component import JobComponent
 from pulumi_trainer.program import messages
 from pulumi_trainer.provider.jobs.manual import STOPPED, stop_note
 from pulumi_trainer.provider.jobs.status import JobStatus
@@ -22,12 +22,12 @@ REPLACE = "`pulumi up --replace '**digits'`"
             "It stays stopped while the program stays the same: use `pulumi-trainer rerun digits` or set another run= key to"
             " run it again, or remove it from the program",
         ),
-        (TrainJob, "Error", f"{Job.another_run} {REPLACE}"),
+        (TrainJob, "Error", f"{JobComponent.another_run} {REPLACE}"),
         (DatasetInitializer, STOPPED, f"{Fetched.another_run} {REPLACE}"),
     ],
 )
 def test_the_hint_of_a_stopped_job_names_no_cause(
-    monkeypatch: pytest.MonkeyPatch, kind: type[Job], reason: str, hint: str
+    monkeypatch: pytest.MonkeyPatch, kind: type[JobComponent], reason: str, hint: str
 ) -> None:
     warnings: list[str] = []
     monkeypatch.setattr(messages, "warn", lambda text, _: warnings.append(text))

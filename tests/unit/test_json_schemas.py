@@ -1,4 +1,4 @@
-"""What commands print as JSON has the keys of `commands/schemas.py`, whose docstrings explain each."""
+"""What commands print as JSON has the keys of `tools/json_output_schemas.py`, whose docstrings explain each."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
+from json_output_schemas import SCHEMAS, MetricEntry, PointEntry, StepEntry
 from pulumi_trainer.provider.cli import cache, runs
 from pulumi_trainer.provider.cli.runtime_table import list_runtimes
-from pulumi_trainer.provider.cli.schemas import SCHEMAS, MetricEntry, PointEntry, StepEntry
 from pulumi_trainer.provider.cli.version import read_versions
 from pulumi_trainer.provider.jobs.metrics import Metrics
 from pulumi_trainer.provider.jobs.output_facts import Output

@@ -277,7 +277,7 @@ class TestPlugins:
         assert "cannot be run: Exec format error" in said(lambda: exec_credential.credentials(given, {}, "here"))
 
     def test_one_that_waits_for_a_login_is_ended(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(exec_credential, "PATIENCE", 4.0)
+        monkeypatch.setattr(exec_credential, "PLUGIN_SECONDS", 4.0)
         body = f"""
 import subprocess
 print("open https://login.example in a browser", file=sys.stderr, flush=True)

@@ -13,7 +13,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import epoch_seconds
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView, diagnose, keep
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record, attempts_as_data, end_of
-from pulumi_trainer.provider.targets.kubernetes.observe.job_store import Job, JobStore
+from pulumi_trainer.provider.targets.kubernetes.observe.job_store import JobStore, ObservedJob
 from test_diagnosis import recorded
 
 T = 1_800_000_000
@@ -221,7 +221,7 @@ def test_steps_belong_to_the_attempt_during_which_their_container_began() -> Non
 
 
 def test_late_lines_of_a_container_that_has_ended_are_no_steps_of_the_next_one() -> None:
-    job = Job(since=0.0)
+    job = ObservedJob(since=0.0)
     for began, steps, now in ((5.0, [1, 20], 6.0), (30.0, [], 31.0), (5.0, [21], 32.0), (30.0, [10, 15], 33.0)):
         job.report_steps(T + began, steps, T + now)
     first, second = job.steps.all

@@ -31,7 +31,7 @@ from pulumi_trainer.provider.pod.initializers import fetch
 from pulumi_trainer.provider.pod.scripts import report_inputs
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record, end_of
 from pulumi_trainer.provider.targets.local.machine import python_version
-from pulumi_trainer.provider.targets.local.pod_processes import Container
+from pulumi_trainer.provider.targets.local.pod_processes import ContainerProcess
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 SHA256 = "ab" * 32
@@ -359,7 +359,7 @@ def test_a_refusal_of_a_tool_stands_behind_the_report(log: Path, before: str) ->
 def test_a_report_that_is_being_written_is_read_later(tmp_path: Path) -> None:
     report = tmp_path / "report"
     container = SimpleNamespace(plan=SimpleNamespace(reports=True), _report_file=report)
-    observed = cast(Any, Container.observed).fget
+    observed = cast(Any, ContainerProcess.observed).fget
     assert observed(container) is None
     for written in ("", '{"pulumi-trainer": {"packages": "moto 5.2.5"}}'):
         report.write_text(written)

@@ -14,7 +14,7 @@ from pulumi_trainer.provider.lifecycle.diagnosis import JobView
 from pulumi_trainer.provider.lifecycle.diagnosis.outcome import FailedContainer
 from pulumi_trainer.provider.targets.kubernetes.observe import job_snapshot, watch
 from pulumi_trainer.provider.targets.kubernetes.observe.failed_output import FailedOutput
-from pulumi_trainer.provider.targets.kubernetes.observe.job_store import Job
+from pulumi_trainer.provider.targets.kubernetes.observe.job_store import ObservedJob
 from pulumi_trainer.provider.targets.kubernetes.observe.watch import Observer
 from pulumi_trainer.provider.targets.kubernetes.observe.worker_view import with_gone, with_worker
 from pulumi_trainer.provider.trainer.kinds import JOBSET
@@ -139,7 +139,7 @@ def wait_for_lines(observer: Observer, line: str) -> None:
 
 
 def test_what_a_container_has_printed_outlives_its_pod(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Job controller deletes pods that restart their containers in place at the backoff limit, with their logs."""
+    """The ObservedJob controller deletes pods that restart their containers in place at the backoff limit, with their logs."""
     asked: list[FailedContainer] = []
 
     def read(_client: Any, _namespace: str, failed: FailedContainer) -> list[str]:
@@ -202,7 +202,7 @@ def test_what_a_worker_cluster_has_shown_explains_the_end(monkeypatch: pytest.Mo
 
 
 def test_the_newest_explanations_are_kept() -> None:
-    job = Job(0.0)
+    job = ObservedJob(0.0)
     for name in "abcdef":
         job.keep_lines({name: [name]})
     assert job.lines == {name: [name] for name in "cdef"}

@@ -863,7 +863,7 @@ def test_a_request_is_signed_as_botocore_signs_it(monkeypatch: pytest.MonkeyPatc
     from botocore.credentials import Credentials
 
     url = "https://s3.eu-west-1.amazonaws.com/code/a%20b/x.tar.gz"
-    made = s3.signed("GET", url, "eu-west-1", "key", "secret", "token")
+    made = s3.sign_headers("GET", url, "eu-west-1", "key", "secret", "token")
     request = AWSRequest("GET", url, headers={"x-amz-content-sha256": "UNSIGNED-PAYLOAD"})
     request.context["timestamp"] = made["x-amz-date"]
     request.headers["X-Amz-Date"] = made["x-amz-date"]

@@ -22,6 +22,7 @@ from pulumi_trainer.provider.lifecycle.channels import Channels
 from pulumi_trainer.provider.lifecycle.resource import StateCalls
 from pulumi_trainer.provider.lifecycle.runtimes import RuntimeInputs
 from pulumi_trainer.provider.trainer.catalog.versions import by_version, next_version, version_step
+from pulumi_trainer.provider.trainer.releases import DEFAULT
 from pulumi_trainer.provider.trainer.runtime_releases import Effect, compare, effects, follow_refusal, level_of
 
 Document = dict[str, Any]
@@ -122,11 +123,11 @@ CHANGES: dict[str, tuple[str, Callable[[Document], Any]]] = {
 def test_levels(level: str, change: Callable[[Document], Any]) -> None:
     before, after = torch(), torch()
     change(after)
-    found = compare(before, after)
+    found = compare(before, after, DEFAULT)
     assert level_of(found) == level, [str(e) for e in found]
-    assert sorted(map(str, compare(before, after))) == sorted(map(str, found)), "the same each time"
+    assert sorted(map(str, compare(before, after, DEFAULT))) == sorted(map(str, found)), "the same each time"
     if level == "minor":  # taking an addition back could break who uses it
-        assert level_of(compare(after, before)) == "major"
+        assert level_of(compare(after, before, DEFAULT)) == "major"
 
 
 @pytest.mark.parametrize(
@@ -143,7 +144,7 @@ def test_levels(level: str, change: Callable[[Document], Any]) -> None:
 def test_digests_without_a_tag_may_be_any_two_images(old: str, new: str, level: str) -> None:
     before, after = torch(), torch()
     container(before)["image"], container(after)["image"] = old, new
-    assert level_of(compare(before, after)) == level
+    assert level_of(compare(before, after, DEFAULT)) == level
 
 
 def test_a_digest_of_a_flux_runtime_is_a_patch() -> None:
@@ -151,9 +152,9 @@ def test_a_digest_of_a_flux_runtime_is_a_patch() -> None:
     before = runtimes.load("flux")
     after = copy.deepcopy(before)
     container(after)["image"] = f"{container(before)['image']}@sha256:{'0' * 64}"
-    assert level_of(compare(before, after)) == "patch"
+    assert level_of(compare(before, after, DEFAULT)) == "patch"
     after["spec"]["mlPolicy"]["flux"]["numProcPerNode"] = 7
-    assert level_of(compare(before, after)) == "major"
+    assert level_of(compare(before, after, DEFAULT)) == "major"
 
 
 def test_the_order_counts_where_it_has_a_meaning() -> None:
@@ -161,21 +162,21 @@ def test_the_order_counts_where_it_has_a_meaning() -> None:
     pod(before)["initContainers"] = [{"name": "download", "image": "x:1"}, {"name": "convert", "image": "x:1"}]
     after = copy.deepcopy(before)
     pod(after)["initContainers"].reverse()
-    assert [str(e) for e in compare(before, after)] == ["step[node].initContainers: has another order"]
-    assert level_of(compare(before, after)) == "major"
+    assert [str(e) for e in compare(before, after, DEFAULT)] == ["step[node].initContainers: has another order"]
+    assert level_of(compare(before, after, DEFAULT)) == "major"
     for value, level in (("$(ROOT)/x", "major"), ("x", "none")):
         before = torch()
         container(before)["env"] = [{"name": "ROOT", "value": "/data"}, {"name": "DIR", "value": value}]
         after = copy.deepcopy(before)
         container(after)["env"].reverse()
-        assert level_of(compare(before, after)) == level
+        assert level_of(compare(before, after, DEFAULT)) == level
 
 
 def test_the_largest_first_and_in_words() -> None:
     after = torch()
     for name in ("digest", "env added", "command"):
         CHANGES[name][1](after)
-    assert [str(e) for e in compare(torch(), after)][:2] == [
+    assert [str(e) for e in compare(torch(), after, DEFAULT)][:2] == [
         'step[node].containers[node].command: ["sh"] => ["bash"]',
         'step[node].containers[node].env[B]: added {"name": "B", "value": "1"}',
     ]
@@ -185,9 +186,9 @@ def test_a_runtime_that_cannot_be_rendered_here() -> None:
     before = torch()
     before["spec"]["mlPolicy"] = {"numNodes": "two"}
     after = copy.deepcopy(before)
-    assert compare(before, after) == []
+    assert compare(before, after, DEFAULT) == []
     CHANGES["command"][1](after)
-    (effect,) = compare(before, after)
+    (effect,) = compare(before, after, DEFAULT)
     assert effect.level == "major" and "cannot be rendered here" in effect.what
 
 

@@ -14,10 +14,14 @@ from admission_support import Store, job_template, runtime, train_job
 from pulumi_trainer.program import trainer_release
 from pulumi_trainer.program.targets import Destination, Kubernetes, Local, Place
 from pulumi_trainer.provider.cli import main as cli
-from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.jobs.submission import Submission
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault
 from pulumi_trainer.provider.kubernetes.schema import openapi
 from pulumi_trainer.provider.targets import connection, queries
+from pulumi_trainer.provider.targets.kubernetes.cluster import Cluster
+from pulumi_trainer.provider.targets.kubernetes.jobs import adoption
 from pulumi_trainer.provider.targets.kubernetes.preflight.trainer_release import nearest_release
+from pulumi_trainer.provider.trainer.admission import review as admission_review
 from pulumi_trainer.provider.trainer.admission.cel_rules import PREDICATES
 from pulumi_trainer.provider.trainer.kinds import TRAIN_JOB
 from pulumi_trainer.provider.trainer.pipeline import Release
@@ -123,3 +127,63 @@ def test_the_commands_name_the_releases(capsys: pytest.CaptureFixture[str]) -> N
     assert "invalid value '2.4.0' (expected " in (told := capsys.readouterr().err) and all(
         version in told for version in RELEASES
     )
+
+
+def mpi_runtime(processes: int) -> dict[str, Any]:
+    jobs = [{"name": name, "template": job_template()} for name in ("launcher", "node")]
+    found = runtime(mlPolicy={"mpi": {"numProcPerNode": processes}}, template={"spec": {"replicatedJobs": jobs}})
+    found["metadata"].update(name="mpi-team", labels={"trainer.kubeflow.org/framework": "mpi"})
+    return found
+
+
+@each_release
+def test_the_commands_for_catalogues_take_a_release(
+    release: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number in (0, 1):
+        Path(f"{number}.json").write_text(json.dumps(mpi_runtime(number)))
+        assert cli.run(["runtime", "new", f"mpi-team@{number + 1}.0.0", "--from", f"{number}.json"]) == 0
+    capsys.readouterr()
+    why = "NumProcPerNode in mpiPolicy must be >= 1"
+    for command in ("check --lock", "diff mpi-team@1.0.0 mpi-team@2.0.0", "new mpi-team@3.0.0 --from 0.json"):
+        try:
+            code = cli.run(["runtime", *command.split(), "--trainer-version", release.version])
+            printed = "".join(capsys.readouterr())
+        except Invalid as error:
+            code, printed = 1, str(error)
+        assert (code, why in printed) == ((1, True) if release is NEWEST else (0, False)), printed
+
+
+@pytest.mark.parametrize(("mode", "asks"), [("trainer", True), ("jobset", False)])
+def test_adoption_compares_with_the_defaults_of_the_clusters_release(
+    mode: str, asks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def version(_: Cluster) -> str:
+        asked.append("schema")
+        return NEWEST.version
+
+    monkeypatch.setattr(Cluster, "trainer_version", version)
+    cluster = Cluster(None, cluster=str, mode=mode)  # type: ignore[arg-type]  # no request
+    assert (cluster.trainer_release(), bool(asked)) == ((NEWEST if asks else DEFAULT), asks)
+    used: list[Release] = []
+
+    def reviewed(job: dict[str, Any], release: Release) -> Any:
+        used.append(release)
+        return admission_review(job, release)
+
+    monkeypatch.setattr(adoption, "review", reviewed)
+    job = train_job()
+    submission = Submission("default", "job", "owner", "digest", {"TrainJob/job": job})
+    adoption.check(admission_review(job, NEWEST).stored, "", submission, TRAIN_JOB, cluster.trainer_release())
+    assert used == [cluster.trainer_release()]
+
+
+def test_a_cluster_that_cannot_be_read_has_the_default_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: Cluster) -> str:
+        raise TargetFault(Problem("", "is out of reach"))
+
+    monkeypatch.setattr(Cluster, "trainer_version", fail)
+    assert Cluster(None, cluster=str, mode="trainer").trainer_release() is DEFAULT  # type: ignore[arg-type]

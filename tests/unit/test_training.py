@@ -594,7 +594,7 @@ class TestEnd:
     def test_one_that_never_waits_does_not_keep_the_process(self) -> None:
         done = self.run("""
             def work():
-                training.wait_for_gloo.PATIENCE = 0.2
+                training.wait_for_gloo.THREAD_SECONDS = 0.2
                 while True:
                     hashlib.pbkdf2_hmac("sha256", b"", b"", 1000)
         """)

@@ -56,7 +56,7 @@ def test_the_releases_of_trainer() -> None:
     for release in RELEASES.values():
         about = (release.folder / "__init__.py").read_text()
         assert f"JobSet {UPSTREAM['JobSet'].followed}" in about and release.version in about
-    schemas = (ROOT / "provider" / "trainer" / "admission" / "generate" / "schemas.py").read_text()
+    schemas = (ROOT / "tests" / "golden" / "recorder" / "crd_schemas.py").read_text()
     assert f"kubernetes-sigs/kueue v{UPSTREAM['Kueue'].followed}" in schemas
 
 

@@ -20,7 +20,7 @@ from pulumi_trainer.provider.kubernetes.errors import Problem
 
 Document = dict[str, Any]
 
-PATIENCE = 5.0
+WEBHOOK_SECONDS = 5.0
 """Seconds for all webhooks together."""
 LONGEST = 300
 """Characters of the server's message that are shown; it often repeats the whole value."""
@@ -31,7 +31,6 @@ class Answer:
     """The result of a dry run.
 
     Args:
-        refusals: Why the server rejects the object.
         warnings: Warnings about the object as it would be stored.
         failed: Why the dry run was not possible.
         exists: Whether an object of that name exists, so that the object was not checked as a new one.

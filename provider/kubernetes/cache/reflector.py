@@ -23,7 +23,7 @@ FIRST, LONGEST = 0.1, 8.0
 """Seconds between two attempts: they double."""
 ABSENT = 60.0
 """Seconds after which a kind that does not exist, or may not be read, is requested again."""
-PATIENCE = 5.0
+LIST_SECONDS = 5.0
 """Seconds for which a list is retried; after that the fault is reported."""
 EXPIRED = 410
 
@@ -35,8 +35,6 @@ class Stream:
     cluster does not have the kind, or if the user may not read it.
 
     Args:
-        client: Client of the cluster.
-        kind: The kind.
         namespace: The namespace; empty for all.
         keep: Returns what to keep of an object; None drops it.
         listed: Called with all objects, each time they are listed.
@@ -59,7 +57,7 @@ class Stream:
         labels: str = "",
         fields: str = "",
     ) -> None:
-        self._client = client.within(PATIENCE)
+        self._client = client.within(LIST_SECONDS)
         self.kind = kind
         self._namespace, self._labels, self._fields = namespace, labels, fields
         self._keep, self._listed, self._changed, self._faulty = keep, listed, changed, faulty
@@ -96,7 +94,7 @@ class Stream:
         )
         self._listed(found)
         self._version = version
-        self._well()
+        self._end_fault()
 
     def _watch(self, stop: threading.Event) -> None:
         """Watch with one request, until the server ends it."""
@@ -110,12 +108,12 @@ class Stream:
                 if kept is not None:
                     self._changed(event["type"], kept)
             self._version = str(document["metadata"].get("resourceVersion") or self._version)
-            self._well()
+            self._end_fault()
             if stop.is_set():
                 return
-        self._well()
+        self._end_fault()
 
-    def _well(self) -> None:
+    def _end_fault(self) -> None:
         if self.fault is not None:
             self.fault, self.absent = None, False
             self._faulty(self)

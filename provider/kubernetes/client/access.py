@@ -25,7 +25,7 @@ from urllib.parse import quote, unquote
 
 import urllib3
 from pulumi_trainer.provider.kubernetes.client import exec_credential
-from pulumi_trainer.provider.kubernetes.client.client import PATIENCE, Access, Client, Unreachable
+from pulumi_trainer.provider.kubernetes.client.client import RETRY_SECONDS, Access, Client, Unreachable
 from pulumi_trainer.provider.kubernetes.client.kubeconfig import Chosen, choose_context
 from pulumi_trainer.provider.kubernetes.client.masking import is_loopback
 from pulumi_trainer.provider.kubernetes.client.transport import Header
@@ -62,7 +62,7 @@ def open_client(
     wanted = str(target.get("cluster") or "")
     connections = [recorded]
     if wanted:
-        connections = [_overridden(recorded, overrides or {}), recorded]
+        connections = [_with_overrides(recorded, overrides or {}), recorded]
     return _client(tuple(dict.fromkeys(connections)), wanted, _environment(), warn)
 
 
@@ -74,7 +74,7 @@ def _connection(target: Mapping[str, Any]) -> Connection:
     return str(target.get("kubeconfig") or ""), str(target.get("content") or ""), str(target.get("context") or "")
 
 
-def _overridden(recorded: Connection, overrides: Mapping[str, Any]) -> Connection:
+def _with_overrides(recorded: Connection, overrides: Mapping[str, Any]) -> Connection:
     kubeconfig, _, context = _connection(overrides)
     if kubeconfig:
         return kubeconfig, "", context
@@ -90,7 +90,7 @@ def _environment() -> str:
 def _client(
     connections: tuple[Connection, ...], wanted: str, _environment: str, warn: Callable[[Problem], None] | None
 ) -> Client:
-    return Client(_Opener(connections, wanted), patience=PATIENCE, warn=warn)
+    return Client(_Opener(connections, wanted), patience=RETRY_SECONDS, warn=warn)
 
 
 class _Opener:

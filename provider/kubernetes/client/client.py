@@ -34,7 +34,7 @@ __all__ = ["Access", "ApiError", "Client", "Unreachable"]
 
 Document = dict[str, Any]
 
-PATIENCE = 60.0
+RETRY_SECONDS = 60.0
 """Seconds for which a request is retried while the server is down or overloaded."""
 CONNECT_SECONDS, READ_SECONDS = 5.0, 45.0
 LASTING = 3.0
@@ -64,7 +64,7 @@ class Client:
     """
 
     def __init__(
-        self, configure: Configure, *, patience: float = PATIENCE, warn: Callable[[Problem], None] | None = None
+        self, configure: Configure, *, patience: float = RETRY_SECONDS, warn: Callable[[Problem], None] | None = None
     ) -> None:
         self.patience = patience
         self.workers: Mapping[str, Client] = MappingProxyType({})

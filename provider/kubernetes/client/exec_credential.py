@@ -23,7 +23,7 @@ from pulumi_trainer.provider.kubernetes.client.masking import MASK, mask, secret
 from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault
 from pulumi_trainer.provider.kubernetes.values.accessors import mappings, section, text
 
-PATIENCE = 60.0
+PLUGIN_SECONDS = 60.0
 """Seconds for the program; one that waits for a login is killed then."""
 _VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 _SHOWN = 1000
@@ -109,10 +109,10 @@ def _run(plugin: Mapping[str, Any], command: str, request: str, where: str) -> s
         raise TargetFault(Problem(where, f"cannot be run: {error.strerror}", hint)) from None
     with process:
         try:
-            output, errors = process.communicate(timeout=PATIENCE)
+            output, errors = process.communicate(timeout=PLUGIN_SECONDS)
         except subprocess.TimeoutExpired as late:
             os.killpg(process.pid, signal.SIGKILL)  # its children too
-            why = f"did not answer within {PATIENCE:g} s"
+            why = f"did not answer within {PLUGIN_SECONDS:g} s"
             message = trimmed((late.stderr or b"").decode(errors="replace"), secrets)
             if message:
                 why += f"; its output: {message}"

@@ -39,7 +39,6 @@ class Chosen:
     """The server and the user of a context. Contains secrets: never put it into a text.
 
     Args:
-        where: The name of the context in errors.
         cluster: The cluster's entry of the kubeconfig, with absolute paths.
         user: The user's entry of the kubeconfig, with absolute paths.
         namespace: Namespace of the context; empty for none.

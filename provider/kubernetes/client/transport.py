@@ -50,11 +50,8 @@ class Access:
 
     Args:
         host: URL of the server.
-        pool: The connections.
         headers: Returns the headers with the credentials for a request.
-        where: The name of the access in errors.
         expires: When the credentials expire, in seconds since the epoch; None for never.
-        cautions: Risks of the access.
         cluster: UID of the cluster; empty if it was not requested.
     """
 

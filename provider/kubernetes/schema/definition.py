@@ -16,9 +16,6 @@ class Kind:
 
     Args:
         name: The kind, such as JobSet.
-        group: API group.
-        version: Version in the group.
-        plural: Name in URLs.
         namespaced: Whether its objects belong to a namespace.
         status: Whether status is a subresource, which other requests cannot set.
         schema: Schema of its objects, without metadata.

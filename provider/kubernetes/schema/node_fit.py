@@ -31,7 +31,6 @@ class NoNode:
     """Why no node takes a Pod.
 
     Args:
-        why: What the nodes that come closest lack.
         on_demand: Whether an autoscaler may add other nodes.
         tainted: Whether taints keep the Pod away from all nodes that it selects.
     """
@@ -55,13 +54,13 @@ def reason_without_node(pod_spec: Document, nodes: Sequence[Document], count: in
         return None
     if any(not section(node, "status", "allocatable") for node in nodes):
         return None
-    why = _reason(pod_spec, nodes, count)
+    why = _reason_not_fitting(pod_spec, nodes, count)
     if not why:
         return None
     return NoNode(why, any(map(is_made_on_demand, nodes)), _TAINTED in why)
 
 
-def _reason(pod_spec: Document, nodes: Sequence[Document], count: int) -> str:
+def _reason_not_fitting(pod_spec: Document, nodes: Sequence[Document], count: int) -> str:
     matching = [node for node in nodes if _selects(pod_spec, node)]
     if not matching:
         return f"none of {len(nodes)} nodes matches its node selector or affinity{_shown_selector(pod_spec)}"

@@ -81,10 +81,10 @@ def _problem(fault: Fault, schema: Schema, value: Any) -> Problem:
     if fault.type == REQUIRED:
         return Problem(dotted_path(at), fault.detail or "is required")
     node, given = _reached(schema, value, at)
-    return Problem(dotted_path(at), _words(fault, node, given, _shown(given, at)), fault.hint)
+    return Problem(dotted_path(at), _describe_fault(fault, node, given, _shown(given, at)), fault.hint)
 
 
-def _words(fault: Fault, schema: Schema, value: Any, shown_value: str) -> str:
+def _describe_fault(fault: Fault, schema: Schema, value: Any, shown_value: str) -> str:
     bounds = schema.bounds
     if fault.type == TYPE_INVALID:
         return f"must be {_expected(schema)}, not {shown_value}"
@@ -102,7 +102,7 @@ def _words(fault: Fault, schema: Schema, value: Any, shown_value: str) -> str:
         return f"must be {_expected(schema)}, not {shown_value}"
     if isinstance(value, (list, dict)):
         return f"must have at least {plural(bounds[_size('min', value)], 'item')}"
-    return f"must be {_range(schema, value)}, not {shown_value}"
+    return f"must be {_describe_range(schema, value)}, not {shown_value}"
 
 
 def _size(bound: str, value: Any) -> str:
@@ -119,7 +119,7 @@ def _text_words(schema: Schema, value: str, shown_value: str) -> str:
     return f"must be {expected}, not {shown_value}"
 
 
-def _range(schema: Schema, value: Any) -> str:
+def _describe_range(schema: Schema, value: Any) -> str:
     bits = 32 if schema.format == "int32" else 64
     least = schema.bounds.get("minimum", -(2 ** (bits - 1)))
     most = schema.bounds.get("maximum", 2 ** (bits - 1) - 1)

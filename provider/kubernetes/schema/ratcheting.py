@@ -14,12 +14,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import Document
 
 
 class StoredObject:
-    """The stored object of an update, with cached comparisons.
-
-    Args:
-        schema: Schema of the object.
-        stored: The object.
-    """
+    """The stored object of an update, with cached comparisons."""
 
     def __init__(self, schema: Schema, stored: Document) -> None:
         self.schema = schema
@@ -70,10 +65,10 @@ class StoredObject:
             return type(value) is type(old) and bool(value == old)
         pair = id(value), id(old)
         if pair not in self._same:
-            self._same[pair] = self._compared(schema, value, old)
+            self._same[pair] = self._equal_below(schema, value, old)
         return self._same[pair]
 
-    def _compared(self, schema: Schema | None, value: Any, old: Any) -> bool:
+    def _equal_below(self, schema: Schema | None, value: Any, old: Any) -> bool:
         if isinstance(value, dict) and isinstance(old, dict):
             if value.keys() != old.keys():
                 return False

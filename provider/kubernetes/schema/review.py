@@ -27,7 +27,6 @@ class Webhooks:
 
     Args:
         mutate: Returns the changed object. Raises Invalid if its Go types cannot represent the object.
-        validate: Returns errors and warnings.
     """
 
     mutate: Callable[[Document, Document | None], Document]

@@ -97,7 +97,6 @@ class Rule:
     """One of a schema's `x-kubernetes-validations`.
 
     Args:
-        given: The rule as the CRD declares it.
         predicates: Predicates by the text of the rule; a CEL library evaluates other rules.
     """
 
@@ -135,7 +134,6 @@ class Schema:
 
     Args:
         given: The schema as in the CRD; neither it nor its parts may change afterwards.
-        predicates: Predicates of its validation rules.
         made: The Schemas of this tree by the id of their parts, so that equal parts share one Schema.
     """
 

@@ -21,10 +21,10 @@ def unknown_fields(schema: Schema, paths: Iterable[str]) -> list[Problem]:
     Args:
         paths: Paths such as `spec.template.spec.hostNetwrk`.
     """
-    return [Problem(path, "unknown field", _meant(schema, path)) for path in paths]
+    return [Problem(path, "unknown field", _did_you_mean(schema, path)) for path in paths]
 
 
-def _meant(schema: Schema, path: str) -> str:
+def _did_you_mean(schema: Schema, path: str) -> str:
     *above, name = _STEPS.findall(path)
     for step in above:
         below = schema.items if step.isdigit() else schema.properties.get(step)

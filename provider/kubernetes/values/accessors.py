@@ -24,7 +24,6 @@ def section_if_given(document: Document | None, name: str) -> Document | None:
 
     Args:
         document: The object that has the field; None has no fields.
-        name: Name of the field.
     """
     found = (document or {}).get(name)
     if not isinstance(found, dict):

@@ -40,11 +40,9 @@ class Document:
     """One document and its place in a file.
 
     Args:
-        file: Name of the file.
         number: Number of the document in the file, from 1.
         line: Line where the document begins, from 1.
         item: Index in the items of a List; None if it is not in a List.
-        text: The lines of the document.
     """
 
     content: dict[str, Any]
@@ -62,13 +60,13 @@ class Document:
 
     def line_of(self, path: str) -> int:
         """Return the line of a field, such as `spec.containers[0].env[1].name`, or of its innermost existing parent."""
-        return self._found(path)[0]
+        return self._find_line(path)[0]
 
     def plain_scalar(self, path: str) -> str | None:
         """Return a scalar as written in the file, if it has no quotes; None for other values."""
-        return self._found(path)[1]
+        return self._find_line(path)[1]
 
-    def _found(self, path: str) -> tuple[int, str | None]:
+    def _find_line(self, path: str) -> tuple[int, str | None]:
         steps = [*split_path(path)]
         if self.item is not None:
             steps = ["items", str(self.item), *steps]

@@ -91,15 +91,19 @@ def _limits_below_requests(before: Document, after: Document) -> Iterator[str]:
 def _violations(item: Document, requests: Amounts, limits: Amounts) -> Iterator[str]:
     kind = item.get("type")
     for name, least in _amounts(item.get("min")).items():
-        yield from _below(f"minimum {name} usage per {kind} is {least}", least, requests.get(name), limits.get(name))
+        yield from _below_minimum(
+            f"minimum {name} usage per {kind} is {least}", least, requests.get(name), limits.get(name)
+        )
     for name, most in _amounts(item.get("max")).items():
-        yield from _above(f"maximum {name} usage per {kind} is {most}", most, requests.get(name), limits.get(name))
+        yield from _above_maximum(
+            f"maximum {name} usage per {kind} is {most}", most, requests.get(name), limits.get(name)
+        )
     for name, ratio in _amounts(item.get("maxLimitRequestRatio")).items():
         about = f"{name} max limit to request ratio per {kind} is {ratio}"
         yield from _out_of_ratio(about, ratio, requests.get(name), limits.get(name))
 
 
-def _below(about: str, least: Quantity, request: Quantity | None, limit: Quantity | None) -> Iterator[str]:
+def _below_minimum(about: str, least: Quantity, request: Quantity | None, limit: Quantity | None) -> Iterator[str]:
     if request is None:
         yield f"{about}.  No request is specified"
     elif request.amount < least.amount:
@@ -108,7 +112,7 @@ def _below(about: str, least: Quantity, request: Quantity | None, limit: Quantit
         yield f"{about}, but limit is {limit}"
 
 
-def _above(about: str, most: Quantity, request: Quantity | None, limit: Quantity | None) -> Iterator[str]:
+def _above_maximum(about: str, most: Quantity, request: Quantity | None, limit: Quantity | None) -> Iterator[str]:
     if limit is None:
         yield f"{about}.  No limit is specified"
     elif limit.amount > most.amount:

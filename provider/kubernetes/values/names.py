@@ -26,12 +26,12 @@ def dns_1035_label(name: str) -> list[str]:
         "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an "
         "alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123'"
     )
-    return _checked(name, 63, _LABEL_1035, why)
+    return _length_and_pattern_faults(name, 63, _LABEL_1035, why)
 
 
 def dns_1123_subdomain(name: str) -> list[str]:
     """Check a name such as that of most objects: at most 253 characters, labels joined by dots."""
-    return _checked(name, 253, _SUBDOMAIN_1123, _SUBDOMAIN_WORDS)
+    return _length_and_pattern_faults(name, 253, _SUBDOMAIN_1123, _SUBDOMAIN_WORDS)
 
 
 def dns_1123_label(name: str) -> list[str]:
@@ -42,7 +42,7 @@ def dns_1123_label(name: str) -> list[str]:
         "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must "
         "start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc'"
     )
-    return _checked(name, 63, _LABEL_1123, why)
+    return _length_and_pattern_faults(name, 63, _LABEL_1123, why)
 
 
 def qualified_name(name: str) -> list[str]:
@@ -59,11 +59,11 @@ def qualified_name(name: str) -> list[str]:
     if slash and not prefix:
         found.append("prefix part must be non-empty")
     elif slash:
-        wrong = _checked(prefix, 253, _SUBDOMAIN_1123, _SUBDOMAIN_WORDS, "bytes")
+        wrong = _length_and_pattern_faults(prefix, 253, _SUBDOMAIN_1123, _SUBDOMAIN_WORDS, "bytes")
         found += [f"prefix part {each}" for each in wrong]
     if not rest:
         found.append("name part must be non-empty")
-    return [*found, *(f"name part {each}" for each in _checked(rest, 63, _LABEL_KEY, why, "bytes"))]
+    return [*found, *(f"name part {each}" for each in _length_and_pattern_faults(rest, 63, _LABEL_KEY, why, "bytes"))]
 
 
 def label_value(value: str) -> list[str]:
@@ -72,7 +72,7 @@ def label_value(value: str) -> list[str]:
         "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must "
         "start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345'"
     )
-    return _checked(value, 63, _LABEL_VALUE, why, "bytes")
+    return _length_and_pattern_faults(value, 63, _LABEL_VALUE, why, "bytes")
 
 
 def domain_prefixed_path(path: str) -> list[str]:
@@ -110,7 +110,7 @@ def _escaped(character: str) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def _checked(name: str, longest: int, pattern: str, why: str, unit: str = "characters") -> list[str]:
+def _length_and_pattern_faults(name: str, longest: int, pattern: str, why: str, unit: str = "characters") -> list[str]:
     found = _too_long(name, longest, unit)
     if not _matches(pattern, name):
         found.append(f"{why}, regex used for validation is '{pattern}')")

@@ -35,8 +35,8 @@ def pod_requests(pod_spec: dict[str, Any]) -> Amounts:
             own = sidecars
         else:
             _add(own, sidecars)
-        _join(highest, own, _larger)
-    _join(total, highest, _larger)
+        _add_amounts(highest, own, _larger)
+    _add_amounts(total, highest, _larger)
     for name, amount in _requests(pod_spec).items():
         if _of_a_pod(name):
             total[name] = amount
@@ -74,7 +74,7 @@ def requests_together(sets: Iterable[tuple[dict[str, Any], int | Unknown]]) -> A
         unseen = _unseen(pod_spec)
         if unseen:
             return unseen
-        _add(total, _times(pod_requests(pod_spec), count))
+        _add(total, _multiply(pod_requests(pod_spec), count))
     return total
 
 
@@ -101,7 +101,7 @@ def _amounts(given: Any) -> Amounts:
     return amounts
 
 
-def _times(amounts: Amounts, count: int | Unknown) -> Amounts:
+def _multiply(amounts: Amounts, count: int | Unknown) -> Amounts:
     if isinstance(count, Unknown):
         return dict.fromkeys(amounts, count)
     together: Amounts = {}
@@ -113,7 +113,7 @@ def _times(amounts: Amounts, count: int | Unknown) -> Amounts:
 
 
 def _add(total: Amounts, more: Amounts) -> None:
-    _join(total, more, Quantity.__add__)
+    _add_amounts(total, more, Quantity.__add__)
 
 
 def _larger(old: Quantity, new: Quantity) -> Quantity:
@@ -122,7 +122,7 @@ def _larger(old: Quantity, new: Quantity) -> Quantity:
     return old
 
 
-def _join(total: Amounts, more: Amounts, join: Callable[[Quantity, Quantity], Quantity]) -> None:
+def _add_amounts(total: Amounts, more: Amounts, join: Callable[[Quantity, Quantity], Quantity]) -> None:
     for name, new in more.items():
         old = total.get(name)
         if old is None or isinstance(new, Unknown):

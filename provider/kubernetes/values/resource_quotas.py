@@ -27,8 +27,6 @@ class Pods:
 
     Args:
         spec: Their spec, with the defaults of LimitRanges and the overhead of their RuntimeClass.
-        count: Their number.
-        jobs: How many Jobs make them.
     """
 
     spec: Document
@@ -41,11 +39,8 @@ class Exceeded:
     """A resource of which Pods need more than a ResourceQuota has.
 
     Args:
-        quota: Name of the ResourceQuota.
         resource: Name in the quota, such as requests.cpu.
-        requested: What the Pods need together.
         used: What others use; 0 unless it was asked for.
-        hard: The limit of the quota.
     """
 
     quota: str

@@ -28,12 +28,12 @@ def strategic_merge(types: GoTypes, type_: str, original: dict[str, Any], patch:
     Raises:
         MergeError: A directive is not valid, or an item lacks its key.
     """
-    return _map(types, type_, original, patch)
+    return _merge_maps(types, type_, original, patch)
 
 
-def _map(types: GoTypes, kind: str, original: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
+def _merge_maps(types: GoTypes, kind: str, original: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
     if _DIRECTIVE in patch:
-        return _directed(patch)
+        return _apply_directives(patch)
     merged = dict(original)
     for name, value in patch.items():
         key, removes = _listed(name)
@@ -47,9 +47,9 @@ def _map(types: GoTypes, kind: str, original: dict[str, Any], patch: dict[str, A
         elif isinstance(merged[key], Unknown) and isinstance(value, (dict, list)):
             pass  # what the patch makes of an unknown value is unknown
         elif isinstance(merged[key], dict) and isinstance(value, dict):
-            merged[key] = _map(types, _child(types, kind, key), merged[key], value)
+            merged[key] = _merge_maps(types, _type_of_field(types, kind, key), merged[key], value)
         elif isinstance(merged[key], list) and isinstance(value, list):
-            merged[key] = _list(types, kind, key, merged[key], value)
+            merged[key] = _merge_lists(types, kind, key, merged[key], value)
         elif not removes or type(merged[key]) is type(value):
             _take(merged, key, value)
     return merged
@@ -65,7 +65,7 @@ def _listed(name: str) -> tuple[str, bool]:
     return key or name, True
 
 
-def _directed(patch: dict[str, Any]) -> dict[str, Any]:
+def _apply_directives(patch: dict[str, Any]) -> dict[str, Any]:
     directive = patch[_DIRECTIVE]
     if directive == "replace":
         return without(patch, _DIRECTIVE)
@@ -74,7 +74,7 @@ def _directed(patch: dict[str, Any]) -> dict[str, Any]:
     raise MergeError(f"{_DIRECTIVE} must be replace or delete")
 
 
-def _list(types: GoTypes, kind: str, name: str, original: list[Any], patch: list[Any]) -> list[Any]:
+def _merge_lists(types: GoTypes, kind: str, name: str, original: list[Any], patch: list[Any]) -> list[Any]:
     how = types.fields(kind)[name]
     if how.merge is None:
         return patch
@@ -89,7 +89,7 @@ def _list(types: GoTypes, kind: str, name: str, original: list[Any], patch: list
         merged.setdefault(key, item)
     for key, item in zip(new, patch, strict=True):
         if isinstance(merged.get(key), dict) and isinstance(item, dict):
-            item = _map(types, how.kind[1:-1], merged[key], item)
+            item = _merge_maps(types, how.kind[1:-1], merged[key], item)
         merged[key] = item
     return _ordered(old, new, merged)
 
@@ -118,7 +118,7 @@ def _key(item: Any, merge: str, name: str) -> Any:
     return item[merge]
 
 
-def _child(types: GoTypes, kind: str, name: str) -> str:
+def _type_of_field(types: GoTypes, kind: str, name: str) -> str:
     if kind[0] == "{":
         return kind
     return types.fields(kind)[name].kind

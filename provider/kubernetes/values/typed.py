@@ -32,7 +32,6 @@ class Field:
     """How Go writes one field.
 
     Args:
-        kind: Its kind, as in the table.
         struct: Whether the kind is a type of the table.
         always: Whether Go writes it even when it is empty.
         pointer: Whether Go keeps an explicit zero value.
@@ -48,12 +47,7 @@ class Field:
 
 @dataclass(slots=True)
 class Findings:
-    """What `GoTypes.as_struct` reports.
-
-    Args:
-        problems: Values of wrong types.
-        notes: Unknown fields, which are dropped.
-    """
+    """What `GoTypes.as_struct` reports."""
 
     problems: list[Problem] = field(default_factory=list)
     notes: list[Problem] = field(default_factory=list)
@@ -102,7 +96,6 @@ class GoTypes:
         Unknown leaves are kept; wrong values are left out and reported.
 
         Args:
-            findings: Problems and notes are added to it.
             applied: Whether to print an apply configuration, without empty lists and maps; else Go's JSON, in which a list
                 without `omitempty` is null.
         """
@@ -113,7 +106,7 @@ class GoTypes:
         if isinstance(value, Unknown):
             return value
         if not isinstance(value, dict):
-            return _wrong("a mapping", value, at, findings)
+            return _report_type("a mapping", value, at, findings)
         known = self.fields(type_)
         out: dict[str, Any] = {}
         for name, how in known.items():
@@ -150,16 +143,16 @@ class GoTypes:
             try:
                 return read(value)
             except ValueError as error:
-                return _wrong(expected, value, at, findings, str(error))
+                return _report_type(expected, value, at, findings, str(error))
         if kind[0] == "[":
             if not isinstance(value, list):
-                return _wrong("a list", value, at, findings)
+                return _report_type("a list", value, at, findings)
             return self._list(kind[1:-1], value, at, findings, applied)
         if kind[0] == "{":
             if not isinstance(value, dict):
-                return _wrong("a mapping", value, at, findings)
+                return _report_type("a mapping", value, at, findings)
             if not all(isinstance(name, str) for name in value):
-                return _wrong("a mapping by strings", value, at, findings)
+                return _report_type("a mapping by strings", value, at, findings)
             return self._map(kind[1:-1], value, at, findings, applied)
         return self._struct(kind, value, at, findings, applied)
 
@@ -210,7 +203,7 @@ _NAMES = {
 }
 
 
-def _wrong(expected: str, value: Any, at: Path, findings: Findings, why: str = "") -> Any:
+def _report_type(expected: str, value: Any, at: Path, findings: Findings, why: str = "") -> Any:
     # The value itself is not shown: it may be a secret that slipped into the wrong place.
     got = _NAMES.get(type(value), type(value).__name__)
     hint = ""
@@ -232,7 +225,7 @@ def _bool(value: Any) -> bool:
     raise ValueError
 
 
-def _whole(value: Any) -> int:
+def _integer(value: Any) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     raise ValueError
@@ -240,7 +233,7 @@ def _whole(value: Any) -> int:
 
 def _bounded(bits: int) -> Callable[[Any], int]:
     def read(value: Any) -> int:
-        if -(2 ** (bits - 1)) <= _whole(value) < 2 ** (bits - 1):
+        if -(2 ** (bits - 1)) <= _integer(value) < 2 ** (bits - 1):
             return int(value)
         raise ValueError(f"must fit into {bits} bits")
 
@@ -251,7 +244,7 @@ def _quantity(value: Any) -> str:
     if isinstance(value, float):
         value = repr(value)
     elif not isinstance(value, str):
-        value = _whole(value)
+        value = _integer(value)
     return canonical(value)
 
 

@@ -29,8 +29,6 @@ class Unreadable(Exception):
     """A value that cannot be read.
 
     Args:
-        why: The reason.
-        hint: What to do.
         line: Line in the text, from 0.
         path: Path of the value.
     """
@@ -109,7 +107,6 @@ class _Builder:
     Args:
         steps: Keys and indices of the value that is being built.
         built: The values, by the identity of their nodes.
-        values: Number of values, keys included.
         length: Length of the text, and of all texts that are repeated.
     """
 

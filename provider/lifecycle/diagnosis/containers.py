@@ -45,7 +45,7 @@ _SIGNALS = {
 
 
 @dataclass(frozen=True)
-class Container:
+class ContainerStatus:
     """A container status of a pod."""
 
     pod: Document
@@ -93,11 +93,11 @@ class Container:
         return f"container {self.name} of {describe_pod(self.pod)}"
 
 
-def list_containers(pod: Document) -> Iterator[Container]:
+def list_containers(pod: Document) -> Iterator[ContainerStatus]:
     """Yield the containers of a pod, init containers first."""
     status = section(pod, "status")
     for found in (*mappings(status.get("initContainerStatuses")), *mappings(status.get("containerStatuses"))):
-        yield Container(pod, found)
+        yield ContainerStatus(pod, found)
 
 
 def observed_inputs(pods: Sequence[Document]) -> Observed:
@@ -133,7 +133,7 @@ def is_secondary(end: Document) -> bool:
     return end.get("exitCode") == TERMINATED or end.get("reason") == "ContainerStatusUnknown"
 
 
-def failure_order(container: Container, lines: Mapping[str, Sequence[str]]) -> tuple[bool, bool, float]:
+def failure_order(container: ContainerStatus, lines: Mapping[str, Sequence[str]]) -> tuple[bool, bool, float]:
     """Return the place of a failed container in the order in which failures explain that of the job: causes before consequences.
 
     Args:

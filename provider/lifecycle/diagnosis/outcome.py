@@ -19,7 +19,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import (
 )
 from pulumi_trainer.provider.kubernetes.values.wording import without_full_stop
 from pulumi_trainer.provider.lifecycle.diagnosis.containers import (
-    Container,
+    ContainerStatus,
     describe_pod,
     exit_hint,
     exit_text,
@@ -87,15 +87,15 @@ def _deleted_with_logs(view: JobView, message: str) -> bool:
     return any(each.name == step and each.pod.spec.get("restartPolicy") != "Never" for each in view.steps)
 
 
-def culprit(view: JobView, message: str = "") -> Container | None:
+def culprit(view: JobView, message: str = "") -> ContainerStatus | None:
     """Return the container that has failed first: preferably of the Job that JobSet names, and not because another one failed."""
     return next(iter(_failures(view, message)), None)
 
 
-def _failures(view: JobView, message: str) -> list[Container]:
+def _failures(view: JobView, message: str) -> list[ContainerStatus]:
     """Return the failed containers in the order in which they explain the failure of the job."""
     first = _FIRST.search(message)
-    found: list[Container] = []
+    found: list[ContainerStatus] = []
     for pod in (*view.pods, *view.gone):
         found += [c for c in list_containers(pod) if c.failure]
     if first:
@@ -227,7 +227,7 @@ def failed_containers(view: JobView) -> list[FailedContainer]:
     return [*map(_with_log, failures)]
 
 
-def _with_log(container: Container) -> FailedContainer:
+def _with_log(container: ContainerStatus) -> FailedContainer:
     pod = container.pod
     return FailedContainer(
         pod_name(pod), container.name, node_index(pod), container.restarts, previous=container.failed_before

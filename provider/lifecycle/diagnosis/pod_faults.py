@@ -12,7 +12,7 @@ from pulumi_trainer.provider.lifecycle.diagnosis.containers import (
     CRASH,
     IMAGES,
     SETUPS,
-    Container,
+    ContainerStatus,
     describe_pod,
     exit_hint,
     exit_text,
@@ -56,7 +56,7 @@ def find_fault(view: JobView, now: float) -> Finding | None:
 
 
 def _container_fault(view: JobView, pods: Sequence[Document], now: float) -> Finding | None:
-    found: list[Container] = []
+    found: list[ContainerStatus] = []
     for pod in pods:
         found += list_containers(pod)
     for reasons, hint in ((IMAGES, _PULL), (SETUPS, _CONFIG)):
@@ -69,7 +69,7 @@ def _container_fault(view: JobView, pods: Sequence[Document], now: float) -> Fin
     return _crash_loop(view, crashing)
 
 
-def _cannot_start(view: JobView, found: list[Container], hint: str) -> Finding:
+def _cannot_start(view: JobView, found: list[ContainerStatus], hint: str) -> Finding:
     first = max(found, key=lambda c: len(c.message))
     message = without_full_stop(first.message)
     if first.waiting == "ImagePullBackOff":
@@ -78,7 +78,7 @@ def _cannot_start(view: JobView, found: list[Container], hint: str) -> Finding:
     what = "its container cannot be created"
     if first.waiting in IMAGES:
         what = f"its image {image} cannot be pulled"
-    others = _others(found)
+    others = _and_more_pods(found)
     return Finding(
         Phase.STARTING,
         first.waiting,
@@ -88,7 +88,7 @@ def _cannot_start(view: JobView, found: list[Container], hint: str) -> Finding:
     )
 
 
-def _pull_error(view: JobView, container: Container) -> str:
+def _pull_error(view: JobView, container: ContainerStatus) -> str:
     """Return the error of an image pull from the events: the back-off hides it."""
     messages: list[str] = []
     for event in view.warnings("Pod", "Failed"):
@@ -99,7 +99,7 @@ def _pull_error(view: JobView, container: Container) -> str:
     return without_full_stop(max(messages, key=len, default=""))
 
 
-def _crash_loop(view: JobView, found: list[Container]) -> Finding:
+def _crash_loop(view: JobView, found: list[ContainerStatus]) -> Finding:
     first = min(found, key=lambda c: (pod_name(c.pod) not in view.lines, *failure_order(c, view.lines)))
     if first.failure:
         how = exit_text(first.failure)
@@ -109,7 +109,7 @@ def _crash_loop(view: JobView, found: list[Container]) -> Finding:
     error = summarize(view.lines.get(pod_name(first.pod), ()))
     if error:
         error = f": {error}"
-    others = _others(found)
+    others = _and_more_pods(found)
     times = ""
     if first.restarts:
         times = f", restarted {plural(first.restarts, 'time')}"
@@ -122,7 +122,7 @@ def _crash_loop(view: JobView, found: list[Container]) -> Finding:
     )
 
 
-def _others(found: list[Container]) -> str:
+def _and_more_pods(found: list[ContainerStatus]) -> str:
     pods = {pod_name(c.pod) for c in found}
     if len(pods) <= 1:
         return ""

@@ -35,7 +35,7 @@ from pulumi_trainer.provider.lifecycle.diagnosis.job_view import (
 )
 from pulumi_trainer.provider.trainer.pipeline.disruptions import TERMINATED
 
-PATIENCE = 15.0
+RECONCILE_SECONDS = 15.0
 """Seconds after which a controller should have reconciled an object."""
 _RACE = "not found"
 """End of the message for a Job that JobSet's controller creates before the webhook's cache has its JobSet; it is retried."""
@@ -65,7 +65,7 @@ def _no_jobset(view: JobView, now: float) -> Finding | None:
             f"Trainer's controller cannot create its JobSet: {without_full_stop(message)}",
             _webhook_hint(message) or "correct the TrainJob or its runtime",
         )
-    if view.age(now) < PATIENCE:
+    if view.age(now) < RECONCILE_SECONDS:
         return None
     since = duration(view.age(now))
     return Finding(
@@ -78,7 +78,7 @@ def _no_jobset(view: JobView, now: float) -> Finding | None:
 
 
 def _no_controller(view: JobView, now: float) -> Finding | None:
-    if view.jobs or section(view.jobset, "status") or view.jobset is None or view.age(now) < PATIENCE:
+    if view.jobs or section(view.jobset, "status") or view.jobset is None or view.age(now) < RECONCILE_SECONDS:
         return None
     since = duration(view.age(now))
     return Finding(
@@ -211,7 +211,7 @@ def _no_pods(view: JobView, now: float) -> Finding | None:
         return None
     idle = [j for j in view.jobs if not section(j, "status").get("startTime") and not conditions(j)]
     age = now - min(map(created_at, view.jobs))
-    if len(idle) < len(view.jobs) or age < PATIENCE:
+    if len(idle) < len(view.jobs) or age < RECONCILE_SECONDS:
         return None
     since = duration(age)
     return Finding(

@@ -234,7 +234,6 @@ def _install(output: Path, complete: Manifest, before: set[str], staged: Mapping
     """Move verified files to their paths and remove those of an earlier fetch.
 
     Args:
-        complete: The manifest to write at the end.
         staged: Path -> file in the staging folder.
     """
     stale = sorted(before - {f.path for f in complete.files})

@@ -30,7 +30,6 @@ class FetchedFile:
     Attributes:
         path: Path below the folder.
         size: Size in bytes.
-        sha256: Digest of the content, in hexadecimal.
         version: The source's identifier of the content (git blob id, ETag, sha256).
     """
 
@@ -45,12 +44,8 @@ class Manifest:
     """The content of a folder.
 
     Attributes:
-        kind: Kind of the initializer.
-        uri: The URI that was fetched.
         revision: Commit of the repository (hf), or digest of keys, ETags and sizes (s3) or of paths, sizes and sha256 (file);
             a later fetch of a URI without a revision uses it again.
-        patterns: Which files were selected.
-        files: The files.
         complete: Whether all files are in the folder.
         stale: Files of an earlier fetch that are being replaced.
     """

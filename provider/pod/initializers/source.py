@@ -49,7 +49,6 @@ class Patterns:
 
     Attributes:
         allow: fnmatch patterns of the names to fetch; empty for all. As in huggingface_hub, `data/` means `data/*`.
-        ignore: Patterns of the names to leave out.
     """
 
     allow: tuple[str, ...] = ()
@@ -69,11 +68,9 @@ class FetchRequest:
     """What a scheme opens.
 
     Attributes:
-        kind: Kind of the initializer.
         location: The URI without its scheme.
         output: The folder that the files are written to.
         env: The variables of `contract`.
-        tuning: Connections, part size, retries and timeout.
         patterns: Which files are fetched; a listing may have others too.
     """
 

@@ -2,7 +2,7 @@ import atexit, os, select, sys, threading, time
 
 CHUNK = 1 << 16
 INTERVAL = 0.2
-PATIENCE = 5
+COPY_SECONDS = 5
 kept: list = []
 
 
@@ -100,4 +100,4 @@ def finish():
         for stream in streams:
             stream.restore()
         ended.set()
-        thread.join(PATIENCE)
+        thread.join(COPY_SECONDS)

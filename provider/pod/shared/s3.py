@@ -31,7 +31,7 @@ class NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def signed(method, url, region, key, secret, token, payload=UNSIGNED):
+def sign_headers(method, url, region, key, secret, token, payload=UNSIGNED):
     parts = urllib.parse.urlsplit(url)
     now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%dT%H%M%SZ")
     headers = {"host": parts.netloc, "x-amz-content-sha256": payload, "x-amz-date": now}
@@ -51,7 +51,7 @@ def signed(method, url, region, key, secret, token, payload=UNSIGNED):
     return {**headers, "Authorization": who}
 
 
-def elements(data):
+def read_xml(data):
     found: list = []
     path: list = []
     text: list = []
@@ -94,7 +94,7 @@ def read_all(answer, limit=MOST_ANSWER):
     return data
 
 
-def exchange(request, handle, proxies=None, timeout=None):
+def send(request, handle, proxies=None, timeout=None):
     opener = urllib.request.build_opener(
         NoRedirect, *([] if proxies is None else [urllib.request.ProxyHandler(proxies)])
     )
@@ -177,7 +177,7 @@ class Bucket:
         }
         url = self.endpoint("sts") + "/"
         request = urllib.request.Request(url, urllib.parse.urlencode(fields).encode(), {"Accept": "application/xml"})
-        found = {path.rpartition("/")[2]: text for path, text in elements(exchange(request, read_all))}
+        found = {path.rpartition("/")[2]: text for path, text in read_xml(send(request, read_all))}
         return credentials_of(found, "SessionToken")
 
     def ask_agent(self):
@@ -189,7 +189,7 @@ class Bucket:
         token = read_token(file) if file else self.env.get("AWS_CONTAINER_AUTHORIZATION_TOKEN", "")
         headers = {"Authorization": token} if token else {}
         try:
-            found = json.loads(exchange(urllib.request.Request(url, headers=headers), read_all, {}))
+            found = json.loads(send(urllib.request.Request(url, headers=headers), read_all, {}))
         except ValueError:
             raise Failed("the agent's answer is not valid JSON") from None
         return credentials_of(found if isinstance(found, dict) else {}, "Token")
@@ -209,7 +209,7 @@ class Bucket:
         attempt, last = 0, (tries or self.tries or ATTEMPTS) - 1
         while True:
             try:
-                return self.call_once(method, key, query or {}, body, size, payload, headers or {}, handle)
+                return self.send_request(method, key, query or {}, body, size, payload, headers or {}, handle)
             except Failed as error:
                 if attempt == last or not self.is_retried(error):
                     raise
@@ -225,7 +225,8 @@ class Bucket:
             return True
         return error.again
 
-    def call_once(self, method, key, query, body, size, payload, headers, handle):
+    def send_request(self, method, key, query, body, size, payload, headers, handle):
+        """Send a signed request once and return what `handle` makes of the answer; an error does not show the credentials."""
         url = f"{self.endpoint('s3')}/{self.name}" + ("/" + urllib.parse.quote(key) if key else "")
         if query:
             url += "?" + urllib.parse.urlencode(query, quote_via=urllib.parse.quote, safe="")
@@ -234,12 +235,12 @@ class Bucket:
         keys, found = self.credentials(), {**headers}
         if keys:
             key_id, secret, token = keys
-            found |= signed(method, url, self.region, key_id, secret, token, payload or UNSIGNED)
+            found |= sign_headers(method, url, self.region, key_id, secret, token, payload or UNSIGNED)
         if method in ("PUT", "POST"):
             found |= {"Content-Length": str(size), "Content-Type": "application/octet-stream"}
         data = body if method in ("PUT", "POST") else None
         try:
-            return exchange(urllib.request.Request(url, data, found, method=method), handle, timeout=self.timeout)
+            return send(urllib.request.Request(url, data, found, method=method), handle, timeout=self.timeout)
         except Failed as error:
             text = str(error)
             for secret in map(str, (keys or ())[1:]):
@@ -251,7 +252,7 @@ class Bucket:
         found, token = [], ""
         for _ in range(MOST_PAGES):
             query = {"list-type": "2", "prefix": prefix, "delimiter": delimiter, "continuation-token": token}
-            page = elements(self.call("GET", query={name: value for name, value in query.items() if value}))
+            page = read_xml(self.call("GET", query={name: value for name, value in query.items() if value}))
             keys = [text for path, text in page if path.endswith(("/Contents/Key", "/CommonPrefixes/Prefix"))]
             if not all(key.startswith(prefix) for key in keys):
                 raise Failed("the listing has objects that are not below the prefix")
@@ -316,7 +317,7 @@ class Bucket:
         return {"size": size, "sha256": sha256}
 
     def upload_parts(self, key, file, size):
-        begun = dict(elements(self.call("POST", key, {"uploads": ""})))
+        begun = dict(read_xml(self.call("POST", key, {"uploads": ""})))
         upload = begun.get("InitiateMultipartUploadResult/UploadId", "")
         if not upload:
             raise Failed("the server has not begun a multipart upload")
@@ -332,7 +333,7 @@ class Bucket:
                     raise Failed("the server has not named the ETag of a part")
                 lines.append(f"<Part><PartNumber>{number}</PartNumber><ETag>{tag}</ETag></Part>")
             text = f"<CompleteMultipartUpload>{''.join(lines)}</CompleteMultipartUpload>"
-            ended = dict(elements(self.call("POST", key, {"uploadId": upload}, text.encode())))
+            ended = dict(read_xml(self.call("POST", key, {"uploadId": upload}, text.encode())))
             if "CompleteMultipartUploadResult" not in ended:
                 raise Failed(words(f"{ended.get('Error/Code')}: {ended.get('Error/Message')}"), True)
         except BaseException:

@@ -6,13 +6,16 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from pulumi_trainer.provider.kubernetes.cache.discovery import PATIENCE, Facts
+from pulumi_trainer.provider.kubernetes.cache.discovery import PLAN_SECONDS, Facts
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
+from pulumi_trainer.provider.kubernetes.errors import TargetFault
 from pulumi_trainer.provider.targets.kubernetes.observe.overview import Overview
 from pulumi_trainer.provider.targets.kubernetes.preflight.trainer_release import nearest_release
 from pulumi_trainer.provider.trainer.admission.cel_rules import PREDICATES
 from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB
+from pulumi_trainer.provider.trainer.pipeline import Release
+from pulumi_trainer.provider.trainer.releases import known_release
 
 Document = dict[str, Any]
 
@@ -21,7 +24,6 @@ class Cluster:
     """One cluster.
 
     Args:
-        client: Client of the cluster.
         cluster: Returns the identity of the cluster, the UID of its namespace kube-system.
         mode: jobset or trainer.
         namespace: Namespace of the stack's jobs, which `sweep` searches.
@@ -59,7 +61,7 @@ class Cluster:
         overview.record("")
         if overview.fault is not None and not isinstance(overview.fault, ApiError):
             raise overview.fault
-        return self.client.within(PATIENCE)
+        return self.client.within(PLAN_SECONDS)
 
     def trainer_version(self) -> str:
         """Return the version of the known release of Trainer that is nearest to the cluster's; empty if it has no TrainJobs.
@@ -67,8 +69,17 @@ class Cluster:
         Raises:
             TargetFault: The cluster cannot be read.
         """
-        served = Facts.of(self.reachable_client(), PATIENCE).schema(TRAIN_JOB, PREDICATES)
+        served = Facts.of(self.reachable_client(), PLAN_SECONDS).schema(TRAIN_JOB, PREDICATES)
         return "" if served is None else nearest_release(served).version
+
+    def trainer_release(self) -> Release:
+        """Return the release of Trainer of the cluster's TrainJobs; the default one in mode jobset, or if it cannot be read."""
+        if self.mode != "trainer":
+            return known_release("")
+        try:
+            return known_release(self.trainer_version())
+        except TargetFault:
+            return known_release("")
 
     def overview(self, namespace: str) -> Overview:
         """Return the cached status of the jobs of a namespace."""

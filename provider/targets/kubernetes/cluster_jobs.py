@@ -11,7 +11,7 @@ from pulumi_trainer.provider.jobs.lineage import identified
 from pulumi_trainer.provider.jobs.runs import Run
 from pulumi_trainer.provider.jobs.status import JobStatus, Owner, Phase, Presence
 from pulumi_trainer.provider.jobs.submission import Consumer, Draft, Submission
-from pulumi_trainer.provider.kubernetes.cache.discovery import PATIENCE
+from pulumi_trainer.provider.kubernetes.cache.discovery import PLAN_SECONDS
 from pulumi_trainer.provider.kubernetes.errors import Conflict, Problem, TargetFault
 from pulumi_trainer.provider.kubernetes.values.accessors import text, without
 from pulumi_trainer.provider.targets.kubernetes.job_writer import JobWriter, check_foreign, outlived_record
@@ -108,19 +108,20 @@ class ClusterJobs(JobWriter):
         """Return a note on the job that `create` would adopt, and what that changes; empty if no such job was found. Secrets are
         not read."""
         kind, me = kind_of(submission.main), Owner(submission.owner, submission.sweep)
-        client = self.client.within(PATIENCE)
+        client = self.client.within(PLAN_SECONDS)
         job = client.get(kind, submission.namespace, submission.name)
         found = record.find(client, submission.namespace, submission.name)
         if found is None:
             if job is None or outlived_record(job, submission):
                 return ""
-            check_foreign(job, kind, submission, adopt=True)
+            check_foreign(job, kind, submission, adopt=True, trainer=self.cluster.trainer_release)
             return adoption.adoption_note(f"was created by {adoption.field_managers(job)}", submission)
         if not found.is_record:
             raise Conflict(found.foreign_problem(f"{submission.namespace}/{submission.name}"))
         if found.deleting or (found.owner == me.id and found.stack in ("", me.stack)):
             return ""
-        adoption.check(job, found.run, identified(submission, found.identity), kind)
+        release = self.cluster.trainer_release()
+        adoption.check(job, found.run, identified(submission, found.identity), kind, release)
         return adoption.adoption_note(f"belongs to {found.whose.called_by(me)}", submission)
 
     def current_owner(self, namespace: str, name: str) -> Owner | None:
@@ -129,7 +130,7 @@ class ClusterJobs(JobWriter):
         """
         if self.cluster.overview(namespace).cached_record(name) is None:
             return None
-        found = record.find(self.client.within(PATIENCE), namespace, name)
+        found = record.find(self.client.within(PLAN_SECONDS), namespace, name)
         if found is None or not found.is_record or found.deleting:
             return None
         if found.retained:
@@ -141,12 +142,12 @@ class ClusterJobs(JobWriter):
         from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import snapshot
         from pulumi_trainer.provider.targets.kubernetes.observe.training_progress import progress_of
 
-        client = self.client.within(PATIENCE)
+        client = self.client.within(PLAN_SECONDS)
         return progress_of(client, snapshot(client, status.namespace, status.name)) or status.progress
 
     def runs(self, namespace: str, name: str) -> list[Run]:
         """Return the runs of the job of that name, the newest last; empty if it has no record."""
-        found = record.find(self.client.within(PATIENCE), namespace, name)
+        found = record.find(self.client.within(PLAN_SECONDS), namespace, name)
         if found is None or not found.is_record:
             return []
         found.check()

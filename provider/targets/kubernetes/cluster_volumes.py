@@ -74,7 +74,6 @@ class ClusterVolumes:
         """Return refusals and warnings about a claim that is to be created.
 
         Args:
-            job: Name of the job that mounts it.
             owner: Id of the owner who creates it.
             adopt: Whether the job may be adopted, and its claims with it.
         """

@@ -230,11 +230,11 @@ def _await_running(client: Client, namespace: str, name: str) -> None:
         if phase in ("Failed", "Succeeded") or lasting:
             if "python3" in why:
                 raise _without_python(why)
-            raise TargetFault(Problem(f"Pod {namespace}/{name}", why or f"has ended: {phase}", _hint(why)))
+            raise TargetFault(Problem(f"Pod {namespace}/{name}", why or f"has ended: {phase}", _hint_for_pod(why)))
         if time.monotonic() > deadline:
             waits = "; ".join(filter(None, (why, *_warnings(client, namespace, name))))
             late = f"does not run after {START_SECONDS:.0f} s: {waits or 'the cluster gives no reason'}"
-            raise TargetFault(Problem(f"Pod {namespace}/{name}", late, _hint(waits)))
+            raise TargetFault(Problem(f"Pod {namespace}/{name}", late, _hint_for_pod(waits)))
         time.sleep(_POLL)
 
 
@@ -272,7 +272,7 @@ def _warnings(client: Client, namespace: str, name: str) -> list[str]:
     return []
 
 
-def _hint(why: str) -> str:
+def _hint_for_pod(why: str) -> str:
     if "Multi-Attach" in why or "ReadWriteOncePod" in why or "already used" in why:
         return (
             "a pod on another node uses the volume, which only one node can mount; copy the output when that pod"

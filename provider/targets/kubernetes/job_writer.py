@@ -27,6 +27,7 @@ from pulumi_trainer.provider.targets.kubernetes.observe.overview import JobNames
 from pulumi_trainer.provider.targets.kubernetes.outdated_folders import remove_outdated_folders
 from pulumi_trainer.provider.targets.kubernetes.preflight import server_review
 from pulumi_trainer.provider.trainer.kinds import JOBSET, kind_of
+from pulumi_trainer.provider.trainer.pipeline import Release
 
 Document = dict[str, Any]
 T = TypeVar("T")
@@ -57,7 +58,7 @@ class JobWriter(JobRemoval):
             return owner.last_status()
         if found is not None and is_another:
             try:
-                check_foreign(found, kind, submission, adopt)
+                check_foreign(found, kind, submission, adopt, self.cluster.trainer_release)
             except Conflict:
                 self.client.delete(CONFIG_MAP, submission.namespace, name, uid=owner.uid, version=owner.version)
                 raise
@@ -289,7 +290,8 @@ class JobWriter(JobRemoval):
         kind = kind_of(submission.main)
         job = self.client.get(kind, submission.namespace, submission.name)
         if not kept:
-            adoption.check(job, found.run, identified(submission, found.identity), kind)
+            release = self.cluster.trainer_release()
+            adoption.check(job, found.run, identified(submission, found.identity), kind, release)
         change = record.update_patch(submission, found.version)
         return Record.of(self.client.patch(CONFIG_MAP, submission.namespace, submission.name, change))
 
@@ -314,7 +316,9 @@ class JobWriter(JobRemoval):
             return self._taken.setdefault(namespace, JobNames(self.client, namespace, self.cluster.kind))
 
 
-def check_foreign(found: Document, kind: kinds.Kind, submission: Submission, adopt: bool) -> None:
+def check_foreign(
+    found: Document, kind: kinds.Kind, submission: Submission, adopt: bool, trainer: Callable[[], Release]
+) -> None:
     """Raise Conflict if a job without a record cannot be adopted: it was created by hand or by another tool."""
     where = kind.where(submission.namespace, submission.name)
     controller = next((o for o in found["metadata"].get("ownerReferences") or [] if o.get("controller")), None)
@@ -323,7 +327,7 @@ def check_foreign(found: Document, kind: kinds.Kind, submission: Submission, ado
         raise Conflict(Problem(where, why, "give the TrainJob another name"))
     if not adopt:
         raise Conflict(adoption.unadopted_problem(found, where))
-    adoption.check(found, "", submission, kind)
+    adoption.check(found, "", submission, kind, trainer())
 
 
 def _is_another(job: Document, owner: Record, submission: Submission) -> bool:

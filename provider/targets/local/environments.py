@@ -30,10 +30,8 @@ class Environment:
     """A cached environment.
 
     Attributes:
-        path: Its folder.
         used: Time of the last use, in seconds since the epoch.
         python: Version of Python; empty if the environment is incomplete.
-        requirements: The requirements that it was installed for.
         jobs: The running jobs that use it, as NAMESPACE/NAME.
     """
 

@@ -43,10 +43,6 @@ class Failure:
     """A container that exited with another code than 0 or was killed at the deadline of its Pod, with secrets masked.
 
     Attributes:
-        step: Step of the job.
-        pod: Name of the Pod.
-        index: Completion index of the Pod.
-        container: Name of the container.
         code: Exit code; may be 0 if `verdict` is set.
         at: Time of the end, in seconds since the epoch.
         tail: The newest output.

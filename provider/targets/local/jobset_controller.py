@@ -50,21 +50,11 @@ class Job:
     """One Job: its spec and its state.
 
     Attributes:
-        name: Name of the Job.
-        step: Name of the ReplicatedJob.
-        index: Index of the Job in the ReplicatedJob.
-        spec: Spec of the Job.
         phase: Empty before the start.
-        reason: Reason of the failure.
-        message: Message of the failure.
         started: Time of the start, 0 before.
         finished: Time of the end, 0 before.
         pods: Completion index -> active pod.
-        succeeded: Completed indexes.
-        failed_indexes: Indexes that have failed for good.
         failures: Index -> failures that count towards backoffLimitPerIndex.
-        counted: Failed pods that count towards backoffLimit.
-        replaced: All failed pods.
         restarted: Restarts of containers in pods that have ended.
         streak: Failed pods since the last success.
         last_failure: Index -> time of the newest failure.
@@ -267,12 +257,10 @@ class Verdict:
     """The next action for the whole JobSet.
 
     Attributes:
-        action: What to do with the JobSet.
         reason: Reason of the JobSet's condition.
         message: Message of the JobSet's condition.
         rule: Name of the failure policy's rule that requires a restart.
         counts: Whether the restart counts towards maxRestarts.
-        job: Name of the failed Job.
     """
 
     action: Literal["Succeeded", "Failed", "Restart"]
@@ -434,17 +422,17 @@ def peak(jobset: Spec, amount: Mapping[str, Any]) -> Any:
         waits = {d["name"] for d in rjob.get("dependsOn") or [] if d.get("status") == "Complete"}
         after[rjob["name"]] = waits.union(*(after.get(w, set()) for w in waits))
 
-    def most(steps: list[str]) -> Any:
+    def largest_amount(steps: list[str]) -> Any:
         if not steps:
             return 0
         first, rest = steps[0], steps[1:]
         beside = [s for s in rest if s not in after[first] and first not in after[s]]
-        both = amount[first] + most(beside)
+        both = amount[first] + largest_amount(beside)
         if beside == rest:
             return both
-        return max(both, most(rest))
+        return max(both, largest_amount(rest))
 
-    return most(list(after))
+    return largest_amount(list(after))
 
 
 def peak_of(jobset: Spec, amount: Callable[[Spec], Any]) -> Any:

@@ -317,9 +317,9 @@ def _refused(where: str, jobset: Document, objects: Objects, secrets: Keys | Non
             )
         known = {v["name"]: v for v in _volumes(jobset, pod.spec)}
         for i, volume in enumerate(pod.volumes):
-            yield from _volume(f"{at}.volumes[{volume.get('name', i)}]", volume, objects, secrets)
+            yield from _volume_problems(f"{at}.volumes[{volume.get('name', i)}]", volume, objects, secrets)
         for container in pod.all_containers:
-            yield from _container(_at(pod, container), container, known, objects, secrets)
+            yield from _container_problems(_at(pod, container), container, known, objects, secrets)
 
 
 def _volumes(jobset: Document, pod: Document) -> list[Document]:
@@ -329,7 +329,8 @@ def _volumes(jobset: Document, pod: Document) -> list[Document]:
         return [v for v in mappings(pod.get("volumes")) if isinstance(v.get("name"), str)]
 
 
-def _volume(where: str, volume: Document, objects: Objects, secrets: Keys | None) -> Iterator[Problem]:
+def _volume_problems(where: str, volume: Document, objects: Objects, secrets: Keys | None) -> Iterator[Problem]:
+    """Yield why the Local target cannot mount a volume."""
     for kind in volume:
         if kind != "name" and kind not in volumes.KINDS:
             yield Problem(
@@ -390,7 +391,7 @@ def _missing_reference(
         yield Problem(where, f"{word} {name} has no key {key}", "name one of its keys")
 
 
-def _container(
+def _container_problems(
     where: str, view: Container, known: Mapping[str, Document], objects: Objects, secrets: Keys | None
 ) -> Iterator[Problem]:
     container = view.document

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 from pulumi_trainer.provider.targets.local import process
-from pulumi_trainer.provider.targets.local.pod_processes import Container
+from pulumi_trainer.provider.targets.local.pod_processes import ContainerProcess
 
 EVERY = 0.5
 """Seconds between two checks."""
@@ -28,7 +28,7 @@ class MemoryLimits:
     def __init__(self) -> None:
         self._next = 0.0
 
-    def enforce(self, containers: Iterable[Container]) -> None:
+    def enforce(self, containers: Iterable[ContainerProcess]) -> None:
         """Kill the containers whose processes have more memory than their limit."""
         begun = time.monotonic()
         if begun < self._next:

@@ -86,8 +86,6 @@ class Place:
     """The place of one job among the jobs of its root.
 
     Args:
-        root: Folder of the jobs.
-        name: Name of the job.
         uid: UID of the job's run.
         since: When the job came, in seconds since the epoch.
     """

@@ -43,11 +43,7 @@ class Site:
     """The resources of one job on this machine.
 
     Attributes:
-        root: Folder of the target.
-        folder: Folder of the job.
         uid: UID of the job's run.
-        python: The interpreter that replaces the images.
-        environments: Folder of the cached Python environments.
         user_environment: The user's environment, from which containers inherit variables.
         addresses: Host name of a pod -> address.
         ports: Declared port -> port in use.
@@ -80,11 +76,7 @@ class ContainerPlan:
     """The process of one container.
 
     Attributes:
-        name: Name of the container.
         kind: init, sidecar (a restartable init container) or main.
-        argv: The command with its arguments.
-        env: The whole environment.
-        cwd: The working directory.
         mounts: Mount path -> folder or file.
         packages: Packages that are installed before user code starts.
         across: Whether the container starts user code on all nodes with MPI, so that the nodes install the packages.
@@ -111,15 +103,8 @@ class PodPlan:
     """The processes and folders of one pod.
 
     Attributes:
-        name: Name and host name.
-        step: Step of the job.
-        index: Completion index.
-        facts: The values of fieldRefs.
-        spec: Spec of the pod.
-        containers: Init containers, then the others.
         volumes: Each volume with its path and the rewriter of its files.
         folders: Folders to create before the start, in addition to the volumes.
-        grace: terminationGracePeriodSeconds.
         deadline: activeDeadlineSeconds; infinite if not set.
         restarts_in_place: Whether failed containers are restarted in the pod (restartPolicy OnFailure).
     """
@@ -169,9 +154,6 @@ def plan_pod(
     objects: Objects, jobset: dict[str, Any], pod: PodId, site: Site, gpus: list[int], secrets: Texts
 ) -> PodPlan:
     """Return the plan of a pod.
-
-    Args:
-        gpus: Indices of the GPUs of this pod.
 
     Raises:
         Refused: A name leads out of its folder.

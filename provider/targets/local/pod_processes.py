@@ -42,7 +42,6 @@ class Tuning:
         backoff: Seconds after a first failure, a tenth of Kubernetes'.
         settle: Seconds between the failure of a job and the termination of its other processes, in which others may fail too.
         log_bytes: Bytes of a log file of a container.
-        log_files: Rotated log files of a container.
     """
 
     backoff: float = 1.0
@@ -87,11 +86,7 @@ class PodContext:
     """What a pod needs from its job.
 
     Attributes:
-        logs: Folder of the logs.
         errors: Folder of torchrun's error files.
-        pumps: Reads the pipes.
-        tuning: Times and limits.
-        umask: Umask of the processes.
         mask: Hides the job's secrets.
         on_line: Receives each line with a `trainerStatus`; None if the pod is not rank 0.
     """
@@ -105,7 +100,7 @@ class PodContext:
     on_line: Callable[[bytes], None] | None = None
 
 
-class Container:
+class ContainerProcess:
     """One container of a pod, with all its attempts."""
 
     def __init__(self, plan: ContainerPlan, pod: PodPlan, context: PodContext) -> None:
@@ -328,7 +323,6 @@ class Outcome:
     Attributes:
         succeeded: Whether all containers succeeded.
         ended: Whether `PodRunner.stop` ended the pod, so that it has neither succeeded nor failed.
-        exits: The failed containers.
     """
 
     succeeded: bool = False
@@ -343,7 +337,7 @@ class PodRunner:
         self.plan = plan
         self.started = now
         self.done: Outcome | None = None
-        self.containers = [Container(c, plan, context) for c in plan.containers]
+        self.containers = [ContainerProcess(c, plan, context) for c in plan.containers]
         self._inits = [c for c in self.containers if c.plan.kind != "main"]
         self._mains = [c for c in self.containers if c.plan.kind == "main"]
         self._outcome: Outcome | None = None
@@ -387,7 +381,7 @@ class PodRunner:
         """Return whether the outcome is decided."""
         return self._outcome is not None
 
-    def _pending(self, container: Container) -> bool:
+    def _pending(self, container: ContainerProcess) -> bool:
         """Return whether a container waits to be restarted."""
         again = self.plan.restarts_in_place or container.plan.kind == "sidecar"
         failed = container.code is not None and (container.code != 0 or container.plan.kind == "sidecar")
@@ -438,11 +432,11 @@ class PodRunner:
             exits = self._exits()
             self._terminate(Outcome(succeeded=not exits, exits=exits), now)
 
-    def _restart_sidecar(self, sidecar: Container, now: float) -> None:
+    def _restart_sidecar(self, sidecar: ContainerProcess, now: float) -> None:
         if not sidecar.running and (sidecar.code is None or now >= sidecar.restart_at):
             sidecar.start(now)
 
-    def _restart_if_due(self, container: Container, now: float) -> bool:
+    def _restart_if_due(self, container: ContainerProcess, now: float) -> bool:
         """Restart a container after its back-off, and return whether its pod restarts containers."""
         if self.plan.restarts_in_place and now >= container.restart_at:
             container.start(now)

@@ -47,33 +47,23 @@ class Record:
     """The record of a job; `LocalTarget` writes it.
 
     Attributes:
-        namespace: Namespace of the job.
-        name: Name of the job.
         owner: URN of the owner.
-        digest: Digest of the submission.
         run: Argument `run` of the job.
         sweep: Label of the stack; empty if a sweep does not delete the job.
         objects: The objects of the job, by KIND/NAME.
         root: Folder of the target that created the job.
-        python: Interpreter of that target.
-        environments: Folder of the cached Python environments.
-        tuning: Times and limits.
         host: Id of the host.
-        hostname: Name of the host.
         uid: UID of this run of the job.
         created: Time of the creation, in seconds since the epoch.
         output: Folder that rank 0 mounts at the output path; empty if not found.
-        runtime: Name, release and channel of the runtime.
         program: The program in `Owner`.
         temporary: The machine's folder for temporary files.
-        inputs: What identifies the inputs of the run.
         earlier: Earlier runs of the job, as JSON, the newest last.
         identity: Id, lineage, parent, cause and place of the run, as JSON.
         first_uid: UID of the first run, by which the stack's state knows the job; empty if this run is the first one.
         override: The `Override` of `suspend` by `pulumi-trainer`; empty if nobody has overridden it.
         stop: Message of a job that is to be stopped; empty if it is not.
         attempts: Attempts of the run before `pulumi-trainer rerun` started it again, as JSON.
-        user: Account that has created the job.
         visible_gpus: CUDA_VISIBLE_DEVICES of the user that has created the job; None if it was not set.
     """
 

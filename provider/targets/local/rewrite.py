@@ -32,7 +32,6 @@ class Rewriter:
     Args:
         mounts: Mount path -> folder or file.
         hosts: Host name of a pod -> address.
-        domains: Domains of the host names.
         ports: Declared port -> port in use.
     """
 

@@ -49,7 +49,7 @@ from pulumi_trainer.provider.targets.local.plan import (
     pod_name,
     shared_scratch,
 )
-from pulumi_trainer.provider.targets.local.pod_processes import Container, PodContext, PodRunner, Pumps
+from pulumi_trainer.provider.targets.local.pod_processes import ContainerProcess, PodContext, PodRunner, Pumps
 from pulumi_trainer.provider.targets.local.record import Record
 from pulumi_trainer.provider.targets.local.store import JobFolder
 from pulumi_trainer.provider.trainer.labels import trainer_step
@@ -63,7 +63,7 @@ NEXT_RETRY = 0.2
 _MOST_NAMED = 5
 """Packages that are named while they are installed."""
 
-PATIENCE = 5.0
+RESOURCE_SECONDS = 5.0
 """Seconds after which a missing resource fails the job, except GPUs that other jobs use."""
 
 
@@ -71,13 +71,9 @@ class Run:
     """One running job. The supervisor replaces `record` and writes `status`.
 
     Args:
-        folder: Folder of the job.
-        record: Record of the job.
         secrets: Secret -> key -> text.
-        pumps: Reads the pipes of the containers.
         before: Status before a suspension; None for a new job.
         state: State of the JobSet before a suspension; None for a new job.
-        umask: Umask of the processes.
     """
 
     def __init__(
@@ -464,7 +460,7 @@ class Run:
     def _all_failures(self) -> list[failure.Failure]:
         return [*self._failures.values(), *chain.from_iterable(p.failures for p in self._pods.values())]
 
-    def _containers(self) -> Iterator[Container]:
+    def _containers(self) -> Iterator[ContainerProcess]:
         return chain.from_iterable(p.containers for p in self._pods.values())
 
     def _mask(self, text: str, *, cut: bool = False) -> str:
@@ -509,10 +505,10 @@ class Run:
         self.status.fail(self.status.reason, self.status.message, now)
 
     def _schedule_retry(self, now: float, reason: str, error: Exception, who: str = "") -> None:
-        """Schedule a retry; fail the job for an error that a retry cannot change, or after `PATIENCE`."""
+        """Schedule a retry; fail the job for an error that a retry cannot change, or after `RESOURCE_SECONDS`."""
         self._unable_since = self._unable_since or now
         message = self._mask(who + _error_text(error))
-        if isinstance(error, (Refused, Invalid)) or now - self._unable_since >= PATIENCE:
+        if isinstance(error, (Refused, Invalid)) or now - self._unable_since >= RESOURCE_SECONDS:
             self._failed_verdict = Verdict("Failed", _reason_of(error, reason), message)
         self._wait(now, reason, message)
 

@@ -27,7 +27,7 @@ from pulumi_trainer.provider.targets.local import process, volumes
 from pulumi_trainer.provider.targets.local.logs import Pipe
 from pulumi_trainer.provider.targets.local.paths import remove_temporaries, remove_tree
 from pulumi_trainer.provider.targets.local.record import Record
-from pulumi_trainer.provider.targets.local.run import PATIENCE, RETRY, Run
+from pulumi_trainer.provider.targets.local.run import RESOURCE_SECONDS, RETRY, Run
 from pulumi_trainer.provider.targets.local.store import JobFolder, write_json
 
 TICK = 0.1
@@ -43,7 +43,6 @@ class Supervisor:
     """Supervises one job.
 
     Args:
-        folder: Folder of the job.
         lock: File descriptor of the locked `supervisor.lock`.
         secrets: Secret -> key -> text.
         umask: Umask of the job's processes.
@@ -255,9 +254,9 @@ class Supervisor:
         """Retry `write` until it succeeds or the job is to be deleted.
 
         Raises:
-            TargetFault: The write has failed for `PATIENCE` seconds.
+            TargetFault: The write has failed for `RESOURCE_SECONDS` seconds.
         """
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + RESOURCE_SECONDS
         while not self._end_requested:
             try:
                 write()

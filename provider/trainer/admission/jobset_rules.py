@@ -86,7 +86,7 @@ def broken_rules(jobset: Document, go: GoTypes, lookup: Lookup | None = None) ->
     for check in (_restart_strategy, _subdomain, _managed_by):
         yield from check(view)
     for job in view.jobs:
-        for job_check in (_number_of_pods, _group_name, _generated_names, _restart_policy, _dependencies):
+        for job_check in (_pods_within_int32, _group_name, _generated_names, _restart_policy, _dependencies):
             yield from job_check(view, job)
     yield from _targets(view, section(view.spec, "successPolicy"), "spec.successPolicy", "")
     yield from _failure_policy(view)
@@ -232,7 +232,8 @@ def _generated_names(view: _View, job: ReplicatedJob) -> Iterator[BrokenRule]:
                 yield from _invalid(field, shown, [why])
 
 
-def _number_of_pods(_view: _View, job: ReplicatedJob) -> Iterator[BrokenRule]:
+def _pods_within_int32(_view: _View, job: ReplicatedJob) -> Iterator[BrokenRule]:
+    """Check that the number of Pods fits the type of its field."""
     if job.replicas is not None and job.parallelism is not None and job.replicas * job.parallelism > _MAX_INT32:
         limit = f"the product of replicas and parallelism must not exceed {_MAX_INT32}"
         yield BrokenRule(job.at, f"{limit} for replicatedJob '{job.document.get('name')}'")

@@ -37,47 +37,47 @@ def pod_name_problems(pod: Document, path: str) -> Iterator[Problem]:
         path: Path of the spec in the whole document.
     """
     for at, volume in entries(pod, "volumes", path):
-        yield from _volume(volume, at)
+        yield from _volume_problems(volume, at)
     for kind in ("initContainers", "containers"):
         for at, container in entries(pod, kind, path):
-            yield from _container(container, at)
+            yield from _container_problems(container, at)
 
 
-def _volume(volume: Document, path: str) -> Iterator[Problem]:
-    yield from _checked(volume, "name", path, dns_1123_label)
+def _volume_problems(volume: Document, path: str) -> Iterator[Problem]:
+    yield from _field_problems(volume, "name", path, dns_1123_label)
     for kind, field, rule in _SOURCES:
         source = volume.get(kind)
         if isinstance(source, dict):
-            yield from _checked(source, field, f"{path}.{kind}", rule)
-    yield from _files(volume, path)
+            yield from _field_problems(source, field, f"{path}.{kind}", rule)
+    yield from _file_problems(volume, path)
     for at, source in entries(section(volume, "projected"), "sources", f"{path}.projected"):
-        yield from _files(source, at)
+        yield from _file_problems(source, at)
 
 
-def _files(source: Document, path: str) -> Iterator[Problem]:
+def _file_problems(source: Document, path: str) -> Iterator[Problem]:
     """Yield the problems of a configMap, secret or downwardAPI, as a volume or as a part of one."""
     for kind in ("configMap", "secret", "downwardAPI"):
         for at, item in entries(section(source, kind), "items", f"{path}.{kind}"):
             if kind != "downwardAPI":
-                yield from _checked(item, "key", at, None)
-            yield from _checked(item, "path", at, _local_path)
+                yield from _field_problems(item, "key", at, None)
+            yield from _field_problems(item, "path", at, _local_path_faults)
 
 
-def _container(container: Document, path: str) -> Iterator[Problem]:
-    yield from _checked(container, "name", path, dns_1123_label)
+def _container_problems(container: Document, path: str) -> Iterator[Problem]:
+    yield from _field_problems(container, "name", path, dns_1123_label)
     for at, variable in entries(container, "env", path):
-        yield from _checked(variable, "name", at, _variable)
+        yield from _field_problems(variable, "name", at, _variable_faults)
         for kind in ("configMapKeyRef", "secretKeyRef"):
             reference = section(variable, "valueFrom", kind)
             if reference:
-                yield from _checked(reference, "key", f"{at}.valueFrom.{kind}", _key)
+                yield from _field_problems(reference, "key", f"{at}.valueFrom.{kind}", _key_faults)
     for at, mount in entries(container, "volumeMounts", path):
         for field in ("name", "mountPath"):
-            yield from _checked(mount, field, at, None)
+            yield from _field_problems(mount, field, at, None)
         for field in ("subPath", "subPathExpr"):
             if mount.get(field):
-                yield from _checked(mount, field, at, _descending_path)
-    yield from _resources(container, path)
+                yield from _field_problems(mount, field, at, _relative_path_faults)
+    yield from _resource_problems(container, path)
 
 
 def is_root(path: Any) -> bool:
@@ -85,7 +85,7 @@ def is_root(path: Any) -> bool:
     return isinstance(path, str) and path != "" and normpath(f"/{path.lstrip('/')}") == "/"
 
 
-def _resources(container: Document, path: str) -> Iterator[Problem]:
+def _resource_problems(container: Document, path: str) -> Iterator[Problem]:
     for part in ("limits", "requests"):
         for name in section(container, "resources", part):
             for why in resource_name(name):
@@ -105,7 +105,7 @@ def resource_name(name: str) -> list[str]:
 STANDARD_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 
 
-def _checked(document: Document, field: str, path: str, rule: Rule | None) -> Iterator[Problem]:
+def _field_problems(document: Document, field: str, path: str, rule: Rule | None) -> Iterator[Problem]:
     value = document.get(field) or ""
     if value == "":
         yield Problem(f"{path}.{field}", "Required value", type=REQUIRED)
@@ -114,7 +114,7 @@ def _checked(document: Document, field: str, path: str, rule: Rule | None) -> It
             yield Problem(f"{path}.{field}", f"Invalid value: {quoted(value)}: {why}")
 
 
-def _key(value: str) -> list[str]:
+def _key_faults(value: str) -> list[str]:
     found: list[str] = []
     if len(value) > 253:
         found.append("must be no more than 253 characters")
@@ -127,31 +127,32 @@ def _key(value: str) -> list[str]:
     return found
 
 
-def _variable(value: str) -> list[str]:
+def _variable_faults(value: str) -> list[str]:
     return [] if re.fullmatch("[ -<>-~]+", value) else [_NOT_A_VARIABLE]
 
 
-def _local_path(value: str) -> list[str]:
-    found = _descending_path(value)
+def _local_path_faults(value: str) -> list[str]:
+    """Return why a value is not a valid path below a volume (`validateLocalNonReservedPath`)."""
+    found = _relative_path_faults(value)
     if value.startswith("..") and not value.startswith("../"):
         found.append("must not start with '..'")
     return found
 
 
-def _descending_path(value: str) -> list[str]:
+def _relative_path_faults(value: str) -> list[str]:
     found: list[str] = []
     if value.startswith("/"):
         found.append("must be a relative path")
-    return found + _without_backsteps(value)
+    return found + _backstep_faults(value)
 
 
-def _without_backsteps(value: str) -> list[str]:
+def _backstep_faults(value: str) -> list[str]:
     return ["must not contain '..'"] if ".." in value.split("/") else []
 
 
 _SOURCES: tuple[tuple[str, str, Rule], ...] = (
     ("persistentVolumeClaim", "claimName", dns_1123_subdomain),
-    ("hostPath", "path", _without_backsteps),
+    ("hostPath", "path", _backstep_faults),
 )
 """Kind of volume, its field with a name or a path, and what that must be. A server takes any claimName, and the Pod waits for
 ever: a claim is called as an object is.

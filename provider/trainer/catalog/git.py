@@ -79,7 +79,6 @@ class _Wanted:
 
     Attributes:
         what: Name of the content in messages: catalogue or project.
-        folder: Folder of the cache.
         lock: File in the program's folder with the commits of tags and branches.
     """
 

@@ -21,7 +21,6 @@ class Image:
     """A reference to an image.
 
     Args:
-        text: The reference as it was written.
         registry: Host of the registry, with a port if it has one.
         repository: Path in the registry.
         tag: The tag; empty if the reference has none.

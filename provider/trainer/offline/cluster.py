@@ -86,17 +86,11 @@ class Result:
     """The result for a runtime or a TrainJob.
 
     Args:
-        kind: Its kind.
-        namespace: Its namespace.
-        name: Its name.
         stage: The step that rejects it; None if it is admitted. One of `admission`'s, or "jobset" if JobSet rejects the rendered
             JobSet, "pods" if the server rejects its Pods, "warning" if a warning counts as an error, "training-operator" if
             Kubeflow Trainer does not know the kind.
-        errors: Why it is rejected.
-        warnings: Warnings of the server.
         objects: The objects that the controller has applied, in that order.
         notes: Why it has applied no objects, and what will fail later.
-        found: Warnings with codes.
         later: What later steps would reject if the rejected fields were not there: each step with its problem.
     """
 

@@ -26,7 +26,6 @@ class Verdicts:
 
     Args:
         last: The result of the last TrainJob, or of the last runtime if there is no TrainJob.
-        status: The status of that TrainJob.
         refused: All results that were not admitted.
         notes: What is known of documents that are not judged.
     """

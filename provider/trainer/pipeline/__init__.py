@@ -29,7 +29,6 @@ class Rendered:
 
     Args:
         objects: The objects by "Kind/name", in the order in which they are applied.
-        notes: Unusual values that do no harm.
     """
 
     objects: Objects

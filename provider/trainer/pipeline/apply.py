@@ -92,19 +92,21 @@ def _env_var(env: Any) -> Any:
         return {"name": env["name"], "valueFrom": source}
     kept: dict[str, Any] = {}
     if source.get("fieldRef"):
-        kept["fieldRef"] = _kept(source["fieldRef"], fieldPath="")
+        kept["fieldRef"] = _reference_fields(source["fieldRef"], fieldPath="")
     if source.get("resourceFieldRef"):
-        kept["resourceFieldRef"] = _kept(source["resourceFieldRef"], containerName="", resource="", divisor="0")
+        kept["resourceFieldRef"] = _reference_fields(
+            source["resourceFieldRef"], containerName="", resource="", divisor="0"
+        )
     for name in ("configMapKeyRef", "secretKeyRef"):
         ref = source.get(name)
         if ref:
-            kept[name] = _kept(ref, key="", name="")
+            kept[name] = _reference_fields(ref, key="", name="")
             if isinstance(ref, dict) and "optional" in ref:
                 kept[name]["optional"] = ref["optional"]
     return {"name": env["name"], "valueFrom": kept}
 
 
-def _kept(ref: Any, **zero: Any) -> Any:
+def _reference_fields(ref: Any, **zero: Any) -> Any:
     if not isinstance(ref, dict):
         return ref
     return {name: ref.get(name, value) for name, value in zero.items()}

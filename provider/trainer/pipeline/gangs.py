@@ -37,7 +37,7 @@ def split_by_stage(objects: list[dict[str, Any]], info: Info, job: TrainJob) -> 
             own = job
             if len(stages) > 1:
                 own = replace(job, name=f"{job.name}.{name}")
-            part = replace(info, pod_sets=[*map(_of_all_jobs, stage)], pod_labels={}, pod_annotations={})
+            part = replace(info, pod_sets=[*map(_multiply_by_replicas, stage)], pod_labels={}, pod_annotations={})
             groups += plugin.build(part, own)
             plugin.enforce_pod_group_policy(part, own)
             for pod_set in stage:
@@ -70,7 +70,8 @@ def _waits_for(pod_set: PodSet, place: int) -> Any:
     return frozenset(pairs)
 
 
-def _of_all_jobs(pod_set: PodSet) -> PodSet:
+def _multiply_by_replicas(pod_set: PodSet) -> PodSet:
+    """Return a PodSet with the Pods of all replicas of its job."""
     replicas: Any = pod_set.job.get("replicas", 1)
     count: Any = pod_set.count
     if isinstance(replicas, Unknown):

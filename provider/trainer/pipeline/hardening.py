@@ -58,8 +58,6 @@ def with_patch(runtime: Document, train_job: Document, release: Release) -> Docu
     """Return a TrainJob whose last runtimePatch hardens the Pods that the controller will render.
 
     Args:
-        runtime: The runtime with defaults.
-        train_job: The TrainJob, as the user wrote it.
         release: As in `pipeline.render`.
 
     Raises:

@@ -93,7 +93,6 @@ def split_own_policies(
     """Return a runtime's spec without the policies of users' plugins, and these policies by part of the spec.
 
     Args:
-        plugins: The built-in ones of a release.
         findings: Problems of the policies are added to it.
 
     Raises:

@@ -16,3 +16,8 @@ NEWEST = commit_8c0f5059b.RELEASE
 
 RELEASES: dict[str, Release] = {release.version: release for release in (DEFAULT, NEWEST)}
 """By version, the oldest first."""
+
+
+def known_release(version: str | None) -> Release:
+    """Return the release of a version; the default one for another version or none."""
+    return RELEASES.get(version or "", DEFAULT)

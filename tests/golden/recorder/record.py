@@ -18,7 +18,7 @@ from pulumi_trainer.provider.trainer.releases import DEFAULT
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 MODULE = "github.com/kubeflow/trainer/v2"
-SCHEMAS = ROOT / "provider" / "trainer" / "admission" / "generate" / "schemas.py"
+SCHEMAS = Path(__file__).with_name("crd_schemas.py")
 CRDS = {
     MODULE: "manifests/base/crds/trainer.kubeflow.org_*.yaml",
     "sigs.k8s.io/jobset": "config/components/crd/bases/*.yaml",

@@ -21,21 +21,17 @@ Document = dict[str, Any]
 
 
 def keep_kueue_fields(wanted: Document, live: Mapping[str, Any]) -> Document:
-    """Return a document with the values that Kueue has added to the live job; the server rejects an apply without them.
-
-    Args:
-        live: The job as the cluster has it.
-    """
+    """Return a document with the values that Kueue has added to the live job; the server rejects an apply without them."""
     if not _started(live):
         return wanted
     made = copy.deepcopy(wanted)
     for field, wanted_part, live_part in _places(made, live):
-        if field in live_part and _within(wanted_part.get(field), live_part[field]):
+        if field in live_part and _is_contained(wanted_part.get(field), live_part[field]):
             wanted_part[field] = copy.deepcopy(live_part[field])
     return made
 
 
-def _within(few: Any, many: Any) -> bool:
+def _is_contained(few: Any, many: Any) -> bool:
     if isinstance(few, dict) and isinstance(many, dict):
         return few.items() <= many.items()
     if isinstance(few, list) and isinstance(many, list):

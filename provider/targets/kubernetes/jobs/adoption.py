@@ -12,22 +12,23 @@ from pulumi_trainer.provider.kubernetes.values.accessors import without
 from pulumi_trainer.provider.lifecycle.changes import compare
 from pulumi_trainer.provider.targets.kubernetes.jobs import admitted
 from pulumi_trainer.provider.trainer.admission import review
-from pulumi_trainer.provider.trainer.releases import DEFAULT
+from pulumi_trainer.provider.trainer.pipeline import Release
 
 
-def check(live: Mapping[str, Any] | None, run: str, submission: Submission, kind: Kind) -> None:
+def check(live: Mapping[str, Any] | None, run: str, submission: Submission, kind: Kind, trainer: Release) -> None:
     """Check that an existing job can be adopted.
 
     Args:
         live: The job; None if it has ended and JobSet's TTL has removed it.
         run: The `run` key in the job's record; empty without a record.
+        trainer: Release of Trainer that has set the defaults of the existing job.
 
     Raises:
         Conflict: The job differs in immutable fields; the message names them.
     """
     fixed: list[str] = []
     if live is not None:
-        fixed += _fixed(live, submission, kind)
+        fixed += _changed_immutable_fields(live, submission, kind, trainer)
     fixed += another_run(run, submission)
     if fixed:
         why = f"cannot be adopted: it differs in {', '.join(fixed[:8])}"
@@ -37,8 +38,10 @@ def check(live: Mapping[str, Any] | None, run: str, submission: Submission, kind
         raise Conflict(Problem(kind.where(submission.namespace, submission.name), why, hint))
 
 
-def _fixed(live: Mapping[str, Any], submission: Submission, kind: Kind) -> list[str]:
-    wanted = review(submission.main, DEFAULT).stored or submission.main
+def _changed_immutable_fields(
+    live: Mapping[str, Any], submission: Submission, kind: Kind, trainer: Release
+) -> list[str]:
+    wanted = review(submission.main, trainer).stored or submission.main
     key = f"{kind.kind}/{submission.name}"
     changes = compare(
         {key: {"spec": _spec(admitted.drop_kueue_fields(live, wanted), kind)}}, {key: {"spec": _spec(wanted, kind)}}

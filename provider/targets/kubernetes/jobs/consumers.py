@@ -16,15 +16,15 @@ def list_consumers(client: Client, runtime: str, namespace: str) -> tuple[list[C
     namespaces)."""
     selector = f"{SELECTOR},{RUNTIME}={runtime}"
     try:
-        return _listed(client, "", selector), ""
+        return _list_consumers(client, "", selector), ""
     except ApiError as error:
         if error.code != 403:
             raise
     note = f"only jobs of namespace {namespace} could be seen; listing ConfigMaps of all namespaces is not allowed"
-    return _listed(client, namespace, selector), note
+    return _list_consumers(client, namespace, selector), note
 
 
-def _listed(client: Client, namespace: str, selector: str) -> list[Consumer]:
+def _list_consumers(client: Client, namespace: str, selector: str) -> list[Consumer]:
     def keep(document: dict[str, Any]) -> Any:
         record = Record.of(document)
         if record.deleting:

@@ -32,7 +32,6 @@ class DeletionWatch:
     """Waits for the deletion of objects of one kind and namespace; all waiting threads share one watch.
 
     Args:
-        labels: Label selector of the objects.
         run: Returns the UID of the record that an object belongs to.
     """
 
@@ -84,16 +83,16 @@ class DeletionWatch:
                 for event in self._client.watch(*self._place, version, labels=self._labels, seconds=60):
                     if event.get("type") == "DELETED":
                         self._report_gone(self._run(event["object"]))
-                    if self._over():
+                    if self._is_deleted():
                         return
                 pause = 0.2
             except (TrainerError, KeyError):
                 time.sleep(pause)
                 pause = min(pause * 2, 5.0)
-            if self._over():
+            if self._is_deleted():
                 return
 
-    def _over(self) -> bool:
+    def _is_deleted(self) -> bool:
         with self._changed:
             if self._waiting == 0 and time.monotonic() - self._left > LINGER_SECONDS:
                 self._running = False

@@ -32,16 +32,16 @@ def changeable_fields(job: Mapping[str, Any]) -> Fields:
     for name in ("ttlSecondsAfterFinished", "coordinator"):
         found[f"spec.{name}"] = spec.get(name)
     for name in ("labels", "annotations"):
-        for key, value in (_at(job, "metadata", name) or {}).items():
+        for key, value in (_value_at(job, "metadata", name) or {}).items():
             if not key.startswith(f"{owner_labels.DOMAIN}/"):
                 found[f"metadata.{name}[{key}]"] = value
     for step in jobs_of(job):
         path, pod = f"spec.replicatedJobs[{step.name}].template.spec.template", step.template
         for place in KEYED:
-            for key, value in (_at(pod, *place) or {}).items():
+            for key, value in (_value_at(pod, *place) or {}).items():
                 found[f"{path}.{'.'.join(place)}[{key}]"] = value
         for place in LISTS:
-            value = _at(pod, *place)
+            value = _value_at(pod, *place)
             if value is not None:
                 found[f"{path}.{'.'.join(place)}"] = value
     return found
@@ -52,7 +52,6 @@ def changed_fields(before: Mapping[str, Any], live: Mapping[str, Any]) -> Fields
 
     Args:
         before: The applied values, from `changeable_fields`.
-        live: The job as the cluster has it.
     """
     now = changeable_fields(live)
     queued = QUEUE in ((live.get("metadata") or {}).get("labels") or {})
@@ -81,8 +80,8 @@ def removal_patch(before: Mapping[str, Any], live: Mapping[str, Any]) -> Fields:
 
 def _owned_paths(live: Mapping[str, Any]) -> Iterator[str]:
     """Yield the paths of the fields that our field manager owns in a live object."""
-    for entry in _at(live, "metadata", "managedFields") or []:
-        if (_at(entry, "manager"), _at(entry, "operation")) == (FIELD_MANAGER, "Apply"):
+    for entry in _value_at(live, "metadata", "managedFields") or []:
+        if (_value_at(entry, "manager"), _value_at(entry, "operation")) == (FIELD_MANAGER, "Apply"):
             yield from _paths(entry.get("fieldsV1") or {}, "")
 
 
@@ -94,7 +93,7 @@ def _paths(fields: Mapping[str, Any], at: str) -> Iterator[str]:
     for key, each in below.items():
         kind, _, name = key.partition(":")
         if kind == "k":
-            step = f"[{_at(json.loads(name), 'name')}]"
+            step = f"[{_value_at(json.loads(name), 'name')}]"
         elif at.rpartition(".")[2] in _MAPS:
             step = f"[{name}]"
         else:
@@ -102,7 +101,7 @@ def _paths(fields: Mapping[str, Any], at: str) -> Iterator[str]:
         yield from _paths(each, at + step)
 
 
-def _at(document: Any, *path: str) -> Any:
+def _value_at(document: Any, *path: str) -> Any:
     for name in path:
         if not isinstance(document, Mapping):
             return None

@@ -92,33 +92,23 @@ class Record:
     """The record of a job, as the server has it.
 
     Args:
-        uid: Identifies this run of the job.
         owner: Id of the owner.
-        digest: Digest of what the user wrote.
         run: The user's `run` key.
-        stack: Label of the stack.
         created: When the run was created, in seconds since the epoch.
-        version: resourceVersion of the ConfigMap.
         deleting: Whether the record is being deleted.
         ttl: Whether the job removes itself.
         is_record: Whether the ConfigMap is a record at all.
         retained: Whether a sweep leaves the job alone.
         sent: Whether the job was created.
-        kind: Kind of the job.
         output: Path of the job's output.
         applied: The applied values that `drift` compares.
         ended: Phase, reason, message, times and progress of the ended job; empty while it runs.
         runtime: Name of the runtime that the job was rendered from.
-        release: Release of the runtime.
-        channel: The channel of the release.
         channel_of: "project/stack" of the channel.
-        follow: How far the job follows the channel.
         program: "project/stack" of the job.
-        inputs: What identifies the inputs of the run.
         identity: Id, lineage, parent, cause and place of the run.
         earlier: Earlier runs of the job, the newest last.
         override: Who has suspended or resumed the job with `pulumi-trainer`; None if nobody has.
-        demand: What the job requests.
         attempts: Attempts of the run, as they were known when the record was written last.
         copy_of: UID of the record in the manager cluster, if this is the owner of copies in a worker cluster; else empty.
         sending: Whether `rerun` has begun the run, and has not recorded that it sent the job.

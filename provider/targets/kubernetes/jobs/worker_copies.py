@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from pulumi_trainer.provider.jobs.status import Owner
 from pulumi_trainer.provider.jobs.submission import Submission
-from pulumi_trainer.provider.kubernetes.cache.discovery import PATIENCE, Facts
+from pulumi_trainer.provider.kubernetes.cache.discovery import PLAN_SECONDS, Facts
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kubernetes.errors import Conflict, Invalid, Problem, TargetFault, TrainerError
@@ -29,7 +29,7 @@ from pulumi_trainer.provider.targets.kubernetes.jobs.deletion import (
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 
 _POLL = 0.25
-_PATIENCE = 10.0
+_WORKER_SECONDS = 10.0
 """Seconds for an answer of a worker cluster that may be down."""
 
 
@@ -63,9 +63,9 @@ def check_reachable(client: Client, where: str, *, cached: bool = False) -> None
     for cluster, worker in client.workers.items():
         try:
             if cached:
-                Facts.of(worker, PATIENCE).served()
+                Facts.of(worker, PLAN_SECONDS).served()
             else:
-                worker.within(_PATIENCE).read("/apis")
+                worker.within(_WORKER_SECONDS).read("/apis")
         except TrainerError as fault:
             silent.append(silent_worker(cluster, where, fault))
     if silent:
@@ -130,7 +130,7 @@ def delete_unreachable(client: Client, namespace: str, name: str, owner: Owner) 
     """Delete the copies in worker clusters that the program no longer has, as far as these answer."""
     for cluster, worker in client.workers.items():
         try:
-            delete(client.with_workers({cluster: worker.within(_PATIENCE)}), namespace, name, "", owner)
+            delete(client.with_workers({cluster: worker.within(_WORKER_SECONDS)}), namespace, name, "", owner)
         except TargetFault:
             continue
 

@@ -120,7 +120,7 @@ class LogFollower:
                     for source in sources(pod):
                         self._logs[source.key] = _Log(source, Position(), gone=True)
         for pod in pods:
-            self._see(pod)
+            self._observe_pod(pod)
         self._watch(POD, labels=self._selection.labels(self._name))
         self._watch(self._main(), fields=f"metadata.name={self._name}")
         try:
@@ -171,7 +171,7 @@ class LogFollower:
         for shut in filter(None, shuts):
             shut()
 
-    def _thread(self, what: Callable[[], None]) -> None:
+    def _start_thread(self, what: Callable[[], None]) -> None:
         def run() -> None:
             try:
                 what()
@@ -196,17 +196,17 @@ class LogFollower:
             self._client, kind, self._namespace, labels=labels, fields=fields,
             keep=keep, listed=listed, changed=changed, faulty=self._faulty,
         )  # fmt: skip
-        self._thread(lambda: stream.run(self._stop))
+        self._start_thread(lambda: stream.run(self._stop))
 
     def _pods_listed(self, found: list[Document]) -> None:
         for each in found:
-            self._see(each)
+            self._observe_pod(each)
         there = {each["metadata"]["uid"] for each in found}
         for uid in [uid for uid in self._pods if uid not in there]:
-            self._see(self._pods[uid], gone=True)
+            self._observe_pod(self._pods[uid], gone=True)
 
     def _pod_changed(self, type_: str, pod: Document) -> None:
-        self._see(pod, gone=type_ == "DELETED")
+        self._observe_pod(pod, gone=type_ == "DELETED")
 
     def _job_listed(self, found: list[Document]) -> None:
         if not found or found[0]["over"]:
@@ -228,7 +228,7 @@ class LogFollower:
         else:
             self._trouble(fault)
 
-    def _see(self, pod: Document, *, gone: bool = False) -> None:
+    def _observe_pod(self, pod: Document, *, gone: bool = False) -> None:
         with self._lock:
             uid = pod["metadata"]["uid"]
             self._pods[uid] = pod
@@ -274,12 +274,12 @@ class LogFollower:
         log.busy = True
         if self._reading < AT_ONCE:
             self._reading += 1
-            self._thread(lambda: self._attached(log))
+            self._start_thread(lambda: self._attached(log))
             return
         self._turns.put((0.0, log))
         if self._workers < TURNS:
             self._workers += 1
-            self._thread(self._take_turns)
+            self._start_thread(self._take_turns)
 
     def _attached(self, log: _Log) -> None:
         """Read a log as it grows, until its container has ended."""

@@ -182,11 +182,11 @@ def new_lines(chunks: Iterable[bytes], position: Position, *, complete: bool) ->
 
 def merge(streams: Iterable[Iterator[Line]]) -> Iterator[Line]:
     """Yield the lines of several containers by time; lines of one container keep their order, even if its clock was set back."""
-    for _, line in heapq.merge(*map(_rising, streams), key=lambda timed: timed[0]):
+    for _, line in heapq.merge(*map(_in_time_order, streams), key=lambda timed: timed[0]):
         yield line
 
 
-def _rising(lines: Iterator[Line]) -> Iterator[tuple[int, Line]]:
+def _in_time_order(lines: Iterator[Line]) -> Iterator[tuple[int, Line]]:
     newest = 0
     for line in lines:
         newest = max(newest, line.time)

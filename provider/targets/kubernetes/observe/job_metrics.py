@@ -53,12 +53,7 @@ class JobFacts:
     """What metrics say of a job.
 
     Args:
-        namespace: Its namespace.
-        name: Its name.
         queue: Its LocalQueue; empty for none, or if unknown.
-        phase: Its phase.
-        gpus: GPUs that it occupies now.
-        restarts: Restarts of its JobSet.
         progress: Share that is done, 0 to 1, as the training has reported it to Trainer; None if unknown.
         queued_since: Since when it waits in its queue, in seconds since the epoch; 0 if it does not.
     """
@@ -77,7 +72,6 @@ class JobMetrics:
     """The jobs and queues of a namespace.
 
     Args:
-        client: Client of the cluster.
         namespace: Empty for all namespaces.
     """
 

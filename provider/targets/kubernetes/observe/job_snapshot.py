@@ -93,12 +93,14 @@ def snapshot(client: Client, namespace: str, name: str, owner: Record | None = N
         if owner is not None and not owner.is_record:
             owner = None
     unreadable: set[str] = set()
-    jobset = _one(client, JOBSET, namespace, name)
+    jobset = _get_as_served(client, JOBSET, namespace, name)
     made = any(o.get("kind") == "TrainJob" for o in mappings(section(jobset, "metadata").get("ownerReferences")))
     asked = made or jobset is None or (owner is not None and owner.kind is TRAIN_JOB)
     train_job: Document | None = None
     if asked:
-        train_job = ask_if_readable(lambda: _one(client, TRAIN_JOB, namespace, name), None, unreadable, TRAIN_JOB)
+        train_job = ask_if_readable(
+            lambda: _get_as_served(client, TRAIN_JOB, namespace, name), None, unreadable, TRAIN_JOB
+        )
     recorded: JobStatus | None = None
     if owner is not None:
         recorded = owner.last_status()
@@ -349,7 +351,7 @@ def _preemptor(client: Client, namespace: str, work: Document | None) -> str:
     return ""
 
 
-def _one(client: Client, kind: Kind, namespace: str, name: str) -> Document | None:
+def _get_as_served(client: Client, kind: Kind, namespace: str, name: str) -> Document | None:
     found = client.get(kind, namespace, name)
     if found is None:
         return None
@@ -382,7 +384,7 @@ def _pod_group(client: Client, namespace: str, pods: Sequence[Document], unreada
     if not name:
         return None
     kind = pod_group_kind(pods, name)
-    return ask_if_readable(partial(_one, client, kind, namespace, name), None, unreadable, kind)
+    return ask_if_readable(partial(_get_as_served, client, kind, namespace, name), None, unreadable, kind)
 
 
 def _troubled(view: JobView) -> bool:

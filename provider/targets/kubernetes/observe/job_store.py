@@ -42,7 +42,7 @@ MOST_EVENTS = 40
 
 
 @dataclass(slots=True)
-class Job:
+class ObservedJob:
     """The documents of one job.
 
     Args:
@@ -117,7 +117,7 @@ class JobStore:
 
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
-        self.jobs: dict[str, Job] = {}
+        self.jobs: dict[str, ObservedJob] = {}
         self.changed: set[str] = set()
         self.passed: set[str] = set()
         self.groups: dict[Kind, dict[str, Document]] = {kind: {} for kind in GROUPS}
@@ -180,7 +180,7 @@ class JobStore:
                 self.changed.add(found.name)
             return False
         if job is None:
-            job = self.jobs[found.name] = Job(time.monotonic())
+            job = self.jobs[found.name] = ObservedJob(time.monotonic())
         if job.record is None or job.record.identity.id != found.identity.id:
             job.metrics = None
         if job.record is None or job.record.uid != found.uid:
@@ -290,17 +290,17 @@ class JobStore:
             if self.jobs.pop(name).parts:
                 self.passed.add(name)
 
-    def _mine(self, name: str, document: Document) -> Job | None:
+    def _mine(self, name: str, document: Document) -> ObservedJob | None:
         """Return the job that a document belongs to; None if the document is old and its job has no record."""
         job = self.jobs.get(name)
         if job is None and name and "involvedObject" not in document:
             if time.time() - created_at(document) > YOUNG:
                 self.passed.add(name)
                 return None
-            job = self.jobs[name] = Job(time.monotonic())
+            job = self.jobs[name] = ObservedJob(time.monotonic())
         return job
 
-    def _remember(self, name: str, job: Job, kind: Kind, document: Document) -> None:
+    def _remember(self, name: str, job: ObservedJob, kind: Kind, document: Document) -> None:
         """Store what would be lost with an object: a failed pod, or the end of the job."""
         if kind is POD and (has_crashed(document) or section(document, "status").get("phase") == "Failed"):
             job.gone = job.gone or deque(maxlen=MOST_GONE)
@@ -326,7 +326,7 @@ class JobStore:
         return name
 
 
-def _follows(job: Job) -> bool:
+def _follows(job: ObservedJob) -> bool:
     """Return whether the job may have just been created, after its record: two watches do not deliver at the same time."""
     record = job.record
     if record is None or record.terminal or job.met:

@@ -48,7 +48,6 @@ class ClusterUsage:
     """What jobs of a cluster have used.
 
     Args:
-        runs: The times for which jobs have run.
         teams: Namespace and name of a LocalQueue -> its team.
         unseen: Plurals of the kinds that do not exist, or may not be listed.
     """
@@ -71,10 +70,10 @@ def read_usage(client: Client, namespace: str = "", only_jobs: Collection[Place]
     unseen: set[str] = set()
     with ThreadPoolExecutor(4) as threads:  # the server writes one list while another is read
         asked = [
-            threads.submit(_listed, client, CONFIG_MAP, namespace, unseen),
-            threads.submit(_listed, client, JOBSET, namespace, unseen),
-            threads.submit(_listed, client, WORKLOAD, namespace, unseen),
-            threads.submit(_listed, client, LOCAL_QUEUE, namespace, unseen),
+            threads.submit(_list_if_readable, client, CONFIG_MAP, namespace, unseen),
+            threads.submit(_list_if_readable, client, JOBSET, namespace, unseen),
+            threads.submit(_list_if_readable, client, WORKLOAD, namespace, unseen),
+            threads.submit(_list_if_readable, client, LOCAL_QUEUE, namespace, unseen),
         ]
     records, jobsets, workloads, queues = (each.result() for each in asked)
     if {CONFIG_MAP.plural, JOBSET.plural} <= unseen:
@@ -91,7 +90,7 @@ def read_usage(client: Client, namespace: str = "", only_jobs: Collection[Place]
     return ClusterUsage(runs, teams, sorted(unseen))
 
 
-def _listed(client: Client, kind: Kind, namespace: str, unseen: set[str]) -> list[Document]:
+def _list_if_readable(client: Client, kind: Kind, namespace: str, unseen: set[str]) -> list[Document]:
     labels, kept = "", _KEPT[kind.kind]
     if kind is CONFIG_MAP:
         labels = SELECTOR

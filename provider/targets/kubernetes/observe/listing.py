@@ -59,12 +59,12 @@ def snapshot_jobs(client: Client, namespace: str = "") -> list[JobView]:
     unreadable: set[str] = set()
     with ThreadPoolExecutor(6) as threads:  # the server writes one list while another is read
         listed = {
-            "jobsets": threads.submit(_all, client, JOBSET, namespace),
-            "train_jobs": threads.submit(_maybe, client, TRAIN_JOB, namespace, unreadable),
-            "records": threads.submit(_maybe, client, CONFIG_MAP, namespace, set(), SELECTOR),
-            "jobs": threads.submit(_maybe, client, JOB, namespace, unreadable, JOBSET_NAME),
-            "pods": threads.submit(_maybe, client, POD, namespace, unreadable, JOBSET_NAME),
-            "workloads": threads.submit(_maybe, client, WORKLOAD, namespace, unreadable),
+            "jobsets": threads.submit(_list_as_served, client, JOBSET, namespace),
+            "train_jobs": threads.submit(_list_if_readable, client, TRAIN_JOB, namespace, unreadable),
+            "records": threads.submit(_list_if_readable, client, CONFIG_MAP, namespace, set(), SELECTOR),
+            "jobs": threads.submit(_list_if_readable, client, JOB, namespace, unreadable, JOBSET_NAME),
+            "pods": threads.submit(_list_if_readable, client, POD, namespace, unreadable, JOBSET_NAME),
+            "workloads": threads.submit(_list_if_readable, client, WORKLOAD, namespace, unreadable),
         }
     jobsets, train_jobs, records = (_by_name(listed[kind].result()) for kind in ("jobsets", "train_jobs", "records"))
     jobs, pods = (_by_job(listed[kind].result()) for kind in ("jobs", "pods"))
@@ -81,8 +81,8 @@ def snapshot_jobs(client: Client, namespace: str = "") -> list[JobView]:
             recorded = record.last_status()
         view = JobView(
             *place,
-            jobset=_kept("JobSet", jobsets.get(place)),
-            train_job=_kept("TrainJob", train_jobs.get(place)),
+            jobset=_keep_if_found("JobSet", jobsets.get(place)),
+            train_job=_keep_if_found("TrainJob", train_jobs.get(place)),
             jobs=jobs.get(place, ()),
             pods=pods.get(place, ()),
             recorded=recorded,
@@ -93,7 +93,7 @@ def snapshot_jobs(client: Client, namespace: str = "") -> list[JobView]:
         override = ""
         if record is not None and view.main is not None:
             override = record.override_note(view.main)
-        found.append(replace(view, workload=_kept("Workload", works.get(uid)), override=override))
+        found.append(replace(view, workload=_keep_if_found("Workload", works.get(uid)), override=override))
     return [with_worker(client, view) for view in _with_refusals(client, namespace, found)]
 
 
@@ -116,7 +116,7 @@ def with_losses(client: Client, found: Sequence[JobView], namespace: str = "") -
         return list(found)
     views: list[JobView] = []
     for view, claims in zip(found, mounted, strict=True):
-        views.append(replace(view, losses=list(_losses(view, claims, there))))
+        views.append(replace(view, losses=list(_lost_outputs(view, claims, there))))
     return views
 
 
@@ -129,7 +129,7 @@ def _claims(view: JobView) -> list[str]:
     return sorted(names - {""})
 
 
-def _losses(view: JobView, claims: Sequence[str], there: Mapping[volumes.Place, Document]) -> Iterator[str]:
+def _lost_outputs(view: JobView, claims: Sequence[str], there: Mapping[volumes.Place, Document]) -> Iterator[str]:
     for claim in claims:
         lost = volumes.loss_of(there, (view.namespace, claim))
         if lost is Loss.GONE:
@@ -142,26 +142,26 @@ def _with_refusals(client: Client, namespace: str, found: list[JobView]) -> list
     """Return the views with the events about rejected JobSets, Jobs and pods."""
     lists: list[Document] = []
     if any(map(lacks_pods, chain.from_iterable(view.jobs for view in found))):
-        lists += _maybe(
+        lists += _list_if_readable(
             client, EVENT, namespace, set(), fields="type=Warning,reason=FailedCreate,involvedObject.kind=Job"
         )
     if any(view.jobset is not None and not _ended(view) and lacks_jobs(view) for view in found):
-        lists += _maybe(client, EVENT, namespace, set(), fields="type=Warning,involvedObject.kind=JobSet")
+        lists += _list_if_readable(client, EVENT, namespace, set(), fields="type=Warning,involvedObject.kind=JobSet")
     if any(view.train_job is not None and view.jobset is None for view in found):
-        lists += _maybe(client, EVENT, namespace, set(), fields="type=Warning,involvedObject.kind=TrainJob")
+        lists += _list_if_readable(client, EVENT, namespace, set(), fields="type=Warning,involvedObject.kind=TrainJob")
     events: dict[Place, list[Document]] = {}
     for event in lists:
         involved = section(event, "involvedObject")
         place = text(involved.get("namespace")), text(involved.get("name"))
         events.setdefault(place, []).append(keep("Event", event))
-    return [replace(view, events=_about(view, events)) for view in found]
+    return [replace(view, events=_events_of_job(view, events)) for view in found]
 
 
 def _ended(view: JobView) -> bool:
     return derive_phase(view.jobset, view.train_job).phase.terminal
 
 
-def _about(view: JobView, events: Mapping[Place, Sequence[Document]]) -> list[Document]:
+def _events_of_job(view: JobView, events: Mapping[Place, Sequence[Document]]) -> list[Document]:
     found: list[Document] = []
     for name in (view.name, *map(name_of, view.jobs)):
         found += events.get((view.namespace, name), ())
@@ -184,7 +184,7 @@ def snapshot_job(client: Client, namespace: str, name: str, kind: Kind | None = 
         return view
     if kind is None and view.jobset is not None:
         return view
-    raise NotFound(_nothing(client, namespace, name, kind))
+    raise NotFound(_not_found_problem(client, namespace, name, kind))
 
 
 def list_events(client: Client, namespace: str, name: str, kind: Kind | None = None) -> list[JobEvent]:
@@ -211,11 +211,11 @@ def list_events(client: Client, namespace: str, name: str, kind: Kind | None = N
     return fold(found, name)
 
 
-def _nothing(client: Client, namespace: str, name: str, kind: Kind | None) -> Problem:
+def _not_found_problem(client: Client, namespace: str, name: str, kind: Kind | None) -> Problem:
     kinds = (kind,) if kind else (JOBSET, TRAIN_JOB)
     names: set[str] = set()
     for each in kinds:
-        names |= {*map(name_of, _maybe(client, each, namespace, set()))}
+        names |= {*map(name_of, _list_if_readable(client, each, namespace, set()))}
     what = " or ".join(k.kind for k in kinds)
     near = difflib.get_close_matches(name, names, 3, 0.5) or sorted(n for n in names if name in n)[:3]
     if near:
@@ -234,7 +234,9 @@ def _event(event: dict[str, Any]) -> dict[str, Any]:
     return {**kept, "source": event.get("source"), "reportingComponent": event.get("reportingComponent")}
 
 
-def _all(client: Client, kind: Kind, namespace: str, labels: str = "", fields: str = "") -> list[dict[str, Any]]:
+def _list_as_served(
+    client: Client, kind: Kind, namespace: str, labels: str = "", fields: str = ""
+) -> list[dict[str, Any]]:
     def kept(document: dict[str, Any]) -> dict[str, Any]:
         if kind in (JOB, POD):
             return keep(kind.kind, document)
@@ -244,13 +246,13 @@ def _all(client: Client, kind: Kind, namespace: str, labels: str = "", fields: s
     return ask_as_served(kind, lambda k: client.list(k, namespace, labels=labels, fields=fields, keep=kept)[0])
 
 
-def _maybe(
+def _list_if_readable(
     client: Client, kind: Kind, namespace: str, unreadable: set[str], labels: str = "", fields: str = ""
 ) -> list[dict[str, Any]]:
-    return ask_if_readable(partial(_all, client, kind, namespace, labels, fields), [], unreadable, kind)
+    return ask_if_readable(partial(_list_as_served, client, kind, namespace, labels, fields), [], unreadable, kind)
 
 
-def _kept(kind: str, document: Document | None) -> Document | None:
+def _keep_if_found(kind: str, document: Document | None) -> Document | None:
     if document is None:
         return None
     return keep(kind, document)

@@ -28,7 +28,7 @@ SEEN_AGE = 60.0
 REST = 10
 """A snapshot is used this many times as long as reading it took: for a thousand jobs that is seconds, and a program that reads
 one after the other does little else."""
-PATIENCE = 3.0
+LIST_SECONDS = 3.0
 """Timeout in seconds; a cluster out of reach is tried once per process."""
 _BESIDE = {"ConfigMap": (CONFIG_MAP,), "Secret": (SECRET,), "PodGroup": (POD_GROUP, VOLCANO_POD_GROUP)}
 """Kinds of the objects beside a job. Secrets are not listed, because who may list them reads all of a namespace."""
@@ -38,7 +38,7 @@ class Overview:
     """The records and jobs of one namespace. fault: Why the cluster could not be read; None if it could."""
 
     def __init__(self, client: Client, namespace: str, kind: Kind) -> None:
-        self._client = client.within(PATIENCE)
+        self._client = client.within(LIST_SECONDS)
         self._namespace = namespace
         self._kind = kind
         self._lock = threading.Lock()
@@ -54,15 +54,15 @@ class Overview:
 
     def record(self, name: str) -> Record | None:
         """Return the record of that name; None if not found, or if the cluster is out of reach (`fault`)."""
-        return self._refreshed()[0].get(name)
+        return self._refresh()[0].get(name)
 
     def cached_record(self, name: str) -> Record | None:
         """Return the record in the last snapshot, without reading a new one."""
-        return (self._records if self._taken > 0 else self._refreshed()[0]).get(name)
+        return (self._records if self._taken > 0 else self._refresh()[0]).get(name)
 
     def status(self, name: str) -> JobStatus | None:
         """Return the status of a job, as the job and its record have it; None if neither was found."""
-        records, jobs = self._refreshed()
+        records, jobs = self._refresh()
         record = records.get(name)
         if record is None:
             return None
@@ -77,7 +77,7 @@ class Overview:
 
     def lacks_job(self, name: str) -> bool:
         """Return whether an unfinished job has a record and nothing else, for example because its creation was rejected."""
-        records, jobs = self._refreshed()
+        records, jobs = self._refresh()
         record = records.get(name)
         if record is None or record.terminal or name in jobs:
             return False
@@ -104,7 +104,7 @@ class Overview:
         One listing serves a whole program; only an object that is missing in it is requested by itself.
         """
         try:
-            records, jobs = self._refreshed(SEEN_AGE)
+            records, jobs = self._refresh(SEEN_AGE)
             record = records.get(name) or self._missed_record(name)
             if self.fault is not None:
                 return None
@@ -147,7 +147,7 @@ class Overview:
         Raises:
             TargetFault: The claims cannot be listed. The error of the first call is raised for all claims.
         """
-        self._refreshed(SEEN_AGE)
+        self._refresh(SEEN_AGE)
         with self._lock:
             if self._claims is None and self.fault is None and self._claims_fault is None:
                 try:
@@ -202,18 +202,19 @@ class Overview:
             return found
         return None
 
-    def _refreshed(self, age: float | None = None) -> tuple[Mapping[str, Record], Mapping[str, dict[str, Any]]]:
+    def _refresh(self, age: float | None = None) -> tuple[Mapping[str, Record], Mapping[str, dict[str, Any]]]:
         if age is None:
             age = AGE
         with self._lock:
             if self.fault is None and time.monotonic() - self._taken > max(age, self._rest):
                 try:
-                    self._take()
+                    self._list_jobs_and_records()
                 except TargetFault as fault:
                     self.fault = fault
             return self._records, self._jobs
 
-    def _take(self) -> None:
+    def _list_jobs_and_records(self) -> None:
+        """Read all jobs and records of the namespace into the snapshot."""
         begun = time.monotonic()
         records, _ = self._client.list(CONFIG_MAP, self._namespace, labels=SELECTOR)
         jobs, _ = self._client.list(self._kind, self._namespace, labels=owner_labels.JOB, keep=_trimmed)

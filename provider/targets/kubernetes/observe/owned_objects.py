@@ -29,7 +29,6 @@ class Owned:
     """What a cluster has.
 
     Args:
-        objects: The objects.
         unread: Kinds that could not be listed.
     """
 
@@ -44,7 +43,6 @@ def list_owned(
 
     Args:
         namespaces: The namespaces to list; a single empty one for all.
-        kubectl: Command line of kubectl with the context.
         label: Label of the stack in this cluster; empty if it has none yet, or several.
         random: Random part of the stack's owner mark; empty if it has none yet.
     """

@@ -98,8 +98,6 @@ class Observer:
     """The jobs of a program in a namespace.
 
     Args:
-        client: Client of the cluster.
-        namespace: The namespace.
         stack: Label of the program's records; empty for all records in the namespace.
         trainer: Whether to watch TrainJobs.
         note: Called once for each kind that cannot be read, with the reason.
@@ -150,7 +148,7 @@ class Observer:
             self._streams.append(self._stream(TRAIN_JOB))
         self._main = (self._records, *[s for s in self._streams if s.kind in (JOBSET, TRAIN_JOB)])
         self._gangs: dict[Kind, Stream] = {}
-        self._progress = Progress(client, namespace, self._progressed)
+        self._progress = Progress(client, namespace, self._store_progress)
         self._failed_output = FailedOutput(client, self._failure_read)
         self._waker = Waker(client, namespace)
 
@@ -388,7 +386,7 @@ class Observer:
                     self._store.changed.add(name)
                     self._lock.notify_all()
 
-    def _progressed(self, name: str, began: float, reports: Sequence[dict[str, Any]]) -> None:
+    def _store_progress(self, name: str, began: float, reports: Sequence[dict[str, Any]]) -> None:
         with self._lock:
             job = self._store.jobs.get(name)
             if job is None:

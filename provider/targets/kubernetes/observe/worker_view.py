@@ -33,7 +33,7 @@ from pulumi_trainer.provider.trainer.labels import JOBSET_NAME
 
 MOST_GONE = 4
 """Number of failed pods that are remembered for a job after their deletion."""
-PATIENCE = 5.0
+ANSWER_SECONDS = 5.0
 """Seconds for an answer of a worker cluster."""
 
 
@@ -69,7 +69,7 @@ def with_worker(client: Client, view: JobView) -> JobView:
     if name not in client.workers:
         return replace(view, worker_fault=not_configured(name))
     try:
-        return _read(client.workers[name].within(PATIENCE), view)
+        return _read(client.workers[name].within(ANSWER_SECONDS), view)
     except TrainerError as fault:
         return replace(view, worker_fault=replace(fault.problems[0], where=f"worker cluster {name}"))
 
@@ -81,7 +81,7 @@ def _with_left(client: Client, view: JobView) -> JobView:
     left = []
     for cluster, worker in client.workers.items():
         try:
-            jobset = worker.within(PATIENCE).get(JOBSET, view.namespace, view.name)
+            jobset = worker.within(ANSWER_SECONDS).get(JOBSET, view.namespace, view.name)
         except TrainerError as fault:
             left.append(str(replace(silent_worker(cluster, f"{view.namespace}/{view.name}", fault), hint="")))
             continue
@@ -108,14 +108,14 @@ def _waits_for_worker(view: JobView) -> bool:
 def _read(worker: Client, view: JobView) -> JobView:
     labels = f"{JOBSET_NAME}={view.name}"
     jobset = worker.get(JOBSET, view.namespace, view.name)
-    jobs, pods = (_all(worker, kind, view, labels) for kind in (JOB, POD))
+    jobs, pods = (_list_of_job(worker, kind, view, labels) for kind in (JOB, POD))
     events = [] if all(section(pod, "status").get("phase") == "Running" for pod in pods) else _events(worker, view)
     if jobset is not None and view.jobset is None:
         view = replace(view, jobset=keep(JOBSET.kind, jobset))
     return replace(view, jobs=jobs, pods=pods, events=[*view.events, *events])
 
 
-def _all(worker: Client, kind: Kind, view: JobView, labels: str = "", fields: str = "") -> Sequence[Document]:
+def _list_of_job(worker: Client, kind: Kind, view: JobView, labels: str = "", fields: str = "") -> Sequence[Document]:
     found, _ = worker.list(kind, view.namespace, labels=labels, fields=fields, keep=lambda d: keep(kind.kind, d))
     return found
 
@@ -123,7 +123,7 @@ def _all(worker: Client, kind: Kind, view: JobView, labels: str = "", fields: st
 def _events(worker: Client, view: JobView) -> Sequence[Document]:
     """Return the warnings about the job's objects, whose names begin with that of the job."""
     try:
-        found = _all(worker, EVENT, view, fields="type=Warning")
+        found = _list_of_job(worker, EVENT, view, fields="type=Warning")
     except ApiError as error:
         if error.code not in (403, 404):
             raise

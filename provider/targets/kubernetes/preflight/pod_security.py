@@ -81,7 +81,7 @@ def _answer(facts: Facts, spec: Document, namespace: str) -> dryrun.Answer:
     with facts.alone("pod security", shape):
         known: dryrun.Answer | None = facts.recall("pod security", shape)
         if known is None:
-            known = _ask(facts, spec, namespace)
+            known = _dry_run_pod(facts, spec, namespace)
             facts.remember("pod security", shape, known)
         return known
 
@@ -96,7 +96,7 @@ def _relevant(spec: Document) -> Document:
     return {**found, "volumes": volumes}
 
 
-def _ask(facts: Facts, spec: Document, namespace: str) -> dryrun.Answer:
+def _dry_run_pod(facts: Facts, spec: Document, namespace: str) -> dryrun.Answer:
     metadata = {"name": f"pod-security-{secrets.token_hex(4)}", "namespace": namespace}
     tried = {**without(spec, *_NO_MATTER), "automountServiceAccountToken": False}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": tried}
@@ -105,20 +105,20 @@ def _ask(facts: Facts, spec: Document, namespace: str) -> dryrun.Answer:
     if not [*pod_security.violations(spec)]:
         hint = _OWN
     try:
-        facts.client.within(dryrun.PATIENCE).create(kinds.POD, pod, dry_run=True, warnings=heard)
+        facts.client.within(dryrun.WEBHOOK_SECONDS).create(kinds.POD, pod, dry_run=True, warnings=heard)
     except ApiError as error:
         _, refused, reasons = error.message.partition(_REFUSED)
         if refused:
             return dryrun.Answer(refusals=(Problem("", f"{refused}{reasons}", hint, "FieldValueForbidden"),))
         if "exceeded quota" in error.message:  # checked after Pod Security
             return dryrun.Answer()
-        return dryrun.Answer(failed=(_untried(error, namespace),))
+        return dryrun.Answer(failed=(_not_checked(error, namespace),))
     except TargetFault as fault:
         return dryrun.Answer(failed=tuple(fault.problems))
     return dryrun.Answer(warnings=tuple(Problem("", text_, hint) for text_ in heard if text_.startswith(_WARNED)))
 
 
-def _untried(error: ApiError, namespace: str) -> Problem:
+def _not_checked(error: ApiError, namespace: str) -> Problem:
     hint = ""
     if error.code == 403 and " cannot create " in error.message:
         hint = f"have the permission granted to create Pods: pulumi-trainer rbac -n {namespace} prints the Role"

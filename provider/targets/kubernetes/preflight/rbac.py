@@ -49,8 +49,6 @@ class Permission:
     """A permission.
 
     Args:
-        kind: The kind of the objects.
-        verbs: The verbs of RBAC.
         why: What fails without it.
         subresource: Such as `log` of pods.
         names: The only objects that it is about; empty for all.

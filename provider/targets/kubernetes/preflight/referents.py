@@ -45,7 +45,7 @@ def referents(objects: Objects, promised: Iterable[str] = ()) -> list[Referent]:
     brought = {*objects, *promised}
     found: dict[tuple[Kind, str], Referent] = {}
     for key, document in objects.items():
-        for each in _of(document, key):
+        for each in _referents_of(document, key):
             if f"{each.kind.kind}/{each.name}" not in brought:
                 found.setdefault((each.kind, each.name), each)
     return list(found.values())
@@ -61,7 +61,7 @@ def queue_name(objects: Objects) -> str:
     return next((text(labels_of(document).get(QUEUE)) for document in objects.values()), "")
 
 
-def _of(document: Document, key: str) -> Iterator[Referent]:
+def _referents_of(document: Document, key: str) -> Iterator[Referent]:
     spec = section(document, "spec")
     kind = document.get("kind")
     if kind == "JobSet":

@@ -14,7 +14,7 @@ from typing import Any
 
 from pulumi_trainer.provider.jobs.submission import ANYTHING, Draft, Objects, main_key
 from pulumi_trainer.provider.kubernetes.cache import dryrun
-from pulumi_trainer.provider.kubernetes.cache.discovery import PATIENCE, Facts
+from pulumi_trainer.provider.kubernetes.cache.discovery import PLAN_SECONDS, Facts
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.client.client import Client
@@ -46,7 +46,8 @@ from pulumi_trainer.provider.trainer.admission import namespace_limits
 from pulumi_trainer.provider.trainer.admission.cel_rules import PREDICATES
 from pulumi_trainer.provider.trainer.kinds import TRAIN_JOB
 
-Found = tuple[list[Problem], list[Problem]]
+Review = tuple[list[Problem], list[Problem]]
+"""Refusals and warnings."""
 """Refusals and warnings."""
 Lack = tuple[bool, Problem]
 """Whether it is certain that an object will be missing (a dependency of the job may create it), and the problem."""
@@ -63,7 +64,7 @@ def review(
     unfinished: bool = False,
     absent: bool = False,
     queued: bool = False,
-) -> Found:
+) -> Review:
     """Return what the cluster rejects, and its warnings; a single warning if the cluster is out of reach.
 
     Args:
@@ -73,12 +74,12 @@ def review(
         queued: Whether the job waits in its queue.
     """
     if record is not None and record.digest == draft.digest and not absent:
-        return _reviewed_unchanged(client, draft, unfinished=unfinished, queued=queued)
-    facts = Facts.of(client, PATIENCE)
+        return _review_unchanged(client, draft, unfinished=unfinished, queued=queued)
+    facts = Facts.of(client, PLAN_SECONDS)
     namespace = text(draft.namespace)
     try:
-        refusals, warnings = _reviewed(facts, draft, namespace, record)
-        lacking = [*_lacking_products(facts, draft), *_lacking(facts, draft, namespace)]
+        refusals, warnings = _review_new(facts, draft, namespace, record)
+        lacking = [*_missing_products(facts, draft), *_missing_objects(facts, draft, namespace)]
         if namespace:
             lacking += _refused_pods(facts, draft, namespace)
     except TargetFault as fault:
@@ -87,7 +88,7 @@ def review(
     only_changed_in_place = unfinished and not draft.interrupts
     if not only_changed_in_place:
         for name, worker in client.workers.items():
-            found, uncertain = _lacking_in_worker(worker, name, draft, namespace)
+            found, uncertain = _missing_in_worker(worker, name, draft, namespace)
             lacking += found
             doubts += uncertain
     for certain, problem in lacking:
@@ -98,7 +99,7 @@ def review(
     return [*multikueue.refusals(draft, client.workers), *refusals], [*doubts, *warnings]
 
 
-def _reviewed_unchanged(client: Client, draft: Draft, *, unfinished: bool, queued: bool) -> Found:
+def _review_unchanged(client: Client, draft: Draft, *, unfinished: bool, queued: bool) -> Review:
     """Return what worker clusters of an unchanged job lack, and warnings about its queue."""
     refusals: list[Problem] = []
     warnings: list[Problem] = []
@@ -109,11 +110,11 @@ def _reviewed_unchanged(client: Client, draft: Draft, *, unfinished: bool, queue
     return refusals, warnings
 
 
-def _lacking_in_worker(worker: Client, name: str, draft: Draft, namespace: str) -> tuple[list[Lack], list[Problem]]:
+def _missing_in_worker(worker: Client, name: str, draft: Draft, namespace: str) -> tuple[list[Lack], list[Problem]]:
     """Return what a worker cluster of MultiKueue lacks of what the job needs, and a warning if the worker does not answer."""
-    facts = Facts.of(worker, PATIENCE)
+    facts = Facts.of(worker, PLAN_SECONDS)
     try:
-        found = [*_lacking_products(facts, draft), *_lacking(facts, draft, namespace)]
+        found = [*_missing_products(facts, draft), *_missing_objects(facts, draft, namespace)]
     except TargetFault as fault:
         return [], [replace(unreachable_warning(fault), where=f"worker cluster {name}")]
     return [(certain, replace(p, why=f"worker cluster {name}: {p.why}")) for certain, p in found], []
@@ -143,7 +144,7 @@ def missing(client: Client, objects: Objects, namespace: str, promised: Collecti
         return [*found, _no_namespace(namespace)]
     found += _claimed_elsewhere(facts, objects, namespace)
     needed = [r for r in referents(objects, promised) if r.needed]
-    return [*found, *(_not_there(each, namespace) for each in _gone(facts, needed, namespace, facts.find_now))]
+    return [*found, *(_not_there(each, namespace) for each in _absent(facts, needed, namespace, facts.find_now))]
 
 
 def _claimed_elsewhere(facts: Facts, objects: Objects, namespace: str) -> Iterator[Problem]:
@@ -177,20 +178,20 @@ def _no_namespace(namespace: str) -> Problem:
     return Problem("namespace", f"namespace {namespace} does not exist", _CREATE)
 
 
-def _lacking_products(facts: Facts, draft: Draft) -> Iterator[Lack]:
+def _missing_products(facts: Facts, draft: Draft) -> Iterator[Lack]:
     certain = ANYTHING not in draft.awaited
     for problem in versions.absent_products(draft.objects, facts.served()):
         yield certain, problem
 
 
-def _lacking(facts: Facts, draft: Draft, namespace: str) -> Iterator[Lack]:
+def _missing_objects(facts: Facts, draft: Draft, namespace: str) -> Iterator[Lack]:
     """Yield what `missing` would find, except what the program creates before the job."""
     certain = ANYTHING not in draft.awaited
     if namespace and facts.find(kinds.NAMESPACE, "", namespace) is False:
         if not _is_made(draft, kinds.NAMESPACE, namespace):
             yield certain, _no_namespace(namespace)
     elif namespace:
-        for each in _gone(facts, _referents(draft), namespace, facts.find):
+        for each in _absent(facts, _referents(draft), namespace, facts.find):
             if each.needed and not _is_made(draft, each.kind, each.name):
                 yield certain, _not_there(each, namespace)
 
@@ -204,7 +205,8 @@ def _referents(draft: Draft) -> list[Referent]:
     return referents({**draft.made, **draft.objects}, [*draft.promised, *secret_keys(draft.secrets)])
 
 
-def _reviewed(facts: Facts, draft: Draft, namespace: str, record: Record | None) -> Found:
+def _review_new(facts: Facts, draft: Draft, namespace: str, record: Record | None) -> Review:
+    """Return what the cluster rejects of a new or changed job, and its warnings."""
     served, objects = facts.served(), draft.objects
     refusals, warnings = (
         versions.outdated_products(objects, served),
@@ -223,16 +225,16 @@ def _reviewed(facts: Facts, draft: Draft, namespace: str, record: Record | None)
             refusals += _record_taken(facts, namespace, draft.name)
         forbidden = permissions.missing(facts, namespace, draft)
         refusals += forbidden
-        warnings += _doubts(facts, _referents(draft), namespace)
+        warnings += _warn_of_missing_references(facts, _referents(draft), namespace)
         if not forbidden:
             names = [*objects, *secret_keys(draft.secrets)]
-            strange = dict(_strange(facts, dict.fromkeys(names), draft, namespace))
+            strange = dict(_objects_of_others(facts, dict.fromkeys(names), draft, namespace))
             refusals += strange.values()
             sound: dict[str, dict[str, Any]] = {}
             for key, document in objects.items():
                 if not described[key] and key not in strange:
                     sound[key] = _placed(document, namespace)
-            for key, answer in _tried(facts, sound, draft, record):
+            for key, answer in _dry_run_answers(facts, sound, draft, record):
                 refusals += problems_below(key, answer.refusals)
                 warnings += problems_below(key, (*answer.warnings, *answer.failed))
                 if not answer.failed:
@@ -297,7 +299,7 @@ def _is_served(kind: Kind, served: Mapping[str, Collection[str]]) -> bool:
     return not kind.group or kind.api_version.rpartition("/")[2] in served.get(kind.group, ())
 
 
-def _gone(facts: Facts, named: Iterable[Referent], namespace: str, find: Find) -> Iterator[Referent]:
+def _absent(facts: Facts, named: Iterable[Referent], namespace: str, find: Find) -> Iterator[Referent]:
     """Yield what certainly does not exist; objects that the credentials may not read are not checked."""
     served = facts.served()
     for each in named:
@@ -318,10 +320,10 @@ def _not_there(referent: Referent, namespace: str) -> Problem:
     return Problem(referent.where, f"{kind.kind} {referent.name} does not exist{where}", hint)
 
 
-def _doubts(facts: Facts, named: Collection[Referent], namespace: str) -> Iterator[Problem]:
+def _warn_of_missing_references(facts: Facts, named: Collection[Referent], namespace: str) -> Iterator[Problem]:
     """Yield warnings about missing objects that a job is created without, and may never run without."""
     optional = [each for each in named if not each.needed]
-    for each in _gone(facts, optional, namespace, facts.find):
+    for each in _absent(facts, optional, namespace, facts.find):
         yield _not_there(each, namespace)
     for each in named:
         if each.kind == LOCAL_QUEUE and _is_served(each.kind, facts.served()):
@@ -333,7 +335,7 @@ def _queue_warnings(client: Client, draft: Draft) -> list[Problem]:
 
     A queue of the same program may be missing as well: the stack's state does not show that it was deleted externally.
     """
-    facts, namespace = Facts.of(client, PATIENCE), draft.namespace
+    facts, namespace = Facts.of(client, PLAN_SECONDS), draft.namespace
     found: list[Problem] = []
     try:
         for each in referents(draft.objects):
@@ -360,7 +362,9 @@ def _inactive(found: Any, referent: Referent) -> Iterator[Problem]:
             yield Problem(referent.where, f"LocalQueue {referent.name} admits no jobs now: {reason}")
 
 
-def _tried(facts: Facts, objects: Objects, draft: Draft, record: Record | None) -> Iterator[tuple[str, dryrun.Answer]]:
+def _dry_run_answers(
+    facts: Facts, objects: Objects, draft: Draft, record: Record | None
+) -> Iterator[tuple[str, dryrun.Answer]]:
     """Yield the answers of the dry runs by the keys of the objects; objects with unknown values are left out."""
     served = facts.served()
     for key, document in objects.items():
@@ -373,7 +377,9 @@ def _tried(facts: Facts, objects: Objects, draft: Draft, record: Record | None) 
         yield key, _answer(facts, kind, document, draft.name, taken=taken)
 
 
-def _strange(facts: Facts, keys: Iterable[str], draft: Draft, namespace: str) -> Iterator[tuple[str, Problem]]:
+def _objects_of_others(
+    facts: Facts, keys: Iterable[str], draft: Draft, namespace: str
+) -> Iterator[tuple[str, Problem]]:
     """Yield key and problem of each object beside a job whose name is taken by a foreign object."""
     for key in keys:
         kind = kinds.SECRET if key.startswith("Secret/") else versions.known_kind(draft.objects[key])
@@ -406,12 +412,12 @@ def _answer(facts: Facts, kind: Kind, document: dict[str, Any], name: str, *, ta
             return known
         if facts.recall("no dry run", kind):
             return dryrun.Answer()
-        return _tried_now(facts, kind, document, shape, taken=taken)
+        return _dry_run(facts, kind, document, shape, taken=taken)
 
 
-def _tried_now(facts: Facts, kind: Kind, document: dict[str, Any], shape: Any, *, taken: bool) -> dryrun.Answer:
+def _dry_run(facts: Facts, kind: Kind, document: dict[str, Any], shape: Any, *, taken: bool) -> dryrun.Answer:
     try:
-        client = facts.client.within(dryrun.PATIENCE)
+        client = facts.client.within(dryrun.WEBHOOK_SECONDS)
         tried = document
         if taken:
             tried = dryrun.renamed(document)

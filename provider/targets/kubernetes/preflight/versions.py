@@ -26,7 +26,6 @@ class Product:
     """A product that serves an API group.
 
     Args:
-        why: What the least release is needed for.
         fields: Field -> the release that added it. An older cluster may drop the field silently.
     """
 

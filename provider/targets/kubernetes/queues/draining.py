@@ -91,11 +91,7 @@ class Holder:
     """An unfinished Workload.
 
     Args:
-        where: Namespace and name.
-        owner: The job of the Workload.
         amounts: Resource -> reserved quota; None if it waits.
-        since: When it got the quota.
-        queue: Namespace and name of its LocalQueue.
     """
 
     where: str
@@ -272,7 +268,7 @@ def _holders(client: Client, name: str, version: str) -> list[Holder]:
         return {"metadata": metadata, "admission": admission, "since": since, "queue": spec.get("queueName")}
 
     found, _ = client.list(_at(WORKLOAD, version), keep=keep)
-    holders = [*map(_holder, found)]
+    holders = [*map(_job_as_holder, found)]
     return sorted(holders, key=lambda h: (h.amounts is None, h.where))
 
 
@@ -282,7 +278,7 @@ def _queue_of(found: Document, name: str) -> Document | None:
     return found
 
 
-def _holder(found: Document) -> Holder:
+def _job_as_holder(found: Document) -> Holder:
     metadata, admission = found["metadata"], found["admission"]
     owner = next((o for o in metadata.get("ownerReferences") or [] if o.get("controller")), None)
     where = f"{metadata.get('namespace')}/{metadata['name']}"

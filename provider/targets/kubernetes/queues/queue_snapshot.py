@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
-from pulumi_trainer.provider.kubernetes.cache.discovery import PATIENCE, Document, Facts
+from pulumi_trainer.provider.kubernetes.cache.discovery import PLAN_SECONDS, Document, Facts
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
@@ -49,13 +49,13 @@ def read_queues(client: Client, namespace: str = "", queue: str = "") -> Queues:
     Raises:
         TargetFault: The cluster cannot be read.
     """
-    facts = Facts.of(client, PATIENCE)
+    facts = Facts.of(client, PLAN_SECONDS)
     there: Queues | None = None
     if queue or not namespace:
-        there = _once(facts, "queues", lambda: _listed(facts, LISTED))
+        there = _read_once(facts, "queues", lambda: _listed(facts, LISTED))
     if not namespace:
         return there or Queues()
-    below = _once(facts, f"limits of {namespace}", lambda: _limits(facts, namespace, there))
+    below = _read_once(facts, f"limits of {namespace}", lambda: _limits(facts, namespace, there))
     if not queue:
         return below
     local = facts.find(LOCAL_QUEUE, namespace, queue)
@@ -64,7 +64,7 @@ def read_queues(client: Client, namespace: str = "", queue: str = "") -> Queues:
     return Queues(({**local},), below=below)
 
 
-def _once(facts: Facts, what: str, read: Callable[[], Queues]) -> Queues:
+def _read_once(facts: Facts, what: str, read: Callable[[], Queues]) -> Queues:
     with facts.alone(what, None):
         known: Queues | None = facts.recall(what, None)
         if known is None:
@@ -143,7 +143,7 @@ def list_queued_work(client: Client) -> list[Document]:
     Raises:
         TargetFault: The cluster cannot be read.
     """
-    facts, found = Facts.of(client, PATIENCE), list[Document]()
+    facts, found = Facts.of(client, PLAN_SECONDS), list[Document]()
     for kind in (LOCAL_QUEUE, WORKLOAD):
         found += ({**document, "kind": kind.kind} for document in list_as_served(facts, kind) or ())
     return found
@@ -151,12 +151,12 @@ def list_queued_work(client: Client) -> list[Document]:
 
 def list_objects(client: Client, kind: str, version: str) -> list[Document]:
     """Return all objects of a kind of Kueue in an API version; empty if they may not be listed."""
-    return Facts.of(client, PATIENCE).all(api_resource(kind, version)) or []
+    return Facts.of(client, PLAN_SECONDS).all(api_resource(kind, version)) or []
 
 
 def lacks_namespace(client: Client, namespace: str) -> bool:
     """Return whether a namespace certainly does not exist."""
-    return Facts.of(client, PATIENCE).find(kinds.NAMESPACE, "", namespace) is False
+    return Facts.of(client, PLAN_SECONDS).find(kinds.NAMESPACE, "", namespace) is False
 
 
 def _named(facts: Facts, workloads: list[Document]) -> Iterator[Document]:

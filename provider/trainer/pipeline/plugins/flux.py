@@ -83,7 +83,7 @@ class Flux(EnforceMLPolicyPlugin, ComponentBuilderPlugin, CustomValidationPlugin
         trainer.pop("args", None)  # they are part of that word; those of the runtime stay
         for pod_set in info.pod_sets:
             if pod_set.name == NODE:
-                _equip(pod_set, f"{train_job.name}-flux-entrypoint", f"{train_job.name}-flux-curve", image)
+                _mount_flux(pod_set, f"{train_job.name}-flux-entrypoint", f"{train_job.name}-flux-curve", image)
 
     def build(self, info: Info, train_job: TrainJob) -> Iterator[dict[str, Any]]:
         policy, trainer = info.policy("flux"), _trainer(train_job)
@@ -93,7 +93,7 @@ class Flux(EnforceMLPolicyPlugin, ComponentBuilderPlugin, CustomValidationPlugin
         yield {"apiVersion": "v1", "kind": "Secret", "metadata": name, "data": {"curve.cert": CURVE_CERT}}
         data = {
             "entrypoint.sh": _entrypoint(policy, info, train_job, trainer),
-            "init.sh": _init(info, train_job, trainer),
+            "init.sh": _init_script(info, train_job, trainer),
         }
         name = metadata(f"{train_job.name}-flux-entrypoint", train_job)
         yield {"apiVersion": "v1", "kind": "ConfigMap", "metadata": name, "data": data}
@@ -108,7 +108,7 @@ def _trainer(train_job: TrainJob) -> dict[str, Any]:
     return given
 
 
-def _equip(pod_set: PodSet, config: str, curve: str, image: Any) -> None:
+def _mount_flux(pod_set: PodSet, config: str, curve: str, image: Any) -> None:
     volumes = [
         {"name": "spack-install", "emptyDir": {}},
         {"name": "flux-install", "emptyDir": {}},
@@ -178,7 +178,7 @@ def _entrypoint(policy: dict[str, Any], info: Info, train_job: TrainJob, trainer
     return _script("flux_entrypoint.sh", head, f"resources=({shlex.join(resources)})", f"flags=({shlex.join(flags)})")
 
 
-def _init(info: Info, train_job: TrainJob, trainer: dict[str, Any]) -> str | Unknown:
+def _init_script(info: Info, train_job: TrainJob, trainer: dict[str, Any]) -> str | Unknown:
     settings = _settings(info, trainer)
     nodes = trainer["numNodes"]
     unknown = first_unknown(

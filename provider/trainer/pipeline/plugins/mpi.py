@@ -84,7 +84,7 @@ class MPI(EnforceMLPolicyPlugin, ComponentBuilderPlugin, CustomValidationPlugin)
         slots = _slots(policy, info, train_job)
         for pod_set in info.pod_sets:
             if pod_set.name in (NODE, LAUNCHER):
-                _equip(pod_set, policy, train_job, slots)
+                _set_up_ssh(pod_set, policy, train_job, slots)
 
     def build(self, info: Info, train_job: TrainJob) -> Iterator[dict[str, Any]]:
         policy = info.policy("mpi")
@@ -100,7 +100,7 @@ class MPI(EnforceMLPolicyPlugin, ComponentBuilderPlugin, CustomValidationPlugin)
         yield {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata(name, train_job), "data": data}
 
 
-def _equip(pod_set: PodSet, policy: dict[str, Any], train_job: TrainJob, slots: int | Unknown) -> None:
+def _set_up_ssh(pod_set: PodSet, policy: dict[str, Any], train_job: TrainJob, slots: int | Unknown) -> None:
     launches = pod_set.name == LAUNCHER
     volumes = [_ssh_volume(train_job)]
     if launches:

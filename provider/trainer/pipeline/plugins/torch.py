@@ -62,7 +62,7 @@ class Torch(EnforceMLPolicyPlugin, CustomValidationPlugin):
         trainer = train_job.trainer
         info.take_nodes(train_job)
         processes = _processes(info, train_job)
-        group, master = _group(info, processes), _master(train_job)
+        group, master = _group_env(info, processes), _master(train_job)
         container = info.trainer_container
         if trainer is not None and container:
             container.env = upsert(container.env, env_vars(trainer.get("env")), "name")
@@ -80,7 +80,7 @@ class Torch(EnforceMLPolicyPlugin, CustomValidationPlugin):
                 raise Invalid(Problem("spec.runtimeRef", _no_target(job, name)))
 
 
-def _group(info: Info, processes: int | str | Unknown) -> list[dict[str, Any]]:
+def _group_env(info: Info, processes: int | str | Unknown) -> list[dict[str, Any]]:
     count: int | Unknown = 1
     if info.trainer_pod_set:
         count = info.trainer_pod_set.count

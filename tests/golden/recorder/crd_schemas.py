@@ -1,6 +1,6 @@
 """Writes the schemas of CRDs into a file, without descriptions.
 
-    python provider/trainer/admission/generate/schemas.py FILE CRD.yaml...
+    python tests/golden/recorder/crd_schemas.py FILE CRD.yaml...
 
 `make record` calls it with the CRDs of a release of kubeflow/trainer and of its JobSet. Those of Kueue are
 `provider/kueue/schemas.json`, from kubernetes-sigs/kueue v0.19.2 (config/components/crd/bases).
