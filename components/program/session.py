@@ -41,6 +41,7 @@ from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import text
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kubernetes.values.wording import plural
+from pulumi_trainer.provider.kueue.scheduling.snapshot import Contender
 from pulumi_trainer.provider.targets import queries
 from pulumi_trainer.provider.targets.connection import TargetInput, of_job, warn_with
 from pulumi_trainer.provider.trainer.labels import MADE_BY
@@ -91,6 +92,7 @@ class Program:
         registered: Resources of the program's jobs and volumes.
         cautions: Risks of the access to the clusters.
         failures: What the program has waited for in vain.
+        contenders: The new runs of a preview, in the order in which Kueue gets them.
     """
 
     problems: list[Problem] = field(default_factory=list)
@@ -111,6 +113,7 @@ class Program:
     registered: list[dynamic.JobSet | dynamic.Volume] = field(default_factory=list)
     cautions: list[Problem] = field(default_factory=list)
     failures: dict[str, None] = field(default_factory=dict)
+    contenders: list[Contender] = field(default_factory=list)
     _reported_warnings: set[str] = field(default_factory=set)
     _names: dict[str, str] = field(default_factory=dict)
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
