@@ -346,8 +346,8 @@ def _brief(workload: Document) -> Document:
     metadata = {name: workload["metadata"][name] for name in ("name", "namespace", "creationTimestamp")}
     kept = ("type", "status", "reason", "message", "lastTransitionTime")
     status = {
-        "conditions": [{name: each.get(name) for name in kept} for each in workload["status"].get("conditions", [])],
-        "admission": workload["status"].get("admission"),
+        "conditions": [{name: each.get(name) for name in kept} for each in workload.get("status", {}).get("conditions", [])],
+        "admission": workload.get("status", {}).get("admission"),
     }
     return {"kind": "Workload", "metadata": metadata, "spec": workload["spec"], "status": status}
 

@@ -20,7 +20,7 @@ from pulumi_trainer.provider.kueue.podsets import pod_sets
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.kueue.quota import Slot, format_amount
 from pulumi_trainer.provider.kueue.scheduling.cycles import Outcome, Scheduler
-from pulumi_trainer.provider.kueue.scheduling.forecast import LatestStart, find_latest_start
+from pulumi_trainer.provider.kueue.scheduling.forecast import LatestStart, find_latest_starts
 from pulumi_trainer.provider.kueue.scheduling.snapshot import NEVER, Contender, Snapshot, take_snapshot
 from pulumi_trainer.provider.kueue.workload_reasons import priority_class
 
@@ -107,7 +107,28 @@ def answer(
         jobs = tuple(victim.contender.job for victim in outcome.victims)
         return Answer("preempts", _preempts(outcome), jobs, depends)
     sentence = _waits(snapshot, scheduler, outcome)
-    return Answer("waits", f"{sentence}; {_when(find_latest_start(scheduler, asked, now), now)}", depends=depends)
+    latest = find_latest_starts(scheduler, now)[asked.key]
+    return Answer("waits", f"{sentence}; {_when(latest, now)}", depends=depends)
+
+
+def forecast_waiting(queues: Queues, workloads: Sequence[Document], now: float) -> dict[str, str]:
+    """Return behind whom each waiting job waits, and when it starts at the latest, by namespace/name of the job.
+
+    Args:
+        queues: All queues.
+        workloads: All Workloads.
+        now: Seconds since the epoch.
+    """
+    snapshot, waiting = take_snapshot(queues, workloads)
+    scheduler = Scheduler(snapshot, waiting)
+    scheduler.run()
+    waits = [outcome for outcome in scheduler.outcomes.values() if outcome.admitted is None and not outcome.unknown]
+    sentences = {outcome.contender.key: _waits(snapshot, scheduler, outcome) for outcome in waits}
+    latest = find_latest_starts(scheduler, now)
+    return {
+        outcome.contender.job: f"{sentences[outcome.contender.key]}; {_when(latest[outcome.contender.key], now)}"
+        for outcome in waits
+    }
 
 
 def _when(start: LatestStart, now: float) -> str:

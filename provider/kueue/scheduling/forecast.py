@@ -9,8 +9,6 @@ from pulumi_trainer.provider.kubernetes.values.accessors import number, section
 from pulumi_trainer.provider.kueue.scheduling.cycles import Scheduler
 from pulumi_trainer.provider.kueue.scheduling.snapshot import Contender
 
-_MOST_ENDS = 2_000
-
 
 @dataclass(frozen=True)
 class LatestStart:
@@ -42,29 +40,34 @@ def longest_run(contender: Contender) -> float:
     return max(0.0, float(min(limits, default=math.inf)))
 
 
-def find_latest_start(scheduler: Scheduler, asked: Contender, now: float) -> LatestStart:
-    """Return the latest start of a job that waits, if all jobs run as long as they may and no other job comes.
+def find_latest_starts(scheduler: Scheduler, now: float) -> dict[str, LatestStart]:
+    """Return the latest start of each job that waits, if all jobs run as long as they may and no other job comes.
 
     Args:
         scheduler: With all that run and wait, after its cycles; it changes.
-        asked: The job.
         now: Seconds since the epoch.
     """
-    clock = now
+    clock, starts = now, dict[str, LatestStart]()
+    waiting = [outcome for outcome in scheduler.outcomes.values() if outcome.admitted is None]
     ends = {each.key: (each.reserved or now) + longest_run(each) for each in _running(scheduler)}
-    for _ in range(_MOST_ENDS):
-        if scheduler.outcomes[asked.key].admitted is not None:
-            return LatestStart(clock)
-        related = [each for each in _running(scheduler) if _shares_quota(scheduler, each, asked)]
-        due = min(related, key=lambda each: ends[each.key], default=None)
-        if due is None or ends[due.key] == math.inf:
-            return LatestStart(math.inf, tuple(each.job for each in related))
+    while True:
+        for outcome in waiting:
+            if outcome.admitted is not None:
+                starts.setdefault(outcome.contender.key, LatestStart(clock))
+        due = min(_running(scheduler), key=lambda each: ends[each.key], default=None)
+        if due is None or ends[due.key] == math.inf or len(starts) == len(waiting):
+            break
         clock = max(clock, ends[due.key])
         scheduler.end(due)
         scheduler.run()
         for each in _running(scheduler):
             ends.setdefault(each.key, clock + longest_run(each))
-    return LatestStart(math.inf)
+    endless = [each for each in _running(scheduler) if ends[each.key] == math.inf]
+    for outcome in waiting:
+        asked = outcome.contender
+        jobs = tuple(each.job for each in endless if _shares_quota(scheduler, each, asked))
+        starts.setdefault(asked.key, LatestStart(math.inf, jobs))
+    return starts
 
 
 def _running(scheduler: Scheduler) -> list[Contender]:
