@@ -29,6 +29,7 @@ from pulumi_trainer.provider.kubernetes.errors import Problem, TrainerError
 from pulumi_trainer.provider.kubernetes.terminal import message, plain
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.targets import queries
+from pulumi_trainer.start_answers import start_note
 
 
 async def _name_scope(target: Destination | None) -> tuple[str, str] | None:
@@ -120,6 +121,7 @@ class JobComponent(pulumi.ComponentResource):
         self._opts = opts or pulumi.ResourceOptions()
         self.volumes: dict[str, dynamic.Volume] = {}
         self._log_step = ""
+        self._planned: Plan | None = None
         self._before = list[pulumi.Resource]()
         session.current().await_with_rpcs()
         self._resource = session.current().spawn(self._submit(plan))
@@ -251,6 +253,7 @@ class JobComponent(pulumi.ComponentResource):
     def _register(self, plan: Plan, target: dynamic.TargetResource, urn: str) -> dynamic.JobSet:
         self._sweep = target.sweep
         self._log_step = plan.log_step
+        self._planned = plan
         unknown = {**plan.resolved.unknown}
         retained = bool(self._opts.retain_on_delete)  # children do not inherit it, and a job keeps what it has written
         for token, each in plan.claims.items():
@@ -317,6 +320,7 @@ class JobComponent(pulumi.ComponentResource):
         if not preview and not await _have_reached(self._before):
             return None, False
         if not await resource.uid.is_known():
+            await self._tell_start()
             return None, False
         target, namespace, name = [await o.future() for o in (resource.target, resource.namespace, resource.name)]
         assert target is not None and namespace is not None and name is not None
@@ -345,6 +349,16 @@ class JobComponent(pulumi.ComponentResource):
                 f"{namespace}/{name} no longer exists. Run `pulumi refresh`, then `pulumi up`, to create it again", self
             )
         return status, self._check_failure(status, wait_for)
+
+    async def _tell_start(self) -> None:
+        """Log in a preview what the queue would do now with the new run, at whose expense, or behind whom it waits."""
+        plan, self._planned = self._planned, None  # once, whatever waits for the job
+        if plan is None or not pulumi.runtime.is_dry_run():
+            return
+        documents = session.current().queues_of(targets.choose(self._named[1]))
+        note = await start_note(plan, documents)
+        if note:
+            messages.info(note, self)
 
     def _report(self, text: str, *, fails: bool) -> bool:
         """Report what is wrong with the job: as an error at the end of the program, or as a warning.

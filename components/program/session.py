@@ -41,6 +41,7 @@ from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import text
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kubernetes.values.wording import plural
+from pulumi_trainer.provider.kueue.scheduling.snapshot import Contender
 from pulumi_trainer.provider.targets import queries
 from pulumi_trainer.provider.targets.connection import TargetInput, of_job, warn_with
 from pulumi_trainer.provider.trainer.labels import MADE_BY
@@ -90,6 +91,7 @@ class Program:
         fingerprints: Fingerprints of the files that jobs read, by URI and patterns.
         registered: Resources of the program's jobs and volumes.
         failures: What the program has waited for in vain.
+        contenders: The new runs of a preview, in the order in which Kueue gets them.
     """
 
     problems: list[Problem] = field(default_factory=list)
@@ -110,6 +112,7 @@ class Program:
     registered: list[dynamic.JobSet | dynamic.Volume] = field(default_factory=list)
     cautions: list[Problem] = field(default_factory=list)
     failures: dict[str, None] = field(default_factory=dict)
+    contenders: list[Contender] = field(default_factory=list)
     _reported_warnings: set[str] = field(default_factory=set)
     _names: dict[str, str] = field(default_factory=dict)
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)

@@ -11,12 +11,15 @@ from itertools import chain
 from pulumi_trainer.provider.cli.formats import add_row, print_data, table_console
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.terminal import plain, print_line, print_lines
+from pulumi_trainer.provider.kubernetes.values.accessors import Document
 from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean, duration, plural
 from pulumi_trainer.provider.kueue.objects import BOUNDLESS
 from pulumi_trainer.provider.kueue.occupancy import Cohort, Occupancy, Queue, Share, Work, occupancy
+from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.kueue.quota import ZERO
 from pulumi_trainer.provider.kueue.quota import amount as quantity
 from pulumi_trainer.provider.kueue.quota import format_amount as amount
+from pulumi_trainer.provider.kueue.scheduling.answer import forecast_waiting
 from pulumi_trainer.provider.service.jobs import in_cluster_of_stack, open_cluster
 from pulumi_trainer.provider.service.reach import Where
 from rich.console import Console
@@ -107,7 +110,7 @@ def queues(where: Where, *, output: str, shown: Shown = Shown()) -> None:
     if where.everywhere:
         place = "the cluster has"
         documents, unreadable = overview(client, "")
-        every = occupancy(documents, unreadable)
+        every = _with_forecasts(occupancy(documents, unreadable), documents)
     else:
         place = f"namespace {namespace} has"
         documents, unreadable = overview(client, namespace)
@@ -145,6 +148,23 @@ def queues(where: Where, *, output: str, shown: Shown = Shown()) -> None:
     if missing:
         why = "no permission to list them, or no such kind; `pulumi-trainer rbac --quotas` prints what is needed"
         print_lines(["", f"not seen: {', '.join(missing)}: {why}"], error=True)
+
+
+def _with_forecasts(found: Occupancy, documents: Sequence[Document]) -> Occupancy:
+    """Return the occupancy with behind whom each job waits, and until when; as it is, if not all that decides can be read."""
+    if found.unseen:
+        return found
+    workloads = [document for document in documents if document["kind"] == "Workload"]
+    known = Queues(tuple(document for document in documents if document["kind"] != "Workload"))
+    forecasts = forecast_waiting(known, workloads, time.time())
+    work = []
+    for each in found.work:
+        sentence = forecasts.get(f"{each.namespace}/{each.name}", "")
+        if each.holds or not sentence:
+            work.append(each)
+        else:
+            work.append(replace(each, why="; ".join(filter(None, (each.why, sentence)))))
+    return replace(found, work=work)
 
 
 def _check_names(shown: Shown, every: Occupancy, place: str) -> None:

@@ -52,7 +52,7 @@ class NotFitting:
 
 
 @dataclass(frozen=True)
-class _Group:
+class PodGroup:
     """Pod sets that get the same flavors: a single one, or those of a TAS group."""
 
     members: tuple[PodSet, ...]
@@ -86,8 +86,8 @@ def reason_pods_not_fitting(sets: list[PodSet], cluster_queue: Document, queues:
     node = queues.tree.queues.get(name)
     if node is None or first_unknown(section(cluster_queue, "spec")) is not None or _has_unknown_cohorts(node, queues):
         return None
-    search = _Search(cluster_queue, node, queues)
-    groups = _grouped(sets, search)
+    search = FlavorSearch(cluster_queue, node, queues)
+    groups = group_pod_sets(sets, search)
     if groups is None:
         return None
     return search.refusal(groups)
@@ -101,7 +101,7 @@ def _has_unknown_cohorts(node: Node, queues: Queues) -> bool:
     return not whole or any(n.name in queues.tree.in_cycles for n in node.path)
 
 
-def _grouped(sets: list[PodSet], search: _Search) -> list[_Group] | None:
+def group_pod_sets(sets: list[PodSet], search: FlavorSearch) -> list[PodGroup] | None:
     groups: dict[str, list[PodSet]] = {}
     for i, each in enumerate(sets):
         key = str(i)
@@ -120,7 +120,7 @@ def _grouped(sets: list[PodSet], search: _Search) -> list[_Group] | None:
                 requests["pods"] = Fraction(each.count or 0)
             for resource, amount in requests.items():
                 total[resource] = total.get(resource, ZERO) + amount
-        found.append(_Group(tuple(members), total))
+        found.append(PodGroup(tuple(members), total))
     return found
 
 
@@ -128,28 +128,28 @@ class _TooMany(Exception):
     """More combinations of flavors than are tried."""
 
 
-class _Search:
+class FlavorSearch:
     def __init__(self, cluster_queue: Document, node: Node, queues: Queues) -> None:
         self.node, self.queues = node, queues
         self.groups = [*map(section, listed(section(cluster_queue, "spec").get("resourceGroups")))]
-        self.counts_pods = any("pods" in _covered(group) for group in self.groups)
-        names = set(chain.from_iterable(map(_names, self.groups)))
+        self.counts_pods = any("pods" in covered_resources(group) for group in self.groups)
+        names = set(chain.from_iterable(map(flavor_names, self.groups)))
         flavors = [section(queues.find("ResourceFlavor", name), "spec") for name in names]
         self.topology_only = bool(flavors) and all(flavor.get("topologyName") for flavor in flavors)
         self._tries_left = _MOST_TRIES
         self._most: dict[Slot, Fraction] = {}
 
-    def refusal(self, groups: list[_Group]) -> NotFitting | None:
+    def refusal(self, groups: list[PodGroup]) -> NotFitting | None:
         """Return Kueue's message on the first group for which nothing fits, whatever the groups before it get."""
         try:
             return self._refusal(groups)
         except _TooMany:
             return None
 
-    def _refusal(self, groups: list[_Group]) -> NotFitting | None:
+    def _refusal(self, groups: list[PodGroup]) -> NotFitting | None:
         states: list[Mapping[Slot, Fraction]] = [{}]
         for group in groups:
-            unplaced = self._unplaced(group)
+            unplaced = self.unplaced(group)
             if unplaced is not None:
                 words = f"failed to assign flavors to pod set {unplaced.name}: no TAS flavor assigned"
                 return NotFitting("flavor", unplaced, words)
@@ -164,16 +164,16 @@ class _Search:
                 return NotFitting(first.cause or "capacity", pods, words)
         return None
 
-    def _tries(self, group: _Group, taken: Mapping[Slot, Fraction]) -> list[_Try]:
+    def _tries(self, group: PodGroup, taken: Mapping[Slot, Fraction]) -> list[_Try]:
         """Return all choices of flavors for a group that fit, or the one failure."""
         open_: list[Mapping[Slot, Fraction]] = [taken]
-        for resources in self._by_resource_group(group):
+        for resources in self.by_resource_group(group):
             if isinstance(resources, str):
                 return [_Try(taken, "uncovered", (f"resource {resources} unavailable in ClusterQueue",))]
             found: list[Mapping[Slot, Fraction]] = []
             reasons, mismatched = list[str](), True
-            for flavor in _names(resources.group):
-                why = self._mismatch(flavor, group, resources.group)
+            for flavor in flavor_names(resources.group):
+                why = self.mismatch(flavor, group, resources.group)
                 if why:
                     reasons.append(why)
                     continue
@@ -194,16 +194,16 @@ class _Search:
             open_ = found
         return [*map(_Try, open_)]
 
-    def _unplaced(self, group: _Group) -> PodSet | None:
+    def unplaced(self, group: PodGroup) -> PodSet | None:
         """Return pods that need a topology domain, if their group requests no resource for which it would get a flavor."""
-        if any(group.requests.keys() & set(_covered(each)) for each in self.groups):
+        if any(group.requests.keys() & set(covered_resources(each)) for each in self.groups):
             return None
         for pods in group.members:
             if pods.count and (self.topology_only or _requests_topology(pods)):
                 return pods
         return None
 
-    def _by_resource_group(self, group: _Group) -> Iterator[_Wanted | str]:
+    def by_resource_group(self, group: PodGroup) -> Iterator[Wanted | str]:
         """Yield what a group of pod sets requests of each resource group, or a resource that no group covers."""
         wanted: dict[int, dict[str, Fraction]] = {}
         for resource, amount in sorted(group.requests.items()):
@@ -213,12 +213,12 @@ class _Search:
             elif amount:
                 yield resource
         for at, requests in wanted.items():
-            yield _Wanted(self.groups[at], requests)
+            yield Wanted(self.groups[at], requests)
 
     def _group_covering(self, resource: str) -> int | None:
         """Return the index of the resource group that covers a resource; None if not found."""
         for at, group in enumerate(self.groups):
-            if resource in _covered(group):
+            if resource in covered_resources(group):
                 return at
         return None
 
@@ -240,7 +240,7 @@ class _Search:
                 )
         return slots, short
 
-    def _mismatch(self, name: str, group: _Group, resources: Document) -> str:
+    def mismatch(self, name: str, group: PodGroup, resources: Document) -> str:
         """Return why a flavor does not match the pods of a group; empty if it does, or if it is not known."""
         flavor = self.queues.find("ResourceFlavor", name)
         if flavor is None:
@@ -265,7 +265,7 @@ class _Search:
         if levels is None:
             return ""
         if not levels:
-            overlap = set(pods.requests() or {}) & set(_covered(resources))
+            overlap = set(pods.requests() or {}) & set(covered_resources(resources))
             if not overlap:
                 return ""
             return f'Flavor "{name}" does not support TopologyAwareScheduling'
@@ -283,16 +283,16 @@ def _requests_topology(pods: PodSet) -> bool:
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class Wanted:
     group: Document
     requests: Mapping[str, Fraction]
 
 
-def _covered(group: Document) -> list[str]:
+def covered_resources(group: Document) -> list[str]:
     return texts(group.get("coveredResources"))
 
 
-def _names(group: Document) -> list[str]:
+def flavor_names(group: Document) -> list[str]:
     return [str(section(flavor).get("name")) for flavor in listed(group.get("flavors"))]
 
 

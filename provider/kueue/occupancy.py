@@ -330,7 +330,7 @@ def _usage(queue: Document, covered: Collection[Slot], holding: Sequence[Documen
         covered: What the ClusterQueue has quota for; empty if unknown.
         holding: The Workloads that have its quota, as far as they can be read.
     """
-    reserving, status = number(section(queue, "status").get("reservingWorkloads")), _reserved(queue)
+    reserving, status = number(section(queue, "status").get("reservingWorkloads")), reserved_by_status(queue)
     reserved, reserved_before = _by_time(status.items(), covered)
     total, before = _by_time(chain.from_iterable(map(_assigned, holding)), covered)
     if len(holding) > reserving:  # of a Workload some of whose pods have ended, the status has less
@@ -399,7 +399,7 @@ def local_queue_of(workload: Document) -> tuple[str, str]:
     return text(section(workload, "metadata").get("namespace")), text(section(workload, "spec").get("queueName"))
 
 
-def _reserved(document: Document) -> dict[Slot, Fraction]:
+def reserved_by_status(document: Document) -> dict[Slot, Fraction]:
     """Return the reservations in the status of a queue."""
     reserved: dict[Slot, Fraction] = {}
     for flavor in mappings(section(document, "status").get("flavorsReservation")):

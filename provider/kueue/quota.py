@@ -45,6 +45,7 @@ class Node:
     Args:
         queue: Whether it is a ClusterQueue.
         quotas: Its own quotas.
+        own: What the workloads of a queue use; of a cohort: what its members use beyond the quota that they never lend.
     """
 
     name: str
@@ -84,6 +85,53 @@ class Node:
     def usage(self, slot: Slot) -> Fraction:
         """Return the usage of its workloads."""
         return self.own.get(slot, ZERO)
+
+    def local_available(self, slot: Slot) -> Fraction:
+        """Return the unused part of the quota that it never lends."""
+        return max(ZERO, self.guaranteed(slot) - self.usage(slot))
+
+    def available(self, slot: Slot) -> Fraction:
+        """Return what it can use now, beside what is in use; below zero if more is in use than there is quota."""
+        *below, root = self.path
+        free = root.subtree(slot) - root.usage(slot)
+        for node in reversed(below):
+            limit, guaranteed = node.quota(slot).borrowing, node.guaranteed(slot)
+            if limit is not None:
+                used_of_parent = max(ZERO, node.usage(slot) - guaranteed)
+                free = min(free, node.subtree(slot) - guaranteed - used_of_parent + limit)
+            free += node.local_available(slot)
+        return free
+
+    def add(self, slot: Slot, amount: Fraction) -> None:
+        """Add usage, here and as far as it exceeds the quota that is never lent in the cohorts above."""
+        for node in self.path:
+            beyond = amount - node.local_available(slot)
+            node.own[slot] = node.usage(slot) + amount
+            if beyond <= 0:
+                return
+            amount = beyond
+
+    def remove(self, slot: Slot, amount: Fraction) -> None:
+        """Remove usage that was added."""
+        for node in self.path:
+            in_parent = node.usage(slot) - node.guaranteed(slot)
+            node.own[slot] = node.usage(slot) - amount
+            if in_parent <= 0:
+                return
+            amount = min(amount, in_parent)
+
+    def exceeds(self, slot: Slot, amount: Fraction = ZERO) -> bool:
+        """Return whether it uses more than its own quota, with an additional amount."""
+        return self.usage(slot) + amount > self.subtree(slot)
+
+    @cached_property
+    def height(self) -> int:
+        """How many levels are below it."""
+        heights: dict[str, int] = {}
+        for node in reversed([member for member in self.members if not member.queue]):
+            below = [heights[child.name] + 1 for child in node.children if not child.queue]
+            heights[node.name] = max(below, default=min(len(node.children), 1))
+        return heights[self.name]
 
     def potential(self, slot: Slot) -> Fraction:
         """Return the maximum that it can use while nothing else is in use."""

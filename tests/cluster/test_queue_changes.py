@@ -203,6 +203,37 @@ def test_a_plan_says_whom_less_quota_affects(lab: Lab) -> None:  # noqa: F811
     lab.destroy()
 
 
+WITH_JOB = """
+job = trainer.TrainJob(
+    "{name}-asks", runtime=trainer.ClusterTrainingRuntime("torch-distributed"), queue="{name}", wait_for="created",
+    trainer=trainer.Trainer(image="example.com/train:1", command=["train"], resources_per_node={{"cpu": {asked}}}),
+)
+"""
+
+
+def test_a_plan_says_what_kueue_would_do_with_a_new_job(lab: Lab) -> None:  # noqa: F811
+    name = lab.prefix
+    lab.up_of(lab.text(SHARED, cpu=2, other=1))
+
+    def line(asked: int) -> str:
+        lab.program(lab.text(SHARED + WITH_JOB, cpu=2, other=1, asked=asked))
+        return " ".join(lab.preview().out.split())
+
+    assert f"{name}-asks: starts now: 2 cpu in {name}-f of {name} " in line(2)
+    borrows = f"1 cpu in {name}-f of it borrowed from {name}-other (they may take it back)"
+    assert f"starts now: 3 cpu in {name}-f of {name}, {borrows}" in line(3)
+    lab.job("first")
+    until(lambda: lab.running() == {"first"})
+    waits = f"waits behind {lab.namespace}/first (1 cpu in {name}-f): 1 cpu in {name}-f more must become free"
+    assert waits in line(3)
+    assert f"{name}-asks: starts now: 2 cpu" in line(2)
+    lab.up()
+    told = " ".join(lab.preview("--expect-no-changes").out.split())
+    assert "starts now" not in told, "a job that has started is not asked about"
+    lab.root_client.delete(JOBSET, lab.namespace, "first", propagation="Background")
+    lab.destroy()
+
+
 TWO_TEAMS = """
 queues = trainer.GpuQueues(
     "{name}", resource="cpu", priorities=(), others={{"memory": "1Gi"}}, gpus={{"{name}": None}}, teams={{

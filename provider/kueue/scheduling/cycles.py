@@ -1,0 +1,289 @@
+"""What Kueue's scheduler does with all Workloads that wait, one cycle after the other.
+
+Follows https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/scheduler/scheduler.go and pkg/cache/queue there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+from pulumi_trainer.provider.kueue.quota import ZERO, Node, Slot
+from pulumi_trainer.provider.kueue.scheduling.assignment import Assignment, Place, assign_flavors, missing_quota
+from pulumi_trainer.provider.kueue.scheduling.preemption import Victim
+from pulumi_trainer.provider.kueue.scheduling.shares import Share, dominant_share
+from pulumi_trainer.provider.kueue.scheduling.snapshot import Contender, Snapshot
+
+_MOST_CYCLES = 10_000
+
+
+@dataclass
+class Outcome:
+    """What becomes of a Workload.
+
+    Args:
+        contender: The Workload.
+        admitted: Its flavors and quota, if it is admitted.
+        borrowed: How much of that is beyond the quota of its own queue.
+        victims: Workloads that are preempted for it.
+        reasons: Why it is not admitted, in Kueue's words.
+        blocked_by: The Workload of a StrictFIFO queue behind which it waits.
+        unknown: What is not known of its requests, so that nothing can be said.
+    """
+
+    contender: Contender
+    admitted: Assignment | None = None
+    borrowed: Mapping[Slot, Fraction] = field(default_factory=dict)
+    victims: list[Victim] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    blocked_by: Contender | None = None
+    unknown: bool = False
+
+
+@dataclass
+class _Line:
+    """The Workloads that wait in a ClusterQueue. parked: Those that do not fit until something ends. first: The preemptor."""
+
+    active: list[Contender] = field(default_factory=list)
+    parked: list[Contender] = field(default_factory=list)
+    first: str = ""
+
+    def pop(self) -> Contender:
+        head = min(self.active, key=lambda each: (each.key != self.first, *each.order))
+        self.active.remove(head)
+        return head
+
+
+@dataclass
+class _Entry:
+    contender: Contender
+    assignment: Assignment
+
+
+class Scheduler:
+    """Runs cycles until nothing changes any more.
+
+    Args:
+        snapshot: The queues; changes with each decision.
+        waiting: Workloads that wait.
+    """
+
+    def __init__(self, snapshot: Snapshot, waiting: Iterable[Contender]) -> None:
+        self.snapshot = snapshot
+        self.outcomes: dict[str, Outcome] = {}
+        self._lines: dict[str, _Line] = {}
+        self._starts: dict[str, Mapping[Place, int]] = {}
+        for contender in waiting:
+            self.put(contender)
+
+    def put(self, contender: Contender) -> None:
+        """Let a Workload wait."""
+        line = self._lines.setdefault(contender.queue, _Line())
+        if contender.judged and not self.snapshot.policy(contender.queue).strict:
+            line.parked.append(contender)
+        else:
+            line.active.append(contender)
+        if contender.preempting:
+            line.first = contender.key
+        self.outcomes.setdefault(contender.key, Outcome(contender))
+
+    def end(self, contender: Contender) -> None:
+        """Let a running Workload end."""
+        self.snapshot.remove(contender)
+        self._wake(contender.queue)
+
+    def short_of(self, contender: Contender) -> dict[Slot, Fraction]:
+        """Return what would have to become free for a Workload that waits."""
+        return missing_quota(self.snapshot, contender, self.snapshot.groups(contender) or [])
+
+    def run(self) -> None:
+        """Run cycles until none admits or preempts a Workload."""
+        tried: set[str] = set()
+        for _ in range(_MOST_CYCLES):
+            heads = [line.pop() for line in self._lines.values() if line.active]
+            keys = {head.key for head in heads}
+            if not heads or (not self._run_cycle(heads) and keys == tried):
+                return
+            tried = keys
+
+    def _run_cycle(self, heads: list[Contender]) -> bool:
+        """Return whether something changed, or flavors are left to try."""
+        entries = [entry for entry in map(self._nominate, heads) if entry is not None]
+        reserved: list[tuple[str, Mapping[Slot, Fraction]]] = []
+        preempted: dict[str, Victim] = {}
+        admitted: list[tuple[Contender, Assignment]] = []
+        changed = len(entries) < len(heads)
+        for entry in self._in_order(entries):
+            usage = self._process(entry, preempted)
+            if usage is None:
+                changed |= self._requeue(entry)
+                continue
+            self.snapshot.add_usage(entry.contender.queue, usage)
+            reserved.append((entry.contender.queue, usage))
+            if entry.assignment.fits_now:
+                admitted.append((entry.contender, entry.assignment))
+                changed = True
+            elif entry.assignment.victims:
+                self._preempt(entry)
+                changed = True
+            else:
+                changed |= self._requeue(entry)
+        for queue, usage in reserved:
+            self.snapshot.remove_usage(queue, usage)
+        for contender, assignment in admitted:
+            self._admit(contender, assignment)
+        for victim in preempted.values():
+            self._evict(victim.contender)
+        return changed
+
+    def _nominate(self, head: Contender) -> _Entry | None:
+        groups = self.snapshot.groups(head)
+        if groups is None:
+            self.outcomes[head.key].unknown = True
+            return None
+        return _Entry(head, assign_flavors(self.snapshot, head, groups, self._starts.get(head.key, {})))
+
+    def _process(self, entry: _Entry, preempted: dict[str, Victim]) -> Mapping[Slot, Fraction] | None:
+        """Return the usage that a Workload has in this cycle; None for none.
+
+        Args:
+            preempted: Workloads that are preempted in this cycle; those that make room for this one are added.
+        """
+        assignment, contender = entry.assignment, entry.contender
+        node = self.snapshot.node(contender)
+        if not assignment.fits:
+            return None
+        if assignment.short and not assignment.victims:
+            if self.snapshot.policy(contender.queue).reclaim == "Any":
+                return None
+            return _reserve(node, assignment)
+        if any(victim.contender.key in preempted for victim in assignment.victims):
+            return None
+        leaving = [*preempted.values(), *assignment.victims]
+        for victim in leaving:
+            self.snapshot.remove_usage(victim.contender.queue, victim.contender.held)
+        has_room = all(amount <= max(ZERO, node.available(slot)) for slot, amount in assignment.usage.items())
+        for victim in leaving:
+            self.snapshot.add_usage(victim.contender.queue, victim.contender.held)
+        if not has_room:
+            return None
+        preempted.update({victim.contender.key: victim for victim in assignment.victims})
+        return assignment.usage
+
+    def _requeue(self, entry: _Entry) -> bool:
+        """Let a Workload wait on; return whether the next cycle tries other flavors for it."""
+        contender, assignment = entry.contender, entry.assignment
+        line, outcome = self._lines[contender.queue], self.outcomes[contender.key]
+        outcome.reasons = assignment.reasons
+        self._starts[contender.key] = assignment.next_flavors
+        if assignment.is_incomplete:
+            line.active.append(contender)
+            return True
+        if self.snapshot.policy(contender.queue).strict:
+            line.active.append(contender)
+            for behind in line.active:
+                if behind is not contender:
+                    self.outcomes[behind.key].blocked_by = contender
+            return False
+        line.parked.append(contender)
+        return bool(line.active)
+
+    def _preempt(self, entry: _Entry) -> None:
+        contender = entry.contender
+        outcome = self.outcomes[contender.key]
+        known = {victim.contender.key for victim in outcome.victims}
+        outcome.victims += [v for v in entry.assignment.victims if v.contender.key not in known]
+        line = self._lines[contender.queue]
+        line.active.append(contender)
+        if not self.snapshot.policy(contender.queue).strict:
+            line.first = contender.key
+        self._starts.pop(contender.key, None)
+
+    def _admit(self, contender: Contender, assignment: Assignment) -> None:
+        node, outcome = self.snapshot.node(contender), self.outcomes[contender.key]
+        running = self.snapshot.take(contender, assignment.usage)
+        outcome.contender, outcome.admitted, outcome.blocked_by = running, assignment, None
+        beyond = {slot: node.usage(slot) - node.quota(slot).nominal for slot in assignment.usage}
+        outcome.borrowed = {s: min(b, assignment.usage[s]) for s, b in beyond.items() if b > 0}
+        line = self._lines[contender.queue]
+        if line.first == contender.key:
+            line.first = ""
+
+    def _evict(self, contender: Contender) -> None:
+        """Take the quota of a Workload away; it waits again."""
+        self.snapshot.remove(contender)
+        self.put(replace(contender, held={}, reserved=0.0, evicted=False, judged=False))
+        self._wake(contender.queue)
+
+    def _wake(self, queue: str) -> None:
+        """Try the parked Workloads of all queues again that share quota with one."""
+        for name in {node.name for node in self.snapshot.tree.queues[queue].path[-1].members if node.queue}:
+            line = self._lines.get(name)
+            if line is not None:
+                line.active += line.parked
+                line.parked = []
+                for contender in line.active:
+                    self._starts.pop(contender.key, None)
+
+    def _in_order(self, entries: list[_Entry]) -> Iterable[_Entry]:
+        """Return the heads of the queues in the order in which they are decided."""
+        if not self.snapshot.fair:
+            return sorted(entries, key=lambda e: (e.assignment.borrowing, *e.contender.order))
+        return self._by_share(entries)
+
+    def _by_share(self, entries: list[_Entry]) -> Iterable[_Entry]:
+        """Yield the heads by fair shares: in each cohort the one whose branch has the lowest share with it comes first."""
+        left = {entry.contender.queue: entry for entry in entries}
+        while left:
+            name = next(iter(left))
+            root = self.snapshot.tree.queues[name].path[-1]
+            if root.queue:
+                yield left.pop(name)
+                continue
+            members = [left[m.name] for m in root.members if m.queue and m.name in left]
+            shares = {entry.contender.queue: self._shares_with(entry) for entry in members}
+            winner = self._winner(root, left, shares)
+            if winner is None:
+                return
+            yield left.pop(winner.contender.queue)
+
+    def _shares_with(self, entry: _Entry) -> dict[int, Share]:
+        """Return the shares from a queue to the root as if its head were admitted, by the id of the cohort above each."""
+        queue, usage = entry.contender.queue, entry.assignment.usage
+        self.snapshot.add_usage(queue, usage)
+        shares = {
+            id(node.parent): dominant_share(self.snapshot, node)
+            for node in self.snapshot.tree.queues[queue].path
+            if node.parent is not None
+        }
+        self.snapshot.remove_usage(queue, usage)
+        return shares
+
+    def _winner(
+        self, cohort: Node, left: Mapping[str, _Entry], shares: Mapping[str, dict[int, Share]]
+    ) -> _Entry | None:
+        candidates = [self._winner(child, left, shares) for child in cohort.children if not child.queue]
+        candidates += [left[child.name] for child in cohort.children if child.queue and child.name in left]
+        found = [each for each in candidates if each is not None]
+
+        def order(entry: _Entry) -> tuple[bool, Share, tuple[int, float, str]]:
+            share = shares[entry.contender.queue][id(cohort)]
+            return (bool(share.slots & entry.assignment.usage.keys()), share, entry.contender.order)
+
+        return min(found, key=order, default=None)
+
+
+def _reserve(node: Node, assignment: Assignment) -> dict[Slot, Fraction]:
+    """Return what is kept in this cycle for a Workload that has to wait for quota which its queue may not reclaim."""
+    kept = {}
+    for slot, amount in assignment.usage.items():
+        quota = node.quota(slot)
+        free = quota.nominal - node.usage(slot)
+        if not assignment.borrowing:
+            kept[slot] = max(ZERO, min(amount, free))
+        elif quota.borrowing is None:
+            kept[slot] = amount
+        else:
+            kept[slot] = min(amount, free + quota.borrowing)
+    return kept

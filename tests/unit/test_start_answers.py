@@ -1,0 +1,179 @@
+"""What Kueue would do with a job now, in words; test_scheduling.py holds the decisions against the real Kueue's."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from pulumi_trainer.provider.kueue.labels import PRIORITY, QUEUE
+from pulumi_trainer.provider.kueue.queue_state import Queues
+from pulumi_trainer.provider.kueue.scheduling.answer import answer, contender_of
+
+Document = dict[str, Any]
+GPU = "nvidia.com/gpu"
+NOW = 1_793_530_800.0  # 2026-11-01T11:00:00Z
+WHOLE = frozenset({"ClusterQueue", "Cohort", "ResourceFlavor", "LocalQueue", "WorkloadPriorityClass"})
+
+
+def kueue(kind: str, name: str, namespace: str = "", **content: Any) -> Document:
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
+    return {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": metadata, **content}
+
+
+def team(name: str, quota: int, used: int = 0, **spec: Any) -> list[Document]:
+    """A team of a cohort: its ClusterQueue and its LocalQueue. used: By Workloads, in the status of the queue."""
+    resources = [{"name": GPU, "nominalQuota": quota}]
+    groups = [{"coveredResources": [GPU], "flavors": [{"name": "h100", "resources": resources}]}]
+    status = (
+        {"flavorsReservation": [{"name": "h100", "resources": [{"name": GPU, "total": str(used)}]}]} if used else {}
+    )
+    queue = kueue(
+        "ClusterQueue", f"gpus-{name}", spec={"resourceGroups": groups, "cohortName": "gpus", **spec}, status=status
+    )
+    return [queue, kueue("LocalQueue", "gpus", name, spec={"clusterQueue": f"gpus-{name}"})]
+
+
+def jobset(team: str, name: str, pods: int, gpus: int = 8, priority: str = "") -> Document:
+    labels = {QUEUE: "gpus", **({PRIORITY: priority} if priority else {})}
+    pod = {"containers": [{"name": "node", "resources": {"limits": {GPU: gpus}}}]}
+    step = {"name": "node", "replicas": 1, "template": {"spec": {"parallelism": pods, "template": {"spec": pod}}}}
+    return {"metadata": {"name": name, "namespace": team, "labels": labels}, "spec": {"replicatedJobs": [step]}}
+
+
+def workload(
+    team: str, job: str, gpus: int, at: str, *, runs: bool = True, priority: int = 0, rank: str = ""
+) -> Document:
+    pod = {"containers": [{"name": "node", "resources": {"requests": {GPU: gpus}}}]}
+    spec: Document = {
+        "queueName": "gpus",
+        "priority": priority,
+        "podSets": [{"name": "node", "count": 1, "template": {"spec": pod}}],
+    }
+    if rank:
+        spec["priorityClassRef"] = {"name": rank}
+    assignment = {"name": "node", "flavors": {GPU: "h100"}, "resourceUsage": {GPU: str(gpus)}}
+    quota = {"type": "QuotaReserved", "status": str(runs), "reason": "Pending", "lastTransitionTime": at}
+    status: Document = {"conditions": [quota]}
+    if runs:
+        status["admission"] = {"clusterQueue": f"gpus-{team}", "podSetAssignments": [assignment]}
+    made = kueue("Workload", f"jobset-{job}", team, spec=spec, status=status)
+    owner = {"kind": "JobSet", "name": job, "controller": True}
+    made["metadata"] |= {"uid": f"{team}-{job}", "creationTimestamp": at, "ownerReferences": [owner]}
+    return made
+
+
+FLAVOR = kueue("ResourceFlavor", "h100", spec={})
+HIGH = kueue("WorkloadPriorityClass", "high", value=100)
+LOWER = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
+
+
+def said(
+    queues: list[Document], workloads: list[Document], asked: Document, before: list[Document] | None = None
+) -> str:
+    known = Queues((FLAVOR, HIGH, *queues), WHOLE)
+    contender = contender_of(asked, known, 2e9)
+    assert contender is not None
+    others = [each for each in (contender_of(one, known, 1.9e9) for one in before or ()) if each is not None]
+    return str(answer(known, workloads, contender, others, now=NOW))
+
+
+def test_a_job_that_fits_into_its_own_quota() -> None:
+    assert said(team("nlp", 64), [], jobset("nlp", "llama", 4)) == "starts now: 32 h100 of gpus-nlp"
+
+
+def test_a_job_that_borrows_says_from_whom() -> None:
+    both = [*team("nlp", 48), *team("vision", 64, preemption=LOWER)]
+    line = "starts now: 64 h100 of gpus-nlp, 16 h100 of it borrowed from gpus-vision (they may take it back)"
+    assert said(both, [], jobset("nlp", "llama", 8)) == line
+    both = [*team("nlp", 48), *team("vision", 64)]
+    assert said(both, [], jobset("nlp", "llama", 8)).endswith("borrowed from gpus-vision"), "they may not reclaim it"
+
+
+def test_a_job_that_waits_says_behind_whom() -> None:
+    running = [workload("nlp", "mix", 16, "2026-11-01T10:00:00Z"), workload("nlp", "old", 8, "2026-11-01T09:00:00Z")]
+    line = (
+        "waits behind nlp/old (8 h100), nlp/mix (16 h100): 8 h100 more must become free; when it starts is open: nlp/mix, nlp/old"
+        " have no time limit"
+    )
+    assert said(team("nlp", 32), running, jobset("nlp", "llama", 2)) == line
+    waiting = workload("nlp", "first", 16, "2026-11-01T11:00:00Z", runs=False)
+    behind = said(team("nlp", 32), [*running, waiting], jobset("nlp", "llama", 2))
+    assert "and nlp/first in its queue" in behind
+    strict = team("nlp", 32, queueingStrategy="StrictFIFO")
+    assert said(strict, [*running, waiting], jobset("nlp", "llama", 1)).startswith(
+        "waits behind nlp/first, which is before it"
+    )
+    assert said(team("nlp", 32), [*running, waiting], jobset("nlp", "llama", 1)) == "starts now: 8 h100 of gpus-nlp"
+
+
+def clock(minutes: int) -> str:
+    """The time so many minutes after `NOW`, as people here see it."""
+    return time.strftime("%H:%M", time.localtime(NOW + 60 * minutes))
+
+
+def test_the_latest_start_is_computed_from_time_limits() -> None:
+    running = [workload("nlp", "mix", 16, "2026-11-01T10:00:00Z"), workload("nlp", "old", 8, "2026-11-01T09:00:00Z")]
+    running[0]["spec"]["maximumExecutionTimeSeconds"] = 7200
+    running[1]["spec"]["maximumExecutionTimeSeconds"] = 10800 + 600
+    line = said(team("nlp", 32), running, jobset("nlp", "llama", 3))
+    assert line.endswith(
+        f"; starts at {clock(60)} at the latest, by the time limits of the jobs before it, if no other job comes"
+    )
+    assert f"starts at {clock(70)} at the latest" in said(team("nlp", 32), running, jobset("nlp", "llama", 4))
+    waiting = workload("nlp", "first", 16, "2026-11-01T10:30:00Z", runs=False)
+    waiting["spec"]["maximumExecutionTimeSeconds"] = 3600
+    assert f"starts at {clock(120)} at the latest" in said(
+        team("nlp", 24), [*running, waiting], jobset("nlp", "llama", 3)
+    )
+    del running[1]["spec"]["maximumExecutionTimeSeconds"]
+    line = said(team("nlp", 32), running, jobset("nlp", "llama", 4))
+    assert line.endswith("when it starts is open: nlp/old has no time limit")
+
+
+def test_a_job_that_preempts_names_its_victims() -> None:
+    running = [
+        workload("rl", "grpo-7", 16, "2026-11-01T10:00:00Z", rank="normal"),
+        workload("rl", "keeps", 16, "2026-11-01T09:00:00Z", priority=100),
+    ]
+    queues = team("rl", 32, preemption={"withinClusterQueue": "LowerPriority"})
+    line = "preempts rl/grpo-7 (normal) in gpus-rl"
+    assert said(queues, running, jobset("rl", "urgent", 2, priority="high")) == line
+    assert said(queues, running, jobset("rl", "urgent", 2)).startswith("waits behind rl/keeps")
+
+
+def test_a_team_takes_its_quota_back() -> None:
+    queues = [*team("nlp", 16, preemption=LOWER), *team("rl", 16)]
+    running = [workload("rl", "a", 16, "2026-11-01T09:00:00Z"), workload("rl", "b", 16, "2026-11-01T10:00:00Z")]
+    assert said(queues, running, jobset("nlp", "llama", 1)) == "preempts rl/b (priority 0) in gpus-rl"
+
+
+def test_jobs_of_the_same_program_count() -> None:
+    asked = jobset("nlp", "second", 2)
+    assert said(team("nlp", 24), [], asked) == "starts now: 16 h100 of gpus-nlp"
+    assert said(team("nlp", 24), [], asked, [jobset("nlp", "first", 2)]).startswith("waits behind nlp/first (16 h100)")
+
+
+def test_what_may_not_be_read_is_not_guessed() -> None:
+    line = said(team("nlp", 32, used=24), [], jobset("nlp", "llama", 2))
+    assert line.startswith(
+        "it does not start at once, and whom it waits for is not known: Workloads that you may not read"
+    )
+    assert said(team("nlp", 32, used=24), [], jobset("nlp", "llama", 1)) == "starts now: 8 h100 of gpus-nlp"
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"admissionChecksStrategy": {"admissionChecks": [{"name": "capacity"}]}}, "the admission checks capacity"),
+        ({"admissionScope": {"admissionMode": "UsageBasedAdmissionFairSharing"}}, "AdmissionFairSharing"),
+    ],
+)
+def test_what_is_not_simulated_is_said(spec: Document, words: str) -> None:
+    assert said(team("nlp", 32, **spec), [], jobset("nlp", "llama", 2)).endswith(f"; not counted: {words}")
+
+
+def test_a_queue_that_is_not_known_has_no_answer() -> None:
+    assert contender_of(jobset("nlp", "llama", 1), Queues((FLAVOR,)), 2e9) is None
+    unknown = jobset("nlp", "llama", 1, priority="gone")
+    assert contender_of(unknown, Queues((FLAVOR, *team("nlp", 8)), WHOLE), 2e9) is None
