@@ -74,6 +74,7 @@ class Scheduler:
         self.outcomes: dict[str, Outcome] = {}
         self._lines: dict[str, _Line] = {}
         self._starts: dict[str, Mapping[Place, int]] = {}
+        self._freed: list[str] = []
         for contender in waiting:
             self.put(contender)
 
@@ -91,7 +92,7 @@ class Scheduler:
     def end(self, contender: Contender) -> None:
         """Let a running Workload end."""
         self.snapshot.remove(contender)
-        self._wake(contender.queue)
+        self._freed.append(contender.queue)
 
     def short_of(self, contender: Contender) -> dict[Slot, Fraction]:
         """Return what would have to become free for a Workload that waits."""
@@ -101,9 +102,13 @@ class Scheduler:
         """Run cycles until none admits or preempts a Workload."""
         tried: set[str] = set()
         for _ in range(_MOST_CYCLES):
+            freed, self._freed = self._freed, []
             heads = [line.pop() for line in self._lines.values() if line.active]
             keys = {head.key for head in heads}
-            if not heads or (not self._run_cycle(heads) and keys == tried):
+            changed = bool(heads) and self._run_cycle(heads)
+            for queue in freed:  # after a cycle: a preemptor is tried before those that have waited
+                self._wake(queue)
+            if not (changed or freed or self._freed) and keys == tried:
                 return
             tried = keys
 
@@ -214,7 +219,7 @@ class Scheduler:
         """Take the quota of a Workload away; it waits again."""
         self.snapshot.remove(contender)
         self.put(replace(contender, held={}, reserved=0.0, evicted=False, judged=False))
-        self._wake(contender.queue)
+        self._freed.append(contender.queue)
 
     def _wake(self, queue: str) -> None:
         """Try the parked Workloads of all queues again that share quota with one."""
