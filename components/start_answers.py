@@ -39,9 +39,9 @@ async def start_note(plan: Plan, documents: Sequence[dict[str, Any]]) -> str:
     work = await asyncio.to_thread(queries.list_queued_work, plan.target)
     others = [each for each in work if each.get("kind") == "Workload" and not _is_of(each, plan)]
     here = session.current()
-    said = answer(queues, others, contender, here.contenders, now=now)
+    found = answer(queues, others, contender, here.contenders, now=now)
     here.contenders.append(contender)
-    return f"{plan.name}: {said}"
+    return f"{plan.name}: {found}"
 
 
 def _is_of(workload: Mapping[str, Any], plan: Plan) -> bool:
