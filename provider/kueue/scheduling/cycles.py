@@ -15,7 +15,8 @@ from pulumi_trainer.provider.kueue.scheduling.preemption import Victim
 from pulumi_trainer.provider.kueue.scheduling.shares import Share, dominant_share
 from pulumi_trainer.provider.kueue.scheduling.snapshot import Contender, Snapshot
 
-_MOST_CYCLES = 10_000
+_CYCLES_FOR_EACH = 20
+"""Cycles for each Workload: some settings let Workloads preempt each other for ever, in Kueue as here."""
 
 
 @dataclass
@@ -101,7 +102,7 @@ class Scheduler:
     def run(self) -> None:
         """Run cycles until none admits or preempts a Workload."""
         tried: set[str] = set()
-        for _ in range(_MOST_CYCLES):
+        for _ in range(_CYCLES_FOR_EACH * (1 + len(self.outcomes))):
             freed, self._freed = self._freed, []
             heads = [line.pop() for line in self._lines.values() if line.active]
             keys = {head.key for head in heads}
