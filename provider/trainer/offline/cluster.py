@@ -21,6 +21,8 @@ from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, problems
 from pulumi_trainer.provider.kubernetes.values.accessors import section, text, without
 from pulumi_trainer.provider.kueue.job_webhook import queued_problems
 from pulumi_trainer.provider.kueue.queue_state import is_known_kind
+from pulumi_trainer.provider.kueue.scheduling.answer import answer, contender_of
+from pulumi_trainer.provider.kueue.scheduling.snapshot import Contender
 from pulumi_trainer.provider.trainer.admission import namespace_limits, review, training_operator
 from pulumi_trainer.provider.trainer.admission.jobset import pod_refusals
 from pulumi_trainer.provider.trainer.admission.removed_fields import is_removed, unknown_field_problems
@@ -156,6 +158,7 @@ class Cluster:
         self._stored: dict[Key, bytes | Document] = {}
         self._from_catalogue: list[Problem] = []
         self._nodes_and_queues: dict[Key, None] = {}
+        self._contenders: list[Contender] = []
         self._known: tuple[Taints | None, Queues] | None = None
         self._subdomains: dict[tuple[str, Any], dict[Key, None]] = {}
 
@@ -236,7 +239,24 @@ class Cluster:
                     result.refuse("pods", refused_pods)
             if errors and result.admitted:
                 result.refuse("warning", errors)
+            if result.admitted and self._explain:
+                result.notes += self._start_notes(result.objects)
         return result
+
+    def _start_notes(self, objects: Iterable[Document]) -> list[Problem]:
+        """Return what Kueue would do with a job now; nothing if the documents have no Workloads, of which this depends."""
+        _, queues = self._facts()
+        workloads = queues.of("Workload")
+        jobset = next((document for document in objects if document["kind"] == "JobSet"), None)
+        if not workloads or jobset is None:
+            return []
+        now = float(self.now)
+        contender = contender_of(jobset, queues, now)
+        if contender is None:
+            return []
+        found = answer(queues, workloads, contender, self._contenders, now=now)
+        self._contenders.append(contender)
+        return [Problem("", str(found))]
 
     def _count(self, key: Key, document: Document) -> None:
         """Count what a runtime has, or what is rendered for a TrainJob."""
