@@ -50,8 +50,13 @@ class _Line:
     parked: list[Contender] = field(default_factory=list)
     first: str = ""
 
-    def pop(self) -> Contender:
-        head = min(self.active, key=lambda each: (each.key != self.first, *each.order))
+    def has(self, among: set[str]) -> bool:
+        return any(not among or each.key in among for each in self.active)
+
+    def pop(self, among: set[str]) -> Contender:
+        """Return the head, and take it out. among: The only ones that count; empty for all."""
+        tried = [each for each in self.active if not among or each.key in among]
+        head = min(tried, key=lambda each: (each.key != self.first, *each.order))
         self.active.remove(head)
         return head
 
@@ -76,6 +81,7 @@ class Scheduler:
         self._lines: dict[str, _Line] = {}
         self._starts: dict[str, Mapping[Place, int]] = {}
         self._freed: list[str] = []
+        self._skipped: set[str] = set()
         for contender in waiting:
             self.put(contender)
 
@@ -104,12 +110,16 @@ class Scheduler:
         tried: set[str] = set()
         for _ in range(_CYCLES_FOR_EACH * (1 + len(self.outcomes))):
             freed, self._freed = self._freed, []
-            heads = [line.pop() for line in self._lines.values() if line.active]
+            alone, self._skipped = self._skipped, set()
+            heads = [line.pop(among=alone) for line in self._lines.values() if line.has(alone)]
             keys = {head.key for head in heads}
             changed = bool(heads) and self._run_cycle(heads)
             for queue in freed:  # after a cycle: a preemptor is tried before those that have waited
                 self._wake(queue)
-            if not (changed or freed or self._freed) and keys == tried:
+            is_stuck = not (changed or freed or self._freed) and (keys == tried or bool(alone))
+            if not is_stuck or alone:
+                self._skipped = set()  # they are tried alone only if nothing else helps
+            if is_stuck and not self._skipped:
                 return
             tried = keys
 
@@ -165,6 +175,7 @@ class Scheduler:
                 return None
             return _reserve(node, assignment)
         if any(victim.contender.key in preempted for victim in assignment.victims):
+            self._skipped.add(contender.key)
             return None
         leaving = [*preempted.values(), *assignment.victims]
         for victim in leaving:
@@ -173,6 +184,7 @@ class Scheduler:
         for victim in leaving:
             self.snapshot.add_usage(victim.contender.queue, victim.contender.held)
         if not has_room:
+            self._skipped.add(contender.key)
             return None
         preempted.update({victim.contender.key: victim for victim in assignment.victims})
         return assignment.usage
@@ -186,6 +198,9 @@ class Scheduler:
         if assignment.is_incomplete:
             line.active.append(contender)
             return True
+        if contender.key in self._skipped:
+            line.active.append(contender)
+            return False
         if self.snapshot.policy(contender.queue).strict:
             line.active.append(contender)
             for behind in line.active:
