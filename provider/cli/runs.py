@@ -73,9 +73,7 @@ def runs(job: str | None, where: Where, *, output: str, metrics: bool = False, s
     elif metrics:
         _print_metrics(found, sort)
     else:
-        print_lines(
-            _lines(jobs[0], [run for _, run in found], went_on([run for _, of_job in of_jobs for run in of_job]))
-        )
+        print_lines(_lines(jobs[0], [run for _, run in found], went_on(of_jobs[0][1])))
 
 
 def compare(job: str | None, where: Where, names: Sequence[str], *, output: str) -> None:

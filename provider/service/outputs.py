@@ -66,7 +66,9 @@ def find_output(state: State, run: str, argument: str) -> Found | None:
     job, status = state.job, state.status
     if job.local is not None:
         is_lost = status is not None and status.record_lost
-        result = _stored_result(job, job.local.jobs.output_of) if is_lost else (status.output if status else "")
+        result = status.output if status is not None else ""
+        if is_lost:
+            result = _stored_result(job, job.local.jobs.output_of)
         if is_lost and status is not None and not result:
             raise TargetFault(Problem(job.label, status.message))
         if not result:
