@@ -188,7 +188,7 @@ def _value(metric: Metric) -> str:
     return plain(f"{metric.last} (best {metric.best})")
 
 
-def _lines(job: Job, found: list[Run], resumed: Collection[str]) -> list[str]:
+def _lines(job: Job, found: list[Run], resumed: Collection[str] = ()) -> list[str]:
     """Return the lines of the runs of a job. resumed: Ids of those that went on after an interruption."""
     lines = []
     before: Run | None = None
