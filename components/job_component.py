@@ -385,7 +385,7 @@ class JobComponent(pulumi.ComponentResource):
         if waited_for and status.reason == NOT_STARTED:
             text = f"{self.where} {status.phase} ({status.reason})\n{message(status.message)}"
             return self._report(text, fails=fails)
-        if status.phase not in (Phase.FAILED, Phase.DELETED):
+        if status.phase not in (Phase.FAILED, Phase.DELETED, Phase.UNKNOWN):
             return True
         text = f"{self.where} {status.phase} ({plain(status.reason)})\n{message(status.message)}\n{self._next_step(status)}"
         return self._report(text, fails=fails)

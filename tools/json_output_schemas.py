@@ -302,7 +302,7 @@ class OutputEntry(TypedDict):
         name: Name of the job.
         namespace: Its namespace.
         resource: Name of its resource in the stack.
-        phase: Phase of the job.
+        phase: Phase of the run that was asked for; else of the job.
         where: Folder, or `pvc://CLAIM[/FOLDER]`.
         size: Bytes of the files; in a cluster the capacity of the claim.
         files: Number of files; null if not known.

@@ -14,7 +14,7 @@ from typing import Any, TypedDict
 import pulumi
 from pulumi_trainer.program import messages
 from pulumi_trainer.program.log_tail import FIRST_LINES, LogTail
-from pulumi_trainer.provider.jobs.progress import NOTHING_LEFT, NOTHING_REPORTED
+from pulumi_trainer.provider.jobs.progress import NOTHING_LEFT
 from pulumi_trainer.provider.jobs.status import NOT_STARTED, JobStatus, Phase, describe
 from pulumi_trainer.provider.kubernetes.errors import Problem, TrainerError
 from pulumi_trainer.provider.kubernetes.terminal import plain
@@ -290,8 +290,8 @@ def _show(wait: _Wait, status: JobStatus) -> None:
 
 
 def _is_alarming(status: JobStatus) -> bool:
-    """Return whether a run that has succeeded has a result that is of no use, unless an earlier program has seen it end."""
-    if not status.note or status.note.startswith((NOTHING_LEFT, NOTHING_REPORTED)):
+    """Return whether the result of a run that has succeeded may be of no use, unless an earlier program has seen it end."""
+    if not status.note or status.note.startswith(NOTHING_LEFT):
         return False
     return not 0 < status.finished < _BEGAN - _SKEW
 

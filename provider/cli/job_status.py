@@ -19,7 +19,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-_COLOURS = {Phase.SUCCEEDED: "green", Phase.FAILED: "red", Phase.DELETED: "red", Phase.RUNNING: "cyan"}
+_COLOURS = {
+    Phase.SUCCEEDED: "green",
+    Phase.FAILED: "red",
+    Phase.DELETED: "red",
+    Phase.UNKNOWN: "red",
+    Phase.RUNNING: "cyan",
+}
 _WAITING = (Phase.PENDING, Phase.QUEUED, Phase.ADMITTED, Phase.STARTING)
 _WIDE = 2**12
 """Width of a table that is not printed on a terminal."""
@@ -64,7 +70,7 @@ def _is_below(each: State) -> bool:
     if now is None or not now.message:
         return False
     lossy = each.view is not None and bool(each.view.remarks)
-    return lossy or now.phase in (Phase.FAILED, Phase.DELETED)
+    return lossy or now.phase in (Phase.FAILED, Phase.DELETED, Phase.UNKNOWN)
 
 
 def _awaited(each: State) -> str:

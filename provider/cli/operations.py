@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pulumi_trainer.provider.jobs.retention import removal
 from pulumi_trainer.provider.jobs.status import JobStatus, Phase
 from pulumi_trainer.provider.kubernetes.terminal import plain, print_line
 from pulumi_trainer.provider.service.jobs import read_view
 from pulumi_trainer.provider.service.operations import Operation, apply, find_job
 from pulumi_trainer.provider.service.reach import Job, Where
+from pulumi_trainer.provider.service.runs import read_runs_of_all
 
 _DONE: dict[Operation, str] = {
     "suspend": "is being suspended; `pulumi-trainer resume` continues it",
@@ -28,11 +30,14 @@ def operate(operation: Operation, name: str, where: Where) -> None:
         suspended = _is_suspended(job)
     if operation == "suspend" and suspended:
         already = _already_suspended(job)
+    before = read_runs_of_all([job])[0][1] if operation == "rerun" else []
     status = apply(operation, job)
     print_line(f"{job.label} {already or _result(operation, status, suspended=suspended)}")
-    removed = status.identity.removed_lineages
-    if operation == "rerun" and removed:
-        print_line(f"its new run removes output and checkpoints of {', '.join(removed)} (keep_runs)")
+    if job.submission is not None:
+        keep, with_folders = job.submission.keep_runs, job.submission.removes_folders
+        removed = removal(before, status.identity, keep, removes_folders=with_folders)
+        if removed:
+            print_line(f"its new run {removed}")
 
 
 def _result(operation: Operation, status: JobStatus, *, suspended: bool | None) -> str:

@@ -71,6 +71,8 @@ def outputs(job: str | None, where: Where, *, output: str, copying: Copying | No
             continue
         if each is not None:
             found.append(each)
+            if each.state.status is not None and each.state.status.record_lost:
+                print_line(f"note: {each.state.job.label}: {each.state.status.message}", error=True)
     if copying is not None:
         _copy(found, states, copying, output=output)
     elif output != "table":

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from pulumi_trainer.provider.cli.formats import aligned, print_data, report_no_jobs, shortened
 from pulumi_trainer.provider.jobs.lineage import find_run
@@ -18,11 +18,15 @@ from pulumi_trainer.provider.lifecycle.run_changes import changed_inputs
 from pulumi_trainer.provider.lifecycle.source_changes import Changes, compare_archives
 from pulumi_trainer.provider.service.jobs import check_single, chosen_jobs
 from pulumi_trainer.provider.service.reach import Job, Where
-from pulumi_trainer.provider.service.runs import check_recorded, distinct, read_runs_of, read_runs_of_all, times_of
+from pulumi_trainer.provider.service.runs import (
+    check_recorded,
+    distinct,
+    read_runs_of,
+    read_runs_of_all,
+    times_of,
+    went_on,
+)
 from pulumi_trainer.provider.source_archives import find_digest
-
-if TYPE_CHECKING:
-    pass
 
 _MOST_METRICS = 6
 """Metrics that a table shows."""
@@ -59,7 +63,7 @@ def runs(job: str | None, where: Where, *, output: str, metrics: bool = False, s
         check_recorded(*of_jobs[0])
     found: list[tuple[Job, Run]] = []
     for each, of_job in of_jobs:
-        found += [(each, run) for run in (distinct(of_job) if metrics or output != "table" else of_job)]
+        found += [(each, run) for run in distinct(of_job)]
     if sort and jobs:
         found = _sorted(found, sort)
     if output != "table":
@@ -69,7 +73,7 @@ def runs(job: str | None, where: Where, *, output: str, metrics: bool = False, s
     elif metrics:
         _print_metrics(found, sort)
     else:
-        print_lines(_lines(jobs[0], [run for _, run in found]))
+        print_lines(_lines(jobs[0], [run for _, run in found], went_on(of_jobs[0][1])))
 
 
 def compare(job: str | None, where: Where, names: Sequence[str], *, output: str) -> None:
@@ -184,11 +188,13 @@ def _value(metric: Metric) -> str:
     return plain(f"{metric.last} (best {metric.best})")
 
 
-def _lines(job: Job, found: list[Run]) -> list[str]:
+def _lines(job: Job, found: list[Run], resumed: Collection[str] = ()) -> list[str]:
+    """Return the lines of the runs of a job. resumed: Ids of those that went on after an interruption."""
     lines = []
     before: Run | None = None
     for run in found:
-        note = f", {run.note}" if run.note else ""
+        note = ", went on after it was interrupted" if run.id in resumed else ""
+        note += f", {run.note}" if run.note else ""
         if run.removed:
             note += f"; it has removed output and checkpoints of {_members(run, found)}"
         lines.append(f"{_head(job, run)}{_origin(run, before)}{note}")
@@ -233,8 +239,6 @@ def _origin(run: Run, before: Run | None) -> str:
     """Return which run a run continues; empty for the first one."""
     if before is None or not run.id:
         return ""
-    if before.id == run.id:
-        return ", went on after it was interrupted"
     if run.fork and run.id == run.lineage:
         return f", forked from {run.fork}"
     if run.parent:

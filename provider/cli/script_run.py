@@ -44,7 +44,7 @@ _LONGEST_NAME = 27
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""
 _STARTED = (Phase.RUNNING, Phase.RESTARTING)
-_ENDED = (Phase.SUCCEEDED, Phase.FAILED, Phase.DELETED)
+_ENDED = (Phase.SUCCEEDED, Phase.FAILED, Phase.DELETED, Phase.UNKNOWN)
 _INTERVAL = 0.5
 """Seconds between two reads of a status."""
 _ABOUT_PROGRAM = (

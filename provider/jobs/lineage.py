@@ -117,6 +117,7 @@ class Continuation:
     Args:
         run: The run; None if the new one starts anew.
         why: Why it starts anew, and how it could continue; empty if it continues.
+        succeeded: Id of the run that it does not continue because that one has succeeded; else empty.
         left: Place of the checkpoints of the run that it does not continue because it looks elsewhere; else empty.
         forked: The run that it starts anew from; None if it is no fork.
         fork: Run and step of that, as text.
@@ -127,6 +128,7 @@ class Continuation:
     left: str = ""
     forked: Run | None = None
     fork: str = ""
+    succeeded: str = ""
 
     def identity(self, cause: str, place: str) -> Identity:
         """Return what is known of the new run before it is created.
@@ -181,8 +183,8 @@ def choose_continued(
     if resume is False:
         return Continuation(why="resume=False")
     if resume == UNFINISHED and run.phase == Phase.SUCCEEDED:
-        hint = "resume=True continues it, for more steps or epochs of the same training"
-        return Continuation(why=f"run {run.id} has succeeded; {hint}")
+        hint = 'resume=True continues it, for more steps or epochs of the same training, and resume="ID" another run'
+        return Continuation(why=f"run {run.id} has succeeded; {hint}", succeeded=run.id)
     if run.place != place:
         return Continuation(why=_why_not_there(run, earlier), left=run.place)
     return Continuation(run)

@@ -15,7 +15,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import only, plausible_
 from pulumi_trainer.provider.kubernetes.values.wording import duration
 
 OUTCOME_UNKNOWN = "OutcomeUnknown"
-"""Reason of a Deleted job whose end nobody has recorded: it is not run again unless the program or a user asks for that."""
+"""Reason of a Deleted or Unknown job whose end nobody has recorded: it only runs again if the program or a user asks for that."""
 
 UNKNOWN_END = "somebody has deleted it, and it is not known whether it had ended"
 """Message of such a job."""
@@ -43,11 +43,13 @@ class Phase(str, Enum):
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
     DELETED = "Deleted"
+    UNKNOWN = "Unknown"
+    """Its files cannot be read, because somebody has edited or damaged them."""
 
     @property
     def terminal(self) -> bool:
         """Whether the phase only changes with a new run."""
-        return self in (Phase.SUCCEEDED, Phase.FAILED, Phase.DELETED)
+        return self in (Phase.SUCCEEDED, Phase.FAILED, Phase.DELETED, Phase.UNKNOWN)
 
     def __str__(self) -> str:
         return self.value
@@ -233,8 +235,8 @@ class JobStatus:
 
     @property
     def unknown_end(self) -> bool:
-        """Whether the job is gone, and nobody knows whether it had ended."""
-        return self.phase == Phase.DELETED and self.reason == OUTCOME_UNKNOWN
+        """Whether the job is gone or cannot be read, and nobody knows whether it had ended."""
+        return self.phase in (Phase.DELETED, Phase.UNKNOWN) and self.reason == OUTCOME_UNKNOWN
 
     @property
     def record_lost(self) -> bool:

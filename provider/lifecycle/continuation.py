@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from pulumi_trainer.provider.jobs.retention import removal
 from pulumi_trainer.provider.jobs.runs import BATCH, Identity, Run
 from pulumi_trainer.provider.jobs.status import JobStatus, Phase
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault, TrainerError
-from pulumi_trainer.provider.kubernetes.values.accessors import section, text
+from pulumi_trainer.provider.kubernetes.values.accessors import number, section, text
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.lifecycle.job_inputs import JobInputs
 from pulumi_trainer.provider.lifecycle.saved_checkpoints import saved_checkpoints
@@ -107,12 +108,15 @@ def find_start(olds: JobInputs, news: JobInputs, target: Target, status: JobStat
     _check_batch(found.forked or found.run, news)
     before = found.forked or found.run
     if before is None:
-        return Start(f"{where}: the new run starts anew: {found.why}{also}", found.left, _ANEW)
+        fork = ""
+        if found.succeeded and saves_checkpoints(news.documents):
+            fork = f'; fork=Fork("{found.succeeded}", step, reset=["lr"]) starts anew from its checkpoint'
+        return Start(f"{where}: the new run starts anew: {found.why}{fork}{also}", found.left, _ANEW)
     if found.forked is not None and news.fork is not None:
         start = _fork_step(news.fork, before, earlier, olds, target)
         does = "starts anew"
     else:
-        start = _from_step(olds, before, target, status if before == earlier[-1] else None, _reset(news.fork))
+        start = _from_step(olds, before, target, status if before == earlier[-1] else None, news)
         does = f"continues run {before.id}"
     unused = "" if before.lineage == earlier[-1].lineage else f"the new run {does}"
     return replace(start, note=f"{where}: the new run {does} {start.note}{also}", unused=unused)
@@ -156,12 +160,11 @@ def _check_batch(run: Run | None, news: JobInputs) -> None:
     )
 
 
-def _from_step(olds: JobInputs, run: Run, target: Target, status: JobStatus | None, reset: str) -> Start:
+def _from_step(olds: JobInputs, run: Run, target: Target, status: JobStatus | None, news: JobInputs) -> Start:
     """Return from which step a run continues another one.
 
     Args:
         status: That of the other one; None if not known.
-        reset: What it leaves out of the checkpoint that it forks, while it has none of its own.
     """
     if not saves_checkpoints(olds.documents):
         return Start("in its folder, where a program that looks finds the files of that run. resume=False starts anew")
@@ -170,16 +173,27 @@ def _from_step(olds: JobInputs, run: Run, target: Target, status: JobStatus | No
     except TargetFault as fault:
         return Start(f"{_reported_step(status)}: {fault}. resume=False starts anew")
     if not saved:
-        begins = f"from {_checkpoint_of(run.fork)}{reset}" if run.fork else "at step 0"
+        begins = f"from {_checkpoint_of(run.fork)}{_reset(news.fork)}" if run.fork else "at step 0"
         return Start(f"in its folder, which has no complete checkpoint: training starts {begins}", checkpoints=saved)
     last = max(saved)
     newest = f"from its newest checkpoint, which is of step {last:,}"
-    progress = section(status.progress) if status is not None else {}
-    if (progress.get("step"), progress.get("progressPercentage")) == (last, 100):
+    progress, most = section(status.progress) if status is not None else {}, _most_steps(news)
+    if most is not None and most <= last:
+        newest += f", but max_steps is {most:,}: nothing is left to do"
+    elif (progress.get("step"), progress.get("progressPercentage")) == (last, 100):
         newest += " and its last: unless this run has more steps or epochs, nothing is left to do"
     elif status is not None and not status.terminal:
         newest += " now"
     return Start(f"{newest}. resume=False starts anew", checkpoints=saved)
+
+
+def _most_steps(inputs: JobInputs) -> int | None:
+    """Return the argument `max_steps` of a job, also in the `config` of a tool; None if it does not limit the steps."""
+    with suppress(ValueError, RecursionError):
+        arguments = section(json.loads(section(inputs.run_inputs).get("arguments") or "{}"))
+        steps = number({**arguments, **section(arguments, "config")}.get("max_steps"))
+        return steps if steps > 0 else None
+    return None
 
 
 def _reported_step(status: JobStatus | None) -> str:

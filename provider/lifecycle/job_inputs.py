@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from pulumi_trainer.provider.jobs.lineage import UNFINISHED
+from pulumi_trainer.provider.jobs.manual import SUSPENDED
 from pulumi_trainer.provider.jobs.retention import KEEP_RUNS
 from pulumi_trainer.provider.jobs.runs import Identity, read_runs
 from pulumi_trainer.provider.jobs.status import JobStatus, Owner
@@ -160,7 +161,7 @@ class JobInputs(_Job, Inputs):
         Args:
             identity: Identity of its target.
         """
-        known = {"identity": status.identity.to_dict(), "uid": status.uid, "phase": status.phase}
+        known = {"identity": status.identity.to_dict(), "uid": status.uid, "phase": stored_phase(status)}
         return JobOutputs.of(self, target={**self.location, **identity}, **known)
 
 
@@ -170,10 +171,16 @@ class JobOutputs(_Job):
 
     Attributes:
         uid: UID of the job.
-        phase: Its phase when the stack has last written its state.
+        phase: Its phase when the stack has last written its state (`stored_phase`).
         drift: Path -> current value, if a refresh has found that the job was changed externally.
     """
 
     uid: str = ""
     phase: str = ""
     drift: Mapping[str, Any] = field(default_factory=dict)
+
+
+def stored_phase(status: JobStatus) -> str:
+    """Return the phase of a job as the state has it; the reason of one that a user has suspended and may resume, so that it ends
+    before the stack looks again."""
+    return SUSPENDED if status.reason == SUSPENDED else status.phase

@@ -24,7 +24,7 @@ from pulumi_trainer.provider.lifecycle.connection import (
 from pulumi_trainer.provider.lifecycle.earlier_runs import stored_runs, with_histories, with_outputs
 from pulumi_trainer.provider.lifecycle.job_changes import has_unknown_secrets
 from pulumi_trainer.provider.lifecycle.job_check import check
-from pulumi_trainer.provider.lifecycle.job_inputs import JobInputs, JobOutputs
+from pulumi_trainer.provider.lifecycle.job_inputs import JobInputs, JobOutputs, stored_phase
 from pulumi_trainer.provider.lifecycle.recreation import is_created_again, is_recreated, stays_gone, why_again
 from pulumi_trainer.provider.lifecycle.resource import Checked, Diff, Resource
 from pulumi_trainer.provider.lifecycle.stack_targets import UsedLabels
@@ -133,7 +133,7 @@ class Jobs(Resource[JobInputs, JobOutputs]):
             ]
         drift = {} if status.terminal else target.jobs.drift(outputs.namespace, outputs.name)
         known: dict[str, Any] = {"identity": status.identity.to_dict()} if status.identity.id else {}
-        return replace(outputs, uid=status.uid, phase=status.phase, drift=drift, **known), []
+        return replace(outputs, uid=status.uid, phase=stored_phase(status), drift=drift, **known), []
 
     def delete(self, outputs: JobOutputs, connect: Connect) -> list[str]:
         """End the job and delete the objects of this run; objects that somebody else has created since stay.

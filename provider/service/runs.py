@@ -22,8 +22,18 @@ if TYPE_CHECKING:
 
 
 def distinct(found: Sequence[Run]) -> list[Run]:
-    """Return runs, the newest last, without the earlier entries of one that went on after an interruption."""
-    return [*{run.id or number: run for number, run in enumerate(found)}.values()]
+    """Return runs, the newest last: one that went on after an interruption once, as it is now."""
+    entries: dict[str | int, Run] = {}
+    for number, run in enumerate(found):
+        first = entries.get(run.id or number, run)
+        entries[run.id or number] = replace(run, created=first.created)
+    return [*entries.values()]
+
+
+def went_on(found: Sequence[Run]) -> set[str]:
+    """Return the ids of the runs that went on after an interruption."""
+    ids = [run.id for run in found if run.id]
+    return {each for each in ids if ids.count(each) > 1}
 
 
 def read_runs_of(job: Job) -> list[Run]:

@@ -305,7 +305,8 @@ def test_a_run_too_many_removes_the_oldest_folder_and_leaves_a_row(project: Proj
     assert f"long {ids[0]}: Succeeded" in shown and "its output and checkpoints were removed" in shown
     assert f"it has removed output and checkpoints of {ids[1]}" in shown
     assert shown.count("  arguments ") == 2, "those of the rows are not kept"
-    assert f"removes output and checkpoints of {ids[2]} (keep_runs)" in run_cli(project, "rerun", "long")
+    removed = f"its new run removes output, checkpoints, logs and inputs of 1 run: {ids[2]} (keep_runs=2)"
+    assert removed in run_cli(project, "rerun", "long")
     eventually(lambda: (found := project.job("long")).terminal and found)
     assert ids[3] in {path.parent.parent.name for path in checkpoints(project)} and ids[2] not in run_cli(
         project, "outputs"

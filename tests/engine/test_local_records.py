@@ -56,6 +56,7 @@ def test_a_record_that_cannot_be_read_costs_itself_alone(project: Project, file:
     assert re.search(r"good +\w+ +Succeeded", shown) and re.search(rf"bad: OutcomeUnknown\n.*{file}: .*{why}", shown), (
         shown
     )
+    assert re.search(r"(?m)^bad +Unknown\b", shown), "nobody has deleted it"
     assert re.search(why, cli(project, "why", "bad").stdout)
     assert re.search(why, project.job("bad").message) and project.job("good").phase == "Succeeded"
     if file == "record.json":

@@ -10,14 +10,19 @@ from typing import Any, cast
 import pytest
 from local_support import NAMESPACE, QUICK, jobset, log, python, run, step, submission, wait
 from pulumi_trainer.provider.cli import logs as command
-from pulumi_trainer.provider.jobs.runs import Run
+from pulumi_trainer.provider.jobs.lineage import ASSIGNED
+from pulumi_trainer.provider.jobs.runs import Identity, Run
 from pulumi_trainer.provider.jobs.status import Owner
 from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Refused, TargetFault
-from pulumi_trainer.provider.service import logs, outputs
+from pulumi_trainer.provider.lifecycle.job_inputs import JobInputs
+from pulumi_trainer.provider.pod.code import OUTPUT_PATH
+from pulumi_trainer.provider.service import logs, outputs, runs
 from pulumi_trainer.provider.service.jobs import State
 from pulumi_trainer.provider.service.logs import Selection
 from pulumi_trainer.provider.service.reach import Job, Where
+from pulumi_trainer.provider.targets.kubernetes.jobs import record
+from pulumi_trainer.provider.targets.kubernetes.storage import claims
 from pulumi_trainer.provider.targets.local.store import JobFolder
 from pulumi_trainer.provider.targets.local.target import LocalTarget
 
@@ -223,3 +228,40 @@ def test_the_command_takes_one_job(local: LocalTarget, monkeypatch: pytest.Monke
     monkeypatch.setattr(command, "chosen_jobs", lambda *_: both)
     with pytest.raises(Invalid, match="--run"):
         command.logs(None, Where(), Selection(run="top2v4"))
+
+
+def test_the_runs_and_the_output_of_a_job_of_a_cluster_whose_record_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are those of the state of its stack, as on this machine."""
+    mount = {"name": "out", "mountPath": OUTPUT_PATH, "subPath": ASSIGNED}
+    volume = {"name": "out", "persistentVolumeClaim": {"claimName": "digits-output"}}
+    pod = {"containers": [{"name": "node", "image": "x", "volumeMounts": [mount]}], "volumes": [volume]}
+    step = {"name": "node", "template": {"spec": {"template": {"spec": pod}}}}
+    jobset = {"kind": "JobSet", "metadata": {"name": "digits"}, "spec": {"replicatedJobs": [step]}}
+    earlier = {"run": "1", "phase": "Succeeded", "id": "t4kz0a", "lineage": "t4kz0a", "place": "digits-output"}
+    identity = {"id": "t4kz1f", "lineage": "t4kz1f", "cause": "changed", "place": "digits-output"}
+    stored = JobInputs(
+        namespace="team", name="digits", digest="d", objects={"JobSet/digits": jobset}, run="2", identity=identity,
+        run_inputs={"code": "b"}, earlier_runs=[earlier], target={"kind": "kubernetes"},
+    )  # fmt: skip
+    client: Any = object()
+    job = Job("team", "digits", client=client, phase="Running", stored=stored)
+    monkeypatch.setattr(record, "find", lambda *_: None)
+    monkeypatch.setattr(claims, "output", lambda _, __, uri: outputs.Output(uri, 1))
+    known = runs.stored_runs_of(job)
+    assert [(run.id, run.phase, run.created) for run in known] == [
+        ("t4kz0a", "Succeeded", 0.0),
+        ("t4kz1f", "Deleted", float(int("t4kz1f", 36))),
+    ]
+    assert known[-1].note == "it is not known whether it had ended" and known[-1].identity == Identity.from_dict(
+        identity
+    )
+    monkeypatch.setattr(outputs, "read_runs_of", runs.stored_runs_of)
+    for asked, folder, phase in (
+        ("", "t4kz0a", "Deleted"),
+        ("t4kz1f", "t4kz1f", "Deleted"),
+        ("t4kz0a", "t4kz0a", "Succeeded"),
+    ):
+        found = outputs.find_output(State(job, None), asked, "--run")
+        assert found is not None and (found.where, found.phase) == (f"pvc://digits-output/{folder}", phase)
+    ended = replace(job, phase="Failed")
+    assert runs.stored_runs_of(ended)[-1].phase == "Failed", "the stack has seen its end"

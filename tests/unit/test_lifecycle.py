@@ -468,7 +468,8 @@ SAVED: dict[str, Any] = {"progress": {"step": 230, "checkpoint": {"step": 225, "
         (
             "Succeeded",
             "unfinished",
-            "the new run starts anew: run t4kz1f has succeeded; resume=True continues it",
+            "the new run starts anew: run t4kz1f has succeeded; resume=True continues it, for more steps or epochs of the same"
+            ' training, and resume="ID" another run; fork=Fork("t4kz1f", step, reset=["lr"]) starts anew from its checkpoint',
             False,
         ),
         ("Succeeded", True, "the new run continues run t4kz1f", True),
@@ -523,6 +524,16 @@ def test_a_run_that_continues_after_the_last_step_has_nothing_to_do(tmp_path: Pa
     target.made["j"].progress = {"step": 300, "progressPercentage": 100}
     (note,) = checked(made, inputs(objects=with_policy(320), digest="d2", place="j-output", resume=True), target).notes
     assert "of step 300 and its last: unless this run has more steps or epochs, nothing is left to do" in note
+    for arguments, says in (
+        ('{"max_steps": 100}', True),
+        ('{"config": {"max_steps": 300}}', True),
+        ('{"max_steps": 400}', False),
+    ):
+        more = {"runInputs": {"arguments": arguments}, "digest": "d2", "place": "j-output", "resume": True}
+        *_, note = checked(made, inputs(objects=with_policy(320), **more), target).notes
+        assert ("of step 300, but max_steps is " in note and "nothing is left to do. resume=False" in note) == says, (
+            note
+        )
 
 
 def test_a_run_keeps_the_commit_that_it_was_created_at() -> None:
@@ -1006,7 +1017,18 @@ def test_a_job_whose_record_is_gone_is_made_again(kind: str, phase: str) -> None
         assert again.inputs == made and plain_jobs.diff(outs, again.inputs) == plain_jobs.Diff(False)
 
 
-@pytest.mark.parametrize("phase", ["Starting", "Queued", "Running", "Restarting", "Deleted"])
+def test_a_job_that_a_user_has_suspended_may_have_ended_when_its_folder_is_gone() -> None:
+    """The user may have resumed it meanwhile."""
+    target = Target("Suspended")
+    made, outs = first(target)
+    target.made["j"].reason = "SuspendedByUser"
+    seen, _ = plain_jobs.read(outs, lambda _: target)
+    assert seen is not None
+    target.made.clear()
+    assert plain_jobs.diff(seen, checked(made, inputs(), target).inputs) == plain_jobs.Diff(False)
+
+
+@pytest.mark.parametrize("phase", ["Starting", "Queued", "Running", "Restarting", "Deleted", "SuspendedByUser"])
 def test_a_job_whose_folder_is_gone_runs_again_only_if_asked(phase: str) -> None:
     """It may have ended since its stack saw that phase."""
     target = Target()

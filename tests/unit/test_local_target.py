@@ -557,7 +557,7 @@ class TestUnreadable:
         file.write_text(text if text is not None else json.dumps({**json.loads(whole), "objects": []}))
         seen = {status.name: status for status in local.jobs.list_all()}
         assert seen["good"].phase == "Suspended"
-        assert (seen["bad"].phase, seen["bad"].reason) == ("Deleted", "OutcomeUnknown") and why in seen["bad"].message
+        assert (seen["bad"].phase, seen["bad"].reason) == ("Unknown", "OutcomeUnknown") and why in seen["bad"].message
         assert why in local.jobs.consumers("none")[1] and f"{NAMESPACE}/bad" in local.jobs.consumers("none")[1]
         assert local.sweep("stack-1") == [f"{NAMESPACE}/good"]
         with pytest.raises(Unreadable, match=why):

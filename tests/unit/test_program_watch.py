@@ -171,7 +171,8 @@ class TestLines:
         assert lines[2:] == ["job: Succeeded 100%, nothing was left to do (0 steps)"]
         del lines[:]
         wait(News(status("Running"), status("Succeeded", progress={"metrics": {}})))
-        assert lines[2:] == ["job: Succeeded, no step was reported: whether it trained is not known"]
+        why = "no step was reported: whether it trained is not known"
+        assert lines[2:] == [f"job: Succeeded, {why}", f"team/job has succeeded, but {why}"]
         for finished, warnings in ((time.time(), 1), (time.time() - 3600, 0)):
             del lines[:]
             ended = status("Succeeded", progress={"metrics": {"loss": "nan"}})

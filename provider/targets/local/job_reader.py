@@ -92,7 +92,7 @@ class JobReader:
         try:
             status = self.status(namespace, name)
         except Unreadable as fault:
-            return _lost_status(namespace, name, owner, str(fault))
+            return _lost_status(namespace, name, owner, str(fault), Phase.UNKNOWN)
         if status is None and may_have_ended(phase):
             return replace(_lost_status(namespace, name, owner, UNKNOWN_END), uid=uid)
         return status
@@ -194,7 +194,7 @@ class JobReader:
             try:
                 record = Record.find(JobFolder(file.parent))
             except Unreadable as fault:
-                report(_lost_status(file.parent.parent.name, file.parent.name, Owner(""), str(fault)))
+                report(_lost_status(file.parent.parent.name, file.parent.name, Owner(""), str(fault), Phase.UNKNOWN))
             else:
                 if record is not None:
                     found.append(record)
@@ -258,13 +258,13 @@ def runs_of(folder: JobFolder, record: Record, status: JobStatus) -> list[Run]:
     return [*found[:-1], *(replace(run, metrics=metrics_of(run)) for run in found[-1:])]
 
 
-def _lost_status(namespace: str, name: str, owner: Owner, why: str) -> JobStatus:
+def _lost_status(namespace: str, name: str, owner: Owner, why: str, phase: Phase = Phase.DELETED) -> JobStatus:
     """Return the status of a job whose files are damaged or gone."""
     return JobStatus(
         name,
         namespace,
         owner=owner.id,
-        phase=Phase.DELETED.value,
+        phase=phase.value,
         reason=OUTCOME_UNKNOWN,
         message=why,
         stack=owner.stack,
