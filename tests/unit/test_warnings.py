@@ -651,6 +651,7 @@ def paths(document: Any, above: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         (["conda", "run", "-n", "trl", "python", "train.py"], True),
         (["env", "-u", "A=b", "numactl", "--localalloc", "python", "train.py"], True),
         (["/app/train.py"], True),
+        (["uv", "run"] * 2000, False),
     ],
 )
 def test_what_is_torchrun(words: list[str], warned: bool) -> None:

@@ -110,8 +110,10 @@ def find_launch(view: View) -> Launch | None:
     if any(map(view.variable, _CONNECTING_VARIABLES)):
         return None
     has_command = bool((view.trainer_container or {}).get("command"))
-    if not has_command and (_SHELL_OPTION.fullmatch(words[0]) or " " in words[0]):
-        words = ["sh", "-c", words[-1]]  # the entrypoint of the image is a shell
+    if not has_command and _SHELL_OPTION.fullmatch(words[0]):
+        words = ["sh", *words]  # the entrypoint of the image is a shell, here and below
+    elif not has_command and " " in words[0]:
+        words = ["sh", "-c", *words]
     elif not has_command and words[0].endswith(".py"):
         return None
     return _launch(words, view)
@@ -187,6 +189,8 @@ def _launch_by_runner(runner: str, words: list[str], view: View) -> Launch | Non
     rest = words[place:]
     if rest and rest[0] in ("-m", "--module"):
         rest = ["python", "-m", *rest[1:]]
+    if rest and rest[0] in _RUNNERS:
+        return None
     launch = _launch(rest, view)
     if launch is None or launch.uses_node:
         return launch
