@@ -634,6 +634,8 @@ def paths(document: Any, above: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         (["bash", "-c", "echo it's; python train.py"], True),
         (["bash", "-c", "echo 'then; python train.py'"], False),
         (["bash", "-c", "python prepare.py && bash train.sh"], False),
+        (["bash", "-c", "python prepare.py && /app/start"], False),
+        (["bash", "-lc", ". /venv/bin/activate && /venv/bin/pip install x && python train.py"], True),
         (["sh", "-ec", "python -m pip install x && /app/start"], False),
         (["trl", "sft", "--config", "sft.yaml"], True),
         (["trl", "vllm-serve"], False),

@@ -146,14 +146,14 @@ def _unwrapped(words: list[str]) -> list[str]:
 
 
 def _launch_of_script(script: str, view: View) -> Launch | None:
-    """Return the first launch of a shell script that starts no other program which may connect the nodes."""
+    """Return the first launch of a shell script that starts no other script or, at its end, another program."""
     found: Launch | None = None
-    for words in _commands(script):
-        words = _unwrapped(words)
-        program = words[0] if words else ""
-        is_script = "/" in program or program in (*SHELLS, "source", ".") or program.endswith(".sh")
-        launch = _launch(words, view)
-        if launch is None and is_script:
+    commands = [command for command in map(_unwrapped, _commands(script)) if command]
+    for command in commands:
+        program = command[0]
+        launch = _launch(command, view)
+        may_connect = program in SHELLS or program.endswith(".sh") or ("/" in program and command is commands[-1])
+        if launch is None and may_connect:
             return None
         found = found or launch
     return found
