@@ -690,6 +690,12 @@ def test_launchers_by_what_they_do_on_a_node(change: Document, warned: bool) -> 
     assert bool(told) == warned, told
 
 
+def test_accelerate_with_one_process_is_no_elastic_agent() -> None:
+    given, trained = runtime(TORCH, step(pod={"terminationGracePeriodSeconds": 120})), ["accelerate", "launch", "a.py"]
+    assert codes(given, job({"command": trained})) == []
+    assert codes(given, job({"command": [*trained, "--multi_gpu"]})) == ["PT136"]
+
+
 def test_a_runtime_whose_mount_may_have_the_hostfile() -> None:
     mounts = {"volumeMounts": [{"name": "hosts", "mountPath": "/job"}], "command": ["deepspeed", "a.py"]}
     given = runtime(TORCH, step(container=mounts, pod={"volumes": [{"name": "hosts", "configMap": {"name": "hosts"}}]}))

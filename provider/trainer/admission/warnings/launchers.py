@@ -105,7 +105,7 @@ def not_torchrun(view: View) -> Iterator[Problem]:
 def find_launch(view: View) -> Launch | None:
     """Return what starts the training if it connects no nodes; None if it does, or is unknown."""
     words = view.words
-    if words is None or f"{code.CODE_PATH}/{code.BOOTSTRAP_FILE}" in words or any(map(_CONNECTS.search, words)):
+    if words is None or is_bootstrapped(words) or any(map(_CONNECTS.search, words)):
         return None
     if any(map(view.variable, _CONNECTING_VARIABLES)):
         return None
@@ -117,6 +117,11 @@ def find_launch(view: View) -> Launch | None:
     elif not has_command and words[0].endswith(".py"):
         return None
     return _launch(words, view)
+
+
+def is_bootstrapped(words: list[str]) -> bool:
+    """Return whether a command starts code that travels with the job, whose launcher the plan chooses."""
+    return f"{code.CODE_PATH}/{code.BOOTSTRAP_FILE}" in words
 
 
 def _launch(words: list[str], view: View) -> Launch | None:
