@@ -634,6 +634,8 @@ def paths(document: Any, above: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         (["bash", "-c", "echo it's; python train.py"], True),
         (["bash", "-c", "echo 'then; python train.py'"], False),
         (["bash", "-c", "python prepare.py && bash train.sh"], False),
+        (["bash", "-c", "python prepare.py && /app/start"], False),
+        (["bash", "-lc", ". /venv/bin/activate && /venv/bin/pip install x && python train.py"], True),
         (["sh", "-ec", "python -m pip install x && /app/start"], False),
         (["trl", "sft", "--config", "sft.yaml"], True),
         (["trl", "vllm-serve"], False),
@@ -651,6 +653,7 @@ def paths(document: Any, above: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         (["conda", "run", "-n", "trl", "python", "train.py"], True),
         (["env", "-u", "A=b", "numactl", "--localalloc", "python", "train.py"], True),
         (["/app/train.py"], True),
+        (["uv", "run"] * 2000, False),
     ],
 )
 def test_what_is_torchrun(words: list[str], warned: bool) -> None:
@@ -685,6 +688,12 @@ def test_launchers_by_what_they_do_on_a_node(change: Document, warned: bool) -> 
     """accelerate on a node with several GPUs starts torch.distributed.run, which reads PET_*: 2 nodes of 2 have 4 ranks."""
     told = [w for w in found(runtime(TORCH), job({"numNodes": 2, **change})) if w.code == "PT105"]
     assert bool(told) == warned, told
+
+
+def test_accelerate_with_one_process_is_no_elastic_agent() -> None:
+    given, trained = runtime(TORCH, step(pod={"terminationGracePeriodSeconds": 120})), ["accelerate", "launch", "a.py"]
+    assert codes(given, job({"command": trained})) == []
+    assert codes(given, job({"command": [*trained, "--multi_gpu"]})) == ["PT136"]
 
 
 def test_a_runtime_whose_mount_may_have_the_hostfile() -> None:

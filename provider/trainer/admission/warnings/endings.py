@@ -16,11 +16,12 @@ from pulumi_trainer.provider.trainer.admission.warnings.view import Step, View, 
 from pulumi_trainer.provider.trainer.pipeline.info import NODE
 
 _RUNS_ON = re.compile(
-    r"(?:(?:^|(?<=[\s/;]))sshd\b[^;&|]*\s-\w*D\w*|\bsleep inf(?:inity)?\b|\btail (?:-\w*[fF]\w*|--follow)|\bwhile (?:true|:)\s*;)"
-    r"(?=[^;&|]*(?:$|;|&&|\|))"
+    r"(?:(?:^|(?<=[\s/;]))sshd\b[^;&|]{0,200}\s-\w*D\w*"
+    r"|\bsleep inf(?:inity)?\b|\btail (?:-\w*[fF]|--follow)|\bwhile (?:true|:)\s*;)"
+    r"(?=[^;&|]{0,500}(?:$|;|&&|\|))"
 )
 """Commands in the foreground that do not end."""
-_MAY_END = re.compile(r"\b(break|exit|return|kill)\b|--pid\b|\bdone\b[^;&|]*&(?!&)")
+_MAY_END = re.compile(r"\b(break|exit|return|kill)\b|--pid\b|\bdone\b[^;&|]{0,200}&(?!&)")
 """Parts of scripts whose loops end, or run in the background."""
 _SERVERS = re.compile(
     r"(^|[-_.])(shipper|forwarder|exporter|proxy|daemon|agent|collector|monitor|server|serve|sshd|git-sync|tensorboard|jupyter|mlflow"

@@ -13,7 +13,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import items, name_of, 
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.kubernetes.values.wording import join_names
 from pulumi_trainer.provider.kueue.labels import PRIORITY, QUEUE
-from pulumi_trainer.provider.pod import code
+from pulumi_trainer.provider.trainer.admission.warnings.launchers import find_launch, is_bootstrapped
 from pulumi_trainer.provider.trainer.admission.warnings.queues import cluster_queue_of_job
 from pulumi_trainer.provider.trainer.admission.warnings.quota_changes import preemption_policy, reclaiming_queues
 from pulumi_trainer.provider.trainer.admission.warnings.storage import UNCOUNTED, loses_all
@@ -154,7 +154,12 @@ def unfinished_success(view: View) -> Iterator[Problem]:
     Source: https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/controller/job/job_controller.go
     """
     words = _command(view)
-    if words is None or not view.variable(CHECKPOINT_DIR) or _bootstrapped(words) or _TORCHRUN.search(" ".join(words)):
+    if (
+        words is None
+        or not view.variable(CHECKPOINT_DIR)
+        or is_bootstrapped(words)
+        or _TORCHRUN.search(" ".join(words))
+    ):
         return
     what = "the command"
     if not words:
@@ -184,7 +189,8 @@ def torchrun_kills(view: View) -> Iterator[Problem]:
     text = " ".join(words or ())
     if (
         words is None
-        or _bootstrapped(words)
+        or is_bootstrapped(words)
+        or find_launch(view) is not None
         or not _TORCHRUN.search(text)
         or isinstance(value_or_unknown(view.trainers[0].node, "env"), Unknown)
     ):
@@ -375,10 +381,6 @@ def _command(view: View) -> list[str] | None:
     if container is None or first_unknown([container.get("command"), container.get("args")]) is not None:
         return None
     return view.words or []
-
-
-def _bootstrapped(words: list[str]) -> bool:
-    return f"{code.CODE_PATH}/{code.BOOTSTRAP_FILE}" in words
 
 
 def _torch_version(view: View) -> tuple[int, int] | None:

@@ -105,16 +105,23 @@ def not_torchrun(view: View) -> Iterator[Problem]:
 def find_launch(view: View) -> Launch | None:
     """Return what starts the training if it connects no nodes; None if it does, or is unknown."""
     words = view.words
-    if words is None or f"{code.CODE_PATH}/{code.BOOTSTRAP_FILE}" in words or any(map(_CONNECTS.search, words)):
+    if words is None or is_bootstrapped(words) or any(map(_CONNECTS.search, words)):
         return None
     if any(map(view.variable, _CONNECTING_VARIABLES)):
         return None
     has_command = bool((view.trainer_container or {}).get("command"))
-    if not has_command and (_SHELL_OPTION.fullmatch(words[0]) or " " in words[0]):
-        words = ["sh", "-c", words[-1]]  # the entrypoint of the image is a shell
+    if not has_command and _SHELL_OPTION.fullmatch(words[0]):
+        words = ["sh", *words]  # the entrypoint of the image is a shell, here and below
+    elif not has_command and " " in words[0]:
+        words = ["sh", "-c", *words]
     elif not has_command and words[0].endswith(".py"):
         return None
     return _launch(words, view)
+
+
+def is_bootstrapped(words: list[str]) -> bool:
+    """Return whether a command starts code that travels with the job, whose launcher the plan chooses."""
+    return f"{code.CODE_PATH}/{code.BOOTSTRAP_FILE}" in words
 
 
 def _launch(words: list[str], view: View) -> Launch | None:
@@ -144,14 +151,14 @@ def _unwrapped(words: list[str]) -> list[str]:
 
 
 def _launch_of_script(script: str, view: View) -> Launch | None:
-    """Return the first launch of a shell script that starts no other program which may connect the nodes."""
+    """Return the first launch of a shell script that starts no other script or, at its end, another program."""
     found: Launch | None = None
-    for words in _commands(script):
-        words = _unwrapped(words)
-        program = words[0] if words else ""
-        is_script = "/" in program or program in (*SHELLS, "source", ".") or program.endswith(".sh")
-        launch = _launch(words, view)
-        if launch is None and is_script:
+    commands = [command for command in map(_unwrapped, _commands(script)) if command]
+    for command in commands:
+        program = command[0]
+        launch = _launch(command, view)
+        may_connect = program in SHELLS or program.endswith(".sh") or ("/" in program and command is commands[-1])
+        if launch is None and may_connect:
             return None
         found = found or launch
     return found
@@ -187,6 +194,8 @@ def _launch_by_runner(runner: str, words: list[str], view: View) -> Launch | Non
     rest = words[place:]
     if rest and rest[0] in ("-m", "--module"):
         rest = ["python", "-m", *rest[1:]]
+    if rest and rest[0] in _RUNNERS:
+        return None
     launch = _launch(rest, view)
     if launch is None or launch.uses_node:
         return launch
