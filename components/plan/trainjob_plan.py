@@ -167,7 +167,7 @@ async def plan(args: TrainJobArgs) -> Plan:
         ),
         without_code=_digest_without_code(args.rerun_on, result.content),
     )
-    return _with_rendered(result, args, rendered, complete, runtime)
+    return _with_rendered(result, args, rendered, complete, runtime, queues)
 
 
 def _new_plan(args: TrainJobArgs, job: PlacedJob, loaded: runtime_ref.LoadedRuntime, queued: list[Problem]) -> Plan:
@@ -181,13 +181,15 @@ def _new_plan(args: TrainJobArgs, job: PlacedJob, loaded: runtime_ref.LoadedRunt
 
 
 def _with_rendered(
-    result: Plan, args: TrainJobArgs, rendered: RenderedJob, train_job: dict[str, Any], runtime: dict[str, Any]
-) -> Plan:
+    result: Plan, args: TrainJobArgs, rendered: RenderedJob, train_job: dict[str, Any], runtime: dict[str, Any],
+    known: Queues,
+) -> Plan:  # fmt: skip
     """Return the plan with the rendered objects, and what `up` and policy packs show of them.
 
     Args:
         train_job: The TrainJob with defaults.
         runtime: The runtime with defaults.
+        known: Known objects that decide whether the job starts.
     """
     result = replace(result, made=rendered.made)
     jobset = next(iter(rendered.jobsets.values()), None)
@@ -195,7 +197,7 @@ def _with_rendered(
         return result
     if args.logs and not args.keeps_logs:
         result = replace(result, log_step=trainer_step(jobset))
-    return result.with_inputs(summary=summarize(jobset, _nodes(train_job, runtime), result.job.runtime))
+    return result.with_inputs(summary=summarize(jobset, _nodes(train_job, runtime), result.job.runtime, known))
 
 
 def _nodes(train_job: Mapping[str, Any], runtime: Mapping[str, Any]) -> Any:
