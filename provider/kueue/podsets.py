@@ -87,15 +87,18 @@ class PodSet:
     def quota_requests(self) -> dict[str, Fraction] | None:
         """Return the requests with the claimed devices that use quota, as far as Kueue's configuration is known.
 
-        Source: https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/dra/claims.go
+        Source: https://github.com/kubernetes-sigs/kueue/tree/v0.19.2/pkg/dra
         """
-        found = self.requests()
-        if found is None or self.count is None:
+        requests, names = self.requests(), self.device_resources or {}
+        if requests is None or self.count is None:
             return None
-        for name, count in devices_by_class(self.claims):
-            resource = (self.device_resources or {}).get(name)
-            if resource:
-                found[resource] = found.get(resource, Fraction(0)) + count * self.count
+        devices = [
+            (name, Fraction(count * self.count)) for name, count in devices_by_class(self.claims) if names.get(name)
+        ]
+        found: dict[str, Fraction] = {}
+        for name, amount in (*requests.items(), *devices):
+            resource = names.get(name, name)
+            found[resource] = found.get(resource, Fraction(0)) + amount
         return found
 
 

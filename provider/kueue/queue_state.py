@@ -12,7 +12,15 @@ from functools import cached_property
 from typing import Any
 
 from pulumi_trainer.provider.kubernetes.device_claims import CLAIM, CLASS, TEMPLATE, DeviceClaim, device_claims
-from pulumi_trainer.provider.kubernetes.values.accessors import Document, listed, mappings, section, text, texts
+from pulumi_trainer.provider.kubernetes.values.accessors import (
+    Document,
+    listed,
+    mappings,
+    name_of,
+    section,
+    text,
+    texts,
+)
 from pulumi_trainer.provider.kubernetes.views import Pod
 from pulumi_trainer.provider.kueue.quota import Tree, tree
 
@@ -89,7 +97,8 @@ class Queues:
 
     @cached_property
     def device_resources(self) -> dict[str, str] | None:
-        """DeviceClass -> resource of which its devices use quota, by Kueue's configuration; None if that is not known.
+        """DeviceClass, or extended resource of one -> resource of which its devices use quota, by Kueue's configuration; None if
+        that is not known.
 
         The resource of a class with `sources` is empty: its quota depends on counters of the devices.
         Source: https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/dra/mapper.go
@@ -100,6 +109,13 @@ class Queues:
                 resource = "" if mapping.get("sources") else text(mapping.get("name"))
                 for name in texts(mapping.get("deviceClassNames")):
                     found.setdefault(name, resource)
+            for each in self.of(CLASS):
+                extended, resource = (
+                    text(section(each, "spec").get("extendedResourceName")),
+                    found.get(name_of(each), ""),
+                )
+                if extended and resource:
+                    found.setdefault(extended, resource)
             return found
         return None
 

@@ -18,6 +18,7 @@ from pulumi_trainer.provider.targets.kubernetes.jobs import record
 from pulumi_trainer.provider.trainer.admission.warnings import gpu_taints
 from warnings_support import Document, found, job, runtime, step
 
+from tests.documented import blocks
 from tests.trainer import default_runtime, default_train_job, render
 
 TORCHRUN = ["torchrun", "train.py"]
@@ -85,6 +86,20 @@ def test_claims_that_the_builder_drops_are_refused_or_warned_of(
     assert cli.run(ignored) == 0
 
 
+@pytest.mark.parametrize(("mode", "processes"), [("jobset", "auto"), ("trainer", "32")])
+def test_the_runtime_of_the_documentation(mode: Any, processes: str) -> None:
+    (block,) = blocks("docs/on-a-cluster.md", __file__)
+    claim, given = yaml.safe_load_all(block.text)
+    train_job = job({"command": TORCHRUN})
+    train_job["metadata"]["namespace"] = "team"
+    all_ = found(given, train_job, mode, queues=complete_queues([claim]))
+    assert [each.code for each in all_] == ([] if mode == "jobset" else ["PT147"])
+    assert variables(given, {"command": TORCHRUN}, mode)["PET_NPROC_PER_NODE"] == processes
+    with_number = job({"command": TORCHRUN, "numProcPerNode": 8})
+    with_number["metadata"]["namespace"] = "team"
+    assert found(given, with_number, mode, queues=complete_queues([claim])) == []
+
+
 class TestDroppedClaims:
     def test_resources_of_a_job_drop_those_of_the_runtime(self) -> None:
         limits = {"command": TORCHRUN, "resourcesPerNode": {"limits": {"memory": "100Gi"}}}
@@ -129,10 +144,10 @@ class TestProcesses:
             (
                 {"torch": {}},
                 "trainer",
-                "a node starts 4 processes, and claims 8 GPUs by gpus (ResourceClaimTemplate eight: 8 of",
+                "4 processes are computed for a node that claims 8 GPUs by gpus (ResourceClaimTemplate eight: 8 of",
             ),
-            ({"mpi": {"numProcPerNode": 1}}, "trainer", "starts 1 process, and claims 8 GPUs"),
-            ({"mpi": {"numProcPerNode": 1}}, "jobset", "starts 1 process, and claims 8 GPUs"),
+            ({"mpi": {"numProcPerNode": 1}}, "trainer", "1 process is computed for a node that claims 8 GPUs"),
+            ({"mpi": {"numProcPerNode": 1}}, "jobset", "1 process is computed for a node that claims 8 GPUs"),
             ({"xgboost": {}}, "jobset", "extendedResourceName"),
         ],
     )
@@ -152,6 +167,7 @@ class TestProcesses:
         ("given", "trainer", "known"),
         [
             (claiming(), {"numProcPerNode": 8}, [template(exact())]),
+            (claiming(), {"command": ["torchrun", "--nproc_per_node", "8", "train.py"]}, [template(exact())]),
             (claiming(), {}, [template(exact(4))]),
             (claiming(), {}, [template(exact(1, device="nic.example.com")), device_class("nic.example.com")]),
             (claiming(resources={"limits": {"nvidia.com/gpu": 4}, "claims": [{"name": "gpus"}]}), {}, []),
@@ -159,7 +175,16 @@ class TestProcesses:
             (claiming({"mpi": {"numProcPerNode": 8}}), {}, [template(exact())]),
             (claiming({"jax": {}}), {}, [template(exact())]),
         ],
-        ids=["given", "as many CPUs", "a NIC", "GPUs in limits", "not of this container", "of the runtime", "jax"],
+        ids=[
+            "given",
+            "an option",
+            "as many CPUs",
+            "a NIC",
+            "GPUs in limits",
+            "not of this container",
+            "of the runtime",
+            "jax",
+        ],
     )
     def test_processes_that_are_right(self, given: Document, trainer: Document, known: list[Document]) -> None:
         assert "PT147" not in told(given, {"command": TORCHRUN, **trainer}, *known)
@@ -220,6 +245,7 @@ class TestProcessesForCpus:
         [
             (CPUS, {"command": TORCHRUN, "numProcPerNode": 32}, None),
             (CPUS, {"command": ["python", "train.py"]}, None),
+            (CPUS, {"command": ["torchrun", "--nproc-per-node=1", "train.py"]}, None),
             (CPUS, {"command": TORCHRUN}, {"mpi": {}}),
             ({"resources": {"limits": {"cpu": "4"}}}, {"command": TORCHRUN}, None),
             ({"resources": {"limits": {"cpu": "32", "nvidia.com/gpu": 1}}}, {"command": TORCHRUN}, None),
@@ -315,6 +341,17 @@ class TestKueue:
         assert self.told(template(exact()), configuration(h100=["gpu.nvidia.com"])) == {}
         assert self.told(configuration(h100=["other"])) == {}, "the claim is not known"
         assert self.told(template(exact()), configuration(h100=["other"]), **{"kueue.x-k8s.io/queue-name": ""}) == {}
+
+    def test_an_extended_resource_uses_the_quota_of_its_class(self) -> None:
+        """Kueue counts nvidia.com/gpu in limits as h100, if the DeviceClass that stands for it is mapped."""
+        given = claiming(pod={}, resources={"limits": {"nvidia.com/gpu": 8}})
+        train_job = job({"command": TORCHRUN})
+        train_job["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "q"}
+        stands = device_class("h100.example.com", extendedResourceName="nvidia.com/gpu")
+        for mapped, words in (("h100.example.com", "no quota for h100"), ("other", "no quota for nvidia.com/gpu")):
+            known = [stands, configuration(h100=[mapped]), *queue({"cpu": 1})]
+            all_ = found(given, train_job, "jobset", queues=complete_queues(known))
+            assert words in next(each.why for each in all_ if each.code == "PT202")
 
     def test_counters_have_a_quota_of_their_own(self) -> None:
         mapped = configuration(memory_of_gpus=["gpu.nvidia.com"])

@@ -10,6 +10,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import items, section, 
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.kueue.podsets import PodSet, pod_sets
 from pulumi_trainer.provider.pod import code
+from pulumi_trainer.provider.trainer.admission.warnings.given_twice import PROCESSES, torchrun_options
 from pulumi_trainer.provider.trainer.admission.warnings.view import Step, View, amount, gpus, number
 from pulumi_trainer.provider.trainer.pipeline.info import NODE
 from pulumi_trainer.provider.trainer.pipeline.plugins.torch import AUTO, NUM_PROC_PER_NODE
@@ -36,13 +37,15 @@ def uncounted_devices(view: View) -> Iterator[Problem]:
     hint = f"give numProcPerNode: {found}" if found else "give the number of GPUs that a node claims"
     if view.has_policy("xgboost"):
         hint = "request GPUs in limits, by the extendedResourceName of their DeviceClass: XGBoost counts no others"
-    plural = "process" if started == "1" else "processes"
-    why = f"is missing, and claims do not count: a node starts {started} {plural}, and claims {devices} by {claimed}"
+    computed = "1 process is" if started == "1" else f"{started} processes are"
+    why = f"is missing, and claims do not count: {computed} computed for a node that claims {devices} by {claimed}"
     yield Problem(_PROCESSES, why, hint)
 
 
 def _started(view: View) -> str | None:
     """Return the processes of a node that has no numProcPerNode and no GPUs in limits; None if nothing depends on GPUs."""
+    if PROCESSES in torchrun_options(view):
+        return None
     if view.has_policy("torch"):
         return next((text(each.get("value")) for each in view.env if each.get("name") == NUM_PROC_PER_NODE), "") or None
     by_gpus = view.has_policy("xgboost") or number((view.policy("mpi") or {}).get("numProcPerNode")) == 1
