@@ -108,9 +108,11 @@ ONE_GPU = 'resources_per_node={"gpu": 1}'
 
 
 def asks_for_gpu(resources: Any) -> bool:
-    """Return whether a node gets a GPU; true if this is not known."""
+    """Return whether a node gets a GPU; true if this is not known, as of claims."""
     if not isinstance(resources, Mapping):
         return isinstance(resources, pulumi.Output)
+    if resources.get("claims"):
+        return True
     amounts = [*resources.items()]
     for part in ("limits", "requests"):
         amounts += as_mapping(resources.get(part)).items()

@@ -11,7 +11,8 @@ from pulumi_trainer.provider.kubernetes.container_table import ContainerRow, con
 from pulumi_trainer.provider.kubernetes.values.accessors import section
 from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
 from pulumi_trainer.provider.kueue.labels import PRIORITY, QUEUE
-from pulumi_trainer.provider.kueue.podsets import pod_sets
+from pulumi_trainer.provider.kueue.podsets import claimed_gpus, pod_sets
+from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.trainer.pipeline.resources import is_gpu
 from typing_extensions import NotRequired
 
@@ -21,7 +22,7 @@ class JobSummary(TypedDict):
 
     Attributes:
         gpus: GPUs of all Pods together, as Kueue counts them: the sum of the requests, else the limits, of all resources with
-            "gpu" in their names. Absent if a quantity is not valid.
+            "gpu" in their names; and the GPUs that Pods claim. Absent if a quantity is not valid, or a claim is not known.
         images: Images of all containers, sorted.
         release: Release of the runtime; absent if it has none.
         queue: LocalQueue of the job; absent without a queue.
@@ -38,12 +39,16 @@ class JobSummary(TypedDict):
     priority: NotRequired[str]
 
 
-def summarize(jobset: Mapping[str, Any], nodes: Any, runtime: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the `JobSummary` of a job. A value that is not known yet stays an unknown leaf."""
+def summarize(jobset: Mapping[str, Any], nodes: Any, runtime: Mapping[str, Any], known: Queues) -> dict[str, Any]:
+    """Return the `JobSummary` of a job. A value that is not known yet stays an unknown leaf.
+
+    Args:
+        known: Known objects; the claims of devices count.
+    """
     labels = section(jobset, "metadata", "labels")
     found = {
         "nodes": nodes,
-        "gpus": _count_gpus(jobset),
+        "gpus": _count_gpus(jobset, known),
         "images": _images(jobset),
         "containers": container_table(jobset),
         "runtime": runtime.get("name", ""),
@@ -60,11 +65,12 @@ def _images(jobset: Mapping[str, Any]) -> Any:
     return first_unknown(images) or sorted(set(images))
 
 
-def _count_gpus(jobset: Mapping[str, Any]) -> Any:
+def _count_gpus(jobset: Mapping[str, Any], known: Queues) -> Any:
     total = Fraction(0)
     for pods in pod_sets(dict(jobset)):
         requests = pods.requests()
         if requests is None:
             return first_unknown(jobset)
         total += sum(amount for name, amount in requests.items() if is_gpu(name))
-    return int(total)
+    claimed = claimed_gpus(pod_sets(dict(jobset), known), is_gpu)
+    return None if claimed is None else int(total) + claimed

@@ -58,11 +58,13 @@ from pulumi_trainer.provider.jobs.identity import digest
 from pulumi_trainer.provider.jobs.lineage import ASSIGNED
 from pulumi_trainer.provider.jobs.nodes import nodes_of
 from pulumi_trainer.provider.jobs.runs import BATCH, COMMIT, KEEP, LOGS
+from pulumi_trainer.provider.kubernetes.device_claims import device_claims
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TrainerError, problems_below
 from pulumi_trainer.provider.kubernetes.schema.verdict import Verdict
 from pulumi_trainer.provider.kubernetes.values.accessors import listed, section
 from pulumi_trainer.provider.kubernetes.values.quantity import canonical
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
+from pulumi_trainer.provider.kubernetes.views import replicated_jobs
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.trainer.admission import default_runtime, default_train_job
@@ -122,7 +124,9 @@ async def plan(args: TrainJobArgs) -> Plan:
 
     restricted = targets.is_restricted(args.hardening, destination)
     made = session.current().queues_of(destination)
-    queues = await queue_lints.find_queues(made, place.target, place.namespace, _queue(train_job))
+    queues = await queue_lints.find_queues(
+        made, place.target, place.namespace, _queue(train_job), claims=_claims_devices(runtime)
+    )
     owner = await _checkpoint_owner(args)
     result = replace(result, resolved=_with_owner(result.resolved, owner))
     folders = _folders(args, written, job, owner.document[CHECKPOINT_OWNER.token])
@@ -167,7 +171,7 @@ async def plan(args: TrainJobArgs) -> Plan:
         ),
         without_code=_digest_without_code(args.rerun_on, result.content),
     )
-    return _with_rendered(result, args, rendered, complete, runtime)
+    return _with_rendered(result, args, rendered, complete, runtime, queues)
 
 
 def _new_plan(args: TrainJobArgs, job: PlacedJob, loaded: runtime_ref.LoadedRuntime, queued: list[Problem]) -> Plan:
@@ -181,16 +185,28 @@ def _new_plan(args: TrainJobArgs, job: PlacedJob, loaded: runtime_ref.LoadedRunt
 
 
 def _with_rendered(
-    result: Plan, args: TrainJobArgs, rendered: RenderedJob, train_job: dict[str, Any], runtime: dict[str, Any]
-) -> Plan:
-    """Return the plan with the rendered objects, and what `up` and policy packs show of them."""
+    result: Plan, args: TrainJobArgs, rendered: RenderedJob, train_job: dict[str, Any], runtime: dict[str, Any],
+    known: Queues,
+) -> Plan:  # fmt: skip
+    """Return the plan with the rendered objects, and what `up` and policy packs show of them.
+
+    Args:
+        train_job: The TrainJob with defaults.
+        runtime: The runtime with defaults.
+        known: Known objects that decide whether the job starts.
+    """
     result = replace(result, made=rendered.made)
     jobset = next(iter(rendered.jobsets.values()), None)
     if jobset is None:
         return result
     if args.logs and not args.keeps_logs:
         result = replace(result, log_step=trainer_step(jobset))
-    return result.with_inputs(summary=summarize(jobset, _nodes(train_job, runtime), result.job.runtime))
+    return result.with_inputs(summary=summarize(jobset, _nodes(train_job, runtime), result.job.runtime, known))
+
+
+def _claims_devices(runtime: Mapping[str, Any]) -> bool:
+    steps = replicated_jobs(section(runtime, "spec", "template", "spec"))
+    return any(device_claims(each.pod) for each in steps)
 
 
 def _nodes(train_job: Mapping[str, Any], runtime: Mapping[str, Any]) -> Any:

@@ -20,19 +20,23 @@ ABOUT_QUEUES = ("LocalQueue ", "ClusterQueue ", "Cohort ", "ResourceFlavor ")
 """Prefixes of the path of a warning about a queue instead of a job."""
 
 
-async def find_queues(documents: Documents, target: Mapping[str, Any], namespace: Any, queue: Any) -> Queues:
+async def find_queues(
+    documents: Documents, target: Mapping[str, Any], namespace: Any, queue: Any, *, claims: bool = False
+) -> Queues:
     """Return what decides whether a job starts, of the program and of the job's cluster, as far as the cluster is reachable: the
-    limits of its namespace, the nodes, and for a job with a queue the queues.
+    limits of its namespace, the nodes, for a job with a queue the queues, and the devices that it claims.
 
     Args:
         documents: The documents of the program, by the resources that have them.
         target: Connection settings of the job's cluster; a target on this machine has no queues.
         namespace: Namespace of the job; may be unknown.
         queue: LocalQueue of the job; empty or None for none.
+        claims: Whether the job claims devices.
     """
     if not isinstance(namespace, str):
         return Queues()
-    return _with_cluster(documents, await asyncio.to_thread(queries.find_queues, target, namespace, text(queue)))
+    there = await asyncio.to_thread(queries.find_queues, target, namespace, text(queue), claims=claims)
+    return _with_cluster(documents, there)
 
 
 async def queue_problems(

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,7 +25,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import section, text
 from pulumi_trainer.provider.kubernetes.values.documents import Document, documents
 from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean
 from pulumi_trainer.provider.machine.atomic_files import replace_file
-from pulumi_trainer.provider.trainer.admission.warnings import Severities
+from pulumi_trainer.provider.trainer.admission.warnings import Queues, Severities
 from pulumi_trainer.provider.trainer.offline import Cluster, RenderLimit, Result, Verdicts, judge, report, unusable
 from pulumi_trainer.provider.trainer.pipeline import Mode, Release
 
@@ -92,9 +93,10 @@ def render(
         summary: Whether to print the containers of all JobSets instead of the objects, as a table or as JSON.
     """
     verdicts, jobsets = Verdicts(), list[dict[str, Any]]()
+    cluster = _cluster(mode, release, taken, explain=True)
     with tempfile.SpooledTemporaryFile(max_size=2**23, mode="w+", encoding="utf-8") as rendered:
         try:
-            for document, result in judge(_read(files), _cluster(mode, release, taken, explain=True), verdicts):
+            for document, result in judge(_read(files), cluster, verdicts):
                 if summary:
                     jobsets += _jobsets(result.objects)
                 elif output == "yaml":
@@ -105,7 +107,7 @@ def render(
             return _unusable(error, output)
         _print_notes(verdicts, error=True)
         if summary:
-            print_summary(jobsets, output)
+            print_summary(jobsets, output, cluster.known_objects())
         elif output == "json":
             _print(report(verdicts), output)
         elif not verdicts.refused:
@@ -149,11 +151,19 @@ def print_objects(objects: list[dict[str, Any]], output: str) -> None:
         _dump_all(objects, sys.stdout)
 
 
-def print_summary(objects: list[dict[str, Any]], output: str) -> None:
-    """Print image, command and resources of each container of JobSets, as a table for each JobSet or as JSON."""
+def print_summary(objects: list[dict[str, Any]], output: str, known: Queues | None = None) -> None:
+    """Print image, command and resources of each container of JobSets, as a table for each JobSet or as JSON.
+
+    Args:
+        known: Known objects, which say what claims of devices request.
+    """
+    known = known or Queues()
     jobsets = _jobsets(objects)
     names = Counter(each["metadata"]["name"] for each in jobsets)
-    tables = {_summary_title(each, names): container_table(each) for each in jobsets}
+    tables: dict[str, Any] = {}
+    for each in jobsets:
+        namespace = each["metadata"].get("namespace")
+        tables[_summary_title(each, names)] = container_table(each, partial(known.claims_of, namespace=namespace))
     if output == "json":
         _print_json(tables)
         return

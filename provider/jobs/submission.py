@@ -80,6 +80,7 @@ class Submission:
         identity: What is known of the run before a target creates it (`lineage.new_identity`).
         keep_runs: Earlier runs that are kept in full, and lineages whose folders are kept, those of the run included.
         removes_folders: Whether the target of the job can remove folders of earlier lineages.
+        gpus: GPUs of all Pods, with those that they claim; None if not known.
     """
 
     namespace: str
@@ -98,6 +99,7 @@ class Submission:
     identity: Identity = field(default_factory=Identity)
     keep_runs: int = KEEP_RUNS
     removes_folders: bool = True
+    gpus: float | None = None
 
     def __post_init__(self) -> None:
         if not main_key(self.objects):

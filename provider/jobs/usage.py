@@ -14,7 +14,7 @@ from pulumi_trainer.provider.kubernetes.terminal import plain, plain_field
 from pulumi_trainer.provider.kubernetes.values.accessors import labels_of, plausible_seconds, section
 from pulumi_trainer.provider.kubernetes.values.quantity import Quantity
 from pulumi_trainer.provider.kueue.labels import QUEUE
-from pulumi_trainer.provider.kueue.podsets import pod_sets
+from pulumi_trainer.provider.kueue.podsets import claimed_gpus, pod_sets
 
 UNKNOWN_USER = "an unknown user"
 _LONGEST = 253
@@ -78,21 +78,23 @@ NOTHING_KNOWN = Demand()
 
 
 def demand_of(job: Mapping[str, Any], user: str = "") -> Demand:
-    """Return what a JobSet or TrainJob requests. Of a TrainJob only what it sets itself is known.
+    """Return what a JobSet or TrainJob requests. Of a TrainJob only what it sets itself is known, of claims no devices.
 
     Args:
         user: Account that submits it; empty if unknown.
     """
+    claimed: int | None = 0
     if job.get("kind") == "TrainJob":
         requests = _of_train_job(job)
     else:
-        requests = _of_jobset(job)
+        requests, claimed = _of_jobset(job), claimed_gpus(pod_sets(dict(job)), is_gpu)
     queue = labels_of(dict(job)).get(QUEUE, "")
     if not isinstance(queue, str):
         queue = None
     if requests is None:
         return Demand(user, queue)
-    return Demand(user, queue, count_gpus(requests.items()), float(requests.get("cpu", 0)))
+    gpus = None if claimed is None else count_gpus(requests.items()) + claimed
+    return Demand(user, queue, gpus, float(requests.get("cpu", 0)))
 
 
 def count_gpus(amounts: Iterable[tuple[str, Fraction]]) -> float:

@@ -113,7 +113,7 @@ def group_pod_sets(sets: list[PodSet], search: FlavorSearch) -> list[PodGroup] |
     for members in groups.values():
         total: dict[str, Fraction] = {}
         for each in members:
-            requests = each.requests()
+            requests = each.quota_requests()
             if requests is None or first_unknown(each.template) is not None:
                 return None
             if search.counts_pods:
@@ -265,7 +265,7 @@ class FlavorSearch:
         if levels is None:
             return ""
         if not levels:
-            overlap = set(pods.requests() or {}) & set(covered_resources(resources))
+            overlap = set(pods.quota_requests() or {}) & set(covered_resources(resources))
             if not overlap:
                 return ""
             return f'Flavor "{name}" does not support TopologyAwareScheduling'

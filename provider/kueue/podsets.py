@@ -5,12 +5,13 @@ Source: https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/job
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
+from pulumi_trainer.provider.kubernetes.device_claims import TEMPLATE, DeviceClaim, count_gpus, devices_by_class
 from pulumi_trainer.provider.kubernetes.schema.tolerations import Tolerations
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, listed, mappings, number, section, text
 from pulumi_trainer.provider.kubernetes.values.limit_ranges import with_defaults
@@ -29,12 +30,16 @@ class PodSet:
         at: Path of the pod template in the JobSet.
         count: Number of pods; None if unknown.
         template: The pod template.
+        claims: The devices that each pod claims.
+        device_resources: As in `Queues`.
     """
 
     name: str
     at: str
     count: int | None
     template: Document
+    claims: tuple[DeviceClaim, ...] = ()
+    device_resources: Mapping[str, str] | None = None
 
     @property
     def annotations(self) -> Mapping[str, Any] | Unknown:
@@ -79,6 +84,45 @@ class PodSet:
             return None
         return {name: amount * self.count for name, amount in amounts.items()}
 
+    def quota_requests(self) -> dict[str, Fraction] | None:
+        """Return the requests with the claimed devices that use quota, as far as Kueue's configuration is known.
+
+        Source: https://github.com/kubernetes-sigs/kueue/tree/v0.19.2/pkg/dra
+        """
+        requests, names = self.requests(), self.device_resources or {}
+        if requests is None or self.count is None:
+            return None
+        devices = [
+            (name, Fraction(count * self.count)) for name, count in devices_by_class(self.claims) if names.get(name)
+        ]
+        found: dict[str, Fraction] = {}
+        for name, amount in (*requests.items(), *devices):
+            resource = names.get(name, name)
+            found[resource] = found.get(resource, Fraction(0)) + amount
+        return found
+
+
+def claimed_gpus(sets: Iterable[PodSet], is_gpu: Callable[[str], bool]) -> int | None:
+    """Return the GPUs that pods claim; None if their number is not known.
+
+    A node gives its GPUs to a device plugin or to a driver for claims: pods that request GPUs claim other devices.
+
+    Args:
+        is_gpu: Returns whether a resource is a GPU.
+    """
+    total, shared = 0, dict[str, DeviceClaim]()
+    for pods in sets:
+        if any(map(is_gpu, pods.requests() or ())):
+            continue
+        own = [claim for claim in pods.claims if claim.kind == TEMPLATE]
+        shared.update({claim.source: claim for claim in pods.claims if claim not in own})
+        found = count_gpus(own)
+        if own and (found is None or pods.count is None):
+            return None
+        total += (found or 0) * (pods.count or 0)
+    of_all = count_gpus(shared.values())
+    return None if of_all is None else total + of_all
+
 
 def pod_sets(jobset: Document, known: Queues | None = None) -> list[PodSet]:
     """Return the pod sets of a JobSet, in the order of its replicated jobs.
@@ -87,11 +131,13 @@ def pod_sets(jobset: Document, known: Queues | None = None) -> list[PodSet]:
         known: Known objects; LimitRanges of the JobSet's namespace and RuntimeClasses change what pods request.
     """
     known = known or Queues()
-    ranges = known.inside("LimitRange", section(jobset, "metadata").get("namespace"))
-    return [
-        PodSet(str(job.name), f"{job.at}.template.spec.template", job.pods, _as_counted(job.template, ranges, known))
-        for job in jobs_of(jobset)
-    ]
+    namespace, found = section(jobset, "metadata").get("namespace"), list[PodSet]()
+    ranges, resources = known.inside("LimitRange", namespace), known.device_resources
+    for job in jobs_of(jobset):
+        at, template = f"{job.at}.template.spec.template", _as_counted(job.template, ranges, known)
+        claims = known.claims_of(job.pod, namespace)
+        found.append(PodSet(str(job.name), at, job.pods, template, claims, resources))
+    return found
 
 
 def workload_pod_sets(workload: Document) -> list[PodSet]:

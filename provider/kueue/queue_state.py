@@ -1,6 +1,7 @@
 """Known objects that decide whether a job starts: those of a program, over those of a cluster.
 
-These are Kueue's objects, as v1beta2, and the namespaces, LimitRanges, ResourceQuotas, RuntimeClasses and Nodes of Kubernetes.
+These are Kueue's objects, as v1beta2, and the namespaces, LimitRanges, ResourceQuotas, RuntimeClasses, Nodes, and claims and
+classes of devices of Kubernetes.
 """
 
 from __future__ import annotations
@@ -10,12 +11,24 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from pulumi_trainer.provider.kubernetes.values.accessors import Document, listed, section
+from pulumi_trainer.provider.kubernetes.device_claims import CLAIM, CLASS, TEMPLATE, DeviceClaim, device_claims
+from pulumi_trainer.provider.kubernetes.values.accessors import (
+    Document,
+    listed,
+    mappings,
+    name_of,
+    section,
+    text,
+    texts,
+)
+from pulumi_trainer.provider.kubernetes.views import Pod
 from pulumi_trainer.provider.kueue.quota import Tree, tree
 
-LIMITS = ("Namespace", "LimitRange", "ResourceQuota", "RuntimeClass", "Node")
+LIMITS = ("Namespace", "LimitRange", "ResourceQuota", "RuntimeClass", "Node", TEMPLATE, CLAIM, CLASS)
 """Kinds of Kubernetes that decide about Pods, and are no part of Kueue."""
-NAMESPACED = ("LocalQueue", "LimitRange", "ResourceQuota", "Workload")
+CONFIGURATION = "Configuration"
+"""Kind of the file with Kueue's settings."""
+NAMESPACED = ("LocalQueue", "LimitRange", "ResourceQuota", "Workload", TEMPLATE, CLAIM)
 
 
 @dataclass(frozen=True)
@@ -78,6 +91,34 @@ class Queues:
         """
         return [d for d in self.of(kind) if _key(d)[1] == (namespace or "default")]
 
+    def claims_of(self, pod: Pod, namespace: Any) -> tuple[DeviceClaim, ...]:
+        """Return the devices that a Pod claims. namespace: Its namespace; empty means `default`."""
+        return device_claims(pod, lambda kind, name: self.find(kind, name, namespace or "default"))
+
+    @cached_property
+    def device_resources(self) -> dict[str, str] | None:
+        """DeviceClass, or extended resource of one -> resource of which its devices use quota, by Kueue's configuration; None if
+        that is not known.
+
+        The resource of a class with `sources` is empty: its quota depends on counters of the devices.
+        Source: https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/dra/mapper.go
+        """
+        for configuration in self.of(CONFIGURATION):
+            found: dict[str, str] = {}
+            for mapping in mappings(section(configuration, "resources").get("deviceClassMappings")):
+                resource = "" if mapping.get("sources") else text(mapping.get("name"))
+                for name in texts(mapping.get("deviceClassNames")):
+                    found.setdefault(name, resource)
+            for each in self.of(CLASS):
+                extended, resource = (
+                    text(section(each, "spec").get("extendedResourceName")),
+                    found.get(name_of(each), ""),
+                )
+                if extended and resource:
+                    found.setdefault(extended, resource)
+            return found
+        return None
+
     @cached_property
     def tree(self) -> Tree:
         """The tree of ClusterQueues and Cohorts."""
@@ -111,7 +152,8 @@ REQUIRED_BY_QUEUES = ("AdmissionCheck", "LocalQueue")
 
 def is_known_kind(document: Document) -> bool:
     """Return whether a document is an object that decides whether a job starts."""
-    return str(document.get("apiVersion", "")).startswith("kueue.x-k8s.io/") or document.get("kind") in LIMITS
+    groups = ("kueue.x-k8s.io/", "config.kueue.x-k8s.io/")
+    return str(document.get("apiVersion", "")).startswith(groups) or document.get("kind") in LIMITS
 
 
 def complete_queues(documents: Iterable[Document]) -> Queues:

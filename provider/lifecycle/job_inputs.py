@@ -153,6 +153,7 @@ class JobInputs(_Job, Inputs):
             identity=Identity.from_dict(self.identity),
             keep_runs=self.kept_runs,
             removes_folders=not self.workers,
+            gpus=self.summary.get("gpus"),
         )
 
     def outputs(self, status: JobStatus, identity: Props) -> JobOutputs:

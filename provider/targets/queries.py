@@ -137,13 +137,16 @@ def review_volume(
         return [], []
 
 
-def find_queues(target: Mapping[str, Any], namespace: str = "", queue: str = "") -> Queues | None:
+def find_queues(
+    target: Mapping[str, Any], namespace: str = "", queue: str = "", *, claims: bool = False
+) -> Queues | None:
     """Return what decides in a cluster whether a job starts: queues, limits of its namespace, nodes; None if it cannot be read.
 
     Args:
         target: The `target` input of a resource.
         namespace: Namespace of a job; empty for all queues.
         queue: LocalQueue of the job; empty for none.
+        claims: Whether the job claims devices.
     """
     if target["kind"] != "kubernetes":
         return None
@@ -152,7 +155,7 @@ def find_queues(target: Mapping[str, Any], namespace: str = "", queue: str = "")
     try:
         cluster = _cluster(target)
         cluster.reachable_client(namespace)
-        return queue_snapshot.read_queues(cluster.client, namespace, queue)
+        return queue_snapshot.read_queues(cluster.client, namespace, queue, claims=claims)
     except TrainerError:  # `review_job` reports it
         return None
 

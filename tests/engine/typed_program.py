@@ -4,7 +4,13 @@ from pathlib import Path
 
 import pulumi
 import pulumi_trainer as trainer
-from pulumi_kubernetes.core.v1 import ContainerArgs, PodSpecArgs
+from pulumi_kubernetes.core.v1 import (
+    ContainerArgs,
+    PodResourceClaimArgs,
+    PodSpecArgs,
+    ResourceClaimArgs,
+    ResourceRequirementsArgs,
+)
 
 config = pulumi.Config()
 cluster = trainer.Kubernetes(
@@ -37,6 +43,21 @@ template = trainer.JobSetTemplate(
     network=trainer.Network(enable_dns_hostnames=True),
     success_policy=trainer.SuccessPolicy(operator="All"),
     failure_policy=trainer.FailurePolicy(max_restarts=2, rules=[trainer.FailurePolicyRule(action="RestartJobSet")]),
+)
+claiming = PodSpecArgs(
+    resource_claims=[PodResourceClaimArgs(name="gpus", resource_claim_template_name="eight-gpus")],
+    containers=[
+        ContainerArgs(
+            name="node",
+            image="python:3.12",
+            resources=ResourceRequirementsArgs(claims=[ResourceClaimArgs(name="gpus")]),
+        )
+    ],
+)
+trainer.ClusterTrainingRuntime(
+    "claims",
+    ml_policy=trainer.TorchPolicy(),
+    template=trainer.JobSetTemplate(replicated_jobs=[trainer.ReplicatedJob(name="node", pod_spec=claiming)]),
 )
 plain = trainer.ClusterTrainingRuntime("plain", ml_policy=trainer.PlainPolicy(num_nodes=2), template=template)
 for policy in (

@@ -300,6 +300,17 @@ def test_a_launcher_has_the_variables_of_open_mpi_5_too() -> None:
     assert all(five in mine and five not in theirs for five in OPEN_MPI_5.values())
 
 
+@proves(15)
+def test_torchrun_counts_claimed_devices() -> None:
+    """More of them: `tests/unit/test_device_claims.py`."""
+    runtime, job = load("torch-distributed"), train_job("torch-distributed")
+    pod = runtime["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    pod["containers"][0]["resources"] = {"claims": [{"name": "gpus"}]}
+    mine, theirs = (str(render(runtime, job, mode=mode).objects) for mode in ("jobset", "trainer"))  # type: ignore[arg-type]
+    processes = "{'name': 'PET_NPROC_PER_NODE', 'value': '%s'}"
+    assert processes % "auto" in mine and processes % "1" in theirs
+
+
 @proves(12)
 def test_a_gang_has_a_podgroup_for_each_stage() -> None:
     runtime = load("plain")

@@ -103,6 +103,30 @@ def mounting(path: str) -> Document:
     return runtime(TORCH, step(container=mounts), volumeClaimPolicies=claims)
 
 
+def claiming(name: str) -> Document:
+    """A runtime whose nodes claim devices."""
+    pod = {"resourceClaims": [{"name": name, "resourceClaimTemplateName": name}]}
+    return runtime(TORCH, step(pod=pod, container={"resources": {"claims": [{"name": name}]}}))
+
+
+def claimed(count: int, mapped: str = "", **more: Any) -> Queues:
+    """The claims of `claiming`, and the class that Kueue's configuration maps; without one it is not known."""
+    asked = {"deviceClassName": "gpus.example.com", "count": count, **more}
+    spec = {"spec": {"devices": {"requests": [{"name": "all", "exactly": asked}]}}}
+    known = [{"kind": "ResourceClaimTemplate", "metadata": {"name": "gpus", "namespace": "default"}, "spec": spec}]
+    if mapped:
+        resources = {"deviceClassMappings": [{"name": "gpus", "deviceClassNames": [mapped]}]}
+        known.append({"kind": "Configuration", "apiVersion": "config.kueue.x-k8s.io/v1beta2", "resources": resources})
+    return complete_queues(known)
+
+
+def waiting() -> Document:
+    """A job in a queue."""
+    given = job({"command": TORCHRUN, "numProcPerNode": 4}, runtimePatches=SHM)
+    given["metadata"]["labels"] = {QUEUE: "all"}
+    return given
+
+
 SIBLING = {
     "kind": "JobSet",
     "metadata": {"name": "other", "namespace": "default"},
@@ -405,6 +429,18 @@ CASES: list[Case] = [
         lambda r, j, k: trainer(j)["command"].pop(),
     ),
     (
+        "PT147", claiming("gpus"), job({"command": TORCHRUN}, runtimePatches=SHM), {"mode": "trainer", "queues": claimed(4)},
+        lambda r, j, k: trainer(j).update(numProcPerNode=4),
+    ),
+    (
+        "PT148", claiming("gpus"), job({"command": TORCHRUN, "resourcesPerNode": {"limits": {"cpu": 2}}}), {},
+        lambda r, j, k: trainer(j).pop("resourcesPerNode"),
+    ),
+    (
+        "PT149", runtime(TORCH), job({"command": TORCHRUN, "resourcesPerNode": {"limits": {"cpu": 32}}}), {},
+        lambda r, j, k: trainer(j).update(numProcPerNode=1),
+    ),
+    (
         "PT151", mpi_runtime({"mpi": {"runLauncherAsNode": True}}), job({"numNodes": 2, "command": ["mpirun", "./pi"]}),
         {"mode": "trainer"}, lambda r, j, k: trainer(j).update(command=["mpirun", "--hostfile", "/etc/mpi/hostfile", "./pi"]),
     ),
@@ -482,6 +518,14 @@ CASES: list[Case] = [
     (
         "PT219", runtime(TORCH, step(), *(step(f"more-{i}", "") for i in range(8))), queued(), {},
         lambda r, j, k: r["spec"]["template"]["spec"]["replicatedJobs"].pop(),
+    ),
+    (
+        "PT220", claiming("gpus"), waiting(), {"queues": claimed(4, allocationMode="All")},
+        lambda r, j, k: k.update(queues=claimed(4)),
+    ),
+    (
+        "PT221", claiming("gpus"), waiting(), {"queues": claimed(4, mapped="others")},
+        lambda r, j, k: k.update(queues=claimed(4, mapped="gpus.example.com")),
     ),
     (
         "PT301", runtime(TORCH), queued(nodes=2, namespace="small"), {"queues": complete_queues(QUEUES)},

@@ -76,6 +76,7 @@ def _pod(pod: Pod) -> Iterator[Problem]:
     spec, at = pod.spec, pod.at
     yield from _unique((container.at, container.document) for container in pod.all_containers)
     yield from _volumes(spec, at)
+    yield from _claims(pod)
     for container in pod.all_containers:
         yield from _container(container, host_network=spec.get("hostNetwork") is True)
     yield from _numbers(spec, at, ("terminationGracePeriodSeconds",))
@@ -130,6 +131,34 @@ def _volumes(spec: Document, at: str) -> Iterator[Problem]:
                 yield Problem(f"{place}.{source}.{field}", "Required value")
 
 
+def _claims(pod: Pod) -> Iterator[Problem]:
+    """Yield what is wrong with the claims of devices, and with their use in containers."""
+    claims = [*entries(pod.spec, "resourceClaims", pod.at)]
+    yield from _unique(claims)
+    names = [claim.get("name") for _, claim in claims]
+    for place, claim in claims:
+        name, sources = claim.get("name"), [each for each in _CLAIM_SOURCES if claim.get(each) is not None]
+        if isinstance(name, str):
+            yield from _all_invalid(f"{place}.name", name, dns_1123_label(name))
+        if len(sources) > 1:
+            why = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
+            yield _invalid(place, claim, why)
+        elif not sources:
+            yield _invalid(place, claim, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`")
+    if any_unknown([pod.spec.get("resourceClaims"), *listed(pod.spec.get("resourceClaims")), *names]):
+        return
+    known = ", ".join(sorted(map(str, names)))
+    available = f": {known}" if known else " which is empty"
+    for container in pod.all_containers:
+        for place, used in entries(section(container.document, "resources"), "claims", f"{container.at}.resources"):
+            if isinstance(used.get("name"), str) and used["name"] not in names:
+                why = (
+                    f"Not found: {quoted(used['name'])}: must be one of the names in pod.spec.resourceClaims{available}"
+                )
+                yield Problem(place, why)
+
+
+_CLAIM_SOURCES = ("resourceClaimName", "resourceClaimTemplateName")
 _MEDIUM = re.compile(r"(Memory|HugePages(-\S+)?)?")
 """What a kubelet mounts; the API server accepts any text."""
 _HOST_PATHS = (

@@ -20,7 +20,7 @@ from typing import Any
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, problems_below
 from pulumi_trainer.provider.kubernetes.values.accessors import section, text, without
 from pulumi_trainer.provider.kueue.job_webhook import queued_problems
-from pulumi_trainer.provider.kueue.queue_state import is_known_kind
+from pulumi_trainer.provider.kueue.queue_state import CONFIGURATION, is_known_kind
 from pulumi_trainer.provider.kueue.scheduling.answer import answer, contender_of
 from pulumi_trainer.provider.kueue.scheduling.snapshot import Contender
 from pulumi_trainer.provider.trainer.admission import namespace_limits, review, training_operator
@@ -78,6 +78,8 @@ _NAMESPACED = frozenset(
         "LocalQueue",
         "LimitRange",
         "ResourceQuota",
+        "ResourceClaimTemplate",
+        "ResourceClaim",
     )
 )
 _CERTIFICATE = ("kubeflow-system", "kubeflow-trainer-webhook-cert")
@@ -334,6 +336,10 @@ class Cluster:
         errors, result.found = self.severities.split(found, train_job)
         return errors
 
+    def known_objects(self) -> Queues:
+        """Return what the documents hold of what decides whether a job starts."""
+        return self._facts()[1]
+
     def _facts(self) -> tuple[Taints | None, Queues]:
         """Return what the documents hold of nodes, queues and limits of namespaces."""
         if self._known is None:
@@ -346,7 +352,7 @@ class Cluster:
         found: list[Problem] = []
         for document in objects:
             if document["kind"] == "JobSet":
-                _, known = self._facts()
+                known = self.known_objects()
                 refused = [*pod_refusals(document), *namespace_limits.pod_refusals(document, known)]
                 found += problems_below(f"JobSet/{document['metadata']['name']}", refused)
         return found
@@ -540,7 +546,7 @@ def _key(document: Document) -> Key:
     metadata = section(metadata)
     name = metadata.get("name")
     if not isinstance(name, str) or not name:
-        if known is None:
+        if known is None and kind != CONFIGURATION:
             raise Invalid(Problem("metadata.name", f"a {kind} needs a name, a string"))
         name = ""  # reported by admission
     return version.rpartition("/")[0], kind, _namespace(kind, metadata.get("namespace")), name

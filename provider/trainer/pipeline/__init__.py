@@ -66,6 +66,7 @@ def render(
     """
     info, job, notes = core.read(runtime, train_job, release, status_server_ca=status_server_ca)
     reject_own_policies(info, mode)
+    info.counts_claims = mode == "jobset"
     objects = core.build(info, job, release)
     finish(objects, info, job, mode)
     if mode == "jobset":

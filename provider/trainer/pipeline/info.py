@@ -124,6 +124,7 @@ class Info:
         exists: Returns whether the cluster has an object of a kind, namespace and name; None if unknown.
         status_server_ca: Certificate of the server to which jobs report; None if they do not.
         incomplete: Whether the template, or the patches, are not known yet.
+        counts_claims: Whether claimed devices decide the number of processes, which Trainer's controller ignores.
     """
 
     labels: dict[str, Any]
@@ -137,6 +138,7 @@ class Info:
     exists: Callable[[str, str, str], bool] | None = None
     status_server_ca: str | None = None
     incomplete: bool = False
+    counts_claims: bool = False
 
     def policy(self, name: str) -> dict[str, Any] | None:
         """Return one framework's part of `spec.mlPolicy`."""

@@ -25,6 +25,16 @@ def resources_per_node(info: Info, train_job: TrainJob) -> Any:
     given = (train_job.trainer or {}).get("resourcesPerNode")
     if given is not None:
         return given
+    return _of_runtime(info)
+
+
+def claims_devices(info: Info, train_job: TrainJob) -> bool:
+    """Return whether a node claims devices; resourcesPerNode drops the claims of the runtime."""
+    dropped = (train_job.trainer or {}).get("resourcesPerNode") is not None
+    return not dropped and bool(items(_of_runtime(info), "claims"))
+
+
+def _of_runtime(info: Info) -> Any:
     for pod_set in info.pod_sets:
         if pod_set.name == NODE or pod_set.ancestor == TRAINER:
             for container in items(pod_set.pod_spec, "containers"):

@@ -367,7 +367,10 @@ def identity_data(submission: Submission) -> dict[str, str]:
 
 def usage(submission: Submission) -> dict[str, str]:
     """Return what a new run requests, as its record has it."""
-    return {USAGE: demand_of(submission.main, current_user()).to_text()}
+    found = demand_of(submission.main, current_user())
+    if found.gpus is None:
+        found = replace(found, gpus=submission.gpus)
+    return {USAGE: found.to_text()}
 
 
 def labels(submission: Submission) -> dict[str, str]:

@@ -136,6 +136,9 @@ _TABLE = (
         helps=True,
         everywhere=True,
     ),
+    _may("list", kinds.RESOURCE_CLAIM_TEMPLATE, "preview: the devices that the job's pods claim", helps=True),
+    _may("list", kinds.RESOURCE_CLAIM, "preview: the devices that the job's pods share", helps=True),
+    _may("list", kinds.DEVICE_CLASS, "preview: whether claimed devices are GPUs", helps=True, everywhere=True),
     _may("list", kinds.RESOURCE_QUOTA, "preview: whether the namespace has room for the job", helps=True),
     _may("list", kinds.LIMIT_RANGE, "preview: whether the namespace takes the job's pods", helps=True),
     _may(

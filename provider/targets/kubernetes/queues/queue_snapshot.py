@@ -37,14 +37,16 @@ LISTED = (
     MULTIKUEUE_CONFIG, kinds.NODE,
 )  # fmt: skip
 LIMITS = (kinds.LIMIT_RANGE, kinds.RESOURCE_QUOTA, kinds.RUNTIME_CLASS)
+CLAIMS = (kinds.RESOURCE_CLAIM_TEMPLATE, kinds.RESOURCE_CLAIM, kinds.DEVICE_CLASS)
 
 
-def read_queues(client: Client, namespace: str = "", queue: str = "") -> Queues:
+def read_queues(client: Client, namespace: str = "", queue: str = "", *, claims: bool = False) -> Queues:
     """Return what decides whether a job starts: the limits of its namespace, the nodes, and if it has a queue, all queues.
 
     Args:
         namespace: Namespace of a job; empty for all queues and no limits.
         queue: LocalQueue of the job; empty for none.
+        claims: Whether the job claims devices.
 
     Raises:
         TargetFault: The cluster cannot be read.
@@ -56,6 +58,8 @@ def read_queues(client: Client, namespace: str = "", queue: str = "") -> Queues:
     if not namespace:
         return there or Queues()
     below = _read_once(facts, f"limits of {namespace}", lambda: _limits(facts, namespace, there))
+    if claims:
+        below = Queues(tuple(_list_each(facts, CLAIMS, namespace)), below=below)
     if not queue:
         return below
     local = facts.find(LOCAL_QUEUE, namespace, queue)
@@ -79,11 +83,13 @@ def read_limits(facts: Facts, namespace: str) -> Queues:
     Raises:
         TargetFault: The cluster cannot be read.
     """
-    found: list[Document] = []
-    for kind in LIMITS:
-        listed = facts.all(kind, namespace if kind.namespaced else "") or ()
-        found += ({"apiVersion": kind.api_version, "kind": kind.kind, **document} for document in listed)
-    return Queues(tuple(found))
+    return Queues(tuple(_list_each(facts, LIMITS, namespace)))
+
+
+def _list_each(facts: Facts, listed_kinds: Iterable[Kind], namespace: str) -> Iterator[Document]:
+    for kind in listed_kinds:
+        for document in facts.all(kind, namespace if kind.namespaced else "") or ():
+            yield {"apiVersion": kind.api_version, "kind": kind.kind, **document}
 
 
 def _limits(facts: Facts, namespace: str, queues: Queues | None) -> Queues:

@@ -19,6 +19,7 @@ _ONE_OF_THEM = "leave one of the two out"
 _TORCHRUN = re.compile(r"(.*/)?torchrun|torch\.distributed\.(run|launch)")
 _WITHOUT_VALUE = ("--standalone", "--no-python", "--run-path")
 """Options of torchrun that no value follows."""
+PROCESSES = "--nproc-per-node"
 _SECRET = re.compile(r"TOKEN|KEY|SECRET|PASS|CREDENTIAL|AUTH|PAT(_|$)", re.IGNORECASE)
 """Names of variables whose values no message shows."""
 
@@ -48,21 +49,22 @@ def _options_of_torchrun(view: View) -> Iterator[Problem]:
     """Yield options of torchrun with another value than that of the job, which torchrun reads from PET_* variables."""
     if not view.has_policy("torch"):
         return
-    options = _torchrun_options(" ".join(view.words or ()).split())
+    options = torchrun_options(view)
     nodes, given = options.get("--nnodes", ""), view.nodes
     least, _, most = nodes.partition(":")
     if given is not None and re.fullmatch(r"\d+(:\d+)?", nodes) and not int(least) <= given <= int(most or least):
         why = f"torchrun gets --nnodes={nodes}, but the job has {given} nodes (numNodes): the option wins"
         yield Problem("spec.trainer.command", why, "leave the option out: torchrun reads the number from PET_NNODES")
-    option, processes = options.get("--nproc-per-node", ""), number((view.trainer or {}).get("numProcPerNode"))
+    option, processes = options.get(PROCESSES, ""), number((view.trainer or {}).get("numProcPerNode"))
     if processes is not None and option.isdecimal() and int(option) != processes:
         why = f"is {processes}, but torchrun gets --nproc-per-node={option}: the option wins"
         yield Problem("spec.trainer.numProcPerNode", why, _ONE_OF_THEM)
 
 
-def _torchrun_options(words: list[str]) -> dict[str, str]:
-    """Return the options of torchrun in a command, without those of the program that it starts."""
+def torchrun_options(view: View) -> dict[str, str]:
+    """Return the options of torchrun in the command of a job, without those of the program that it starts."""
     found: dict[str, str] = {}
+    words = " ".join(view.words or ()).split()
     start = next((place for place, word in enumerate(words) if _TORCHRUN.fullmatch(word)), len(words))
     rest = iter(words[start + 1 :])
     for word in rest:

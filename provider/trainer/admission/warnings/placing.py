@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
+from pulumi_trainer.provider.kubernetes.device_claims import count_gpus
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.schema.tolerations import Tolerations
 from pulumi_trainer.provider.kubernetes.values.accessors import listed, mappings, section, texts
@@ -65,7 +66,8 @@ def untolerated_taints(view: View) -> Iterator[Problem]:
         return
     for step in view.steps:
         tolerations = step.pod.spec.get("tolerations", [])
-        if not isinstance(tolerations, list) or not any(gpus(c.document) for c in step.pod.containers):
+        has_gpus = any(gpus(c.document) for c in step.pod.containers) or count_gpus(view.claims_of(step))
+        if not isinstance(tolerations, list) or not has_gpus:
             continue
         own = Tolerations(tolerations)
         against: dict[str, list[Any]] = {}

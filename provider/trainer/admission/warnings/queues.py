@@ -282,7 +282,7 @@ def _pods_without_node(view: View) -> Iterator[tuple[ReplicatedJob, NoNode]]:
         return  # a check may make nodes, or send the job to another cluster
     requested = set[str]()
     for pods in pod_sets(view.jobset, queues):
-        requested.update(pods.requests() or ())
+        requested.update(pods.quota_requests() or ())
     for group in map(section, listed(spec.get("resourceGroups"))):
         if not requested & {*texts(group.get("coveredResources"))}:
             continue

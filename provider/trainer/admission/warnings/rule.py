@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.trainer.admission.warnings.view import View
+from pulumi_trainer.provider.trainer.pipeline import Mode
 
 
 @dataclass(frozen=True)
@@ -18,10 +19,12 @@ class Warning(Problem):
     Args:
         code: A code such as PT103, which never changes its meaning.
         is_note: Whether this is often what the user wants.
+        is_refused: Whether it is an error unless the user has set its severity.
     """
 
     code: str = ""
     is_note: bool = False
+    is_refused: bool = False
 
     def __str__(self) -> str:
         return f"{self.code}: {super().__str__()}"
@@ -39,6 +42,7 @@ class Rule:
         is_note: Whether it finds what users often want, which a plan shows as information.
         refused: Whether an API server refuses an object that a controller makes later, and the job never starts. Such a warning
             is an error, unless the user has set its severity.
+        refused_in: Mode in which it is such an error; None if `refused` decides.
     """
 
     code: str
@@ -47,8 +51,10 @@ class Rule:
     cluster: bool = False
     is_note: bool = False
     refused: bool = False
+    refused_in: Mode | None = None
 
     def warnings(self, view: View) -> Iterator[Warning]:
         """Yield the warnings about a job."""
+        is_refused = self.refused or self.refused_in == view.mode
         for problem in self.find(view):
-            yield Warning(problem.where, problem.why, problem.hint, problem.type, self.code, self.is_note)
+            yield Warning(problem.where, problem.why, problem.hint, problem.type, self.code, self.is_note, is_refused)

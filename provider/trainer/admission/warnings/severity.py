@@ -79,7 +79,7 @@ class Severities:
         ignored, problems = _ignored(train_job)
         for warning in warnings:
             default: Severity = "warning"
-            if warning.code in REFUSED and not self.lenient and warning.code not in ignored:
+            if warning.is_refused and not self.lenient and warning.code not in ignored:
                 default = "error"
             severity = self.by_code.get(warning.code, default)
             if severity == "error":

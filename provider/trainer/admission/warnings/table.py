@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pulumi_trainer.provider.trainer.admission.warnings import (
+    devices,
     endings,
     given_twice,
     interruptions,
@@ -71,6 +72,9 @@ RULES = (
     Rule("PT144", "a step that does not end, and that the job waits for", endings.endless_steps),
     Rule("PT145", "data of an initializer that ends with its Pod", storage.passing_data, cluster=True),
     Rule("PT146", "checkpoints that a restart loses", storage.lost_checkpoints, cluster=True, is_note=True),
+    Rule("PT147", "claimed GPUs without processes", devices.uncounted_devices),
+    Rule("PT148", "claims that resourcesPerNode drops", devices.dropped_claims, refused_in="jobset"),
+    Rule("PT149", "a process for each CPU", devices.processes_for_cpus, is_note=True),
     Rule("PT151", "Open MPI 5 without its hostfile", training.no_hosts_for_open_mpi_5, cluster=True),
     Rule("PT152", "a TTL that runs a finished step again", interruptions.repeated_step, cluster=True),
     Rule("PT153", "a deadline that starts Pods again", interruptions.replaced_pods),
@@ -111,6 +115,8 @@ RULES = (
     Rule("PT217", "a preemption that loses everything", interruptions.unsaved_work, cluster=True),
     Rule("PT218", "a job that no Workload can describe", queues.refused_workload, cluster=True, refused=True),
     Rule("PT219", "more steps than older versions of Kueue admit", queues.many_steps, cluster=True),
+    Rule("PT220", "claims that Kueue does not support", devices.unsupported_claims, cluster=True),
+    Rule("PT221", "a class of devices without quota", devices.unmapped_devices, cluster=True),
     Rule("PT301", "more than the namespace's ResourceQuota", limits.over_resource_quota, cluster=True),
     Rule("PT302", "no node that fits the Pods", queues.no_node, cluster=True),
 )

@@ -97,14 +97,13 @@ def hidden_gpus(view: View) -> Iterator[Problem]:
     parts = [given.get(part, {}) for part in ("limits", "requests")]
     if not all(isinstance(part, dict) for part in parts) or gpus({"resources": given}):
         return
-    if view.gpus > 1:
+    kept = gpus(view.worker_container or {})
+    if kept > 1:
         why = (
-            f"names no GPUs, but the runtime gives each node {view.gpus}: the node keeps its GPUs, but the number"
+            f"names no GPUs, but the runtime gives each node {kept}: the node keeps its GPUs, but the number"
             " of processes is computed without them"
         )
-        yield Problem(
-            "spec.trainer.resourcesPerNode", why, f"name the GPUs here too, or give numProcPerNode: {view.gpus}"
-        )
+        yield Problem("spec.trainer.resourcesPerNode", why, f"name the GPUs here too, or give numProcPerNode: {kept}")
 
 
 def no_trainer(view: View) -> Iterator[Problem]:

@@ -12,6 +12,7 @@ from itertools import chain
 from typing import Any
 
 from pulumi_trainer.provider.jobs.nodes import given_nodes, nodes_with_launcher
+from pulumi_trainer.provider.kubernetes.device_claims import DeviceClaim, claims_of_container, count_gpus
 from pulumi_trainer.provider.kubernetes.values.accessors import items, listed, section
 from pulumi_trainer.provider.kubernetes.values.quantity import Quantity
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, any_unknown, first_unknown
@@ -80,7 +81,7 @@ class View:
         release: The release of Trainer that renders.
         siblings: Other JobSets.
         taints: Taints of nodes and flavors with GPUs; None if unknown.
-        queues: Known objects of Kueue.
+        queues: Known objects that decide whether the job starts.
         mode: Who makes the objects: Trainer's controller (`trainer`), or this package (`jobset`).
     """
 
@@ -225,8 +226,24 @@ class View:
 
     @cached_property
     def gpus(self) -> int:
-        """GPUs of a node's container, as rendered; 0 also if unknown."""
-        return gpus(self.worker_container or {})
+        """GPUs that a node's container requests or claims, as rendered; 0 also if unknown."""
+        return gpus(self.worker_container or {}) or self.claimed_gpus or 0
+
+    @cached_property
+    def claims(self) -> list[DeviceClaim]:
+        """The claims whose devices a node's container gets."""
+        if self.worker is None:
+            return []
+        return claims_of_container(self.worker_container or {}, self.claims_of(self.worker))
+
+    def claims_of(self, step: Step) -> tuple[DeviceClaim, ...]:
+        """Return the devices that the Pods of a step claim."""
+        return self.queues.claims_of(step.pod, section(self.train_job, "metadata").get("namespace"))
+
+    @cached_property
+    def claimed_gpus(self) -> int | None:
+        """GPUs that a node's container claims; None if their number is not known."""
+        return count_gpus(self.claims)
 
     @property
     def words(self) -> list[str] | None:

@@ -23,13 +23,15 @@ from pulumi_trainer.provider.trainer.pipeline.info import (
 )
 from pulumi_trainer.provider.trainer.pipeline.interface import CustomValidationPlugin, EnforceMLPolicyPlugin
 from pulumi_trainer.provider.trainer.pipeline.plugins import torchtune
-from pulumi_trainer.provider.trainer.pipeline.resources import cpus, gpus, int32, resources_per_node
+from pulumi_trainer.provider.trainer.pipeline.resources import claims_devices, cpus, gpus, int32, resources_per_node
 
 NUM_NODES = "PET_NNODES"
 NUM_PROC_PER_NODE = "PET_NPROC_PER_NODE"
 NODE_RANK = "PET_NODE_RANK"
 MASTER_ADDR = "PET_MASTER_ADDR"
 MASTER_PORT = "PET_MASTER_PORT"
+AUTO = "auto"
+"""A process for each GPU that torchrun finds."""
 RESERVED = frozenset({NUM_NODES, NUM_PROC_PER_NODE, NODE_RANK, MASTER_ADDR, MASTER_PORT})
 
 
@@ -104,8 +106,8 @@ def _processes(info: Info, train_job: TrainJob) -> int | str | Unknown:
     accelerators = gpus(resources)
     if isinstance(accelerators, Unknown):
         return accelerators
-    if accelerators:
-        return "auto"
+    if accelerators or (info.counts_claims and claims_devices(info, train_job)):
+        return AUTO
     cores = cpus(resources)
     if isinstance(cores, Unknown):
         return cores
