@@ -232,11 +232,7 @@ def script_problems(project: Project, script: str | Path) -> list[Problem]:
 
 
 def syntax_problems(where: str, project: Project, path: str) -> list[Problem]:
-    """Return a problem if Python cannot parse a file of a project.
-
-    Args:
-        path: Path of the file in the project.
-    """
+    """Return a problem if Python cannot parse a file of a project."""
     try:
         parse(project.tree.files[path].content, path)
     except (SyntaxError, ValueError) as error:
@@ -245,9 +241,5 @@ def syntax_problems(where: str, project: Project, path: str) -> list[Problem]:
 
 
 def uncalled_file(where: str, project: Project, path: str) -> tuple[Problem, ...]:
-    """Return a warning if a file of a project only defines functions.
-
-    Args:
-        path: Path of the file in the project.
-    """
+    """Return a warning if a file of a project only defines functions."""
     return uncalled_code(where, path, parse(project.tree.files[path].content).body)

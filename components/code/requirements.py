@@ -472,11 +472,7 @@ _RELATIVE = re.compile(r"^((?:-e )?)(\.[^;\n]*?)(?= ;| \\|$)", re.MULTILINE)
 
 
 def _export(file: Path, *options: str) -> str:
-    """Return what uv exports from a lock.
-
-    Args:
-        options: Options of `uv export`.
-    """
+    """Return what uv exports from a lock."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("UV_")}
     argv = [
         find_uv(),

@@ -95,7 +95,6 @@ def mount_volumes(
     """Return the TrainJob with mounts and environment variables, and the code's objects.
 
     Args:
-        train_job: The document; it is not changed.
         cluster: Whether the project travels in a ConfigMap.
         keeps_grace: Whether `terminationGracePeriodSeconds` of a patch reaches the Pods. Kueue reads TrainJobs with the types of
             Trainer 2.2.1 (https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/go.mod), which lack the field: it drops it when

@@ -28,7 +28,6 @@ class Quota:
     """The quota of a ClusterQueue or Cohort for a resource in one flavor.
 
     Args:
-        nominal: `nominalQuota`.
         borrowing: `borrowingLimit`; None for no limit.
         lending: `lendingLimit`; None for no limit.
     """
@@ -40,12 +39,7 @@ class Quota:
 
 @dataclass
 class Node:
-    """A ClusterQueue or a Cohort in the tree of cohorts.
-
-    Args:
-        queue: Whether it is a ClusterQueue.
-        quotas: Its own quotas.
-    """
+    """A ClusterQueue or a Cohort in the tree of cohorts."""
 
     name: str
     queue: bool

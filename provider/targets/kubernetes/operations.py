@@ -44,7 +44,6 @@ def set_suspend(client: Client, namespace: str, name: str, override: Override, o
     (https://kueue.sigs.k8s.io/docs/concepts/workload/#active), which evicts it and keeps it out of the queue.
 
     Args:
-        override: The value of `suspend`.
         owner: Owner of the job; None for any.
 
     Returns:

@@ -88,7 +88,6 @@ class Record:
     """The record of a job, as the server has it.
 
     Args:
-        owner: Id of the owner.
         run: The user's `run` key.
         created: When the run was created, in seconds since the epoch.
         deleting: Whether the record is being deleted.
