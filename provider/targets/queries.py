@@ -1,7 +1,7 @@
 """Queries of a program to a target: what exists there, and what the target accepts.
 
-`target` is the `target` input of a resource. The results are advice for the plan. For an unreachable cluster a function returns its
-empty result; only functions with a `Raises:` section raise a fault of the target.
+`target` is the `target` input of a resource. The results are advice for the plan. For an unreachable cluster a function returns
+its empty result; only functions with a `Raises:` section raise a fault of the target.
 """
 
 from __future__ import annotations

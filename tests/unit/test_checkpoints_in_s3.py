@@ -25,7 +25,7 @@ from typing import Any
 import boto3
 import psutil
 import pytest
-from initializers_support import Answer, Loopback, Request, forward
+from initializers_support import Answer, Loopback, forward
 from initializers_support import tree as all_files
 from pulumi_trainer.code import user_code
 from pulumi_trainer.provider.pod import code
@@ -523,10 +523,7 @@ class TestRestore:
 
     @pytest.mark.parametrize(
         ("body", "why"),
-        [
-            (b"<ListBucketResult><a>", "not valid XML"),
-            (b"x" * (9 << 20), "has more than 8388608 bytes"),
-        ],
+        [(b"<ListBucketResult><a>", "not valid XML"), (b"x" * (9 << 20), "has more than 8388608 bytes")],
     )
     def test_listings_that_cannot_be_read(self, node: Node, place: Place, body: bytes, why: str) -> None:
         place.front.fault(lambda r: "list-type" in r.query, times=99, answer=Answer(200, body))

@@ -58,7 +58,7 @@ def read_xml(data):
         yield path, element.text or ""
 
     try:
-        return [*walk(ElementTree.fromstring(data), "")]
+        return [*walk(ElementTree.fromstring(data), "")]  # noqa: S314  # the bucket is trusted
     except ElementTree.ParseError as error:
         raise Failed(f"the answer is not valid XML: {error}") from None
 
