@@ -108,10 +108,11 @@ class RuntimeChannel(RuntimeSource, pulumi.ComponentResource):
             place = await targets.place(destination)
             trainer = await choose_release(destination, place)
             found = problems_below("release", refusals(offer.documents[offer.release], trainer))
-        if not found and offer is not None:
-            found = list(place.problems)
-            where = f"{self.where} ({site})"
-            found += session.current().claim(place.target, "RuntimeChannel", "", offer.channel, where)
+            if not found:
+                claimed = session.current().claim(
+                    place.target, "RuntimeChannel", "", offer.channel, f"{self.where} ({site})"
+                )
+                found = [*place.problems, *claimed]
             if not found:
                 await self._register(offer, force, place, trainer.version, await self.urn.future() or "")
         session.current().problems.extend(problems_below(f"{self.where} ({site})", found))
