@@ -31,12 +31,9 @@ if TYPE_CHECKING:  # `as`: type checkers take only such names for exported
         RuntimePatch as RuntimePatch,
     )
     from .args.generation import GenerationServer as GenerationServer
-    from .args.fine_tuning import (
-        LlamaFactoryTrainer as LlamaFactoryTrainer,
-        TransformersTrainer as TransformersTrainer,
-        TRLTrainer as TRLTrainer,
-    )
+    from .args.fine_tuning import LlamaFactoryTrainer as LlamaFactoryTrainer, TransformersTrainer as TransformersTrainer
     from .args.torchtune import TorchTuneTrainer as TorchTuneTrainer
+    from .args.trl import TRLTrainer as TRLTrainer
     from .args.unsloth import UnslothTrainer as UnslothTrainer
     from .network_policy import Egress as Egress, NetworkPolicy as NetworkPolicy
     from .podgroups import CoschedulingPodGroup as CoschedulingPodGroup, VolcanoPodGroup as VolcanoPodGroup
@@ -132,7 +129,8 @@ _MODULES = {
     "program.registered_plugins": ("register_plugin",),
     "args.patches": ("ContainerPatch", "JobPatch", "PodPatch", "RuntimePatch"),
     "args.generation": ("GenerationServer",),
-    "args.fine_tuning": ("LlamaFactoryTrainer", "TransformersTrainer", "TRLTrainer"),
+    "args.fine_tuning": ("LlamaFactoryTrainer", "TransformersTrainer"),
+    "args.trl": ("TRLTrainer",),
     "args.torchtune": ("TorchTuneTrainer",),
     "args.unsloth": ("UnslothTrainer",),
     "network_policy": ("Egress", "NetworkPolicy"),

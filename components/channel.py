@@ -107,10 +107,12 @@ class RuntimeChannel(RuntimeSource, pulumi.ComponentResource):
             destination = targets.choose(target)
             place = await targets.place(destination)
             trainer = await choose_release(destination, place)
-            found = problems_below("release", refusals(offer.documents[offer.release], trainer)) or list(place.problems)
+            found = problems_below("release", refusals(offer.documents[offer.release], trainer))
             if not found:
-                where = f"{self.where} ({site})"
-                found = session.current().claim(place.target, "RuntimeChannel", "", offer.channel, where)
+                claimed = session.current().claim(
+                    place.target, "RuntimeChannel", "", offer.channel, f"{self.where} ({site})"
+                )
+                found = [*place.problems, *claimed]
             if not found:
                 await self._register(offer, force, place, trainer.version, await self.urn.future() or "")
         session.current().problems.extend(problems_below(f"{self.where} ({site})", found))

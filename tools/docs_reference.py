@@ -47,6 +47,7 @@ PAGES = {
         (
             "args.trainers",
             "args.fine_tuning",
+            "args.trl",
             "args.generation",
             "args.torchtune",
             "args.unsloth",

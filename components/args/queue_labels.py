@@ -94,7 +94,6 @@ def problems(named: Mapping[str, Any], written: Any, merged: Any, suspend: Any) 
     Args:
         written: The resolved `labels=` of the program.
         merged: These labels with those of the arguments, resolved.
-        suspend: The resolved `suspend=`.
     """
     given = {ARGUMENTS[name] for name, value in named.items() if value is not None}
     for name, label in ARGUMENTS.items():

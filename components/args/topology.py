@@ -104,7 +104,6 @@ def annotations_by_step(
     """Return step -> annotations of its pods.
 
     Args:
-        topology: The annotations of `Topology.annotations`, resolved.
         launched: Whether these steps are MPI's launcher and its nodes.
     """
     if not topology:

@@ -23,11 +23,7 @@ def parse(source: str | bytes, filename: str = "<unknown>") -> ast.Module:
 
 
 def syntax_problem(where: str, file: str, error: Exception) -> Problem:
-    """Return the problem of a file that `parse` cannot read.
-
-    Args:
-        error: The error of `parse`.
-    """
+    """Return the problem of a file that `parse` cannot read."""
     line = getattr(error, "lineno", None)
     if line:
         file = f"{file}:{line}"

@@ -56,7 +56,6 @@ class SourceFile:
     """A file of a project.
 
     Attributes:
-        content: Its bytes.
         executable: Whether its owner may execute it.
     """
 

@@ -112,7 +112,6 @@ def output_of(output: OutputVolume | bool, policy: CheckpointPolicy | None) -> O
     """Return the output volume of a job; None if it has none.
 
     Args:
-        output: The argument `output` of the job.
         policy: The argument `checkpoint` of the job.
     """
     if isinstance(output, OutputVolume):

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from pulumi_trainer.code.user_code import LIMIT, PYTHON
+from pulumi_trainer.code.entry_source import LIMIT
+from pulumi_trainer.code.user_code import PYTHON
 from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault
 from pulumi_trainer.provider.pod import code
 from pulumi_trainer.provider.pod.initializers import local_files

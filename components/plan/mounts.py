@@ -5,8 +5,7 @@ Environment variables contain the paths of the mounts. The patch has the topolog
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -15,13 +14,11 @@ from pulumi_trainer.args import topology
 from pulumi_trainer.args.fork import Fork
 from pulumi_trainer.args.project import s3_problems
 from pulumi_trainer.code import user_code
-from pulumi_trainer.code.compiled import Compiled
-from pulumi_trainer.code.source_tree import SourceFile, SourceTree
 from pulumi_trainer.plan.checkpoint_policy import CheckpointPolicy
+from pulumi_trainer.plan.code_volume import code_volume, ship_code
 from pulumi_trainer.plan.job_plan import StepResult
 from pulumi_trainer.plan.volume_claims import mount, pod_volume
 from pulumi_trainer.plan.written_job import WrittenJob
-from pulumi_trainer.provider import source_archives
 from pulumi_trainer.provider.jobs.checkpoints import (
     CHECKPOINT_ADOPT,
     CHECKPOINT_ATTEMPT,
@@ -33,12 +30,10 @@ from pulumi_trainer.provider.jobs.checkpoints import (
     FORK_RESET,
     FORK_STEP,
 )
-from pulumi_trainer.provider.jobs.identity import digest
 from pulumi_trainer.provider.jobs.lineage import ASSIGNED, FORKED, RUN_ID_ENV
 from pulumi_trainer.provider.jobs.nodes import nodes_of
 from pulumi_trainer.provider.jobs.submission import secret_name
-from pulumi_trainer.provider.kubernetes.errors import Problem, TrainerError, problems_below
-from pulumi_trainer.provider.kubernetes.terminal import plain
+from pulumi_trainer.provider.kubernetes.errors import Problem, problems_below
 from pulumi_trainer.provider.kubernetes.values.accessors import listed, section
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, any_unknown, first_unknown
 from pulumi_trainer.provider.kubernetes.views import ReplicatedJob, replicated_jobs
@@ -60,8 +55,6 @@ CACHE = "cache://"
 INITIALIZER = "dataset-initializer"
 PATCHES = 16
 """Patches a TrainJob may have."""
-_MOST_NAMED = 10
-"""Files that a note about files that stay behind names."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +95,6 @@ def mount_volumes(
     """Return the TrainJob with mounts and environment variables, and the code's objects.
 
     Args:
-        train_job: The document; it is not changed.
         cluster: Whether the project travels in a ConfigMap.
         keeps_grace: Whether `terminationGracePeriodSeconds` of a patch reaches the Pods. Kueue reads TrainJobs with the types of
             Trainer 2.2.1 (https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/go.mod), which lack the field: it drops it when
@@ -139,11 +131,11 @@ def mount_volumes(
         }
         if compiled.tree is not None and compiled.tree.src_packages:
             code["path"] = [*dict.fromkeys([*code["path"], "src"])]
-        shipped = _ship(name, about["namespace"], code, compiled, env, cluster=cluster)
+        shipped = ship_code(name, about["namespace"], code, compiled, env, cluster=cluster)
         secret = ""
         if paths.ARGS_FILE in written.resolved.secrets:
             secret = secret_name(about["name"])
-        volumes = [_code_volume(name, secret), *volumes]
+        volumes = [code_volume(name, secret), *volumes]
         volume_mounts = [mount(paths.CODE_VOLUME, paths.CODE_PATH, read_only=True), *volume_mounts]
     if compiled.tree is not None:
         volumes.append({"name": paths.SOURCE_VOLUME, "emptyDir": {}})
@@ -453,129 +445,6 @@ def _job(
     if grace is not None:
         pod["spec"]["terminationGracePeriodSeconds"] = grace
     return {"name": step, "template": {"spec": {"template": pod}}}
-
-
-def _ship(
-    name: str, namespace: Any, code: dict[str, Any], compiled: Compiled, env: list[dict[str, Any]], *, cluster: bool
-) -> StepResult:
-    """Return the ConfigMap with the code. The target adds the archive of a project."""
-    names = [e["name"] for e in env if not isinstance(e, Unknown)]
-    content, tree = _content(code, compiled, names), compiled.tree
-    _keep_texts(code, compiled)
-    annotations: dict[str, Any] = {}
-    problems, notes = list[Problem](), list[str]()
-    if tree is not None:
-        try:
-            source_archives.store(tree.digest, lambda: tree.archive)
-        except TrainerError as error:
-            problems += problems_below("trainer.source", error.problems)
-        annotations[paths.SOURCE_DIGEST] = tree.digest
-        notes = _notes_of_files(tree)
-        capacity = user_code.LIMIT - _size(content)
-        if cluster and len(tree.archive) > capacity and tree.storage:
-            annotations[paths.SOURCE_ADDRESS] = tree.address
-            content = _content(code, compiled, names, {"address": tree.address, "limit": tree.most_bytes})
-        elif cluster and len(tree.archive) > capacity:
-            problems.append(_too_large(tree, capacity, code["entry"] or ()))
-    if _size(content) > user_code.LIMIT:
-        why = f"code and func_args have {_size(content)} bytes, but a ConfigMap holds at most {user_code.LIMIT}"
-        problems.append(Problem("trainer", why, "pass large values as a file in a volume"))
-    metadata: dict[str, Any] = {"name": name, "namespace": namespace}
-    if annotations:
-        metadata["annotations"] = annotations
-    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **content}
-    return StepResult(objects={f"ConfigMap/{name}": config_map}, problems=problems, notes=notes)
-
-
-def _keep_texts(code: Mapping[str, Any], compiled: Compiled) -> None:
-    """Write the functions and the script of a job into the user's cache: `pulumi-trainer runs` compares their lines."""
-    texts = {compiled.file or paths.MAIN_FILE: code["script"]}
-    if compiled.func is not None:
-        texts = {f"{compiled.func.__name__}()": code["script"]}
-    if code.get("tool"):
-        names = listed(section(code, "func_args").get("rewards"))
-        texts = {f"{name}()": code["modules"][f"reward_{at}.py"] for at, name in enumerate(names)}
-    for name, written in texts.items():
-        if written:
-            tree = SourceTree({name: SourceFile(written.encode(errors="replace"))})
-            with suppress(TrainerError):  # nothing but this comparison needs it
-                source_archives.store(digest(written), lambda: tree.archive)  # noqa: B023  # called at once
-
-
-def _content(
-    code: dict[str, Any], compiled: Compiled, env: list[str], stored: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    data = user_code.files(
-        **code, env=env, stored=stored, line=compiled.line, file=compiled.file, training=compiled.training,
-        rewards=compiled.rewards,
-    )  # fmt: skip
-    if compiled.exact is not None:
-        return user_code.with_exact_script(data, compiled.exact)
-    return {"data": data}
-
-
-def _size(content: Mapping[str, Mapping[str, Any]]) -> int:
-    values = chain.from_iterable(part.values() for part in content.values())
-    return sum(len(str(value).encode()) for value in values)
-
-
-def _notes_of_files(tree: SourceTree) -> list[str]:
-    """Return notes with the files that stay behind although no argument of the user names them."""
-    left_out = {
-        "files that may contain secrets": tree.withheld,
-        "files that a .gitignore names": tree.ignored,
-        "links to files that stay behind": tree.links,
-        "submodules that are not checked out": tree.absent,
-    }
-    notes = []
-    for what, files in left_out.items():
-        if files:
-            notes.append(f"{what} do not travel with the job: {_listed_files(files)}")
-    pointers = tree.lfs_pointers
-    if pointers:
-        notes.append(
-            f"files of Git LFS that are not checked out (git lfs pull) travel as pointers: {_listed_files(pointers)}"
-        )
-    if tree.unmatched:  # links to folders are not followed
-        notes.append(f"no file of the project matches these patterns of include: {_listed_files(tree.unmatched)}")
-    return notes
-
-
-def _listed_files(names: Sequence[str]) -> str:
-    first = plain(", ".join(names[:_MOST_NAMED]))
-    more = len(names) - _MOST_NAMED
-    if more > 0:
-        return f"{first} and {more:,} more"
-    return first
-
-
-def _too_large(tree: SourceTree, capacity: int, started: Sequence[str]) -> Problem:
-    """Return the problem of a project that a ConfigMap cannot hold, with large files that could stay behind: none with code.
-
-    Args:
-        capacity: Bytes that the ConfigMap holds.
-        started: The script that the job starts, with its arguments.
-    """
-    why = f"has {len(tree.archive):,} bytes when compressed, and a ConfigMap holds {capacity:,} beside the code"
-    sizes = {path: len(file.content) for path, file in tree.files.items() if not path.endswith(".py")}
-    large = [path for path, size in sizes.items() if size > capacity / 100 and path not in started]
-    largest = ", ".join(sorted(large, key=lambda path: -sizes[path])[:3])
-    such_as = f", such as {largest}" if largest else ""
-    hint = f'leave large files out (exclude=[...]){such_as}, or give Source(storage="s3://BUCKET/PREFIX")'
-    return Problem("trainer.source", why, hint)
-
-
-def _code_volume(config_map: str, secret: str) -> dict[str, Any]:
-    """Return the volume with the code.
-
-    Args:
-        secret: Name of the Secret with func_args, if they are secret; else empty.
-    """
-    if not secret:
-        return {"name": paths.CODE_VOLUME, "configMap": {"name": config_map}}
-    file = {"key": paths.ARGS_FILE, "path": paths.ARGS_FILE}
-    sources = [{"configMap": {"name": config_map}}, {"secret": {"name": secret, "items": [file]}}]
-    return {"name": paths.CODE_VOLUME, "projected": {"sources": sources}}
 
 
 def _lacks_workspace(runtime: Mapping[str, Any]) -> bool:

@@ -56,10 +56,6 @@ def classified_warnings(
     """Return the problems that pass admission and fail later, as errors and warnings.
 
     The stack's configuration `trainer:warnings` decides, such as {"PT105": "error", "PT112": "ignore"}.
-
-    Args:
-        cluster: Whether the job runs in a cluster.
-        mode: As in `render`.
     """
     found = warnings(runtime, train_job, objects, release, siblings=siblings, cluster=cluster, queues=queues, mode=mode)
     return by_severity(found, train_job, lenient=not cluster)

@@ -10,7 +10,8 @@ from typing import Any
 
 from pulumi_trainer.args import sources
 from pulumi_trainer.args.arguments import quoted
-from pulumi_trainer.args.fine_tuning import ToolTrainer, is_below, reward_columns, table
+from pulumi_trainer.args.fine_tuning import ToolTrainer, is_below, table
+from pulumi_trainer.args.trl import reward_columns
 from pulumi_trainer.plan.local_files import is_folder
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.pod import code

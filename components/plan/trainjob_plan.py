@@ -6,7 +6,7 @@ A `CustomTrainer` becomes a plain TrainJob document and a ConfigMap, so that the
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,30 +17,28 @@ from pulumi_trainer.args.arguments import as_sequence, nested_problems
 from pulumi_trainer.args.fine_tuning import table
 from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.args.trainers import CustomTrainer, Trainer
-from pulumi_trainer.code.project_code import project_warnings
+from pulumi_trainer.code.requirements import project_warnings
 from pulumi_trainer.plan import generation_role, mounts, runtime_ref
 from pulumi_trainer.plan.card_facts import with_card_facts
 from pulumi_trainer.plan.checkpoint_folder import review_folder
 from pulumi_trainer.plan.checkpoint_policy import CheckpointPolicy, checkpoint_place
-from pulumi_trainer.plan.gpu_precision import precision_problems
 from pulumi_trainer.plan.job_plan import CHECKPOINT_OWNER, PlacedJob, Plan, RenderedJob, StepResult, new_job, render_job
+from pulumi_trainer.plan.job_warnings import (
+    CACHE_NEEDS_TOKEN,
+    NO_CACHE,
+    by_arguments,
+    cache_warnings,
+    find_warnings,
+    judge_tool,
+)
 from pulumi_trainer.plan.local_files import is_folder, packages_version, version_of
 from pulumi_trainer.plan.mounts import Folders, MountedCode
 from pulumi_trainer.plan.outputs import FreeForm, Resolved, resolve
-from pulumi_trainer.plan.review import classified_warnings, none_problems, queue_refusals, train_job_verdict
+from pulumi_trainer.plan.review import none_problems, train_job_verdict
 from pulumi_trainer.plan.run_inputs import describe_inputs, describe_nodes
 from pulumi_trainer.plan.runtime_ref import API_VERSION
 from pulumi_trainer.plan.summary import summarize
-from pulumi_trainer.plan.tool_job import (
-    batch_problems,
-    describe_batch,
-    lost_output_problems,
-    missing_paths,
-    nodes_have_gpus,
-    parallel_problems,
-    path_warnings,
-)
-from pulumi_trainer.plan.tool_needs import Needs
+from pulumi_trainer.plan.tool_job import describe_batch
 from pulumi_trainer.plan.trainjob_args import WRITTEN, TrainJobArgs, name_of
 from pulumi_trainer.plan.volume_claims import MANY, Claim, FetchedData, OutputVolume, count_mounting_pods
 from pulumi_trainer.plan.written_job import (
@@ -61,16 +59,14 @@ from pulumi_trainer.provider.jobs.runs import BATCH, COMMIT, KEEP, LOGS
 from pulumi_trainer.provider.kubernetes.device_claims import device_claims
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TrainerError, problems_below
 from pulumi_trainer.provider.kubernetes.schema.verdict import Verdict
-from pulumi_trainer.provider.kubernetes.values.accessors import listed, section
+from pulumi_trainer.provider.kubernetes.values.accessors import section
 from pulumi_trainer.provider.kubernetes.values.quantity import canonical
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.kubernetes.views import replicated_jobs
 from pulumi_trainer.provider.kueue.labels import QUEUE
-from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.trainer.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.trainer.admission.document_checks import document_problems
 from pulumi_trainer.provider.trainer.admission.multikueue import find_dispatch
-from pulumi_trainer.provider.trainer.admission.warnings import Warning, subdomain
 from pulumi_trainer.provider.trainer.catalog.git import describe_commit
 from pulumi_trainer.provider.trainer.labels import trainer_step
 from pulumi_trainer.provider.trainer.pipeline import Disruptions, Release, hardening, render
@@ -118,7 +114,7 @@ async def plan(args: TrainJobArgs) -> Plan:
     )
     result = replace(result, problems=[*result.problems, *server_problems])
     if not result.problems:
-        result = replace(result, problems=_by_arguments(verdict.problems(), args))
+        result = replace(result, problems=by_arguments(verdict.problems(), args))
     if result.problems:
         return result
 
@@ -159,10 +155,10 @@ async def plan(args: TrainJobArgs) -> Plan:
         args.place,
         submitted,
     )
-    warned = _find_warnings(args, runtime, complete, rendered, job, queues)
+    warned = find_warnings(args, runtime, complete, rendered, job, queues)
     claimed = await _claim_volumes(args, job, rendered, folders)
     jobsets = [*rendered.jobsets.values()]
-    result = result.add(rendered).add(warned).add(claimed).add(_judge_tool(written, args, job, jobsets, queues))
+    result = result.add(rendered).add(warned).add(claimed).add(judge_tool(written, args, job, jobsets, queues))
     result = result.add(await review_folder(result, folders, jobsets))
     result = replace(result, dispatch=find_dispatch(complete, queues)).with_inputs(
         place=_place_of_checkpoints(written, folders, result.claims),
@@ -240,7 +236,7 @@ async def _check_job(
     problems = list[Problem]()
     if job.cluster:
         problems += queue_refused
-    problems += [*_by_arguments(written.resolved.problems, args), *written.problems()]
+    problems += [*by_arguments(written.resolved.problems, args), *written.problems()]
     if job.cluster:
         problems += written.cluster_problems()
     problems += [
@@ -252,7 +248,7 @@ async def _check_job(
         needs=needed,
         problems=problems,
         warnings=[
-            *_by_arguments(written.resolved.warnings, args),
+            *by_arguments(written.resolved.warnings, args),
             *written.code_warnings(),
             *_project_warnings(args, job),
             *source_warnings,
@@ -335,7 +331,7 @@ def _place_of_checkpoints(written: WrittenJob, folders: Folders, claims: Mapping
 def _harden(mounted: MountedCode, written: WrittenJob, job: PlacedJob, runtime: dict[str, Any]) -> MountedCode:
     """Return the TrainJob with the patch that hardens its Pods in mode trainer, or the reason why they cannot be hardened."""
     if mounts.is_cached(written.fields["initializer"].get("dataset")):
-        return replace(mounted, problems=[*mounted.problems, _CACHE_NEEDS_TOKEN])
+        return replace(mounted, problems=[*mounted.problems, CACHE_NEEDS_TOKEN])
     if job.mode == "jobset" or mounted.problems:
         return mounted
     try:
@@ -393,7 +389,7 @@ async def _other_problems(args: TrainJobArgs, found: Sequence[Problem]) -> list[
     others = [
         *_plain_secrets(accepted, written),
         *written.code_problems(),
-        *_by_arguments(written.resolved.problems, args),
+        *by_arguments(written.resolved.problems, args),
         *_document_problems(accepted, train_job, configured_release()),
         *runtime_ref.catalogue_problems(accepted.runtime),
     ]
@@ -412,7 +408,7 @@ def _document_problems(
     found = merge_problems(
         document_problems(train_job, release, verdict), none_problems("TrainJob.spec", train_job["spec"], "spec")
     )
-    found = _by_arguments(found, args)
+    found = by_arguments(found, args)
     if train_job["spec"].get("suspend") is True and args.wait_for != "created":
         why = f"keeps the job suspended, so wait_for={args.wait_for!r} would never be reached"
         found.append(Problem("suspend", why, "leave out wait_for, or suspend"))
@@ -453,66 +449,6 @@ def _canonical(quantities: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(quantity, (str, int)):
             found[name] = canonical(quantity)
     return found
-
-
-def _find_warnings(
-    args: TrainJobArgs, runtime: dict[str, Any], train_job: dict[str, Any], rendered: RenderedJob, job: PlacedJob,
-    queues: Queues,
-) -> StepResult:  # fmt: skip
-    """Return the known problems that pass admission and fail later."""
-    siblings = _share_subdomains(rendered.jobsets.values())
-    refused, warned = classified_warnings(
-        runtime, train_job, rendered.made, siblings, job.release, cluster=job.cluster, queues=queues, mode=job.mode
-    )
-    problems = _by_arguments(refused, args)
-    if job.cluster:
-        for key, document in rendered.jobsets.items():
-            problems += problems_below(key, queue_refusals(train_job, document))
-    placed = _by_arguments(warned, args)
-    notes = [each for each in placed if isinstance(each, Warning) and each.is_note]
-    remaining = [each for each in placed if each not in notes]
-    return StepResult(problems=problems, warnings=remaining, notes=[*map(str, notes)])
-
-
-def _judge_tool(
-    written: WrittenJob, args: TrainJobArgs, job: PlacedJob, jobsets: list[dict[str, Any]], queues: Queues
-) -> StepResult:
-    """Return what the rendered job lacks for the fields of a fine-tuning tool."""
-    trainer, arguments = written.tool, written.func_args.visible
-    if trainer is None:
-        return StepResult()
-    config = None
-    if isinstance(arguments, Mapping):
-        config = arguments.get("config")
-    batch = table(trainer.tool).get("batches", {}).get(trainer.method_name(), {})
-    needs = Needs(trainer, config, jobsets, cluster=job.cluster)
-    found = [
-        *trainer.gpu_problems(on_gpu=nodes_have_gpus(jobsets)),
-        *needs.problems(),
-        *batch_problems(config, batch, jobsets),
-        *parallel_problems(config, jobsets),
-        *lost_output_problems(config, jobsets, cluster=job.cluster),
-    ]
-    problems = [*problems_below("trainer", found), *precision_problems(config, jobsets, queues)]
-    warnings = problems_below("trainer", needs.warnings())
-    inputs = trainer.model, trainer.dataset
-    if job.cluster:
-        warnings += path_warnings(inputs, config, jobsets)
-    elif args.opts is None or args.opts.depends_on is None:  # else what it depends on may write them
-        problems += problems_below("trainer", missing_paths(inputs, config, jobsets))
-    return StepResult(problems=problems, warnings=warnings)
-
-
-def _share_subdomains(jobsets: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the JobSets of the program with the same subdomain, and remember these for later jobs."""
-    known, siblings = session.current().jobsets, []
-    documents = [*jobsets]
-    names = [name for name in map(subdomain, documents) if isinstance(name, str)]
-    for name in names:
-        siblings += known.get(name, [])
-    for name in names:
-        known.setdefault(name, []).extend(documents)
-    return siblings
 
 
 def _queue(train_job: dict[str, Any]) -> Any:
@@ -581,8 +517,8 @@ def _judge_sources(
     if not mounts.is_cached(initializer.get("dataset")):
         return problems, []
     if not job.cluster:
-        return [*problems, _NO_CACHE], []
-    return problems, _cache_warnings(job, initializer["dataset"], runtime)
+        return [*problems, NO_CACHE], []
+    return problems, cache_warnings(job, initializer["dataset"], runtime)
 
 
 async def _data(args: TrainJobArgs, fields: Mapping[str, Any], *, cluster: bool) -> dict[str, dict[str, str]]:
@@ -671,57 +607,3 @@ def _train_job(name: str, namespace: Any, fields: dict[str, Any], runtime: dict[
     if _queue({"metadata": metadata}):
         spec.pop("suspend", None)  # Kueue's, and an apply would take it away
     return {"apiVersion": API_VERSION, "kind": "TrainJob", "metadata": metadata, "spec": spec}
-
-
-_CACHED = "initializer.dataset.storage_uri"
-
-
-_NO_CACHE = Problem(
-    _CACHED,
-    "the data cache runs as pods in a cluster, which the Local target does not have",
-    "use the Kubernetes target, or hf://, s3:// or file:// here",
-)
-
-
-_CACHE_NEEDS_TOKEN = Problem(
-    "hardening",
-    "the initializer of the data cache cannot be restricted: it creates Pods with the token of its service account",
-    'use hf:// or s3:// instead of cache://, or hardening="none" for this job',
-)
-
-
-def _cache_warnings(job: PlacedJob, source: dict[str, Any], runtime: dict[str, Any]) -> list[Problem]:
-    """Return later failures of the data cache's initializer (pkg/initializers/dataset/cache.py)."""
-    found = []
-    if job.mode == "jobset":
-        why = (
-            "the data cache needs a TrainJob object, which mode jobset does not create: the job would start without"
-            " a cache"
-        )
-        found.append(Problem(_CACHED, why, "use mode trainer"))
-    container = mounts.containers_of(runtime, mounts.INITIALIZER).get(mounts.INITIALIZER, {})
-    env = [*listed(source.get("env")), *listed(container.get("env"))]
-    others = [source.get("secretRef"), container.get("envFrom"), not isinstance(source.get("env", []), list)]
-    if not any(others) and "IAM_ROLE" not in {e.get("name") for e in env}:
-        why = "the initializer does not start without IAM_ROLE"
-        found.append(Problem("initializer.dataset.iam_role", why, "give iam_role, or set IAM_ROLE in the runtime"))
-    return found
-
-
-def _by_arguments(problems: Sequence[Problem], args: TrainJobArgs) -> list[Problem]:
-    """Return problems of documents by the paths of the arguments. Those of a queue keep theirs."""
-    found = []
-    for problem in problems:
-        if not problem.where.startswith(queue_lints.ABOUT_QUEUES):
-            problem = replace(problem, where=args.place(problem.where), hint=_python_hint(problem))
-        found.append(problem)
-    return found
-
-
-def _python_hint(problem: Problem) -> str:
-    """Return the hint of a problem of a document, for the author of a program."""
-    for kind in ("dataset", "model"):
-        if problem.where == "spec.runtimeRef" and problem.why.startswith(f"must have {kind}-initializer job"):
-            before = f"initializer=Initializer({kind}={kind.capitalize()}Initializer(...))"
-            return f"fetch the {kind} before the job: {before}; or {problem.hint}"
-    return problem.hint

@@ -143,7 +143,6 @@ class Claim:
         """Return the volume as a resource; its `name` stays the one of its creation.
 
         Args:
-            target: The `target` input of the job.
             namespace: Namespace of the claim; may be an Output.
             depends_on: The resource that has to exist before the volume.
             urn: URN of the job's component, which the state names as the owner.

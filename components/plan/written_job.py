@@ -15,7 +15,7 @@ from pulumi_trainer.args.fine_tuning import ToolTrainer
 from pulumi_trainer.args.naming import api_names
 from pulumi_trainer.args.topology import Topology
 from pulumi_trainer.args.trainers import Trainer
-from pulumi_trainer.code import user_code
+from pulumi_trainer.code import entry_source, user_code
 from pulumi_trainer.code.compiled import Compiled
 from pulumi_trainer.plan.checkpoint_policy import CheckpointPolicy
 from pulumi_trainer.plan.outputs import FreeForm, Resolved, resolve, resolve_json
@@ -71,7 +71,7 @@ class WrittenJob:
         """Return the problems of the code, and of the arguments of its function."""
         found = [*self.compiled.problems, *user_code.package_problems(self.fields["code"])]
         if self.compiled.func is not None:
-            found += user_code.argument_problems(self.compiled.func, self.func_args.visible)
+            found += entry_source.argument_problems(self.compiled.func, self.func_args.visible)
         if self.compiled.check is not None:
             found += self.compiled.check(self.func_args.visible)
         if self.compiled.prints and self.func_args.document is None:
@@ -94,7 +94,7 @@ class WrittenJob:
         """Return the warnings about the code."""
         found = [*self.compiled.warnings]
         if self.compiled.func is not None:
-            found += user_code.argument_warnings(self.compiled.func, self.func_args.visible)
+            found += entry_source.argument_warnings(self.compiled.func, self.func_args.visible)
         return problems_below("trainer", found)
 
 

@@ -21,11 +21,7 @@ _JOIN_SECONDS = 3.0
 
 
 class LogTail:
-    """Reads lines in a thread of its own.
-
-    Args:
-        lines: The lines; they end with the job.
-    """
+    """Reads lines in a thread of its own."""
 
     def __init__(self, name: str, lines: Iterator[str], row: pulumi.Resource) -> None:
         self._name, self._lines, self._row = name, lines, row

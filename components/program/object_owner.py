@@ -100,11 +100,7 @@ class ObjectOwner:
         return f"the stack {other}"
 
     def foreign_object(self, kind: Kind, metadata: Mapping[str, Any]) -> tuple[str, str]:
-        """Return why an object that has the name of a new one cannot be taken, and what to do.
-
-        Args:
-            metadata: Metadata of the object as the cluster has it.
-        """
+        """Return why an object that has the name of a new one cannot be taken, and what to do."""
         maker, namespace = mark_of(metadata), text(metadata.get("namespace"))
         belongs = "was not created by this stack"
         if maker:

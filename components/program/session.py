@@ -83,10 +83,8 @@ class Program:
         unmade_queues: Clusters of queues that are checked and not created, as the stack's target is Local.
         clusters: The `target` inputs of the clusters of its jobs and queues.
         jobsets: The JobSets of the program, by the subdomain of their Pods.
-        channels: Names of the program's channels.
         jobs: The program's jobs, by namespace/name.
         queue_of: Name of a job -> its queue, as the program declares it.
-        named: The program's jobs, by name.
         made: Kind, name and parent of a component -> file and line.
         fingerprints: Fingerprints of the files that jobs read, by URI and patterns.
         registered: Resources of the program's jobs and volumes.

@@ -286,7 +286,6 @@ class Place:
     """The resolved target of jobs.
 
     Attributes:
-        target: The `target` input of their resources.
         unknown: Token of an unknown leaf -> its Output.
         needs: Resources that the target's values come from.
     """
@@ -385,7 +384,6 @@ def with_workers(target: dict[str, Any], copies: Mapping[str, Sequence[str]]) ->
     """Return a target with only those of its worker clusters that get copies of a resource's objects.
 
     Args:
-        target: The `target` input.
         copies: Worker cluster -> "Kind/name" of the objects that it gets, which a plan shows.
     """
     workers = section(target.get(WORKERS))

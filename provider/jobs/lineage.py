@@ -165,7 +165,6 @@ def choose_continued(
 
     Args:
         earlier: The earlier runs of the job, the newest last.
-        resume: The argument `resume` of the job.
         place: Where the new run keeps output and checkpoints; empty if nowhere.
         fork: `run` and `step` of the argument `fork` of the job; None without one.
 
@@ -237,11 +236,7 @@ def fork_name(fork: Mapping[str, Any]) -> str:
 
 
 def step_of_fork(fork: str, progress: Mapping[str, Any] | None) -> int | None:
-    """Return the step of the checkpoint that a fork starts from; None if neither its argument nor its program has named it.
-
-    Args:
-        fork: `Run.fork`.
-    """
+    """Return the step of the checkpoint that a fork starts from; None if neither its argument nor its program has named it."""
     step = fork.partition("@")[2]
     return int(step) if step.isdecimal() else resumed_step(progress)
 

@@ -134,11 +134,7 @@ class Metrics:
         return bool(self._series)
 
     def report(self, progress: Mapping[str, Any]) -> None:
-        """Add the metrics of a report.
-
-        Args:
-            progress: What `progress.progress` returns.
-        """
+        """Add the metrics of a report."""
         step, at = progress.get("step"), epoch_seconds(progress.get("lastUpdatedTime"))
         for name, value in section(progress, "metrics").items():
             series = self._series.get(name)

@@ -30,7 +30,6 @@ class Demand:
         user: Account that has created or last updated the job; empty if unknown.
         queue: LocalQueue of the job; empty if it has none.
         gpus: GPUs of all Pods that run at the same time.
-        cpus: CPUs of these Pods.
         since: When the run began to run, in seconds since the epoch; 0 if not known (yet).
     """
 

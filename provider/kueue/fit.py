@@ -42,7 +42,6 @@ class NotFitting:
 
     Args:
         cause: A resource without quota, flavors that do not match the pods, or too little quota.
-        pod_set: The pods that are not admitted.
         words: The message that Kueue writes into the Workload.
     """
 

@@ -159,7 +159,6 @@ def at_version(document: Document, version: str) -> tuple[Document, list[Problem
     """Return a v1beta2 document in another version, and the fields that this version lacks.
 
     Args:
-        document: The document; it is not changed.
         version: The version that the cluster serves, for example `v1beta1`.
     """
     if version == NEWEST:

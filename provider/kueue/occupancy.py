@@ -158,7 +158,6 @@ class Occupancy:
     """The state of all queues.
 
     Args:
-        local_queues: LocalQueues by namespace and name.
         work: Jobs: first those that have their quota, then by priority and time.
         unseen: Plurals of kinds that do not exist in the cluster, or that the user may not read.
     """

@@ -28,7 +28,6 @@ class Quota:
     """The quota of a ClusterQueue or Cohort for a resource in one flavor.
 
     Args:
-        nominal: `nominalQuota`.
         borrowing: `borrowingLimit`; None for no limit.
         lending: `lendingLimit`; None for no limit.
     """
@@ -43,8 +42,6 @@ class Node:
     """A ClusterQueue or a Cohort in the tree of cohorts.
 
     Args:
-        queue: Whether it is a ClusterQueue.
-        quotas: Its own quotas.
         own: What the workloads of a queue use; of a cohort: what its members use beyond the quota that they never lend.
     """
 

@@ -59,7 +59,6 @@ def connect(
     """Return the target that `target` describes, without a request.
 
     Args:
-        target: The `target` input of a resource.
         check_kubeconfig: Called with the path of each kubeconfig that the target or the stack's configuration names; it raises
             TargetFault for one that must not be used. Default: all are used.
 
@@ -88,12 +87,7 @@ def connect(
 
 
 def _first_unknown(target: Mapping[str, Any], texts: Collection[str]) -> str:
-    """Return the first setting of the connection whose value is not a text yet; empty if not found.
-
-    Args:
-        target: The `target` input.
-        texts: Names of the settings whose values are texts.
-    """
+    """Return the first setting of the connection whose value is not a text yet; empty if not found."""
     for setting in CONNECTION:
         if setting in target and setting not in (*texts, WORKERS) and target[setting] is not None:
             return setting

@@ -1,7 +1,7 @@
 """Queries of a program to a target: what exists there, and what the target accepts.
 
-The results are advice for the plan. For an unreachable cluster a function returns its empty result; only functions with a
-`Raises:` section raise a fault of the target.
+`target` is the `target` input of a resource. The results are advice for the plan. For an unreachable cluster a function returns
+its empty result; only functions with a `Raises:` section raise a fault of the target.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ def cached_status(
     """Return the status of a job from the target's cache, without a request for this job alone.
 
     Args:
-        target: The `target` input of a resource.
         uid: UID of the job in the stack's state.
         phase: Phase of the job in the stack's state.
         owner: Owner of the job in the stack's state. The status names the current owner.
@@ -48,9 +47,6 @@ def cached_status(
 def current_release(target: Mapping[str, Any], namespace: str, name: str) -> tuple[str, str]:
     """Return name and release of the runtime that a job was created from; empty strings if unknown.
 
-    Args:
-        target: The `target` input of a resource.
-
     Raises:
         TrainerError: The target cannot be reached.
     """
@@ -58,11 +54,7 @@ def current_release(target: Mapping[str, Any], namespace: str, name: str) -> tup
 
 
 def cluster_identity(target: Mapping[str, Any]) -> str:
-    """Return the identity of a target's cluster; empty if the cluster is unreachable.
-
-    Args:
-        target: The `target` input of a resource.
-    """
+    """Return the identity of a target's cluster; empty if the cluster is unreachable."""
     try:
         found = _cluster(target)
         found.reachable_client()
@@ -72,11 +64,7 @@ def cluster_identity(target: Mapping[str, Any]) -> str:
 
 
 def cluster_mismatch(target: Mapping[str, Any], cluster: str) -> list[Problem]:
-    """Return the problem that a target connects to another cluster than the recorded one.
-
-    Args:
-        target: The `target` input of a resource.
-    """
+    """Return the problem that a target connects to another cluster than the recorded one."""
     try:
         found = _cluster(target)
         found.reachable_client()
@@ -91,11 +79,7 @@ def cluster_mismatch(target: Mapping[str, Any], cluster: str) -> list[Problem]:
 
 
 def review_job(target: Mapping[str, Any], draft: Draft) -> tuple[list[Problem], list[Problem]]:
-    """Return why a target refuses a job, and its warnings. For an unreachable cluster, the only warning reports that.
-
-    Args:
-        target: The `target` input of a resource.
-    """
+    """Return why a target refuses a job, and its warnings. For an unreachable cluster, the only warning reports that."""
     try:
         try:
             found = connect(target)
@@ -110,11 +94,7 @@ def review_job(target: Mapping[str, Any], draft: Draft) -> tuple[list[Problem], 
 
 
 def trainer_version(target: Mapping[str, Any]) -> str:
-    """Return the version of Kubeflow Trainer in a cluster, of those that this package knows; empty if it cannot be read.
-
-    Args:
-        target: The `target` input of a resource.
-    """
+    """Return the version of Kubeflow Trainer in a cluster, of those that this package knows; empty if it cannot be read."""
     try:
         return _cluster(target).trainer_version()
     except TrainerError:  # `review_job` reports it
@@ -127,7 +107,6 @@ def review_volume(
     """Return why a cluster refuses a claim, and its warnings; ([], []) for an unreachable cluster.
 
     Args:
-        target: The `target` input of a resource.
         job: Name of the job that mounts the claim.
         adopt: Whether an existing claim may be adopted.
     """
@@ -143,7 +122,6 @@ def find_queues(
     """Return what decides in a cluster whether a job starts: queues, limits of its namespace, nodes; None if it cannot be read.
 
     Args:
-        target: The `target` input of a resource.
         namespace: Namespace of a job; empty for all queues.
         queue: LocalQueue of the job; empty for none.
         claims: Whether the job claims devices.
@@ -164,8 +142,6 @@ def find_runtime(target: Mapping[str, Any], kind: str, namespace: str, name: str
     """Return whether the cluster has answered, and its runtime of that name; None if not found.
 
     Args:
-        target: The `target` input of a resource of a cluster.
-        kind: `ClusterTrainingRuntime` or `TrainingRuntime`.
         namespace: Namespace of the runtime; empty for a ClusterTrainingRuntime.
     """
     try:
@@ -180,7 +156,6 @@ def find_object(target: Mapping[str, Any], kind: Kind, namespace: str, name: str
     """Return an object of a cluster; None if not found, or for an unreachable cluster.
 
     Args:
-        target: The `target` input of a resource of a cluster.
         namespace: Namespace of the object; empty for an object of the cluster.
     """
     try:
@@ -204,7 +179,6 @@ def list_queue_objects(target: Mapping[str, Any], kind: str, version: str) -> Se
     """Return the cluster's objects of one of Kueue's kinds; [] for an unreachable cluster.
 
     Args:
-        target: The `target` input of a resource of a cluster.
         kind: A kind of Kueue's API, for example `ClusterQueue`.
         version: Version of the API that the cluster serves, for example `v1beta2`.
     """
@@ -230,7 +204,6 @@ def list_queue_work(target: Mapping[str, Any], name: str, version: str) -> Seque
     """Return the running and waiting jobs of a ClusterQueue; [] for an unreachable cluster.
 
     Args:
-        target: The `target` input of a resource of a cluster.
         version: Version of Kueue's API that the cluster serves, for example `v1beta2`.
     """
     from pulumi_trainer.provider.kubernetes.cache.discovery import PLAN_SECONDS
@@ -243,11 +216,7 @@ def list_queue_work(target: Mapping[str, Any], name: str, version: str) -> Seque
 
 
 def lacks_namespace(target: Mapping[str, Any], namespace: str) -> bool:
-    """Return whether the cluster certainly lacks a namespace; False for an unreachable cluster.
-
-    Args:
-        target: The `target` input of a resource of a cluster.
-    """
+    """Return whether the cluster certainly lacks a namespace; False for an unreachable cluster."""
     from pulumi_trainer.provider.targets.kubernetes.queues import queue_snapshot
 
     try:

@@ -52,7 +52,6 @@ def source(target: Mapping[str, Any], namespace: str, stack: str, note: Callable
     """Return the source of a namespace.
 
     Args:
-        target: The `target` input.
         note: Called with a message about each thing that cannot be observed.
     """
     found = connect(target)
@@ -67,7 +66,6 @@ def log_lines(target: Mapping[str, Any], namespace: str, name: str, step: str, l
     torchrun's notice at the start of a job is left out, and lines that are empty but for the name of their process.
 
     Args:
-        target: The `target` input of the job.
         step: Name of the step, for example `node`.
         lines: Number of existing lines to yield first.
 

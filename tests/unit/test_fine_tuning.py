@@ -28,7 +28,7 @@ from pulumi_trainer import runtimes
 from pulumi_trainer.args.arguments import nested_problems
 from pulumi_trainer.args.fine_tuning import ToolTrainer, table, target_modules
 from pulumi_trainer.args.trainers import asks_for_gpu
-from pulumi_trainer.code import user_code
+from pulumi_trainer.code import entry_source, user_code
 from pulumi_trainer.plan import tool_needs, trainjob_plan
 from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
@@ -711,7 +711,7 @@ class TestRewards:
         with pytest.raises(SystemExit, match=rf"in line {line}, `return completions\[len\(columns\) \+ 9\]"):
             raising(completions=["a"])
         shown = with_user_tracebacks(capsys.readouterr().err)
-        name = user_code.file_name(Path(__file__))
+        name = entry_source.file_name(Path(__file__))
         assert f'  File "{name}", line {line}, in raises\n    return completions[len(columns) + 9]' in shown
 
 

@@ -34,7 +34,7 @@ from pulumi_trainer.provider.service.reach import Job, Where
 from pulumi_trainer.provider.service.runs import read_runs_of, read_runs_of_all, times_of
 from pulumi_trainer.provider.targets.kubernetes import operations, owner_labels
 from pulumi_trainer.provider.targets.kubernetes.job_writer import JobWriter
-from pulumi_trainer.provider.targets.kubernetes.jobs import apply, deletion
+from pulumi_trainer.provider.targets.kubernetes.jobs import apply, deletion, run_end
 from pulumi_trainer.provider.targets.kubernetes.jobs import record as records
 from pulumi_trainer.provider.targets.kubernetes.observe import job_snapshot, owned_objects, training_progress, watch
 from pulumi_trainer.provider.targets.kubernetes.observe.listing import snapshot_jobs
@@ -390,7 +390,7 @@ def test_a_run_that_goes_on_keeps_what_its_first_start_has_recorded(server: Serv
     sent = replace(submission(), earlier=[Run("1", "Failed", id=n, lineage=n, place="out") for n in ("a", "b")])
     first = target(server).jobs.create(replace(sent, identity=Identity(place="out"), keep_runs=2))
     assert first.identity.removed == "a"
-    attempts = records.attempts_as_data([Attempt(1, 5.0, 9.0, "OOMKilled"), Attempt(2, 10.0)])
+    attempts = run_end.attempts_as_data([Attempt(1, 5.0, 9.0, "OOMKilled"), Attempt(2, 10.0)])
     server.patch(CONFIG_MAP, "team", "job", {"data": attempts})
     if how == "stopped":
         stop(server)
@@ -696,18 +696,18 @@ def test_a_late_end_of_a_run_is_not_that_of_the_run_after_it(server: Server) -> 
     found = records.find(server, "team", "job")  # type: ignore[arg-type]
     status = target(server).jobs.status("team", "job")
     assert found is not None and status is not None
-    server.patch(CONFIG_MAP, "team", "job", {"data": records.no_end()})
+    server.patch(CONFIG_MAP, "team", "job", {"data": run_end.no_end()})
     server.patch(CONFIG_MAP, "team", "job", {"data": {"attempts": "[]"}})
-    records.write_end(server, found, status, JobView("team", "job"))  # type: ignore[arg-type]
+    run_end.write_end(server, found, status, JobView("team", "job"))  # type: ignore[arg-type]
     assert record(server)["data"]["phase"] == "Failed", "what others have written meanwhile does not keep it out"
     server.patch(CONFIG_MAP, "team", "job", {"data": {"phase": "Succeeded"}})
-    records.write_end(server, found, status, JobView("team", "job"))  # type: ignore[arg-type]
+    run_end.write_end(server, found, status, JobView("team", "job"))  # type: ignore[arg-type]
     assert record(server)["data"]["phase"] == "Succeeded", "the first end stays"
-    server.patch(CONFIG_MAP, "team", "job", {"data": records.no_end()})
+    server.patch(CONFIG_MAP, "team", "job", {"data": run_end.no_end()})
     found = records.find(server, "team", "job")  # type: ignore[arg-type]
     assert found is not None
     rerun(server)
-    records.write_end(server, found, status, JobView("team", "job"))  # type: ignore[arg-type]
+    run_end.write_end(server, found, status, JobView("team", "job"))  # type: ignore[arg-type]
     assert "phase" not in record(server)["data"]
 
 

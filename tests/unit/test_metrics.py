@@ -17,7 +17,7 @@ from pulumi_trainer.provider.jobs.status import JobStatus, describe
 from pulumi_trainer.provider.kubernetes.errors import Invalid
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView
 from pulumi_trainer.provider.service.reach import Job, Where
-from pulumi_trainer.provider.targets.kubernetes.jobs import record
+from pulumi_trainer.provider.targets.kubernetes.jobs import record, run_end
 from pulumi_trainer.provider.targets.local import LocalTarget
 
 REPORTS = """
@@ -170,7 +170,7 @@ def ended(earlier: list[Run], histories: dict[str, str], view: JobView) -> dict[
         }
     )
     status = JobStatus("j", "team", phase="Succeeded", progress={"metrics": {"loss": "0.25"}})
-    return record.end_of(kept, status, view)
+    return run_end.end_of(kept, status, view)
 
 
 def test_the_record_of_a_cluster_gets_the_metrics_with_the_end() -> None:

@@ -12,7 +12,8 @@ from pulumi_trainer.provider.jobs.status import JobStatus
 from pulumi_trainer.provider.kubernetes.values.accessors import epoch_seconds
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView, diagnose, keep
-from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record, attempts_as_data, end_of
+from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
+from pulumi_trainer.provider.targets.kubernetes.jobs.run_end import attempts_as_data, end_of
 from pulumi_trainer.provider.targets.kubernetes.observe.job_store import JobStore, ObservedJob
 from test_diagnosis import recorded
 

@@ -29,7 +29,8 @@ from pulumi_trainer.provider.lifecycle.run_changes import changed_inputs
 from pulumi_trainer.provider.pod.initializers import __main__ as initializer
 from pulumi_trainer.provider.pod.initializers import fetch
 from pulumi_trainer.provider.pod.scripts import report_inputs
-from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record, end_of
+from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
+from pulumi_trainer.provider.targets.kubernetes.jobs.run_end import end_of
 from pulumi_trainer.provider.targets.local.machine import python_version
 from pulumi_trainer.provider.targets.local.pod_processes import ContainerProcess
 

@@ -25,10 +25,10 @@ import pytest
 from pulumi_trainer.args.arguments import nested_problems
 from pulumi_trainer.args.project import Source
 from pulumi_trainer.args.trainers import CustomTrainer
-from pulumi_trainer.code import project_code, source_tree, user_code
+from pulumi_trainer.code import project_code, requirements, source_tree, user_code
 from pulumi_trainer.code.compiled import Compiled
 from pulumi_trainer.code.source_tree import SourceTree, read_tree
-from pulumi_trainer.plan import mounts, trainjob_plan
+from pulumi_trainer.plan import code_volume, trainjob_plan
 from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.run_inputs import describe_inputs
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
@@ -120,7 +120,7 @@ def test_a_token_in_utf_16_is_found(tmp_path: Path) -> None:
 def test_pointers_of_git_lfs_are_noted(tmp_path: Path) -> None:
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12345\n"
     tree = read_tree(write(tmp_path, {"a.py": "", "weights/m.bin": pointer}))
-    assert mounts._notes_of_files(tree) == [
+    assert code_volume._notes_of_files(tree) == [
         "files of Git LFS that are not checked out (git lfs pull) travel as pointers: weights/m.bin"
     ]
 
@@ -382,7 +382,7 @@ def test_the_plan_says_what_gitignore_leaves_out(tmp_path: Path) -> None:
     assert tree.ignored == ["data/train.bin", "out/"], "neither what tools create nor what the user excludes"
     assert read_tree(tmp_path, ["*.py"]).ignored == [], "nobody has asked for them"
     write(tmp_path, {".env": "", **{f"a{i:02}.bin": "" for i in range(9)}, "a\nb\udcff.bin": ""})
-    secrets, ignored = mounts._notes_of_files(read_tree(tmp_path))
+    secrets, ignored = code_volume._notes_of_files(read_tree(tmp_path))
     assert secrets == "files that may contain secrets do not travel with the job: .env"
     begin = "files that a .gitignore names do not travel with the job: a b"
     assert ignored.startswith(begin) and ignored.endswith("a08.bin and 3 more") and ignored.encode()
@@ -394,7 +394,7 @@ def test_patterns_of_include_that_match_nothing_are_named(tmp_path: Path) -> Non
     (tmp_path / "alias").symlink_to("src")
     tree = read_tree(tmp_path, include=["src/*.py", "!src/z.py", "# text", "alias/*.py", "scr/", "data/*.bin", ".env"])
     assert [*tree.files] == ["src/a.py"] and tree.withheld == [".env"]
-    assert mounts._notes_of_files(tree)[1:] == [
+    assert code_volume._notes_of_files(tree)[1:] == [
         "no file of the project matches these patterns of include: alias/*.py, scr/, data/*.bin"
     ]
     assert read_tree(tmp_path, exclude=["alias"]).unmatched == []
@@ -416,7 +416,7 @@ def test_submodules_that_are_not_checked_out_are_named(tmp_path: Path, home: Pat
         subprocess.run([*in_git, f"160000,{there},{path}"], check=True)
     tree = read_tree(root, exclude=["docs/"])
     assert tree.absent == ["lib/dep/", "lib/there/inner/"] and "lib/there/a.py" in tree.files
-    assert mounts._notes_of_files(tree) == [
+    assert code_volume._notes_of_files(tree) == [
         "submodules that are not checked out do not travel with the job: lib/dep/, lib/there/inner/"
     ]
     assert read_tree(root / "lib").absent == ["dep/", "there/inner/"]
@@ -452,7 +452,7 @@ def test_a_link_to_a_file_that_stays_behind_stays_behind(tmp_path: Path, home: P
     assert {*tree.files} - {*before.files} == {"kept.json", "c", "t.py"}
     assert tree.links == ["a", "b", "cfg.json", "elink", "gitcfg", "pkg/ex", "stack", "twice"]
     assert "links to files that stay behind do not travel with the job: a, b, cfg.json, elink" in "\n".join(
-        mounts._notes_of_files(tree)
+        code_volume._notes_of_files(tree)
     )
 
 
@@ -684,7 +684,7 @@ def test_the_hint_for_a_large_project_names_large_files_and_no_code(
     project = write(tmp_path / "p", {script: f"print(1)\n# {'x' * 20_000}\n"})
     for name, size in files.items():
         (project / name).write_bytes(os.urandom(size))
-    problem = mounts._too_large(read_tree(project), 900_000, [script])
+    problem = code_volume._too_large(read_tree(project), 900_000, [script])
     assert (
         problem.hint == f'leave large files out (exclude=[...]){such_as} or give Source(storage="s3://BUCKET/PREFIX")'
     )
@@ -1111,9 +1111,9 @@ def test_requirements_of_a_project(tmp_path: Path) -> None:
         "empty/pyproject.toml": "",
     })  # fmt: skip
     project = project_code.Project(tmp_path, read_tree(tmp_path))
-    assert project_code.read_requirements("pyproject.toml", project) == "numpy<3\ntorch\n"
-    assert project_code.read_requirements("requirements.txt", project) == "numpy # a\nscipy\n"
-    assert project_code.read_requirements("blank.txt", project) == "scipy\n"
+    assert requirements.read_requirements("pyproject.toml", project) == "numpy<3\ntorch\n"
+    assert requirements.read_requirements("requirements.txt", project) == "numpy # a\nscipy\n"
+    assert requirements.read_requirements("blank.txt", project) == "scipy\n"
     for name, why in (
         ("circle.txt", "includes itself"),
         ("bomb0.txt", "is included through more than 20 files"),
@@ -1124,7 +1124,7 @@ def test_requirements_of_a_project(tmp_path: Path) -> None:
         ("none.txt", "no such file"),
     ):
         with pytest.raises(Invalid, match=why):
-            project_code.read_requirements(name, project)
+            requirements.read_requirements(name, project)
 
 
 def test_a_lock_of_uv_is_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1136,7 +1136,7 @@ def test_a_lock_of_uv_is_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         f'[tool.uv.sources]\nown = {{ path = "{package}" }}\n',
     })  # fmt: skip
     subprocess.run(["uv", "lock", "-q", "--offline"], cwd=tmp_path / "p", check=True)
-    text = project_code.read_requirements("uv.lock", project_code.Project(tmp_path / "p", SourceTree({})))
+    text = requirements.read_requirements("uv.lock", project_code.Project(tmp_path / "p", SourceTree({})))
     assert str(package) in text or "own" in text
 
 
@@ -1164,10 +1164,10 @@ def test_a_path_of_a_lock_is_in_the_project(
     subprocess.run(["uv", "lock", "-q", "--offline"], cwd=tmp_path / "p" / below, check=True)
     project = project_code.Project(tmp_path / "p", read_tree(tmp_path / "p", exclude=["libs/gone"]))
     if not refused:
-        assert project_code.read_requirements(f"{below}uv.lock", project) == f"{line}\n"
+        assert requirements.read_requirements(f"{below}uv.lock", project) == f"{line}\n"
         return
     with pytest.raises(Invalid) as raised:
-        project_code.read_requirements(f"{below}uv.lock", project)
+        requirements.read_requirements(f"{below}uv.lock", project)
     (problem,) = raised.value.problems
     assert problem.why == f"uv.lock: the project has no {refused}" and "source=" in problem.hint
 
@@ -1183,7 +1183,7 @@ def test_a_path_of_a_lock_is_in_the_project(
 def test_a_dependency_of_pyproject_is_checked_as_a_line_of_requirements(tmp_path: Path, line: str, why: str) -> None:
     write(tmp_path, {"pyproject.toml": f'[project]\nname = "x"\ndependencies = ["numpy", "{line}"]\n'})
     with pytest.raises(Invalid) as raised:
-        project_code.read_requirements("pyproject.toml", project_code.Project(tmp_path, read_tree(tmp_path)))
+        requirements.read_requirements("pyproject.toml", project_code.Project(tmp_path, read_tree(tmp_path)))
     assert raised.value.problems[0].why.startswith(f"pyproject.toml: {why}")
 
 
@@ -1230,13 +1230,13 @@ def test_a_path_of_requirements_is_in_the_project(tmp_path: Path, line: str, pat
     write(tmp_path, {**files, "libs/own/pyproject.toml": "", "own.whl": ""})
     project = project_code.Project(tmp_path, read_tree(tmp_path))
     if not path:
-        assert line in project_code.read_requirements("requirements.txt", project)
+        assert line in requirements.read_requirements("requirements.txt", project)
         return
     with pytest.raises(Invalid) as raised:
-        project_code.read_requirements("requirements.txt", project)
+        requirements.read_requirements("requirements.txt", project)
     (problem,) = raised.value.problems
     assert problem.why == f"requirements.txt:3: the project has no {path}" and "source=" in problem.hint
-    assert line in project_code.read_requirements(tmp_path / "requirements.txt", None)
+    assert line in requirements.read_requirements(tmp_path / "requirements.txt", None)
 
 
 @pytest.mark.parametrize(
@@ -1250,18 +1250,18 @@ def test_requirements_include_only_files_of_the_project(tmp_path: Path, name: st
         files = {"train.py": "", "requirements.txt": f"torch\n{line}\n", "more/all.txt": f"-r ../{shown}\n"}
         write(tmp_path / "p", {**files, ".gitignore": "ignored.txt\n", "ignored.txt": "hunter2"})
         with pytest.raises(Invalid) as raised:
-            project_code.read_requirements("requirements.txt", read(Source(tmp_path / "p")))
+            requirements.read_requirements("requirements.txt", read(Source(tmp_path / "p")))
         found = str(raised.value)
         assert re.search(r"(requirements.txt:2|all.txt:1): (the project has no|ignored.txt does not travel)", found)
         assert "hunter2" not in found
-    assert "hunter2" in project_code.read_requirements(write(tmp_path, {"a.txt": "-r p/ignored.txt"}) / "a.txt", None)
+    assert "hunter2" in requirements.read_requirements(write(tmp_path, {"a.txt": "-r p/ignored.txt"}) / "a.txt", None)
 
 
 def test_no_error_shows_a_line_of_a_file_that_requirements_include(tmp_path: Path) -> None:
     write(tmp_path, {"all.txt": "-r other.txt\n", "other.txt": "machine a login me password hunter2\n"})
     for project in (None, project_code.Project(tmp_path, read_tree(tmp_path))):
         with pytest.raises(Invalid) as raised:
-            project_code.read_requirements(tmp_path / "all.txt", project)
+            requirements.read_requirements(tmp_path / "all.txt", project)
         assert [each.why for each in raised.value.problems] == ["other.txt:1 is not a valid requirement"]
 
 
@@ -1272,7 +1272,7 @@ def test_requirements_are_not_read_through_a_link_out_of_the_project(tmp_path: P
     project = write(tmp_path / "p", {"train.py": "", ".gitignore": f"{name}\n"})
     (project / name).symlink_to(outside)
     with pytest.raises(Invalid, match=f"{name} is a link that leads out of the project"):
-        project_code.read_requirements(name, read(Source(project)))
+        requirements.read_requirements(name, read(Source(project)))
 
 
 @pytest.mark.parametrize("line", ["--pre -r {}", "-e . --requirement={}", "--no-index --constraint {}"])
@@ -1282,13 +1282,13 @@ def test_an_option_that_names_a_file_needs_a_line_of_its_own(tmp_path: Path, lin
         tmp_path, {"all.txt": line.format("other.txt"), "plain.txt": f"--pre # {line}\n-e . # -r x\n", "other.txt": ""}
     )
     with pytest.raises(Invalid, match=r"all.txt:1: \S+ needs a line of its own"):
-        project_code.read_requirements(tmp_path / "all.txt", None)
-    assert "-e ." in project_code.read_requirements(tmp_path / "plain.txt", None)
+        requirements.read_requirements(tmp_path / "all.txt", None)
+    assert "-e ." in requirements.read_requirements(tmp_path / "plain.txt", None)
 
 
 def test_the_environment_of_the_plan_is_no_file_of_requirements() -> None:
     with pytest.raises(Invalid, match="/proc/self/environ has a NUL character"):
-        project_code.read_requirements("/proc/self/environ", None)
+        requirements.read_requirements("/proc/self/environ", None)
 
 
 @pytest.mark.parametrize(
@@ -1354,7 +1354,7 @@ def test_a_project_for_another_python_is_a_warning(tmp_path: Path, name: str) ->
             tmp_path, {"pyproject.toml": f"[project]\ndependencies = []\nrequires-python = {required}\n", "uv.lock": ""}
         )
         made = CustomTrainer(script="train.py", requirements=tmp_path / name)
-        return [str(each) for each in project_code.project_warnings(made, python)]
+        return [str(each) for each in requirements.project_warnings(made, python)]
 
     assert warnings('">=3.13"', "3.11.7") == [
         "requirements: pyproject.toml requires Python >=3.13, and the job runs with 3.11.7, the Python of this program. "
@@ -1374,7 +1374,7 @@ def test_a_project_for_another_python_is_a_warning(tmp_path: Path, name: str) ->
 def test_a_line_that_is_no_requirement_is_refused_with_its_number(tmp_path: Path, line: str) -> None:
     write(tmp_path, {"requirements.txt": f"# all\n\n{line}\n"})
     with pytest.raises(Invalid, match=r"requirements.txt:3: .* is not a valid requirement"):
-        project_code.read_requirements(tmp_path / "requirements.txt", None)
+        requirements.read_requirements(tmp_path / "requirements.txt", None)
 
 
 def test_a_secret_in_a_file_of_requirements_is_named_by_its_line(tmp_path: Path) -> None:
@@ -1382,7 +1382,7 @@ def test_a_secret_in_a_file_of_requirements_is_named_by_its_line(tmp_path: Path)
     for text in (f"six\n{secret}\n", f"six\n--extra-index-url {secret}\n", f"six \\\n{secret}\n", f"\n-r {secret}\n"):
         write(tmp_path, {"all.txt": "\n\n-r cred.txt\n", "cred.txt": text})
         with pytest.raises(Invalid) as raised:
-            project_code.read_requirements(tmp_path / "all.txt", None)
+            requirements.read_requirements(tmp_path / "all.txt", None)
         (problem,) = raised.value.problems
         assert problem.where == "requirements" and problem.why.startswith("cred.txt:2 is a plain-text secret")
         assert "PIP_INDEX_URL" in problem.hint and "pa55word" not in str(problem)
@@ -1394,7 +1394,7 @@ def test_every_line_that_pip_reads_travels(tmp_path: Path) -> None:
         "x[a,b]==1.0; python_version < '3.12'\na==1 --hash=sha256:00\nb==1 \\\n    --hash=sha256:00\nc>= \\\n1\\\n,<2\n"
     )
     write(tmp_path, {"requirements.txt": text})
-    assert project_code.read_requirements(tmp_path / "requirements.txt", None) == text
+    assert requirements.read_requirements(tmp_path / "requirements.txt", None) == text
 
 
 def test_a_byte_order_mark_does_not_travel(tmp_path: Path) -> None:
@@ -1410,9 +1410,9 @@ def test_a_byte_order_mark_does_not_travel(tmp_path: Path) -> None:
         "plain.txt": "numpy\n",
     }
     for name, text in expected.items():
-        assert project_code.read_requirements(tmp_path / name, None) == text
+        assert requirements.read_requirements(tmp_path / name, None) == text
     with pytest.raises(Invalid, match=r"joined.txt:2: '\\ufeffnumpy' is not a valid requirement"):
-        project_code.read_requirements(tmp_path / "joined.txt", None)
+        requirements.read_requirements(tmp_path / "joined.txt", None)
 
 
 @pytest.mark.parametrize(
@@ -1429,7 +1429,7 @@ def test_requirements_in_another_encoding_are_refused(tmp_path: Path, encoding: 
         text = f"\ufeff{text}"
     (tmp_path / "requirements.txt").write_bytes(text.encode(encoding))
     with pytest.raises(Invalid) as raised:
-        project_code.read_requirements("requirements.txt", project_code.Project(tmp_path, SourceTree({})))
+        requirements.read_requirements("requirements.txt", project_code.Project(tmp_path, SourceTree({})))
     (problem,) = raised.value.problems
     assert why in problem.why and problem.hint.startswith(hint)
 
@@ -1437,7 +1437,7 @@ def test_requirements_in_another_encoding_are_refused(tmp_path: Path, encoding: 
 def test_an_environment_of_conda_is_refused(tmp_path: Path) -> None:
     write(tmp_path, {"environment.yml": "name: x\n"})
     with pytest.raises(Invalid, match="is an environment of conda"):
-        project_code.read_requirements(tmp_path / "environment.yml", None)
+        requirements.read_requirements(tmp_path / "environment.yml", None)
 
 
 def test_a_notebook_is_refused() -> None:
@@ -1486,13 +1486,13 @@ def default(tmp_path_factory: pytest.TempPathFactory, with_uv: None) -> str:
         "uv.lock": 'version = 1\nrevision = 2\nrequires-python = ">=3.10"\n'
         '[[package]]\nname = "x"\nversion = "1"\nsource = { virtual = "." }\n',
     })  # fmt: skip
-    found = project_code._default_index(folder / "uv.lock")
+    found = requirements._default_index(folder / "uv.lock")
     assert found.startswith("https://") and not found.endswith("/")
     return found
 
 
 def test_a_lock_of_several_indexes_travels_with_them_and_with_its_hashes(tmp_path: Path, default: str) -> None:
-    text = project_code.read_requirements("uv.lock", locked(tmp_path, CORP, default))
+    text = requirements.read_requirements("uv.lock", locked(tmp_path, CORP, default))
     assert text.startswith(f"--index-url {default}\n--extra-index-url {CORP}\n\nmy-lib==1.0")
     assert f"my-lib==1.0 \\\n    --hash=sha256:{'a' * 64}" in text and f"--hash=sha256:{'b' * 64}" in text
     (problem,) = user_code.package_problems({"requirements": text, "packages": ["numpy"]})
@@ -1501,7 +1501,7 @@ def test_a_lock_of_several_indexes_travels_with_them_and_with_its_hashes(tmp_pat
 
 
 def test_a_lock_of_the_default_index_alone_travels_as_names_and_versions(tmp_path: Path, default: str) -> None:
-    text = project_code.read_requirements("uv.lock", locked(tmp_path, f"{default}/", default))
+    text = requirements.read_requirements("uv.lock", locked(tmp_path, f"{default}/", default))
     assert text == "my-lib==1.0\ntorch==1.0\n"
 
 
@@ -1510,9 +1510,9 @@ def test_an_index_of_the_environment_is_not_the_default_one(
     tmp_path: Path, default: str, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv(name, CORP)
-    text = project_code.read_requirements("uv.lock", locked(tmp_path, CORP, CORP))
+    text = requirements.read_requirements("uv.lock", locked(tmp_path, CORP, CORP))
     assert f"--index-url {CORP}\n" in text and text.count("--hash=") == 2
-    assert project_code.read_requirements("uv.lock", locked(tmp_path, default, default)) == "my-lib==1.0\ntorch==1.0\n"
+    assert requirements.read_requirements("uv.lock", locked(tmp_path, default, default)) == "my-lib==1.0\ntorch==1.0\n"
 
 
 def test_settings_of_a_user_do_not_change_what_a_lock_says(
@@ -1522,18 +1522,18 @@ def test_settings_of_a_user_do_not_change_what_a_lock_says(
     other = "https://ann:s3cretPassw0rd@other.example/simple"
     monkeypatch.setenv("XDG_CONFIG_HOME", str(write(tmp_path / "config", {"uv/uv.toml": ""})))
     project = locked(tmp_path / "p", CORP, default)
-    text = project_code.read_requirements("uv.lock", project)
+    text = requirements.read_requirements("uv.lock", project)
     for name in ("UV_EXTRA_INDEX_URL", "UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX"):
         with monkeypatch.context() as shell:
             shell.setenv(name, other)
-            assert project_code.read_requirements("uv.lock", project) == text
+            assert requirements.read_requirements("uv.lock", project) == text
     for setting in (
         'index-url = "https://mirror.example/simple"\n',
         'extra-index-url = ["https://mirror.example/simple"]\n',
     ):
         write(tmp_path / "config", {"uv/uv.toml": setting})
-        project_code._default_index.cache_clear()  # the next program
-        assert project_code.read_requirements("uv.lock", project) == text
+        requirements._default_index.cache_clear()  # the next program
+        assert requirements.read_requirements("uv.lock", project) == text
 
 
 @pytest.mark.parametrize("slash", ["", "/"])
@@ -1543,7 +1543,7 @@ def test_a_lock_brings_the_indexes_that_it_names(tmp_path: Path, default: str, s
     project = locked(tmp_path, index, index)
     file = tmp_path / "pyproject.toml"
     file.write_text(file.read_text().partition("[tool.uv.sources]")[0])
-    text = project_code.read_requirements("uv.lock", project)
+    text = requirements.read_requirements("uv.lock", project)
     assert text.startswith(f"--index-url {index}\n\nmy-lib==1.0 \\\n") and text.count("--hash=") == 2
 
 
@@ -1559,19 +1559,19 @@ def test_an_editable_package_of_a_lock_of_several_indexes_is_refused(tmp_path: P
         + '[[package]]\nname = "own"\nversion = "1"\nsource = { editable = "own" }\n',
     })  # fmt: skip
     with pytest.raises(Invalid, match=r"has no hashes of -e \./own: with several indexes"):
-        project_code.read_requirements("uv.lock", project)
+        requirements.read_requirements("uv.lock", project)
 
 
 def test_a_lock_of_several_indexes_without_hashes_is_refused(tmp_path: Path, default: str) -> None:
     with pytest.raises(Invalid, match=r"has no hashes of my-lib==1\.0: with several indexes"):
-        project_code.read_requirements("uv.lock", locked(tmp_path, CORP, default, digest=""))
+        requirements.read_requirements("uv.lock", locked(tmp_path, CORP, default, digest=""))
 
 
 def test_dependencies_with_a_source_of_uv_are_a_warning(tmp_path: Path) -> None:
     project = locked(tmp_path, CORP, CORP)
-    (warning,) = project_code.source_warnings("pyproject.toml", project)
+    (warning,) = requirements.source_warnings("pyproject.toml", project)
     assert "names the sources of My_Lib for uv" in warning.why and 'requirements="uv.lock"' in warning.hint
-    assert not project_code.source_warnings("uv.lock", project)
+    assert not requirements.source_warnings("uv.lock", project)
 
     async def compiled() -> Any:  # an argument that is an Output needs an event loop
         made = CustomTrainer(source=tmp_path, script="train.py", requirements="pyproject.toml")
@@ -1666,7 +1666,7 @@ def test_a_lock_of_another_pyproject_is_a_warning(tmp_path: Path, with_uv: None,
     subprocess.run(["uv", "lock", "-q", "--offline"], cwd=project, check=True)
     dependencies, changed = STALE[case]
     depend(dependencies)
-    found = project_code.source_warnings("uv.lock", project_code.Project(project, SourceTree({})))
+    found = requirements.source_warnings("uv.lock", project_code.Project(project, SourceTree({})))
     assert [str(each) for each in found] == [
         "requirements: uv.lock does not fit pyproject.toml, which has other requirements now: "
         f"{names}; the locked versions are installed. Hint: uv lock"
@@ -1687,9 +1687,9 @@ def test_a_lock_that_cannot_be_compared_is_no_warning(tmp_path: Path) -> None:
         {"uv.lock": "[[package", "pyproject.toml": declared},
         {"uv.lock": made.replace("?", ">=2"), "pyproject.toml": '[project]\nname = "x"\ndynamic = ["dependencies"]\n'},
     ):
-        assert project_code.source_warnings(write(tmp_path, content) / "uv.lock", None) == ()
+        assert requirements.source_warnings(write(tmp_path, content) / "uv.lock", None) == ()
     (tmp_path / "pyproject.toml").unlink()
-    assert project_code.source_warnings(tmp_path / "uv.lock", None) == ()
+    assert requirements.source_warnings(tmp_path / "uv.lock", None) == ()
 
 
 def test_lines_that_look_like_a_header_of_a_diff_are_shown() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_trainer.code import project_code, user_code
+from pulumi_trainer.code import entry_source, project_code, user_code
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.pod import code
 from pulumi_trainer.provider.targets.local.volumes import config_files
@@ -64,7 +64,7 @@ def started(folder: Path, data: dict[str, Any], *args: str, **env: str) -> subpr
 
 
 def test_a_function_arrives_byte_for_byte(tmp_path: Path) -> None:
-    shipped = user_code.from_function(plain)
+    shipped = entry_source.from_function(plain)
     script = shipped.script
     assert not shipped.problems and not shipped.warnings
     lines = Path(__file__).read_text().splitlines(keepends=True)
@@ -75,7 +75,7 @@ def test_a_function_arrives_byte_for_byte(tmp_path: Path) -> None:
 
 
 def test_the_same_line_numbers_as_in_the_source() -> None:
-    script = user_code.from_function(plain).script
+    script = entry_source.from_function(plain).script
     assert script.splitlines()[4].strip().startswith("text = "), "below the line that keeps annotations unevaluated"
 
 
@@ -91,7 +91,7 @@ def test_the_same_line_numbers_as_in_the_source() -> None:
     ],
 )
 def test_what_would_be_lost_is_named_with_its_line(func: Any, name: str, line: str) -> None:
-    problems = user_code.from_function(getattr(func, "__wrapped__", func)).problems
+    problems = entry_source.from_function(getattr(func, "__wrapped__", func)).problems
     assert problems, "the loss was not found"
     text = "\n".join(str(p) for p in problems)
     assert name in text
@@ -111,26 +111,26 @@ def twice(func: Any) -> Any:
 
 
 def test_a_function_that_the_program_has_wrapped_is_refused() -> None:
-    assert "is wrapped" in str(user_code.from_function(twice(recursive)).problems[0])
+    assert "is wrapped" in str(entry_source.from_function(twice(recursive)).problems[0])
 
 
 def test_recursion_and_builtins_travel() -> None:
-    assert not user_code.from_function(recursive).problems
+    assert not entry_source.from_function(recursive).problems
 
 
 def test_not_a_function() -> None:
-    assert "must be a plain function" in str(user_code.from_function(print).problems[0])
+    assert "must be a plain function" in str(entry_source.from_function(print).problems[0])
 
 
 def test_arguments_that_the_function_does_not_take() -> None:
-    problem, _ = user_code.argument_problems(plain, {"epoch": 3})
+    problem, _ = entry_source.argument_problems(plain, {"epoch": 3})
     assert "plain(" in str(problem) and "epoch" in str(problem)
 
 
 def test_a_script_arrives_byte_for_byte(tmp_path: Path) -> None:
     source = tmp_path / "mine.py"
     source.write_bytes("import sys\nprint('$HOME `id` ä', sys.argv[1:])\n# EOM\n".encode())
-    shipped = user_code.from_script(source)
+    shipped = entry_source.from_script(source)
     script = shipped.script
     assert not shipped.problems and script.encode() == source.read_bytes()
     done = started(tmp_path, user_code.files(script, None, None, None, ""), "--lr", "$X")
@@ -153,7 +153,7 @@ SCRIPTS = {
 def test_the_bytes_of_a_script_are_shipped(tmp_path: Path, kind: str) -> None:
     file = tmp_path / "mine.py"
     file.write_bytes(SCRIPTS[kind])
-    shipped = user_code.from_script(file)
+    shipped = entry_source.from_script(file)
     assert not shipped.problems and shipped.exact == SCRIPTS[kind]
     data = user_code.with_exact_script({"main.py": shipped.script, "launch.json": "{}"}, shipped.exact)
     assert config_files({"ConfigMap/c": data}, "c")["main.py"] == SCRIPTS[kind]
@@ -164,7 +164,7 @@ def test_the_bytes_of_a_script_are_shipped(tmp_path: Path, kind: str) -> None:
 def test_line_endings_make_no_other_script(tmp_path: Path, ending: bytes) -> None:
     file = tmp_path / "mine.py"
     file.write_bytes(b"print('a')\nprint('b')\n".replace(b"\n", ending))
-    assert user_code.from_script(file).script == "print('a')\nprint('b')\n"
+    assert entry_source.from_script(file).script == "print('a')\nprint('b')\n"
 
 
 @pytest.mark.parametrize(
@@ -174,17 +174,17 @@ def test_a_script_that_cannot_be_shipped(tmp_path: Path, content: bytes | None, 
     file = tmp_path / "mine.py"
     if content is not None:
         file.write_bytes(content)
-    assert says in str(user_code.from_script(file).problems[0])
+    assert says in str(entry_source.from_script(file).problems[0])
 
 
 def test_a_script_that_may_never_end_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.py")
     for path in (tmp_path / "pipe.py", "/dev/zero", tmp_path):
-        (problem,) = user_code.from_script(path).problems
+        (problem,) = entry_source.from_script(path).problems
         assert str(problem) == f"script: {path} is not a regular file"
     with (tmp_path / "large.py").open("wb") as file:
         file.truncate(5 << 30)
-    (problem,) = user_code.from_script(tmp_path / "large.py").problems
+    (problem,) = entry_source.from_script(tmp_path / "large.py").problems
     assert "large.py has 5368709120 bytes, and a ConfigMap holds 900000" in str(problem)
 
 
@@ -262,7 +262,7 @@ def _fails(given: int = 1) -> None:
 @pytest.mark.parametrize("prefix", ["", "[rank0]: ", "[default1]:", "[default1]:[rank1]: "])
 @pytest.mark.parametrize("imported", [False, True])
 def test_a_traceback_begins_with_the_function(tmp_path: Path, imported: bool, prefix: str) -> None:
-    script = user_code.from_function(_fails).script
+    script = entry_source.from_function(_fails).script
     if imported:
         script = project_code._IMPORTED.format(module="mine", name="fails")
     (tmp_path / "mine.py").write_text("def fails(given):\n    raise ValueError(given)\n")
@@ -303,7 +303,7 @@ def test_hostile_lines_do_not_hold_us_up(piece: str) -> None:
 
 
 def test_a_traceback_of_the_call_alone_stays(tmp_path: Path) -> None:
-    (tmp_path / "start.py").write_text(user_code.from_function(_fails).script)
+    (tmp_path / "start.py").write_text(entry_source.from_function(_fails).script)
     (tmp_path / "func_args.json").write_text('{"other": 3}')
     done = subprocess.run([sys.executable, str(tmp_path / "start.py")], capture_output=True, text=True)
     assert "unexpected keyword" in done.stderr and code.with_user_tracebacks(done.stderr) == done.stderr
@@ -311,7 +311,7 @@ def test_a_traceback_of_the_call_alone_stays(tmp_path: Path) -> None:
 
 def test_a_function_may_have_the_name_of_a_module_that_its_call_needs(tmp_path: Path) -> None:
     script = tmp_path / "main.py"
-    script.write_text(user_code.from_function(_json).script)
+    script.write_text(entry_source.from_function(_json).script)
     (tmp_path / "func_args.json").write_text('{"given": 3}')
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
     assert done.stdout == "3\n"
@@ -359,13 +359,13 @@ def test_files_of_the_job_do_not_hide_modules_of_the_user(tmp_path: Path, line: 
 
 
 def test_a_function_has_its_file_in_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(user_code, "project_folder", lambda: Path(__file__).resolve().parents[1])
-    assert user_code.from_function(plain).file == "unit/test_shipping.py"
-    monkeypatch.setattr(user_code, "project_folder", lambda: tmp_path)
-    assert user_code.from_function(plain).file == "test_shipping.py", "no folder of this machine"
+    monkeypatch.setattr(entry_source, "project_folder", lambda: Path(__file__).resolve().parents[1])
+    assert entry_source.from_function(plain).file == "unit/test_shipping.py"
+    monkeypatch.setattr(entry_source, "project_folder", lambda: tmp_path)
+    assert entry_source.from_function(plain).file == "test_shipping.py", "no folder of this machine"
     (tmp_path / "jobs").mkdir()
     (tmp_path / "jobs" / "train.py").write_text("print(1)\n")
-    assert user_code.from_script(tmp_path / "jobs" / "train.py").file == "jobs/train.py"
+    assert entry_source.from_script(tmp_path / "jobs" / "train.py").file == "jobs/train.py"
 
 
 def test_a_container_that_cannot_write_runs_the_script_as_it_is(tmp_path: Path) -> None:

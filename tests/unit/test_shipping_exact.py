@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pulumi_trainer.code import project_code, user_code
+from pulumi_trainer.code import entry_source, project_code
 from pulumi_trainer.code.source_tree import read_tree
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 
@@ -159,7 +159,7 @@ def returned(folder: Path, script: str) -> Any:
 @pytest.mark.parametrize("text", EXACT.values(), ids=EXACT)
 def test_what_runs_is_what_was_written(load: Load, tmp_path: Path, text: str) -> None:
     work = load(text)
-    shipped = user_code.from_function(work)
+    shipped = entry_source.from_function(work)
     assert shipped.problems == ()
     assert returned(tmp_path, shipped.script) == work()
 
@@ -182,7 +182,7 @@ def test_any_string_arrives(text: str, above: str, comment: str) -> None:
         return
     linecache.cache["<any>"] = (len(source), None, source.splitlines(keepends=True), "<any>")
     work = getattr(names.get("Trainer"), "work", None) or names["work"]
-    shipped = user_code.from_function(work)
+    shipped = entry_source.from_function(work)
     assert shipped.problems == ()
     ran: dict[str, Any] = {"__name__": "shipped"}
     exec(shipped.script, ran)
@@ -191,7 +191,7 @@ def test_any_string_arrives(text: str, above: str, comment: str) -> None:
 
 @pytest.mark.parametrize("text", EXACT.values(), ids=EXACT)
 def test_the_script_calls_it(load: Load, tmp_path: Path, text: str) -> None:
-    (tmp_path / "main.py").write_text(user_code.from_function(load(text)).script)
+    (tmp_path / "main.py").write_text(entry_source.from_function(load(text)).script)
     (tmp_path / "func_args.json").write_text("{}")
     subprocess.run([sys.executable, "main.py"], cwd=tmp_path, check=True)
 
@@ -211,7 +211,7 @@ def test_a_def_without_strings_of_several_lines_loses_its_indentation(load: Load
     work = load("from __future__ import annotations\nif True:\n" + text)
     expected = "from __future__ import annotations\n"
     expected += "\n".join(line.removeprefix("        ") for line in text.strip("\n").splitlines()) + "\n"
-    assert user_code.from_function(work).script.partition('\n\nif __name__ == "__main__"')[0] == expected
+    assert entry_source.from_function(work).script.partition('\n\nif __name__ == "__main__"')[0] == expected
 
 
 UNBOUND = {
@@ -242,12 +242,12 @@ def of_body(load: Load, body: str) -> Any:
 @pytest.mark.parametrize("body", UNBOUND.values(), ids=UNBOUND)
 def test_annotations_that_the_file_does_not_evaluate_stay_unevaluated(load: Load, tmp_path: Path, body: str) -> None:
     work = of_body(load, body)
-    assert returned(tmp_path, user_code.from_function(work).script) == work()
+    assert returned(tmp_path, entry_source.from_function(work).script) == work()
 
 
 @pytest.mark.parametrize(("text", "line", "why"), REFUSED.values(), ids=REFUSED)
 def test_what_would_not_run_is_refused_with_its_line(load: Load, text: str, line: str, why: str) -> None:
-    (problem,) = user_code.from_function(load(text)).problems
+    (problem,) = entry_source.from_function(load(text)).problems
     assert line in str(problem) and why in str(problem) and problem.hint
 
 
@@ -264,16 +264,16 @@ EDITED = {
 @pytest.mark.parametrize("text", EDITED.values(), ids=EDITED)
 def test_a_file_that_was_edited_after_its_import_is_refused(load: Load, tmp_path: Path, text: str) -> None:
     work = load(BEFORE)
-    assert user_code.from_function(work).problems == ()
+    assert entry_source.from_function(work).problems == ()
     (tmp_path / "mine.py").write_text(text)
     linecache.clearcache()  # it compares size and time, and the same moment may have both
-    (problem,) = user_code.from_function(work).problems
+    (problem,) = entry_source.from_function(work).problems
     assert "func: mine.py has changed since it was imported: its text is not that of work any more" in str(problem)
 
 
 def test_a_generator_inside_of_it_is_none(load: Load) -> None:
     text = "def work():\n    def each():\n        yield 1\n    return list(each()) + [(lambda: (yield)) is None]\n"
-    assert user_code.from_function(load(text)).problems == ()
+    assert entry_source.from_function(load(text)).problems == ()
 
 
 def takes(epochs: int, lr: float = 0.1, name: str = "a", *, deep: bool = False, of: list[int] | None = None) -> None:
@@ -309,29 +309,29 @@ def anything(epochs: int, **more: int) -> None:
     ],
 )
 def test_arguments_that_do_not_fit(func: Callable[..., None], given: Any, says: list[str]) -> None:
-    told = "\n".join(str(p) for p in user_code.argument_problems(func, given))
+    told = "\n".join(str(p) for p in entry_source.argument_problems(func, given))
     assert all(text in told for text in says), told
 
 
 @pytest.mark.parametrize("given", [{"epochs": 1}, {"epochs": Unknown("x"), "deep": True}, Unknown("x")])
 def test_arguments_that_fit(given: Any) -> None:
-    assert user_code.argument_problems(takes, given) == []
-    assert user_code.argument_warnings(takes, given) == []
+    assert entry_source.argument_problems(takes, given) == []
+    assert entry_source.argument_warnings(takes, given) == []
 
 
 def test_every_name_fits_a_function_that_takes_all() -> None:
-    assert user_code.argument_problems(anything, {"epochs": 1, "other": 2}) == []
+    assert entry_source.argument_problems(anything, {"epochs": 1, "other": 2}) == []
 
 
 def test_values_that_are_not_what_annotations_say() -> None:
     given = {"epochs": "three", "lr": 1, "name": 5, "deep": "yes", "of": [1]}
-    assert [p.where for p in user_code.argument_warnings(takes, given)] == [
+    assert [p.where for p in entry_source.argument_warnings(takes, given)] == [
         'func_args["epochs"]',
         'func_args["name"]',
         'func_args["deep"]',
     ]
-    assert user_code.argument_warnings(takes, {"epochs": 3.0, "lr": None, "of": None, "deep": True}) == []
-    assert "takes int here, not 2.5" in str(user_code.argument_warnings(takes, {"epochs": 2.5})[0])
+    assert entry_source.argument_warnings(takes, {"epochs": 3.0, "lr": None, "of": None, "deep": True}) == []
+    assert "takes int here, not 2.5" in str(entry_source.argument_warnings(takes, {"epochs": 2.5})[0])
 
 
 SCRIPT = """import json, torch
@@ -354,7 +354,7 @@ def test_imports_of_a_script_that_stay_behind(tmp_path: Path) -> None:
     for name in ("helpers.py", "hints.py", "lib/__init__.py", "folder/inner.py", "torch/notes.txt", "mine.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(SCRIPT if name == "mine.py" else "")
-    shipped = user_code.from_script(tmp_path / "mine.py")
+    shipped = entry_source.from_script(tmp_path / "mine.py")
     assert shipped.problems == ()
     told = [str(p) for p in shipped.warnings]
     assert [text.partition(" imports ")[0] for text in told] == [f"script: mine.py:{n}" for n in (5, 6, 8, 10, 12)]
@@ -365,7 +365,7 @@ def test_imports_of_a_script_that_stay_behind(tmp_path: Path) -> None:
 def test_imports_of_a_function_that_stay_behind(load: Load, tmp_path: Path) -> None:
     (tmp_path / "theirs.py").write_text("")
     text = "if True:\n    def work():\n        import json, theirs\n        import pytest, sys\n        return '''\n x'''\n"
-    (warning,) = user_code.from_function(load(text)).warnings
+    (warning,) = entry_source.from_function(load(text)).warnings
     assert f"mine.py:3 imports theirs from {tmp_path / 'theirs.py'}" in str(warning)
 
 
@@ -392,7 +392,7 @@ SCRIPTS = {
 def test_a_script_that_only_defines_functions_is_warned_of(tmp_path: Path, text: str, warned: bool) -> None:
     (tmp_path / "mine.py").write_text(text)
     project = project_code.Project(tmp_path, read_tree(tmp_path, (), ()))
-    shipped = user_code.from_script(tmp_path / "mine.py")
+    shipped = entry_source.from_script(tmp_path / "mine.py")
     for told in (shipped.warnings, project_code.uncalled_file("script", project, "mine.py")):
         found = [str(each) for each in told if "calls nothing" in str(each)]
         assert len(found) == warned
@@ -401,5 +401,5 @@ def test_a_script_that_only_defines_functions_is_warned_of(tmp_path: Path, text:
 
 def test_a_function_that_only_defines_functions_is_warned_of(load: Load) -> None:
     work = load("def work():\n    def train():\n        return 1\n")
-    (warning,) = user_code.from_function(work).warnings
+    (warning,) = entry_source.from_function(work).warnings
     assert "func: work defines train, but calls nothing" in str(warning)

@@ -17,6 +17,7 @@ from pulumi_trainer.provider.cli import main as cli
 from pulumi_trainer.provider.jobs.submission import Submission
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault
 from pulumi_trainer.provider.kubernetes.schema import openapi
+from pulumi_trainer.provider.lifecycle import channels, runtimes
 from pulumi_trainer.provider.targets import connection, queries
 from pulumi_trainer.provider.targets.kubernetes.cluster import Cluster
 from pulumi_trainer.provider.targets.kubernetes.jobs import adoption
@@ -187,3 +188,27 @@ def test_a_cluster_that_cannot_be_read_has_the_default_release(monkeypatch: pyte
 
     monkeypatch.setattr(Cluster, "trainer_version", fail)
     assert Cluster(None, cluster=str, mode="trainer").trainer_release() is DEFAULT  # type: ignore[arg-type]
+
+
+@each_release
+def test_notes_on_runtimes_and_channels_follow_the_release_of_the_plan(
+    release: Release, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: list[Release] = []
+
+    def compare(_before: Any, _after: Any, trainer: Release) -> list[Any]:
+        used.append(trainer)
+        return []
+
+    for module in (runtimes, channels):
+        monkeypatch.setattr(module, "compare", compare)
+        monkeypatch.setattr(module, "find_consumers", lambda *_: ([], ""))
+    about: Any = {"target": {"kind": "kubernetes"}, "component": "urn", "trainer": release.version}
+    olds, news = (runtimes.RuntimeInputs(document=mpi_runtime(number), **about) for number in (1, 2))
+    assert "none for jobs" in runtimes.change_notes(olds, news, lambda _: None)[0]  # type: ignore[arg-type, return-value]
+    offers = [
+        channels.ChannelInputs(channel="stable", runtime="mpi", release=number, document={}, **about)
+        for number in ("1.0.0", "2.0.0")
+    ]
+    assert channels.Channels().check(offers[0], offers[1], lambda _: None).notes  # type: ignore[arg-type, return-value]
+    assert used == [release, release]

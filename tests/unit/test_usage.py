@@ -19,7 +19,7 @@ from pulumi_trainer.provider.kubernetes.errors import TargetFault
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView
 from pulumi_trainer.provider.lifecycle.usage_report import Ran, earlier_runs, summarize, team_of
 from pulumi_trainer.provider.service.reach import Where
-from pulumi_trainer.provider.targets.kubernetes.jobs import record
+from pulumi_trainer.provider.targets.kubernetes.jobs import record, run_end
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 from pulumi_trainer.provider.targets.kubernetes.observe.job_usage import read_usage
 
@@ -184,7 +184,7 @@ def test_a_restarted_job_counts_from_its_first_attempt() -> None:
     """The record of a job that has ended has when its JobSet began, and its Jobs only when the last attempt did."""
     restarted = owned(live("digits", ("Suspended", "False", 8), ("Completed", "True", 1)))
     old = Record.of(configmap())
-    written = record.end_of(old, old.status(Phase.SUCCEEDED), JobView("team", "a", jobset=restarted))["usage"]
+    written = run_end.end_of(old, old.status(Phase.SUCCEEDED), JobView("team", "a", jobset=restarted))["usage"]
     assert Demand.from_text(written) == Demand("", "red", 16, 1, NOW - 8 * HOUR)
     runs, _ = read(configmaps=[configmap(usage=written, **ended(2, 1))])
     assert gpu_hours(runs) == pytest.approx(16 * 7)

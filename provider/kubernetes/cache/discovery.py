@@ -28,7 +28,6 @@ class Facts:
     """The cached answers of one cluster.
 
     Args:
-        client: Client of the cluster.
         giving_up: Whether no more requests are sent after the first one without an answer.
     """
 

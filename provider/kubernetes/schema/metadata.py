@@ -122,7 +122,6 @@ def faults(metadata: Document, old: Document | None) -> Iterator[Fault]:
     """Yield the errors of decoded metadata.
 
     Args:
-        metadata: Metadata of the object to be stored.
         old: Metadata of the stored object; None on creation.
     """
     if old is None:

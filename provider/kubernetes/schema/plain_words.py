@@ -40,7 +40,6 @@ def problems(schema: Schema, document: Any, more: Sequence[Schema] = (), *, rule
     """Return the problems of a document, one for each path; unknown leaves count as valid.
 
     Args:
-        document: Any value; it is not changed.
         more: Schemas with further bounds of the same document; they do not decide which fields are unknown.
         rules: Whether to check validation rules (CEL), which are checked only if there is no other problem.
     """

@@ -35,7 +35,6 @@ def only(document: Mapping[str, Any], names: Collection[str]) -> Document:
     """Return the fields of a document with these names.
 
     Args:
-        document: The document; it is not changed.
         names: Names of the fields to keep; a name that the document does not have is left out.
     """
     return {name: value for name, value in document.items() if name in names}
@@ -75,7 +74,6 @@ def condition(among: Iterable[dict[str, Any]], type_: str) -> dict[str, Any]:
     """Return the condition of a type; empty if not found.
 
     Args:
-        among: The conditions of an object, as in `status.conditions`.
         type_: Type of the condition, for example `Failed`.
     """
     return next((c for c in among if c.get("type") == type_), {})
@@ -85,7 +83,6 @@ def true_condition(among: Iterable[dict[str, Any]], type_: str) -> dict[str, Any
     """Return the condition of a type if its status is True; else empty.
 
     Args:
-        among: The conditions of an object, as in `status.conditions`.
         type_: Type of the condition, for example `Failed`.
     """
     found = condition(among, type_)

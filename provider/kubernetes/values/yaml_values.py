@@ -30,7 +30,6 @@ class Unreadable(Exception):
 
     Args:
         line: Line in the text, from 0.
-        path: Path of the value.
     """
 
     def __init__(self, why: str, hint: str = "", line: int = 0, path: str = "") -> None:

@@ -28,7 +28,6 @@ class FetchedFile:
     """A file in the folder.
 
     Attributes:
-        path: Path below the folder.
         size: Size in bytes.
         version: The source's identifier of the content (git blob id, ETag, sha256).
     """
@@ -46,7 +45,6 @@ class Manifest:
     Attributes:
         revision: Commit of the repository (hf), or digest of keys, ETags and sizes (s3) or of paths, sizes and sha256 (file);
             a later fetch of a URI without a revision uses it again.
-        complete: Whether all files are in the folder.
         stale: Files of an earlier fetch that are being replaced.
     """
 

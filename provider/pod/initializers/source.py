@@ -31,7 +31,6 @@ class Tuning:
     Attributes:
         threads: Files transferred at once; also the connections to a bucket.
         part: Size of a ranged request to a bucket, in bytes.
-        attempts: Attempts at a listing or a file.
         backoff: Seconds before the second attempt; doubled after each attempt.
         timeout: Seconds to wait for the next byte.
     """
@@ -69,7 +68,6 @@ class FetchRequest:
 
     Attributes:
         location: The URI without its scheme.
-        output: The folder that the files are written to.
         env: The variables of `contract`.
         patterns: Which files are fetched; a listing may have others too.
     """

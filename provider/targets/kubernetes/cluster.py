@@ -25,7 +25,6 @@ class Cluster:
 
     Args:
         cluster: Returns the identity of the cluster, the UID of its namespace kube-system.
-        mode: jobset or trainer.
         namespace: Namespace of the stack's jobs, which `sweep` searches.
     """
 

@@ -15,7 +15,7 @@ from pulumi_trainer.provider.kubernetes.cache.discovery import PLAN_SECONDS
 from pulumi_trainer.provider.kubernetes.errors import Conflict, Problem, TargetFault
 from pulumi_trainer.provider.kubernetes.values.accessors import text, without
 from pulumi_trainer.provider.targets.kubernetes.job_writer import JobWriter, check_foreign, outlived_record
-from pulumi_trainer.provider.targets.kubernetes.jobs import adoption, consumers, drift, record, worker_copies
+from pulumi_trainer.provider.targets.kubernetes.jobs import adoption, consumers, drift, record, run_end, worker_copies
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 from pulumi_trainer.provider.targets.kubernetes.preflight import multikueue, server_review
 from pulumi_trainer.provider.trainer.kinds import kind_of
@@ -70,7 +70,7 @@ class ClusterJobs(JobWriter):
         status.uid, status.owner, status.digest, status.created = owner.uid, owner.owner, owner.digest, owner.created
         status.output = owner.result(status.phase)
         status.stack, status.program = owner.stack, owner.program
-        record.write_end(self.client, owner, status, view)
+        run_end.write_end(self.client, owner, status, view)
         return status
 
     def cached_status(self, namespace: str, name: str, uid: str, phase: str, owner: Owner) -> JobStatus | None:

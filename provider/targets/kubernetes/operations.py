@@ -26,7 +26,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import section
 from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView, diagnose
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
-from pulumi_trainer.provider.targets.kubernetes.jobs import apply, record, worker_copies
+from pulumi_trainer.provider.targets.kubernetes.jobs import apply, record, run_end, worker_copies
 from pulumi_trainer.provider.targets.kubernetes.jobs.deletion import delete_job
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import snapshot
@@ -44,7 +44,6 @@ def set_suspend(client: Client, namespace: str, name: str, override: Override, o
     (https://kueue.sigs.k8s.io/docs/concepts/workload/#active), which evicts it and keeps it out of the queue.
 
     Args:
-        override: The value of `suspend`.
         owner: Owner of the job; None for any.
 
     Returns:
@@ -100,14 +99,14 @@ def _write_override(client: Client, found: Record, view: JobView, status: JobSta
     if override.suspend:
         who = f"by {override.by} with `pulumi-trainer suspend`"
         attempts = ended(status.attempts, override.at, SUSPENDED, who)
-        change["data"] = record.attempts_as_data(attempts)
+        change["data"] = run_end.attempts_as_data(attempts)
     return _patch_record(client, found, change)
 
 
 def _override_of(found: Record) -> dict[str, Any]:
     """Return the change that writes what a record has of an override and of attempts back."""
     text = json.dumps(found.override.to_dict()) if found.override is not None else None
-    attempts = {record.ATTEMPTS: None, **record.attempts_as_data(found.attempts)}
+    attempts = {record.ATTEMPTS: None, **run_end.attempts_as_data(found.attempts)}
     return {"metadata": {"annotations": {owner_labels.OVERRIDE: text}}, "data": attempts}
 
 
@@ -136,7 +135,7 @@ def stop(client: Client, namespace: str, name: str, owner: Owner | None, message
     worker_copies.check_reachable(client, f"{namespace}/{name}")
     if not found.terminal:
         status.fail(STOPPED, message, time.time())
-        data = record.end_of(found, status, with_reports(client, view))
+        data = run_end.end_of(found, status, with_reports(client, view))
         found = _patch_record(client, found, {"data": data})
     delete_job(client, found)
     return found.last_status()
@@ -172,7 +171,7 @@ def rerun(client: Client, submission: Submission) -> JobStatus:
         raise Invalid(*absent)
     submission = apply.with_archives(client, submission)  # without it, the job that has ended stays
     if status.phase in record.ENDS and not found.terminal:  # only the job itself shows its end
-        found = _patch_record(client, found, {"data": record.end_of(found, status, with_reports(client, view))})
+        found = _patch_record(client, found, {"data": run_end.end_of(found, status, with_reports(client, view))})
     earlier = found.runs(status)
     identity = rerun_identity(found.identity, status.phase, status.reason)
     submission = started(replace(submission, earlier=earlier, identity=identity), time.time())
@@ -184,8 +183,8 @@ def rerun(client: Client, submission: Submission) -> JobStatus:
             "labels": {owner_labels.RUN_ID: submission.identity.id},
         },
         "data": {
-            **record.no_end(),
-            **record.attempts_as_data(attempts),
+            **run_end.no_end(),
+            **run_end.attempts_as_data(attempts),
             **record.usage(submission),
             record.SENT: None,
             record.SENDING: "true",

@@ -94,9 +94,6 @@ class Claim:
     def delete_with_job(self, job: str, users: Iterator[tuple[Record, float]]) -> str:
         """Delete the claim if it was created for the job.
 
-        Args:
-            users: As in `delete`.
-
         Returns:
             What the claim contained, or why it is not deleted; empty if there is nothing to report.
         """

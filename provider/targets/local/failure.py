@@ -46,7 +46,6 @@ class Failure:
         code: Exit code; may be 0 if `verdict` is set.
         at: Time of the end, in seconds since the epoch.
         tail: The newest output.
-        log: Path of the log.
         traceback: Traceback of the failed rank, from torchrun's error file.
         traceback_at: Time at which torchrun recorded the traceback, 0 if unknown.
         start_error: Why the process could not be started.

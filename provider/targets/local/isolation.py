@@ -181,7 +181,6 @@ def find_isolation(
 
     Args:
         root: Folder of the target, with all jobs and volumes.
-        environments: Folder of the cached environments of the job.
 
     Raises:
         TargetFault: An interpreter does not report where its packages are.
@@ -251,7 +250,6 @@ def wrapped(
 
     Args:
         argv: The program, as a path, and its arguments.
-        options: Options from `Isolation.options`.
 
     Raises:
         OSError: bubblewrap or coreutils' `env` is not installed, the file cannot be written, or a source leads out of its volume.

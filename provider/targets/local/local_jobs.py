@@ -170,7 +170,6 @@ class LocalJobs(JobReader):
         """Suspend or resume a job, whatever its program has. If it is so already, the override stays.
 
         Args:
-            override: The value of `suspend`.
             submission: For a resumption, the job as its stack has it, with the values of its Secrets.
 
         Returns:

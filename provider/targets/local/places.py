@@ -63,7 +63,6 @@ class Wait:
     Attributes:
         limit: How many jobs run at once.
         default: Whether the program sets no limit.
-        running: The jobs that have a place.
         earlier: The jobs that wait since before.
     """
 

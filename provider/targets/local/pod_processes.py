@@ -321,7 +321,6 @@ class Outcome:
     """The end of a pod.
 
     Attributes:
-        succeeded: Whether all containers succeeded.
         ended: Whether `PodRunner.stop` ended the pod, so that it has neither succeeded nor failed.
     """
 

@@ -186,7 +186,6 @@ def processes_of_container(
 
     Args:
         leader: pid of the process of `start`.
-        by_parent: The processes of this machine, from `processes_by_parent`.
     """
     due = [p for p in by_parent.get(os.getpid(), ()) if p.pid == leader or _is_adopted_from(p, leader, mark)]
     found = []

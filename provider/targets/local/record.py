@@ -48,15 +48,12 @@ class Record:
 
     Attributes:
         owner: URN of the owner.
-        run: Argument `run` of the job.
         sweep: Label of the stack; empty if a sweep does not delete the job.
         objects: The objects of the job, by KIND/NAME.
         root: Folder of the target that created the job.
-        host: Id of the host.
         uid: UID of this run of the job.
         created: Time of the creation, in seconds since the epoch.
         output: Folder that rank 0 mounts at the output path; empty if not found.
-        program: The program in `Owner`.
         temporary: The machine's folder for temporary files.
         earlier: Earlier runs of the job, as JSON, the newest last.
         identity: Id, lineage, parent, cause and place of the run, as JSON.

@@ -35,11 +35,7 @@ def version_step(before: str, after: str) -> Level:
 
 
 def larger(one: Level, other: Level) -> Level:
-    """Return the higher of two levels.
-
-    Args:
-        one: A level, of `LEVELS`.
-    """
+    """Return the higher of two levels."""
     return LEVELS[max(LEVELS.index(one), LEVELS.index(other))]
 
 

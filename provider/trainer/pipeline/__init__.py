@@ -118,9 +118,6 @@ def validate(
     Source: `Validate` of the plugins, called by https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/webhooks/trainjob_webhook.go
 
     Args:
-        runtime: As in `render`.
-        train_job: As in `render`.
-        release: As in `render`.
         exists: Returns whether the cluster has an object of a kind, namespace ("" for cluster-wide kinds) and name; None leaves
             out the rules that need it.
 

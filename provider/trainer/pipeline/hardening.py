@@ -35,7 +35,6 @@ def harden_jobset(jobset: Document, ml_policy: Mapping[str, Any], mode: Mode) ->
     """Return a rendered JobSet with hardened Pods.
 
     Args:
-        ml_policy: `mlPolicy` of the runtime.
         mode: In mode trainer nothing is changed, as a patch has done it.
 
     Raises:

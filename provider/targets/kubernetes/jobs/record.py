@@ -9,8 +9,7 @@ import json
 import re
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pulumi_trainer.provider.jobs.attempts import Attempt, read_attempts
@@ -33,13 +32,12 @@ from pulumi_trainer.provider.jobs.status import NOT_CREATED, OUTCOME_UNKNOWN, UN
 from pulumi_trainer.provider.jobs.submission import Submission
 from pulumi_trainer.provider.jobs.usage import NOTHING_KNOWN, Demand, current_user, demand_of
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, SECRET, Kind
-from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
+from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.kubernetes.client.transport import FIELD_MANAGER
-from pulumi_trainer.provider.kubernetes.errors import Problem, TrainerError, Unreadable
+from pulumi_trainer.provider.kubernetes.errors import Problem, Unreadable
 from pulumi_trainer.provider.kubernetes.terminal import message as harmless_message
 from pulumi_trainer.provider.kubernetes.terminal import plain
 from pulumi_trainer.provider.kubernetes.values.accessors import mappings, plausible_seconds, section
-from pulumi_trainer.provider.lifecycle.usage_report import began_at
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs import drift
 from pulumi_trainer.provider.targets.kubernetes.storage.claims import output_path
@@ -48,7 +46,7 @@ from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.trainer.labels import MADE_BY, RELEASE, RUNTIME
 
 if TYPE_CHECKING:
-    from pulumi_trainer.provider.lifecycle.diagnosis import JobView
+    pass
 
 Document = dict[str, Any]
 
@@ -75,16 +73,14 @@ _MOST_HISTORY = 400_000
 _MOST_EARLIER = 300_000
 """Bytes of the earlier runs; the oldest ones lose their metrics first."""
 _LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-_LONGEST = 4096
+LONGEST_MESSAGE = 4096
 """Longest stored message of a job, in characters."""
-_TRIES = 5
-"""How often the end of a job is written while its record keeps changing."""
 ENDS = (Phase.SUCCEEDED.value, Phase.FAILED.value)
 ATTEMPTS = "attempts"
 """Key of the attempts of the run, as they were known when the record was written last."""
 OBSERVED = "observed"
 """Key of those inputs of the run that its end adds (`jobs.observed_inputs`): `inputs` are what the plan knew."""
-_ENDED = ("phase", "reason", "message", "started", "finished", "progress")
+ENDED = ("phase", "reason", "message", "started", "finished", "progress")
 
 
 @dataclass(frozen=True)
@@ -92,7 +88,6 @@ class Record:
     """The record of a job, as the server has it.
 
     Args:
-        owner: Id of the owner.
         run: The user's `run` key.
         created: When the run was created, in seconds since the epoch.
         deleting: Whether the record is being deleted.
@@ -186,7 +181,7 @@ class Record:
             output=plain(str(data.get("output", ""))),
             kind=kind,
             applied=_object(data.get("applied")),
-            ended={k: str(data[k]) for k in _ENDED if k in data},
+            ended={k: str(data[k]) for k in ENDED if k in data},
             runtime=str(labels.get(RUNTIME, "")),
             release=str(labels.get(RELEASE, "")),
             channel=str(annotations.get(owner_labels.CHANNEL, "")),
@@ -252,8 +247,8 @@ class Record:
             digest=self.digest,
             phase=phase.value,
             output=self.result(phase.value),
-            reason=plain(reason)[:_LONGEST],
-            message=harmless_message(message)[:_LONGEST],
+            reason=plain(reason)[:LONGEST_MESSAGE],
+            message=harmless_message(message)[:LONGEST_MESSAGE],
             created=self.created,
             stack=self.stack,
             program=self.program,
@@ -464,111 +459,6 @@ def histories_as_data(histories: Mapping[str, str]) -> dict[str, str]:
         if run and histories[run]:
             kept[f"{METRICS}{run}"] = histories[run]
     return kept
-
-
-def end_of(record: Record, status: JobStatus, view: JobView) -> dict[str, str | None]:
-    """Return the end of a job as its record has it: the merge patch of its data.
-
-    Args:
-        record: The record, before it has the end.
-        view: What the cluster shows of the job, with the metrics that were read.
-    """
-    end: dict[str, str | None] = {
-        "phase": status.phase,
-        "reason": status.reason,
-        "message": status.message[:_LONGEST],
-        "started": str(status.started),
-        "finished": str(status.finished),
-    }
-    if status.progress:
-        end["progress"] = json.dumps(status.progress)
-    observed = {name: value for name, value in status.inputs.items() if record.inputs.get(name) != value}
-    if observed:
-        end[OBSERVED] = json.dumps(observed)
-    metrics = _metrics_at_end(record, status, view)
-    return {**end, **attempts_as_data(status.attempts), **_usage_at_end(record, view.jobset), **metrics}
-
-
-def _metrics_at_end(record: Record, status: JobStatus, view: JobView) -> dict[str, str | None]:
-    """Return the metrics of a run that has ended, and which ones of earlier runs are removed for them."""
-    reported = view.metrics or Metrics.of([status.progress or {}], whole=False)
-    text = record.histories.get(record.identity.id, "")
-    if text and reported:  # the run was interrupted, and went on
-        whole = Metrics.from_text(text)
-        whole.extend(reported)
-        reported = whole
-    text = reported.to_text() or text
-    known = {run.id for run in record.earlier}
-    earlier = {run: history for run, history in record.histories.items() if run in known}
-    kept = histories_as_data({**earlier, record.identity.id: text})
-    return {**dict.fromkeys(f"{METRICS}{run}" for run in record.histories), **kept}
-
-
-def attempts_as_data(attempts: Sequence[Attempt]) -> dict[str, str]:
-    """Return attempts as the data of a record; empty if there are none."""
-    texts = [asdict(each) for each in attempts]
-    if not texts:
-        return {}
-    return {ATTEMPTS: json.dumps(texts, separators=(",", ":"))}
-
-
-def no_end() -> dict[str, None]:
-    """Return the merge patch that removes the end of a job from its record's data."""
-    return dict.fromkeys((*_ENDED, ATTEMPTS, OBSERVED))
-
-
-def _usage_at_end(record: Record, jobset: Document | None) -> dict[str, str]:
-    """Return what a run has requested and when it began, as far as its JobSet shows that before it is deleted."""
-    if jobset is None:
-        return {}
-    seen = demand_of({**jobset, "kind": JOBSET.kind}, record.demand.user)
-    found = replace(record.demand, since=began_at(jobset))
-    if found.queue is None:
-        found = replace(found, queue=seen.queue)
-    if found.gpus is None:
-        found = replace(found, gpus=seen.gpus)
-    if found.cpus is None:
-        found = replace(found, cpus=seen.cpus)
-    return {USAGE: found.to_text()}
-
-
-def write_end(client: Client, record: Record, status: JobStatus, view: JobView) -> None:
-    """Write how a job has ended into its record, unless the record has it as detailed or cannot be written.
-
-    Args:
-        view: What the cluster shows of the job, with the metrics that were read.
-    """
-    if status.phase not in ENDS:
-        return
-    with suppress(TrainerError):
-        _patch_end(client.within(5.0), record, end_of(record, status, view))
-
-
-def _patch_end(client: Client, record: Record, data: Mapping[str, str | None]) -> None:
-    """Write the end of a run into its record, unless the record has one that explains as much, or is that of another run by now.
-
-    `rerun` keeps the record, and adds the run that has ended to the earlier ones.
-    """
-    current: Record | None = record
-    for _ in range(_TRIES):
-        if current is None or (current.uid, current.earlier) != (record.uid, record.earlier):
-            return
-        if current.deleting or (current.terminal and not _explains_more(data, current)):
-            return
-        as_read = {"uid": current.uid, "resourceVersion": current.version}
-        try:
-            client.patch(CONFIG_MAP, record.namespace, record.name, {"metadata": as_read, "data": dict(data)})
-            return
-        except ApiError as error:
-            if error.code != 409:
-                raise
-        current = find(client, record.namespace, record.name)
-
-
-def _explains_more(data: Mapping[str, str | None], recorded: Record) -> bool:
-    """Return whether the end of a run has a longer message than its record: somebody else has not seen what its Pods printed."""
-    ended = recorded.ended
-    return data["phase"] == ended.get("phase") and len(data["message"] or "") > len(ended.get("message", ""))
 
 
 def _fault(meta: Mapping[str, Any], data: Mapping[str, Any]) -> str:

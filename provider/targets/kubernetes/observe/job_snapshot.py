@@ -171,7 +171,6 @@ def with_lines(client: Client, view: JobView) -> JobView:
 
     Args:
         client: Client of the cluster to which the job was submitted.
-        view: The view of the job; it is not changed.
     """
     client, lines = client_of(client, view), dict(view.lines)
     for failed in failed_containers(view)[:MOST_LOGS]:
@@ -189,7 +188,6 @@ def with_topology_reason(client: Client, view: JobView) -> JobView:
 
     Args:
         client: Client of the cluster to which the job was submitted, whose queues admit it.
-        view: The view of the job; it is not changed.
     """
     if not no_topology_capacity(view.workload):
         return view
@@ -215,7 +213,6 @@ def with_node_reason(client: Client, view: JobView) -> JobView:
 
     Args:
         client: Client of the cluster to which the job was submitted; the nodes are those of the cluster in which it runs.
-        view: The view of the job; it is not changed.
     """
     refused = [condition(conditions(p), "PodScheduled") for p in view.live if not node_of(p)]
     if not any(each.get("reason") == "Unschedulable" for each in refused):
@@ -238,7 +235,6 @@ def with_inactive_queue(client: Client, view: JobView) -> JobView:
 
     Args:
         client: Client of the cluster to which the job was submitted, whose queues admit it.
-        view: The view of the job; it is not changed.
     """
     if not waits_for_queue(view.workload):
         return view

@@ -15,7 +15,6 @@ def with_output(client: Client, view: JobView) -> JobView:
 
     Args:
         client: Client of the cluster to which the job was submitted.
-        view: The view of the job; it is not changed.
     """
     phase = derive_phase(view.jobset, view.train_job).phase
     if phase == Phase.FAILED:

@@ -138,7 +138,6 @@ def progress_of(client: Client, view: JobView) -> dict[str, Any] | None:
 
     Args:
         client: Client of the cluster to which the job was submitted.
-        view: The view of the job, with its Pods.
     """
     found, _ = _last_reports(client, view, LINES, BYTES)
     return reduce(with_kept, found, None)
@@ -149,7 +148,6 @@ def with_reports(client: Client, view: JobView) -> JobView:
 
     Args:
         client: Client of the cluster to which the job was submitted.
-        view: The view of the job, with its Pods.
     """
     found, whole = _last_reports(client, view, ALL_LINES, ALL_BYTES)
     if not found and not whole:  # the last lines may be behind so many bytes
@@ -162,7 +160,6 @@ def _last_reports(client: Client, view: JobView, lines: int, most: int) -> tuple
 
     Args:
         client: Client of the cluster to which the job was submitted.
-        view: The view of the job, with its Pods.
         most: Bytes, from the first of these lines on.
     """
     rank = rank_0(view) or _ended_rank_0(view)

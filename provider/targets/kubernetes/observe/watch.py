@@ -34,7 +34,7 @@ from pulumi_trainer.provider.lifecycle.diagnosis.job_view import (
 )  # fmt: skip
 from pulumi_trainer.provider.lifecycle.diagnosis.pod_faults import WAITING_FOR_GANG
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
-from pulumi_trainer.provider.targets.kubernetes.jobs import record
+from pulumi_trainer.provider.targets.kubernetes.jobs import record, run_end
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 from pulumi_trainer.provider.targets.kubernetes.observe.failed_output import FailedOutput
 from pulumi_trainer.provider.targets.kubernetes.observe.gang_wakeup import Waker
@@ -278,7 +278,7 @@ class Observer:
         status = diagnose(view, time.time())
         if owner is not None:
             status.output = owner.result(status.phase)
-            record.write_end(self._client, owner, status, view)
+            run_end.write_end(self._client, owner, status, view)
         return status
 
     def trouble(self) -> str:

@@ -132,9 +132,6 @@ def _requested_bytes(claim: Document) -> Fraction:
 def update(client: Client, namespace: str, name: str, generation: str, claim: Mapping[str, Any]) -> None:
     """Change the size or `retain` of a claim.
 
-    Args:
-        claim: As for `create`.
-
     Raises:
         Conflict: The claim has another generation.
         TargetFault: The claim is gone, or its class does not allow the new size.
