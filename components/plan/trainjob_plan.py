@@ -64,6 +64,7 @@ from pulumi_trainer.provider.kubernetes.values.quantity import canonical
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.kubernetes.views import replicated_jobs
 from pulumi_trainer.provider.kueue.labels import QUEUE
+from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.trainer.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.trainer.admission.document_checks import document_problems
 from pulumi_trainer.provider.trainer.admission.multikueue import find_dispatch
