@@ -21,6 +21,7 @@ from pulumi_trainer.provider.cli import main as cli
 from pulumi_trainer.provider.lifecycle.job_inputs import JobInputs
 from pulumi_trainer.provider.service import stack as stacks
 from pulumi_trainer.provider.trainer.releases import NEWEST
+from test_start_answers import FLAVOR, team, workload
 
 CASES = Path(__file__).parents[1] / "golden" / "cases"
 KEYS = ["admitted", "stage", "errors", "warnings", "objects", "status"]
@@ -627,3 +628,15 @@ def test_what_later_steps_are_asked_changes_nothing_that_is_stored(run: Ran) -> 
     bad["spec"]["mlPolicy"] = {"numNodes": "2"}
     assert run("validate", run.file(bad, train_job())) == 1
     assert "ClusterTrainingRuntime rt was refused, so the TrainJob cannot be checked further" in run.out
+
+
+def test_what_kueue_would_do_is_said_if_workloads_are_among_the_documents(run: Ran) -> None:
+    labels = {"kueue.x-k8s.io/queue-name": "gpus"}
+    asked = train_job({"name": "llama", "namespace": "nlp", "labels": labels})
+    asked["spec"]["trainer"] = {"numNodes": 2, "resourcesPerNode": {"limits": {"nvidia.com/gpu": 8}}}
+    running = workload("nlp", "mix", 24, "2026-11-01T10:00:00Z")
+    queues = [runtime(), FLAVOR, *team("nlp", 32)]
+    assert run("validate", run.file(*queues, running, asked)) == 0
+    assert "note: waits behind nlp/mix (24 h100): 8 h100 more must become free; when it starts is open" in run.out
+    assert run("validate", run.file(*queues, asked)) == 0
+    assert "starts now" not in run.out and "waits behind" not in run.out, "without Workloads nothing is known"
