@@ -18,6 +18,9 @@ from pulumi_trainer.provider.targets.local.pod_processes import ContainerProcess
 
 EVERY = 0.5
 """Seconds between two checks."""
+_CONFIRMED = 3
+"""Checks in a row after which shared memory counts: processes are read one after the other, and a page that two of them share in the
+meantime counts more than once."""
 _PAUSE = 20
 """The pause after a check, in units of its duration: to find the shared pages, the kernel goes through all pages."""
 
@@ -27,6 +30,7 @@ class MemoryLimits:
 
     def __init__(self) -> None:
         self._next = 0.0
+        self._over: dict[int, int] = {}
 
     def enforce(self, containers: Iterable[ContainerProcess]) -> None:
         """Kill the containers whose processes have more memory than their limit."""
@@ -40,8 +44,13 @@ class MemoryLimits:
         for container in limited:
             processes = process.processes_of_container(container.leader, container.plan.env[process.MARK], by_parent)
             used = memory_of(processes, container.memory_limit)
-            if used > container.memory_limit:
+            over = self._over.pop(id(container), 0) + 1
+            if used <= container.memory_limit:
+                continue
+            if over >= _CONFIRMED or sum(map(_own, processes)) > container.memory_limit:
                 container.kill_at_memory_limit(used, processes)
+            else:
+                self._over[id(container)] = over
         ended = time.monotonic()
         self._next = ended + max(EVERY, _PAUSE * (ended - begun))
 
@@ -79,7 +88,16 @@ def _share(process: psutil.Process) -> int:
     return counted
 
 
+def _own(process: psutil.Process) -> int:
+    """Return the bytes of a process that it shares with no other one."""
+    counted = _counted(Path("/proc", str(process.pid), "smaps_rollup"), _OF_OWN)
+    if counted is None:
+        return _resident(process)
+    return counted
+
+
 _OF_PROCESS = re.compile(r"^Rss(?:Anon|Shmem): *(\d+) kB", re.MULTILINE)
+_OF_OWN = re.compile(r"^Private_Dirty: *(\d+) kB", re.MULTILINE)
 _OF_SHARE = re.compile(r"^Pss_(?:Anon|Shmem): *(\d+) kB", re.MULTILINE)
 
 
