@@ -1,4 +1,4 @@
-"""What the namespace of a job and the nodes of its cluster allow: LimitRanges, ResourceQuotas, RuntimeClasses, nodes.
+"""What the namespace of a job and the nodes of its cluster allow: Pod Security, LimitRanges, ResourceQuotas, classes, nodes.
 
 JobSet and Kueue do not look at these. The API server refuses the Pods when a Job makes them, or the scheduler finds no node.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from pulumi_trainer.provider.kubernetes import pod_security
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.schema.node_fit import NoNode, reason_without_node
 from pulumi_trainer.provider.kubernetes.values import limit_ranges, resource_quotas
@@ -21,6 +22,10 @@ from pulumi_trainer.provider.kueue.podsets import with_overhead
 from pulumi_trainer.provider.kueue.queue_state import Queues
 
 Document = dict[str, Any]
+_SECURITY = (
+    "set these fields in the runtime or by a runtimePatch; a program does both with"
+    ' TrainJob(hardening="restricted"). Or ask for another level of the namespace'
+)
 
 
 def pod_refusals(jobset: Document, known: Queues) -> Iterator[Problem]:
@@ -35,6 +40,9 @@ def pod_refusals(jobset: Document, known: Queues) -> Iterator[Problem]:
         spec, at = job.pod.spec, job.pod.at
         if first_unknown(spec) is not None:
             continue
+        why = pod_security.refusal(spec, known.find("Namespace", namespace))
+        if why:
+            yield Problem(at, why, _SECURITY, "FieldValueForbidden")
         name = spec.get("runtimeClassName")
         if known.lacks("RuntimeClass", name):
             yield Problem(f"{at}.runtimeClassName", f'pod rejected: RuntimeClass "{name}" not found', "create it")
