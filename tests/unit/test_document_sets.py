@@ -160,3 +160,133 @@ PLAIN = {"name": "a", "securityContext": HARDENED}
 )
 def test_the_levels_of_pod_security(level: str, containers: list[Document], pod: Document, found: list[str]) -> None:
     assert [*standard_violations({"containers": containers, **pod}, level)] == found
+
+
+SECRET = {"data": {"HF_TOKEN": "eA=="}}
+
+
+def env(**source: Any) -> Document:
+    return {"env": [{"name": "A", "valueFrom": source}]}
+
+
+def volume(**source: Any) -> Document:
+    return {"volumes": [{"name": "v", **source}]}
+
+
+@MODES
+@pytest.mark.parametrize(
+    ("pod", "name", "other", "words"),
+    [
+        (
+            {"serviceAccountName": "robot"},
+            "robot",
+            of("ServiceAccount", "other"),
+            'error looking up service account team/robot: serviceaccount "robot" not found',
+        ),
+        (
+            {"priorityClassName": "high"},
+            "high",
+            of("PriorityClass", "low", "", "scheduling.k8s.io/v1", value=1),
+            "no PriorityClass with name high was found",
+        ),
+        (
+            {"runtimeClassName": "gvisor"},
+            "gvisor",
+            of("RuntimeClass", "kata", "", "node.k8s.io/v1", handler="kata"),
+            'pod rejected: RuntimeClass "gvisor" not found',
+        ),
+    ],
+)
+def test_missing_objects_without_which_no_pod_is_made(
+    pod: Document, name: str, other: Document, words: str, mode: Any
+) -> None:
+    documents = runtime(pod), train_job()
+    assert refused(*documents, other, mode=mode) == [words]
+    there = {**other, "metadata": {**other["metadata"], "name": name}}
+    assert refused(*documents, there, mode=mode) == []
+    assert refused(*documents, mode=mode) == [], "no document is about such objects"
+
+
+def test_service_accounts_count_in_their_namespace() -> None:
+    documents = runtime({"serviceAccountName": "robot"}), train_job()
+    assert refused(*documents, of("ServiceAccount", "robot", "other")) != []
+    assert refused(*documents, of("ServiceAccount", "another", "other")) == [], "the set is about other namespaces"
+    assert refused(*documents, of("ServiceAccount", "robot", "other"), of("ServiceAccount", "robot")) == []
+    assert refused(*documents, namespace()) != []
+    assert refused(runtime({"serviceAccountName": "default"}), train_job(), namespace()) == []
+    assert refused(runtime({"priorityClassName": "system-node-critical"}), train_job(), namespace()) == []
+
+
+@MODES
+@pytest.mark.parametrize(
+    ("code", "pod", "container", "kind"),
+    [
+        ("PT166", {}, env(secretKeyRef={"name": "x", "key": "HF_TOKEN"}), "Secret"),
+        ("PT166", {}, {"envFrom": [{"secretRef": {"name": "x"}}]}, "Secret"),
+        ("PT166", volume(secret={"secretName": "x", "items": [{"key": "HF_TOKEN", "path": "t"}]}), {}, "Secret"),
+        ("PT166", volume(projected={"sources": [{"secret": {"name": "x"}}]}), {}, "Secret"),
+        ("PT167", {}, env(configMapKeyRef={"name": "x", "key": "HF_TOKEN"}), "ConfigMap"),
+        ("PT167", volume(configMap={"name": "x"}), {}, "ConfigMap"),
+        ("PT168", volume(persistentVolumeClaim={"claimName": "x"}), {}, "PersistentVolumeClaim"),
+        ("PT169", {"imagePullSecrets": [{"name": "x"}]}, {}, "Secret"),
+    ],
+)
+def test_missing_objects_that_pods_wait_for(
+    code: str, pod: Document, container: Document, kind: str, mode: Any
+) -> None:
+    documents = runtime(pod, container), train_job()
+
+    def told(*others: Document) -> list[str]:
+        return [each.partition(": ")[0] for each in warned(*documents, *others, mode=mode) if f"{kind} x" in each]
+
+    assert told(of(kind, "other")) == told(namespace()) == told(of(kind, "x", "other")) == [code]
+    assert told() == told(of(kind, "another", "other")) == told(namespace("other")) == []
+    assert told(of(kind, "x", **SECRET)) == told(of(kind, "x"), namespace(), of(kind, "x", "other")) == []
+
+
+def test_keys_that_are_missing() -> None:
+    documents = runtime(container=env(secretKeyRef={"name": "x", "key": "HF_TOKEN"})), train_job()
+    wrong = of("Secret", "x", stringData={"HF_TOKN": "t", "a": "b"})
+    (found,) = warned(*documents, wrong)
+    assert "Secret x has no key HF_TOKEN, but HF_TOKN, a: the Pods of node do not start" in found
+    assert "did you mean HF_TOKN?" in found
+    optional = runtime(container=env(secretKeyRef={"name": "x", "key": "HF_TOKEN", "optional": True}))
+    assert warned(optional, train_job(), wrong) == []
+    assert warned(*documents, of("Secret", "x"), namespace()) == [], "its keys are written later"
+
+
+@pytest.mark.parametrize(
+    "maker",
+    [
+        of("ExternalSecret", "e", version="external-secrets.io/v1", spec={"target": {"name": "x"}}),
+        of("SealedSecret", "x", version="bitnami.com/v1alpha1", spec={"encryptedData": {"HF_TOKEN": "A"}}),
+    ],
+)
+def test_secrets_that_a_controller_makes(maker: Document) -> None:
+    documents = runtime(container=env(secretKeyRef={"name": "x", "key": "HF_TOKEN"})), train_job(), namespace()
+    assert warned(*documents, maker) == []
+    assert warned(*documents, {**maker, "metadata": {"name": "x", "namespace": "other"}, "spec": {}}) != []
+
+
+def test_what_the_job_and_every_namespace_have_is_not_missing() -> None:
+    own = volume(configMap={"name": "kube-root-ca.crt"})
+    assert warned(runtime(own), train_job(), namespace()) == []
+
+
+def test_objects_of_a_controller_say_nothing_about_others() -> None:
+    """An MPI job's own Secret is no reason to call the Secret of the next job missing."""
+    cluster = Cluster("trainer", DEFAULT, explain=True)
+    mpi = runtime(container=env(secretKeyRef={"name": "x", "key": "HF_TOKEN"}))
+    launcher = {
+        "name": "launcher",
+        "template": {
+            "metadata": {"labels": {ANCESTOR: "trainer"}},
+            "spec": {"template": {"spec": {"containers": [{"name": "node", "image": "i"}]}}},
+        },
+    }
+    mpi["spec"]["mlPolicy"] = {"numNodes": 1, "mpi": {"mpiImplementation": "OpenMPI"}}
+    mpi["spec"]["template"]["spec"]["replicatedJobs"].insert(0, launcher)
+    del mpi["spec"]["template"]["spec"]["replicatedJobs"][1]["template"]["metadata"]
+    for document in (mpi, train_job(), {**train_job(), "metadata": {"name": "next", "namespace": "team"}}):
+        result = cluster.apply(document)
+    assert result is not None and result.admitted and "PT166" not in str(result.found)

@@ -11,6 +11,7 @@ from pulumi_trainer import runtimes
 from pulumi_trainer.program.queue_lints import ABOUT_QUEUES
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kueue.labels import MAX_EXECUTION, PRIORITY, QUEUE
+from pulumi_trainer.provider.kueue.queue_state import REFERENCED
 from pulumi_trainer.provider.trainer.admission.warnings import (
     RULES,
     Queues,
@@ -191,6 +192,12 @@ def shrunk(gpus: int) -> Any:
     ]  # fmt: skip
     queue = kueue("ClusterQueue", "shrunk", namespaceSelector={}, resourceGroups=quota("h100", gpus))
     return Queues((queue,), below=complete_queues(there))
+
+
+def beside(kind: str, name: str) -> Document:
+    """Other documents of the set: one of a kind, or of each kind that Pods refer to (`*`)."""
+    kinds = REFERENCED if kind == "*" else (kind,)
+    return {"queues": complete_queues([{"apiVersion": "v1", "kind": k, "metadata": {"name": name}} for k in kinds])}
 
 
 def asking(nodes: int, gpu: str = "nvidia.com/gpu") -> Document:
@@ -449,6 +456,15 @@ CASES: list[Case] = [
     (
         "PT165", runtime(TORCH), job({"resourcesPerNode": {"limits": {"memory": 16}}}), {},
         lambda r, j, k: trainer(j).update(resourcesPerNode={"limits": {"memory": "16Gi"}}),
+    ),
+    *(
+        (code, runtime(TORCH, step(pod=refers)), job({}), beside(kind, "other"), lambda r, j, k: k.update(beside("*", "x")))
+        for code, kind, refers in (
+            ("PT166", "Secret", {"volumes": [{"name": "v", "secret": {"secretName": "x"}}]}),
+            ("PT167", "ConfigMap", {"volumes": [{"name": "v", "configMap": {"name": "x"}}]}),
+            ("PT168", "PersistentVolumeClaim", {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "x"}}]}),
+            ("PT169", "Secret", {"imagePullSecrets": [{"name": "x"}]}),
+        )
     ),
     *(
         (code, runtime(TORCH), queued(**given), {"queues": shrunk(8) if code == "PT215" else complete_queues(QUEUES)}, change)

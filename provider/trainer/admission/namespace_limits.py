@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pulumi_trainer.provider.kubernetes import pod_security
+from pulumi_trainer.provider.kubernetes.client.api_resources import PRIORITY_CLASS, RUNTIME_CLASS, SERVICE_ACCOUNT
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.schema.node_fit import NoNode, reason_without_node
 from pulumi_trainer.provider.kubernetes.values import limit_ranges, resource_quotas
@@ -20,8 +21,15 @@ from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
 from pulumi_trainer.provider.kubernetes.views import ReplicatedJob, jobs_of
 from pulumi_trainer.provider.kueue.podsets import with_overhead
 from pulumi_trainer.provider.kueue.queue_state import Queues
+from pulumi_trainer.provider.trainer.admission.referents import pod_referents
 
 Document = dict[str, Any]
+_NOT_FOUND = {
+    RUNTIME_CLASS: 'pod rejected: RuntimeClass "{name}" not found',
+    PRIORITY_CLASS: "no PriorityClass with name {name} was found",
+    SERVICE_ACCOUNT: 'error looking up service account {namespace}/{name}: serviceaccount "{name}" not found',
+}
+"""Kinds without whose object the API server makes no Pod -> its words."""
 _SECURITY = (
     "set these fields in the runtime or by a runtimePatch; a program does both with"
     ' TrainJob(hardening="restricted"). Or ask for another level of the namespace'
@@ -43,9 +51,10 @@ def pod_refusals(jobset: Document, known: Queues) -> Iterator[Problem]:
         why = pod_security.refusal(spec, known.find("Namespace", namespace))
         if why:
             yield Problem(at, why, _SECURITY, "FieldValueForbidden")
-        name = spec.get("runtimeClassName")
-        if known.lacks("RuntimeClass", name):
-            yield Problem(f"{at}.runtimeClassName", f'pod rejected: RuntimeClass "{name}" not found', "create it")
+        for each in pod_referents(job.pod):
+            words = _NOT_FOUND.get(each.kind)
+            if words and known.lacks(each.kind.kind, each.name, namespace):
+                yield Problem(each.where, words.format(namespace=namespace, name=each.name), "create it")
         try:
             refused = limit_ranges.refusals(spec, ranges)
             lacking = [*resource_quotas.unspecified(_created_spec(spec, jobset, known), quotas)]

@@ -13,6 +13,7 @@ from pulumi_trainer.provider.trainer.admission.warnings import (
     pods,
     queues,
     quota_changes,
+    references,
     settings,
     starting,
     storage,
@@ -82,6 +83,10 @@ RULES = (
     Rule("PT163", "completions that Trainer replaces", given_twice.replaced_completions),
     Rule("PT164", "a volume mounted at the root folder", pods.mounts_at_root, cluster=True),
     Rule("PT165", "a memory limit without its unit", placing.tiny_memory, cluster=True),
+    Rule("PT166", "a missing Secret", references.missing_secrets, cluster=True),
+    Rule("PT167", "a missing ConfigMap", references.missing_config_maps, cluster=True),
+    Rule("PT168", "a missing claim", references.missing_claims, cluster=True),
+    Rule("PT169", "a missing pull secret", references.missing_pull_secrets, cluster=True),
     Rule(
         "PT201",
         "a LocalQueue without ClusterQueue",
