@@ -290,3 +290,153 @@ def test_objects_of_a_controller_say_nothing_about_others() -> None:
     for document in (mpi, train_job(), {**train_job(), "metadata": {"name": "next", "namespace": "team"}}):
         result = cluster.apply(document)
     assert result is not None and result.admitted and "PT166" not in str(result.found)
+
+
+def coded(code: str, *documents: Document, mode: Any = "jobset") -> list[str]:
+    return [each for each in warned(*documents, mode=mode) if each.startswith(f"{code}: ")]
+
+
+@MODES
+@pytest.mark.parametrize(
+    ("there", "pod", "expected"),
+    [
+        (namespace(**{"istio-injection": "enabled"}), {}, 'sidecar.istio.io/inject: "false"'),
+        (namespace(**{"istio-injection": "enabled"}), {"labels": {"sidecar.istio.io/inject": "false"}}, ""),
+        (namespace(**{"istio-injection": "enabled"}), {"annotations": {"sidecar.istio.io/inject": "false"}}, ""),
+        (namespace(**{"istio-injection": "disabled"}), {"labels": {"sidecar.istio.io/inject": "true"}}, ""),
+        (namespace(**{"istio.io/rev": "1-27"}), {}, "istio.io/rev: 1-27"),
+        (namespace(**{"istio.io/rev": "1-27", "istio-injection": "disabled"}), {}, ""),
+        (namespace(**{"istio.io/rev": "1-27"}), {"labels": {"sidecar.istio.io/inject": "false"}}, ""),
+        (namespace(**{"istio.io/dataplane-mode": "ambient"}), {}, ""),
+        (
+            namespace(**{"istio-injection": "enabled"}),
+            {"annotations": {"traffic.sidecar.istio.io/includeOutboundIPRanges": ""}},
+            "",
+        ),
+        (namespace(annotations={"linkerd.io/inject": "enabled"}), {}, 'linkerd.io/inject: "disabled"'),
+        (
+            namespace(annotations={"linkerd.io/inject": "enabled"}),
+            {"annotations": {"linkerd.io/inject": "disabled"}},
+            "",
+        ),
+        (namespace(), {"annotations": {"linkerd.io/inject": "enabled"}}, "its Pods have linkerd.io/inject: enabled"),
+        (namespace(**{"kuma.io/sidecar-injection": "enabled"}), {}, "Kuma adds a proxy"),
+        (namespace("other", **{"istio-injection": "enabled"}), {}, ""),
+    ],
+)
+def test_proxies_of_a_mesh(there: Document, pod: Document, expected: str, mode: Any) -> None:
+    found = coded("PT307", runtime({"metadata": pod}), train_job(), there, mode=mode)
+    assert len(found) == bool(expected) and all(expected in each for each in found), found
+
+
+def test_a_proxy_beside_a_single_node_only_keeps_the_pod_running() -> None:
+    (found,) = coded("PT307", runtime(nodes=1), train_job(), namespace(**{"istio-injection": "enabled"}))
+    assert "keeps the Pods running" in found and "NCCL" not in found
+
+
+def policy(name: str = "p", namespace: str = "team", pods: Document | None = None, **spec: Any) -> Document:
+    return of("NetworkPolicy", name, namespace, "networking.k8s.io/v1", spec={"podSelector": pods or {}, **spec})
+
+
+BOTH = ["Ingress", "Egress"]
+DENY = policy("deny", policyTypes=BOTH)
+JOB = {"podSelector": {"matchLabels": {"jobset.sigs.k8s.io/jobset-name": "llama"}}}
+SYSTEM = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}}
+DNS = {"to": [SYSTEM], "ports": [{"protocol": "UDP", "port": 53}]}
+COMPONENT = policy(
+    "own", pods=JOB["podSelector"], policyTypes=BOTH, ingress=[{"from": [JOB]}], egress=[{"to": [JOB]}, DNS]
+)
+ALL = policy("all", ingress=[{}], egress=[{}])
+NO_PEERS = "no traffic between the Pods of node"
+NO_DNS = "no traffic from the Pods of node to DNS"
+
+
+@MODES
+@pytest.mark.parametrize(
+    ("policies", "expected"),
+    [
+        ([DENY], [NO_PEERS, NO_DNS]),
+        ([DENY, COMPONENT], []),
+        ([DENY, ALL], []),
+        ([policy("deny")], [f"{NO_PEERS} (Ingress)"]),
+        ([policy("deny", policyTypes=["Egress"], egress=[DNS])], [f"{NO_PEERS} (Egress)"]),
+        ([policy("deny", policyTypes=["Egress"], egress=[{"to": [{"podSelector": {}}]}])], [NO_DNS]),
+        ([policy("deny", "other", policyTypes=BOTH)], []),
+        ([policy("deny", pods={"matchLabels": {"app": "web"}}, policyTypes=BOTH)], []),
+        ([policy("named", pods=JOB["podSelector"], policyTypes=["Ingress"])], [NO_PEERS]),
+        (
+            [policy("ports", ingress=[{"from": [JOB], "ports": [{"port": 29500}]}])],
+            ["only at port 29500: NCCL and gloo"],
+        ),
+        ([policy("udp", ingress=[{"from": [JOB], "ports": [{"protocol": "UDP"}]}])], ["only at port"]),
+        ([policy("range", ingress=[{"from": [JOB], "ports": [{"port": 1024, "endPort": 65535}]}])], []),
+        ([policy("range", ingress=[{"from": [JOB], "ports": [{"port": 29500}]}, {"from": [JOB]}])], []),
+        ([policy("web", ingress=[{"from": [{"podSelector": {"matchLabels": {"app": "web"}}}]}])], [NO_PEERS]),
+        ([policy("cidr", ingress=[{"from": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}])], []),
+        ([policy("unknown", ingress=[{"from": [{"namespaceSelector": {"matchLabels": {"team": "ml"}}}]}])], []),
+        ([policy("system", ingress=[{"from": [SYSTEM]}])], [NO_PEERS]),
+        (
+            [
+                policy("unknown", ingress=[{"from": [{"namespaceSelector": {"matchLabels": {"t": "a"}}}]}]),
+                namespace(t="b"),
+            ],
+            [NO_PEERS],
+        ),
+        ([{**DENY, "apiVersion": "projectcalico.org/v3"}], []),
+    ],
+)
+def test_network_policies(policies: list[Document], expected: list[str], mode: Any) -> None:
+    found = coded("PT308", runtime(), train_job(), *policies, mode=mode)
+    assert len(found) == len(expected), found
+    assert all(words in each for words, each in zip(expected, found, strict=True)), found
+
+
+def test_network_policies_do_not_concern_every_job() -> None:
+    assert coded("PT308", runtime(nodes=1), train_job(), DENY) == []
+    assert coded("PT308", runtime({"hostNetwork": True}), train_job(), DENY) == []
+
+
+NFS = {"server": "s", "path": "/"}
+
+
+def test_network_policies_and_data_from_outside() -> None:
+    mount = {"name": "initializer", "mountPath": "/data"}
+    fetching = {"name": "dataset-initializer", "image": "i", "volumeMounts": [mount]}
+    fetches = {
+        "name": "dataset-initializer",
+        "template": {
+            "metadata": {"labels": {ANCESTOR: "dataset-initializer"}},
+            "spec": {
+                "template": {"spec": {"containers": [fetching], "volumes": [{"name": "initializer", "nfs": NFS}]}}
+            },
+        },
+    }
+    given = runtime(nodes=1, before=[fetches])
+    job = train_job(initializer={"dataset": {"storageUri": "hf://a/b"}})
+    assert "the Pods of dataset-initializer to DNS" in coded("PT308", given, job, DENY)[0]
+    (found,) = coded("PT308", given, job, COMPONENT)
+    assert "out of the namespace, but they read hf://" in found and "Egress(cidr=...)" in found
+    out = policy("out", policyTypes=["Egress"], egress=[{"to": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]}])
+    assert coded("PT308", given, job, COMPONENT, out) == []
+    own = {"name": "AWS_ENDPOINT_URL", "value": "http://minio:9000"}
+    inside = train_job(initializer={"dataset": {"storageUri": "s3://a/b", "env": [own]}})
+    assert coded("PT308", given, inside, COMPONENT) == []
+
+
+@MODES
+@pytest.mark.parametrize(
+    ("container", "network", "nodes", "warns"),
+    [
+        ({"readinessProbe": {"exec": {"command": ["ready"]}}}, {"publishNotReadyAddresses": False}, 2, True),
+        ({"startupProbe": {"exec": {"command": ["ready"]}}}, {"publishNotReadyAddresses": False}, 2, True),
+        ({"livenessProbe": {"exec": {"command": ["ready"]}}}, {"publishNotReadyAddresses": False}, 2, False),
+        ({"readinessProbe": {"exec": {"command": ["ready"]}}}, {"publishNotReadyAddresses": False}, 1, False),
+        ({"readinessProbe": {"exec": {"command": ["ready"]}}}, {}, 2, False),
+        ({}, {"publishNotReadyAddresses": False}, 2, False),
+    ],
+)
+def test_addresses_that_wait_for_a_probe(
+    container: Document, network: Document, nodes: int, warns: bool, mode: Any
+) -> None:
+    given = runtime(container=container, nodes=nodes, network=network)
+    assert bool(coded("PT309", given, train_job(), mode=mode)) is warns

@@ -200,6 +200,17 @@ def beside(kind: str, name: str) -> Document:
     return {"queues": complete_queues([{"apiVersion": "v1", "kind": k, "metadata": {"name": name}} for k in kinds])}
 
 
+READY = {"exec": {"command": ["ready"]}}
+MESHED = {
+    "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"istio-injection": "enabled"}},
+}  # fmt: skip
+
+
+def closed(rules: Document) -> Document:
+    spec = {"podSelector": {}, "policyTypes": ["Ingress", "Egress"], **rules}
+    return {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "deny"}, "spec": spec}
+
+
 def asking(nodes: int, gpu: str = "nvidia.com/gpu") -> Document:
     return {"numNodes": nodes, "resourcesPerNode": {"limits": {gpu: 8, "memory": "640Gi"}}}
 
@@ -508,6 +519,22 @@ CASES: list[Case] = [
         job({"resourcesPerNode": {"limits": {"nvidia.com/gpu": 16, "memory": "640Gi"}}}, runtimePatches=SHM),
         {"queues": complete_queues([d for d in QUEUES if d["kind"] == "Node" and "status" in d])},
         lambda r, j, k: trainer(j)["resourcesPerNode"]["limits"].update({"nvidia.com/gpu": 8}),
+    ),
+    (
+        "PT307", runtime(TORCH), job({"numNodes": 2}), {"queues": complete_queues([MESHED])},
+        lambda r, j, k: replicated(r)["template"]["spec"]["template"].update(
+            metadata={"labels": {"sidecar.istio.io/inject": "false"}}
+        ),
+    ),
+    (
+        "PT308", runtime(TORCH), job({"numNodes": 2}), {"queues": complete_queues([closed({"egress": [{}], "ingress": []})])},
+        lambda r, j, k: k.update(queues=complete_queues([closed({"egress": [{}], "ingress": [{}]})])),
+    ),
+    (
+        "PT309",
+        runtime(TORCH, step(container={"readinessProbe": READY}), network={"publishNotReadyAddresses": False}),
+        job({"numNodes": 2}), {},
+        lambda r, j, k: r["spec"]["template"]["spec"]["network"].update(publishNotReadyAddresses=True),
     ),
 ]  # fmt: skip
 

@@ -9,6 +9,7 @@ from pulumi_trainer.provider.trainer.admission.warnings import (
     launchers,
     limits,
     merging,
+    networks,
     placing,
     pods,
     queues,
@@ -118,6 +119,9 @@ RULES = (
     Rule("PT219", "more steps than older versions of Kueue admit", queues.many_steps, cluster=True),
     Rule("PT301", "more than the namespace's ResourceQuota", limits.over_resource_quota, cluster=True),
     Rule("PT302", "no node that fits the Pods", queues.no_node, cluster=True),
+    Rule("PT307", "a proxy of a service mesh in the job's Pods", networks.injected_proxies, cluster=True),
+    Rule("PT308", "a network that is closed for the job", networks.closed_networks, cluster=True),
+    Rule("PT309", "addresses that wait for a probe", networks.unpublished_addresses, cluster=True),
 )
 """A code never changes its meaning, and is not reused."""
 
