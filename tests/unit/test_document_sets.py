@@ -440,3 +440,28 @@ def test_addresses_that_wait_for_a_probe(
 ) -> None:
     given = runtime(container=container, nodes=nodes, network=network)
     assert bool(coded("PT309", given, train_job(), mode=mode)) is warns
+
+
+@MODES
+def test_a_jobset_that_jobset_refuses_is_an_error_with_the_length_that_fits(mode: Any) -> None:
+    given = runtime(coordinator={"replicatedJob": "node", "jobIndex": 0, "podIndex": 0})
+
+    def result(name: str) -> Result:
+        return judged(given, {**train_job(), "metadata": {"name": name, "namespace": "team"}}, mode=mode)
+
+    found = result("a" * 40)
+    assert found.stage == "jobset" and not found.objects
+    (problem,) = found.errors
+    assert "coordinator label" in problem.why and problem.hint == "a name of at most 26 characters fits"
+    assert not result("a" * 27).admitted and result("a" * 26).admitted
+
+
+@pytest.mark.parametrize("name", ["a" * 40, "a"])
+def test_the_length_that_fits_beside_a_subdomain(name: str) -> None:
+    subdomain = "s" * (40 if name == "a" * 40 else 60)
+    given = runtime(coordinator={"replicatedJob": "node"}, network={"subdomain": subdomain})
+    (problem,) = judged(given, {**train_job(), "metadata": {"name": name, "namespace": "team"}}).errors
+    expected = "a name of at most 13 characters fits"
+    if name == "a":
+        expected = "a spec.network.subdomain of at most 52 characters fits"
+    assert problem.hint == expected

@@ -219,7 +219,7 @@ class Cluster:
             notes += self._queued(key, result.objects)
             errors = self._warn(key, result)
             refusals = [n for n in notes if n.where.startswith("JobSet/")]
-            if refusals and self.mode == "jobset":  # the JobSet is applied without Trainer's controller
+            if refusals and (self.mode == "jobset" or self._explain):  # Trainer's controller repeats it for ever
                 result.refuse("jobset", refusals)
             else:
                 result.notes += notes
