@@ -88,6 +88,8 @@ RULES = (
     Rule("PT167", "a missing ConfigMap", references.missing_config_maps, cluster=True),
     Rule("PT168", "a missing claim", references.missing_claims, cluster=True),
     Rule("PT169", "a missing pull secret", references.missing_pull_secrets, cluster=True),
+    Rule("PT170", "nodes with GPUs that nobody requests", placing.unrequested_gpus, cluster=True),
+    Rule("PT171", "a storage URI that no initializer serves", storage.unserved_uris, cluster=True),
     Rule(
         "PT201",
         "a LocalQueue without ClusterQueue",
