@@ -30,6 +30,7 @@ _NOT_FOUND = {
     SERVICE_ACCOUNT: 'error looking up service account {namespace}/{name}: serviceaccount "{name}" not found',
 }
 """Kinds without whose object the API server makes no Pod -> its words."""
+_ADD = "create it; if something else makes it, add it to the documents"
 _SECURITY = (
     "set these fields in the runtime or by a runtimePatch; a program does both with"
     ' TrainJob(hardening="restricted"). Or ask for another level of the namespace'
@@ -54,7 +55,7 @@ def pod_refusals(jobset: Document, known: Queues) -> Iterator[Problem]:
         for each in pod_referents(job.pod):
             words = _NOT_FOUND.get(each.kind)
             if words and known.lacks(each.kind.kind, each.name, namespace):
-                yield Problem(each.where, words.format(namespace=namespace, name=each.name), "create it")
+                yield Problem(each.where, words.format(namespace=namespace, name=each.name), _ADD)
         try:
             refused = limit_ranges.refusals(spec, ranges)
             lacking = [*resource_quotas.unspecified(_created_spec(spec, jobset, known), quotas)]
