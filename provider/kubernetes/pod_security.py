@@ -1,15 +1,24 @@
 """Adds what a Pod spec lacks of the profile "restricted" of the Pod Security Standards, and finds what violates it.
 
 https://kubernetes.io/docs/concepts/security/pod-security-standards/, and no service account token. Violations have the words of
-the API server's PodSecurity admission; rare ones (SELinux, AppArmor, sysctls, procMount, Windows) are left to the API server.
+the API server's PodSecurity admission; hosts of probes, annotations and Windows are left to the API server.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
-from pulumi_trainer.provider.kubernetes.values.accessors import Document, listed, mappings, section
+from pulumi_trainer.provider.kubernetes.values.accessors import (
+    Document,
+    items,
+    listed,
+    mappings,
+    number,
+    section,
+    text,
+    texts,
+)
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kubernetes.views import Container, Pod
 
@@ -25,6 +34,43 @@ TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105
 BIND_SERVICE = "NET_BIND_SERVICE"
 """The only capability that the profile allows to add."""
 
+LABEL = "pod-security.kubernetes.io/"
+"""Prefix of a namespace's labels with levels and their versions."""
+_SE_LINUX_TYPES = ("container_t", "container_init_t", "container_kvm_t", "container_engine_t")
+_CAPABILITIES = frozenset(
+    (
+        "AUDIT_WRITE",
+        "CHOWN",
+        "DAC_OVERRIDE",
+        "FOWNER",
+        "FSETID",
+        "KILL",
+        "MKNOD",
+        BIND_SERVICE,
+        "SETFCAP",
+        "SETGID",
+        "SETPCAP",
+        "SETUID",
+        "SYS_CHROOT",
+    )
+)
+"""Capabilities that "baseline" allows to add."""
+_SYSCTLS = frozenset(
+    (
+        "kernel.shm_rmid_forced",
+        "net.ipv4.ip_local_port_range",
+        "net.ipv4.ip_local_reserved_ports",
+        "net.ipv4.ip_unprivileged_port_start",
+        "net.ipv4.ping_group_range",
+        "net.ipv4.tcp_fin_timeout",
+        "net.ipv4.tcp_keepalive_intvl",
+        "net.ipv4.tcp_keepalive_probes",
+        "net.ipv4.tcp_keepalive_time",
+        "net.ipv4.tcp_rmem",
+        "net.ipv4.tcp_syncookies",
+        "net.ipv4.tcp_wmem",
+    )
+)
 _VOLUMES = frozenset(
     {
         "name",
@@ -80,56 +126,275 @@ def runs_as_image_user(spec: Document, container: Container) -> bool:
 
 
 def violations(spec: Document) -> Iterator[str]:
-    """Yield what violates the profile in a Pod spec. Unknown values violate nothing."""
-    pod, context = Pod(spec), section(spec, "securityContext")
-    for name in ("hostNetwork", "hostPID", "hostIPC"):
-        if spec.get(name) is True:
-            yield f"host namespaces ({name}=true)"
-    for volume in pod.volumes:
-        for kind in sorted(volume.keys() - _VOLUMES):
-            yield f'restricted volume types (volume "{volume.get("name")}" uses restricted volume type "{kind}")'
-    if _is_root(context.get("runAsUser")):
-        yield "runAsUser=0 (pod must not set runAsUser=0)"
-    if context.get("runAsNonRoot") is False:
-        yield "runAsNonRoot != true (pod must not set securityContext.runAsNonRoot=false)"
-    for container in pod.all_containers:
-        where = f'container "{container.name}"'
-        for rule, must in _container_violations(spec, container):
-            yield f"{rule} ({where} {must})"
+    """Yield what violates the profile, or mounts a service account token, in a Pod spec. Unknown values violate nothing."""
+    yield from standard_violations(spec, "restricted")
     token = spec.get("automountServiceAccountToken")
-    if token is not False and not isinstance(token, Unknown) and not _hides_token(pod):
+    if token is not False and not isinstance(token, Unknown) and not _hides_token(Pod(spec)):
         yield "service account token (pod must set automountServiceAccountToken=false)"
 
 
-def _container_violations(spec: Document, container: Container) -> Iterator[tuple[str, str]]:
-    context = container.document.get("securityContext", {})
-    if not isinstance(context, dict):
-        return
-    capabilities = context.get("capabilities", {})
-    if context.get("privileged") is True:
-        yield "privileged", "must not set securityContext.privileged=true"
-    if not _is_or_unknown(context.get("allowPrivilegeEscalation"), False):
-        yield "allowPrivilegeEscalation != false", "must set securityContext.allowPrivilegeEscalation=false"
-    if isinstance(capabilities, dict):
-        added = [name for name in listed(capabilities.get("add")) if name != BIND_SERVICE]
-        if added:
-            names = ", ".join(f'"{name}"' for name in added)
-            yield "unrestricted capabilities", f"must not include {names} in securityContext.capabilities.add"
-        if "ALL" not in listed(capabilities.get("drop")):
-            yield "unrestricted capabilities", 'must set securityContext.capabilities.drop=["ALL"]'
-    if _is_root(context.get("runAsUser")):
-        yield "runAsUser=0", "must not set runAsUser=0"
-    if not _is_or_unknown(_effective(spec, container, "runAsNonRoot"), True):
-        yield "runAsNonRoot != true", "must set securityContext.runAsNonRoot=true"
-    kind = _effective(spec, container, "seccompProfile")
-    if isinstance(kind, dict):
-        kind = kind.get("type")
-    if not isinstance(kind, Unknown) and kind not in ("RuntimeDefault", "Localhost"):
-        yield "seccompProfile", 'must set securityContext.seccompProfile.type to "RuntimeDefault" or "Localhost"'
-    for port in container.ports:
-        number = port.get("hostPort")
-        if number:
-            yield "hostPort", f"uses hostPort {number}"
+def standard_violations(spec: Document, level: str) -> Iterator[str]:
+    """Yield what violates a level of the Pod Security Standards in a Pod spec. Unknown values violate nothing.
+
+    Order and words: https://github.com/kubernetes/kubernetes/tree/v1.36.3/staging/src/k8s.io/pod-security-admission/policy. The
+    rules are those of the level's newest version.
+
+    Args:
+        level: "baseline" or "restricted"; any other level admits everything.
+    """
+    pod = Pod(spec)
+    for reason, find in _LEVELS.get(level, ()):
+        if reason in _RELAXED and spec.get("hostUsers") is False:
+            continue
+        detail = find(pod)
+        if detail:
+            yield f"{reason} ({detail})"
+
+
+def refusal(spec: Document, namespace: Document | None) -> str:
+    """Return the words with which Pod Security of a namespace refuses a Pod; empty if it admits the Pod.
+
+    Args:
+        namespace: The Namespace; None if it is not known.
+    """
+    labels = section(namespace, "metadata", "labels")
+    level = text(labels.get(f"{LABEL}enforce"))
+    found = ", ".join(standard_violations(spec, level))
+    if not found:
+        return ""
+    version = text(labels.get(f"{LABEL}enforce-version")) or "latest"
+    return f'violates PodSecurity "{level}:{version}": {found}'
+
+
+def _quoted(names: Iterable[Any]) -> str:
+    return ", ".join(f'"{name}"' for name in names)
+
+
+def _plural(noun: str, items: Collection[Any]) -> str:
+    return noun if len(items) == 1 else f"{noun}s"
+
+
+def _containers(names: list[Any]) -> str:
+    return f"{_plural('container', names)} {_quoted(names)}"
+
+
+def _contexts(pod: Pod) -> list[tuple[Any, Document]]:
+    """Return the containers' names with their security contexts, as far as these are known."""
+    found = []
+    for each in pod.all_containers:
+        context = each.document.get("securityContext") or {}
+        if isinstance(context, dict):
+            found.append((each.name, context))
+    return found
+
+
+def _setters(pod: Pod, is_bad: Callable[[Document], bool]) -> str:
+    """Return which of the Pod and its containers have a security context of a kind; empty for none."""
+    found = []
+    if is_bad(section(pod.spec, "securityContext")):
+        found.append("pod")
+    names = [name for name, context in _contexts(pod) if is_bad(context)]
+    if names:
+        found.append(_containers(names))
+    return " and ".join(found)
+
+
+def _bad_types(pod: Pod, profile: str, must: str) -> str:
+    """Return what sets the type of a profile, such as seccompProfile, to one that no level allows."""
+    types: set[str] = set()
+
+    def is_bad(context: Document) -> bool:
+        if profile not in context or isinstance(context[profile], Unknown):
+            return False
+        found = section(context, profile).get("type")
+        if isinstance(found, Unknown) or found in ("RuntimeDefault", "Localhost"):
+            return False
+        types.add(str(found or ""))
+        return True
+
+    setters = _setters(pod, is_bad)
+    return f"{setters} must not set {must} to {_quoted(sorted(types))}" if setters else ""
+
+
+def _app_armor(pod: Pod) -> str:
+    return _bad_types(pod, "appArmorProfile", "AppArmor profile type")
+
+
+def _seccomp(pod: Pod) -> str:
+    return _bad_types(pod, "seccompProfile", "securityContext.seccompProfile.type")
+
+
+def _required_seccomp(pod: Pod) -> str:
+    lacking = _without(pod, "seccompProfile")
+    must = 'must set securityContext.seccompProfile.type to "RuntimeDefault" or "Localhost"'
+    return _seccomp(pod) or (f"pod or {_containers(lacking)} {must}" if lacking else "")
+
+
+def _without(pod: Pod, field: str) -> list[Any]:
+    """Return the containers for which neither they nor their Pod have a field of the security context."""
+    lacking = []
+    for each in pod.all_containers:
+        if _effective(pod.spec, each, field) is None:
+            lacking.append(each.name)
+    return lacking
+
+
+def _added_capabilities(pod: Pod, allowed: Collection[str]) -> str:
+    names, added = [], set[str]()
+    for name, context in _contexts(pod):
+        forbidden = {*texts(section(context, "capabilities").get("add"))} - {*allowed}
+        if forbidden:
+            names.append(name)
+            added |= forbidden
+    if not names:
+        return ""
+    return f"{_containers(names)} must not include {_quoted(sorted(added))} in securityContext.capabilities.add"
+
+
+def _baseline_capabilities(pod: Pod) -> str:
+    return _added_capabilities(pod, _CAPABILITIES)
+
+
+def _restricted_capabilities(pod: Pod) -> str:
+    keeping = []
+    for name, context in _contexts(pod):
+        capabilities = context.get("capabilities") or {}
+        if isinstance(capabilities, dict) and "ALL" not in listed(capabilities.get("drop")):
+            keeping.append(name)
+    found = []
+    if keeping:
+        found.append(f'{_containers(keeping)} must set securityContext.capabilities.drop=["ALL"]')
+    added = _added_capabilities(pod, (BIND_SERVICE,))
+    if added:
+        found.append(added)
+    return "; ".join(found)
+
+
+def _host_namespaces(pod: Pod) -> str:
+    return ", ".join(f"{name}=true" for name in ("hostNetwork", "hostPID", "hostIPC") if pod.spec.get(name) is True)
+
+
+def _host_paths(pod: Pod) -> str:
+    names = [volume.get("name") for volume in pod.volumes if volume.get("hostPath") is not None]
+    return f"{_plural('volume', names)} {_quoted(names)}" if names else ""
+
+
+def _restricted_volumes(pod: Pod) -> str:
+    names, types = [], set[str]()
+    for volume in pod.volumes:
+        found = volume.keys() - _VOLUMES
+        if found:
+            names.append(volume.get("name"))
+            types |= found
+    if not names:
+        return ""
+    use = "uses" if len(names) == 1 else "use"
+    kind = _plural("restricted volume type", types)
+    return f"{_plural('volume', names)} {_quoted(names)} {use} {kind} {_quoted(sorted(types))}"
+
+
+def _host_ports(pod: Pod) -> str:
+    names, ports = [], set[str]()
+    for each in pod.all_containers:
+        found = {str(port["hostPort"]) for port in each.ports if number(port.get("hostPort"))}
+        if found:
+            names.append(each.name)
+            ports |= found
+    if not names:
+        return ""
+    use = "uses" if len(names) == 1 else "use"
+    return f"{_containers(names)} {use} {_plural('hostPort', ports)} {', '.join(sorted(ports))}"
+
+
+def _privileged(pod: Pod) -> str:
+    return _forbidden(pod, "privileged", True, "must not set securityContext.privileged=true")
+
+
+def _forbidden(pod: Pod, field: str, value: Any, must: str) -> str:
+    names = [name for name, context in _contexts(pod) if context.get(field) is value]
+    return f"{_containers(names)} {must}" if names else ""
+
+
+def _proc_mount(pod: Pod) -> str:
+    return _forbidden_proc_mount(pod) if pod.spec.get("hostUsers") is not False else ""
+
+
+def _forbidden_proc_mount(pod: Pod) -> str:
+    names = [name for name, context in _contexts(pod) if context.get("procMount") == "Unmasked"]
+    return f'{_containers(names)} must not set securityContext.procMount to "Unmasked"' if names else ""
+
+
+def _se_linux(pod: Pod) -> str:
+    types, fields = set[str](), set[str]()
+
+    def is_bad(context: Document) -> bool:
+        options = section(context, "seLinuxOptions")
+        bad = {text(options.get("type"))} - {"", *_SE_LINUX_TYPES}
+        given = {name for name in ("user", "role") if text(options.get(name))}
+        types.update(bad)
+        fields.update(given)
+        return bool(bad or given)
+
+    setters = _setters(pod, is_bad)
+    data = [f"{_plural('type', types)} {_quoted(sorted(types))}"] if types else []
+    data += [f"{name} may not be set" for name in ("user", "role") if name in fields]
+    return f"{setters} set forbidden securityContext.seLinuxOptions: {'; '.join(data)}" if setters else ""
+
+
+def _sysctls(pod: Pod) -> str:
+    names = [text(each.get("name")) for each in items(section(pod.spec, "securityContext"), "sysctls")]
+    return ", ".join(name for name in names if name and name not in _SYSCTLS)
+
+
+def _escalation(pod: Pod) -> str:
+    names = []
+    for name, context in _contexts(pod):
+        if not _is_or_unknown(context.get("allowPrivilegeEscalation"), False):
+            names.append(name)
+    return f"{_containers(names)} must set securityContext.allowPrivilegeEscalation=false" if names else ""
+
+
+def _root_allowed(pod: Pod) -> str:
+    setters = _setters(pod, lambda context: context.get("runAsNonRoot") is False)
+    if setters:
+        return f"{setters} must not set securityContext.runAsNonRoot=false"
+    lacking = _without(pod, "runAsNonRoot")
+    return f"pod or {_containers(lacking)} must set securityContext.runAsNonRoot=true" if lacking else ""
+
+
+def _root(pod: Pod) -> str:
+    setters = _setters(pod, lambda context: _is_root(context.get("runAsUser")))
+    return f"{setters} must not set runAsUser=0" if setters else ""
+
+
+_Checks = tuple[tuple[str, Callable[[Pod], str]], ...]
+_BASELINE: _Checks = (
+    ("forbidden AppArmor profile", _app_armor),
+    ("non-default capabilities", _baseline_capabilities),
+    ("host namespaces", _host_namespaces),
+    ("hostPath volumes", _host_paths),
+    ("hostPort", _host_ports),
+    ("privileged", _privileged),
+    ("procMount", _proc_mount),
+    ("seLinuxOptions", _se_linux),
+    ("seccompProfile", _seccomp),
+    ("forbidden sysctls", _sysctls),
+)
+_REPLACED = (_baseline_capabilities, _host_paths, _proc_mount, _seccomp)
+"""Checks that "restricted" replaces by stricter ones."""
+_RESTRICTED: _Checks = (
+    *((reason, find) for reason, find in _BASELINE if find not in _REPLACED),
+    ("allowPrivilegeEscalation != false", _escalation),
+    ("unrestricted capabilities", _restricted_capabilities),
+    ("procMount", _forbidden_proc_mount),
+    ("restricted volume types", _restricted_volumes),
+    ("runAsNonRoot != true", _root_allowed),
+    ("runAsUser=0", _root),
+    ("seccompProfile", _required_seccomp),
+)
+_LEVELS = {"baseline": _BASELINE, "restricted": _RESTRICTED}
+_RELAXED = ("runAsNonRoot != true", "runAsUser=0")
+"""What newer versions allow Pods in a user namespace (`hostUsers: false`)."""
 
 
 def _pod_context(context: Document, everywhere: bool) -> Document:

@@ -1,7 +1,6 @@
 """Known objects that decide whether a job starts: those of a program, over those of a cluster.
 
-These are Kueue's objects, as v1beta2, and the namespaces, LimitRanges, ResourceQuotas, RuntimeClasses, Nodes, and claims and
-classes of devices of Kubernetes.
+These are Kueue's objects, as v1beta2, and those of Kubernetes that decide about Pods: `LIMITS` and what Pods reference.
 """
 
 from __future__ import annotations
@@ -24,11 +23,17 @@ from pulumi_trainer.provider.kubernetes.values.accessors import (
 from pulumi_trainer.provider.kubernetes.views import Pod
 from pulumi_trainer.provider.kueue.quota import Tree, tree
 
-LIMITS = ("Namespace", "LimitRange", "ResourceQuota", "RuntimeClass", "Node", TEMPLATE, CLAIM, CLASS)
+LIMITS = (
+    "Namespace", "LimitRange", "ResourceQuota", "RuntimeClass", "PriorityClass", "Node", "NetworkPolicy", TEMPLATE, CLAIM, CLASS,
+)  # fmt: skip
 """Kinds of Kubernetes that decide about Pods, and are no part of Kueue."""
 CONFIGURATION = "Configuration"
 """Kind of the file with Kueue's settings."""
-NAMESPACED = ("LocalQueue", "LimitRange", "ResourceQuota", "Workload", TEMPLATE, CLAIM)
+REFERENCED = ("Secret", "ConfigMap", "PersistentVolumeClaim", "ServiceAccount")
+"""Kinds inside a namespace that Pods refer to."""
+MAKERS = {"ExternalSecret": ("spec", "target"), "SealedSecret": ("spec", "template", "metadata")}
+"""Kinds of which a controller makes a Secret -> the place of its name, if this is another one."""
+NAMESPACED = ("LocalQueue", "LimitRange", "ResourceQuota", "Workload", "NetworkPolicy", TEMPLATE, CLAIM, *REFERENCED)
 
 
 @dataclass(frozen=True)
@@ -69,8 +74,18 @@ class Queues:
             name: Its name; may be unknown or empty.
             namespace: Its namespace, which counts for the kinds in `NAMESPACED`.
         """
-        sure = isinstance(name, str) and bool(name) and self.has_all(kind)
-        return sure and self.find(kind, name, namespace) is None
+        if not isinstance(name, str) or not name or not self.has_all(kind):
+            return False
+        if self.find(kind, name, namespace) is not None:
+            return False
+        return kind not in REFERENCED or self._describes(kind, name, namespace)
+
+    def _describes(self, kind: str, name: str, namespace: Any) -> bool:
+        """Return whether the objects are about a namespace: they have it, another object of the kind in it, or an object of that
+        name in another one."""
+        if self.find("Namespace", namespace) is not None:
+            return True
+        return any(_key(d)[1] == namespace or _key(d)[2] == name for d in self.of(kind))
 
     def has_all(self, kind: str) -> bool:
         """Return whether all objects of a kind are known."""
@@ -152,20 +167,35 @@ REQUIRED_BY_QUEUES = ("AdmissionCheck", "LocalQueue")
 
 def is_known_kind(document: Document) -> bool:
     """Return whether a document is an object that decides whether a job starts."""
-    groups = ("kueue.x-k8s.io/", "config.kueue.x-k8s.io/")
-    return str(document.get("apiVersion", "")).startswith(groups) or document.get("kind") in LIMITS
+    kind, groups = document.get("kind"), ("kueue.x-k8s.io/", "config.kueue.x-k8s.io/")
+    if kind in LIMITS or kind in REFERENCED or kind in MAKERS:
+        return True
+    return str(document.get("apiVersion", "")).startswith(groups)
 
 
 def complete_queues(documents: Iterable[Document]) -> Queues:
     """Return the queues in a complete set of documents, such as the files of a command.
 
-    All objects of a kind count as known if one of them is in the documents; `REQUIRED_BY_QUEUES` also if a ClusterQueue is.
+    All objects of a kind count as known if one of them is in the documents; `REQUIRED_BY_QUEUES` also if a ClusterQueue is, and
+    `REFERENCED` if a Namespace is.
     """
-    known = [document for document in documents if is_known_kind(document)]
+    known = [_made(document) for document in documents if is_known_kind(document)]
     kinds = {str(d.get("kind")) for d in known}
     if "ClusterQueue" in kinds:
         kinds |= {"Cohort", *REQUIRED_BY_QUEUES}
+    if "Namespace" in kinds:
+        kinds |= {*REFERENCED}
     return Queues(tuple(known), frozenset(kinds))
+
+
+def _made(document: Document) -> Document:
+    """Return the Secret that a controller makes of a document of `MAKERS`, without its keys; any other document itself."""
+    kind = str(document.get("kind"))
+    if kind not in MAKERS:
+        return document
+    metadata = section(document, "metadata")
+    name = section(document, *MAKERS[kind]).get("name") or metadata.get("name")
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {**metadata, "name": name}}
 
 
 def _key(document: Document) -> tuple[str, Any, Any]:

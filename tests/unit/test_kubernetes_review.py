@@ -13,7 +13,7 @@ from pulumi_trainer.provider.kubernetes.schema import cel, openapi
 from pulumi_trainer.provider.kubernetes.schema.field_errors import UNCHECKED
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.targets.kubernetes.preflight import permissions, versions
-from pulumi_trainer.provider.targets.kubernetes.preflight.referents import queue_name, referents
+from pulumi_trainer.provider.trainer.admission.referents import queue_name, referents
 from pulumi_trainer.provider.trainer.kinds import JOBSET
 
 Document = dict[str, Any]

@@ -11,6 +11,7 @@ from pulumi_trainer import runtimes
 from pulumi_trainer.program.queue_lints import ABOUT_QUEUES
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kueue.labels import MAX_EXECUTION, PRIORITY, QUEUE
+from pulumi_trainer.provider.kueue.queue_state import REFERENCED
 from pulumi_trainer.provider.trainer.admission.warnings import (
     RULES,
     Queues,
@@ -215,6 +216,40 @@ def shrunk(gpus: int) -> Any:
     ]  # fmt: skip
     queue = kueue("ClusterQueue", "shrunk", namespaceSelector={}, resourceGroups=quota("h100", gpus))
     return Queues((queue,), below=complete_queues(there))
+
+
+def beside(kind: str, name: str) -> Document:
+    """Other documents of the set: one of a kind, or of each kind that Pods refer to (`*`)."""
+    kinds = REFERENCED if kind == "*" else (kind,)
+    return {"queues": complete_queues([{"apiVersion": "v1", "kind": k, "metadata": {"name": name}} for k in kinds])}
+
+
+UPSTREAM: Document = {"image": "ghcr.io/kubeflow/trainer/dataset-initializer:v2.3.0", **SHARED["container"]}
+FETCHED = runtime(
+    TORCH,
+    step("dataset-initializer", "dataset-initializer", SHARED["pod"], called="dataset-initializer", container=UPSTREAM),
+    step(**SHARED),
+)
+TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists"}
+GPU_NODES = {"nvidia.com/gpu.present": "true"}
+
+
+def on_nodes(operator: str) -> Document:
+    """An affinity to nodes with, or without, a label of GPUs."""
+    expression = {"key": "nvidia.com/gpu.product", "operator": operator}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
+READY = {"exec": {"command": ["ready"]}}
+MESHED = {
+    "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"istio-injection": "enabled"}},
+}  # fmt: skip
+
+
+def closed(rules: Document) -> Document:
+    spec = {"podSelector": {}, "policyTypes": ["Ingress", "Egress"], **rules}
+    return {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "deny"}, "spec": spec}
 
 
 def asking(nodes: int, gpu: str = "nvidia.com/gpu") -> Document:
@@ -487,6 +522,24 @@ CASES: list[Case] = [
         lambda r, j, k: trainer(j).update(resourcesPerNode={"limits": {"memory": "16Gi"}}),
     ),
     *(
+        (code, runtime(TORCH, step(pod=refers)), job({}), beside(kind, "other"), lambda r, j, k: k.update(beside("*", "x")))
+        for code, kind, refers in (
+            ("PT166", "Secret", {"volumes": [{"name": "v", "secret": {"secretName": "x"}}]}),
+            ("PT167", "ConfigMap", {"volumes": [{"name": "v", "configMap": {"name": "x"}}]}),
+            ("PT168", "PersistentVolumeClaim", {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "x"}}]}),
+            ("PT169", "Secret", {"imagePullSecrets": [{"name": "x"}]}),
+        )
+    ),
+    (
+        "PT170",
+        runtime(TORCH, step(pod={"nodeSelector": {"nvidia.com/gpu.present": "true"}, "tolerations": [TOLERATION]})), job({}),
+        {}, lambda r, j, k: trainer(j).update(resourcesPerNode={"limits": {"nvidia.com/gpu": 1}}),
+    ),
+    (
+        "PT171", FETCHED, job({}, initializer={"dataset": {"storageUri": "gs://team/data"}}), {},
+        lambda r, j, k: j["spec"]["initializer"]["dataset"].update(storageUri="s3://team/data"),
+    ),
+    *(
         (code, runtime(TORCH), queued(**given), {"queues": shrunk(8) if code == "PT215" else complete_queues(QUEUES)}, change)
         for code, given, change in (
             ("PT201", {"queue": "lost"}, lambda r, j, k: k.update(queues=changed("LocalQueue", "lost", clusterQueue="all"))),
@@ -536,6 +589,22 @@ CASES: list[Case] = [
         job({"resourcesPerNode": {"limits": {"nvidia.com/gpu": 16, "memory": "640Gi"}}}, runtimePatches=SHM),
         {"queues": complete_queues([d for d in QUEUES if d["kind"] == "Node" and "status" in d])},
         lambda r, j, k: trainer(j)["resourcesPerNode"]["limits"].update({"nvidia.com/gpu": 8}),
+    ),
+    (
+        "PT307", runtime(TORCH), job({"numNodes": 2}), {"queues": complete_queues([MESHED])},
+        lambda r, j, k: replicated(r)["template"]["spec"]["template"].update(
+            metadata={"labels": {"sidecar.istio.io/inject": "false"}}
+        ),
+    ),
+    (
+        "PT308", runtime(TORCH), job({"numNodes": 2}), {"queues": complete_queues([closed({"egress": [{}], "ingress": []})])},
+        lambda r, j, k: k.update(queues=complete_queues([closed({"egress": [{}], "ingress": [{}]})])),
+    ),
+    (
+        "PT309",
+        runtime(TORCH, step(container={"readinessProbe": READY}), network={"publishNotReadyAddresses": False}),
+        job({"numNodes": 2}), {},
+        lambda r, j, k: r["spec"]["template"]["spec"]["network"].update(publishNotReadyAddresses=True),
     ),
 ]  # fmt: skip
 
@@ -1417,3 +1486,48 @@ def test_work_that_a_preemption_does_not_lose() -> None:
     assert told(env="TRAINER_OUTPUT_DIR") == told(env="TRAINER_CHECKPOINT_DIR") == []
     assert told(priorityClassName="high") == []
     assert "PT217" not in codes(runtime(TORCH), queued("busy"))
+
+
+@pytest.mark.parametrize(
+    ("spec", "container", "warned"),
+    [
+        ({"nodeSelector": {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"}}, {}, True),
+        ({"affinity": on_nodes("Exists")}, {}, True),
+        ({"affinity": on_nodes("DoesNotExist")}, {}, False),
+        ({"nodeSelector": {"nvidia.com/gpu.present": "false"}}, {}, False),
+        ({"nodeSelector": {"pool": "cpu"}}, {}, False),
+        ({}, {}, False),
+        ({"nodeSelector": GPU_NODES}, {"resources": {"limits": {"nvidia.com/mig-1g.10gb": 1}}}, False),
+        ({"nodeSelector": GPU_NODES}, {"resources": {"claims": [{"name": "gpus"}]}}, False),
+        ({"nodeSelector": GPU_NODES}, {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}, False),
+        ({"nodeSelector": GPU_NODES, "tolerations": []}, {}, False),
+        ({"nodeSelector": GPU_NODES, "tolerations": [{"operator": "Exists"}]}, {}, False),
+    ],
+)
+def test_nodes_with_gpus_that_nobody_requests(spec: Document, container: Document, warned: bool) -> None:
+    given = runtime(TORCH, step(pod={"tolerations": [TOLERATION], **spec}, container=container))
+    for mode in ("jobset", "trainer"):
+        assert ("PT170" in [each.code for each in found(given, job({}), mode=mode)]) is warned
+    assert "PT170" not in codes(given, job({}), cluster=False)
+
+
+@pytest.mark.parametrize(
+    ("uri", "image", "warned"),
+    [
+        ("gs://team/data", "registry.team.example/mirror/dataset-initializer@sha256:1", True),
+        ("pvc://claim/data", "ghcr.io/kubeflow/trainer/dataset-initializer", True),
+        ("cache://schema/table", "ghcr.io/kubeflow/trainer/dataset-initializer", False),
+        ("HF://team/data", "ghcr.io/kubeflow/trainer/dataset-initializer", False),
+        ("gs://team/data", "registry.team.example/fetch-from-gcs", False),
+    ],
+)
+def test_storage_uris_that_no_initializer_serves(uri: str, image: str, warned: bool) -> None:
+    given = copy.deepcopy(FETCHED)
+    pod(given)["containers"][0]["image"] = image
+    told = [str(each) for each in found(given, fetching(uri=uri)) if each.code == "PT171"]
+    assert len(told) == warned
+    assert all(
+        f"{uri.partition('://')[0]}:// is not supported by Trainer's dataset-initializer" in each for each in told
+    )
+    by_env = found(given, fetching({"name": "STORAGE_URI", "value": uri}))
+    assert ("PT171" in [each.code for each in by_env]) is warned

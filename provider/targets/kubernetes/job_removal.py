@@ -27,7 +27,7 @@ from pulumi_trainer.provider.targets.kubernetes.jobs.deletion import (
     watch_record_deletions,
 )
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
-from pulumi_trainer.provider.targets.kubernetes.preflight.referents import referents
+from pulumi_trainer.provider.trainer.admission.referents import referents
 from pulumi_trainer.provider.trainer.kinds import JOBSET, POD_GROUP, TRAIN_JOB
 
 Document = dict[str, Any]

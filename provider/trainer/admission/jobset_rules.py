@@ -396,7 +396,14 @@ def _coordinator_label(view: _View) -> Iterator[BrokenRule]:
         label = f'label value {_quoted(host)} for coordinator label "jobset.sigs.k8s.io/coordinator"'
         advice = "(long JobSet / ReplicatedJob / SubDomain name?)"
         why = f"spec will lead to invalid {label} {advice}: {', '.join(wrong)}"
-        yield BrokenRule("metadata.name", why, "shorten it")
+        own = len(f"-{target}-{job_index}-{pod_index}.")
+        fits = (_LONGEST - own) // 2  # the subdomain is the name as well
+        if subdomain != view.name:
+            fits = _LONGEST - own - len(subdomain)
+        hint = f"a name of at most {fits} characters fits"
+        if fits < 1:
+            hint = f"a spec.network.subdomain of at most {_LONGEST - own - len(view.name)} characters fits"
+        yield BrokenRule("metadata.name", why, hint)
 
 
 def _claim_name(view: _View, template: _ClaimTemplate) -> Iterator[BrokenRule]:

@@ -1,4 +1,4 @@
-"""What the namespace of a job and the nodes of its cluster allow: LimitRanges, ResourceQuotas, RuntimeClasses, nodes.
+"""What the namespace of a job and the nodes of its cluster allow: Pod Security, LimitRanges, ResourceQuotas, classes, nodes.
 
 JobSet and Kueue do not look at these. The API server refuses the Pods when a Job makes them, or the scheduler finds no node.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from pulumi_trainer.provider.kubernetes import pod_security
+from pulumi_trainer.provider.kubernetes.client.api_resources import PRIORITY_CLASS, RUNTIME_CLASS, SERVICE_ACCOUNT
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.schema.node_fit import NoNode, reason_without_node
 from pulumi_trainer.provider.kubernetes.values import limit_ranges, resource_quotas
@@ -19,8 +21,20 @@ from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
 from pulumi_trainer.provider.kubernetes.views import ReplicatedJob, jobs_of
 from pulumi_trainer.provider.kueue.podsets import with_overhead
 from pulumi_trainer.provider.kueue.queue_state import Queues
+from pulumi_trainer.provider.trainer.admission.referents import pod_referents
 
 Document = dict[str, Any]
+_NOT_FOUND = {
+    RUNTIME_CLASS: 'pod rejected: RuntimeClass "{name}" not found',
+    PRIORITY_CLASS: "no PriorityClass with name {name} was found",
+    SERVICE_ACCOUNT: 'error looking up service account {namespace}/{name}: serviceaccount "{name}" not found',
+}
+"""Kinds without whose object the API server makes no Pod -> its words."""
+_ADD = "create it; if something else makes it, add it to the documents"
+_SECURITY = (
+    "set these fields in the runtime or by a runtimePatch; a program does both with"
+    ' TrainJob(hardening="restricted"). Or ask for another level of the namespace'
+)
 
 
 def pod_refusals(jobset: Document, known: Queues) -> Iterator[Problem]:
@@ -35,9 +49,13 @@ def pod_refusals(jobset: Document, known: Queues) -> Iterator[Problem]:
         spec, at = job.pod.spec, job.pod.at
         if first_unknown(spec) is not None:
             continue
-        name = spec.get("runtimeClassName")
-        if known.lacks("RuntimeClass", name):
-            yield Problem(f"{at}.runtimeClassName", f'pod rejected: RuntimeClass "{name}" not found', "create it")
+        why = pod_security.refusal(spec, known.find("Namespace", namespace))
+        if why:
+            yield Problem(at, why, _SECURITY, "FieldValueForbidden")
+        for each in pod_referents(job.pod):
+            words = _NOT_FOUND.get(each.kind)
+            if words and known.lacks(each.kind.kind, each.name, namespace):
+                yield Problem(each.where, words.format(namespace=namespace, name=each.name), _ADD)
         try:
             refused = limit_ranges.refusals(spec, ranges)
             lacking = [*resource_quotas.unspecified(_created_spec(spec, jobset, known), quotas)]

@@ -19,6 +19,7 @@ from typing import Any
 
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, problems_below
 from pulumi_trainer.provider.kubernetes.values.accessors import section, text, without
+from pulumi_trainer.provider.kueue import queue_state
 from pulumi_trainer.provider.kueue.job_webhook import queued_problems
 from pulumi_trainer.provider.kueue.queue_state import CONFIGURATION, is_known_kind
 from pulumi_trainer.provider.kueue.scheduling.answer import answer, contender_of
@@ -56,7 +57,6 @@ Key = tuple[str, str, str, str]
 """API group, kind, namespace ("" for cluster-wide kinds), name."""
 
 RUNTIMES = (CLUSTER_WIDE, NAMESPACED)
-_REFERRED = frozenset((*RUNTIMES, "PriorityClass", "PersistentVolumeClaim"))
 UID = "11111111-1111-1111-1111-111111111111"
 """UID of a TrainJob that has none: the same documents give the same objects."""
 
@@ -67,20 +67,7 @@ CONTROLLER = "trainer.kubeflow.org/trainjob-controller"
 _OWN = {kind.kind: kind for kind in (JOBSET, TRAIN_JOB, TRAINING_RUNTIME, CLUSTER_RUNTIME)}
 _GROUPS = {"PriorityClass": "scheduling.k8s.io"}
 _NAMESPACED = frozenset(
-    (
-        "TrainJob",
-        "TrainingRuntime",
-        "JobSet",
-        "PodGroup",
-        "ConfigMap",
-        "Secret",
-        "PersistentVolumeClaim",
-        "LocalQueue",
-        "LimitRange",
-        "ResourceQuota",
-        "ResourceClaimTemplate",
-        "ResourceClaim",
-    )
+    ("TrainJob", "TrainingRuntime", "JobSet", "PodGroup", *queue_state.MAKERS, *queue_state.NAMESPACED)
 )
 _CERTIFICATE = ("kubeflow-system", "kubeflow-trainer-webhook-cert")
 
@@ -159,7 +146,7 @@ class Cluster:
         self._catalogue = catalogue
         self._stored: dict[Key, bytes | Document] = {}
         self._from_catalogue: list[Problem] = []
-        self._nodes_and_queues: dict[Key, None] = {}
+        self._given: dict[Key, None] = {}
         self._contenders: list[Contender] = []
         self._known: tuple[Taints | None, Queues] | None = None
         self._subdomains: dict[tuple[str, Any], dict[Key, None]] = {}
@@ -182,6 +169,8 @@ class Cluster:
         if kind == "JobSet":
             document = {**(self.get(key) or {}), **document}
         self._put(key, document)
+        if is_known_kind(document):
+            self._given[key], self._known = None, None
         self._after_change(key)
         return None
 
@@ -230,7 +219,7 @@ class Cluster:
             notes += self._queued(key, result.objects)
             errors = self._warn(key, result)
             refusals = [n for n in notes if n.where.startswith("JobSet/")]
-            if refusals and self.mode == "jobset":  # the JobSet is applied without Trainer's controller
+            if refusals and (self.mode == "jobset" or self._explain):  # Trainer's controller repeats it for ever
                 result.refuse("jobset", refusals)
             else:
                 result.notes += notes
@@ -295,7 +284,7 @@ class Cluster:
         """Return a cluster with the same objects, whose changes leave this one as it is."""
         other = copy.copy(self)
         other._stored, other._refused_runtimes = {**self._stored}, {*self._refused_runtimes}
-        other._nodes_and_queues = {**self._nodes_and_queues}
+        other._given = {**self._given}
         other._subdomains = {key: {**found} for key, found in self._subdomains.items()}
         return other
 
@@ -341,9 +330,9 @@ class Cluster:
         return self._facts()[1]
 
     def _facts(self) -> tuple[Taints | None, Queues]:
-        """Return what the documents hold of nodes, queues and limits of namespaces."""
+        """Return what the documents hold of nodes, queues, limits of namespaces, and what Pods refer to."""
         if self._known is None:
-            documents = [self.get(each) or {} for each in self._nodes_and_queues]
+            documents = [self.get(each) or {} for each in self._given]
             self._known = gpu_taints(documents), complete_queues(documents)
         return self._known
 
@@ -519,8 +508,6 @@ class Cluster:
         """Store runtimes as they are, since all their TrainJobs share them, and other objects in a compact form."""
         if key[1] == "JobSet":
             self._subdomains.setdefault((key[2], subdomain(document)), {})[key] = None
-        elif is_known_kind(document):
-            self._nodes_and_queues[key], self._known = None, None
         if key[1] in RUNTIMES:
             self._stored[key] = document
         else:
@@ -529,7 +516,7 @@ class Cluster:
 
 def is_referred(document: Document) -> bool:
     """Return whether the verdict on a TrainJob depends on a document of this kind."""
-    return document.get("kind") in _REFERRED or is_known_kind(document)
+    return document.get("kind") in RUNTIMES or is_known_kind(document)
 
 
 def _key(document: Document) -> Key:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator
 from pulumi_trainer.provider.jobs.submission import MAIN, Draft
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kueue.api_resources import LOCAL_QUEUE, QUEUE_PRIORITY
-from pulumi_trainer.provider.targets.kubernetes.preflight.referents import referents, secret_keys
+from pulumi_trainer.provider.trainer.admission.referents import referents, secret_keys
 from pulumi_trainer.provider.trainer.kinds import CLUSTER_RUNTIME, TRAINING_RUNTIME
 
 _RUNTIMES = (CLUSTER_RUNTIME.kind, TRAINING_RUNTIME.kind)

@@ -16,7 +16,7 @@ from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
 from pulumi_trainer.provider.targets.kubernetes.preflight import rbac, versions
-from pulumi_trainer.provider.targets.kubernetes.preflight.referents import queue_name
+from pulumi_trainer.provider.trainer.admission.referents import queue_name
 from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB
 
 Rule = Mapping[str, Any]

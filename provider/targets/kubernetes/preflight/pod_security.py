@@ -22,7 +22,6 @@ from pulumi_trainer.provider.kubernetes.values.accessors import Document, sectio
 from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
 from pulumi_trainer.provider.kubernetes.views import jobs_of
 
-LABEL = "pod-security.kubernetes.io/"
 _REFUSED = "violates PodSecurity "
 _WARNED = "would violate PodSecurity "
 _NO_MATTER = ("serviceAccountName", "serviceAccount", "priorityClassName", "nodeName", "schedulingGates")
@@ -59,7 +58,7 @@ def _levels(namespace: Document | bool) -> Mapping[str, str] | None:
     labels = section(namespace, "metadata", "labels")
     levels: dict[str, str] = {}
     for mode in ("enforce", "warn"):
-        level = text(labels.get(f"{LABEL}{mode}"))
+        level = text(labels.get(f"{pod_security.LABEL}{mode}"))
         if level not in ("", "privileged"):
             levels[mode] = level
     return levels

@@ -39,11 +39,11 @@ from pulumi_trainer.provider.targets.kubernetes.preflight import (
     schedulers,
     versions,
 )
-from pulumi_trainer.provider.targets.kubernetes.preflight.referents import Referent, queue_name, referents, secret_keys
 from pulumi_trainer.provider.targets.kubernetes.queues import queue_snapshot
 from pulumi_trainer.provider.targets.kubernetes.storage import claims
 from pulumi_trainer.provider.trainer.admission import namespace_limits
 from pulumi_trainer.provider.trainer.admission.cel_rules import PREDICATES
+from pulumi_trainer.provider.trainer.admission.referents import Referent, queue_name, referents, secret_keys
 from pulumi_trainer.provider.trainer.kinds import TRAIN_JOB
 
 Review = tuple[list[Problem], list[Problem]]

@@ -16,7 +16,7 @@ from pulumi_trainer.provider.jobs.submission import Objects
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kueue.api_resources import LOCAL_QUEUE
-from pulumi_trainer.provider.targets.kubernetes.preflight.referents import queue_name
+from pulumi_trainer.provider.trainer.admission.referents import queue_name
 from pulumi_trainer.provider.trainer.kinds import JOBSET, POD_GROUP, TRAIN_JOB, VOLCANO_POD_GROUP, kind_of
 from pulumi_trainer.provider.trainer.upstream import UPSTREAM
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 from pulumi_trainer.provider.kubernetes.device_claims import count_gpus
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.schema.tolerations import Tolerations
-from pulumi_trainer.provider.kubernetes.values.accessors import listed, mappings, section, texts
+from pulumi_trainer.provider.kubernetes.values.accessors import items, listed, mappings, section, texts
+from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
 from pulumi_trainer.provider.trainer.admission.warnings.view import Document, Step, Taints, View, amount, gpus
 
 _NCCL = ("torch", "jax", "mpi")
@@ -91,6 +93,55 @@ def _shown(taint: Mapping[str, Any]) -> str:
     if not taint.get("value"):
         return f"{taint.get('key')}:{taint.get('effect')}"
     return f"{taint.get('key')}={taint['value']}:{taint.get('effect')}"
+
+
+_TAINT = "nvidia.com/gpu"
+_OF_GPU_NODES = re.compile(r"gpu|accelerator|nvidia\.com", re.IGNORECASE)
+"""Labels by which Pods select nodes with GPUs."""
+_DEVICES = re.compile(r"gpu|^(nvidia|amd)\.com/", re.IGNORECASE)
+
+
+def unrequested_gpus(view: View) -> Iterator[Problem]:
+    """Yield nodes whose Pods go to nodes with GPUs and request none: the container sees no GPU."""
+    step, container = view.worker, view.worker_container
+    if step is None or container is None or first_unknown(step.pod.spec) is not None:
+        return
+    tolerated = {toleration.get("key") for toleration in items(step.pod.spec, "tolerations")}
+    label = next(filter(_OF_GPU_NODES.search, _selected_labels(step.pod.spec)), None)
+    if _TAINT not in tolerated or label is None or _may_have_devices(step):
+        return
+    why = (
+        f"the Pods of {step.name} tolerate the taint {_TAINT}, select nodes by {label} and request no GPU: their"
+        " containers see none, and the GPUs of the node stay unused"
+    )
+    hint = f'request them: resourcesPerNode with limits {{"{_TAINT}": ...}}; or remove toleration and selector'
+    yield Problem(f"{step.pod.at}.tolerations", why, hint)
+
+
+def _selected_labels(spec: Document) -> Iterator[str]:
+    """Yield the labels that a node must have for a Pod."""
+    for key, value in section(spec, "nodeSelector").items():
+        if value != "false":
+            yield key
+    required = section(spec, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
+    for term in items(required, "nodeSelectorTerms"):
+        for expression in items(term, "matchExpressions"):
+            if expression.get("operator") in ("In", "Exists") and expression.get("values") != ["false"]:
+                yield str(expression.get("key"))
+
+
+def _may_have_devices(step: Step) -> bool:
+    """Return whether Pods get devices: by a resource, by a claim, or by the variable of NVIDIA's runtime."""
+    if step.pod.spec.get("resourceClaims"):
+        return True
+    for container in step.pod.all_containers:
+        resources = container.document.get("resources")
+        names = [*section(resources, "limits"), *section(resources, "requests")]
+        if any(map(_DEVICES.search, names)) or section(resources).get("claims"):
+            return True
+        if any(each.get("name") == "NVIDIA_VISIBLE_DEVICES" for each in container.env):
+            return True
+    return False
 
 
 def small_shared_memory(view: View) -> Iterator[Problem]:

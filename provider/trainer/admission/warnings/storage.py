@@ -6,7 +6,7 @@ import json
 import posixpath
 import re
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 from pulumi_trainer.provider.jobs.checkpoints import CHECKPOINT_DIR
@@ -17,7 +17,13 @@ from pulumi_trainer.provider.kubernetes.values.wording import plural
 from pulumi_trainer.provider.kubernetes.views import entries
 from pulumi_trainer.provider.pod.code import WORKSPACE
 from pulumi_trainer.provider.trainer.admission.warnings.pods import mounts_without_volume
-from pulumi_trainer.provider.trainer.admission.warnings.view import Step, View, number
+from pulumi_trainer.provider.trainer.admission.warnings.view import (
+    Step,
+    View,
+    number,
+    value_or_unknown,
+    values_or_unknown,
+)
 from pulumi_trainer.provider.trainer.pipeline.info import DATASET_INITIALIZER, MODEL_INITIALIZER
 from pulumi_trainer.provider.trainer.pipeline.plugins.jobset import STORAGE_URI
 
@@ -45,8 +51,14 @@ def lasting_mounts(step: Step, *, writable: bool = False) -> dict[Any, str] | No
         step: The step.
         writable: Whether only those count that a container can write to.
     """
-    volumes, containers = step.pod.spec.get("volumes", []), step.pod.spec.get("containers", [])
-    if any_unknown([volumes, containers, *listed(volumes), *listed(containers)]) or first_unknown(step.pod.mounts):
+    spec = value_or_unknown(step.document, "template", "spec", "template", "spec")
+    parts = [spec, *(value_or_unknown(spec, part) for part in ("volumes", "containers", "initContainers"))]
+    within = [*chain.from_iterable(map(listed, parts))]
+    mounts = values_or_unknown(within, "volumeMounts")
+    if (
+        any_unknown([*parts, *within, *mounts])
+        or first_unknown([*chain.from_iterable(map(listed, mounts))]) is not None
+    ):
         return None
     sources = {volume.get("name"): volume for volume in step.pod.volumes}
     found: dict[Any, str] = {}
@@ -88,6 +100,30 @@ def passing_data(view: View) -> Iterator[Problem]:
         elif written and read is not None and _are_others(written, read):
             why = f"{trainer.name} does not mount {' or '.join(written)}, where {step.name} puts the {kind}"
             yield Problem(f"{trainer.pod.at}.volumes", why, f"mount it at {WORKSPACE} in {trainer.name} too")
+
+
+_IMAGE = re.compile(r"(^|/)(dataset|model)-initializer([:@]|$)")
+"""Images of Trainer's initializers, in any registry."""
+_SERVED = {DATASET_INITIALIZER: ("hf", "s3", "cache"), MODEL_INITIALIZER: ("hf", "s3")}
+"""Schemes of Trainer's initializers: https://github.com/kubeflow/trainer/tree/v2.3.0/pkg/initializers."""
+
+
+def unserved_uris(view: View) -> Iterator[Problem]:
+    """Yield storage URIs that Trainer's initializers do not support, and end with an error."""
+    for step in view.steps:
+        served = _SERVED.get(step.ancestor, ())
+        for container in step.pod.containers:
+            image = text(container.document.get("image"))
+            if not served or container.name != step.ancestor or not _IMAGE.search(image):
+                continue
+            uri = next((text(each.get("value")) for each in container.env if each.get("name") == STORAGE_URI), "")
+            scheme, separator, _ = uri.partition("://")
+            if separator and scheme.lower() not in served:
+                kind = step.ancestor.partition("-")[0]
+                why = f"{scheme}:// is not supported by Trainer's {step.ancestor}, which ends with an error"
+                forms = " or ".join(f"{each}://..." for each in served)
+                hint = f"supported are {forms}; for another scheme give the step an image of your own"
+                yield Problem(f"spec.initializer.{kind}.storageUri", why, hint)
 
 
 def _fetches(view: View, kind: str) -> bool:

@@ -10,10 +10,12 @@ from pulumi_trainer.provider.trainer.admission.warnings import (
     launchers,
     limits,
     merging,
+    networks,
     placing,
     pods,
     queues,
     quota_changes,
+    references,
     settings,
     starting,
     storage,
@@ -86,6 +88,12 @@ RULES = (
     Rule("PT163", "completions that Trainer replaces", given_twice.replaced_completions),
     Rule("PT164", "a volume mounted at the root folder", pods.mounts_at_root, cluster=True),
     Rule("PT165", "a memory limit without its unit", placing.tiny_memory, cluster=True),
+    Rule("PT166", "a missing Secret", references.missing_secrets, cluster=True),
+    Rule("PT167", "a missing ConfigMap", references.missing_config_maps, cluster=True),
+    Rule("PT168", "a missing claim", references.missing_claims, cluster=True),
+    Rule("PT169", "a missing pull secret", references.missing_pull_secrets, cluster=True),
+    Rule("PT170", "nodes with GPUs that nobody requests", placing.unrequested_gpus, cluster=True),
+    Rule("PT171", "a storage URI that no initializer serves", storage.unserved_uris, cluster=True),
     Rule(
         "PT201",
         "a LocalQueue without ClusterQueue",
@@ -119,6 +127,9 @@ RULES = (
     Rule("PT221", "a class of devices without quota", devices.unmapped_devices, cluster=True),
     Rule("PT301", "more than the namespace's ResourceQuota", limits.over_resource_quota, cluster=True),
     Rule("PT302", "no node that fits the Pods", queues.no_node, cluster=True),
+    Rule("PT307", "a proxy of a service mesh in the job's Pods", networks.injected_proxies, cluster=True),
+    Rule("PT308", "a network that is closed for the job", networks.closed_networks, cluster=True),
+    Rule("PT309", "addresses that wait for a probe", networks.unpublished_addresses, cluster=True),
 )
 """A code never changes its meaning, and is not reused."""
 

@@ -12,7 +12,7 @@ from typing import Any
 from pulumi_trainer.provider.jobs.submission import Objects
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
-from pulumi_trainer.provider.kubernetes.values.accessors import Document, labels_of, section, text
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, items, labels_of, section, text, texts
 from pulumi_trainer.provider.kubernetes.views import Pod, entries, replicated_jobs
 from pulumi_trainer.provider.kueue.api_resources import LOCAL_QUEUE, QUEUE_PRIORITY
 from pulumi_trainer.provider.kueue.labels import PRIORITY, QUEUE
@@ -27,13 +27,19 @@ _BUILT_IN = ("system-cluster-critical", "system-node-critical")
 
 @dataclass(frozen=True)
 class Referent:
-    """A referenced object. where: The field with the reference. needed: Whether no pod runs without it; pods may run without a
-    pull secret."""
+    """A referenced object.
+
+    Args:
+        where: The field with the reference.
+        needed: Whether no Pod runs without it; Pods may run without a pull secret.
+        keys: Keys that a Secret or a ConfigMap must have.
+    """
 
     kind: Kind
     name: str
     where: str
     needed: bool = True
+    keys: tuple[str, ...] = ()
 
 
 def referents(objects: Objects, promised: Iterable[str] = ()) -> list[Referent]:
@@ -88,19 +94,20 @@ def _train_job(spec: Document, where: str) -> Iterator[Referent]:
         yield from _named(kinds.SECRET, section(source, "secretRef").get("name"), f"{at}.secretRef.name")
     for at, patch in entries(spec, "runtimePatches", where):
         for job in patched_jobs(patch, at):
-            yield from _pod(job.pod)
+            yield from pod_referents(job.pod)
 
 
 def _jobset(spec: Document, where: str) -> Iterator[Referent]:
     for job in replicated_jobs(spec, where):
-        yield from _pod(job.pod)
+        yield from pod_referents(job.pod)
     for at, policy in entries(spec, "volumeClaimPolicies", where):
         for place, claim in entries(policy, "templates", at):
             name = section(claim, "spec").get("storageClassName")
             yield from _named(kinds.STORAGE_CLASS, name, f"{place}.spec.storageClassName")
 
 
-def _pod(pod: Pod) -> Iterator[Referent]:
+def pod_referents(pod: Pod) -> Iterator[Referent]:
+    """Yield what a Pod references, without what every cluster and every namespace has."""
     spec, where = pod.spec, pod.at
     yield from _named(kinds.RUNTIME_CLASS, spec.get("runtimeClassName"), f"{where}.runtimeClassName")
     if spec.get("priorityClassName") not in _BUILT_IN:
@@ -139,9 +146,10 @@ def _environment(container: Document, where: str) -> Iterator[Referent]:
 
 def _reference(kind: Kind, ref: Any, where: str, field: str = "name") -> Iterator[Referent]:
     if section(ref).get("optional") is not True:
-        yield from _named(kind, section(ref).get(field), f"{where}.{field}")
+        keys = [section(ref).get("key"), *(each.get("key") for each in items(ref, "items"))]
+        yield from _named(kind, section(ref).get(field), f"{where}.{field}", keys=tuple(texts(keys)))
 
 
-def _named(kind: Kind, name: Any, where: str, *, needed: bool = True) -> Iterator[Referent]:
+def _named(kind: Kind, name: Any, where: str, *, needed: bool = True, keys: tuple[str, ...] = ()) -> Iterator[Referent]:
     if text(name):
-        yield Referent(kind, name, where, needed)
+        yield Referent(kind, name, where, needed, keys)
