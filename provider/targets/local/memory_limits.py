@@ -19,8 +19,8 @@ from pulumi_trainer.provider.targets.local.pod_processes import ContainerProcess
 EVERY = 0.5
 """Seconds between two checks."""
 _CONFIRMED = 3
-"""Checks in a row after which shared memory counts: processes are read one after the other, and a page that one of them maps in the
-meantime counts twice."""
+"""Checks in a row after which shared memory counts: processes are read one after the other, and a page that one of them maps
+in the meantime counts twice."""
 _PAUSE = 20
 """The pause after a check, in units of its duration: to find the shared pages, the kernel goes through all pages."""
 
