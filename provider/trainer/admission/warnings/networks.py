@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 from pulumi_trainer.provider.kubernetes.errors import Problem
@@ -146,7 +146,7 @@ class _Direction:
         return found
 
     def rules_of(self, policies: Iterable[Document]) -> list[Document]:
-        return [rule for policy in policies for rule in items(section(policy, "spec"), self.rules)]
+        return [*chain.from_iterable(items(section(policy, "spec"), self.rules) for policy in policies)]
 
 
 _INGRESS = _Direction("Ingress", "ingress", "from")
@@ -224,7 +224,8 @@ def _closed(
         between = f"from the Pods of {source.name} to those of {target.name}"
     why = f"{_admit(isolating)} no traffic {between} ({direction.name}): they wait until the rendezvous times out"
     if admitting:
-        ports = sorted({str(port.get("port")) for rule in admitting for port in items(rule, "ports")})
+        given = chain.from_iterable(items(rule, "ports") for rule in admitting)
+        ports = sorted({str(port.get("port")) for port in given})
         why = f"{_admit(isolating)} traffic {between} only at port {', '.join(ports)}: NCCL and gloo choose free ports"
     return Problem("metadata.namespace", why, f"add a policy with all ports between them; {_COMPONENT}")
 

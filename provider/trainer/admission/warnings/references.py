@@ -84,4 +84,4 @@ def _elsewhere(view: View, each: Referent) -> str:
 
 def _keys(document: Document | None) -> list[str]:
     """Return the keys of a Secret or a ConfigMap; none if they are written later, or not known."""
-    return [key for part in ("data", "stringData", "binaryData") for key in section(document, part)]
+    return [*section(document, "data"), *section(document, "stringData"), *section(document, "binaryData")]
