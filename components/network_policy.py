@@ -12,6 +12,7 @@ from pulumi_trainer.args.arguments import Args, as_sequence, shown_value
 from pulumi_trainer.args.signatures import not_one_of
 from pulumi_trainer.job_component import JobComponent
 from pulumi_trainer.kubernetes_object import KubernetesObject, ObjectArgs
+from pulumi_trainer.program import session
 from pulumi_trainer.program.constructors import constructor
 from pulumi_trainer.provider.kubernetes.client.api_resources import NETWORK_POLICY
 from pulumi_trainer.provider.kubernetes.errors import Problem, problems_below
@@ -104,6 +105,10 @@ class NetworkPolicy(KubernetesObject):
 
     @constructor(NetworkPolicyArgs)
     def __init__(self) -> None: ...
+
+    def construct(self, args: ObjectArgs) -> None:
+        session.current().has_network_policies = True
+        super().construct(args)
 
     def spec(self, args: NetworkPolicyArgs) -> Mapping[str, Any]:
         """Return the object's spec. Values may be Outputs."""

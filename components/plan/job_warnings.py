@@ -36,8 +36,9 @@ def find_warnings(
     """Return the known problems that pass admission and fail later."""
     siblings = _share_subdomains(rendered.jobsets.values())
     refused, warned = classified_warnings(
-        runtime, train_job, rendered.made, siblings, job.release, cluster=job.cluster, queues=queues, mode=job.mode
-    )
+        runtime, train_job, rendered.made, siblings, job.release, cluster=job.cluster, queues=queues, mode=job.mode,
+        opens_network=session.current().has_network_policies,
+    )  # fmt: skip
     problems = by_arguments(refused, args)
     if job.cluster:
         for key, document in rendered.jobsets.items():

@@ -18,7 +18,7 @@ from pulumi_trainer.provider.kubernetes.schema.verdict import Verdict
 from pulumi_trainer.provider.kueue.job_webhook import queued_problems
 from pulumi_trainer.provider.trainer.admission import Lookup, review
 from pulumi_trainer.provider.trainer.admission.removed_fields import unknown_field_problems
-from pulumi_trainer.provider.trainer.admission.warnings import Queues, warnings
+from pulumi_trainer.provider.trainer.admission.warnings import CLOSED_NETWORK, Queues, warnings
 from pulumi_trainer.provider.trainer.pipeline import Mode, Release
 
 
@@ -52,12 +52,18 @@ def classified_warnings(
     cluster: bool,
     queues: Queues | None = None,
     mode: Mode = "jobset",
+    opens_network: bool = False,
 ) -> tuple[list[Problem], list[Problem]]:
     """Return the problems that pass admission and fail later, as errors and warnings.
 
     The stack's configuration `trainer:warnings` decides, such as {"PT105": "error", "PT112": "ignore"}.
+
+    Args:
+        opens_network: Whether the program makes NetworkPolicies, which may admit what those of the cluster do not.
     """
     found = warnings(runtime, train_job, objects, release, siblings=siblings, cluster=cluster, queues=queues, mode=mode)
+    if opens_network:
+        found = tuple(warning for warning in found if warning.code != CLOSED_NETWORK)
     return by_severity(found, train_job, lenient=not cluster)
 
 

@@ -80,6 +80,7 @@ class Program:
         queues: Kueue's objects of the program, in v1beta2, by cluster (`targets.cluster_key`); they change when values become
             known.
         queue_targets: The `target` inputs of these clusters, once they are known.
+        has_network_policies: Whether the program makes NetworkPolicies, which may admit what those of a cluster do not.
         unmade_queues: Clusters of queues that are checked and not created, as the stack's target is Local.
         clusters: The `target` inputs of the clusters of its jobs and queues.
         jobsets: The JobSets of the program, by the subdomain of their Pods.
@@ -103,6 +104,7 @@ class Program:
     queues: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     queue_targets: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     unmade_queues: set[str] = field(default_factory=set)
+    has_network_policies: bool = False
     clusters: list[Mapping[str, Any]] = field(default_factory=list)
     named: dict[str, list[Any]] = field(default_factory=dict)
     made: dict[tuple[str, str, pulumi.Resource | None], str] = field(default_factory=dict)

@@ -9,7 +9,13 @@ import pulumi
 import pulumi_trainer as trainer
 import pytest
 from pulumi_trainer.network_policy import NetworkPolicyArgs
+from pulumi_trainer.plan import trainjob_plan
 from pulumi_trainer.plan.outputs import resolve
+from pulumi_trainer.plan.trainjob_args import TrainJobArgs
+from pulumi_trainer.program import session
+from pulumi_trainer.provider.kueue.queue_state import Queues
+from pulumi_trainer.provider.targets import queries
+from pulumi_trainer.provider.trainer.admission.warnings import Warning
 from test_podgroups import problems
 
 NAME = "jobset.sigs.k8s.io/jobset-name"
@@ -120,3 +126,24 @@ def test_two_of_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
     (found,) = problems(make, monkeypatch)
     assert "makes NetworkPolicy 'same' too" in found
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_closed_network_is_in_the_plan_unless_the_program_opens_it(
+    own: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metadata = {"name": "deny", "namespace": "team"}
+    spec = {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    deny = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": metadata, "spec": spec}
+    monkeypatch.setattr(queries, "find_queues", lambda *_: Queues((deny,)))
+    settings = pulumi.runtime.Settings(project="project", stack="stack")
+    monkeypatch.setattr(pulumi.runtime.settings, "SETTINGS", settings)
+    target = trainer.Kubernetes(namespace="team")
+
+    async def planned() -> list[str]:
+        session.current().has_network_policies = own
+        args: Document = {"runtime": "torch-distributed", "target": target, "trainer": trainer.Trainer(num_nodes=2)}
+        plan = await trainjob_plan.plan(TrainJobArgs("job", name="job", **args))
+        return [each.code for each in plan.warnings if isinstance(each, Warning)]
+
+    assert ("PT308" in asyncio.run(planned())) is not own

@@ -141,6 +141,7 @@ _TABLE = (
     _may("list", kinds.DEVICE_CLASS, "preview: whether claimed devices are GPUs", helps=True, everywhere=True),
     _may("list", kinds.RESOURCE_QUOTA, "preview: whether the namespace has room for the job", helps=True),
     _may("list", kinds.LIMIT_RANGE, "preview: whether the namespace takes the job's pods", helps=True),
+    _may("list", kinds.NETWORK_POLICY, "preview: whether the job's pods reach each other", helps=True),
     _may(
         "get list", kinds.STORAGE_CLASS, "preview: whether it can do what a volume needs", helps=True, everywhere=True
     ),

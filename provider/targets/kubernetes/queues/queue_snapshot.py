@@ -36,7 +36,7 @@ LISTED = (
     CLUSTER_QUEUE, COHORT, RESOURCE_FLAVOR, TOPOLOGY, ADMISSION_CHECK,
     MULTIKUEUE_CONFIG, kinds.NODE,
 )  # fmt: skip
-LIMITS = (kinds.LIMIT_RANGE, kinds.RESOURCE_QUOTA, kinds.RUNTIME_CLASS)
+LIMITS = (kinds.LIMIT_RANGE, kinds.RESOURCE_QUOTA, kinds.RUNTIME_CLASS, kinds.NETWORK_POLICY)
 CLAIMS = (kinds.RESOURCE_CLAIM_TEMPLATE, kinds.RESOURCE_CLAIM, kinds.DEVICE_CLASS)
 
 
@@ -78,7 +78,8 @@ def _read_once(facts: Facts, what: str, read: Callable[[], Queues]) -> Queues:
 
 
 def read_limits(facts: Facts, namespace: str) -> Queues:
-    """Return the LimitRanges and ResourceQuotas of a namespace, and the RuntimeClasses, as far as they may be listed.
+    """Return the LimitRanges, ResourceQuotas and NetworkPolicies of a namespace, and the RuntimeClasses, as far as they may be
+    listed.
 
     Raises:
         TargetFault: The cluster cannot be read.

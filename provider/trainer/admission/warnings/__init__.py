@@ -13,11 +13,12 @@ from pulumi_trainer.provider.trainer.admission.warnings.placing import gpu_taint
 from pulumi_trainer.provider.trainer.admission.warnings.rule import Rule, Warning
 from pulumi_trainer.provider.trainer.admission.warnings.severity import IGNORE, REFUSED, Severities, Severity
 from pulumi_trainer.provider.trainer.admission.warnings.starting import subdomain
-from pulumi_trainer.provider.trainer.admission.warnings.table import QUEUE_RULES, RULES
+from pulumi_trainer.provider.trainer.admission.warnings.table import CLOSED_NETWORK, QUEUE_RULES, RULES
 from pulumi_trainer.provider.trainer.admission.warnings.view import Document, Taints, View
 from pulumi_trainer.provider.trainer.pipeline import Mode, Release
 
 __all__ = [
+    "CLOSED_NETWORK",
     "IGNORE",
     "REFUSED",
     "RULES",

@@ -23,6 +23,7 @@ from pulumi_trainer.provider.trainer.admission.warnings import (
 )
 from pulumi_trainer.provider.trainer.admission.warnings.rule import Rule
 
+CLOSED_NETWORK = "PT308"
 RULES = (
     Rule("PT101", "a name too long for the Pods of the job", starting.long_names),
     Rule("PT102", "a gang that waits for Pods that it blocks", starting.gang_deadlock, cluster=True),
@@ -128,7 +129,7 @@ RULES = (
     Rule("PT301", "more than the namespace's ResourceQuota", limits.over_resource_quota, cluster=True),
     Rule("PT302", "no node that fits the Pods", queues.no_node, cluster=True),
     Rule("PT307", "a proxy of a service mesh in the job's Pods", networks.injected_proxies, cluster=True),
-    Rule("PT308", "a network that is closed for the job", networks.closed_networks, cluster=True),
+    Rule(CLOSED_NETWORK, "a network that is closed for the job", networks.closed_networks, cluster=True),
     Rule("PT309", "addresses that wait for a probe", networks.unpublished_addresses, cluster=True),
 )
 """A code never changes its meaning, and is not reused."""
