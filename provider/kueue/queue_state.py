@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, listed, section
+from pulumi_trainer.provider.kueue.configuration import is_configuration
 from pulumi_trainer.provider.kueue.quota import Tree, tree
 
 LIMITS = ("Namespace", "LimitRange", "ResourceQuota", "RuntimeClass", "Node")
@@ -111,7 +112,8 @@ REQUIRED_BY_QUEUES = ("AdmissionCheck", "LocalQueue")
 
 def is_known_kind(document: Document) -> bool:
     """Return whether a document is an object that decides whether a job starts."""
-    return str(document.get("apiVersion", "")).startswith("kueue.x-k8s.io/") or document.get("kind") in LIMITS
+    of_kueue = str(document.get("apiVersion", "")).startswith("kueue.x-k8s.io/") or is_configuration(document)
+    return of_kueue or document.get("kind") in LIMITS
 
 
 def complete_queues(documents: Iterable[Document]) -> Queues:

@@ -627,3 +627,22 @@ def test_what_later_steps_are_asked_changes_nothing_that_is_stored(run: Ran) -> 
     bad["spec"]["mlPolicy"] = {"numNodes": "2"}
     assert run("validate", run.file(bad, train_job())) == 1
     assert "ClusterTrainingRuntime rt was refused, so the TrainJob cannot be checked further" in run.out
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_the_configuration_of_kueue(wrapped: bool, run: Ran) -> None:
+    document: dict[str, Any] = {
+        "apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration",
+        "integrations": {"frameworks": ["batch/job"]},
+    }  # fmt: skip
+    if wrapped:
+        data = {"controller_manager_config.yaml": json.dumps(document)}
+        document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kueue-manager-config"}, "data": data}
+    job = train_job()
+    job["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "q"}
+    assert run("validate", "--mode", "trainer", run.file(runtime(), job, document)) == 0
+    assert "PT226" in run.out, run.out
+    if wrapped:
+        document["data"] = {"controller_manager_config.yaml": "a: [1"}
+        assert run("validate", run.file(runtime(), job, document)) == 2
+        assert "ConfigMap kueue-manager-config: data[controller_manager_config.yaml]" in run.err

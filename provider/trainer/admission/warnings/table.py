@@ -9,8 +9,10 @@ from pulumi_trainer.provider.trainer.admission.warnings import (
     launchers,
     limits,
     merging,
+    nodes,
     placing,
     pods,
+    queue_settings,
     queues,
     quota_changes,
     settings,
@@ -111,8 +113,16 @@ RULES = (
     Rule("PT217", "a preemption that loses everything", interruptions.unsaved_work, cluster=True),
     Rule("PT218", "a job that no Workload can describe", queues.refused_workload, cluster=True, refused=True),
     Rule("PT219", "more steps than older versions of Kueue admit", queues.many_steps, cluster=True),
+    Rule("PT222", "a queue that starts a suspended job", queue_settings.suspended_in_queue, cluster=True),
+    Rule("PT223", "a setting of a queue where nobody reads it", queue_settings.misplaced_settings, cluster=True),
+    Rule("PT224", "two topologies for the same Pods", queue_settings.exclusive_topology, cluster=True),
+    Rule("PT225", "Pods that are not ready in time", queue_settings.pods_never_ready, cluster=True),
+    Rule("PT226", "a kind of job that Kueue does not manage", queue_settings.unmanaged_kind, cluster=True),
     Rule("PT301", "more than the namespace's ResourceQuota", limits.over_resource_quota, cluster=True),
-    Rule("PT302", "no node that fits the Pods", queues.no_node, cluster=True),
+    Rule("PT302", "no node that fits the Pods", nodes.no_node, cluster=True),
+    Rule("PT303", "tolerations that those of the flavor replace", nodes.replaced_tolerations, cluster=True),
+    Rule("PT304", "RDMA without the right to lock memory", nodes.unlocked_memory, cluster=True, is_note=True),
+    Rule("PT305", "nodes that Karpenter may replace", nodes.consolidated_nodes, cluster=True, is_note=True),
 )
 """A code never changes its meaning, and is not reused."""
 
