@@ -21,6 +21,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import (
     texts,
 )
 from pulumi_trainer.provider.kubernetes.views import Pod
+from pulumi_trainer.provider.kueue.configuration import is_configuration
 from pulumi_trainer.provider.kueue.quota import Tree, tree
 
 LIMITS = (
@@ -167,10 +168,10 @@ REQUIRED_BY_QUEUES = ("AdmissionCheck", "LocalQueue")
 
 def is_known_kind(document: Document) -> bool:
     """Return whether a document is an object that decides whether a job starts."""
-    kind, groups = document.get("kind"), ("kueue.x-k8s.io/", "config.kueue.x-k8s.io/")
-    if kind in LIMITS or kind in REFERENCED or kind in MAKERS:
+    kind = document.get("kind")
+    if kind in LIMITS or kind in REFERENCED or kind in MAKERS or is_configuration(document):
         return True
-    return str(document.get("apiVersion", "")).startswith(groups)
+    return str(document.get("apiVersion", "")).startswith("kueue.x-k8s.io/")
 
 
 def complete_queues(documents: Iterable[Document]) -> Queues:

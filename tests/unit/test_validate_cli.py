@@ -640,3 +640,22 @@ def test_what_kueue_would_do_is_said_if_workloads_are_among_the_documents(run: R
     assert "note: waits behind nlp/mix (24 h100): 8 h100 more must become free; when it starts is open" in run.out
     assert run("validate", run.file(*queues, asked)) == 0
     assert "starts now" not in run.out and "waits behind" not in run.out, "without Workloads nothing is known"
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_the_configuration_of_kueue(wrapped: bool, run: Ran) -> None:
+    document: dict[str, Any] = {
+        "apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration",
+        "integrations": {"frameworks": ["batch/job"]},
+    }  # fmt: skip
+    if wrapped:
+        data = {"controller_manager_config.yaml": json.dumps(document)}
+        document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kueue-manager-config"}, "data": data}
+    job = train_job()
+    job["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "q"}
+    assert run("validate", "--mode", "trainer", run.file(runtime(), job, document)) == 0
+    assert "PT226" in run.out, run.out
+    if wrapped:
+        document["data"] = {"controller_manager_config.yaml": "a: [1"}
+        assert run("validate", run.file(runtime(), job, document)) == 2
+        assert "ConfigMap kueue-manager-config: data[controller_manager_config.yaml]" in run.err

@@ -252,6 +252,27 @@ def closed(rules: Document) -> Document:
     return {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "deny"}, "spec": spec}
 
 
+EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+TEAM = {"key": "team", "operator": "Equal", "value": "nlp", "effect": "NoSchedule"}
+
+
+def configured(**settings: Any) -> Any:
+    """Kueue's Configuration."""
+    return Queues(({"kind": "Configuration", "metadata": {"name": "kueue-manager-config"}, **settings},))
+
+
+def suspended(train_job: Document) -> Document:
+    train_job["spec"]["suspend"] = True
+    return train_job
+
+
+def tolerating() -> Any:
+    """The queues, with a flavor that tolerates one of the taints of its node."""
+    taints = [{"key": key, "effect": "NoSchedule", "value": "nlp"} for key in ("team", "nvidia.com/gpu")]
+    node = {"kind": "Node", "metadata": {"name": "n", "labels": {"gpu": "h100"}}, "spec": {"taints": taints}}
+    return Queues((node,), below=changed("ResourceFlavor", "h100", tolerations=[TEAM]))
+
+
 def asking(nodes: int, gpu: str = "nvidia.com/gpu") -> Document:
     return {"numNodes": nodes, "resourcesPerNode": {"limits": {gpu: 8, "memory": "640Gi"}}}
 
@@ -572,6 +593,27 @@ CASES: list[Case] = [
         "PT219", runtime(TORCH, step(), *(step(f"more-{i}", "") for i in range(8))), queued(), {},
         lambda r, j, k: r["spec"]["template"]["spec"]["replicatedJobs"].pop(),
     ),
+    ("PT222", runtime(TORCH), suspended(queued()), {}, lambda r, j, k: j["metadata"]["labels"].pop(QUEUE)),
+    (
+        "PT223", runtime(TORCH), {**job({}), "metadata": {"name": "job", "annotations": {QUEUE: "all"}}}, {},
+        lambda r, j, k: j["metadata"].update(labels=j["metadata"].pop("annotations")),
+    ),
+    (
+        "PT224", {**runtime(TORCH), "spec": {**runtime(TORCH)["spec"], "template": {
+            **runtime(TORCH)["spec"]["template"], "metadata": {"annotations": {EXCLUSIVE: "rack"}},
+        }}},
+        queued(level="rack"), {}, lambda r, j, k: r["spec"]["template"].pop("metadata"),
+    ),
+    (
+        "PT225", runtime(TORCH, step("data", ""), step(dependsOn=[{"name": "data", "status": "Complete"}])), queued(),
+        {"mode": "trainer", "queues": configured(waitForPodsReady={"timeout": "5m"})},
+        lambda r, j, k: k.update(queues=configured(waitForPodsReady={"timeout": "2h"})),
+    ),
+    (
+        "PT226", runtime(TORCH), queued(),
+        {"mode": "trainer", "queues": configured(integrations={"frameworks": ["batch/job"]})},
+        lambda r, j, k: k.update(queues=configured(integrations={"frameworks": ["trainer.kubeflow.org/trainjob"]})),
+    ),
     (
         "PT220", claiming("gpus"), waiting(), {"queues": claimed(4, allocationMode="All")},
         lambda r, j, k: k.update(queues=claimed(4)),
@@ -589,6 +631,21 @@ CASES: list[Case] = [
         job({"resourcesPerNode": {"limits": {"nvidia.com/gpu": 16, "memory": "640Gi"}}}, runtimePatches=SHM),
         {"queues": complete_queues([d for d in QUEUES if d["kind"] == "Node" and "status" in d])},
         lambda r, j, k: trainer(j)["resourcesPerNode"]["limits"].update({"nvidia.com/gpu": 8}),
+    ),
+    (
+        "PT303", runtime(TORCH, step(pod={"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]})), queued(),
+        {"mode": "trainer", "queues": tolerating()},
+        lambda r, j, k: k.update(mode="jobset"),
+    ),
+    (
+        "PT304", runtime(TORCH, step(container={"resources": {"limits": {"rdma/ib": 1}}})), job({}), {},
+        lambda r, j, k: pod(r)["containers"][0].update(securityContext={"capabilities": {"add": ["IPC_LOCK"]}}),
+    ),
+    (
+        "PT305", runtime(TORCH, step(pod={"nodeSelector": {"karpenter.sh/nodepool": "gpu"}})), job({}), {},
+        lambda r, j, k: replicated(r)["template"]["spec"]["template"].update(
+            metadata={"annotations": {"karpenter.sh/do-not-disrupt": "true"}}
+        ),
     ),
     (
         "PT307", runtime(TORCH), job({"numNodes": 2}), {"queues": complete_queues([MESHED])},

@@ -61,20 +61,21 @@ def reason_without_node(pod_spec: Document, nodes: Sequence[Document], count: in
 
 
 def _reason_not_fitting(pod_spec: Document, nodes: Sequence[Document], count: int) -> str:
-    matching = [node for node in nodes if _selects(pod_spec, node)]
+    matching = [node for node in nodes if selects(pod_spec, node)]
     if not matching:
         return f"none of {len(nodes)} nodes matches its node selector or affinity{_shown_selector(pod_spec)}"
     tolerations = Tolerations(listed(pod_spec.get("tolerations")))
-    open_ = [node for node in matching if not _untolerated(tolerations, node)]
+    open_ = [node for node in matching if not untolerated(tolerations, node)]
     if not open_:
         which = f"all {len(matching)} nodes"
         if len(matching) != len(nodes):
             which += " that match"
-        return f"{which} {_TAINTED}, such as {_shown_taint(_untolerated(tolerations, matching[0])[0])}"
+        return f"{which} {_TAINTED}, such as {shown_taint(untolerated(tolerations, matching[0])[0])}"
     return _lack_of_room(_requests(pod_spec), open_, count)
 
 
-def _shown_taint(taint: Document) -> str:
+def shown_taint(taint: Document) -> str:
+    """Return a taint as `kubectl` prints it."""
     value = ""
     if taint.get("value"):
         value = f"={taint['value']}"
@@ -131,18 +132,18 @@ def _allocatable(node: Document, resource: str) -> Quantity:
     return Quantity.parse(str(section(node, "status", "allocatable").get(resource, "0")))
 
 
-def _untolerated(tolerations: Tolerations, node: Document) -> list[Document]:
+def untolerated(tolerations: Tolerations, node: Document) -> list[Document]:
     """Return the taints that keep a Pod away from a node for good, not those of nodes that are not ready or cordoned."""
-    untolerated = []
+    found = []
     for taint in mappings(section(node, "spec").get("taints")):
         if text(taint.get("key")).startswith(_STATES):
             continue
         if taint.get("effect") in ("NoSchedule", "NoExecute") and not tolerations.tolerate(taint):
-            untolerated.append(taint)
-    return untolerated
+            found.append(taint)
+    return found
 
 
-def _selects(pod_spec: Document, node: Document) -> bool:
+def selects(pod_spec: Document, node: Document) -> bool:
     """Return whether the node selector and the required node affinity of a Pod match a node."""
     labels = section(node, "metadata", "labels")
     if any(labels.get(key) != value for key, value in section(pod_spec, "nodeSelector").items()):

@@ -108,7 +108,7 @@ def pods_without_node(
             continue
         failures = [each for each in tried if each is not None]
         if len(failures) == len(tried):
-            yield job, failures[0]
+            yield job, next((each for each in failures if each.tainted), failures[0])
 
 
 def _in_flavor(spec: Document, flavor: Document) -> Document:

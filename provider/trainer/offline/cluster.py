@@ -20,6 +20,7 @@ from typing import Any
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, problems_below
 from pulumi_trainer.provider.kubernetes.values.accessors import section, text, without
 from pulumi_trainer.provider.kueue import queue_state
+from pulumi_trainer.provider.kueue.configuration import configuration_of, is_configuration
 from pulumi_trainer.provider.kueue.job_webhook import queued_problems
 from pulumi_trainer.provider.kueue.queue_state import CONFIGURATION, is_known_kind
 from pulumi_trainer.provider.kueue.scheduling.answer import answer, contender_of
@@ -160,6 +161,8 @@ class Cluster:
         """
         if training_operator.is_job(document):
             return _unknown_to_trainer(document)
+        if is_configuration(document):
+            document = configuration_of(document)
         kind, key = document["kind"], _key(document)
         if kind == "TrainJob" or kind in RUNTIMES:
             result = self._admit(key, document)

@@ -9,6 +9,7 @@ from typing import Any
 
 from pulumi_trainer.provider.kubernetes.device_claims import count_gpus
 from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.schema.node_fit import shown_taint
 from pulumi_trainer.provider.kubernetes.schema.tolerations import Tolerations
 from pulumi_trainer.provider.kubernetes.values.accessors import items, listed, mappings, section, texts
 from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
@@ -78,7 +79,7 @@ def untolerated_taints(view: View) -> Iterator[Problem]:
             against[place] = [taint for taint in untolerated if taint.get("effect") != "PreferNoSchedule"]
         if all(against.values()):
             place, first = next(iter(against.items()))
-            shown = ", ".join(map(_shown, first))
+            shown = ", ".join(map(shown_taint, first))
             more = ""
             if len(against) > 1:
                 more = f", and {len(against) - 1} more"
@@ -87,12 +88,6 @@ def untolerated_taints(view: View) -> Iterator[Problem]:
                 f" {place} has {shown}{more}"
             )
             yield Problem(f"{step.pod.at}.tolerations", why, "add tolerations in the runtime or by a runtimePatch")
-
-
-def _shown(taint: Mapping[str, Any]) -> str:
-    if not taint.get("value"):
-        return f"{taint.get('key')}:{taint.get('effect')}"
-    return f"{taint.get('key')}={taint['value']}:{taint.get('effect')}"
 
 
 _TAINT = "nvidia.com/gpu"

@@ -12,12 +12,11 @@ from itertools import chain
 from typing import Any
 
 from pulumi_trainer.provider.kubernetes.errors import Problem
-from pulumi_trainer.provider.kubernetes.schema.node_fit import NoNode, is_made_on_demand
-from pulumi_trainer.provider.kubernetes.values.accessors import listed, only, section, texts
+from pulumi_trainer.provider.kubernetes.schema.node_fit import is_made_on_demand
+from pulumi_trainer.provider.kubernetes.values.accessors import listed, only, section
 from pulumi_trainer.provider.kubernetes.values.label_selectors import matches_selector
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean
-from pulumi_trainer.provider.kubernetes.views import ReplicatedJob
 from pulumi_trainer.provider.kueue.fit import NotFitting, reason_not_fitting
 from pulumi_trainer.provider.kueue.labels import (
     MAX_EXECUTION,
@@ -33,13 +32,12 @@ from pulumi_trainer.provider.kueue.podsets import pod_sets
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.kueue.quota import ZERO, amount, format_amount
 from pulumi_trainer.provider.kueue.topology_fit import find_unfitting_podset
-from pulumi_trainer.provider.trainer.admission.namespace_limits import pods_without_node
 from pulumi_trainer.provider.trainer.admission.warnings.view import DEFAULT_NAMESPACE, Document, View
 from pulumi_trainer.provider.trainer.labels import RENAMED_TO
 
 _NAMESPACE = "kubernetes.io/metadata.name"
 """The label of every namespace with its name."""
-_PLACED = (REQUIRED, PREFERRED, UNCONSTRAINED, SLICE_LEVEL)
+PLACED = (REQUIRED, PREFERRED, UNCONSTRAINED, SLICE_LEVEL)
 
 # --- rules about queues -----------------------------------------------------------------------------------------------------
 
@@ -193,7 +191,7 @@ def for_queue_of_job(rule: QueueRule) -> Callable[[View], Iterator[Problem]]:
 
 
 def _objects_of_queue(view: View) -> Iterator[Document]:
-    local, behind = _local_queue(view), cluster_queue_of_job(view)
+    local, behind = local_queue(view), cluster_queue_of_job(view)
     if local is not None:
         yield local
     if behind is None:
@@ -219,7 +217,7 @@ def _objects_of_queue(view: View) -> Iterator[Document]:
 
 def resource_without_quota(view: View) -> Iterator[Problem]:
     """Yield a resource of a job for which its queue has no quota."""
-    found = _reason_not_fitting(view)
+    found = reason_not_fitting_queue(view)
     if found and found.cause == "uncovered":
         resource = found.words.rpartition("resource ")[2].partition(" ")[0]
         why = (
@@ -231,7 +229,7 @@ def resource_without_quota(view: View) -> Iterator[Problem]:
 
 def too_large(view: View) -> Iterator[Problem]:
     """Yield that a job needs more quota than its queue can use and borrow."""
-    found = _reason_not_fitting(view)
+    found = reason_not_fitting_queue(view)
     if found and found.cause == "capacity":
         why = f"it requests more than its queue can ever have, even with everything it may borrow: {found.words}"
         yield Problem(QUEUED, why, "request less (fewer nodes, or fewer devices per node), or choose another queue")
@@ -239,7 +237,7 @@ def too_large(view: View) -> Iterator[Problem]:
 
 def no_flavor(view: View) -> Iterator[Problem]:
     """Yield that no flavor of the queue matches a job: taints, node labels, topology."""
-    found = _reason_not_fitting(view)
+    found = reason_not_fitting_queue(view)
     if found and found.cause == "flavor":
         yield Problem(QUEUED, f"none of its queue's flavors matches the job: {found.words}", _hint_flavor(view, found))
 
@@ -247,60 +245,11 @@ def no_flavor(view: View) -> Iterator[Problem]:
 def no_topology_domain(view: View) -> Iterator[Problem]:
     """Yield that no topology domain of the existing nodes is large enough for a job."""
     behind = cluster_queue_of_job(view)
-    if behind is None or not view.jobset or _reason_not_fitting(view):
+    if behind is None or not view.jobset or reason_not_fitting_queue(view):
         return
     found = find_unfitting_podset(pod_sets(view.jobset, view.queues), behind, view.queues)
     if found:
         yield Problem(QUEUED, f"it does not fit the nodes that exist: {found}", found.hint)
-
-
-def no_node(view: View) -> Iterator[Problem]:
-    """Yield Pods that the nodes of the cluster do not take, in no flavor of their queue; PT211 is about topologies."""
-    if not view.patches_known:
-        return
-    for step, found in _pods_without_node(view):
-        if found.tainted and view.taints:  # PT111 is about these
-            continue
-        hint = "request less per node, or correct node selector, affinity and tolerations"
-        waits = "never start"
-        if found.on_demand:
-            waits = "wait until the cluster's autoscaler adds such nodes"
-            hint = "ignore this warning if the autoscaler can add them"
-        why = f"some Pods of {step.name} fit no node of the cluster and {waits}: {found.why}"
-        yield Problem(f"spec.template.{step.pod.at}", why, hint)
-
-
-def _pods_without_node(view: View) -> Iterator[tuple[ReplicatedJob, NoNode]]:
-    queues, behind = view.queues, cluster_queue_of_job(view)
-    if behind is None:
-        queued = section(view.train_job, "metadata", "labels").get(QUEUE)
-        if not queued:
-            yield from pods_without_node(view.jobset, queues)
-        return
-    spec = section(behind, "spec")
-    if section(spec, "admissionChecksStrategy") or _reason_not_fitting(view):
-        return  # a check may make nodes, or send the job to another cluster
-    requested = set[str]()
-    for pods in pod_sets(view.jobset, queues):
-        requested.update(pods.quota_requests() or ())
-    for group in map(section, listed(spec.get("resourceGroups"))):
-        if not requested & {*texts(group.get("coveredResources"))}:
-            continue
-        flavors = _matched_flavors(group, queues)
-        if flavors:
-            yield from pods_without_node(view.jobset, queues, flavors)
-
-
-def _matched_flavors(group: Document, queues: Queues) -> list[Document]:
-    """Return the flavors of a resource group that match a node; empty if one of the group is not known, or has a topology."""
-    matched: list[Document] = []
-    for each in listed(group.get("flavors")):
-        flavor = queues.find("ResourceFlavor", section(each).get("name"))
-        if flavor is None or section(flavor, "spec").get("topologyName"):
-            return []
-        if not any(unmatched_flavor(flavor, queues)):  # PT204 is about the others
-            matched.append(flavor)
-    return matched
 
 
 def namespace_not_selected(view: View) -> Iterator[Problem]:
@@ -357,7 +306,7 @@ def missing_local_queue(view: View) -> Iterator[Problem]:
 
 def renamed_queue(view: View) -> Iterator[Problem]:
     """Yield that the team of a job's LocalQueue has another name now."""
-    local = _local_queue(view)
+    local = local_queue(view)
     now = section(local, "metadata", "annotations").get(RENAMED_TO)
     if local is not None and isinstance(now, str):
         why = (
@@ -458,7 +407,7 @@ def unused_queue_fields(view: View) -> Iterator[Problem]:
         notes = pods.annotations
         if not isinstance(notes, Mapping):
             continue
-        for key in _PLACED:
+        for key in PLACED:
             if key in notes:
                 found.setdefault(key, f"spec.template.{pods.at}.metadata.annotations[{key}]")
     for label, where in found.items():
@@ -469,7 +418,8 @@ def unused_queue_fields(view: View) -> Iterator[Problem]:
 QUEUED = f"metadata.labels[{QUEUE}]"
 
 
-def _reason_not_fitting(view: View) -> NotFitting | None:
+def reason_not_fitting_queue(view: View) -> NotFitting | None:
+    """Return why the queue of the job never admits it; None if it may."""
     behind = cluster_queue_of_job(view)
     if behind is None or not view.jobset:
         return None
@@ -498,14 +448,15 @@ def _namespace(view: View) -> Any:
     return section(view.train_job, "metadata").get("namespace") or DEFAULT_NAMESPACE
 
 
-def _local_queue(view: View) -> Document | None:
+def local_queue(view: View) -> Document | None:
+    """Return the LocalQueue of the job; None if unknown."""
     name = section(view.train_job, "metadata", "labels").get(QUEUE)
     return view.queues.find("LocalQueue", name, _namespace(view))
 
 
 def cluster_queue_of_job(view: View) -> Document | None:
     """Return the ClusterQueue of the job; None if unknown."""
-    local = _local_queue(view)
+    local = local_queue(view)
     if local is None:
         return None
     return view.queues.find("ClusterQueue", section(local, "spec").get("clusterQueue"))

@@ -1,0 +1,259 @@
+"""Rules about settings for a queue that have no effect, or that another setting defeats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.values.accessors import listed, section, texts
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
+from pulumi_trainer.provider.kubernetes.values.wording import duration
+from pulumi_trainer.provider.kueue.configuration import KIND, pods_ready_timeout
+from pulumi_trainer.provider.kueue.labels import (
+    MAX_EXECUTION,
+    PREFERRED,
+    PRIORITY,
+    QUEUE,
+    REQUIRED,
+    SLICE_LEVEL,
+    SLICE_SIZE,
+    SLICES,
+    TOGETHER,
+    UNCONSTRAINED,
+)
+from pulumi_trainer.provider.trainer.admission.warnings.queues import PLACED, QUEUED, cluster_queue_of_job, local_queue
+from pulumi_trainer.provider.trainer.admission.warnings.view import Document, View, value_or_unknown
+from pulumi_trainer.provider.trainer.labels import KAI_QUEUE
+
+_KUEUE_PATCH = "kueue.x-k8s.io/manager"
+"""Manager of the runtimePatch that Kueue's webhook adds to a TrainJob, which it then suspends by itself."""
+_EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+_READY_TIMEOUT = "kueue.x-k8s.io/wait-for-pods-ready"
+_LONG_FETCH = 3600
+"""Seconds within which data is taken to be fetched."""
+
+
+def suspended_in_queue(view: View) -> Iterator[Problem]:
+    """Yield that Kueue starts a suspended job as soon as there is quota."""
+    spec, queue = section(view.train_job, "spec"), _queue(view)
+    managers = [patch.get("manager") for _, patch in view.patches]
+    if spec.get("suspend") is not True or not queue or _KUEUE_PATCH in managers or _is_stopped(view):
+        return
+    why = f"does not hold a job with queue {queue}: Kueue owns the field, and starts the job when it admits it"
+    hint = (
+        "to hold the job, deactivate its Workload (pulumi-trainer suspend), or use a queue with stopPolicy: Hold; or leave"
+        " the queue out"
+    )
+    yield Problem("spec.suspend", why, hint)
+
+
+def _queue(view: View) -> str:
+    """Return the queue of the job; empty if it has none, or if it is unknown."""
+    queue = section(view.train_job, "metadata", "labels").get(QUEUE)
+    if view.mode == "jobset" and not queue:
+        queue = section(view.jobset, "metadata", "labels").get(QUEUE)
+    if not isinstance(queue, str):
+        return ""
+    return queue
+
+
+def _is_stopped(view: View) -> bool:
+    for queue in (local_queue(view), cluster_queue_of_job(view)):
+        if section(queue, "spec").get("stopPolicy") in ("Hold", "HoldAndDrain"):
+            return True
+    return False
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Metadata of an object, or of a template in it.
+
+    Args:
+        of: Whose metadata it is: job, runtime, jobset, template (of a Job) or pods.
+        at: Its path.
+    """
+
+    of: str
+    at: str
+    metadata: Document
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """A label or an annotation.
+
+    Args:
+        reader: Who reads it.
+        field: Where, in words.
+        places: Where, as names of places with labels or annotations.
+    """
+
+    reader: str
+    field: str
+    places: frozenset[tuple[str, str]]
+
+
+_OF_JOB = _Setting("Kueue", "a label of the TrainJob", frozenset({("job", "labels")}))
+_OF_PODS = _Setting("Kueue", "an annotation of the Pod template", frozenset({("pods", "annotations")}))
+_OF_KAI = _Setting(
+    "KAI", "a label of the Pods", frozenset({("job", "labels"), ("jobset", "labels"), ("pods", "labels")})
+)
+_OF_OTHERS = _Setting("Kueue", "an annotation of other kinds, never of a TrainJob or a JobSet", frozenset())
+_SETTINGS = {
+    **dict.fromkeys((QUEUE, PRIORITY, MAX_EXECUTION), _OF_JOB),
+    **dict.fromkeys((REQUIRED, PREFERRED, UNCONSTRAINED, SLICE_LEVEL, SLICE_SIZE, SLICES, TOGETHER), _OF_PODS),
+    KAI_QUEUE: _OF_KAI,
+    "kueue.x-k8s.io/job-min-parallelism": _OF_OTHERS,
+    "kueue.x-k8s.io/job-completions-equal-parallelism": _OF_OTHERS,
+    "kueue.x-k8s.io/elastic-job": _OF_OTHERS,
+}
+
+
+def misplaced_settings(view: View) -> Iterator[Problem]:
+    """Yield settings of queues and topologies where nobody reads them."""
+    if isinstance(value_or_unknown(view.train_job, "metadata", "labels"), Unknown):
+        return
+    for place in _places(view):
+        for field in ("labels", "annotations"):
+            for key, value in section(place.metadata, field).items():
+                setting = _SETTINGS.get(key)
+                if setting is not None and not _is_read(view, place, field, key, value):
+                    why = (
+                        f"has no effect there: {setting.reader} reads it as {setting.field}{_effect(view, key, value)}"
+                    )
+                    yield Problem(f"{place.at}.{field}[{key}]", why, _hint(setting, key))
+
+
+def _places(view: View) -> Iterator[_Place]:
+    runtime = section(view.runtime, "metadata")
+    template = section(view.runtime, "spec", "template", "metadata")
+    yield _Place("job", "metadata", section(view.train_job, "metadata"))
+    yield _Place("runtime", f"{view.runtime.get('kind')} {runtime.get('name')}: metadata", runtime)
+    yield _Place("jobset", "spec.template.metadata", template)
+    for i, patch in view.patches:
+        metadata = section(patch, "trainingRuntimeSpec", "template", "metadata")
+        yield _Place("jobset", f"spec.runtimePatches[{i}].trainingRuntimeSpec.template.metadata", metadata)
+    for step in view.steps:
+        yield _Place("template", f"{step.at}.template.metadata", section(step.document, "template", "metadata"))
+        metadata = section(step.template, "metadata")
+        yield _Place("pods", f"{step.at}.template.spec.template.metadata", metadata)
+
+
+def _is_read(view: View, place: _Place, field: str, key: str, value: Any) -> bool:
+    """Return whether a setting has an effect where it is, or where it is needed has the same value."""
+    setting = _SETTINGS[key]
+    if (place.of, field) in setting.places:
+        return True
+    if setting is not _OF_JOB:
+        return False
+    if view.mode == "jobset" and (place.of, field) == ("jobset", "labels"):
+        return True
+    return bool(value == _label(view, key))
+
+
+def _label(view: View, key: str) -> Any:
+    """Return the value of a label that Kueue reads."""
+    labels: Mapping[str, Any] = section(view.train_job, "metadata", "labels")
+    if view.mode == "jobset":
+        labels = {**section(view.jobset, "metadata", "labels"), **labels}
+    return labels.get(key)
+
+
+def _effect(view: View, key: str, value: Any) -> str:
+    if key != QUEUE:
+        return ""
+    actual = _queue(view)
+    if actual:
+        return f", so the job is in queue {actual}"
+    named = "this queue"
+    if isinstance(value, str):
+        named = f"queue {value}"
+    return f", so the job is not in {named}"
+
+
+def _hint(setting: _Setting, key: str) -> str:
+    if setting is _OF_OTHERS:
+        return "leave it out"
+    if setting is _OF_JOB:
+        return f"write it as metadata.labels[{key}] of the TrainJob"
+    return f"write it as {setting.field}"
+
+
+def exclusive_topology(view: View) -> Iterator[Problem]:
+    """Yield that JobSet and Kueue place the same Pods, each by a topology of its own."""
+    if not _queue(view):
+        return
+    where = _exclusive_at(view)
+    if where and _has_topology(view):
+        why = (
+            "keeps each Job in a domain of its own by the affinity of its Pods, which Kueue does not know when it assigns"
+            " nodes by the topology: Pods may never fit the nodes that Kueue has chosen"
+        )
+        yield Problem(where, why, "leave it out, and request the level by Kueue's annotations")
+
+
+def _exclusive_at(view: View) -> str:
+    """Return the path of JobSet's annotation; empty if the job has none."""
+    if _EXCLUSIVE in section(view.jobset, "metadata", "annotations"):
+        return f"spec.template.metadata.annotations[{_EXCLUSIVE}]"
+    for step in view.steps:
+        if _EXCLUSIVE in section(step.document, "template", "metadata", "annotations"):
+            return f"{step.at}.template.metadata.annotations[{_EXCLUSIVE}]"
+    return ""
+
+
+def _has_topology(view: View) -> bool:
+    """Return whether Kueue assigns the nodes: a Pod template requests a topology, or all flavors of the queue have one."""
+    for step in view.steps:
+        if section(step.template, "metadata", "annotations").keys() & {*PLACED}:
+            return True
+    flavors: list[Document | None] = []
+    for group in listed(section(cluster_queue_of_job(view), "spec").get("resourceGroups")):
+        for each in listed(section(group).get("flavors")):
+            flavors.append(view.queues.find("ResourceFlavor", section(each).get("name")))
+    return bool(flavors) and all(section(flavor, "spec").get("topologyName") for flavor in flavors)
+
+
+def pods_never_ready(view: View) -> Iterator[Problem]:
+    """Yield that Kueue evicts a TrainJob whose steps wait for the end of others, as it waits for the Pods of all steps.
+
+    Source: `PodsReady` of https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobs/trainjob/trainjob_controller.go
+    """
+    if view.mode != "trainer" or not _queue(view):
+        return
+    if _READY_TIMEOUT in section(view.train_job, "metadata", "annotations"):
+        return
+    for configuration in view.queues.of(KIND):
+        timeout = pods_ready_timeout(configuration)
+        if timeout is None or timeout >= _LONG_FETCH:
+            continue
+        for step in view.steps:
+            first = [each.get("name") for each in step.depends_on if each.get("status") == "Complete"]
+            if first:
+                why = (
+                    f"{step.name} starts after {first[0]}, and Kueue's waitForPodsReady evicts a TrainJob whose Pods are not"
+                    f" all ready after {duration(timeout)}: then {first[0]} starts again"
+                )
+                hint = (
+                    "fetch data and models before the job, or give waitForPodsReady a longer timeout; since Kueue 0.20 also"
+                    f" for one job, by the annotation {_READY_TIMEOUT} (gate WorkloadLevelWaitForPodsReady)"
+                )
+                yield Problem(f"{step.at}.dependsOn", why, hint)
+                return
+
+
+_FRAMEWORKS = {"trainer": "trainer.kubeflow.org/trainjob", "jobset": "jobset.x-k8s.io/jobset"}
+
+
+def unmanaged_kind(view: View) -> Iterator[Problem]:
+    """Yield that Kueue's Configuration leaves the job to itself, so that it starts beside its queue."""
+    if not _queue(view):
+        return
+    needed = _FRAMEWORKS[view.mode]
+    for configuration in view.queues.of(KIND):
+        frameworks = section(configuration, "integrations").get("frameworks")
+        if isinstance(frameworks, list) and needed not in texts(frameworks):
+            why = f"Kueue's Configuration does not list {needed}: the job starts at once, beside its queue"
+            yield Problem(QUEUED, why, f"add {needed} to integrations.frameworks of Kueue's Configuration")
