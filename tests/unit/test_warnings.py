@@ -593,6 +593,14 @@ CASES: list[Case] = [
         "PT219", runtime(TORCH, step(), *(step(f"more-{i}", "") for i in range(8))), queued(), {},
         lambda r, j, k: r["spec"]["template"]["spec"]["replicatedJobs"].pop(),
     ),
+    (
+        "PT220", claiming("gpus"), waiting(), {"queues": claimed(4, allocationMode="All")},
+        lambda r, j, k: k.update(queues=claimed(4)),
+    ),
+    (
+        "PT221", claiming("gpus"), waiting(), {"queues": claimed(4, mapped="others")},
+        lambda r, j, k: k.update(queues=claimed(4, mapped="gpus.example.com")),
+    ),
     ("PT222", runtime(TORCH), suspended(queued()), {}, lambda r, j, k: j["metadata"]["labels"].pop(QUEUE)),
     (
         "PT223", runtime(TORCH), {**job({}), "metadata": {"name": "job", "annotations": {QUEUE: "all"}}}, {},
@@ -613,14 +621,6 @@ CASES: list[Case] = [
         "PT226", runtime(TORCH), queued(),
         {"mode": "trainer", "queues": configured(integrations={"frameworks": ["batch/job"]})},
         lambda r, j, k: k.update(queues=configured(integrations={"frameworks": ["trainer.kubeflow.org/trainjob"]})),
-    ),
-    (
-        "PT220", claiming("gpus"), waiting(), {"queues": claimed(4, allocationMode="All")},
-        lambda r, j, k: k.update(queues=claimed(4)),
-    ),
-    (
-        "PT221", claiming("gpus"), waiting(), {"queues": claimed(4, mapped="others")},
-        lambda r, j, k: k.update(queues=claimed(4, mapped="gpus.example.com")),
     ),
     (
         "PT301", runtime(TORCH), queued(nodes=2, namespace="small"), {"queues": complete_queues(QUEUES)},
