@@ -83,7 +83,7 @@ def _admission(levels: list[list[str]], found: NoNode) -> str:
     if by_host == {False}:
         return (
             f". Up to 0.19 Kueue ignores taints in a topology without {_HOSTNAME}, admits the job, and its Pods hold the"
-            " quota; 0.20 never admits it (TASNodeFeasibilityForAllLevels)"
+            " quota; 0.20 never admits it, with the gate TASNodeFeasibilityForAllLevels"
         )
     return ""
 
