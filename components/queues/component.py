@@ -205,7 +205,8 @@ class QueueObject(pulumi.ComponentResource):
             return None
         if self.kind == NAMESPACED:
             if self.settled is None:
-                wrong = await self._set.name_conflicts(self, self.connection, self.version)
+                served = await self._set.served[self.cluster]
+                wrong = await self._set.name_conflicts(self, self.connection, served)
                 if wrong:
                     self._refuse(wrong)
                     return None
@@ -388,7 +389,7 @@ class _Set:
                 member._refuse(member._with_argument_paths(missing_fields))
                 continue
             if member.kind != NAMESPACED or member.settled is not None:
-                name_problems = await self.name_conflicts(member, first.connection, version)
+                name_problems = await self.name_conflicts(member, first.connection, served)
                 if name_problems:
                     member._refuse(name_problems)
         wrong = await self._undeletable_queues(first, _version("ClusterQueue", served))
@@ -453,12 +454,16 @@ class _Set:
         for warning in filter(session.current().is_unreported, warnings):
             messages.warn(warning)
 
-    async def name_conflicts(self, member: QueueObject, connection: Any, version: str) -> list[Problem]:
+    async def name_conflicts(self, member: QueueObject, connection: Any, served: Any) -> list[Problem]:
         """Return why the object cannot be created or updated under its name.
 
         Either another owner's object has the name, which pulumi-kubernetes would overwrite silently, or this stack's object has
         other immutable fields.
+
+        Args:
+            served: API versions that the cluster serves; None if the cluster is unreachable.
         """
+        version = _version(member.kind, served)
         live = await asyncio.to_thread(queries.list_queue_objects, connection, member.kind, version)
         place = member.document["metadata"].get("namespace", "")
         owner = await session.current().object_owner()
@@ -470,7 +475,7 @@ class _Set:
             if not await asyncio.to_thread(owner.owns, connection, of, found):
                 return [Problem("name", *owner.foreign_object(of, found))]
             member.live = found
-            return member._with_argument_paths([*immutable_changes(member.document, each)])
+            return member._with_argument_paths([*immutable_changes(member.document, each, served or VERSIONS)])
         return []
 
     def check(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import NoneType
 from typing import Any
@@ -17,7 +17,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import equal_as_go, sec
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kueue.admission_review import review
 from pulumi_trainer.provider.kueue.crd_schemas import kinds
-from pulumi_trainer.provider.kueue.objects import NEWEST
+from pulumi_trainer.provider.kueue.objects import NEWEST, VERSIONS
 
 
 def refusals(document: Mapping[str, Any]) -> list[Problem]:
@@ -62,7 +62,9 @@ def _without(value: Any, where: str) -> Any:
 _STEP = re.compile(r"\.?(?:(?P<name>[\w-]+)|\[(?P<at>[^]]*)\])")
 
 
-def immutable_changes(document: Mapping[str, Any], live: Mapping[str, Any]) -> Iterator[Problem]:
+def immutable_changes(
+    document: Mapping[str, Any], live: Mapping[str, Any], versions: Collection[str] = VERSIONS
+) -> Iterator[Problem]:
     """Yield a problem for each immutable field that a document changes.
 
     Source: the rules with `oldSelf` in https://github.com/kubernetes-sigs/kueue/tree/v0.19.2/apis/kueue/v1beta2, and the
@@ -70,9 +72,13 @@ def immutable_changes(document: Mapping[str, Any], live: Mapping[str, Any]) -> I
 
     Args:
         live: The object in the cluster, in any known version.
+        versions: API versions that the cluster serves. Kueue 0.20 does not serve v1beta1; some fields may change there, and
+            whether a change is valid is left to its API server.
     """
     kind, was = document["kind"], section(live, "spec")
     names = [name for name in FROZEN.get(kind, ()) if name in was or name in section(document, "spec")]
+    if "v1beta1" not in versions:
+        names = [name for name in names if name not in _MUTABLE_SINCE_0_20]
     stored = document
     if names:
         stored = review(dict(document)).stored or document
@@ -85,6 +91,8 @@ def immutable_changes(document: Mapping[str, Any], live: Mapping[str, Any]) -> I
         why = "is immutable"
         if kind == "ResourceFlavor":
             why = "is immutable while the flavor has a topology"
+        if name in _MUTABLE_SINCE_0_20:
+            why += " before Kueue 0.20"
         value = "is not set"
         if name in was:
             value = f"is {_shown(was[name])}"
@@ -99,6 +107,9 @@ FROZEN = {
     "ClusterQueue": ("concurrentAdmissionPolicy",),
 }
 """Kind -> immutable fields of the spec; those of a flavor only once it has a topology."""
+_MUTABLE_SINCE_0_20 = {"levels", "nodeLabels", "tolerations"}
+"""Source: the rules with `oldSelf` in https://github.com/kubernetes-sigs/kueue/tree/ff69552e/apis/kueue/v1beta2; `levels` only
+while the last one is kubernetes.io/hostname."""
 _RENAME = (
     "give this {kind} another name (name=): the update creates the new {kind}, moves this program's references to"
     " it, and deletes the old one"

@@ -46,7 +46,18 @@ UPSTREAM = {
         ),
         Upstream(
             "Kueue", "`queue=`, `GpuQueues`", "0.19.2", "0.19.2", "0.15",
-            ("0.20: kueue.x-k8s.io/v1beta1 is not served; documents of this package are v1beta2",),
+            (
+                "0.20: kueue.x-k8s.io/v1beta1 is not served; documents of this package are v1beta2",
+                "0.20: levels of a Topology whose last one is kubernetes.io/hostname, and nodeLabels and tolerations of a flavor"
+                " with a topology, may change",
+                "0.20: the WorkloadPriorityClass `default` counts for jobs without one (gate WorkloadPriorityClassDefaulting)",
+                "0.20: with the gate TASNodeFeasibilityForAllLevels taints of nodes count in each topology; before, only in those"
+                " whose last level is kubernetes.io/hostname (PT302)",
+                "0.20: tolerations of a flavor are added to those of a TrainJob's runtime; before, they replace them (PT303)",
+                "0.20: QuotaReserved may have a reason for each cause (gate UnadmittedWorkloadsExplicitStatus); `status` reads"
+                " the messages. Not compared",
+                "0.20: TrainJobs need Trainer 2.3",
+            ),
         ),
         Upstream("scheduler-plugins", "`CoschedulingPolicy`", "0.34.7", "0.34.7"),
         Upstream("Volcano", "`VolcanoPolicy`", "1.13.0", "1.14.1"),

@@ -92,8 +92,9 @@ def test_what_never_changes_is_said_in_the_plan_and_another_name_mends_it(lab: L
     for told in (lab.preview(ok=False).out, lab.up(ok=False).out):
         assert f'Topology("{lab.prefix}-t") (__main__.py:' in told and "field is immutable" not in told
         for said in (
-            "levels: is immutable, and is kubernetes.io/hostname in the cluster. Hint: give this Topology another name (name=)",
-            'node_labels: is immutable while the flavor has a topology, and is {"type": "a"} in the cluster',
+            "levels: is immutable before Kueue 0.20, and is kubernetes.io/hostname in the cluster. Hint: give this"
+            " Topology another name (name=)",
+            'node_labels: is immutable while the flavor has a topology before Kueue 0.20, and is {"type": "a"} in the cluster',
             "controller_name: is immutable, and is example.com/a in the cluster. Hint: give this AdmissionCheck another name",
         ):
             assert said in told, told

@@ -167,6 +167,29 @@ def test_what_a_stored_object_never_changes() -> None:
     assert told("ClusterQueue", {}, policy, "v1beta1") == []
 
 
+def test_what_may_change_since_kueue_0_20() -> None:
+    def changes(kind: str, was: dict[str, Any], now: dict[str, Any]) -> list[list[str]]:
+        live = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": "x"}, "spec": was}
+        each = [
+            immutable_changes({**live, "spec": now}, live, served) for served in (["v1beta2", "v1beta1"], ["v1beta2"])
+        ]
+        return [[f"{p.where} {p.why}" for p in found] for found in each]
+
+    hosts = [{"nodeLabel": "kubernetes.io/hostname"}]
+    [before], since = changes("Topology", {"levels": hosts}, {"levels": [{"nodeLabel": "rack"}, *hosts]})
+    assert before.startswith("spec.levels is immutable before Kueue 0.20, and is kubernetes.io/hostname") and not since
+    flavor = {"nodeLabels": {"a": "b"}, "topologyName": "t"}
+    [before], since = changes("ResourceFlavor", flavor, {**flavor, "nodeLabels": {"a": "c"}})
+    assert (
+        before.startswith("spec.nodeLabels is immutable while the flavor has a topology before Kueue 0.20")
+        and not since
+    )
+    before, since = changes("ResourceFlavor", flavor, {**flavor, "topologyName": "u"})
+    assert (
+        before == since == ["spec.topologyName is immutable while the flavor has a topology, and is t in the cluster"]
+    )
+
+
 def test_references_in_the_order_of_deletion() -> None:
     named = {kind for good in GOOD for kind, _, _ in references(document((good, "", ...), "x", "team"))}
     assert named == {

@@ -34,11 +34,10 @@ def no_node(view: View) -> Iterator[Problem]:
     """Yield Pods that the nodes of the cluster do not take, in no flavor of their queue; PT211 is about room in topologies."""
     if not view.patches_known:
         return
-    reported = {problem.where for problem in untolerated_taints(view)}  # PT111
     for step, found, queued in _pods_without_node(view):
         at = f"spec.template.{step.pod.at}"
-        if found.tainted and f"{at}.tolerations" in reported:
-            continue
+        if found.tainted and f"{at}.tolerations" in {problem.where for problem in untolerated_taints(view)}:
+            continue  # PT111 is about these
         hint = "request less per node, or correct node selector, affinity and tolerations"
         waits = "never start"
         if found.on_demand:
@@ -83,7 +82,7 @@ def _admission(levels: list[list[str]], found: NoNode) -> str:
     if by_host == {False}:
         return (
             f". Up to 0.19 Kueue ignores taints in a topology without {_HOSTNAME}, admits the job, and its Pods hold the"
-            " quota; 0.20 never admits it (TASNodeFeasibilityForAllLevels)"
+            " quota; 0.20 never admits it, with the gate TASNodeFeasibilityForAllLevels"
         )
     return ""
 
@@ -219,5 +218,10 @@ def _is_on_karpenter(view: View, step: ReplicatedJob) -> bool:
     """Return whether a step selects nodes of Karpenter, or all nodes that it selects are Karpenter's."""
     if _KARPENTER in section(step.pod.spec, "nodeSelector"):
         return True
-    selected = [node for node in view.queues.of("Node") if selects(step.pod.spec, node)]
-    return bool(selected) and all(_KARPENTER in section(node, "metadata", "labels") for node in selected)
+    found = False
+    for node in view.queues.of("Node"):
+        if selects(step.pod.spec, node):
+            if _KARPENTER not in section(node, "metadata", "labels"):
+                return False
+            found = True
+    return found
