@@ -130,6 +130,10 @@ class Preview:
         return [Warned(said, tuple(sorted({*urns} - {""}))) for said, urns in sorted(found.items())]
 
     @cached_property
+    def _never(self) -> set[str]:
+        return {urn for warned in self.warnings if warned.never for urn in warned.urns}
+
+    @cached_property
     def refusals(self) -> list[str]:
         """Return what an update would refuse, and other errors of the preview."""
         found = list[str]()
@@ -169,7 +173,9 @@ class Preview:
         return found
 
     def start(self, job: Job) -> str:
-        """Return what the queue would do now with a run of the job; empty if the plan has not computed it."""
+        """Return what the queue would do now with a run of the job; empty if not computed, or for a job that never starts."""
+        if job.component in self._never:
+            return ""
         return self._starts.get((job.component, text(job.after.get("name"))), "")
 
     def reason(self, job: Job) -> str:
@@ -237,7 +243,7 @@ def _read(file: Path) -> Preview:
 
 def _bytes(file: Path) -> bytes:
     if str(file) == "-":
-        return sys.stdin.buffer.read(LARGEST_FILE + 1)
+        return sys.stdin.buffer.read(LARGEST_FILE + 1) if sys.stdin else b""
     with file.open("rb") as opened:
         return opened.read(LARGEST_FILE + 1)
 

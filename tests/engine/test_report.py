@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
-from typing import Any
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.documented import blocks
+from tests.unit.test_start_answers import kueue, team, workload
 
 from .conftest import HEAD, Project
 from .test_cli import cli
+from .test_cluster_refusals import KUEUE, Api, api  # noqa: F401
 
 JOBS = """
 STAGE = pulumi.Config().require("stage")
@@ -65,32 +71,66 @@ def test_a_report_of_new_replaced_deleted_unchanged_and_refused_jobs(project: Pr
     assert "hunter22" not in refused.stdout
 
 
-WARNED = """
-trainer.GpuQueues("gpus", teams={"nlp": trainer.Team(gpus=8), "vision": trainer.Team(gpus=8)}, node_label="gpu")
+QUEUED = """
 def work():
     pass
-for name, gpus in {"llama": 4, "huge": 64}.items():
-    trainer.TrainJob(name, runtime="torch-distributed", queue="nlp", wait_for="created",
+for name, gpus in {"urgent": 8, "huge": 64}.items():
+    trainer.TrainJob(name, runtime="torch-distributed", queue="gpus", priority="high", wait_for="created",
         trainer=trainer.CustomTrainer(func=work, num_nodes=2, resources_per_node={"nvidia.com/gpu": gpus}))
 """
 
 
-def test_a_report_of_jobs_in_queues(project: Project) -> None:
-    """The queues are refused, so that the preview needs no plugin of Kubernetes; what Kueue would do is computed from them."""
-    project.program(WARNED, "import pulumi\nimport pulumi_trainer as trainer\n")
-    project.env["KUBECONFIG"] = "/nonexistent"
-    project.config("trainer:target", "kubernetes")
-    project.config("trainer:namespace", "nlp")
-    preview = project.preview("--json", ok=False).out
-    made = report(project, preview, "--fail-on", "never,refused")
-    assert made.returncode == 1 and made.stderr == "error: --fail-on: 1 never, 1 refused\n", made
-    assert "**1 refused**, 2 new" in made.stdout and "GPUs: 136 new" in made.stdout, made
-    assert "- **never starts** `huge` (`__main__.py:8`): `PT203: queue: it requests more" in made.stdout, made
-    notes = [each["message"] for each in diagnostics(preview) if each["message"].startswith("llama")]
-    assert notes and notes[0].partition(": ")[2].strip() in made.stdout, made
+def test_a_report_of_jobs_in_queues(project: Project, api: Api) -> None:  # noqa: F811
+    queue, local = team("rl", 16, preemption={"withinClusterQueue": "LowerPriority"}, namespaceSelector={})
+    running = workload("rl", "grpo-7", 16, "2026-11-01T10:00:00Z")
+    running["metadata"]["ownerReferences"] = [{"kind": "JobSet", "name": "grpo-7", "uid": "u", "controller": True}]
+    api.objects = {
+        f"{KUEUE}/clusterqueues": [queue], f"{KUEUE}/localqueues": [local], f"{KUEUE}/namespaces/rl/localqueues": [local],
+        f"{KUEUE}/resourceflavors": [kueue("ResourceFlavor", "h100", spec={})], f"{KUEUE}/workloads": [running],
+        f"{KUEUE}/workloadpriorityclasses": [kueue("WorkloadPriorityClass", "high", value=100)],
+    }  # fmt: skip
+    project.program(QUEUED, "import pulumi\nimport pulumi_trainer as trainer\n")
+    project.config("trainer:namespace", "rl")
+    made = report(project, project.preview("--json").out, "--fail-on", "never,preempts,refused")
+    assert made.returncode == 1 and made.stderr == "error: --fail-on: 1 never, 1 preempts\n", made
+    assert ": 2 new" in made.stdout and "GPUs: 144 new" in made.stdout, made
+    assert "- **never starts** `huge` (`__main__.py:7`): `PT203: queue: it requests more" in made.stdout, made
+    preempts = "- new `urgent` (`__main__.py:7`): 16 GPUs; **`preempts rl/grpo-7 (priority 0) in gpus-rl"
+    assert preempts in made.stdout and "- new `huge` (`__main__.py:7`): 128 GPUs\n" in made.stdout, made
     assert len(made.stdout.partition("<details>")[0].splitlines()) <= 20
 
 
-def diagnostics(preview: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(preview)["diagnostics"]
-    return found
+GITHUB, GITLAB = (yaml.safe_load(block.text) for block in blocks("docs/guides/ci.md", __file__))
+SCRIPTS = {"github": GITHUB["jobs"]["report"]["steps"][-1]["run"], "gitlab": "\n".join(GITLAB["plan"]["script"][1:])}
+"""What the workflows of the docs run after they have installed packages."""
+POST = """#!/bin/sh
+printf '%s\\n' "$@" > "$POSTED"
+"""
+
+
+@pytest.mark.parametrize("where", SCRIPTS)
+def test_the_workflows_of_the_docs(where: str, project: Project, tmp_path: Path) -> None:
+    project.program(JOBS)
+    project.config("token", "hf_abcdef", "--secret")
+    project.config("stage", "two")
+    for name in ("gh", "curl"):
+        (tmp_path / name).write_text(POST)
+        (tmp_path / name).chmod(0o755)
+    env = {
+        **project.environment, "PATH": f"{tmp_path}:{project.environment['PATH']}", "POSTED": str(tmp_path / "posted"),
+        "GITHUB_STEP_SUMMARY": str(tmp_path / "summary"), "PULL_REQUEST": "https://github.com/acme/nlp/pull/7",
+    }  # fmt: skip
+
+    def run() -> int:
+        done = subprocess.run(
+            ["bash", "-e", "-c", SCRIPTS[where]], cwd=project.folder, env=env, timeout=300, check=False
+        )
+        return done.returncode
+
+    assert run() == 0
+    assert "### Jobs of `lab/test`: 3 new" in (project.folder / "report.md").read_text()
+    assert "report.md" in (tmp_path / "posted").read_text()
+    project.config("stage", "refused")
+    (tmp_path / "posted").unlink()
+    assert run() == 1
+    assert "**1 refused**" in (project.folder / "report.md").read_text() and (tmp_path / "posted").exists()

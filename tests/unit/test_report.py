@@ -64,6 +64,7 @@ def test_a_recorded_preview_of_jobs_in_queues(capsys: pytest.CaptureFixture[str]
     assert "- new `mixtral` (`__main__.py:8`): 8 GPUs; `starts now: 8 gpus of gpus-nlp`" in rows
     assert [row for row in rows if row.startswith("- warning `llama`, `mixtral` (`__main__.py:8`): `PT113: ")]
     assert printed.err == "error: --fail-on: 1 never\n" and len(rows) <= 20
+    assert "- new `huge` (`__main__.py:8`): 128 GPUs" in rows, "what a plan says of a job that never starts is left out"
     assert cli.run([*argv, "refused,warning"]) == 1
     assert capsys.readouterr().err == "error: --fail-on: 1 refused, 7 warning\n"
     assert cli.run([*argv, "preempts"]) == 0
