@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import SUPPRESS
+from argparse import SUPPRESS, ArgumentTypeError
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -399,6 +399,32 @@ def _render(given: Given) -> int:
     show = documents.print_summary if given.summary else documents.print_objects
     show(list(chain.from_iterable(objects)), given.output)
     return 0
+
+
+_CONDITIONS = ("never", "preempts", "refused", "warning")
+
+
+def _read_conditions(text: str) -> list[str]:
+    given = text.split(",")
+    if not set(given) <= set(_CONDITIONS):
+        raise ArgumentTypeError(f"invalid value {text!r} (expected {', '.join(_CONDITIONS)}, separated by commas)")
+    return given
+
+
+@command(
+    "report",
+    "Print what a preview means for jobs, GPUs and queues as Markdown for a pull request, for example `report preview.json`.",
+    option("file", metavar="PREVIEW", nargs="?", type=Path, default=Path("-"),
+           help="Output of `pulumi preview --json`, for example preview.json. Default: stdin."),
+    option("--fail-on", metavar="CONDITIONS", type=_read_conditions, default=[],
+           help="End with exit code 1 if a job never starts, preempts others or is refused, or for any warning: never, preempts,"
+           " refused or warning, for example never,refused. Default: none."),
+    more="Exit code: 0, 1 for a condition of --fail-on, 2 the preview cannot be used.",
+)  # fmt: skip
+def _report(given: Given) -> int:
+    from pulumi_trainer.provider.cli import report
+
+    return report.report(given.file, given.fail_on)
 
 
 _FOLDER = option(

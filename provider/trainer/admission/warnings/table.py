@@ -154,3 +154,6 @@ QUEUE_RULES: dict[str, queues.QueueRule] = {
     "PT215": quota_changes.affected_jobs,
 }
 """Rules about queues, which do not depend on jobs."""
+
+NEVER_START = frozenset(f"PT{number}" for number in (*range(201, 207), *range(208, 214), 218, 220, 221, 301, 302))
+"""Rules that find a job that never starts while queues, quotas and nodes stay as they are."""
