@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -131,7 +132,7 @@ class Preview:
 
     @cached_property
     def _never(self) -> set[str]:
-        return {urn for warned in self.warnings if warned.never for urn in warned.urns}
+        return set(chain.from_iterable(warned.urns for warned in self.warnings if warned.never))
 
     @cached_property
     def refusals(self) -> list[str]:

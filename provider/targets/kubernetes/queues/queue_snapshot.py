@@ -36,7 +36,7 @@ LISTED = (
     CLUSTER_QUEUE, COHORT, RESOURCE_FLAVOR, TOPOLOGY, ADMISSION_CHECK,
     MULTIKUEUE_CONFIG, kinds.NODE,
 )  # fmt: skip
-LIMITS = (kinds.LIMIT_RANGE, kinds.RESOURCE_QUOTA, kinds.RUNTIME_CLASS, kinds.NETWORK_POLICY)
+LIMITS = (kinds.LIMIT_RANGE, kinds.RESOURCE_QUOTA, kinds.RUNTIME_CLASS)
 CLAIMS = (kinds.RESOURCE_CLAIM_TEMPLATE, kinds.RESOURCE_CLAIM, kinds.DEVICE_CLASS)
 
 
@@ -97,7 +97,7 @@ def _limits(facts: Facts, namespace: str, queues: Queues | None) -> Queues:
     """Return the limits of a namespace with its labels and the nodes, over the queues of the cluster."""
     below = queues or _listed(facts, (kinds.NODE,))
     own = facts.find(kinds.NAMESPACE, "", namespace)
-    found = [*read_limits(facts, namespace).documents]
+    found = [*read_limits(facts, namespace).documents, *_list_each(facts, (kinds.NETWORK_POLICY,), namespace)]
     if isinstance(own, Mapping):
         found.append({"apiVersion": "v1", "kind": "Namespace", **own})
     return Queues(tuple(found), below=below)
