@@ -13,8 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 

@@ -206,7 +206,8 @@ def test_a_plan_says_whom_less_quota_affects(lab: Lab) -> None:  # noqa: F811
 
 WITH_JOB = """
 job = trainer.TrainJob(
-    "{name}-asks", runtime=trainer.ClusterTrainingRuntime("torch-distributed", release="2.3.0"), queue="{name}", wait_for="created",
+    "{name}-asks", runtime=trainer.ClusterTrainingRuntime("torch-distributed", release="2.3.0"), queue="{name}",
+    wait_for="created",
     trainer=trainer.Trainer(image="example.com/train:1", command=["train"], resources_per_node={{"cpu": {asked}}}),
 )
 """
