@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ LONGEST_REPORT = 60_000
 NAMED = 5
 """How many jobs a line names."""
 
-_JOB = "pulumi-python:dynamic/trainer:JobSet"
+JOB = "pulumi-python:dynamic/trainer:JobSet"
 _CHANGES = {
     "create": "new",
     "import": "new",
@@ -131,7 +131,8 @@ class Preview:
 
     @cached_property
     def _never(self) -> set[str]:
-        return {urn for warned in self.warnings if warned.never for urn in warned.urns}
+        never = [warned.urns for warned in self.warnings if warned.never]
+        return {*chain.from_iterable(never)}
 
     @cached_property
     def refusals(self) -> list[str]:
@@ -390,7 +391,7 @@ def _job(step: Mapping[str, Any]) -> Job | None:
     """Return the job of a step; None if the step is about something else, or changes nothing that an update makes."""
     kind, _, name = step["urn"].rpartition("::")
     change = _CHANGES.get(step["op"])
-    if change is None or not kind.endswith(_JOB):
+    if change is None or not kind.endswith(JOB):
         return None
     before, after = section(step, "oldState", "inputs"), section(step, "newState", "inputs")
     if change == "deleted":
