@@ -17,16 +17,22 @@ from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.kueue.scheduling.answer import answer, contender_of
 from pulumi_trainer.provider.kueue.workload_reasons import owner_of
 from pulumi_trainer.provider.targets import queries
+from pulumi_trainer.provider.trainer.admission.warnings import Warning
+from pulumi_trainer.provider.trainer.admission.warnings.table import NEVER_START
 
 
 async def start_note(plan: Plan, documents: Sequence[dict[str, Any]]) -> str:
-    """Return what Kueue would do now with a new run of a job; empty if it has no queue, or if its queue cannot be read.
+    """Return what Kueue would do now with a new run of a job.
+
+    Empty if it has no queue, if its queue cannot be read, or if a warning says that it never starts.
 
     Args:
         documents: Kueue's objects of the program.
     """
     jobset = next((made for key, made in plan.made.items() if key.startswith("JobSet/")), None)
     queue = section(jobset, "metadata", "labels").get(QUEUE)
+    if any(isinstance(warning, Warning) and warning.code in NEVER_START for warning in plan.warnings):
+        return ""
     if jobset is None or not queue or not isinstance(plan.namespace, str) or plan.dispatch is not None:
         return ""
     queues = await find_queues(documents, plan.target, plan.namespace, queue)
@@ -37,6 +43,8 @@ async def start_note(plan: Plan, documents: Sequence[dict[str, Any]]) -> str:
     if contender is None:
         return ""
     work = await asyncio.to_thread(queries.list_queued_work, plan.target)
+    if work is None:
+        return ""
     others = [each for each in work if each.get("kind") == "Workload" and not _is_of(each, plan)]
     here = session.current()
     found = answer(queues, others, contender, here.contenders, now=now)

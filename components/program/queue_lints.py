@@ -51,7 +51,7 @@ async def queue_problems(
     changed = there is not None and pulumi.runtime.is_dry_run() and has_quota_changes(documents, there)
     if target is not None and changed:
         work = await asyncio.to_thread(queries.list_queued_work, target)
-        there = Queues(tuple(work), below=there)
+        there = Queues(tuple(work or ()), below=there)
     return by_severity(queue_warnings(documents, _with_cluster(documents, there)), {})
 
 

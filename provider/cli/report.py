@@ -35,7 +35,7 @@ LONGEST_REPORT = 60_000
 NAMED = 5
 """How many jobs a line names."""
 
-_JOB = "pulumi-python:dynamic/trainer:JobSet"
+JOB = "pulumi-python:dynamic/trainer:JobSet"
 _CHANGES = {
     "create": "new",
     "import": "new",
@@ -390,7 +390,7 @@ def _job(step: Mapping[str, Any]) -> Job | None:
     """Return the job of a step; None if the step is about something else, or changes nothing that an update makes."""
     kind, _, name = step["urn"].rpartition("::")
     change = _CHANGES.get(step["op"])
-    if change is None or not kind.endswith(_JOB):
+    if change is None or not kind.endswith(JOB):
         return None
     before, after = section(step, "oldState", "inputs"), section(step, "newState", "inputs")
     if change == "deleted":

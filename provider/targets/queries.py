@@ -190,14 +190,14 @@ def list_queue_objects(target: Mapping[str, Any], kind: str, version: str) -> Se
         return []
 
 
-def list_queued_work(target: Mapping[str, Any]) -> Sequence[dict[str, Any]]:
-    """Return the LocalQueues and Workloads of a cluster, as far as they may be listed; [] for an unreachable cluster."""
+def list_queued_work(target: Mapping[str, Any]) -> Sequence[dict[str, Any]] | None:
+    """Return the LocalQueues and Workloads of a cluster, as far as they may be listed; None for an unreachable cluster."""
     from pulumi_trainer.provider.targets.kubernetes.queues import queue_snapshot
 
     try:
         return queue_snapshot.list_queued_work(_cluster(target).reachable_client())
     except TargetFault:
-        return []
+        return None
 
 
 def list_queue_work(target: Mapping[str, Any], name: str, version: str) -> Sequence[Work]:

@@ -215,20 +215,21 @@ job = trainer.TrainJob(
 
 def test_a_plan_says_what_kueue_would_do_with_a_new_job(lab: Lab) -> None:  # noqa: F811
     name = lab.prefix
+    lab.config("trainer:target", "kubernetes")
     lab.up_of(lab.text(SHARED, cpu=2, other=1))
 
     def line(asked: int) -> str:
         lab.program(lab.text(SHARED + WITH_JOB, cpu=2, other=1, asked=asked))
         return " ".join(lab.preview().out.split())
 
-    assert f"{name}-asks: starts now: 2 cpu in {name}-f of {name} " in line(2)
+    assert f": starts now: 2 cpu in {name}-f of {name} " in line(2)
     borrows = f"1 cpu in {name}-f of it borrowed from {name}-other (they may take it back)"
     assert f"starts now: 3 cpu in {name}-f of {name}, {borrows}" in line(3)
     lab.job("first")
     until(lambda: lab.running() == {"first"})
     waits = f"waits behind {lab.namespace}/first (1 cpu in {name}-f): 1 cpu in {name}-f more must become free"
     assert waits in line(3)
-    assert f"{name}-asks: starts now: 2 cpu" in line(2)
+    assert ": starts now: 2 cpu" in line(2)
     lab.up()
     told = " ".join(lab.preview("--expect-no-changes").out.split())
     assert "starts now" not in told, "a job that has started is not asked about"

@@ -38,6 +38,7 @@ from pulumi_trainer.provider.cli import (
     queue_usage,
     rbac,
     releases,
+    report,
     runs,
     runtime_table,
     script_run,
@@ -386,6 +387,15 @@ def _run(patch: Patch, _: str) -> None:
     raise raised.value
 
 
+def _report(patch: Patch, output: str) -> None:
+    step = {"op": "create", "urn": f"urn:pulumi:{HOSTILE}::{HOSTILE}::trainer:index:TrainJob${report.JOB}::{HOSTILE}"}
+    found = [{"severity": each, "message": HOSTILE, "urn": HOSTILE} for each in ("error", "warning", "info")]
+    data = json.dumps({"steps": [step], "diagnostics": found}).encode()
+    patch.setattr(sys, "stdin", types.SimpleNamespace(buffer=io.BytesIO(data)))
+    assert report.report(Path("-"), ["refused"]) == 1
+    report.report(Path(HOSTILE), [])
+
+
 COMMANDS: dict[str, Callable[[Patch, str], None]] = {
     "status": _status,
     "why": lambda _, output: job_status.why("x", WHERE, output=output),
@@ -395,7 +405,8 @@ COMMANDS: dict[str, Callable[[Patch, str], None]] = {
     "trust": _trust, "cache list": _cache, "cache prune": _prune, "init": _init,
     **{name: _operation(name) for name in ("suspend", "resume", "stop", "rerun")},
     "validate": _validate, "render": _render, "rbac": _rbac, "runtime list": _table, "runtime new": _release,
-    "version": lambda _, output: version.show(output), "runtime pin": _release, "runtime check": _check, "runtime diff": _diff,
+    "version": lambda _, output: version.show(output), "report": _report,
+    "runtime pin": _release, "runtime check": _check, "runtime diff": _diff,
 }  # fmt: skip
 
 

@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 from pulumi_trainer.provider.cli import main as cli
 from pulumi_trainer.provider.cli import report as command
-from pulumi_trainer.provider.cli.report import Preview, code, markdown
+from pulumi_trainer.provider.cli.report import JOB, Preview, code, markdown
 from pulumi_trainer.provider.trainer.admission.warnings.table import NEVER_START, RULES
 from test_start_answers import jobset, kueue, said, team, workload
 
 RECORDED = Path(__file__).parent / "recorded"
-JOB = "pulumi-python:dynamic/trainer:JobSet"
 
 
 def urn(name: str, kind: str = "trainer:index:TrainJob") -> str:

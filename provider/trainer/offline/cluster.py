@@ -40,6 +40,7 @@ from pulumi_trainer.provider.trainer.admission.warnings import (
     subdomain,
     warnings,
 )
+from pulumi_trainer.provider.trainer.admission.warnings.table import NEVER_START
 from pulumi_trainer.provider.trainer.job_status import (
     epoch_seconds,
     exceeded_deadline,
@@ -234,7 +235,8 @@ class Cluster:
             if errors and result.admitted:
                 result.refuse("warning", errors)
             if result.admitted and self._explain:
-                result.notes += self._start_notes(result.objects)
+                never = any(isinstance(each, Warning) and each.code in NEVER_START for each in result.found)
+                result.notes += [] if never else self._start_notes(result.objects)
         return result
 
     def _start_notes(self, objects: Iterable[Document]) -> list[Problem]:
