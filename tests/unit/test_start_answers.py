@@ -29,7 +29,10 @@ def team(name: str, quota: int, used: int = 0, **spec: Any) -> list[Document]:
         {"flavorsReservation": [{"name": "h100", "resources": [{"name": GPU, "total": str(used)}]}]} if used else {}
     )
     queue = kueue(
-        "ClusterQueue", f"gpus-{name}", spec={"resourceGroups": groups, "cohortName": "gpus", **spec}, status=status
+        "ClusterQueue",
+        f"gpus-{name}",
+        spec={"namespaceSelector": {}, "resourceGroups": groups, "cohortName": "gpus", **spec},
+        status=status,
     )
     return [queue, kueue("LocalQueue", "gpus", name, spec={"clusterQueue": f"gpus-{name}"})]
 
