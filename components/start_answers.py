@@ -30,16 +30,18 @@ async def start_note(plan: Plan, documents: Sequence[dict[str, Any]]) -> str:
         documents: Kueue's objects of the program.
     """
     jobset = next((made for key, made in plan.made.items() if key.startswith("JobSet/")), None)
-    queue = section(jobset, "metadata", "labels").get(QUEUE)
+    train_job = plan.objects.get(f"TrainJob/{plan.name}")  # in mode trainer
+    labels = labels_of(train_job or jobset)
+    queue = labels.get(QUEUE)
     if any(isinstance(warning, Warning) and warning.code in NEVER_START for warning in plan.warnings):
         return ""
     if jobset is None or not queue or not isinstance(plan.namespace, str) or plan.dispatch is not None:
         return ""
     queues = await find_queues(documents, plan.target, plan.namespace, queue)
-    queues = await _with_priority(queues, plan.target, labels_of(jobset).get(PRIORITY))
+    queues = await _with_priority(queues, plan.target, labels.get(PRIORITY))
     made = {**jobset, "metadata": {**jobset["metadata"], "namespace": plan.namespace}}
     now = time.time()
-    contender = contender_of(made, queues, now)
+    contender = contender_of(made, queues, now, train_job)
     if contender is None:
         return ""
     work = await asyncio.to_thread(queries.list_queued_work, plan.target)

@@ -630,15 +630,16 @@ def test_what_later_steps_are_asked_changes_nothing_that_is_stored(run: Ran) -> 
     assert "ClusterTrainingRuntime rt was refused, so the TrainJob cannot be checked further" in run.out
 
 
-def test_what_kueue_would_do_is_said_if_workloads_are_among_the_documents(run: Ran) -> None:
+@pytest.mark.parametrize("mode", ["jobset", "trainer"])
+def test_what_kueue_would_do_is_said_if_workloads_are_among_the_documents(run: Ran, mode: str) -> None:
     labels = {"kueue.x-k8s.io/queue-name": "gpus"}
     asked = train_job({"name": "llama", "namespace": "nlp", "labels": labels})
     asked["spec"]["trainer"] = {"numNodes": 2, "resourcesPerNode": {"limits": {"nvidia.com/gpu": 8}}}
     running = workload("nlp", "mix", 24, "2026-11-01T10:00:00Z")
     queues = [runtime(), FLAVOR, *team("nlp", 32)]
-    assert run("validate", run.file(*queues, running, asked)) == 0
+    assert run("validate", "--mode", mode, run.file(*queues, running, asked)) == 0
     assert "note: waits behind nlp/mix (24 h100): 8 h100 more must become free; when it starts is open" in run.out
-    assert run("validate", run.file(*queues, asked)) == 0
+    assert run("validate", "--mode", mode, run.file(*queues, asked)) == 0
     assert "starts now" not in run.out and "waits behind" not in run.out, "without Workloads nothing is known"
 
 

@@ -10,7 +10,7 @@ from fractions import Fraction
 from itertools import chain
 from typing import Literal
 
-from pulumi_trainer.provider.kubernetes.values.accessors import Document, mappings, name_of, section, text
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, labels_of, mappings, name_of, section, text
 from pulumi_trainer.provider.kubernetes.values.wording import join_names
 from pulumi_trainer.provider.kueue.fit import flavor_names
 from pulumi_trainer.provider.kueue.labels import PRIORITY, QUEUE
@@ -52,15 +52,17 @@ class Answer:
         return f"{self.sentence}; not counted: {join_names([*self.depends])}"
 
 
-def contender_of(jobset: Document, queues: Queues, created: float) -> Contender | None:
-    """Return the contender that a new JobSet will be; None if it has no queue, or one that is not known.
+def contender_of(jobset: Document, queues: Queues, created: float, job: Document | None = None) -> Contender | None:
+    """Return the contender that a new job will be; None if it has no queue, or one that is not known.
 
     Args:
+        jobset: The JobSet, as it is rendered.
         queues: Known objects.
         created: When it is created, in seconds since the epoch.
+        job: The TrainJob, in mode trainer, where Kueue reads its labels; default: the JobSet.
     """
     metadata = section(jobset, "metadata")
-    namespace, labels = text(metadata.get("namespace")) or "default", section(metadata, "labels")
+    namespace, labels = text(metadata.get("namespace")) or "default", labels_of(job or jobset)
     local = queues.find("LocalQueue", labels.get(QUEUE), namespace)
     queue = text(section(local, "spec").get("clusterQueue"))
     if not queue or queues.find("ClusterQueue", queue) is None:

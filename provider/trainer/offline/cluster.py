@@ -236,10 +236,10 @@ class Cluster:
                 result.refuse("warning", errors)
             if result.admitted and self._explain:
                 never = any(isinstance(each, Warning) and each.code in NEVER_START for each in result.found)
-                result.notes += [] if never else self._start_notes(result.objects)
+                result.notes += [] if never else self._start_notes(key, result.objects)
         return result
 
-    def _start_notes(self, objects: Iterable[Document]) -> list[Problem]:
+    def _start_notes(self, key: Key, objects: Iterable[Document]) -> list[Problem]:
         """Return what Kueue would do with a job now; nothing if the documents have no Workloads, of which this depends."""
         _, queues = self._facts()
         workloads = queues.of("Workload")
@@ -247,7 +247,7 @@ class Cluster:
         if not workloads or jobset is None:
             return []
         now = float(self.now)
-        contender = contender_of(jobset, queues, now)
+        contender = contender_of(jobset, queues, now, self.get(key) if self.mode == "trainer" else None)
         if contender is None:
             return []
         found = answer(queues, workloads, contender, self._contenders, now=now)
