@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, section
-from pulumi_trainer.provider.kubernetes.values.documents import parse
 from pulumi_trainer.provider.kubernetes.values.wording import parse_duration
 
 KIND = "Configuration"
@@ -34,6 +33,8 @@ def configuration_of(document: Document) -> Document:
     Raises:
         Invalid: The ConfigMap contains no document that can be read.
     """
+    from pulumi_trainer.provider.kubernetes.values.documents import parse  # it loads yaml
+
     if document["kind"] == KIND:
         return {**document, "metadata": {"name": CONFIGMAP}}
     where = f"ConfigMap {section(document, 'metadata').get('name')}: data[{_KEY}]"

@@ -135,7 +135,7 @@ def test_a_closed_network_is_in_the_plan_unless_the_program_opens_it(
     metadata = {"name": "deny", "namespace": "team"}
     spec = {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
     deny = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": metadata, "spec": spec}
-    monkeypatch.setattr(queries, "find_queues", lambda *_: Queues((deny,)))
+    monkeypatch.setattr(queries, "find_queues", lambda *_, **__: Queues((deny,)))
     settings = pulumi.runtime.Settings(project="project", stack="stack")
     monkeypatch.setattr(pulumi.runtime.settings, "SETTINGS", settings)
     target = trainer.Kubernetes(namespace="team")

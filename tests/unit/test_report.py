@@ -15,7 +15,7 @@ from pulumi_trainer.provider.cli.report import JOB, Preview, code, markdown
 from pulumi_trainer.provider.trainer.admission.warnings.table import NEVER_START, RULES
 from test_start_answers import jobset, kueue, said, team, workload
 
-RECORDED = Path(__file__).parent / "recorded"
+RECORDED = Path(__file__).parent / "previews"
 
 
 def urn(name: str, kind: str = "trainer:index:TrainJob") -> str:
