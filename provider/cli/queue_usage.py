@@ -103,14 +103,16 @@ def queues(where: Where, *, output: str, shown: Shown = Shown()) -> None:
     Raises:
         Invalid: No queue or cohort has the name of `shown`, though there are queues.
     """
-    from pulumi_trainer.provider.targets.kubernetes.queues.queue_snapshot import overview
+    from pulumi_trainer.provider.targets.kubernetes.queues.queue_snapshot import overview, read_queues
 
     where = in_cluster_of_stack(where)
     client, namespace = open_cluster(where)
     if where.everywhere:
         place = "the cluster has"
         documents, unreadable = overview(client, "")
-        every = _with_forecasts(occupancy(documents, unreadable), documents)
+        every = occupancy(documents, unreadable)
+        if not unreadable and not all(work.holds for work in every.work):
+            every = _with_forecasts(every, documents, read_queues(client))
     else:
         place = f"namespace {namespace} has"
         documents, unreadable = overview(client, namespace)
@@ -150,12 +152,17 @@ def queues(where: Where, *, output: str, shown: Shown = Shown()) -> None:
         print_lines(["", f"not seen: {', '.join(missing)}: {why}"], error=True)
 
 
-def _with_forecasts(found: Occupancy, documents: Sequence[Document]) -> Occupancy:
-    """Return the occupancy with behind whom each job waits, and until when; as it is, if not all that decides can be read."""
-    if found.unseen:
+def _with_forecasts(found: Occupancy, documents: Sequence[Document], known: Queues) -> Occupancy:
+    """Return the occupancy with behind whom each job waits, and until when; as it is, if flavors cannot be read.
+
+    Args:
+        documents: The queues and the Workloads.
+        known: What else decides: flavors and topologies.
+    """
+    if not known.has_all("ResourceFlavor"):
         return found
     workloads = [document for document in documents if document["kind"] == "Workload"]
-    known = Queues(tuple(document for document in documents if document["kind"] != "Workload"))
+    known = Queues(tuple(document for document in documents if document["kind"] != "Workload"), below=known)
     forecasts = forecast_waiting(known, workloads, time.time())
     work = []
     for each in found.work:

@@ -12,7 +12,6 @@ import argparse
 import json
 import random
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,12 +25,13 @@ from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.client.access import open_client
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
+from pulumi_trainer.provider.kubernetes.values.accessors import conditions, epoch_seconds, true_condition
 from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, RESOURCE_FLAVOR, WORKLOAD
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.kueue.scheduling.cycles import Outcome, Scheduler
 from pulumi_trainer.provider.kueue.scheduling.snapshot import Contender, take_snapshot
 
-from tools.cluster import Cluster
+from .verdicts import cluster_of
 
 Document = dict[str, Any]
 BATCH = 40
@@ -185,21 +185,20 @@ class Kueue:
 
     def _release(self, document: Document) -> None:
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        conditions = []
+        changed = []
         for each in document["status"]["conditions"]:
             if each["type"] in ("QuotaReserved", "Admitted"):
                 each = {**each, "status": "False", "reason": "Pending", "message": "evicted", "lastTransitionTime": now}
-            conditions.append(each)
+            changed.append(each)
         group, _, version = WORKLOAD.api_version.partition("/")
-        place, change = document["metadata"], {"status": {"admission": None, "conditions": conditions}}
+        place, change = document["metadata"], {"status": {"admission": None, "conditions": changed}}
         self._api.patch_namespaced_custom_object_status(
             group, version, place["namespace"], WORKLOAD.plural, place["name"], change
         )
 
 
 def _is(document: Document, condition: str) -> bool:
-    found = document.get("status", {}).get("conditions", [])
-    return any(each["type"] == condition and each["status"] == "True" for each in found)
+    return bool(true_condition(conditions(document), condition))
 
 
 @dataclass(frozen=True)
@@ -257,7 +256,7 @@ def _simulate(
     scheduler = Scheduler(snapshot, waiting)
     scheduler.run()
     outcomes = {each.contender.job.rpartition("/")[2]: each for each in scheduler.outcomes.values()}
-    victims = {v.contender.job.rpartition("/")[2] for each in outcomes.values() for v in each.victims}
+    victims = {v.job.rpartition("/")[2] for each in outcomes.values() for v in each.victims}
     return outcomes, victims, _has_ties(renamed)
 
 
@@ -271,10 +270,8 @@ def _has_ties(documents: list[Document]) -> bool:
     return len(set(times)) < len(times)
 
 
-def _seconds(document: Document) -> int:
-    import calendar
-
-    return calendar.timegm(time.strptime(document["metadata"]["creationTimestamp"], "%Y-%m-%dT%H:%M:%SZ"))
+def _seconds(document: Document) -> float:
+    return epoch_seconds(document["metadata"]["creationTimestamp"])
 
 
 def _as_result(outcomes: dict[str, Outcome], victims: set[str], name: str) -> Result:
@@ -389,14 +386,8 @@ def main() -> None:
         "--record", type=Path, help="folder for set-ups that disagree, those with preemption, and each tenth"
     )
     args = parser.parse_args()
-    if args.kubeconfig:
-        sys.exit(not measure(args.kubeconfig, args.count, args.seed, fair=args.fair, record=args.record))
-    with tempfile.TemporaryDirectory() as temporary:
-        cluster = Cluster.start(Path(temporary) / "cluster")
-        try:
-            agreed = measure(cluster.kubeconfig, args.count, args.seed, fair=args.fair, record=args.record)
-        finally:
-            cluster.stop()
+    with cluster_of(args.kubeconfig) as kubeconfig:
+        agreed = measure(kubeconfig, args.count, args.seed, fair=args.fair, record=args.record)
     sys.exit(not agreed)
 
 

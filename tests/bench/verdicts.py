@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -379,6 +380,20 @@ def measure(kubeconfig: Path, count: int, seed: int, limit: float) -> bool:
     return not wrong
 
 
+@contextmanager
+def cluster_of(given: Path | None) -> Iterator[Path]:
+    """The kubeconfig that is given, or that of a cluster of its own."""
+    if given is not None:
+        yield given
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        cluster = Cluster.start(Path(temporary) / "cluster")
+        try:
+            yield cluster.kubeconfig
+        finally:
+            cluster.stop()
+
+
 def main() -> None:
     """Runs as many set-ups as are asked for, or as fit into the limit."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -387,14 +402,8 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=600.0, help="seconds")
     parser.add_argument("--kubeconfig", type=Path, help="of a cluster that is there, such as `make cluster-up` makes")
     args = parser.parse_args()
-    if args.kubeconfig:
-        sys.exit(not measure(args.kubeconfig, args.count, args.seed, args.limit))
-    with tempfile.TemporaryDirectory() as temporary:
-        cluster = Cluster.start(Path(temporary) / "cluster")
-        try:
-            agreed = measure(cluster.kubeconfig, args.count, args.seed, args.limit)
-        finally:
-            cluster.stop()
+    with cluster_of(args.kubeconfig) as kubeconfig:
+        agreed = measure(kubeconfig, args.count, args.seed, args.limit)
     sys.exit(not agreed)
 
 

@@ -6,12 +6,13 @@ import sys
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
 from local_support import NAMESPACE, OVERWRITTEN, jobset, living, log, python, run, step, submission, wait
-from pulumi_trainer.provider.targets.local import LocalTarget, machine
+from pulumi_trainer.provider.targets.local import LocalTarget, machine, memory_limits
 from pulumi_trainer.provider.targets.local.failure import Failure, cause_summary, report
 from pulumi_trainer.provider.targets.local.process import MARK
 
@@ -133,6 +134,35 @@ def test_memory_that_processes_share_counts_once(local: LocalTarget) -> None:
     assert run(local, jobset(limited(python(SHARED)))).phase == "Succeeded"
     until_killed = python(SHARED.replace("time.sleep(2)", "time.sleep(60)"))
     assert "memory limit 200Mi reached" in run(local, jobset(limited(until_killed, "200Mi"), name="less")).message
+
+
+@pytest.mark.parametrize(
+    ("own", "used", "killed_at"),
+    [
+        (10, [150, 150, 90, 150, 150], 0),  # a page was counted twice while processes were read
+        (10, [150, 150, 150], 3),
+        (150, [150], 1),
+        (10, [90, 90], 0),
+    ],
+)
+def test_shared_memory_has_to_be_over_the_limit_several_times(
+    own: int, used: list[int], killed_at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed: list[int] = []
+    container = SimpleNamespace(
+        memory_limit=100, leader=1, plan=SimpleNamespace(env={MARK: "m"}),
+        kill_at_memory_limit=lambda amount, _: killed.append(amount),
+    )  # fmt: skip
+    monkeypatch.setattr(memory_limits.process, "processes_by_parent", dict)
+    monkeypatch.setattr(memory_limits.process, "processes_of_container", lambda *_: [None])
+    monkeypatch.setattr(memory_limits, "_own", lambda _: own)
+    limits, at = memory_limits.MemoryLimits(), 0
+    for check, amount in enumerate(used, 1):
+        monkeypatch.setattr(memory_limits, "memory_of", lambda *_, amount=amount: amount)
+        limits._next = 0.0
+        limits.enforce([container])  # type: ignore[list-item]
+        at = at or (check if killed else 0)
+    assert at == killed_at
 
 
 def test_each_container_has_its_own_limit(local: LocalTarget) -> None:

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.kueue.labels import PRIORITY, QUEUE
+from pulumi_trainer.provider.kueue.labels import MAX_EXECUTION, PRIORITY, QUEUE
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.kueue.scheduling.answer import answer, contender_of
 
@@ -78,7 +78,7 @@ def said(
     contender = contender_of(asked, known, 2e9)
     assert contender is not None
     others = [each for each in (contender_of(one, known, 1.9e9) for one in before or ()) if each is not None]
-    return str(answer(known, workloads, contender, others, now=NOW))
+    return answer(known, workloads, contender, others, now=NOW)
 
 
 def test_a_job_that_fits_into_its_own_quota() -> None:
@@ -143,6 +143,80 @@ def test_a_job_that_preempts_names_its_victims() -> None:
     line = "preempts rl/grpo-7 (normal) in gpus-rl"
     assert said(queues, running, jobset("rl", "urgent", 2, priority="high")) == line
     assert said(queues, running, jobset("rl", "urgent", 2)).startswith("waits behind rl/keeps")
+
+
+def test_all_victims_are_counted() -> None:
+    running = [workload("rl", f"job-{i}", 8, f"2026-11-01T1{i}:00:00Z") for i in range(5)]
+    queues = team("rl", 40, preemption={"withinClusterQueue": "LowerPriority"})
+    line = said(queues, running, jobset("rl", "urgent", 5, priority="high"))
+    assert line.startswith("preempts rl/job-") and line.count("priority 0") == 3 and line.endswith(" and 2 more")
+
+
+def test_a_queue_that_lends_nothing_is_no_lender() -> None:
+    closed = team("closed", 64)
+    closed[0]["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["lendingLimit"] = 0
+    line = said([*team("nlp", 48), *team("vision", 64), *closed], [], jobset("nlp", "llama", 8))
+    assert line == "starts now: 64 h100 of gpus-nlp, 16 h100 of it borrowed from gpus-vision"
+
+
+def test_a_time_limit_of_a_job_of_the_same_program_counts() -> None:
+    first = jobset("nlp", "first", 2)
+    assert said(team("nlp", 16), [], jobset("nlp", "next", 1), [first]).endswith("open: nlp/first has no time limit")
+    first["metadata"]["labels"][MAX_EXECUTION] = "3600"
+    assert f"starts at {clock(60)} at the latest" in said(team("nlp", 16), [], jobset("nlp", "next", 1), [first])
+
+
+def test_a_deadline_of_pods_is_no_time_limit_of_their_job() -> None:
+    running = workload("nlp", "mix", 16, "2026-11-01T10:00:00Z")
+    running["spec"]["podSets"][0]["template"]["spec"]["activeDeadlineSeconds"] = 60  # the Job replaces such Pods
+    assert said(team("nlp", 16), [running], jobset("nlp", "next", 1)).endswith("open: nlp/mix has no time limit")
+
+
+def test_fair_shares_are_read_from_the_status_of_queues() -> None:
+    """By priority nobody is preempted: both have the same one. By shares the queue that borrows more loses."""
+    reclaims = {"reclaimWithinCohort": "Any"}
+    queues = [*team("nlp", 0, preemption=reclaims), *team("rl", 0, preemption=reclaims), *team("idle", 32)]
+    running = [workload("rl", "a", 16, "2026-11-01T09:00:00Z"), workload("rl", "b", 16, "2026-11-01T10:00:00Z")]
+    assert said(queues, running, jobset("nlp", "llama", 2)).startswith("waits behind rl/a")
+    for queue in queues:
+        queue.setdefault("status", {})["fairSharing"] = {"weightedShare": 0}
+    assert said(queues, running, jobset("nlp", "llama", 2)) == "preempts rl/b (priority 0) in gpus-rl"
+
+
+def test_a_job_that_loses_its_quota_again_does_not_start() -> None:
+    """Of two jobs of a program the first one fits, and the second one preempts it."""
+    queues = team("rl", 16, preemption={"withinClusterQueue": "LowerPriority"})
+    first, second = jobset("rl", "first", 2), jobset("rl", "second", 2, priority="high")
+    assert said(queues, [], second, [first]) == "starts now: 16 h100 of gpus-rl", "the first one waits"
+    assert said(queues, [], first, [second]).startswith("waits behind rl/second (16 h100)")
+
+
+def test_what_kueue_has_found_no_room_for_is_not_before_a_new_job() -> None:
+    """Kueue tries it again when something ends, for a reason that documents may not show."""
+    parked = workload("nlp", "parked", 8, "2026-11-01T10:00:00Z", runs=False)
+    assert said(team("nlp", 16), [parked], jobset("nlp", "llama", 2)) == "starts now: 16 h100 of gpus-nlp"
+    parked["status"]["conditions"] = []
+    assert said(team("nlp", 16), [parked], jobset("nlp", "llama", 2)).startswith("waits behind nlp/parked (8 h100)")
+
+
+@pytest.mark.parametrize(
+    ("preference", "line"),
+    [
+        ("BorrowingOverPreemption", "starts now: 8 a100 of gpus-nlp, 8 a100 of it borrowed from gpus-vision"),
+        ("PreemptionOverBorrowing", "preempts nlp/low (priority 0) in gpus-nlp"),
+    ],
+)
+def test_the_choice_of_a_flavor_follows_its_preference(preference: str, line: str) -> None:
+    def flavors(*quotas: int) -> list[Document]:
+        named = zip(("h100", "a100"), quotas, strict=True)
+        kinds = [{"name": name, "resources": [{"name": GPU, "nominalQuota": n}]} for name, n in named]
+        return [{"coveredResources": [GPU], "flavors": kinds}]
+
+    fungibility = {"whenCanBorrow": "TryNextFlavor", "whenCanPreempt": "TryNextFlavor", "preference": preference}
+    mine = team("nlp", 0, preemption=LOWER, flavorFungibility=fungibility, resourceGroups=flavors(8, 0))
+    queues = [kueue("ResourceFlavor", "a100", spec={}), *mine, *team("vision", 0, resourceGroups=flavors(0, 8))]
+    running = [workload("nlp", "low", 8, "2026-11-01T09:00:00Z")]
+    assert said(queues, running, jobset("nlp", "llama", 1, priority="high")) == line
 
 
 def test_a_team_takes_its_quota_back() -> None:

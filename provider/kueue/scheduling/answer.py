@@ -4,52 +4,24 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import chain
-from typing import Literal
 
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, labels_of, mappings, name_of, section, text
 from pulumi_trainer.provider.kubernetes.values.wording import join_names
 from pulumi_trainer.provider.kueue.fit import flavor_names
-from pulumi_trainer.provider.kueue.labels import PRIORITY, QUEUE
+from pulumi_trainer.provider.kueue.labels import MAX_EXECUTION, PRIORITY, QUEUE
 from pulumi_trainer.provider.kueue.objects import without_digest
 from pulumi_trainer.provider.kueue.occupancy import admitted_by, reserved_by_status
 from pulumi_trainer.provider.kueue.podsets import pod_sets
 from pulumi_trainer.provider.kueue.queue_state import Queues
-from pulumi_trainer.provider.kueue.quota import Slot, format_amount
+from pulumi_trainer.provider.kueue.quota import Node, Slot, format_amount
 from pulumi_trainer.provider.kueue.scheduling.cycles import Outcome, Scheduler
 from pulumi_trainer.provider.kueue.scheduling.forecast import LatestStart, find_latest_starts
 from pulumi_trainer.provider.kueue.scheduling.snapshot import NEVER, Contender, Snapshot, take_snapshot
-from pulumi_trainer.provider.kueue.workload_reasons import priority_class
 
 _DAY = 86_400.0
-NAMED = 3
-"""How many jobs a sentence names."""
-Verdict = Literal["starts", "preempts", "waits", "unknown"]
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What Kueue would do with a job now.
-
-    Args:
-        verdict: It starts at once, after it has preempted others, or it waits; or what decides is not known.
-        sentence: The same in words, with who is affected, without the name of the job.
-        victims: Namespace and name of the jobs that are preempted.
-        depends: What is not simulated and may decide otherwise.
-    """
-
-    verdict: Verdict
-    sentence: str
-    victims: tuple[str, ...] = ()
-    depends: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        if not self.depends:
-            return self.sentence
-        return f"{self.sentence}; not counted: {join_names([*self.depends])}"
 
 
 def contender_of(jobset: Document, queues: Queues, created: float, job: Document | None = None) -> Contender | None:
@@ -61,27 +33,32 @@ def contender_of(jobset: Document, queues: Queues, created: float, job: Document
         created: When it is created, in seconds since the epoch.
         job: The TrainJob, in mode trainer, where Kueue reads its labels; default: the JobSet.
     """
-    metadata = section(jobset, "metadata")
-    namespace, labels = text(metadata.get("namespace")) or "default", labels_of(job or jobset)
+    labels = labels_of(job or jobset)
+    namespace, rank = text(section(jobset, "metadata").get("namespace")) or "default", text(labels.get(PRIORITY))
     local = queues.find("LocalQueue", labels.get(QUEUE), namespace)
     queue = text(section(local, "spec").get("clusterQueue"))
     if not queue or queues.find("ClusterQueue", queue) is None:
         return None
-    priority = 0
-    if PRIORITY in labels:
-        rank = queues.find("WorkloadPriorityClass", labels[PRIORITY])
-        value = section({"rank": rank or {}}, "rank").get("value")
-        if not isinstance(value, int):
-            return None
-        priority = value
-    name = f"{namespace}/{name_of(jobset)}"
-    return Contender(f"~{name}", queue, tuple(pod_sets(jobset, queues)), priority, created, job=name)
+    priority = (queues.find("WorkloadPriorityClass", rank) or {}).get("value") if rank else 0
+    if not isinstance(priority, int):
+        return None
+    limit = text(labels.get(MAX_EXECUTION))
+    return Contender(
+        f"~{namespace}/{name_of(jobset)}",
+        queue,
+        tuple(pod_sets(jobset, queues)),
+        priority,
+        created,
+        job=f"{namespace}/{name_of(jobset)}",
+        rank=rank,
+        limit=float(limit) if limit.isdecimal() else math.inf,
+    )
 
 
 def answer(
     queues: Queues, workloads: Sequence[Document], asked: Contender, before: Iterable[Contender] = (), *, now: float
-) -> Answer:
-    """Return what Kueue would do with a job.
+) -> str:
+    """Return what Kueue would do with a job, as a sentence without the name of the job.
 
     Args:
         queues: Known objects.
@@ -90,27 +67,24 @@ def answer(
         before: Other jobs that are created before it.
         now: Seconds since the epoch.
     """
-    snapshot, waiting = take_snapshot(queues, workloads)
+    snapshot, waiting = take_snapshot(queues, workloads, fair=shares_fairly(queues))
     hidden = _hide_unread(snapshot, queues, workloads)
     scheduler = Scheduler(snapshot, [*waiting, *before, asked])
     scheduler.run()
     outcome = scheduler.outcomes[asked.key]
-    depends = tuple(_not_simulated(queues, asked.queue))
     if outcome.unknown:
-        return Answer("unknown", "it is not known whether it starts now: what its Pods request is not known yet")
+        return "it is not known whether it starts now: what its Pods request is not known yet"
     if outcome.admitted is not None and not outcome.victims:
-        return Answer("starts", _starts(snapshot, outcome), depends=depends)
-    if hidden:
+        sentence = _starts(snapshot, outcome)
+    elif hidden:
         why = f"Workloads that you may not read use {join_names(sorted(hidden))}"
-        return Answer(
-            "unknown", f"it does not start at once, and whom it waits for is not known: {why}", depends=depends
-        )
-    if outcome.victims:
-        jobs = tuple(victim.contender.job for victim in outcome.victims)
-        return Answer("preempts", _preempts(outcome), jobs, depends)
-    sentence = _waits(snapshot, scheduler, outcome)
-    latest = find_latest_starts(scheduler, now)[asked.key]
-    return Answer("waits", f"{sentence}; {_when(latest, now)}", depends=depends)
+        sentence = f"it does not start at once, and whom it waits for is not known: {why}"
+    elif outcome.victims:
+        sentence = f"preempts {join_names([*map(_victim, outcome.victims)])}"
+    else:
+        sentence = _waits(snapshot, scheduler, outcome) or "waits"
+        sentence = f"{sentence}; {_when(find_latest_starts(scheduler, now)[asked.key], now)}"
+    return f"{sentence}{_not_counted(queues, asked.queue)}"
 
 
 def forecast_waiting(queues: Queues, workloads: Sequence[Document], now: float) -> dict[str, str]:
@@ -121,16 +95,24 @@ def forecast_waiting(queues: Queues, workloads: Sequence[Document], now: float) 
         workloads: All Workloads.
         now: Seconds since the epoch.
     """
-    snapshot, waiting = take_snapshot(queues, workloads)
+    snapshot, waiting = take_snapshot(queues, workloads, fair=shares_fairly(queues))
     scheduler = Scheduler(snapshot, waiting)
     scheduler.run()
-    waits = [outcome for outcome in scheduler.outcomes.values() if outcome.admitted is None and not outcome.unknown]
-    sentences = {outcome.contender.key: _waits(snapshot, scheduler, outcome) for outcome in waits}
+    sentences = []
+    for outcome in scheduler.outcomes.values():
+        sentence = _waits(snapshot, scheduler, outcome) if outcome.admitted is None and not outcome.unknown else ""
+        if sentence:
+            sentences.append((outcome.contender, sentence))
     latest = find_latest_starts(scheduler, now)
     return {
-        outcome.contender.job: f"{sentences[outcome.contender.key]}; {_when(latest[outcome.contender.key], now)}"
-        for outcome in waits
+        asked.job: f"{sentence}; {_when(latest[asked.key], now)}{_not_counted(queues, asked.queue)}"
+        for asked, sentence in sentences
     }
+
+
+def shares_fairly(queues: Queues) -> bool:
+    """Return whether Kueue shares fairly in a cluster: it writes the shares of ClusterQueues into their status then."""
+    return any("fairSharing" in section(queue, "status") for queue in queues.of("ClusterQueue"))
 
 
 def _when(start: LatestStart, now: float) -> str:
@@ -146,31 +128,28 @@ def _when(start: LatestStart, now: float) -> str:
 
 def _hide_unread(snapshot: Snapshot, queues: Queues, workloads: Sequence[Document]) -> set[str]:
     """Count the usage of Workloads that could not be read, by the status of the queues; return the queues that have some."""
-    hidden = set()
-    for name, node in snapshot.tree.queues.items():
+    seen, hidden = {*map(admitted_by, workloads)}, set()
+    for name in snapshot.tree.queues.keys() - seen:  # where Workloads were read, the status is the older of the two
         reserved = reserved_by_status(queues.find("ClusterQueue", name) or {})
-        seen = sum(1 for workload in workloads if admitted_by(workload) == name)
-        if seen:  # the status is older than the Workloads
-            continue
-        usage = {slot: value for slot, value in reserved.items() if value}
-        if usage:
-            snapshot.add_usage(node.name, usage)
+        if any(reserved.values()):
+            snapshot.add_usage(name, reserved)
             hidden.add(name)
     return hidden
 
 
-def _not_simulated(queues: Queues, queue: str) -> Iterable[str]:
-    """Yield what decides about a job of a queue as well."""
-    spec = section(queues.find("ClusterQueue", queue), "spec")
-    checks = section(spec, "admissionChecksStrategy").get("admissionChecks")
+def _not_counted(queues: Queues, queue: str) -> str:
+    """Return what decides about a job of a queue as well and is not simulated, as the end of a sentence; empty for nothing."""
+    parts, spec = [], section(queues.find("ClusterQueue", queue), "spec")
+    checks = mappings(section(spec, "admissionChecksStrategy").get("admissionChecks"))
     if checks:
-        yield f"the admission checks {join_names([text(section(check).get('name')) for check in checks])}"
+        parts.append(f"the admission checks {join_names([text(check.get('name')) for check in checks])}")
     flavors = chain.from_iterable(map(flavor_names, mappings(spec.get("resourceGroups"))))
     placed = [f for f in flavors if section(queues.find("ResourceFlavor", f), "spec").get("topologyName")]
     if placed:
-        yield f"whether the topology of {join_names([*map(without_digest, placed)])} has room"
+        parts.append(f"whether the topology of {join_names([*map(without_digest, placed)])} has room")
     if section(spec, "admissionScope"):
-        yield "AdmissionFairSharing"
+        parts.append("AdmissionFairSharing")
+    return f"; not counted: {join_names(parts)}" if parts else ""
 
 
 def _starts(snapshot: Snapshot, outcome: Outcome) -> str:
@@ -180,65 +159,42 @@ def _starts(snapshot: Snapshot, outcome: Outcome) -> str:
     borrowed = _devices(outcome.borrowed)
     if not borrowed:
         return sentence
-    lenders = _lenders(snapshot, queue, borrowed)
-    whose = join_names(lenders) if 0 < len(lenders) <= NAMED else "its cohort"
-    back = any(snapshot.policy(lender).reclaim != NEVER for lender in lenders)
-    return f"{sentence}, {_amounts(borrowed)} of it borrowed from {whose}{' (they may take it back)' if back else ''}"
+    members = snapshot.tree.queues[queue].path[-1].members
+    lenders = [m.name for m in members if m.queue and m.name != queue and any(_spare(m, slot) for slot in borrowed)]
+    back = " (they may take it back)" if any(snapshot.policy(each).reclaim != NEVER for each in lenders) else ""
+    return f"{sentence}, {_amounts(borrowed)} of it borrowed from {join_names(lenders) or 'its cohort'}{back}"
 
 
-def _lenders(snapshot: Snapshot, queue: str, borrowed: Mapping[Slot, Fraction]) -> list[str]:
-    """Return the queues of the cohort with quota that they do not use."""
-    root = snapshot.tree.queues[queue].path[-1]
-    return [
-        node.name
-        for node in root.members
-        if node.queue and node.name != queue and any(node.usage(slot) < node.quota(slot).nominal for slot in borrowed)
-    ]
-
-
-def _preempts(outcome: Outcome) -> str:
-    named = [_victim(victim.contender) for victim in outcome.victims[:NAMED]]
-    more = len(outcome.victims) - len(named)
-    if more:
-        named.append(f"{more} more")
-    return f"preempts {join_names(named)}"
+def _spare(node: Node, slot: Slot) -> bool:
+    """Return whether a queue lends quota that it does not use itself."""
+    return node.subtree(slot) > max(node.usage(slot), node.guaranteed(slot))
 
 
 def _victim(contender: Contender) -> str:
-    rank = priority_class(contender.document or {}) or f"priority {contender.priority}"
-    return f"{contender.job} ({rank}) in {contender.queue}"
+    return f"{contender.job} ({contender.rank or f'priority {contender.priority}'}) in {contender.queue}"
 
 
 def _waits(snapshot: Snapshot, scheduler: Scheduler, outcome: Outcome) -> str:
-    """Return behind whom a job waits: those that are before it in its queue, and those that have what it lacks."""
-    asked = outcome.contender
-    if outcome.blocked_by is not None:
-        return (
-            f"waits behind {outcome.blocked_by.job}, which is before it in {asked.queue} (StrictFIFO) and waits itself"
-        )
+    """Return behind whom a job waits: those before it in its queue, and those that have what it lacks; empty if behind nobody."""
+    asked, before = outcome.contender, outcome.blocked_by
+    if before is not None:
+        return f"waits behind {before.job}, which is before it in {asked.queue} (StrictFIFO) and waits itself"
     short = scheduler.short_of(asked)
-    ahead = [
-        other.contender.job
-        for other in scheduler.outcomes.values()
-        if other.admitted is None and other.contender.queue == asked.queue and other.contender.order < asked.order
-    ]
+    others = [other.contender for other in scheduler.outcomes.values() if other.admitted is None]
+    ahead = [other.job for other in others if other.queue == asked.queue and other.order < asked.order]
     holders = sorted(_holders(snapshot, asked, short), key=lambda each: each.reserved)
     parts = []
     if holders:
-        named = [f"{each.job} ({_amounts(_only(each.held, short))})" for each in holders[:NAMED]]
-        more = len(holders) - len(named)
-        parts.append(f"{join_names(named)}{f' and {more} more' if more else ''}")
+        parts.append(join_names([f"{each.job} ({_amounts(_only(each.held, short))})" for each in holders]))
     if ahead:
-        parts.append(
-            f"{join_names(ahead[:NAMED])}{f' and {len(ahead) - NAMED} more' if len(ahead) > NAMED else ''} in its queue"
-        )
-    lacking = f": {_amounts(short)} more must become free" if short else ""
+        parts.append(f"{join_names(ahead)} in its queue")
     if not parts:
-        return f"waits{lacking}"
+        return ""
+    lacking = f": {_amounts(short)} more must become free" if short else ""
     return f"waits behind {', and '.join(parts)}{lacking}"
 
 
-def _holders(snapshot: Snapshot, asked: Contender, short: Mapping[Slot, Fraction]) -> Iterable[Contender]:
+def _holders(snapshot: Snapshot, asked: Contender, short: Mapping[Slot, Fraction]) -> Iterator[Contender]:
     """Yield those that have quota of the slots that a job lacks, in the queues that share quota with its own."""
     for node in snapshot.node(asked).path[-1].members:
         for contender in snapshot.running.get(node.name, {}).values() if node.queue else ():
@@ -252,16 +208,14 @@ def _only(held: Mapping[Slot, Fraction], slots: Iterable[Slot]) -> dict[Slot, Fr
 
 def _devices(usage: Mapping[Slot, Fraction]) -> dict[Slot, Fraction]:
     """Return the usage of devices; that of all resources if there are none."""
-    devices = {slot: value for slot, value in usage.items() if "/" in slot[1] and value}
-    return devices or {slot: value for slot, value in usage.items() if value}
+    used = {slot: value for slot, value in usage.items() if value}
+    return {slot: value for slot, value in used.items() if "/" in slot[1]} or used
 
 
 def _amounts(usage: Mapping[Slot, Fraction]) -> str:
     """Return amounts as in "64 h100": devices by their flavor, other resources with their name."""
     parts = []
     for (flavor, resource), value in sorted(_devices(usage).items()):
-        shown = f"{format_amount(resource, value)} {without_digest(flavor)}"
-        parts.append(
-            shown if "/" in resource else f"{format_amount(resource, value)} {resource} in {without_digest(flavor)}"
-        )
+        what = "" if "/" in resource else f"{resource} in "
+        parts.append(f"{format_amount(resource, value)} {what}{without_digest(flavor)}")
     return join_names(parts)

@@ -12,8 +12,8 @@ from enum import IntEnum
 from fractions import Fraction
 
 from pulumi_trainer.provider.kueue.fit import FlavorSearch, PodGroup, Wanted, flavor_names
-from pulumi_trainer.provider.kueue.quota import ZERO, Node, Slot, format_amount
-from pulumi_trainer.provider.kueue.scheduling.preemption import Demand, Victim, find_victims
+from pulumi_trainer.provider.kueue.quota import ZERO, Node, Slot
+from pulumi_trainer.provider.kueue.scheduling.preemption import Demand, find_victims
 from pulumi_trainer.provider.kueue.scheduling.snapshot import NEVER, Contender, Policy, Snapshot
 
 Place = tuple[int, int]
@@ -69,7 +69,6 @@ class Assignment:
         short: Slots in which others have to be preempted, or have to end.
         borrowing: How far up in the cohorts it borrows.
         next_flavors: From which flavor on the next attempt searches.
-        reasons: Why it does not fit at once, in Kueue's words.
         fits: Whether a flavor was found for everything, if only by preemption.
         victims: Workloads to preempt.
     """
@@ -79,9 +78,8 @@ class Assignment:
     short: set[Slot] = field(default_factory=set)
     borrowing: int = 0
     next_flavors: dict[Place, int] = field(default_factory=dict)
-    reasons: list[str] = field(default_factory=list)
     fits: bool = True
-    victims: list[Victim] = field(default_factory=list)
+    victims: list[Contender] = field(default_factory=list)
 
     @property
     def fits_now(self) -> bool:
@@ -108,7 +106,6 @@ def assign_flavors(
     for at, group in enumerate(groups):
         for wanted in search.by_resource_group(group):
             if isinstance(wanted, str):
-                found.reasons.append(f"resource {wanted} unavailable in ClusterQueue")
                 found.fits = False
                 return found
             if not _assign_group(snapshot, contender, search, (at, group), wanted, start, found):
@@ -134,9 +131,7 @@ def _assign_group(
     place = (at, search.groups.index(wanted.group))
     best, chosen, modes, tried = WORST, "", {}, -1
     for tried in range(start.get(place, 0), len(names)):
-        mismatch = search.mismatch(names[tried], group, wanted.group)
-        if mismatch:
-            found.reasons.append(mismatch)
+        if search.mismatch(names[tried], group, wanted.group):
             continue
         levels = _judge_flavor(snapshot, contender, names[tried], wanted.requests, found)
         worst = Level(Mode.FIT)
@@ -166,51 +161,33 @@ def _judge_flavor(
     """Return how well a flavor fits for each resource; up to the first that does not fit at all."""
     levels = {}
     for resource, requested in requests.items():
-        level, why = _judge_slot(
-            snapshot, contender, (flavor, resource), found.usage.get((flavor, resource), ZERO), requested
-        )
-        levels[resource] = level
-        if why:
-            found.reasons.append(why)
-        if level.mode == Mode.NO_FIT:
+        slot = (flavor, resource)
+        levels[resource] = _judge_slot(snapshot, contender, slot, found.usage.get(slot, ZERO) + requested)
+        if levels[resource].mode == Mode.NO_FIT:
             break
     return levels
 
 
-def _judge_slot(
-    snapshot: Snapshot, contender: Contender, slot: Slot, earlier: Fraction, requested: Fraction
-) -> tuple[Level, str]:
-    """Return how well a request fits into a slot, and Kueue's words if it does not at once.
-
-    Args:
-        earlier: What pod sets before these take of the slot.
-    """
-    node, (flavor, resource) = snapshot.node(contender), slot
-    wanted, most = earlier + requested, node.potential(slot)
-    if wanted > most:
-        return Level(Mode.NO_FIT), (
-            f"insufficient quota for {resource} in flavor {flavor}, previously considered podsets requests"
-            f" ({format_amount(resource, earlier)}) + current podset request ({format_amount(resource, requested)})"
-            f" > maximum capacity ({format_amount(resource, most)})"
-        )
+def _judge_slot(snapshot: Snapshot, contender: Contender, slot: Slot, wanted: Fraction) -> Level:
+    """Return how well a request fits into a slot. wanted: The request, with those of the pod sets before it."""
+    node = snapshot.node(contender)
+    if wanted > node.potential(slot):
+        return Level(Mode.NO_FIT)
     borrowing, is_below_root = find_lender(node, slot, wanted)
-    free = max(ZERO, node.available(slot))
-    if wanted <= free:
-        return Level(Mode.FIT, borrowing), ""
-    missing = format_amount(resource, wanted - free)
-    why = f"insufficient unused quota for {resource} in flavor {flavor}, {missing} more needed"
+    if wanted <= max(ZERO, node.available(slot)):
+        return Level(Mode.FIT, borrowing)
     policy = snapshot.policy(contender.queue)
     while_borrowing = policy.borrowing != NEVER or (snapshot.fair and policy.reclaim != NEVER)
     if wanted > node.quota(slot).nominal and not is_below_root and not while_borrowing:
-        return Level(Mode.NO_FIT, borrowing), why
-    return _judge_preemption(snapshot, contender, slot, wanted), why
+        return Level(Mode.NO_FIT, borrowing)
+    return _judge_preemption(snapshot, contender, slot, wanted)
 
 
 def _judge_preemption(snapshot: Snapshot, contender: Contender, slot: Slot, wanted: Fraction) -> Level:
     """Return how well a request fits into a slot if others are preempted for it."""
     node = snapshot.node(contender)
     victims = find_victims(snapshot, Demand(contender, {slot: wanted}, (slot,)))
-    held = [(v.contender.queue, v.contender.held) for v in victims]
+    held = [(victim.queue, victim.held) for victim in victims]
     for queue, usage in held:
         snapshot.remove_usage(queue, usage)
     borrowing, _ = find_lender(node, slot, wanted)

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from pulumi_trainer.provider.kueue.quota import ZERO, Node, Slot
+from pulumi_trainer.provider.kueue.quota import Node, Slot
 from pulumi_trainer.provider.kueue.scheduling.assignment import Assignment, Place, assign_flavors, missing_quota
-from pulumi_trainer.provider.kueue.scheduling.preemption import Victim
+from pulumi_trainer.provider.kueue.scheduling.preemption import Demand, fits
 from pulumi_trainer.provider.kueue.scheduling.shares import Share, dominant_share
 from pulumi_trainer.provider.kueue.scheduling.snapshot import Contender, Snapshot
 
@@ -28,7 +28,6 @@ class Outcome:
         admitted: Its flavors and quota, if it is admitted.
         borrowed: How much of that is beyond the quota of its own queue.
         victims: Workloads that are preempted for it.
-        reasons: Why it is not admitted, in Kueue's words.
         blocked_by: The Workload of a StrictFIFO queue behind which it waits.
         unknown: What is not known of its requests, so that nothing can be said.
     """
@@ -36,8 +35,7 @@ class Outcome:
     contender: Contender
     admitted: Assignment | None = None
     borrowed: Mapping[Slot, Fraction] = field(default_factory=dict)
-    victims: list[Victim] = field(default_factory=list)
-    reasons: list[str] = field(default_factory=list)
+    victims: list[Contender] = field(default_factory=list)
     blocked_by: Contender | None = None
     unknown: bool = False
 
@@ -50,13 +48,9 @@ class _Line:
     parked: list[Contender] = field(default_factory=list)
     first: str = ""
 
-    def has(self, among: set[str]) -> bool:
-        return any(not among or each.key in among for each in self.active)
-
-    def pop(self, among: set[str]) -> Contender:
-        """Return the head, and take it out. among: The only ones that count; empty for all."""
-        tried = [each for each in self.active if not among or each.key in among]
-        head = min(tried, key=lambda each: (each.key != self.first, *each.order))
+    def pop(self) -> Contender:
+        """Return the head, and take it out."""
+        head = min(self.active, key=lambda each: (each.key != self.first, *each.order))
         self.active.remove(head)
         return head
 
@@ -81,7 +75,6 @@ class Scheduler:
         self._lines: dict[str, _Line] = {}
         self._starts: dict[str, Mapping[Place, int]] = {}
         self._freed: list[str] = []
-        self._skipped: set[str] = set()
         for contender in waiting:
             self.put(contender)
 
@@ -94,7 +87,8 @@ class Scheduler:
             line.active.append(contender)
         if contender.preempting:
             line.first = contender.key
-        self.outcomes.setdefault(contender.key, Outcome(contender))
+        outcome = self.outcomes.setdefault(contender.key, Outcome(contender))
+        outcome.contender, outcome.admitted = contender, None
 
     def end(self, contender: Contender) -> None:
         """Let a running Workload end."""
@@ -110,47 +104,37 @@ class Scheduler:
         tried: set[str] = set()
         for _ in range(_CYCLES_FOR_EACH * (1 + len(self.outcomes))):
             freed, self._freed = self._freed, []
-            alone, self._skipped = self._skipped, set()
-            heads = [line.pop(among=alone) for line in self._lines.values() if line.has(alone)]
+            heads = [line.pop() for line in self._lines.values() if line.active]
             keys = {head.key for head in heads}
             changed = bool(heads) and self._run_cycle(heads)
             for queue in freed:  # after a cycle: a preemptor is tried before those that have waited
                 self._wake(queue)
-            is_stuck = not (changed or freed or self._freed) and (keys == tried or bool(alone))
-            if not is_stuck or alone:
-                self._skipped = set()  # they are tried alone only if nothing else helps
-            if is_stuck and not self._skipped:
+            if not (changed or freed or self._freed) and keys == tried:
                 return
             tried = keys
 
     def _run_cycle(self, heads: list[Contender]) -> bool:
         """Return whether something changed, or flavors are left to try."""
         entries = [entry for entry in map(self._nominate, heads) if entry is not None]
-        reserved: list[tuple[str, Mapping[Slot, Fraction]]] = []
-        preempted: dict[str, Victim] = {}
-        admitted: list[tuple[Contender, Assignment]] = []
+        reserved: list[_Entry] = []
+        preempted: dict[str, Contender] = {}
         changed = len(entries) < len(heads)
         for entry in self._in_order(entries):
-            usage = self._process(entry, preempted)
-            if usage is None:
+            if not self._has_room(entry, preempted):
                 changed |= self._requeue(entry)
                 continue
-            self.snapshot.add_usage(entry.contender.queue, usage)
-            reserved.append((entry.contender.queue, usage))
-            if entry.assignment.fits_now:
-                admitted.append((entry.contender, entry.assignment))
-                changed = True
-            elif entry.assignment.victims:
+            changed = True
+            self.snapshot.add_usage(entry.contender.queue, entry.assignment.usage)
+            reserved.append(entry)
+            if not entry.assignment.fits_now:
                 self._preempt(entry)
-                changed = True
-            else:
-                changed |= self._requeue(entry)
-        for queue, usage in reserved:
-            self.snapshot.remove_usage(queue, usage)
-        for contender, assignment in admitted:
-            self._admit(contender, assignment)
+        for entry in reserved:
+            self.snapshot.remove_usage(entry.contender.queue, entry.assignment.usage)
+        for entry in reserved:
+            if entry.assignment.fits_now:
+                self._admit(entry.contender, entry.assignment)
         for victim in preempted.values():
-            self._evict(victim.contender)
+            self._evict(victim)
         return changed
 
     def _nominate(self, head: Contender) -> _Entry | None:
@@ -160,47 +144,36 @@ class Scheduler:
             return None
         return _Entry(head, assign_flavors(self.snapshot, head, groups, self._starts.get(head.key, {})))
 
-    def _process(self, entry: _Entry, preempted: dict[str, Victim]) -> Mapping[Slot, Fraction] | None:
-        """Return the usage that a Workload has in this cycle; None for none.
+    def _has_room(self, entry: _Entry, preempted: dict[str, Contender]) -> bool:
+        """Return whether a Workload is admitted in this cycle, or preempts others.
 
         Args:
             preempted: Workloads that are preempted in this cycle; those that make room for this one are added.
         """
-        assignment, contender = entry.assignment, entry.contender
-        node = self.snapshot.node(contender)
-        if not assignment.fits:
-            return None
-        if assignment.short and not assignment.victims:
-            if self.snapshot.policy(contender.queue).reclaim == "Any":
-                return None
-            return _reserve(node, assignment)
-        if any(victim.contender.key in preempted for victim in assignment.victims):
-            self._skipped.add(contender.key)
-            return None
+        assignment = entry.assignment
+        # Kueue keeps quota for those that may not reclaim it, but in a cycle alone: the others are tried again without them.
+        if not assignment.fits or (assignment.short and not assignment.victims):
+            return False
+        if any(victim.key in preempted for victim in assignment.victims):
+            return False
         leaving = [*preempted.values(), *assignment.victims]
         for victim in leaving:
-            self.snapshot.remove_usage(victim.contender.queue, victim.contender.held)
-        has_room = all(amount <= max(ZERO, node.available(slot)) for slot, amount in assignment.usage.items())
+            self.snapshot.remove_usage(victim.queue, victim.held)
+        has_room = fits(self.snapshot, Demand(entry.contender, assignment.usage, ()))
         for victim in leaving:
-            self.snapshot.add_usage(victim.contender.queue, victim.contender.held)
-        if not has_room:
-            self._skipped.add(contender.key)
-            return None
-        preempted.update({victim.contender.key: victim for victim in assignment.victims})
-        return assignment.usage
+            self.snapshot.add_usage(victim.queue, victim.held)
+        if has_room:
+            preempted.update({victim.key: victim for victim in assignment.victims})
+        return has_room
 
     def _requeue(self, entry: _Entry) -> bool:
         """Let a Workload wait on; return whether the next cycle tries other flavors for it."""
         contender, assignment = entry.contender, entry.assignment
-        line, outcome = self._lines[contender.queue], self.outcomes[contender.key]
-        outcome.reasons = assignment.reasons
+        line = self._lines[contender.queue]
         self._starts[contender.key] = assignment.next_flavors
         if assignment.is_incomplete:
             line.active.append(contender)
             return True
-        if contender.key in self._skipped:
-            line.active.append(contender)
-            return False
         if self.snapshot.policy(contender.queue).strict:
             line.active.append(contender)
             for behind in line.active:
@@ -213,8 +186,8 @@ class Scheduler:
     def _preempt(self, entry: _Entry) -> None:
         contender = entry.contender
         outcome = self.outcomes[contender.key]
-        known = {victim.contender.key for victim in outcome.victims}
-        outcome.victims += [v for v in entry.assignment.victims if v.contender.key not in known]
+        known = {victim.key for victim in outcome.victims}
+        outcome.victims += [v for v in entry.assignment.victims if v.key not in known]
         line = self._lines[contender.queue]
         line.active.append(contender)
         if not self.snapshot.policy(contender.queue).strict:
@@ -293,18 +266,3 @@ class Scheduler:
             return (bool(share.slots & entry.assignment.usage.keys()), share, entry.contender.order)
 
         return min(found, key=order, default=None)
-
-
-def _reserve(node: Node, assignment: Assignment) -> dict[Slot, Fraction]:
-    """Return what is kept in this cycle for a Workload that has to wait for quota which its queue may not reclaim."""
-    kept = {}
-    for slot, amount in assignment.usage.items():
-        quota = node.quota(slot)
-        free = quota.nominal - node.usage(slot)
-        if not assignment.borrowing:
-            kept[slot] = max(ZERO, min(amount, free))
-        elif quota.borrowing is None:
-            kept[slot] = amount
-        else:
-            kept[slot] = min(amount, free + quota.borrowing)
-    return kept

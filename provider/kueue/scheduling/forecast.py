@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from pulumi_trainer.provider.kubernetes.values.accessors import number, section
 from pulumi_trainer.provider.kueue.scheduling.cycles import Scheduler
 from pulumi_trainer.provider.kueue.scheduling.snapshot import Contender
 
@@ -23,23 +22,6 @@ class LatestStart:
     open_for: tuple[str, ...] = ()
 
 
-def longest_run(contender: Contender) -> float:
-    """Return how many seconds a job may still have quota once it runs; infinite without a limit.
-
-    Kueue takes the quota away after `max-exec-time-seconds`; the Pods of all replicated jobs may have a deadline.
-    """
-    document = contender.document or {}
-    spec, status = section(document, "spec"), section(document, "status")
-    limits = []
-    limit = number(spec.get("maximumExecutionTimeSeconds"))
-    if limit:
-        limits.append(limit - number(status.get("accumulatedPastExecutionTimeSeconds")))
-    deadlines = [number(section(pods.template, "spec").get("activeDeadlineSeconds")) for pods in contender.sets]
-    if deadlines and all(deadlines):
-        limits.append(max(deadlines))
-    return max(0.0, float(min(limits, default=math.inf)))
-
-
 def find_latest_starts(scheduler: Scheduler, now: float) -> dict[str, LatestStart]:
     """Return the latest start of each job that waits, if all jobs run as long as they may and no other job comes.
 
@@ -49,7 +31,7 @@ def find_latest_starts(scheduler: Scheduler, now: float) -> dict[str, LatestStar
     """
     clock, starts = now, dict[str, LatestStart]()
     waiting = [outcome for outcome in scheduler.outcomes.values() if outcome.admitted is None]
-    ends = {each.key: (each.reserved or now) + longest_run(each) for each in _running(scheduler)}
+    ends = {each.key: (each.reserved or now) + each.limit for each in _running(scheduler)}
     while True:
         for outcome in waiting:
             if outcome.admitted is not None:
@@ -61,7 +43,7 @@ def find_latest_starts(scheduler: Scheduler, now: float) -> dict[str, LatestStar
         scheduler.end(due)
         scheduler.run()
         for each in _running(scheduler):
-            ends.setdefault(each.key, clock + longest_run(each))
+            ends.setdefault(each.key, clock + each.limit)
     endless = [each for each in _running(scheduler) if ends[each.key] == math.inf]
     for outcome in waiting:
         asked = outcome.contender

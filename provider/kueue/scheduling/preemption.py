@@ -7,34 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, auto
 from fractions import Fraction
 
 from pulumi_trainer.provider.kueue.quota import ZERO, Node, Slot
 from pulumi_trainer.provider.kueue.scheduling.shares import Share, dominant_share
 from pulumi_trainer.provider.kueue.scheduling.snapshot import NEVER, Contender, Policy, Snapshot
 
-IN_QUEUE = "InClusterQueue"
-RECLAIM = "InCohortReclamation"
-WHILE_BORROWING = "InCohortReclaimWhileBorrowing"
-FAIR = "InCohortFairSharing"
-
-
-@dataclass(frozen=True)
-class Victim:
-    """A Workload that is preempted. reason: Why, in Kueue's word."""
-
-    contender: Contender
-    reason: str
-
 
 class _How(Enum):
     """How a candidate may be preempted."""
 
-    SAME_QUEUE = IN_QUEUE
-    BY_HIERARCHY = RECLAIM
-    WITHOUT_BORROWING = RECLAIM + " "
-    WHILE_BORROWING = WHILE_BORROWING
+    SAME_QUEUE = auto()
+    BY_HIERARCHY = auto()
+    WITHOUT_BORROWING = auto()
+    WHILE_BORROWING = auto()
 
 
 @dataclass(frozen=True)
@@ -61,7 +48,7 @@ class Demand:
     short: Collection[Slot]
 
 
-def find_victims(snapshot: Snapshot, demand: Demand) -> list[Victim]:
+def find_victims(snapshot: Snapshot, demand: Demand) -> list[Contender]:
     """Return the Workloads to preempt so that another one fits; empty if that is not possible."""
     if snapshot.fair:
         return _find_fairly(snapshot, demand)
@@ -71,7 +58,7 @@ def find_victims(snapshot: Snapshot, demand: Demand) -> list[Victim]:
 # --- by priority ---
 
 
-def _find_by_priority(snapshot: Snapshot, demand: Demand) -> list[Victim]:
+def _find_by_priority(snapshot: Snapshot, demand: Demand) -> list[Contender]:
     policy, node = snapshot.policy(demand.preemptor.queue), snapshot.node(demand.preemptor)
     hierarchy, by_priority = _candidates_of_others(snapshot, demand)
     same_queue = []
@@ -94,12 +81,12 @@ def _find_by_priority(snapshot: Snapshot, demand: Demand) -> list[Victim]:
     else:
         attempts = [True, False]
     for may_borrow in attempts:
-        removed: list[Victim] = []
+        removed: list[Contender] = []
         for candidate in candidates:
             if not _is_valid(snapshot, demand, candidate, may_borrow):
                 continue
             snapshot.remove(candidate.contender)
-            removed.append(Victim(candidate.contender, candidate.how.value.strip()))
+            removed.append(candidate.contender)
             if fits(snapshot, demand, may_borrow):
                 removed = _fill_back(snapshot, demand, removed, may_borrow)
                 _restore(snapshot, removed)
@@ -223,28 +210,28 @@ def fits(snapshot: Snapshot, demand: Demand, may_borrow: bool = True) -> bool:
     return True
 
 
-def _fill_back(snapshot: Snapshot, demand: Demand, removed: list[Victim], may_borrow: bool) -> list[Victim]:
+def _fill_back(snapshot: Snapshot, demand: Demand, removed: list[Contender], may_borrow: bool) -> list[Contender]:
     """Return the victims without those that may stay. They are put back; the others stay removed."""
     removed = list(removed)
     for i in range(len(removed) - 2, -1, -1):
-        snapshot.add(removed[i].contender)
+        snapshot.add(removed[i])
         if fits(snapshot, demand, may_borrow):
             removed[i] = removed[-1]
             removed.pop()
         else:
-            snapshot.remove(removed[i].contender)
+            snapshot.remove(removed[i])
     return removed
 
 
-def _restore(snapshot: Snapshot, removed: Iterable[Victim]) -> None:
-    for victim in removed:
-        snapshot.add(victim.contender)
+def _restore(snapshot: Snapshot, removed: Iterable[Contender]) -> None:
+    for contender in removed:
+        snapshot.add(contender)
 
 
 # --- by fair shares ---
 
 
-def _find_fairly(snapshot: Snapshot, demand: Demand) -> list[Victim]:
+def _find_fairly(snapshot: Snapshot, demand: Demand) -> list[Contender]:
     candidates = sorted(_fair_candidates(snapshot, demand), key=lambda c: candidate_order(c, demand))
     if not candidates:
         return []
@@ -280,7 +267,7 @@ class _FairSearch:
     def __init__(self, snapshot: Snapshot, demand: Demand, candidates: Iterable[Contender]) -> None:
         self.snapshot, self.demand = snapshot, demand
         self.node = snapshot.node(demand.preemptor)
-        self.removed: list[Victim] = []
+        self.removed: list[Contender] = []
         self.left_over: list[Contender] = []
         self._candidates = list(candidates)
 
@@ -290,15 +277,14 @@ class _FairSearch:
         order = _FairOrder(self.snapshot, self.demand, self._candidates)
         for queue in order:
             if queue is self.node or within:
-                reason = IN_QUEUE if queue is self.node else RECLAIM
-                if self._preempt(order.pop(queue), reason):
+                if self._preempt(order.pop(queue)):
                     return True
                 continue
             ours, _ = self._shares(queue)
             while order.has(queue):
                 contender = order.pop(queue)
                 if ours <= self._share_without(queue, contender):
-                    if self._preempt(contender, FAIR):
+                    if self._preempt(contender):
                         return True
                     break
                 self.left_over.append(contender)
@@ -310,15 +296,15 @@ class _FairSearch:
         for queue in order:
             ours, theirs = self._shares(queue)
             contender = order.pop(queue)
-            if ours < theirs and self._preempt(contender, FAIR):
+            if ours < theirs and self._preempt(contender):
                 return True
             order.drop(queue)
         return False
 
-    def _preempt(self, contender: Contender, reason: str) -> bool:
+    def _preempt(self, contender: Contender) -> bool:
         """Preempt a Workload; return whether there is room now."""
         self.snapshot.remove(contender)
-        self.removed.append(Victim(contender, reason))
+        self.removed.append(contender)
         queue, usage = self.demand.preemptor.queue, self.demand.usage
         self.snapshot.remove_usage(queue, usage)
         has_room = fits(self.snapshot, self.demand)

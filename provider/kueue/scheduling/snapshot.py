@@ -5,6 +5,7 @@ Not seen: AdmissionFairSharing, ConcurrentAdmission, priority boosts, elastic jo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -16,7 +17,6 @@ from pulumi_trainer.provider.kubernetes.values.accessors import (
     condition,
     conditions,
     epoch_seconds,
-    mappings,
     name_of,
     number,
     section,
@@ -28,6 +28,7 @@ from pulumi_trainer.provider.kueue.occupancy import admitted_by, local_queue_of,
 from pulumi_trainer.provider.kueue.podsets import PodSet, workload_pod_sets
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.kueue.quota import ZERO, Node, Slot, Tree, amount, quotas, tree
+from pulumi_trainer.provider.kueue.workload_reasons import owner_of, priority_class
 
 NEVER = "Never"
 
@@ -48,7 +49,8 @@ class Contender:
         preempting: Whether it waits for Workloads that were preempted for it.
         judged: Whether Kueue has found no room for it: it is tried again when something ends, unless its queue is StrictFIFO.
         job: Namespace and name of its job.
-        document: The Workload; None for a job that has none yet.
+        rank: Name of its priority class; empty for none.
+        limit: Seconds that it may have quota; Kueue takes the quota away then. Infinite without a limit.
     """
 
     key: str
@@ -62,7 +64,8 @@ class Contender:
     preempting: bool = False
     judged: bool = False
     job: str = ""
-    document: Document | None = None
+    rank: str = ""
+    limit: float = math.inf
 
     @property
     def order(self) -> tuple[int, float, str]:
@@ -251,7 +254,6 @@ def read_contender(workload: Document, queues: Queues, covered: Mapping[str, lis
     queue = admitted_by(workload) if quota else leads_to
     if not queue:
         return None
-    owners = mappings(metadata.get("ownerReferences"))
     return Contender(
         text(metadata.get("uid")) or f"{namespace}/{name_of(workload)}",
         queue,
@@ -263,9 +265,18 @@ def read_contender(workload: Document, queues: Queues, covered: Mapping[str, lis
         bool(true_condition(found, "Evicted")),
         _is_preempting(found),
         bool(condition(found, "QuotaReserved")) and not _is_preempting(found),
-        f"{namespace}/{text(owners[0].get('name')) if owners else name_of(workload)}",
-        workload,
+        f"{namespace}/{text(owner_of(workload).get('name')) or name_of(workload)}",
+        priority_class(workload),
+        _time_left(workload),
     )
+
+
+def _time_left(workload: Document) -> float:
+    """Return the seconds that a Workload may have quota from its last admission on."""
+    limit = number(section(workload, "spec").get("maximumExecutionTimeSeconds"))
+    if not limit:
+        return math.inf
+    return max(0.0, float(limit - number(section(workload, "status").get("accumulatedPastExecutionTimeSeconds"))))
 
 
 def _is_preempting(found: list[Document]) -> bool:

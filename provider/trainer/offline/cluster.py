@@ -252,7 +252,7 @@ class Cluster:
             return []
         found = answer(queues, workloads, contender, self._contenders, now=now)
         self._contenders.append(contender)
-        return [Problem("", str(found))]
+        return [Problem("", found)]
 
     def _count(self, key: Key, document: Document) -> None:
         """Count what a runtime has, or what is rendered for a TrainJob."""

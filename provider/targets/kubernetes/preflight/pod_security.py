@@ -100,9 +100,9 @@ def _dry_run_pod(facts: Facts, spec: Document, namespace: str) -> dryrun.Answer:
     tried = {**without(spec, *_NO_MATTER), "automountServiceAccountToken": False}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": tried}
     heard: list[str] = []
-    hint = _HINT
-    if not [*pod_security.violations(spec)]:
-        hint = _OWN
+    hint = _OWN
+    if {*pod_security.violations(spec)} - {*pod_security.violations(pod_security.harden(spec))}:
+        hint = _HINT
     try:
         facts.client.within(dryrun.WEBHOOK_SECONDS).create(kinds.POD, pod, dry_run=True, warnings=heard)
     except ApiError as error:
