@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pulumi_trainer.plan.job_plan import Plan
@@ -49,8 +50,9 @@ async def start_note(plan: Plan, documents: Sequence[dict[str, Any]]) -> str:
         return ""
     others = [each for each in work if each.get("kind") == "Workload" and not _is_of(each, plan)]
     here = session.current()
-    found = answer(queues, others, contender, here.contenders, now=now)
+    before, expect = [*here.contenders], partial(queries.job_durations, plan.target)
     here.contenders.append(contender)
+    found = await asyncio.to_thread(answer, queues, others, contender, before, now=now, expect=expect)
     return f"{plan.name}: {found}"
 
 

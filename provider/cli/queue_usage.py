@@ -20,6 +20,7 @@ from pulumi_trainer.provider.kueue.quota import ZERO
 from pulumi_trainer.provider.kueue.quota import amount as quantity
 from pulumi_trainer.provider.kueue.quota import format_amount as amount
 from pulumi_trainer.provider.kueue.scheduling.answer import forecast_waiting
+from pulumi_trainer.provider.kueue.scheduling.durations import Expectations
 from pulumi_trainer.provider.service.jobs import in_cluster_of_stack, open_cluster
 from pulumi_trainer.provider.service.reach import Where
 from rich.console import Console
@@ -103,6 +104,7 @@ def queues(where: Where, *, output: str, shown: Shown = Shown()) -> None:
     Raises:
         Invalid: No queue or cohort has the name of `shown`, though there are queues.
     """
+    from pulumi_trainer.provider.targets.kubernetes.observe.job_durations import read_expectations
     from pulumi_trainer.provider.targets.kubernetes.queues.queue_snapshot import overview, read_queues
 
     where = in_cluster_of_stack(where)
@@ -112,7 +114,7 @@ def queues(where: Where, *, output: str, shown: Shown = Shown()) -> None:
         documents, unreadable = overview(client, "")
         every = occupancy(documents, unreadable)
         if not unreadable and not all(work.holds for work in every.work):
-            every = _with_forecasts(every, documents, read_queues(client))
+            every = _with_forecasts(every, documents, read_queues(client), read_expectations(client))
     else:
         place = f"namespace {namespace} has"
         documents, unreadable = overview(client, namespace)
@@ -152,18 +154,21 @@ def queues(where: Where, *, output: str, shown: Shown = Shown()) -> None:
         print_lines(["", f"not seen: {', '.join(missing)}: {why}"], error=True)
 
 
-def _with_forecasts(found: Occupancy, documents: Sequence[Document], known: Queues) -> Occupancy:
+def _with_forecasts(
+    found: Occupancy, documents: Sequence[Document], known: Queues, expected: Expectations
+) -> Occupancy:
     """Return the occupancy with behind whom each job waits, and until when; as it is, if flavors cannot be read.
 
     Args:
         documents: The queues and the Workloads.
         known: What else decides: flavors and topologies.
+        expected: What is known of how long jobs run.
     """
     if not known.has_all("ResourceFlavor"):
         return found
     workloads = [document for document in documents if document["kind"] == "Workload"]
     known = Queues(tuple(document for document in documents if document["kind"] != "Workload"), below=known)
-    forecasts = forecast_waiting(known, workloads, time.time())
+    forecasts = forecast_waiting(known, workloads, time.time(), expected)
     work = []
     for each in found.work:
         sentence = forecasts.get(f"{each.namespace}/{each.name}", "")

@@ -14,6 +14,7 @@ from pulumi_trainer.provider.jobs.submission import Draft, Work
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.errors import Problem, Refused, TargetFault, TrainerError
 from pulumi_trainer.provider.kueue.queue_state import Queues
+from pulumi_trainer.provider.kueue.scheduling.durations import Expectations
 from pulumi_trainer.provider.lifecycle import channels, interruption, volumes
 from pulumi_trainer.provider.lifecycle.channels import ChannelOutputs
 from pulumi_trainer.provider.lifecycle.job_inputs import JobOutputs
@@ -198,6 +199,16 @@ def list_queued_work(target: Mapping[str, Any]) -> Sequence[dict[str, Any]] | No
         return queue_snapshot.list_queued_work(_cluster(target).reachable_client())
     except TargetFault:
         return None
+
+
+def job_durations(target: Mapping[str, Any]) -> Expectations:
+    """Return what is known of how long the jobs of a cluster run; {} for an unreachable cluster."""
+    from pulumi_trainer.provider.targets.kubernetes.observe import job_durations
+
+    try:
+        return job_durations.read_expectations(_cluster(target).reachable_client())
+    except TargetFault:
+        return {}
 
 
 def list_queue_work(target: Mapping[str, Any], name: str, version: str) -> Sequence[Work]:

@@ -13,7 +13,7 @@ import json
 import random
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -164,7 +164,7 @@ class Kueue:
         self.client = open_client({"kubeconfig": str(kubeconfig)})
         self._api = CustomObjectsApi(new_client_from_config(str(kubeconfig)))
 
-    def workloads(self, names: set[str]) -> dict[str, list[Document]]:
+    def workloads(self, names: Collection[str]) -> dict[str, list[Document]]:
         """The Workloads by set-up."""
         found: dict[str, list[Document]] = {name: [] for name in names}
         documents, _ = self.client.list(WORKLOAD)
@@ -173,12 +173,12 @@ class Kueue:
                 found[document["metadata"]["namespace"]].append({"kind": "Workload", **document})
         return found
 
-    def settle(self, names: set[str], seconds: float) -> None:
+    def settle(self, names: Collection[str], seconds: float) -> None:
         """Do what jobs do until nothing has been evicted for a while: give the quota back."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             for document in (each for all_ in self.workloads(names).values() for each in all_):
-                if _is(document, "Evicted") and _is(document, "QuotaReserved"):
+                if is_true(document, "Evicted") and is_true(document, "QuotaReserved"):
                     self._release(document)
                     until = time.monotonic() + seconds
             time.sleep(0.2)
@@ -190,14 +190,19 @@ class Kueue:
             if each["type"] in ("QuotaReserved", "Admitted"):
                 each = {**each, "status": "False", "reason": "Pending", "message": "evicted", "lastTransitionTime": now}
             changed.append(each)
+        self.patch_status(document, {"admission": None, "conditions": changed})
+
+    def patch_status(self, document: Document, change: Document) -> None:
+        """Change the status of a Workload."""
         group, _, version = WORKLOAD.api_version.partition("/")
-        place, change = document["metadata"], {"status": {"admission": None, "conditions": changed}}
+        place = document["metadata"]
         self._api.patch_namespaced_custom_object_status(
-            group, version, place["namespace"], WORKLOAD.plural, place["name"], change
+            group, version, place["namespace"], WORKLOAD.plural, place["name"], {"status": change}
         )
 
 
-def _is(document: Document, condition: str) -> bool:
+def is_true(document: Document, condition: str) -> bool:
+    """Whether a condition of a Workload is true."""
     return bool(true_condition(conditions(document), condition))
 
 
@@ -216,7 +221,7 @@ def _observed(before: list[Document], after: list[Document], name: str) -> Resul
         other = document["metadata"]["name"]
         if _preemptions(document) > evicted.get(other, 0):
             preempted.append(other)
-        if other == name and _is(document, "QuotaReserved"):
+        if other == name and is_true(document, "QuotaReserved"):
             assignments = document["status"]["admission"]["podSetAssignments"]
             flavors = tuple(",".join(sorted(set(each["flavors"].values()))) for each in assignments)
     return Result(flavors, tuple(sorted(preempted)))
@@ -295,7 +300,7 @@ def judged(
     """Yield of each set-up what we said, what Kueue did, whether it is a tie, and the Workloads before the last one."""
     names = {each.name for each in batch}
     with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda each: _make(kueue.client, each), batch))
+        list(threads.map(lambda each: make_set_up(kueue.client, each), batch))
         time.sleep(SETTLES)
         for wave in range(max(len(each.workloads) for each in batch)):
             for each in batch:
@@ -313,10 +318,11 @@ def judged(
             said, tied = answers[each.name]
             did = _observed(before[each.name], after[each.name], each.workloads[-1]["metadata"]["name"])
             yield each, said, did, tied, before[each.name]
-        list(threads.map(lambda each: _remove(kueue.client, each), batch))
+        list(threads.map(lambda each: remove_set_up(kueue.client, each), batch))
 
 
-def _make(client: Client, made: SetUp) -> None:
+def make_set_up(client: Client, made: SetUp) -> None:
+    """Create what a set-up has beside its Workloads."""
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": made.name}}
     for kind, document in [(kinds.NAMESPACE, namespace), *made.objects]:
         for _ in range(50):
@@ -331,7 +337,8 @@ def _make(client: Client, made: SetUp) -> None:
                 time.sleep(0.2)
 
 
-def _remove(client: Client, made: SetUp) -> None:
+def remove_set_up(client: Client, made: SetUp) -> None:
+    """Remove a set-up."""
     client.delete(kinds.NAMESPACE, "", made.name, propagation="Background")
     for kind, document in reversed(made.objects):
         if not kind.namespaced:

@@ -9,6 +9,7 @@ import pytest
 from pulumi_trainer.provider.kueue.labels import MAX_EXECUTION, PRIORITY, QUEUE
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.kueue.scheduling.answer import answer, contender_of
+from pulumi_trainer.provider.kueue.scheduling.durations import Expectation
 
 Document = dict[str, Any]
 GPU = "nvidia.com/gpu"
@@ -72,13 +73,19 @@ LOWER = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
 
 
 def said(
-    queues: list[Document], workloads: list[Document], asked: Document, before: list[Document] | None = None
+    queues: list[Document],
+    workloads: list[Document],
+    asked: Document,
+    before: list[Document] | None = None,
+    **expected: Expectation,
 ) -> str:
+    """What is said of a job. expected: Of the jobs of team nlp."""
     known = Queues((FLAVOR, HIGH, *queues), WHOLE)
     contender = contender_of(asked, known, 2e9)
     assert contender is not None
     others = [each for each in (contender_of(one, known, 1.9e9) for one in before or ()) if each is not None]
-    return answer(known, workloads, contender, others, now=NOW)
+    expectations = {f"nlp/{job}": what for job, what in expected.items()}
+    return answer(known, workloads, contender, others, now=NOW, expect=lambda: expectations)
 
 
 def test_a_job_that_fits_into_its_own_quota() -> None:
@@ -132,6 +139,54 @@ def test_the_latest_start_is_computed_from_time_limits() -> None:
     del running[1]["spec"]["maximumExecutionTimeSeconds"]
     line = said(team("nlp", 32), running, jobset("nlp", "llama", 4))
     assert line.endswith("when it starts is open: nlp/old has no time limit")
+
+
+def test_a_start_is_expected_by_progress_and_earlier_runs() -> None:
+    running = [workload("nlp", "mix", 16, "2026-11-01T10:00:00Z"), workload("nlp", "old", 8, "2026-11-01T09:00:00Z")]
+    asked, mine = jobset("nlp", "llama", 4), team("nlp", 32)
+    mix = Expectation(reported=NOW, remaining=3600)
+    line = said(mine, running, jobset("nlp", "llama", 3), mix=mix)
+    moment = f"{clock(45)} to {clock(90)}"
+    assert line.endswith(
+        f"; starts about {moment}, if no other job comes (by the progress of nlp/mix); how late is open: nlp/mix, nlp/old have no"
+        " time limit"
+    )
+    assert "open: nlp/mix, nlp/old have no time limit" in said(mine, running, asked, mix=mix), "it needs both"
+    old = Expectation(runs=(9000, 10800, 10200))
+    line = said(mine, running, asked, mix=mix, old=old)
+    moment = (
+        f"{clock(45)} to {clock(90)}, if no other job comes (by the progress of nlp/mix and earlier runs of nlp/old)"
+    )
+    assert f"starts about {moment}; how late is open" in line
+    running[0]["spec"]["maximumExecutionTimeSeconds"] = running[1]["spec"]["maximumExecutionTimeSeconds"] = 36_000
+    line = said(mine, running, asked, mix=mix, old=old)
+    assert line.endswith(f"; at {clock(540)} at the latest, by the time limits of the jobs before it")
+
+
+@pytest.mark.parametrize(
+    "mix",
+    [
+        Expectation(),
+        Expectation(runs=(600, 3000)),  # it has run for an hour, longer than ever before
+        Expectation(reported=NOW - 7200, remaining=60),  # of an earlier attempt
+    ],
+)
+def test_what_says_nothing_of_the_end_of_a_job_is_no_guess(mix: Expectation) -> None:
+    running = [workload("nlp", "mix", 16, "2026-11-01T10:00:00Z")]
+    line = said(team("nlp", 16), running, jobset("nlp", "llama", 1), mix=mix)
+    assert line.endswith("; when it starts is open: nlp/mix has no time limit")
+    running[0]["spec"]["maximumExecutionTimeSeconds"] = 7200
+    line = said(team("nlp", 16), running, jobset("nlp", "llama", 1), mix=mix)
+    assert f"; starts at {clock(60)} at the latest" in line, "a time limit alone is no guess"
+
+
+def test_an_expected_end_is_not_after_the_time_limit() -> None:
+    running = [workload("nlp", "mix", 16, "2026-11-01T10:00:00Z")]
+    running[0]["spec"]["maximumExecutionTimeSeconds"] = 7200
+    line = said(team("nlp", 16), running, jobset("nlp", "llama", 1), mix=Expectation(reported=NOW, remaining=3600))
+    assert f"starts about {clock(45)} to {clock(60)}, if no other job comes (by the progress of nlp/mix)" in line
+    line = said(team("nlp", 16), running, jobset("nlp", "llama", 1), mix=Expectation(reported=NOW, remaining=0))
+    assert f"starts about {clock(0)}, if" in line
 
 
 def test_a_job_that_preempts_names_its_victims() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -15,12 +16,15 @@ from pulumi_trainer.provider.cli import usage as command
 from pulumi_trainer.provider.jobs.runs import Run
 from pulumi_trainer.provider.jobs.status import JobStatus, Phase
 from pulumi_trainer.provider.jobs.usage import NOTHING_KNOWN, Demand, demand_of
+from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.kubernetes.errors import TargetFault
+from pulumi_trainer.provider.kueue.scheduling.durations import Expectation
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView
 from pulumi_trainer.provider.lifecycle.usage_report import Ran, earlier_runs, summarize, team_of
 from pulumi_trainer.provider.service.reach import Where
 from pulumi_trainer.provider.targets.kubernetes.jobs import record, run_end
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
+from pulumi_trainer.provider.targets.kubernetes.observe.job_durations import read_expectations
 from pulumi_trainer.provider.targets.kubernetes.observe.job_usage import read_usage
 
 from tests.cluster.jobs import submission
@@ -98,8 +102,8 @@ def workload(of: str, *conditions: tuple[str, str, float], kind: str = "JobSet",
     }  # fmt: skip
 
 
-def read(**kinds: Any) -> tuple[list[Ran], Any]:
-    """What `read_usage` makes of lists, by plural; a number is the server's refusal."""
+def asked(ask: Callable[[Client], Any], **kinds: Any) -> Any:
+    """What a question makes of lists, by plural; a number is the server's refusal."""
 
     def act(handler: Handler) -> None:
         plural = urlsplit(handler.path).path.rpartition("/")[2]
@@ -109,8 +113,40 @@ def read(**kinds: Any) -> tuple[list[Ran], Any]:
 
     with server() as there:
         there.does(act)
-        found = read_usage(there.client(), "team")
+        return ask(there.client())
+
+
+def read(**kinds: Any) -> tuple[list[Ran], Any]:
+    """What `read_usage` makes of lists."""
+    found = asked(lambda client: read_usage(client, "team"), **kinds)
     return found.runs, found
+
+
+def train_job(name: str, **status: Any) -> Document:
+    return {"metadata": {"name": name, "namespace": "team"}, "status": {"trainerStatus": status}}
+
+
+def test_how_long_jobs_run_by_their_progress_and_earlier_runs() -> None:
+    earlier = [
+        Run(str(i), phase, NOW, NOW - 60, {}, NOW - 60 - 100 * i) for i, phase in enumerate(("", *["Succeeded"] * 6))
+    ]
+    earlier[2] = Run("2", "Failed", NOW, NOW - 60, {}, NOW - 80)
+    records = [
+        configmap("often", earlier=record.runs_as_text(earlier), **ended(2, 1)),
+        configmap("failed", **ended(2, 1, "Failed")),
+        configmap("edited", earlier="[{", phase="Succeeded", started="x", finished="7"),
+    ]
+    jobs = [
+        train_job("reports", estimatedRemainingSeconds=90, lastUpdatedTime=at(1)),
+        train_job("timeless", estimatedRemainingSeconds=90),
+        train_job("silent"),
+        train_job("forged", estimatedRemainingSeconds="soon", lastUpdatedTime=at(1)),
+    ]
+    assert asked(read_expectations, configmaps=records, trainjobs=jobs) == {
+        "team/often": Expectation(runs=(300, 400, 500, 600, HOUR)),
+        "team/reports": Expectation(NOW - HOUR, 90),
+    }
+    assert asked(read_expectations, configmaps=403, trainjobs=404) == {}
 
 
 def gpu_hours(runs: list[Ran], since: float = 100) -> float:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 from itertools import chain
 
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, labels_of, mappings, name_of, section, text
@@ -18,7 +19,8 @@ from pulumi_trainer.provider.kueue.podsets import pod_sets
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.kueue.quota import Node, Slot, format_amount
 from pulumi_trainer.provider.kueue.scheduling.cycles import Outcome, Scheduler
-from pulumi_trainer.provider.kueue.scheduling.forecast import LatestStart, find_latest_starts
+from pulumi_trainer.provider.kueue.scheduling.durations import LIMITS, Ends, Expectations
+from pulumi_trainer.provider.kueue.scheduling.forecast import Start, find_starts
 from pulumi_trainer.provider.kueue.scheduling.snapshot import NEVER, Contender, Snapshot, take_snapshot
 
 _DAY = 86_400.0
@@ -56,7 +58,13 @@ def contender_of(jobset: Document, queues: Queues, created: float, job: Document
 
 
 def answer(
-    queues: Queues, workloads: Sequence[Document], asked: Contender, before: Iterable[Contender] = (), *, now: float
+    queues: Queues,
+    workloads: Sequence[Document],
+    asked: Contender,
+    before: Sequence[Contender] = (),
+    *,
+    now: float,
+    expect: Callable[[], Expectations] = dict,
 ) -> str:
     """Return what Kueue would do with a job, as a sentence without the name of the job.
 
@@ -66,11 +74,11 @@ def answer(
         asked: The job.
         before: Other jobs that are created before it.
         now: Seconds since the epoch.
+        expect: Returns what is known of how long jobs run; called if the job waits.
     """
-    snapshot, waiting = take_snapshot(queues, workloads, fair=shares_fairly(queues))
-    hidden = _hide_unread(snapshot, queues, workloads)
-    scheduler = Scheduler(snapshot, [*waiting, *before, asked])
-    scheduler.run()
+    simulate = partial(_simulate, queues, workloads, [*before, asked])
+    scheduler = simulate()
+    snapshot, hidden = scheduler.snapshot, _find_unread(scheduler.snapshot, queues, workloads)
     outcome = scheduler.outcomes[asked.key]
     if outcome.unknown:
         return "it is not known whether it starts now: what its Pods request is not known yet"
@@ -83,31 +91,41 @@ def answer(
         sentence = f"preempts {join_names([*map(_victim, outcome.victims)])}"
     else:
         sentence = _waits(snapshot, scheduler, outcome) or "waits"
-        sentence = f"{sentence}; {_when(find_latest_starts(scheduler, now)[asked.key], now)}"
+        sentence = f"{sentence}; {_forecast(simulate, expect(), now)(asked)}"
     return f"{sentence}{_not_counted(queues, asked.queue)}"
 
 
-def forecast_waiting(queues: Queues, workloads: Sequence[Document], now: float) -> dict[str, str]:
-    """Return behind whom each waiting job waits, and when it starts at the latest, by namespace/name of the job.
+def forecast_waiting(
+    queues: Queues, workloads: Sequence[Document], now: float, expected: Expectations
+) -> dict[str, str]:
+    """Return behind whom each waiting job waits, and when it starts, by namespace/name of the job.
 
     Args:
         queues: All queues.
         workloads: All Workloads.
         now: Seconds since the epoch.
+        expected: What is known of how long jobs run.
     """
-    snapshot, waiting = take_snapshot(queues, workloads, fair=shares_fairly(queues))
-    scheduler = Scheduler(snapshot, waiting)
-    scheduler.run()
+    simulate = partial(_simulate, queues, workloads, ())
+    scheduler = simulate()
     sentences = []
     for outcome in scheduler.outcomes.values():
-        sentence = _waits(snapshot, scheduler, outcome) if outcome.admitted is None and not outcome.unknown else ""
+        waits = outcome.admitted is None and not outcome.unknown
+        sentence = _waits(scheduler.snapshot, scheduler, outcome) if waits else ""
         if sentence:
             sentences.append((outcome.contender, sentence))
-    latest = find_latest_starts(scheduler, now)
-    return {
-        asked.job: f"{sentence}; {_when(latest[asked.key], now)}{_not_counted(queues, asked.queue)}"
-        for asked, sentence in sentences
-    }
+    when = _forecast(simulate, expected, now)
+    return {asked.job: f"{sentence}; {when(asked)}{_not_counted(queues, asked.queue)}" for asked, sentence in sentences}
+
+
+def _simulate(queues: Queues, workloads: Sequence[Document], coming: Iterable[Contender]) -> Scheduler:
+    """Return the scheduler after its cycles. coming: Jobs that are created now."""
+    snapshot, waiting = take_snapshot(queues, workloads, fair=shares_fairly(queues))
+    for name in _find_unread(snapshot, queues, workloads):
+        snapshot.add_usage(name, reserved_by_status(queues.find("ClusterQueue", name) or {}))
+    scheduler = Scheduler(snapshot, [*waiting, *coming])
+    scheduler.run()
+    return scheduler
 
 
 def shares_fairly(queues: Queues) -> bool:
@@ -115,26 +133,54 @@ def shares_fairly(queues: Queues) -> bool:
     return any("fairSharing" in section(queue, "status") for queue in queues.of("ClusterQueue"))
 
 
-def _when(start: LatestStart, now: float) -> str:
-    """Return when a job starts at the latest, or why that is open."""
-    if start.at != math.inf:
-        moment = time.strftime("%H:%M" if start.at - now < _DAY else "%Y-%m-%d %H:%M", time.localtime(start.at))
-        return f"starts at {moment} at the latest, by the time limits of the jobs before it, if no other job comes"
-    if start.open_for:
-        verb = "has" if len(start.open_for) == 1 else "have"
-        return f"when it starts is open: {join_names([*start.open_for])} {verb} no time limit"
-    return "when it starts is open"
+def _forecast(simulate: Callable[[], Scheduler], expected: Expectations, now: float) -> Callable[[Contender], str]:
+    """Return what says when a job that waits starts: about when, by what is known of the others, and at the latest."""
+    latest = find_starts(simulate(), now, LIMITS)
+    about = [find_starts(simulate(), now, Ends(expected, bound)) for bound in (0, 1)] if expected else []
+
+    return lambda asked: _when([each[asked.key] for each in about], latest[asked.key], expected, now)
 
 
-def _hide_unread(snapshot: Snapshot, queues: Queues, workloads: Sequence[Document]) -> set[str]:
-    """Count the usage of Workloads that could not be read, by the status of the queues; return the queues that have some."""
-    seen, hidden = {*map(admitted_by, workloads)}, set()
-    for name in snapshot.tree.queues.keys() - seen:  # where Workloads were read, the status is the older of the two
-        reserved = reserved_by_status(queues.find("ClusterQueue", name) or {})
-        if any(reserved.values()):
-            snapshot.add_usage(name, reserved)
-            hidden.add(name)
-    return hidden
+def _when(about: Sequence[Start], latest: Start, expected: Expectations, now: float) -> str:
+    """Return when a job starts. about: The earliest and the last start that are expected; empty if nothing is known."""
+    guess = _guess(about, expected, now)
+    if latest.at != math.inf:
+        moment = f"at {_clock(latest.at, now)} at the latest, by the time limits of the jobs before it"
+        return f"{guess}; {moment}" if guess else f"starts {moment}, if no other job comes"
+    opening = f"{guess}; how late is open" if guess else "when it starts is open"
+    if not latest.open_for:
+        return opening
+    verb = "has" if len(latest.open_for) == 1 else "have"
+    return f"{opening}: {join_names([*latest.open_for])} {verb} no time limit"
+
+
+def _guess(about: Sequence[Start], expected: Expectations, now: float) -> str:
+    """Return about when a job starts, and on what that rests; empty if it is open, or rests on time limits alone."""
+    if not about or any(start.at == math.inf for start in about):
+        return ""
+    first, last = sorted(about, key=lambda start: start.at)
+    known = {each.job: expected[each.job] for each in last.after if each.job in expected}
+    reported = [job for job, found in known.items() if found.reported]
+    ran = [job for job, found in known.items() if not found.reported]
+    parts = [f"the progress of {join_names(reported)}"] if reported else []
+    parts += [f"earlier runs of {join_names(ran)}"] if ran else []
+    moments = dict.fromkeys([_clock(first.at, now), _clock(last.at, now)])
+    moment = f"starts about {' to '.join(moments)}, if no other job comes"
+    return f"{moment} (by {' and '.join(parts)})" if parts else ""
+
+
+def _clock(at: float, now: float) -> str:
+    return time.strftime("%H:%M" if at - now < _DAY else "%Y-%m-%d %H:%M", time.localtime(at))
+
+
+def _find_unread(snapshot: Snapshot, queues: Queues, workloads: Sequence[Document]) -> set[str]:
+    """Return the queues with usage, by their status, of Workloads that could not be read."""
+    seen = {*map(admitted_by, workloads)}  # where Workloads were read, the status is the older of the two
+    return {
+        name
+        for name in snapshot.tree.queues.keys() - seen
+        if any(reserved_by_status(queues.find("ClusterQueue", name) or {}).values())
+    }
 
 
 def _not_counted(queues: Queues, queue: str) -> str:

@@ -1,4 +1,4 @@
-"""When a job that waits starts, if no other job comes: from the time limits of those that run and wait before it."""
+"""When a job that waits starts, if no other job comes: from the ends of those that run and wait before it."""
 
 from __future__ import annotations
 
@@ -6,49 +6,56 @@ import math
 from dataclasses import dataclass
 
 from pulumi_trainer.provider.kueue.scheduling.cycles import Scheduler
+from pulumi_trainer.provider.kueue.scheduling.durations import Ends
 from pulumi_trainer.provider.kueue.scheduling.snapshot import Contender
 
 
 @dataclass(frozen=True)
-class LatestStart:
-    """The latest start of a job.
+class Start:
+    """The start of a job.
 
     Args:
         at: In seconds since the epoch; infinite if it is open.
-        open_for: Jobs without a time limit, for which it is open.
+        open_for: Jobs whose end is not known, for which it is open.
+        after: Jobs that end before, and share quota with it.
     """
 
     at: float
     open_for: tuple[str, ...] = ()
+    after: tuple[Contender, ...] = ()
 
 
-def find_latest_starts(scheduler: Scheduler, now: float) -> dict[str, LatestStart]:
-    """Return the latest start of each job that waits, if all jobs run as long as they may and no other job comes.
+def find_starts(scheduler: Scheduler, now: float, ends: Ends) -> dict[str, Start]:
+    """Return the start of each job that waits, if no other job comes.
 
     Args:
         scheduler: With all that run and wait, after its cycles; it changes.
         now: Seconds since the epoch.
+        ends: When the jobs end.
     """
-    clock, starts = now, dict[str, LatestStart]()
+    clock, starts, ended = now, dict[str, Start](), list[Contender]()
     waiting = [outcome for outcome in scheduler.outcomes.values() if outcome.admitted is None]
-    ends = {each.key: (each.reserved or now) + each.limit for each in _running(scheduler)}
+    due_at = {each.key: ends.of(each, each.reserved or now, now) for each in _running(scheduler)}
     while True:
         for outcome in waiting:
-            if outcome.admitted is not None:
-                starts.setdefault(outcome.contender.key, LatestStart(clock))
-        due = min(_running(scheduler), key=lambda each: ends[each.key], default=None)
-        if due is None or ends[due.key] == math.inf or len(starts) == len(waiting):
+            asked = outcome.contender
+            if outcome.admitted is not None and asked.key not in starts:
+                after = tuple(each for each in ended if _shares_quota(scheduler, each, asked))
+                starts[asked.key] = Start(clock, after=after)
+        due = min(_running(scheduler), key=lambda each: due_at[each.key], default=None)
+        if due is None or due_at[due.key] == math.inf or len(starts) == len(waiting):
             break
-        clock = max(clock, ends[due.key])
+        clock = max(clock, due_at[due.key])
+        ended.append(due)
         scheduler.end(due)
         scheduler.run()
         for each in _running(scheduler):
-            ends.setdefault(each.key, clock + each.limit)
-    endless = [each for each in _running(scheduler) if ends[each.key] == math.inf]
+            due_at.setdefault(each.key, ends.of(each, clock, clock))
+    endless = [each for each in _running(scheduler) if due_at[each.key] == math.inf]
     for outcome in waiting:
         asked = outcome.contender
         jobs = tuple(each.job for each in endless if _shares_quota(scheduler, each, asked))
-        starts.setdefault(asked.key, LatestStart(math.inf, jobs))
+        starts.setdefault(asked.key, Start(math.inf, jobs))
     return starts
 
 

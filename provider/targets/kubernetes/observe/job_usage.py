@@ -70,10 +70,10 @@ def read_usage(client: Client, namespace: str = "", only_jobs: Collection[Place]
     unseen: set[str] = set()
     with ThreadPoolExecutor(4) as threads:  # the server writes one list while another is read
         asked = [
-            threads.submit(_list_if_readable, client, CONFIG_MAP, namespace, unseen),
-            threads.submit(_list_if_readable, client, JOBSET, namespace, unseen),
-            threads.submit(_list_if_readable, client, WORKLOAD, namespace, unseen),
-            threads.submit(_list_if_readable, client, LOCAL_QUEUE, namespace, unseen),
+            threads.submit(list_if_readable, client, CONFIG_MAP, namespace, unseen),
+            threads.submit(list_if_readable, client, JOBSET, namespace, unseen),
+            threads.submit(list_if_readable, client, WORKLOAD, namespace, unseen),
+            threads.submit(list_if_readable, client, LOCAL_QUEUE, namespace, unseen),
         ]
     records, jobsets, workloads, queues = (each.result() for each in asked)
     if {CONFIG_MAP.plural, JOBSET.plural} <= unseen:
@@ -90,7 +90,14 @@ def read_usage(client: Client, namespace: str = "", only_jobs: Collection[Place]
     return ClusterUsage(runs, teams, sorted(unseen))
 
 
-def _list_if_readable(client: Client, kind: Kind, namespace: str, unseen: set[str]) -> list[Document]:
+def list_if_readable(client: Client, kind: Kind, namespace: str, unseen: set[str]) -> list[Document]:
+    """Return the records, JobSets, Workloads, LocalQueues or TrainJobs, trimmed; none if they may not be listed.
+
+    Args:
+        kind: ConfigMap for records.
+        namespace: Empty for all namespaces.
+        unseen: The plural of a kind that may not be listed is added.
+    """
     labels, kept = "", _KEPT[kind.kind]
     if kind is CONFIG_MAP:
         labels = SELECTOR
@@ -127,7 +134,20 @@ def _kept_jobset(found: Document) -> Document:
     return {**keep("JobSet", found), "kind": "JobSet"}
 
 
-_KEPT = {"ConfigMap": _kept_record, "JobSet": _kept_jobset, "Workload": _kept_workload, "LocalQueue": _kept_queue}
+def _kept_train_job(found: Document) -> Document:
+    return {
+        "metadata": only(found["metadata"], ("name", "namespace")),
+        "status": only(section(found, "status"), ("trainerStatus",)),
+    }
+
+
+_KEPT = {
+    "ConfigMap": _kept_record,
+    "JobSet": _kept_jobset,
+    "Workload": _kept_workload,
+    "LocalQueue": _kept_queue,
+    "TrainJob": _kept_train_job,
+}
 
 
 def _runs(records: list[Document], jobsets: list[Document], workloads: list[Document]) -> Iterator[Ran]:
@@ -145,7 +165,7 @@ def _runs(records: list[Document], jobsets: list[Document], workloads: list[Docu
         else:
             jobset = None
         if EARLIER in data:
-            yield from usage_report.earlier_runs(*place, _earlier(data[EARLIER]), created)
+            yield from usage_report.earlier_runs(*place, read_earlier(data[EARLIER]), created)
         ended = data.get("phase") in ENDS
         if jobset is not None and not (ended and demand.since):
             yield from _observed(place, demand, jobset, of_jobs)
@@ -161,7 +181,7 @@ def _runs(records: list[Document], jobsets: list[Document], workloads: list[Docu
         yield from _observed(place, NOTHING_KNOWN, jobset, of_jobs)
 
 
-def _earlier(given: str) -> list[Run]:
+def read_earlier(given: str) -> list[Run]:
     """Return the earlier runs in a record, without their inputs."""
     try:
         found = json.loads(given)

@@ -1,0 +1,73 @@
+"""How long a job is expected to keep its quota: by the progress that it reports, else by its earlier runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pulumi_trainer.provider.kueue.scheduling.snapshot import Contender
+
+SPREAD = (0.75, 1.5)
+"""The real rest of a run is expected between these shares of the rest that its progress says."""
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What is known of how long a job runs.
+
+    Args:
+        reported: When it reported its progress, in seconds since the epoch; 0 if it has reported none.
+        remaining: Seconds that it had left then.
+        runs: Seconds of its earlier runs that have succeeded.
+    """
+
+    reported: float = 0.0
+    remaining: float = 0.0
+    runs: Sequence[float] = ()
+
+
+Expectations = Mapping[str, Expectation]
+"""By namespace/name of the job."""
+
+
+@dataclass(frozen=True)
+class Ends:
+    """When jobs give their quota back, by one reading of what is known: at the earliest, as late as expected, or at the latest.
+
+    Args:
+        expected: What is known of them.
+        bound: 0 for the earliest end that is expected, 1 for the last.
+        latest: Whether time limits alone count.
+    """
+
+    expected: Expectations
+    bound: int = 1
+    latest: bool = False
+
+    def of(self, contender: Contender, admitted: float, now: float) -> float:
+        """Return when a job gives its quota back, in seconds since the epoch; infinite if nothing tells: a time limit alone says
+        when at the latest, and not about when.
+
+        Args:
+            admitted: When it got its quota.
+            now: Seconds since the epoch; a run of before does not end before that.
+        """
+        limit = admitted + contender.limit
+        if self.latest:
+            return limit
+        end = self._expected(self.expected.get(contender.job, Expectation()), admitted, now)
+        return end if end == math.inf else min(end, limit)
+
+    def _expected(self, known: Expectation, admitted: float, now: float) -> float:
+        if known.reported >= admitted and known.reported:
+            return max(now, known.reported + SPREAD[self.bound] * known.remaining)
+        if not known.runs:
+            return math.inf
+        if self.bound:
+            longest = admitted + max(known.runs)
+            return longest if longest > now else math.inf  # longer than ever before: they tell nothing any more
+        return max(now, admitted + min(known.runs))
+
+
+LIMITS = Ends({}, latest=True)
