@@ -179,11 +179,12 @@ class Kueue:
         while time.monotonic() < until:
             for document in (each for all_ in self.workloads(names).values() for each in all_):
                 if is_true(document, "Evicted") and is_true(document, "QuotaReserved"):
-                    self._release(document)
+                    self.release(document)
                     until = time.monotonic() + seconds
             time.sleep(0.2)
 
-    def _release(self, document: Document) -> None:
+    def release(self, document: Document) -> None:
+        """Give the quota of an evicted Workload back, as its job does."""
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         changed = []
         for each in document["status"]["conditions"]:

@@ -137,7 +137,7 @@ def test_the_environment_of_a_running_job_is_listed_with_it_and_not_pruned(proje
             argv, env={**os.environ, **project.env}, check=True, text=True, capture_output=True
         ).stdout
 
-    (found,) = json.loads(cache("list", "-o", "json"))
+    (found,) = [each for each in json.loads(cache("list", "-o", "json")) if each["kind"] == "environment"]
     assert found["jobs"] == [f"default/{name}"] and found["requirements"] == [str(mylib)]
     os.utime(Path(found["path"], "complete"), (0, 0))
     assert f"used by default/{name}" in cache("prune", "--yes") and Path(found["path"]).is_dir()

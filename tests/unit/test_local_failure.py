@@ -429,11 +429,9 @@ def test_hostile_output_does_not_hold_us_up(piece: str) -> None:
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize(
-    "piece", [" after connection broken by '", "': /", "WARNING: ", "error: ", " object at 0x1>: "]
-)
+@pytest.mark.parametrize("piece", ["error: ", "  cause: ", "  cause: x\n", "error: x\n"])
 def test_hostile_output_of_an_installation_does_not_either(piece: str) -> None:
-    tail = f"error: x\nWARNING: {piece * (500_000 // len(piece))}\npulumi-trainer: the packages could not be installed"
+    tail = f"error: x\n  cause: {piece * (500_000 // len(piece))}\npulumi-trainer: the packages could not be installed"
     assert "exit code 1" in cause_summary([failed(tail=tail)])
 
 

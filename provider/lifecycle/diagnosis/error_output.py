@@ -257,12 +257,12 @@ def _title(lines: int, other: str) -> str:
 
 
 def shorten_line(line: str, limit: int) -> str:
-    """Return a line of the output, and of a long one the end; of a message of our own all, since it begins with the reason.
+    """Return a line of the output, and of a long one the end; of a message of our own or of uv all: it begins with the reason.
 
     Args:
         limit: Number of characters from which on a line is long.
     """
-    if line.startswith(OWN_MESSAGE):
+    if line.startswith((OWN_MESSAGE, "  cause: ")):
         return _clip(line, 1000)
     return _clip(line, limit)
 

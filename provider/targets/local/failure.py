@@ -123,9 +123,7 @@ class Cause:
 
 _NOT_INSTALLED = "pulumi-trainer: the packages could not be installed"
 """From `bootstrap.py`."""
-_ERROR_OF_PIP = re.compile(r"^ *error: .*\S", re.MULTILINE | re.IGNORECASE)
-_OBJECT = re.compile(r"^.* object at 0x[0-9a-f]+>: ")
-"""urllib3's prefix of a reason."""
+_ERROR_OF_UV = re.compile(r"^error: (.*)\n((?:  cause: .*\n)*)", re.MULTILINE)
 
 QUICK = 10.0
 """A container that fails within these seconds has probably not begun its work."""
@@ -192,24 +190,15 @@ def _reason_text(cause: Cause) -> str:
     """Return the reason in the output of a failed container: a traceback, or the last line."""
     failure = cause.failure
     if failure.not_installed:
-        errors = _ERROR_OF_PIP.findall(failure.tail)
+        errors = _ERROR_OF_UV.findall(failure.tail)
         if errors:
-            reasons = errors[-1].strip(), _broken_connection(failure.tail)
-            return "; ".join(filter(None, reasons))
+            error, causes = errors[-1]
+            first, *others = [line.removeprefix("  cause: ") for line in causes.splitlines()] or [error]
+            return "; ".join([first, *others[-1:]])
     lines = without_launcher(failure.tail).rstrip().splitlines()
     while lines and _PROGRESS in lines[-1]:
         lines.pop()
     return failure.start_error or cause.traceback or "".join(lines[-1:])
-
-
-def _broken_connection(tail: str) -> str:
-    """Return pip's reason for its newest broken connection; empty if not found."""
-    for line in reversed(tail.splitlines()):
-        _, found, rest = line.partition(" after connection broken by '")
-        reason, ended, _ = rest.rpartition("': /")
-        if line.startswith("WARNING: ") and found and ended:
-            return _OBJECT.sub("", reason).removesuffix("')").strip()
-    return ""
 
 
 def report(verdict: str, failures: Iterable[Failure]) -> str:
