@@ -121,5 +121,5 @@ def _print_table(rows: Sequence[Row], total: Row, by: str, since: float) -> None
 def _cells(row: Row) -> tuple[str, ...]:
     return (
         plain(row.key), str(len(row.jobs)), str(len(row.running)), f"{row.gpus:g}",
-        f"{row.gpu_hours:,.1f}", f"{row.cpu_hours:,.1f}",
+        f"{row.gpu_hours:,.1f}", "-" if row.cpu_hours is None else f"{row.cpu_hours:,.1f}",
     )  # fmt: skip
