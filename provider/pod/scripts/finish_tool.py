@@ -107,6 +107,9 @@ def run_facts(folder, lora_text):
     with open(here + "/card.json", encoding="utf-8") as file:
         facts = json.load(file)
     rows = {**facts["rows"], "Tool": f"{facts['title']} {importlib.metadata.version(facts['package'])}"}
+    key, run = rows["Run"], os.environ.get("TRAINER_RUN_ID", "")
+    if run:
+        rows["Run"] = run if key == "1" else f'{run} (run="{key}")'
     nodes, ranks = (os.environ.get(name, "1") for name in ("GROUP_WORLD_SIZE", "WORLD_SIZE"))
     rows["Nodes"] = nodes if nodes == ranks else f"{nodes}, with {ranks} processes in all"
     if os.path.exists(folder + "/adapter_config.json"):
