@@ -77,7 +77,8 @@ def test_a_corrected_learning_rate_is_that_of_the_steps_that_follow(train: Calla
     points = two["history"]["learning_rate"]
     assert points and all(float(each["value"]) <= 1e-5 * (1.01 - (each["step"] - 1) / 120) for each in points), points
     assert float(one["metrics"]["learning_rate"]["last"]) > 1e-3
-    assert f"| Run | {two['id']} |\n" in Path(project.job("rate-").output, "README.md").read_text()
+    card = Path(project.job("rate-").output, "README.md").read_text()
+    assert f"| Run | {two['id']} |\n" in card and f"| Steps | {two['resumedFrom'] + 1} to 120 |\n" in card
 
 
 def test_torchtune_resumes_after_its_last_epoch(train: Callable[..., Project]) -> None:

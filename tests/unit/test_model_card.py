@@ -151,6 +151,15 @@ class TestInTheJob:
         assert front["library_name"] == "peft" and front["tags"] == ["trl", "sft", "lora"]
         assert "| Nodes | 2, with 4 processes in all |\n| LoRA | DoRA, rank 4" in text
         assert f"| Tool | TRL {pytest.__version__} |" in text, "the release that is installed"
+        for resumed, row in (
+            (0, "1 to 40"),
+            (20, "21 to 40"),
+            (40, "none: the weights are those of an earlier run, step 40"),
+        ):
+            shown = finish_tool.training._Shown(resumed=resumed, latest=(40, 40, {}))
+            monkeypatch.setattr(finish_tool.training, "_shown", shown)
+            self.ends()
+            assert f"| Steps | {row} |\n" in read(job / "output")[1]
         for key, row in (("1", "t4kz1f"), ("seed 2", 't4kz1f (run="seed 2")')):
             facts = {**FACTS, "package": "pytest", "rows": {**FACTS["rows"], "Run": key}}
             (job / "card.json").write_text(json.dumps(facts))
