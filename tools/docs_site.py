@@ -18,6 +18,9 @@ ROOT = Path(__file__).resolve().parents[1]
 FILES = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", "SECURITY.md": "reporting.md"}
 """Files of the repository -> their pages."""
 
+REFERENCE = "docs/reference.md"
+"""Page of the repository in place of the reference: anchors of links to it are names of pages that are made from the code."""
+
 HOME = {"README.md": "index.md"}
 """Files that a page stands for without having their text."""
 
@@ -83,6 +86,8 @@ def with_links_to_pages(text: str, source: str, page: str) -> str:
         if not path or ":" in path:
             return found[0]
         file = os.path.normpath(PurePosixPath(source).parent / path)
+        if file == REFERENCE and anchor:
+            return f"[{label}]({os.path.relpath(f'reference/{anchor}.md', PurePosixPath(page).parent)})"
         to = page_of(file)
         return f"[{label}]({os.path.relpath(to, PurePosixPath(page).parent)}{mark}{anchor})" if to else label
 

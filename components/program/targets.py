@@ -196,7 +196,7 @@ def configuration_problems() -> list[Problem]:
     found = list[Problem]()
     if pulumi.get_project() != "trainer":
         for p in unknown_fields(keys, KEYS):
-            hint = f"{p.hint} Remove it with `pulumi config rm trainer:{p.where}`".strip()
+            hint = f"{p.hint}. Remove it with `pulumi config rm trainer:{p.where}`".replace("?.", "?")
             found.append(Problem(p.where, "unknown key of the configuration", hint))
     for key, allowed in WORDS.items():
         value = config.get(key)

@@ -10,7 +10,7 @@ from pulumi_trainer.provider.cli.formats import aligned, print_data, report_no_j
 from pulumi_trainer.provider.jobs.lineage import find_run
 from pulumi_trainer.provider.jobs.metrics import Metric, Metrics, in_order, is_lower_better, number_of
 from pulumi_trainer.provider.jobs.observed_inputs import DATA
-from pulumi_trainer.provider.jobs.runs import Run
+from pulumi_trainer.provider.jobs.runs import NODES, Run
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.terminal import plain, print_line, print_lines
 from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean, plural
@@ -63,7 +63,8 @@ def runs(job: str | None, where: Where, *, output: str, metrics: bool = False, s
         check_recorded(*of_jobs[0])
     found: list[tuple[Job, Run]] = []
     for each, of_job in of_jobs:
-        found += [(each, run) for run in distinct(of_job)]
+        if len(of_jobs) == 1 or not _fetches_data(of_job):
+            found += [(each, run) for run in distinct(of_job)]
     if sort and jobs:
         found = _sorted(found, sort)
     if output != "table":
@@ -74,6 +75,12 @@ def runs(job: str | None, where: Where, *, output: str, metrics: bool = False, s
         _print_metrics(found, sort)
     else:
         print_lines(_lines(jobs[0], [run for _, run in found], went_on(of_jobs[0][1])))
+
+
+def _fetches_data(found: Sequence[Run]) -> bool:
+    """Return whether the runs are those of a dataset or a model, which have no nodes."""
+    known = [run.inputs for run in found if run.inputs]
+    return bool(known) and not any(NODES in inputs for inputs in known)
 
 
 def compare(job: str | None, where: Where, names: Sequence[str], *, output: str) -> None:

@@ -121,5 +121,11 @@ def _print_table(rows: Sequence[Row], total: Row, by: str, since: float) -> None
 def _cells(row: Row) -> tuple[str, ...]:
     return (
         plain(row.key), str(len(row.jobs)), str(len(row.running)), f"{row.gpus:g}",
-        f"{row.gpu_hours:,.1f}", f"{row.cpu_hours:,.1f}",
+        _hours(row.gpu_hours), _hours(row.cpu_hours),
     )  # fmt: skip
+
+
+def _hours(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return "<0.1" if 0 < value < 0.05 else f"{value:,.1f}"

@@ -22,7 +22,7 @@ BATCH = "batch"
 COMMIT = "commit"
 """Input of a run: the commit of the repository of its project, which is no part of what makes it another run."""
 NODES = "nodes"
-"""Input that every run has."""
+"""Input that every run has, but those that fetch a dataset or a model."""
 LOGS, KEEP = "logs", "keep"
 """Input of a run whose containers keep their output in the output volume, and its value."""
 

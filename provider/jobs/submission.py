@@ -75,6 +75,7 @@ class Submission:
         retain: Whether a sweep leaves the job alone.
         runtime: Name of the runtime; release, channel and follow if known.
         program: "project/stack" for messages; empty if unknown.
+        resource: Name of its component in the program, for messages; empty if unknown.
         inputs: What identifies the inputs of this run (`runs.Run.inputs`).
         earlier: Earlier runs of the job, the newest last.
         identity: What is known of the run before a target creates it (`lineage.new_identity`).
@@ -94,6 +95,7 @@ class Submission:
     retain: bool = False
     runtime: Mapping[str, Any] = field(default_factory=dict)
     program: str = ""
+    resource: str = ""
     inputs: Mapping[str, str] = field(default_factory=dict)
     earlier: Sequence[Run] = ()
     identity: Identity = field(default_factory=Identity)

@@ -30,6 +30,7 @@ class Demand:
         user: Account that has created or last updated the job; empty if unknown.
         queue: LocalQueue of the job; empty if it has none.
         gpus: GPUs of all Pods that run at the same time.
+        cpus: CPUs of all Pods that run at the same time; None also if none of them requests any.
         since: When the run began to run, in seconds since the epoch; 0 if not known (yet).
     """
 
@@ -93,7 +94,7 @@ def demand_of(job: Mapping[str, Any], user: str = "") -> Demand:
     if requests is None:
         return Demand(user, queue)
     gpus = None if claimed is None else count_gpus(requests.items()) + claimed
-    return Demand(user, queue, gpus, float(requests.get("cpu", 0)))
+    return Demand(user, queue, gpus, float(requests["cpu"]) if "cpu" in requests else None)
 
 
 def count_gpus(amounts: Iterable[tuple[str, Fraction]]) -> float:

@@ -100,6 +100,11 @@ class Inputs(Located):
         """Return "project/stack" of the component; empty if it is not known."""
         return program_of(str(self.component or ""))
 
+    @property
+    def resource(self) -> str:
+        """Return the name of the component in the program; empty if it is not known."""
+        return str(self.component or "").rpartition("::")[2]
+
 
 AnyLocated = TypeVar("AnyLocated", bound=Located)
 AnyInputs = TypeVar("AnyInputs", bound=Inputs)

@@ -179,7 +179,7 @@ def check_fetch(
         return Checked(new_run(olds, news), notes=(f"{olds.where} is {phase}, and {change}: it runs again",))
     if not new_image or any(key.startswith("ConfigMap/") for key in olds.objects):  # the image of some job
         return checked
-    name = str(news.component).rpartition("::")[2]
+    name = news.resource
     images = f"the image {_listed(before)}; image={_listed(after)} is for the next fetch"
     hint = f"`pulumi up --replace '**{name}'` fetches again"
     return replace(checked, notes=(*checked.notes, f"{olds.where} is {phase} with {images}. {hint}"))

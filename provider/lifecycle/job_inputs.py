@@ -148,6 +148,7 @@ class JobInputs(_Job, Inputs):
             retain=self.retain,
             runtime=self.runtime,
             program=self.program,
+            resource=self.resource,
             inputs=self.run_inputs,
             earlier=read_runs(self.earlier_runs),
             identity=Identity.from_dict(self.identity),

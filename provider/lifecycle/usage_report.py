@@ -62,7 +62,7 @@ class Row:
         running: Jobs that run now.
         gpus: GPUs of the jobs that run now.
         gpu_hours: GPUs times hours in the window.
-        cpu_hours: CPUs times hours in the window.
+        cpu_hours: CPUs times hours in the window, of the jobs that request CPUs; None if none of them does.
         incomplete: Jobs whose GPUs or times are not, or not completely, known; what is known of them is counted.
     """
 
@@ -71,14 +71,15 @@ class Row:
     running: set[tuple[str, str]] = field(default_factory=set)
     gpus: float = 0.0
     gpu_hours: float = 0.0
-    cpu_hours: float = 0.0
+    cpu_hours: float | None = None
     incomplete: set[tuple[str, str]] = field(default_factory=set)
 
-    def numbers(self) -> dict[str, int | float]:
+    def numbers(self) -> dict[str, int | float | None]:
         """Return the numbers of the row, as JSON has them."""
+        cpu_hours = None if self.cpu_hours is None else round(self.cpu_hours, 3)
         return {
             "jobs": len(self.jobs), "running": len(self.running), "gpus": round(self.gpus, 3),
-            "gpuHours": round(self.gpu_hours, 3), "cpuHours": round(self.cpu_hours, 3),
+            "gpuHours": round(self.gpu_hours, 3), "cpuHours": cpu_hours,
             "incomplete": len(self.incomplete),
         }  # fmt: skip
 
@@ -102,7 +103,8 @@ class Row:
             self.incomplete.add(job)
         gpus, hours = ran.demand.gpus or 0.0, max(0.0, hours)
         self.gpu_hours += gpus * hours
-        self.cpu_hours += (ran.demand.cpus or 0.0) * hours
+        if ran.demand.cpus is not None:
+            self.cpu_hours = (self.cpu_hours or 0.0) + ran.demand.cpus * hours
         if ran.running:
             self.running.add(job)
             self.gpus += gpus
@@ -126,7 +128,7 @@ def summarize(
         rows.setdefault(key, Row(key)).add(ran, since, now)
         total.add(ran, since, now)
     counted = [row for row in rows.values() if row.jobs or row.incomplete]
-    return sorted(counted, key=lambda row: (-row.gpu_hours, -row.cpu_hours, row.key)), total
+    return sorted(counted, key=lambda row: (-row.gpu_hours, -(row.cpu_hours or 0.0), row.key)), total
 
 
 def _keys(teams: Mapping[tuple[str, str], str]) -> dict[By, Callable[[Ran], str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -182,6 +183,33 @@ job = trainer.TrainJob(
     wait_for="complete",
 )
 """
+
+
+def test_resume_decides_what_continues_and_the_plan_names_it(project: Project) -> None:
+    """The newest lineage is continued, never one before it, and what its checkpoint has is not what the arguments say."""
+    program = FORKED.replace('"total": 0}) or', '"total": 0}, arguments={"lr": lr}) or')
+    ids = list[str]()
+
+    def run(resume: str, steps: int, lr: float) -> tuple[str, str]:
+        text = program.replace('"steps": 30, "lr": 0.1', f'"steps": {steps}, "lr": {lr}')
+        project.program(text.replace("wait_for=", f"resume={resume}, wait_for="))
+        plan = project.preview().out
+        project.up()
+        ids.append(json.loads(run_cli(project, "runs", "long", "-o", "json"))[-1]["id"])
+        return plan, run_cli(project, "logs", "long", "--run", ids[-1])
+
+    assert "starts at 0 of 0 with lr 0.1" in run("True", 30, 0.1)[1]
+    plan, log = run("False", 40, 0.5)
+    assert "the new run starts anew: resume=False" in plan and "starts at 0 of 0 with lr 0.5" in log
+    plan, log = run("True", 60, 0.2)
+    assert f"the new run continues run {ids[1]} from its newest checkpoint, which is of step 40 and its last" in plan
+    assert "starts at 40 of 820 with lr 0.5" in log, "a program that sets it after load() has the other one"
+    assert re.search(r"pulumi-trainer: .*step 40.*lr.*0\.5", log), log
+    plan, log = run(f'"{ids[0]}"', 50, 0.1)
+    assert f"the new run continues run {ids[0]} from its newest checkpoint, which is of step 30" in plan
+    assert "starts at 30 of 465 with lr 0.1" in log
+    lineages = [each["lineage"] for each in json.loads(run_cli(project, "runs", "long", "-o", "json"))]
+    assert lineages == [ids[0], ids[1], ids[1], ids[0]]
 
 
 UNHELPED = """

@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -69,13 +70,19 @@ MEET = """
 """
 
 
-@pytest.fixture
-def bucket() -> Iterator[Any]:
-    """The bucket `ckpt` of moto's server."""
+@contextmanager
+def open_bucket() -> Iterator[Any]:
+    """Yield the bucket `ckpt` of moto's server, which then ends."""
     keys = {"aws_access_key_id": "x", "aws_secret_access_key": "x", "region_name": "us-east-1"}
     with moto_server() as url:
         client = boto3.client("s3", endpoint_url=url, **keys)
         client.create_bucket(Bucket="ckpt")
+        yield client
+
+
+@pytest.fixture
+def bucket() -> Iterator[Any]:
+    with open_bucket() as client:
         yield client
 
 
@@ -187,6 +194,21 @@ def job(steps, who, loads=True, **more):
 
 def alone(project: Project, bucket: Any, call: str) -> None:
     project.program(ALONE.replace("SERVER", bucket.meta.endpoint_url) + call + "\n")
+
+
+def test_a_plan_whose_bucket_does_not_answer_says_that_it_does_not_know(project: Project) -> None:
+    with open_bucket() as bucket:
+        alone(project, bucket, 'job(20, "first")')
+        project.up()
+        (first,) = json.loads(run_cli(project, "runs", "alone", "-o", "json"))
+    silent = "s3://ckpt/prefix/lab/test/default/alone-[^:]+: .*(refused|connect|closed)"
+    for call, sentence in {
+        "resume=True": f"continues run {first['id']} from its newest checkpoint; whether it has one is not known: {silent}",
+        f'fork=trainer.Fork("{first["id"]}", step=10)': f"starts anew from the checkpoint of step 10 of run {first['id']}, "
+        f"if it is there: {silent}",
+    }.items():
+        alone(project, bucket, f'job(30, "second", {call})')
+        assert re.search(sentence, plan := project.preview().out), plan
 
 
 def saved(bucket: Any) -> dict[str, str]:

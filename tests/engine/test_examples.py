@@ -17,6 +17,7 @@ from pulumi_trainer.provider.jobs.runs import Identity
 from pulumi_trainer.provider.jobs.submission import from_state
 
 from .conftest import PINNED, Project, eventually
+from .test_checkpoints import run_cli
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -43,6 +44,10 @@ def edit(project: Project, old: str, new: str) -> None:
     text = program.read_text()
     assert old in text
     program.write_text(text.replace(old, new))
+
+
+def runs(project: Project) -> list[dict[str, Any]]:
+    return list(json.loads(run_cli(project, "runs", "classifier", "-o", "json")))
 
 
 def epochs(logs: str) -> list[int]:
@@ -97,10 +102,32 @@ def test_quickstart_trains_on_two_nodes(quickstart: Project) -> None:
     again = quickstart.up()
     assert "unchanged" in again.out and "created" not in again.out
     assert {s.name: s.uid for s in quickstart.target.jobs.list_all()} == uids and quickstart.outputs() == outputs
-    # Edited code runs again; what the first run has left in the output volume is still there.
-    edit(quickstart, '"epochs": 40', '"epochs": 45')
+    # Another learning rate trains anew, and says so before; more epochs of the same training continue it.
+    edit(quickstart, '"epochs": 40', '"epochs": 30, "lr": 0.01')
+    plan, ids = quickstart.preview().out, [run["id"] for run in runs(quickstart)]
+    assert 'arguments {"epochs": 40} -> {"epochs": 30, "lr": 0.01}' in plan
+    assert (
+        f"the new run starts anew: run {ids[0]} has succeeded; resume=True continues it, for more steps or epochs"
+        in plan
+    )
     quickstart.up()
-    assert epochs(quickstart.logs("classifier")) == list(range(41, 46))
+    assert epochs(quickstart.logs("classifier")) == list(range(1, 31))
+    model, before = quickstart.outputs()["model"], outputs["model"]
+    assert model != before and Path(before).is_file() and Path(model).stat().st_mtime > Path(before).stat().st_mtime
+    edit(quickstart, '"epochs": 30', '"epochs": 35')
+    edit(quickstart, "output=True,", "output=True, resume=True,")
+    quickstart.up()
+    assert epochs(quickstart.logs("classifier")) == list(range(31, 36)) and quickstart.outputs()["model"] == model
+    first, second, third = runs(quickstart)
+    assert (first["parent"], second["parent"], third["parent"]) == ("", "", second["id"])
+    head, *rows = run_cli(quickstart, "runs", "--metrics").splitlines()
+    assert head.split() == ["job", "run", "phase", "accuracy", "loss", "epoch", "arguments"], "no bytes of the dataset"
+    for row, run, arguments in zip(
+        rows, (first, second, third), ("40}", '30, "lr": 0.01}', '35, "lr": 0.01}'), strict=True
+    ):
+        accuracy = run["metrics"]["accuracy"]
+        assert row.split()[:3] == ["classifier", run["id"], "Succeeded"] and row.endswith(f'{{"epochs": {arguments}')
+        assert accuracy["last"] in row and float(accuracy["best"]) >= float(accuracy["last"]) >= 0.9, row
     quickstart.destroy()
     assert not quickstart.target.jobs.list_all() and not list(quickstart.root.glob("volumes/*/*/data"))
 

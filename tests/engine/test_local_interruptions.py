@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -86,7 +87,9 @@ def spread(fates: list[Callable[[], str]]) -> int:
 
 @pytest.mark.timeout(300 + 30 * COUNT)
 def test_random_interruptions(project: Project) -> None:
-    """Seeded: the result is that of an uninterrupted run, only kills count, and no step before a checkpoint is lost."""
+    """Seeded: the result is that of an uninterrupted run, only kills count, and no step before a checkpoint is lost.
+
+    It is one run, whatever `resume` says of a new one."""
     random.seed(16)
     fate = Fate(project)
     kinds = [fate.kill_a_rank, fate.stop_a_rank, fate.kill_the_first_process, fate.stop_the_first_process]
@@ -97,7 +100,8 @@ def test_random_interruptions(project: Project) -> None:
         "grace=20", f"grace=20, max_restarts={spread(fates)}"
     )
     text = text.replace("time.sleep(0.05)", 'time.sleep(0 if os.path.exists(folder + "/hurry") else 0.05)')
-    project.program(text.replace("        if stopped:\n", TELLS, 1))
+    text = text.replace("        if stopped:\n", TELLS, 1).replace("wait_for=", "resume=False, wait_for=")
+    project.program(text)
     project.up()
     starts = 0
 
@@ -129,4 +133,5 @@ def test_random_interruptions(project: Project) -> None:
     assert status.phase == "Succeeded", status
     log = project.logs("long")
     assert f"node 0 total {total(STEPS)}" in log
+    assert len({run["id"] for run in json.loads(run_cli(project, "runs", "long", "-o", "json"))}) == 1
     eventually(lambda: not project.processes(), PATIENCE, "no process is left")

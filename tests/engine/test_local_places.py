@@ -21,7 +21,7 @@ def work(name):
 
 here = trainer.Local(LIMIT)
 for name in ("one", "two", "three"):
-    trainer.TrainJob(f"sweep-{name}", runtime=plain, target=here, WAIT
+    trainer.TrainJob(f"lr.{name}", runtime=plain, target=here, WAIT
                      trainer=trainer.CustomTrainer(func=work, func_args={"name": name}))
 """
 
@@ -51,9 +51,10 @@ def test_jobs_wait_for_a_place_and_say_behind_whom(project: Project) -> None:
     go_on = sweep(project, "max_parallel=1", 'wait_for="complete",')
     update = project.start("up", "--yes", "--skip-preview")
     eventually(lambda: sorted(phases(project).values()) == ["Queued", "Queued", "Running"])
-    running = next(name for name, phase in phases(project).items() if phase == "Running")
-    found = {each["name"]: each for each in json.loads(cli(project, "status", "-o", "json"))}
-    first = next(each for each in found.values() if each["phase"] == "Queued" and "," not in each["message"])
+    found = json.loads(cli(project, "status", "-o", "json"))
+    running = next(each["resource"] for each in found if each["phase"] == "Running")
+    assert running in ("lr.one", "lr.two", "lr.three"), "as the program names it"
+    first = next(each for each in found if each["phase"] == "Queued" and "," not in each["message"])
     assert first["message"] == f"waits for the only place (max_parallel=1): behind {running}"
     assert first["reason"] == "MaxParallel" and not first["started"]
     row = next(line for line in cli(project, "status").splitlines() if line.startswith(f"{first['resource']} "))

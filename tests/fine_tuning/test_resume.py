@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -13,7 +14,7 @@ import psutil
 import pytest
 
 from tests.engine.conftest import Project, eventually
-from tests.engine.test_checkpoints import bootstrap_of
+from tests.engine.test_checkpoints import bootstrap_of, run_cli
 
 from .conftest import SECONDS
 
@@ -59,6 +60,25 @@ def test_it_resumes_after_sigterm_and_after_a_killed_rank(train: Callable[..., P
     logs = project.logs("stopped-")
     (stop,) = set(re.findall(r"stops at step (\d+) of 120", logs))
     assert f"from step {stop} to 120" in logs, "no step is done twice"
+
+
+def test_a_corrected_learning_rate_is_that_of_the_steps_that_follow(train: Callable[..., Project]) -> None:
+    """The rates are those that TRL's own log has: a linear schedule from 5e-3, and from 1e-5 after the change."""
+    job = JOB.format(name="rate").replace("{**COMMON, ", '{**COMMON, "learning_rate": RATE, ')
+    project = train(job.replace("RATE", "5e-3"))
+    eventually(lambda: checkpoints(project, "rate"), SECONDS)
+    run_cli(project, "stop", "rate")
+    eventually(lambda: end_of(project, "rate"), SECONDS)
+    train(job.replace("RATE", "1e-5"))
+    assert eventually(lambda: end_of(project, "rate"), SECONDS).phase == "Succeeded"
+    one, two = json.loads(run_cli(project, "runs", "rate", "-o", "json"))
+    assert two["parent"] == one["id"] and 20 <= two["resumedFrom"] == 120 - two["steps"] < 120
+    assert "the learning rate is 1e-05, and not that of the checkpoint, 0.005\n" in project.logs("rate-")
+    points = two["history"]["learning_rate"]
+    assert points and all(float(each["value"]) <= 1e-5 * (1.01 - (each["step"] - 1) / 120) for each in points), points
+    assert float(one["metrics"]["learning_rate"]["last"]) > 1e-3
+    card = Path(project.job("rate-").output, "README.md").read_text()
+    assert f"| Run | {two['id']} |\n" in card and f"| Steps | {two['resumedFrom'] + 1} to 120 |\n" in card
 
 
 def test_torchtune_resumes_after_its_last_epoch(train: Callable[..., Project]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from pulumi_trainer.provider.cli import commands
 from pulumi_trainer.provider.lifecycle import changes
 from pulumi_trainer.provider.trainer.admission.warnings import RULES
 
+ROOT = Path(__file__).resolve().parents[2]
+LINK = re.compile(r"\]\((?![a-z]+:)([^)#\s]+)(?:#([^)\s]+))?\)")
 PAGES = docs_reference.pages()
 TEXT = "\n".join(PAGES.values())
 COMPONENTS = "\n".join(PAGES[f"reference/{page}.md"] for page in docs_reference.PAGES)
@@ -88,3 +91,19 @@ def test_what_a_change_does_is_computed(argument: str, effect: str, monkeypatch:
     monkeypatch.setattr(changes, "_ALWAYS", ())
     if argument == "suspend":
         assert docs_reference.job_effects()[argument] == "new run"
+
+
+def test_links_of_the_docs_lead_somewhere_in_a_clone() -> None:
+    """A clone has no page that is made from the code, so links to the reference lead to the page that says what to read."""
+    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    links = [(file, *link) for file in listed.split() for link in LINK.findall((ROOT / file).read_text())]
+    assert len(links) > 200
+    for file, path, anchor in links:
+        target = ((ROOT / file).parent / path).resolve()
+        assert target.exists(), f"{file}: {path}"
+        if target == ROOT / "docs/reference.md":
+            assert f"reference/{anchor}.md" in PAGES, f"{file}: {anchor}"
+    named = re.findall(
+        r"`([\w-]+)`", "".join(re.findall(r"(?m)^\| (.*?) \|", (ROOT / "docs/reference.md").read_text()))
+    )
+    assert {f"reference/{name}.md" for name in named} == {*PAGES}

@@ -1311,6 +1311,7 @@ class TestInTheJob:
         run_tool.set_learning_rate(0.01, [SimpleNamespace(param_groups=groups)], SimpleNamespace(scheduler=schedule))
         rates = [*groups[0].values(), *groups[1].values(), *schedule.base_lrs]
         assert rates == pytest.approx([0.005, 0.01, 0.05, 0.1, 0.01, 0.1])
+        assert schedule._last_lr == pytest.approx([0.005, 0.05]), "Transformers logs them for the next step"
         assert "the learning rate is 0.01, and not that of the checkpoint, 0.1\n" in capsys.readouterr().out
         run_tool.set_learning_rate(0.01, [SimpleNamespace(param_groups=groups)], schedule)
         assert capsys.readouterr().out == ""

@@ -236,7 +236,12 @@ class Target:
 def a_run(name: str, arguments: str, *values: object, metric: str = "loss") -> Run:
     made = reported(*values, name=metric)
     return Run(
-        "1", "Succeeded", id=name, inputs={"arguments": arguments}, metrics=made.summary(), history=made.to_text()
+        "1",
+        "Succeeded",
+        id=name,
+        inputs={"arguments": arguments, "nodes": "1"},
+        metrics=made.summary(),
+        history=made.to_text(),
     )
 
 
@@ -256,6 +261,7 @@ def test_a_sweep_is_sorted_by_a_metric(shown: Any) -> None:
         Target(a_run("a1", '{"lr": 0.1}', 3, 0.9)),
         Target(a_run("a2", '{"lr": 10}', 3, "nan"), a_run("a3", '{"lr": 0.3}', 3, 0.05, 0.2)),
         Target(Run("1", "Running", id="a4")),
+        Target(replace(a_run("a5", "", 4096, metric="bytes"), inputs={"dataset": "file://data 5d72"})),
     ]
     lines = shown(*sweep, metrics=True, sort="loss").splitlines()
     assert [line.split() for line in lines[:1]] == [["job", "run", "phase", "loss", "arguments"]]
@@ -265,7 +271,7 @@ def test_a_sweep_is_sorted_by_a_metric(shown: Any) -> None:
         shown(*sweep, metrics=True, sort="los")
     with pytest.raises(Invalid, match="has no effect without --metrics"):
         shown(*sweep, sort="loss")
-    with pytest.raises(Invalid, match="there are 3 jobs"):
+    with pytest.raises(Invalid, match="there are 4 jobs"):
         shown(*sweep)
     entries = json.loads(shown(*sweep, metrics=True, output="json"))
     assert [(each["job"], each["id"]) for each in entries] == [

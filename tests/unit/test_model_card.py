@@ -59,7 +59,7 @@ class TestFacts:
 FACTS: dict[str, Any] = {
     "title": "TRL", "package": "trl", "tags": ["trl", "sft"], "model": "hf://org/base@main", "dataset": "file:///data",
     "fields": {"learning_rate": 0.1, "note": "a | b\n```"},
-    "rows": {"Tool": "TRL 1", "Note": "a | b\nc", "Job": "job", "None": ""},
+    "rows": {"Tool": "TRL 1", "Note": "a | b\nc", "Job": "job", "None": "", "Run": "1"},
 }  # fmt: skip
 
 
@@ -73,7 +73,10 @@ class TestText:
         model_card.write(str(tmp_path), FACTS, "peft")
         front, text = read(tmp_path)
         assert front == {"base_model": "org/base", "library_name": "peft", "tags": ["trl", "sft"]}
-        assert text.startswith("\n# job\n\n") and "| Tool | TRL 1 |\n| Note | a \\| b c |\n| Job | job |\n\n" in text
+        assert (
+            text.startswith("\n# job\n\n")
+            and "| Tool | TRL 1 |\n| Note | a \\| b c |\n| Job | job |\n| Run | 1 |\n\n" in text
+        )
         assert json.loads(text.partition("```json\n")[2].partition("\n```\n")[0]) == FACTS["fields"]
 
     def test_the_card_of_the_tool_stays_above(self, tmp_path: Path) -> None:
@@ -148,6 +151,21 @@ class TestInTheJob:
         assert front["library_name"] == "peft" and front["tags"] == ["trl", "sft", "lora"]
         assert "| Nodes | 2, with 4 processes in all |\n| LoRA | DoRA, rank 4" in text
         assert f"| Tool | TRL {pytest.__version__} |" in text, "the release that is installed"
+        for resumed, row in (
+            (0, "1 to 40"),
+            (20, "21 to 40"),
+            (40, "none: the weights are those of an earlier run, step 40"),
+        ):
+            shown = finish_tool.training._Shown(resumed=resumed, latest=(40, 40, {}))
+            monkeypatch.setattr(finish_tool.training, "_shown", shown)
+            self.ends()
+            assert f"| Steps | {row} |\n" in read(job / "output")[1]
+        for key, row in (("1", "t4kz1f"), ("seed 2", 't4kz1f (run="seed 2")')):
+            facts = {**FACTS, "package": "pytest", "rows": {**FACTS["rows"], "Run": key}}
+            (job / "card.json").write_text(json.dumps(facts))
+            monkeypatch.setenv("TRAINER_RUN_ID", "t4kz1f")
+            self.ends()
+            assert f"| Run | {row} |\n" in read(job / "output")[1]
 
     def test_a_card_that_cannot_be_written_does_not_fail_the_job(
         self, job: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -189,7 +189,7 @@ def test_ended_jobs_count_by_their_records() -> None:
     rows, total = summarize(runs, "user", NOW - 100 * HOUR, NOW, {})
     assert [(row.key, row.numbers()) for row in rows] == [
         ("jane", {"jobs": 1, "running": 0, "gpus": 0, "gpuHours": 32, "cpuHours": 8, "incomplete": 0}),
-        ("unknown", {"jobs": 1, "running": 0, "gpus": 0, "gpuHours": 0, "cpuHours": 0, "incomplete": 1}),
+        ("unknown", {"jobs": 1, "running": 0, "gpus": 0, "gpuHours": 0, "cpuHours": None, "incomplete": 1}),
     ]
     assert total.numbers()["jobs"] == 2
 
@@ -353,7 +353,7 @@ def test_the_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtur
     assert [line.split() for line in lines[1:5]] == [
         ["red", "1", "1", "4", "8.0", "16.0"],
         ["vision", "1", "0", "0", "4.0", "2.0"],
-        ["unknown", "1", "0", "0", "0.0", "0.0"],
+        ["unknown", "1", "0", "0", "0.0", "-"],
         ["total", "3", "1", "4", "12.0", "18.0"],
     ]
     assert lines[-1] == "GPUs or times of 1 job are only partly known: team/c"

@@ -107,6 +107,10 @@ def run_facts(folder, lora_text):
     with open(here + "/card.json", encoding="utf-8") as file:
         facts = json.load(file)
     rows = {**facts["rows"], "Tool": f"{facts['title']} {importlib.metadata.version(facts['package'])}"}
+    key, run = rows["Run"], os.environ.get("TRAINER_RUN_ID", "")
+    if run:
+        rows["Run"] = run if key == "1" else f'{run} (run="{key}")'
+    rows["Steps"] = steps_text(training._shown)
     nodes, ranks = (os.environ.get(name, "1") for name in ("GROUP_WORLD_SIZE", "WORLD_SIZE"))
     rows["Nodes"] = nodes if nodes == ranks else f"{nodes}, with {ranks} processes in all"
     if os.path.exists(folder + "/adapter_config.json"):
@@ -114,6 +118,13 @@ def run_facts(folder, lora_text):
             rows["LoRA"] = lora_text(json.load(file))
         facts["tags"].append("lora")
     return {**facts, "rows": rows}
+
+
+def steps_text(shown):
+    if shown.latest is None:
+        return ""
+    before, last = shown.resumed, shown.latest[0]
+    return f"{before + 1} to {last}" if last > before else f"none: the weights are those of an earlier run, step {last}"
 
 
 def rendezvous(first):

@@ -299,6 +299,7 @@ def set_learning_rate(wanted, optimizers, scheduler):
             group[name] = group[name] * (wanted / before)
     if scheduler is not None and rates:
         scheduler.base_lrs = [rate * (wanted / before) for rate in rates]
+        scheduler._last_lr = [group["lr"] for group in groups]  # which the log of the next step has
     say(f"the learning rate is {wanted:g}, and not that of the checkpoint, {before:g}")
 
 

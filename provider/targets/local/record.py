@@ -53,6 +53,7 @@ class Record:
         root: Folder of the target that created the job.
         uid: UID of this run of the job.
         created: Time of the creation, in seconds since the epoch.
+        resource: Name of the component in its program; empty if unknown.
         output: Folder that rank 0 mounts at the output path; empty if not found.
         temporary: The machine's folder for temporary files.
         earlier: Earlier runs of the job, as JSON, the newest last.
@@ -82,6 +83,7 @@ class Record:
     output: str = ""
     runtime: Mapping[str, Any] = field(default_factory=dict)
     program: str = ""
+    resource: str = ""
     temporary: str = field(default_factory=tempfile.gettempdir)
     inputs: Mapping[str, str] = field(default_factory=dict)
     earlier: Sequence[Mapping[str, Any]] = ()
@@ -113,6 +115,7 @@ class Record:
             output=output_folder(submission.jobset, submission.objects, site),
             runtime=dict(submission.runtime),
             program=submission.program,
+            resource=submission.resource,
             inputs=dict(submission.inputs),
             earlier=[run.to_dict() for run in submission.earlier],
             identity=submission.identity.to_dict(),

@@ -106,7 +106,7 @@ class Run:
         since = record.created
         if before is not None:
             since = time.time()
-        self._place = Place(Path(record.root), record.name, record.uid, since)
+        self._place = Place(Path(record.root), record.resource or record.name, record.uid, since)
         self._queued = False
         self._site: Site | None = None
         self._verdict: Verdict | None = None
@@ -235,7 +235,7 @@ class Run:
         self._leases = self._leases or Leases()
         if needed:
             usable = visible_gpus(self.record.visible_gpus)
-            found, owners = self._leases.gpus(needed, usable, self.record.name)
+            found, owners = self._leases.gpus(needed, usable, self.record.resource or self.record.name)
             if not found:
                 self._place.release()  # who waits for GPUs does not keep others waiting
                 behind = join_names(owners) or "other jobs of this machine"
