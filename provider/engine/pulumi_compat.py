@@ -25,14 +25,7 @@ NEWEST = "3.272.0"
 
 
 def _hook(module: str, *names: str) -> Any:
-    """Return a part of the SDK.
-
-    Args:
-        names: Names of attributes, each one of the attribute before.
-
-    Raises:
-        pulumi.RunError: The installed release does not have it.
-    """
+    """Return a part of the SDK."""
     try:
         found: Any = import_module(module)
         for name in names:

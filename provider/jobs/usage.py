@@ -28,7 +28,6 @@ class Demand:
 
     Args:
         user: Account that has created or last updated the job; empty if unknown.
-        queue: LocalQueue of the job; empty if it has none.
         gpus: GPUs of all Pods that run at the same time.
         since: When the run began to run, in seconds since the epoch; 0 if not known (yet).
     """
@@ -77,11 +76,7 @@ NOTHING_KNOWN = Demand()
 
 
 def demand_of(job: Mapping[str, Any], user: str = "") -> Demand:
-    """Return what a JobSet or TrainJob requests. Of a TrainJob only what it sets itself is known, of claims no devices.
-
-    Args:
-        user: Account that submits it; empty if unknown.
-    """
+    """Return what a JobSet or TrainJob requests. Of a TrainJob only what it sets itself is known, of claims no devices."""
     claimed: int | None = 0
     if job.get("kind") == "TrainJob":
         requests = _of_train_job(job)

@@ -87,11 +87,7 @@ class Located(Stored):
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs(Located):
-    """Inputs of what a component has in a target.
-
-    Attributes:
-        component: URN of the component.
-    """
+    """Inputs of what a component has in a target."""
 
     component: Any = ""
 

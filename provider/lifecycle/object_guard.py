@@ -21,7 +21,6 @@ class ObjectInputs(Located):
 
     Attributes:
         objects: apiVersion, kind, plural, namespace and name of each object.
-        stack: Full name of the stack.
         mark: The stack's owner mark, if one of these objects has it.
     """
 

@@ -23,11 +23,6 @@ class Expected:
 
     Args:
         where: The target, as messages name it.
-        kind: Job, Volume, a kind of runtime, or a kind of Kueue's.
-        namespace: Its namespace; empty for none.
-        name: Its name.
-        resource: Name of its resource.
-        owner: Its owner in the state.
         identity: UID or generation in the state; empty if not recorded.
         stays_gone: Whether it is a job that `pulumi up` does not create again if it is gone, since it may have ended.
     """
@@ -53,12 +48,9 @@ class Found:
 
     Args:
         where: As for `Expected`, and so kind, namespace and name.
-        owner: Its recorded owner.
         identity: Its UID or generation.
-        delete: Command that deletes it.
         take: Command that gives it to this stack, or `ADOPT`; empty if there is none.
         record_gone: Whether it is a job whose record is gone.
-        fault: Why its record cannot be read, so that its owner is not known; else empty.
     """
 
     where: str
@@ -84,12 +76,7 @@ class Finding:
 
     Args:
         code: not-in-state, namesake, gone, unreadable, other-owner, other-run or no-record.
-        where: The target.
-        kind: Kind of the object.
-        namespace: Its namespace.
-        name: Its name.
         resource: Name of its resource in the state; empty if it is not there.
-        message: What differs.
         settle: How to settle it: what it does, and the command.
     """
 

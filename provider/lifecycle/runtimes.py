@@ -210,7 +210,6 @@ def current_fields(written: Any, live: Any) -> Any:
     """Return the current values of the fields that the program wrote, without defaults and other managers' fields.
 
     Args:
-        written: The document as the program wrote it, or a part of it.
         live: The document as the server has it, or the same part. A list of another length counts as a whole.
     """
     if isinstance(written, dict) and isinstance(live, dict):

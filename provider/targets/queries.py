@@ -31,25 +31,12 @@ if TYPE_CHECKING:
 def cached_status(
     target: Mapping[str, Any], namespace: str, name: str, uid: str, phase: str, owner: Owner
 ) -> JobStatus | None:
-    """Return the status of a job from the target's cache, without a request for this job alone.
-
-    Args:
-        uid: UID of the job in the stack's state.
-        phase: Phase of the job in the stack's state.
-        owner: Owner of the job in the stack's state. The status names the current owner.
-
-    Raises:
-        TrainerError: The target cannot be reached.
-    """
+    """Return the status of a job from the target's cache, without a request for this job alone."""
     return connect(target).jobs.cached_status(namespace, name, uid, phase, owner)
 
 
 def current_release(target: Mapping[str, Any], namespace: str, name: str) -> tuple[str, str]:
-    """Return name and release of the runtime that a job was created from; empty strings if unknown.
-
-    Raises:
-        TrainerError: The target cannot be reached.
-    """
+    """Return name and release of the runtime that a job was created from; empty strings if unknown."""
     return connect(target).jobs.runtime_of(namespace, name)
 
 
@@ -104,12 +91,7 @@ def trainer_version(target: Mapping[str, Any]) -> str:
 def review_volume(
     target: Mapping[str, Any], namespace: str, name: str, claim: Mapping[str, Any], job: str, owner: str, *, adopt: bool
 ) -> tuple[list[Problem], list[Problem]]:
-    """Return why a cluster refuses a claim, and its warnings; ([], []) for an unreachable cluster.
-
-    Args:
-        job: Name of the job that mounts the claim.
-        adopt: Whether an existing claim may be adopted.
-    """
+    """Return why a cluster refuses a claim, and its warnings; ([], []) for an unreachable cluster."""
     try:
         return _cluster(target).volumes.review(namespace, name, claim, job, owner, adopt=adopt)
     except TargetFault:
@@ -119,13 +101,7 @@ def review_volume(
 def find_queues(
     target: Mapping[str, Any], namespace: str = "", queue: str = "", *, claims: bool = False
 ) -> Queues | None:
-    """Return what decides in a cluster whether a job starts: queues, limits of its namespace, nodes; None if it cannot be read.
-
-    Args:
-        namespace: Namespace of a job; empty for all queues.
-        queue: LocalQueue of the job; empty for none.
-        claims: Whether the job claims devices.
-    """
+    """Return what decides in a cluster whether a job starts: queues, limits of its namespace, nodes; None if unreadable."""
     if target["kind"] != "kubernetes":
         return None
     from pulumi_trainer.provider.targets.kubernetes.queues import queue_snapshot
@@ -139,11 +115,7 @@ def find_queues(
 
 
 def find_runtime(target: Mapping[str, Any], kind: str, namespace: str, name: str) -> tuple[bool, dict[str, Any] | None]:
-    """Return whether the cluster has answered, and its runtime of that name; None if not found.
-
-    Args:
-        namespace: Namespace of the runtime; empty for a ClusterTrainingRuntime.
-    """
+    """Return whether the cluster has answered, and its runtime of that name; None if not found."""
     try:
         cluster = _cluster(target)
         cluster.reachable_client()
@@ -153,11 +125,7 @@ def find_runtime(target: Mapping[str, Any], kind: str, namespace: str, name: str
 
 
 def find_object(target: Mapping[str, Any], kind: Kind, namespace: str, name: str) -> dict[str, Any] | None:
-    """Return an object of a cluster; None if not found, or for an unreachable cluster.
-
-    Args:
-        namespace: Namespace of the object; empty for an object of the cluster.
-    """
+    """Return an object of a cluster; None if not found, or for an unreachable cluster."""
     try:
         return _cluster(target).reachable_client(namespace).get(kind, namespace, name)
     except TargetFault:
@@ -176,12 +144,7 @@ def queue_api_versions(target: Mapping[str, Any]) -> Mapping[str, Sequence[str]]
 
 
 def list_queue_objects(target: Mapping[str, Any], kind: str, version: str) -> Sequence[Mapping[str, Any]]:
-    """Return the cluster's objects of one of Kueue's kinds; [] for an unreachable cluster.
-
-    Args:
-        kind: A kind of Kueue's API, for example `ClusterQueue`.
-        version: Version of the API that the cluster serves, for example `v1beta2`.
-    """
+    """Return the cluster's objects of one of Kueue's kinds; [] for an unreachable cluster."""
     from pulumi_trainer.provider.targets.kubernetes.queues import queue_snapshot
 
     try:
@@ -201,11 +164,7 @@ def list_queued_work(target: Mapping[str, Any]) -> Sequence[dict[str, Any]] | No
 
 
 def list_queue_work(target: Mapping[str, Any], name: str, version: str) -> Sequence[Work]:
-    """Return the running and waiting jobs of a ClusterQueue; [] for an unreachable cluster.
-
-    Args:
-        version: Version of Kueue's API that the cluster serves, for example `v1beta2`.
-    """
+    """Return the running and waiting jobs of a ClusterQueue; [] for an unreachable cluster."""
     from pulumi_trainer.provider.kubernetes.cache.discovery import PLAN_SECONDS
     from pulumi_trainer.provider.targets.kubernetes.queues import draining
 
@@ -234,7 +193,6 @@ def channel_refusals(outputs: Mapping[str, Any], uses: Callable[[str], bool]) ->
     """Return why a channel of the stack cannot be removed; empty if its target is out of reach.
 
     Args:
-        outputs: Outputs of the channel's resource, from the state.
         uses: Returns for the namespace/name of a job that uses the channel whether it still does after the update.
     """
     try:

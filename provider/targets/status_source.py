@@ -49,11 +49,7 @@ class Source(Protocol):
 
 
 def source(target: Mapping[str, Any], namespace: str, stack: str, note: Callable[[str], None]) -> Source:
-    """Return the source of a namespace.
-
-    Args:
-        note: Called with a message about each thing that cannot be observed.
-    """
+    """Return the source of a namespace."""
     found = connect(target)
     if isinstance(found, LocalTarget):
         return _LocalSource(found, namespace)
@@ -64,13 +60,6 @@ def log_lines(target: Mapping[str, Any], namespace: str, name: str, step: str, l
     """Yield the log lines of the first pod of a step until the job ends, of the existing ones the last `lines`.
 
     torchrun's notice at the start of a job is left out, and lines that are empty but for the name of their process.
-
-    Args:
-        step: Name of the step, for example `node`.
-        lines: Number of existing lines to yield first.
-
-    Raises:
-        TrainerError: The log cannot be read.
     """
     found, pod = connect(target), f"{name}-{step}-0-0"
     if isinstance(found, LocalTarget):

@@ -134,11 +134,7 @@ def is_secondary(end: Document) -> bool:
 
 
 def failure_order(container: ContainerStatus, lines: Mapping[str, Sequence[str]]) -> tuple[bool, bool, float]:
-    """Return the place of a failed container in the order in which failures explain that of the job: causes before consequences.
-
-    Args:
-        lines: Pod -> what explains its failure, if its log was read.
-    """
+    """Return the place of a failed container among the failures that explain that of the job: causes before consequences."""
     failure = container.failure
     ended = epoch_seconds(failure.get("finishedAt"), float("inf"))
     return is_secondary(failure), is_consequence(lines.get(pod_name(container.pod), ())), ended

@@ -42,11 +42,7 @@ from pulumi_trainer.provider.trainer.job_status import Observed, derive_phase
 
 
 def best_finding(view: JobView, now: float) -> Finding:
-    """Return the finding that explains the job best.
-
-    Args:
-        now: Seconds since the epoch.
-    """
+    """Return the finding that explains the job best."""
     if view.main is None and view.awaited:
         return Finding(Phase.PENDING, why="its record was just created, and the job itself follows")
     if view.main is None:
@@ -138,11 +134,7 @@ def _queued(view: JobView, now: float, message: str) -> Finding:
 
 
 def diagnose(view: JobView, now: float) -> JobStatus:
-    """Return the status of a job.
-
-    Args:
-        now: Seconds since the epoch.
-    """
+    """Return the status of a job."""
     status = _diagnosed(view, now)
     more = (*view.left, *view.remarks)
     if more:
@@ -181,12 +173,7 @@ def _diagnosed(view: JobView, now: float) -> JobStatus:
 
 
 def explain(view: JobView, status: JobStatus, now: float) -> str:
-    """Return one paragraph: what the job waits for or why it has ended, and what to do.
-
-    Args:
-        status: The result of `diagnose`.
-        now: Seconds since the epoch.
-    """
+    """Return one paragraph: what the job waits for or why it has ended, and what to do."""
     found = best_finding(view, now)
     since = now - (status.finished or _since(view, found.phase, status.started) or status.created or now)
     ago = ""

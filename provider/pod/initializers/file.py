@@ -44,11 +44,7 @@ def patterns(location: str, kind: Kind) -> Patterns:  # noqa: ARG001
 
 
 def connect(request: FetchRequest) -> _Folder:
-    """Return the source of a location.
-
-    Raises:
-        TargetFault: The location overlaps with the output folder.
-    """
+    """Return the source of a location."""
     folder = _Folder(request.location, request.tuning.threads, request.patterns)
     folder.refuse_overlap(request.output.resolve())
     return folder
@@ -59,9 +55,6 @@ def fingerprint(uri: str, ignore: Iterable[str]) -> str:
 
     Up to `MAX_HASHED` bytes it covers the content. Reading more would slow every plan, so beyond that it covers names, sizes and
     times of last change.
-
-    Raises:
-        TargetFault: A fetch would refuse a file, such as a link that leads out of the folder.
     """
     folder = _Folder(uri.partition("://")[2])
     files = folder.files(Patterns(ignore=tuple(ignore)))
@@ -72,11 +65,7 @@ def fingerprint(uri: str, ignore: Iterable[str]) -> str:
 
 
 def local_files(uri: str, ignore: Iterable[str]) -> dict[str, tuple[Path, int]]:
-    """Return the files of a `file://` URI, by path below it: place and bytes. They are in the order of `Path`.
-
-    Raises:
-        TargetFault: A fetch would refuse a file, such as a link that leads out of the folder.
-    """
+    """Return the files of a `file://` URI, by path below it: place and bytes. They are in the order of `Path`."""
     folder = _Folder(uri.partition("://")[2])
     files = folder.files(Patterns(ignore=tuple(ignore)))
     found = {}

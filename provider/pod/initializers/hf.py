@@ -211,11 +211,7 @@ def _entry(file: Any) -> Entry:
 
 
 def _create_client(endpoint: str, timeout: float) -> Any:
-    """Return the library's session, which sends the token to no other origin than that of the endpoint.
-
-    Args:
-        timeout: Seconds to wait for the next byte, in place of the library's own limits.
-    """
+    """Return the library's session, which sends the token to no other origin than that of the endpoint."""
     from huggingface_hub.utils._http import default_client_factory
 
     client = default_client_factory()

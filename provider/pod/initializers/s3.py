@@ -61,11 +61,7 @@ def patterns(location: str, kind: Kind) -> Patterns:  # noqa: ARG001
 
 
 def connect(request: FetchRequest) -> _Bucket:
-    """Return the source of a bucket.
-
-    Raises:
-        Invalid: A variable of the initializer is not valid, or boto3 is not installed.
-    """
+    """Return the source of a bucket."""
     return _Bucket(request)
 
 

@@ -76,9 +76,6 @@ class ClusterJobs(JobWriter):
     def cached_status(self, namespace: str, name: str, uid: str, phase: str, owner: Owner) -> JobStatus | None:
         """Return the status of a job from the overview. If the overview does not have that run (yet), return the status in the
         stack's state.
-
-        Args:
-            uid: UID of the run in the state.
         """
 
         def is_final(found: Record | JobStatus | None) -> bool:

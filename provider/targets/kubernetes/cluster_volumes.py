@@ -71,12 +71,7 @@ class ClusterVolumes:
     def review(
         self, namespace: str, name: str, claim: Mapping[str, Any], job: str, owner: str, *, adopt: bool
     ) -> tuple[list[Problem], list[Problem]]:
-        """Return refusals and warnings about a claim that is to be created.
-
-        Args:
-            owner: Id of the owner who creates it.
-            adopt: Whether the job may be adopted, and its claims with it.
-        """
+        """Return refusals and warnings about a claim that is to be created."""
         client = self.cluster.reachable_client(namespace)
         found = client.get(kinds.CLAIM, namespace, name)
         if found is None:

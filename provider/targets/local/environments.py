@@ -30,9 +30,7 @@ class Environment:
     """A cached environment.
 
     Attributes:
-        used: Time of the last use, in seconds since the epoch.
         python: Version of Python; empty if the environment is incomplete.
-        jobs: The running jobs that use it, as NAMESPACE/NAME.
     """
 
     path: Path

@@ -85,8 +85,6 @@ class JobReader:
         """Return the status of a job, with the reason if its files are damaged or gone; None if not found.
 
         Args:
-            uid: UID of the job in the state of its stack; empty without one.
-            phase: Phase of the job in the state of its stack; empty without one.
             owner: Owner of the job in the state, which counts for a job whose files are damaged or gone.
         """
         try:

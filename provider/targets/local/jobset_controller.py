@@ -51,9 +51,6 @@ class Job:
 
     Attributes:
         phase: Empty before the start.
-        started: Time of the start, 0 before.
-        finished: Time of the end, 0 before.
-        pods: Completion index -> active pod.
         failures: Index -> failures that count towards backoffLimitPerIndex.
         restarted: Restarts of containers in pods that have ended.
         streak: Failed pods since the last success.
@@ -257,8 +254,6 @@ class Verdict:
     """The next action for the whole JobSet.
 
     Attributes:
-        reason: Reason of the JobSet's condition.
-        message: Message of the JobSet's condition.
         rule: Name of the failure policy's rule that requires a restart.
         counts: Whether the restart counts towards maxRestarts.
     """

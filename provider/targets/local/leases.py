@@ -47,11 +47,7 @@ class Leases:
         self._leases: dict[str, Callable[[], None]] = {}
 
     def addresses(self, names: Sequence[str], seed: str) -> dict[str, str]:
-        """Lease an address for each name. Linux accepts connections on all of 127/8; elsewhere all names share 127.0.0.1.
-
-        Returns:
-            Host name -> address.
-        """
+        """Lease an address for each name. Linux accepts connections on all of 127/8; elsewhere all names share 127.0.0.1."""
         if not LINUX:
             return dict.fromkeys(names, "127.0.0.1")
         blocks = (LAST - FIRST + 1) * 256
@@ -110,7 +106,6 @@ class Leases:
 
         Args:
             usable: Indices of the GPUs that the job may have.
-            owner: Name of the job, for those that wait for it.
 
         Returns:
             The indices of the leased GPUs, none if too few are free; and the names of the jobs that have the others.

@@ -167,18 +167,7 @@ class LocalJobs(JobReader):
     def set_suspend(
         self, namespace: str, name: str, owner: Owner, override: Override, submission: Submission | None = None
     ) -> JobStatus:
-        """Suspend or resume a job, whatever its program has. If it is so already, the override stays.
-
-        Args:
-            submission: For a resumption, the job as its stack has it, with the values of its Secrets.
-
-        Returns:
-            The status; of a job that has ended the unchanged one.
-
-        Raises:
-            TargetFault: The job does not exist.
-            Conflict: The job belongs to another owner.
-        """
+        """Suspend or resume a job, whatever its program has. If it is so already, the override stays."""
         with self._locked(namespace, name, owner) as (folder, record):
             status = self._known_status(folder, record)
             if status.terminal:
@@ -191,15 +180,7 @@ class LocalJobs(JobReader):
             return self._known_status(folder, record)
 
     def stop(self, namespace: str, name: str, owner: Owner, message: str) -> JobStatus:
-        """End a job for good within its grace period; its record, logs and volumes stay.
-
-        Returns:
-            The status; of a job that has ended before the unchanged one.
-
-        Raises:
-            TargetFault: The job does not exist.
-            Conflict: The job belongs to another owner.
-        """
+        """End a job for good within its grace period; its record, logs and volumes stay."""
         with self._locked(namespace, name, owner) as (folder, record):
             status = self._known_status(folder, record)
             if status.terminal:
@@ -218,13 +199,7 @@ class LocalJobs(JobReader):
         """Run a job that has ended again. Its volumes stay, and the logs of its earlier runs.
 
         Args:
-            submission: The job as its stack has it, with the values of its Secrets.
             uid: UID by which the stack's state knows the job, which is created again if its folder is gone.
-
-        Raises:
-            Refused: The job has not ended, or a volume that it mounts is gone.
-            TargetFault: The job does not exist.
-            Conflict: The job belongs to another owner.
         """
         owner = Owner(submission.owner, submission.sweep)
         if uid and Record.find(JobFolder.of(self.root, submission.namespace, submission.name)) is None:
@@ -261,12 +236,7 @@ class LocalJobs(JobReader):
 
     @contextmanager
     def _locked(self, namespace: str, name: str, owner: Owner) -> Iterator[tuple[JobFolder, Record]]:
-        """Lock an existing job of an owner, and yield its folder and record.
-
-        Raises:
-            TargetFault: The job does not exist.
-            Conflict: The job belongs to another owner.
-        """
+        """Lock an existing job of an owner, and yield its folder and record."""
         folder = JobFolder.of(self.root, namespace, name)
         where = f"{namespace}/{name}"
         if not folder.path.exists():

@@ -161,11 +161,7 @@ class Pipe:
 
 
 def files(folder: Path, jobset: str, step: str | None = None) -> list[tuple[str, str, Path]]:
-    """Return (pod, container, file) of every container with output, in order.
-
-    Args:
-        step: Default: all steps.
-    """
+    """Return (pod, container, file) of every container with output, in order."""
     pattern = ".*"
     if step:
         pattern = rf"{re.escape(jobset)}-{re.escape(step)}-[0-9]+-[0-9]+"
@@ -213,7 +209,6 @@ def last_lines(path: Path, wanted: int, end: int | None = None, matches: LineFil
 
     Args:
         end: Bytes of the newest file to read; None for all.
-        matches: Selects the lines; None for all.
     """
     lines: list[str] = []
     for file in takewhile(Path.is_file, _numbered(path)):
@@ -345,8 +340,6 @@ def show(
 
     Args:
         listing: Returns the files, as `files` does.
-        lines: Number of last lines of each file.
-        done: Returns whether to stop; None to stop after the last lines.
         filter_of: Returns the filter of the last lines of a pod; None for all lines.
     """
     follow = Follow()

@@ -41,7 +41,6 @@ class Tuning:
     Attributes:
         backoff: Seconds after a first failure, a tenth of Kubernetes'.
         settle: Seconds between the failure of a job and the termination of its other processes, in which others may fail too.
-        log_bytes: Bytes of a log file of a container.
     """
 
     backoff: float = 1.0
@@ -86,8 +85,6 @@ class PodContext:
     """What a pod needs from its job.
 
     Attributes:
-        errors: Folder of torchrun's error files.
-        mask: Hides the job's secrets.
         on_line: Receives each line with a `trainerStatus`; None if the pod is not rank 0.
     """
 
@@ -287,7 +284,6 @@ class ContainerProcess:
         """Kill all processes of the container because they have more memory than its limit.
 
         Args:
-            used: Their memory, in bytes.
             processes: The processes, also those that have left its process group and overwritten their mark.
         """
         if not self._memory_limit_reached:

@@ -47,20 +47,11 @@ class Record:
     """The record of a job; `LocalTarget` writes it.
 
     Attributes:
-        owner: URN of the owner.
-        sweep: Label of the stack; empty if a sweep does not delete the job.
-        objects: The objects of the job, by KIND/NAME.
-        root: Folder of the target that created the job.
-        uid: UID of this run of the job.
-        created: Time of the creation, in seconds since the epoch.
         output: Folder that rank 0 mounts at the output path; empty if not found.
         temporary: The machine's folder for temporary files.
-        earlier: Earlier runs of the job, as JSON, the newest last.
-        identity: Id, lineage, parent, cause and place of the run, as JSON.
         first_uid: UID of the first run, by which the stack's state knows the job; empty if this run is the first one.
         override: The `Override` of `suspend` by `pulumi-trainer`; empty if nobody has overridden it.
         stop: Message of a job that is to be stopped; empty if it is not.
-        attempts: Attempts of the run before `pulumi-trainer rerun` started it again, as JSON.
         visible_gpus: CUDA_VISIBLE_DEVICES of the user that has created the job; None if it was not set.
     """
 
@@ -123,12 +114,7 @@ class Record:
 
     @classmethod
     def read(cls, folder: JobFolder) -> Record:
-        """Return the record in a job's folder.
-
-        Raises:
-            TargetFault: The record is missing.
-            Unreadable: The record is not valid.
-        """
+        """Return the record in a job's folder."""
         record = cls.find(folder)
         if record is None:
             raise TargetFault(Problem(str(folder.record), "is gone"))
@@ -139,9 +125,6 @@ class Record:
         """Return the record in a job's folder; None if not found.
 
         After the root folder was moved, root and output are those of the new place.
-
-        Raises:
-            Unreadable: The record is not valid.
         """
         data = read_json(folder.record)
         if data is None:
@@ -242,11 +225,7 @@ class Record:
         return max(float(job.pod.spec.get("terminationGracePeriodSeconds", 30)) for job in jobs_of(self.jobset))
 
     def check_host(self) -> None:
-        """Check that the job runs on this host.
-
-        Raises:
-            Refused: The job runs on another host.
-        """
+        """Check that the job runs on this host."""
         if self.host != host_id():
             where = f"{self.namespace}/{self.name}"
             raise Refused(
@@ -285,9 +264,6 @@ class Record:
             inputs: What identifies the inputs of the run, as far as it is known.
             has_trained: Whether the run has done a step, or has ended and not reported that it did none; until then, the folder
                 has what an earlier run of its lineage wrote.
-
-        Raises:
-            TargetFault: The folder cannot be written.
         """
         output = Path(self.output)
         if not inputs or Path(self.root, "volumes") not in output.parents:

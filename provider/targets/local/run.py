@@ -68,13 +68,7 @@ RESOURCE_SECONDS = 5.0
 
 
 class Run:
-    """One running job. The supervisor replaces `record` and writes `status`.
-
-    Args:
-        secrets: Secret -> key -> text.
-        before: Status before a suspension; None for a new job.
-        state: State of the JobSet before a suspension; None for a new job.
-    """
+    """One running job. The supervisor replaces `record` and writes `status`."""
 
     def __init__(
         self,
@@ -164,7 +158,6 @@ class Run:
 
         Args:
             grace: Seconds between SIGTERM and SIGKILL; default: each pod's own.
-            only: Name of the Job; default: all Jobs.
         """
         for (job, _), pod in self._pods.items():
             if only in ("", job) and (not pod.ending or grace is not None):
@@ -489,11 +482,7 @@ class Run:
         self.status.finished = 0.0
 
     def fail(self, error: Exception, now: float, reason: str = "CannotStartPod") -> None:
-        """Set the status to Failed.
-
-        Args:
-            reason: Default: a pod cannot be started.
-        """
+        """Set the status to Failed."""
         self.status.phase, self.status.finished = Phase.FAILED.value, now
         self.status.reason, self.status.message = _reason_of(error, reason), self._mask(_error_text(error))
 

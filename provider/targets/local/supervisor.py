@@ -40,13 +40,7 @@ GRACE = 5.0
 
 
 class Supervisor:
-    """Supervises one job.
-
-    Args:
-        lock: File descriptor of the locked `supervisor.lock`.
-        secrets: Secret -> key -> text.
-        umask: Umask of the job's processes.
-    """
+    """Supervises one job."""
 
     def __init__(self, folder: JobFolder, lock: int, secrets: Mapping[str, Mapping[str, str]], umask: int) -> None:
         self.folder, self._lock = folder, lock

@@ -106,14 +106,12 @@ def send(
     Args:
         live: "Kind/name" -> the object to update, as it was read. Such an object is never created anew; all others are created,
             or exist because of an interrupted attempt of the same run.
-        force: Whether to take over fields of other managers.
 
     Returns:
         The job as the server returned it.
 
     Raises:
         Conflict: Another manager owns a field, or an object of another owner has the name of one to create.
-        Invalid: The server rejects fields.
         Changed: A live object was replaced or changed since it was read.
     """
     answer: Document = {}

@@ -88,27 +88,13 @@ class Record:
     """The record of a job, as the server has it.
 
     Args:
-        run: The user's `run` key.
-        created: When the run was created, in seconds since the epoch.
-        deleting: Whether the record is being deleted.
-        ttl: Whether the job removes itself.
-        is_record: Whether the ConfigMap is a record at all.
-        retained: Whether a sweep leaves the job alone.
-        sent: Whether the job was created.
-        output: Path of the job's output.
         applied: The applied values that `drift` compares.
         ended: Phase, reason, message, times and progress of the ended job; empty while it runs.
         runtime: Name of the runtime that the job was rendered from.
         channel_of: "project/stack" of the channel.
-        program: "project/stack" of the job.
-        identity: Id, lineage, parent, cause and place of the run.
-        earlier: Earlier runs of the job, the newest last.
-        override: Who has suspended or resumed the job with `pulumi-trainer`; None if nobody has.
-        attempts: Attempts of the run, as they were known when the record was written last.
         copy_of: UID of the record in the manager cluster, if this is the owner of copies in a worker cluster; else empty.
         sending: Whether `rerun` has begun the run, and has not recorded that it sent the job.
         histories: Id of a run -> its metrics with their history (`Run.history`).
-        fault: What is not valid in the ConfigMap, which somebody has edited; else empty.
     """
 
     namespace: str
@@ -201,11 +187,7 @@ class Record:
         )
 
     def check(self) -> None:
-        """Check that nobody has edited the runs of the record.
-
-        Raises:
-            Unreadable: What it has of the runs is not valid.
-        """
+        """Check that nobody has edited the runs of the record."""
         if self.fault:
             raise Unreadable(Problem("", self.fault))
 
@@ -416,11 +398,7 @@ def update_patch(submission: Submission, version: str) -> Document:
 
 
 def find(client: Client, namespace: str, name: str) -> Record | None:
-    """Return the ConfigMap of that name, whether it is a record or not; None if not found.
-
-    Args:
-        name: Name of the job, which is that of its record, too.
-    """
+    """Return the ConfigMap of that name, whether it is a record or not; None if not found."""
     found = client.get(CONFIG_MAP, namespace, name)
     if found is None:
         return None
@@ -445,11 +423,7 @@ def runs_as_text(runs: Sequence[Run]) -> str:
 
 
 def histories_as_data(histories: Mapping[str, str]) -> dict[str, str]:
-    """Return the metrics of runs as the data of a record, of as many of the newest runs as it may have.
-
-    Args:
-        histories: Id of a run -> `Run.history`.
-    """
+    """Return the metrics of runs as the data of a record, of as many of the newest runs as it may have."""
     kept: dict[str, str] = {}
     left = _MOST_HISTORY
     for run in sorted(histories, key=lambda name: int(name or "0", 36), reverse=True):
@@ -498,11 +472,7 @@ def seconds(text: str | None) -> float:
 
 
 def belongs(found: Mapping[str, Any], run: str) -> bool:
-    """Return whether an object is of that run of a job, and not another one of its name.
-
-    Args:
-        found: A JobSet or TrainJob or an object beside it, or its metadata alone.
-    """
+    """Return whether an object is of that run of a job, and not another one of its name."""
     owners = {each.get("uid") for each in mappings(section(found, "metadata").get("ownerReferences"))}
     return run in owners or section(found, "metadata", "annotations").get(owner_labels.RECORD) == run
 

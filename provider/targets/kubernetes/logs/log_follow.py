@@ -77,12 +77,7 @@ class _Log:
 
 
 class LogFollower:
-    """Follows the logs of one job.
-
-    Args:
-        positions: How far each log was read before.
-        note: Called with events such as a broken connection.
-    """
+    """Follows the logs of one job."""
 
     def __init__(
         self,
@@ -106,11 +101,7 @@ class LogFollower:
         self._troubled = -10.0
 
     def lines(self, pods: list[Document]) -> Iterator[Line]:
-        """Yield lines as they are printed.
-
-        Raises:
-            TrainerError: The server rejects the requests.
-        """
+        """Yield lines as they are printed."""
         for pod in newest_pods(pods):
             self._pods[pod["metadata"]["uid"]] = pod
         if not self._selection.earlier:

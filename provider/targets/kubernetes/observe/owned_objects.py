@@ -26,11 +26,7 @@ _KEPT = ("name", "namespace", "uid", "labels", "annotations")
 
 @dataclass(frozen=True)
 class Owned:
-    """What a cluster has.
-
-    Args:
-        unread: Kinds that could not be listed.
-    """
+    """What a cluster has."""
 
     objects: list[Found]
     unread: set[str]

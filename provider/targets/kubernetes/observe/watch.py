@@ -76,8 +76,6 @@ class _Known:
     nothing is known.
 
     Args:
-        status: What was diagnosed; None for no job.
-        at: When it was made (`time.monotonic`).
         current: Whether the job has not changed since.
     """
 
@@ -99,8 +97,6 @@ class Observer:
 
     Args:
         stack: Label of the program's records; empty for all records in the namespace.
-        trainer: Whether to watch TrainJobs.
-        note: Called once for each kind that cannot be read, with the reason.
     """
 
     def __init__(
@@ -174,9 +170,6 @@ class Observer:
         """Return the status of a job that the caller begins to wait for, and follow its progress.
 
         Waits for the first lists; a job that no watch has delivered is then requested by itself.
-
-        Raises:
-            TargetFault: The credentials may not read the job.
         """
         self._progress.add(name)
         deadline = time.monotonic() + SYNC

@@ -49,11 +49,8 @@ class Permission:
     """A permission.
 
     Args:
-        why: What fails without it.
-        subresource: Such as `log` of pods.
         names: The only objects that it is about; empty for all.
         helps: Whether only reports have less detail without it, and no operation fails.
-        everywhere: Whether it belongs into the ClusterRole.
     """
 
     kind: Kind
@@ -77,11 +74,7 @@ class Permission:
 
 
 def job_permissions(mode: Mode = "jobset", *, queues: bool = True) -> list[Permission]:
-    """Return all permissions that jobs of a mode may need.
-
-    Args:
-        mode: `jobset`, or `trainer` for jobs that Trainer's controller renders.
-    """
+    """Return all permissions that jobs of a mode may need."""
     table = [*_TABLE]
     table += _TRAINER if mode == "trainer" else _JOBSET
     if queues:

@@ -39,11 +39,7 @@ class ClusterQueues:
         self.client = client
 
     def reopen(self, name: str, version: str) -> None:
-        """Revert the stopPolicy that an interrupted deletion of a ClusterQueue has left.
-
-        Args:
-            version: Version of Kueue's API that the cluster serves, for example `v1beta2`.
-        """
+        """Revert the stopPolicy that an interrupted deletion of a ClusterQueue has left."""
         reopen(self.client, name, version)
 
     def release(
@@ -59,26 +55,14 @@ class ClusterQueues:
         """Make sure that a ClusterQueue of that stack has no work, and return notes for the user.
 
         Args:
-            seconds: Time limit for a drained job to stop.
             beside: The objects that are deleted after the queue.
-
-        Raises:
-            Refused: The queue or an object beside it belongs to another stack, or the queue has work and is not to be drained.
-            TargetFault: The queue could not be drained in time.
         """
         places = [(api_resource(each["kind"], each["version"]), each["namespace"], each["name"]) for each in beside]
         check_owner(self.client, places, marks)
         return release(self.client, name, version, drain=drain, seconds=seconds, marks=marks)
 
     def check_owner(self, objects: Sequence[Mapping[str, str]], marks: Sequence[str]) -> None:
-        """Check the owner of objects that pulumi-kubernetes is about to delete.
-
-        Args:
-            objects: apiVersion, kind, plural, namespace and name of each object.
-
-        Raises:
-            Refused: An object belongs to another stack.
-        """
+        """Check the owner of objects that pulumi-kubernetes is about to delete."""
         found = []
         for each in objects:
             kind = Kind(each["apiVersion"], each["kind"], each["plural"], bool(each["namespace"]))
@@ -132,18 +116,7 @@ def reopen(client: Client, name: str, version: str) -> None:
 def release(
     client: Client, name: str, version: str, *, drain: bool, seconds: float, marks: Collection[str]
 ) -> list[str]:
-    """Wait until no job has quota of the queue any more.
-
-    Args:
-        seconds: Time limit for a drained job to stop.
-
-    Returns:
-        Notes for the user.
-
-    Raises:
-        Refused: The queue belongs to another stack, or it has work and is not to be drained.
-        TargetFault: Jobs still have quota after the time limit; the message lists them.
-    """
+    """Wait until no job has quota of the queue any more."""
     kind = _at(CLUSTER_QUEUE, version)
     found = _own(client, kind, name, marks)
     if found is None:
@@ -193,11 +166,7 @@ def _own(client: Client, kind: Kind, name: str, marks: Collection[str]) -> Docum
 
 
 def check_owner(client: Client, objects: Iterable[tuple[Kind, str, str]], marks: Collection[str]) -> None:
-    """Raise Refused if an object belongs to another stack.
-
-    Args:
-        objects: Kind, namespace and name of each object.
-    """
+    """Raise Refused if an object belongs to another stack."""
     wrong = [*chain.from_iterable(_owned(client, *place, marks)[1] for place in objects)]
     if wrong:
         raise Refused(*wrong)
