@@ -25,7 +25,6 @@ NEWEST = "3.272.0"
 
 
 def _hook(module: str, *names: str) -> Any:
-    """Return a part of the SDK."""
     try:
         found: Any = import_module(module)
         for name in names:

@@ -224,7 +224,6 @@ def step_of_fork(fork: str, progress: Mapping[str, Any] | None) -> int | None:
 
 
 def find_run(runs: Sequence[Run], name: str, where: str) -> Run:
-    """Return the run of that id."""
     for run in runs:
         if run.id == name:
             return run

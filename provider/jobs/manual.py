@@ -43,7 +43,6 @@ class Override:
         return self.suspend != bool(suspend)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the override as JSON."""
         return asdict(self)
 
     @classmethod

@@ -39,7 +39,6 @@ class Demand:
     since: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what is known, as JSON."""
         document = asdict(self)
         if not self.since:
             del document["since"]
@@ -67,7 +66,6 @@ class Demand:
             return cls()
 
     def to_text(self) -> str:
-        """Return the demand as a record has it."""
         return json.dumps(self.to_dict(), separators=(",", ":"))
 
 

@@ -76,8 +76,6 @@ class ChannelOutputs(_Channel):
 
 
 class Channels(Resource[ChannelInputs, ChannelOutputs]):
-    """Channels of a stack."""
-
     inputs, outputs = ChannelInputs, ChannelOutputs
 
     def check(self, olds: ChannelInputs | None, news: ChannelInputs, connect: Connect) -> Checked[ChannelInputs]:

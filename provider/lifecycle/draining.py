@@ -34,8 +34,6 @@ class QueueInputs(Located):
 
 
 class QueueGuards(Resource[QueueInputs, QueueInputs]):
-    """Guards of the ClusterQueues of a stack."""
-
     inputs = outputs = QueueInputs
 
     def diff(self, olds: QueueInputs, news: QueueInputs) -> Diff:

@@ -30,7 +30,6 @@ class JobEvent:
     source: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the event as `--json` prints it."""
         return {**asdict(self), "first": _time(self.first), "last": _time(self.last)}
 
 

@@ -45,7 +45,6 @@ class InterruptionCost:
         return f"would lose at most {self.short} since the checkpoint of step {self.checkpoint:,}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the cost as JSON."""
         return {"steps": self.steps, "seconds": self.seconds, "checkpoint": self.checkpoint}
 
 

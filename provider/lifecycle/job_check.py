@@ -112,7 +112,6 @@ def check(
 
 
 def _with_owner(news: JobInputs) -> JobInputs:
-    """Return the inputs of a new job with its identity."""
     owner: str | Unknown = Unknown("owner")
     if not any_unknown([news.component, news.digest]):
         owner = owner_id(news.component, news.digest, news.run)

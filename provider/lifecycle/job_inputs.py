@@ -45,12 +45,10 @@ class _Job(Located):
 
     @property
     def where(self) -> str:
-        """Return namespace/name."""
         return f"{self.namespace}/{self.name}"
 
     @property
     def whose(self) -> Owner:
-        """Return the owner of the job."""
         return Owner(self.owner, self.label)
 
 
@@ -106,7 +104,6 @@ class JobInputs(_Job, Inputs):
 
     @cached_property
     def documents(self) -> Objects:
-        """Return the rendered objects."""
         return from_state(self.objects)
 
     @property
@@ -129,7 +126,6 @@ class JobInputs(_Job, Inputs):
         return {secret_name(name): values for values in self.secrets.values()}
 
     def submission(self) -> Submission:
-        """Return what a target gets of the job."""
         return Submission(
             namespace=self.namespace,
             name=self.name,
@@ -151,7 +147,6 @@ class JobInputs(_Job, Inputs):
         )
 
     def outputs(self, status: JobStatus, identity: Props) -> JobOutputs:
-        """Return the outputs of the job."""
         known = {"identity": status.identity.to_dict(), "uid": status.uid, "phase": stored_phase(status)}
         return JobOutputs.of(self, target={**self.location, **identity}, **known)
 

@@ -30,8 +30,6 @@ class ObjectInputs(Located):
 
 
 class ObjectGuards(Resource[ObjectInputs, ObjectInputs]):
-    """Guards of the objects of a stack."""
-
     inputs = outputs = ObjectInputs
 
     def diff(self, olds: ObjectInputs, news: ObjectInputs) -> Diff:

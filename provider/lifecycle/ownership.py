@@ -38,7 +38,6 @@ class Expected:
 
     @property
     def key(self) -> Key:
-        """What identifies the object."""
         return self.where, self.kind, self.namespace, self.name
 
 
@@ -66,7 +65,6 @@ class Found:
 
     @property
     def key(self) -> Key:
-        """What identifies the object."""
         return self.where, self.kind, self.namespace, self.name
 
 
@@ -90,7 +88,6 @@ class Finding:
     settle: Sequence[tuple[str, str]] = field(default=())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the finding as JSON."""
         return {
             "code": self.code, "target": self.where, "kind": self.kind, "namespace": self.namespace, "name": self.name,
             "resource": self.resource, "message": self.message,

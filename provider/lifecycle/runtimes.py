@@ -41,7 +41,6 @@ class _Runtime(Located):
 
     @property
     def where(self) -> str:
-        """Return kind and name."""
         kind, _, name = self.identity
         return f"{kind} {name}"
 
@@ -69,7 +68,6 @@ class RuntimeOutputs(_Runtime):
 
     @property
     def whose(self) -> Owner:
-        """Return the owner of the runtime."""
         return Owner(self.owner, self.label)
 
 

@@ -45,8 +45,6 @@ class TargetInputs(Located):
 
 @dataclass(frozen=True, kw_only=True)
 class TargetOutputs(Located):
-    """Outputs of a Target resource."""
-
     sweep: str = ""
     cluster: str | None = None
 

@@ -45,7 +45,6 @@ class Ran:
 
     @property
     def running(self) -> bool:
-        """Whether the job runs now."""
         return bool(self.begin) and not self.end
 
 
@@ -69,7 +68,6 @@ class Row:
     incomplete: set[tuple[str, str]] = field(default_factory=set)
 
     def numbers(self) -> dict[str, int | float]:
-        """Return the numbers of the row, as JSON has them."""
         return {
             "jobs": len(self.jobs), "running": len(self.running), "gpus": round(self.gpus, 3),
             "gpuHours": round(self.gpu_hours, 3), "cpuHours": round(self.cpu_hours, 3),
@@ -77,7 +75,6 @@ class Row:
         }  # fmt: skip
 
     def add(self, ran: Ran, begin: float, now: float) -> None:
-        """Count a run."""
         job = (ran.namespace, ran.name)
         if not ran.begin:
             if ran.known >= begin:

@@ -63,7 +63,6 @@ class _Volume(Located):
 
     @property
     def is_written(self) -> bool:
-        """Return whether jobs write to the volume."""
         return self.digest in OUTPUTS
 
 
@@ -95,7 +94,6 @@ class VolumeOutputs(_Volume):
 
     @property
     def whose(self) -> Owner:
-        """Return the owner of the volume."""
         return Owner(self.owner, self.label)
 
 

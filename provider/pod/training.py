@@ -57,8 +57,6 @@ _UPLOADED: str = find_checkpoint.UPLOADED
 
 @dataclass(frozen=True)
 class _Saved:
-    """A complete checkpoint."""
-
     path: str
     step: int
     time: float
@@ -121,7 +119,6 @@ def _rank() -> int:
 
 
 def _is_first_of_node() -> bool:
-    """Return whether this process is the first one of its node."""
     names = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK")
     return next((os.environ[name] for name in names if os.environ.get(name)), "0") == "0"
 
@@ -832,7 +829,6 @@ def checkpoints(folder: str | os.PathLike[str] | None = None) -> Checkpoints:
 
 
 def _number(name: str) -> float:
-    """Return an environment variable as a number; 0 if it has none."""
     try:
         return max(float(os.environ.get(name) or 0), 0)
     except ValueError:

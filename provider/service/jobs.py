@@ -60,7 +60,6 @@ class State:
         return _adopted(self.job, self.status)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry of `--json`."""
         status = self.status or JobStatus(self.job.name, self.job.namespace, phase=Phase.DELETED.value)
         text = "; ".join(filter(None, (status.message, self.adopted)))
         entry = {
@@ -340,13 +339,11 @@ class Explanation:
     text: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry of `--json`."""
         names = ("job", "namespace", "phase", "reason", "message", "hint", "lines")
         return {name: getattr(self, name) for name in names}
 
 
 def why(job: Job) -> Explanation:
-    """Return what a job waits for or why it has ended."""
     if job.local is not None:
         local = _local_status(job.local, job)
         text = _explain_local(job, local)
@@ -491,7 +488,6 @@ def _explain_local(job: Job, status: JobStatus | None) -> str:
 
 
 def check_single(jobs: Sequence[Job], what: str) -> None:
-    """Check that a command got a single job."""
     if len(jobs) > 1:
         names = join_names([job.label for job in jobs], 10)
         raise Invalid(Problem(what, f"there are {len(jobs)} jobs", f"name one of: {names}"))

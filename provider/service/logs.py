@@ -79,7 +79,6 @@ class LogLine(NamedTuple):
         return process_of(self.text)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the line of `--json`."""
         named = {"job": self.job, "run": self.run, **self.place._asdict(), "pod": self.pod}
         text = self.text
         if self.process is not None:

@@ -34,7 +34,6 @@ def find_job(operation: Operation, name: str, where: Where) -> Job:
 
 
 def apply(operation: Operation, job: Job) -> JobStatus:
-    """Apply an operation to a job, and return its status."""
     if job.client is not None:
         check_own(job)
     if operation == "stop":

@@ -34,7 +34,6 @@ class Found:
 
     @property
     def phase(self) -> str:
-        """The phase of the run, or of the job."""
         if self.run is not None:
             return self.run.phase
         return Phase.DELETED.value if self.state.status is None else self.state.status.phase
@@ -47,7 +46,6 @@ class Found:
         return status is not None and not status.terminal and not other
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry of `--json`."""
         job, known = self.state.job, self.output or Output(self.where, 0)
         about = {"name": job.name, "namespace": job.namespace, "resource": job.resource, "phase": self.phase}
         return {**about, **known.to_dict(), "where": self.where, "gone": self.output is None}

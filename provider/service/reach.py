@@ -78,12 +78,10 @@ class Job:
 
     @property
     def label(self) -> str:
-        """The name to show."""
         return plain(self.resource or self.name)
 
 
 def in_project(folder: str = ".") -> bool:
-    """Return whether a folder belongs to a Pulumi project."""
     here = Path(folder).resolve()
     folders = (here, *here.parents)
     return any(project_file(each) is not None for each in folders)

@@ -44,7 +44,6 @@ def read_runs_of(job: Job) -> list[Run]:
 
 
 def check_recorded(job: Job, found: Sequence[Run]) -> None:
-    """Check that the runs of a job are known."""
     if not found:
         why, hint = "no record of its runs was found", "`pulumi up` makes one, which somebody may have deleted"
         raise TargetFault(Problem(f"{job.namespace}/{job.name}", why, hint))

@@ -47,7 +47,6 @@ class StackJob:
 
     @property
     def resource(self) -> str:
-        """Return the name of its resource."""
         return self.urn.rpartition("::")[2]
 
 
@@ -68,7 +67,6 @@ def jobs(stack: str | None, wanted: str | None, project: str = ".", *, secrets: 
 
 
 def resources(stack: str | None, wanted: str | None, *, project: str = ".", secrets: bool = False) -> list[StackJob]:
-    """Return the jobs of a stack with their inputs."""
     found = []
     for resource in _exported_resources(stack, project, secrets=secrets):
         if resource.get("type") == _TYPE and not resource.get("delete"):
@@ -203,7 +201,6 @@ def _decrypted(value: Any) -> Any:
 
 
 def _connected(job: StackJob, clients: dict[int, Client], check: Callable[[str], None]) -> Job:
-    """Return a job with its connection."""
     connection.warn_with(show_warning)
     target = connection.connect(job.inputs.target, check)
     uid, phase = [text(job.outputs.get(name)) for name in ("uid", "phase")]
@@ -251,7 +248,6 @@ def _configured(stack: str | None, project: str = ".", names: Sequence[str] = co
 
 
 def pulumi_command(argv: Sequence[str], stack: str | None) -> list[str]:
-    """Return a command of the Pulumi CLI."""
     pulumi = shutil.which("pulumi")
     if pulumi is None:
         hint = f'install it from {_INSTALL}, or run eval "`make -s env`" in a clone'

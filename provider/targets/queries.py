@@ -41,7 +41,6 @@ def current_release(target: Mapping[str, Any], namespace: str, name: str) -> tup
 
 
 def cluster_identity(target: Mapping[str, Any]) -> str:
-    """Return the identity of a target's cluster; empty if the cluster is unreachable."""
     try:
         found = _cluster(target)
         found.reachable_client()
@@ -185,7 +184,6 @@ def lacks_namespace(target: Mapping[str, Any], namespace: str) -> bool:
 
 
 def _cluster(target: Mapping[str, Any]) -> KubernetesTarget:
-    """Return the target of a cluster."""
     return cast("KubernetesTarget", connect(target))
 
 

@@ -46,8 +46,6 @@ _SIGNALS = {
 
 @dataclass(frozen=True)
 class ContainerStatus:
-    """A container status of a pod."""
-
     pod: Document
     status: Document
 
@@ -62,7 +60,6 @@ class ContainerStatus:
 
     @property
     def message(self) -> str:
-        """The message of `waiting`."""
         return text(section(self.status, "state", "waiting").get("message"))
 
     @property
@@ -82,7 +79,6 @@ class ContainerStatus:
         return bool(self.failure) and self.failure != section(self.status, "state", "terminated")
 
     def crashing(self, now: float) -> bool:
-        """Return whether the container is in a crash loop."""
         if self.waiting == CRASH:
             return True
         begun = epoch_seconds(section(self.status, "state", "running").get("startedAt"))

@@ -148,11 +148,9 @@ class JobView:
         return [p for p in self.pods if not section(p, "metadata").get("deletionTimestamp")]
 
     def jobs_of(self, step: str) -> list[Document]:
-        """Return the Jobs of a step."""
         return [j for j in self.jobs if labels_of(j).get(STEP) == step]
 
     def pods_of(self, step: str) -> list[Document]:
-        """Return the pods of a step."""
         return [p for p in self.pods if labels_of(p).get(STEP) == step]
 
     @property
@@ -261,7 +259,6 @@ def is_coscheduled(pod: Document) -> bool:
 
 
 def node_of(pod: Document) -> str:
-    """Return the node of a pod; empty if it has none."""
     return text(section(pod, "spec").get("nodeName"))
 
 

@@ -42,7 +42,6 @@ from pulumi_trainer.provider.trainer.job_status import Observed, derive_phase
 
 
 def best_finding(view: JobView, now: float) -> Finding:
-    """Return the finding that explains the job best."""
     if view.main is None and view.awaited:
         return Finding(Phase.PENDING, why="its record was just created, and the job itself follows")
     if view.main is None:
@@ -134,7 +133,6 @@ def _queued(view: JobView, now: float, message: str) -> Finding:
 
 
 def diagnose(view: JobView, now: float) -> JobStatus:
-    """Return the status of a job."""
     status = _diagnosed(view, now)
     more = (*view.left, *view.remarks)
     if more:
@@ -212,7 +210,6 @@ def _with_trouble(again: Finding, trouble: Finding | None) -> Finding:
 
 
 def _suspended_since(view: JobView) -> str:
-    """Return when the job was suspended."""
     at = text(true_condition(conditions(view.main), "Suspended").get("lastTransitionTime"))
     if not at:
         return ""

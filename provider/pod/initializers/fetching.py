@@ -48,8 +48,6 @@ def _no_report(progress: Progress) -> None:
 
 @dataclass(frozen=True)
 class _FetchSpec:
-    """What to fetch, and how."""
-
     kind: Kind
     uri: str
     output: Path

@@ -44,7 +44,6 @@ def patterns(location: str, kind: Kind) -> Patterns:  # noqa: ARG001
 
 
 def connect(request: FetchRequest) -> _Folder:
-    """Return the source of a location."""
     folder = _Folder(request.location, request.tuning.threads, request.patterns)
     folder.refuse_overlap(request.output.resolve())
     return folder
@@ -117,7 +116,6 @@ class _Folder:
             return list(pool.map(self._entry, keys))
 
     def files(self, selected: Patterns) -> dict[str, os.stat_result]:
-        """Return path -> status of the selected files."""
         found = {}
         for key in self._keys(selected):
             if selected.selects(key):

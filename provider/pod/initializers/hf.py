@@ -53,7 +53,6 @@ _QUERY = re.compile(r"\?[^\s'\"]*")
 
 
 def check(location: str, kind: Kind) -> list[Problem]:
-    """Return the problems of a location."""
     match = _LOCATION.fullmatch(location)
     first = location.partition("/")[0]
     if first in ("datasets", "models", "spaces"):

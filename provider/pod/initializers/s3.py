@@ -45,7 +45,6 @@ _HINTS = {
 
 
 def check(location: str, kind: Kind) -> list[Problem]:  # noqa: ARG001
-    """Return the problems of a location."""
     bucket = location.partition("/")[0]
     if "@" in bucket or ":" in bucket:
         why = "has credentials in it, or a bucket name that is not valid"
@@ -61,7 +60,6 @@ def patterns(location: str, kind: Kind) -> Patterns:  # noqa: ARG001
 
 
 def connect(request: FetchRequest) -> _Bucket:
-    """Return the source of a bucket."""
     return _Bucket(request)
 
 

@@ -52,7 +52,6 @@ class Patterns:
     ignore: tuple[str, ...] = ()
 
     def selects(self, name: str) -> bool:
-        """Return whether a file of that name is fetched."""
         return (not self.allow or _matches_any(name, self.allow)) and not _matches_any(name, self.ignore)
 
 
@@ -62,8 +61,6 @@ def _matches_any(name: str, patterns: tuple[str, ...]) -> bool:
 
 @dataclass(frozen=True)
 class FetchRequest:
-    """What a scheme opens."""
-
     kind: Kind
     location: str
     output: Path
@@ -97,8 +94,6 @@ class Listing:
 
 
 class Source(Protocol):
-    """An opened URI."""
-
     def listing(self, recorded: str) -> Listing:
         """Return all files.
 
@@ -124,17 +119,11 @@ class Source(Protocol):
 class Scheme(Protocol):
     """A module that implements a scheme. Importing it loads no client library."""
 
-    def check(self, location: str, kind: Kind) -> list[Problem]:
-        """Return the problems of a location."""
-        ...
+    def check(self, location: str, kind: Kind) -> list[Problem]: ...
 
-    def patterns(self, location: str, kind: Kind) -> Patterns:
-        """Return the default patterns of a location."""
-        ...
+    def patterns(self, location: str, kind: Kind) -> Patterns: ...
 
-    def connect(self, request: FetchRequest) -> Source:
-        """Return the source of a location."""
-        ...
+    def connect(self, request: FetchRequest) -> Source: ...
 
 
 def digests(path: Path, algorithms: set[str]) -> dict[str, str]:

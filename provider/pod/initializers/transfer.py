@@ -141,7 +141,6 @@ class Transfer:
 
 
 def _verified_sha256(path: Path, size: int, checks: Mapping[str, str]) -> str:
-    """Return the SHA-256 of a file."""
     written = path.stat().st_size
     if written != size:
         raise Damaged(f"the downloaded data has {written} bytes, not {size}")

@@ -21,8 +21,6 @@ Document = dict[str, Any]
 
 
 class Cluster:
-    """One cluster."""
-
     def __init__(
         self, client: Client, *, cluster: Callable[[], str], mode: str = "jobset", namespace: str = "default"
     ) -> None:
@@ -35,7 +33,6 @@ class Cluster:
 
     @property
     def kind(self) -> kinds.Kind:
-        """Return the kind of the jobs."""
         return TRAIN_JOB if self.mode == "trainer" else JOBSET
 
     def identity(self) -> dict[str, str]:

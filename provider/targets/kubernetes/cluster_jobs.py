@@ -24,8 +24,6 @@ Document = dict[str, Any]
 
 
 class ClusterJobs(JobWriter):
-    """The jobs of one cluster."""
-
     def review(self, draft: Draft) -> tuple[list[Problem], list[Problem]]:
         """Return refusals and warnings about a job that a program is about to submit. An unchanged job is not checked, except its
         queue."""

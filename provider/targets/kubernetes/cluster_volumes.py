@@ -14,8 +14,6 @@ from pulumi_trainer.provider.targets.kubernetes.storage import claims
 
 
 class ClusterVolumes:
-    """The volumes of one cluster."""
-
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.client = cluster.client

@@ -199,7 +199,6 @@ class Claim:
         return content
 
     def remove(self) -> None:
-        """Remove the folder with its data."""
         discard(self.folder, self._root)
 
     def _read_record(self) -> dict[str, Any] | None:

@@ -41,7 +41,6 @@ class Environment:
 
 
 def folder() -> Path:
-    """Return the folder of the environments."""
     return cache_folder() / "environments"
 
 

@@ -206,7 +206,6 @@ def _broken_connection(tail: str) -> str:
 
 
 def report(verdict: str, failures: Iterable[Failure]) -> str:
-    """Return the message of a failed job."""
     cause = first_cause(failures)
     text = verdict
     if cause is not None:

@@ -75,7 +75,6 @@ class Source:
 
     @classmethod
     def of(cls, folder: Path, root: Path) -> Source:
-        """Return a whole folder below a root."""
         return cls(str(folder), str(folder), str(root))
 
 
@@ -219,7 +218,6 @@ def _own_modules() -> Iterator[str]:
 
 
 def _folders_of(python: str, user_environment: Mapping[str, str]) -> list[str]:
-    """Return the folders of an interpreter and of its packages."""
     env = base_environment(user_environment, python)
     try:
         done = subprocess.run(

@@ -23,7 +23,6 @@ class LocalLogs:
         self.root = jobs.root
 
     def steps(self, namespace: str, name: str) -> list[str]:
-        """Return the names of a job's steps; [] if the job is not found."""
         record = Record.find(JobFolder.of(self.root, namespace, name))
         if record is None:
             return []

@@ -154,7 +154,6 @@ class JobReader:
         return [*found, *recorded_run(namespace, name, record.demand, status.started, status.finished)]
 
     def current_owner(self, namespace: str, name: str) -> Owner | None:
-        """Return the owner of the job of that name; None if not found."""
         found = Record.find(JobFolder.of(self.root, namespace, name))
         if found is None:
             return None

@@ -38,8 +38,6 @@ OUTGOING_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 class Leases:
-    """The leases of one job."""
-
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder or cache_folder() / "leases"
         with translate_os_errors(self._folder):
@@ -173,7 +171,6 @@ class Leases:
         return True
 
     def release(self) -> None:
-        """Release all leases of the job."""
         for give_back in self._leases.values():
             give_back()
         self._leases.clear()

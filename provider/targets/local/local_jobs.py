@@ -64,7 +64,6 @@ class LocalJobs(JobReader):
         return [*refused, *lacking, *self._claimed_elsewhere(objects)], warnings + unsure
 
     def has_job(self, draft: Draft) -> bool:
-        """Return whether the job exists with the digest of the draft."""
         if not isinstance(draft.namespace, str) or not isinstance(draft.digest, str):
             return False
         with suppress(TrainerError):

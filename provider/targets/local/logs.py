@@ -290,7 +290,6 @@ class _Position(NamedTuple):
         return cls(os.fstat(data.fileno()).st_ino, offset, data.read(min(offset, _BEFORE)))
 
     def is_in(self, data: IO[bytes]) -> bool:
-        """Return whether the place is in that file."""
         return self == _Position.of(data, self.offset)
 
 

@@ -122,12 +122,10 @@ def pod_name(jobset: Mapping[str, Any], pod: PodId) -> str:
 
 
 def replicated_job(jobset: Mapping[str, Any], step: str) -> ReplicatedJob:
-    """Return the ReplicatedJob of a step."""
     return next(job for job in jobs_of(jobset) if job.name == step)
 
 
 def gpus_of(pod: Mapping[str, Any]) -> int:
-    """Return the number of GPUs that a pod requests."""
     return math.ceil(requested(pod, GPU))
 
 
@@ -147,7 +145,6 @@ def requested(pod: Mapping[str, Any], resource: str) -> Fraction:
 def plan_pod(
     objects: Objects, jobset: dict[str, Any], pod: PodId, site: Site, gpus: list[int], secrets: Texts
 ) -> PodPlan:
-    """Return the plan of a pod."""
     step = replicated_job(jobset, pod.step)
     spec = step.pod.spec
     name = pod_name(jobset, pod)

@@ -61,13 +61,9 @@ class Tuning:
 class Pumps(Protocol):
     """Reads pipes when they have data."""
 
-    def add(self, pipe: Pipe) -> None:
-        """Start reading a pipe."""
-        ...
+    def add(self, pipe: Pipe) -> None: ...
 
-    def drop(self, pipe: Pipe) -> None:
-        """Stop reading a pipe."""
-        ...
+    def drop(self, pipe: Pipe) -> None: ...
 
 
 _LONGEST_REPORT = 4096
@@ -134,7 +130,6 @@ class ContainerProcess:
 
     @property
     def running(self) -> bool:
-        """Return whether a process runs."""
         return self._process is not None
 
     @property
@@ -146,7 +141,6 @@ class ContainerProcess:
 
     @property
     def restarts(self) -> int:
-        """Return the number of restarts."""
         return max(0, self.attempts - 1)
 
     @property
@@ -174,7 +168,6 @@ class ContainerProcess:
         return ""
 
     def start(self, now: float) -> None:
-        """Start a new attempt."""
         self.attempts += 1
         self.code, self._started = None, now
         self._memory_limit_reached, self._oom_kills = False, kernel_oom_kills()
@@ -298,7 +291,6 @@ class ContainerProcess:
                 each.kill()
 
     def signal(self, number: int) -> None:
-        """Send a signal to the process group."""
         if self._process is not None:
             process.signal_group(self._process.pid, number)
 
@@ -308,7 +300,6 @@ class ContainerProcess:
         return self._log.lost_bytes
 
     def close(self) -> None:
-        """Close the log."""
         self._log.close()
 
 
@@ -373,11 +364,9 @@ class PodRunner:
 
     @property
     def ending(self) -> bool:
-        """Return whether the outcome is decided."""
         return self._outcome is not None
 
     def _pending(self, container: ContainerProcess) -> bool:
-        """Return whether a container waits to be restarted."""
         again = self.plan.restarts_in_place or container.plan.kind == "sidecar"
         failed = container.code is not None and (container.code != 0 or container.plan.kind == "sidecar")
         return self._outcome is None and again and failed

@@ -258,7 +258,6 @@ def reap_orphans() -> None:
 
 
 def kill_descendants() -> None:
-    """Kill all descendants of this process."""
     _kill_all(lambda: [p for p in psutil.Process().children(recursive=True) if _lives(p)])
 
 

@@ -114,7 +114,6 @@ class Record:
 
     @classmethod
     def read(cls, folder: JobFolder) -> Record:
-        """Return the record in a job's folder."""
         record = cls.find(folder)
         if record is None:
             raise TargetFault(Problem(str(folder.record), "is gone"))
@@ -153,27 +152,22 @@ class Record:
         return replace(record, root=str(folder.root))
 
     def write(self, folder: JobFolder) -> None:
-        """Write the record into the job's folder."""
         write_json(folder.record, asdict(self))
 
     @property
     def whose(self) -> Owner:
-        """Return the owner with its stack and program."""
         return Owner(self.owner, self.sweep, self.program)
 
     @property
     def jobset(self) -> dict[str, Any]:
-        """Return the JobSet."""
         return next(o for k, o in self.objects.items() if k.startswith("JobSet/"))
 
     @property
     def known_identity(self) -> Identity:
-        """Return the identity of the run."""
         return Identity.from_dict(self.identity)
 
     @property
     def demand(self) -> Demand:
-        """Return what the job requests."""
         return demand_of(self.jobset, self.user)
 
     @property
@@ -225,7 +219,6 @@ class Record:
         return max(float(job.pod.spec.get("terminationGracePeriodSeconds", 30)) for job in jobs_of(self.jobset))
 
     def check_host(self) -> None:
-        """Check that the job runs on this host."""
         if self.host != host_id():
             where = f"{self.namespace}/{self.name}"
             raise Refused(
@@ -284,7 +277,6 @@ class Record:
         write_json(run_manifest(output), {**about, "inputs": dict(inputs)})
 
     def consumer(self, status: JobStatus | None) -> Consumer:
-        """Return the job as a consumer of its runtime."""
         about = {part: str(self.runtime.get(part, "")) for part in ("release", "channel", "follow")}
         ended = status is not None and status.terminal
         name = str(self.runtime.get("name", ""))

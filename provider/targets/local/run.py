@@ -173,7 +173,6 @@ class Run:
         return self._verdict is not None and self._apply_verdict(self._verdict, now)
 
     def release(self) -> None:
-        """Release the place and the leases."""
         self._place.release()
         if self._leases:
             self._leases.release()
@@ -482,7 +481,6 @@ class Run:
         self.status.finished = 0.0
 
     def fail(self, error: Exception, now: float, reason: str = "CannotStartPod") -> None:
-        """Set the status to Failed."""
         self.status.phase, self.status.finished = Phase.FAILED.value, now
         self.status.reason, self.status.message = _reason_of(error, reason), self._mask(_error_text(error))
 

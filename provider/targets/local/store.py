@@ -100,8 +100,6 @@ def unreadable(path: Path, why: str) -> Unreadable:
 
 
 class JobFolder:
-    """The folder of one job."""
-
     def __init__(self, path: Path) -> None:
         self.path = path
         self.root = path.parent.parent.parent
@@ -120,7 +118,6 @@ class JobFolder:
 
     @classmethod
     def of(cls, root: Path, namespace: str, name: str) -> JobFolder:
-        """Return the folder of a job."""
         return cls(root / "jobs" / name_of("namespace", namespace) / name_of("name", name))
 
     def source(self, digest: str) -> Path:
@@ -229,7 +226,6 @@ class JobFolder:
         return None
 
     def read_status(self) -> JobStatus | None:
-        """Return the written status; None if not found."""
         data = read_json(self.status)
         try:
             return None if data is None else JobStatus.from_dict(data["status"])

@@ -40,8 +40,6 @@ GRACE = 5.0
 
 
 class Supervisor:
-    """Supervises one job."""
-
     def __init__(self, folder: JobFolder, lock: int, secrets: Mapping[str, Mapping[str, str]], umask: int) -> None:
         self.folder, self._lock = folder, lock
         self.record = Record.read(folder)
@@ -57,11 +55,9 @@ class Supervisor:
         self._awake, self._wake = os.pipe()
 
     def add(self, pipe: Pipe) -> None:
-        """Start reading a pipe."""
         self._selector.register(pipe.fd, selectors.EVENT_READ, pipe)
 
     def drop(self, pipe: Pipe) -> None:
-        """Stop reading a pipe."""
         with suppress(KeyError, ValueError):
             self._selector.unregister(pipe.fd)
 

@@ -81,12 +81,10 @@ def claims(jobset: Spec, steps: Collection[str] | None = None) -> set[str]:
 
 
 def claim_folder(root: Path, namespace: str, claim: str) -> Path:
-    """Return the folder of a claim."""
     return root / "volumes" / namespace / claim
 
 
 def memory_folder(uid: str) -> Path:
-    """Return the folder of the secret volumes of a job."""
     return inside(MEMORY, f"pulumi-trainer-{os.getuid()}-{uid}")
 
 
@@ -110,7 +108,6 @@ def in_memory(volume: Spec) -> bool:
 
 
 def location(volume: Spec, folder: Path, memory: Path, claims_folder: Path) -> Path:
-    """Return the path of a volume."""
     claim = volume.get("persistentVolumeClaim")
     if claim:
         return inside(claims_folder, str(claim["claimName"]), "data")

@@ -70,7 +70,6 @@ def _must_be_top_owner(job: Document) -> bool:
 
 
 def _secrets(submission: Submission, owner: Record) -> Iterator[tuple[Kind, Document]]:
-    """Yield the Secrets with the values of `submission.secrets`."""
     for name, values in submission.secrets.items():
         data = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "type": "Opaque", "data": data}

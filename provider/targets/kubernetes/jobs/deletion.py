@@ -106,7 +106,6 @@ class DeletionWatch:
 
 
 def watch_record_deletions(client: Client, namespace: str) -> DeletionWatch:
-    """Return the watch for the deletion of records."""
     return DeletionWatch(client, namespace, CONFIG_MAP, SELECTOR, lambda found: str(found["metadata"]["uid"]))
 
 

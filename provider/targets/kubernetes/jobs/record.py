@@ -193,12 +193,10 @@ class Record:
 
     @property
     def whose(self) -> Owner:
-        """The owner of the job."""
         return Owner(self.owner, self.stack, self.program)
 
     @property
     def terminal(self) -> bool:
-        """Whether the record has the end of the job."""
         return self.ended.get("phase") in ENDS
 
     @property
@@ -288,7 +286,6 @@ class Record:
 
 
 def document(submission: Submission) -> Document:
-    """Return the ConfigMap of a job that is to be created."""
     spec = submission.main.get("spec") or {}
     ttl = spec.get("ttlSecondsAfterFinished") is not None
     annotations = job_annotations(submission)
@@ -351,7 +348,6 @@ def usage(submission: Submission) -> dict[str, str]:
 
 
 def labels(submission: Submission) -> dict[str, str]:
-    """Return the labels of all objects of a job."""
     found = {owner_labels.MANAGED_BY: FIELD_MANAGER, owner_labels.JOB: submission.name}
     if submission.sweep:
         found[owner_labels.STACK] = submission.sweep

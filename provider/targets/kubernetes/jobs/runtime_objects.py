@@ -30,8 +30,6 @@ _POLL = 0.2
 
 
 class RuntimeObjects:
-    """The runtimes of one cluster."""
-
     def __init__(self, client: Client, reachable: Callable[[], Client]) -> None:
         self.client = client
         self._reachable = reachable
@@ -94,7 +92,6 @@ class RuntimeObjects:
         return self.client.get(_KINDS[kind], namespace, name)
 
     def owner(self, found: Mapping[str, Any]) -> Owner:
-        """Return the owner of a runtime of the cluster."""
         return owner_of(found)
 
     def delete(self, document: Mapping[str, Any], uid: str, owner: Owner, *, force: bool = False) -> Owner | None:

@@ -72,13 +72,10 @@ class _Log:
 
     @property
     def due(self) -> bool:
-        """Whether the log has unread lines."""
         return self.source.started and not self.gone and self.read < self.source.restarts
 
 
 class LogFollower:
-    """Follows the logs of one job."""
-
     def __init__(
         self,
         client: Client,

@@ -64,7 +64,6 @@ class LogSelection:
         return self.filter_of(pod)
 
     def labels(self, name: str) -> str:
-        """Return the label selector of the pods."""
         if not self.step:
             return f"{JOBSET_NAME}={name}"
         return f"{JOBSET_NAME}={name},{STEP}={self.step}"

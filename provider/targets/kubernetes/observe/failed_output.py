@@ -28,7 +28,6 @@ class FailedOutput:
         self._stopped = False
 
     def start(self) -> None:
-        """Start the thread."""
         threading.Thread(target=self._run, name="failed-output", daemon=True).start()
 
     def stop(self) -> None:

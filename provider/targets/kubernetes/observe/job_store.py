@@ -98,7 +98,6 @@ class ObservedJob:
         return next(iter(self.parts.get(kind.plural, {}).values()), None)
 
     def all(self, kind: Kind) -> list[Document]:
-        """Return all documents of a kind."""
         return list(self.parts.get(kind.plural, {}).values())
 
 
@@ -120,7 +119,6 @@ class JobStore:
         self._members: dict[str, set[str]] = {}
 
     def job_view(self, name: str, unreadable: frozenset[str]) -> JobView:
-        """Return the stored documents of a job."""
         job = self.jobs.get(name)
         if job is None:
             return JobView(self.namespace, name, unreadable=unreadable)

@@ -57,7 +57,6 @@ class ClusterUsage:
 
 
 def read_usage(client: Client, namespace: str = "", only_jobs: Collection[Place] | None = None) -> ClusterUsage:
-    """Return what jobs have used."""
     unseen: set[str] = set()
     with ThreadPoolExecutor(4) as threads:  # the server writes one list while another is read
         asked = [

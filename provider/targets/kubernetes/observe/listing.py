@@ -159,7 +159,6 @@ def _events_of_job(view: JobView, events: Mapping[Place, Sequence[Document]]) ->
 
 
 def snapshot_job(client: Client, namespace: str, name: str, kind: Kind | None = None) -> JobView:
-    """Return one job."""
     view = snapshot(client, namespace, name)
     there = {JOBSET: view.jobset, TRAIN_JOB: view.train_job}
     if (kind is None and (view.main is not None or view.recorded is not None)) or (kind and there[kind] is not None):

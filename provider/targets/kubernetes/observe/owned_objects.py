@@ -26,8 +26,6 @@ _KEPT = ("name", "namespace", "uid", "labels", "annotations")
 
 @dataclass(frozen=True)
 class Owned:
-    """What a cluster has."""
-
     objects: list[Found]
     unread: set[str]
 

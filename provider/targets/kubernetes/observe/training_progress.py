@@ -69,12 +69,10 @@ class Progress:
             self._wanted.add(name)
 
     def remove(self, name: str) -> None:
-        """Stop following a job."""
         with self._lock:
             self._wanted.discard(name)
 
     def stop(self) -> None:
-        """Stop following all jobs."""
         self._stop.set()
 
     def follow(self, name: str, view: JobView, status: JobStatus) -> None:

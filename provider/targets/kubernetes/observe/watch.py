@@ -149,7 +149,6 @@ class Observer:
         self._waker = Waker(client, namespace)
 
     def start(self) -> Observer:
-        """Start watching, and return at once."""
         for stream in (self._records, *self._streams):
             self._run(stream)
         self._failed_output.start()
@@ -218,7 +217,6 @@ class Observer:
                     self._lock.wait(min(left, 0.25))
 
     def job_view(self, name: str) -> JobView:
-        """Return the documents of a job."""
         with self._lock:
             late = [s for s in self._gangs.values() if not s.synced.is_set()]
             unreadable = frozenset(s.kind.plural for s in (*self._streams, *late) if s.absent or s in late)

@@ -63,7 +63,6 @@ class Permission:
 
     @property
     def rule(self) -> Document:
-        """The permission as a PolicyRule."""
         resource = self.kind.plural
         if self.subresource:
             resource = f"{resource}/{self.subresource}"
@@ -230,7 +229,6 @@ class Subject:
 
     @property
     def document(self) -> Document:
-        """The subject as bindings have it."""
         if self.kind == "ServiceAccount":
             return {"kind": self.kind, "name": self.name, "namespace": self.namespace}
         return {"kind": self.kind, "name": self.name, "apiGroup": _GROUP}

@@ -208,7 +208,6 @@ def _emptied(client: Client, name: str, version: str, seconds: float, *, waiting
 
 
 def _with_quota(holders: Iterable[Holder]) -> list[Holder]:
-    """Return the Workloads that have quota."""
     return [holder for holder in holders if holder.amounts is not None]
 
 

@@ -145,7 +145,6 @@ def lacks_namespace(client: Client, namespace: str) -> bool:
 
 
 def _named(facts: Facts, workloads: list[Document]) -> Iterator[Document]:
-    """Yield the LocalQueues that Workloads name."""
     places = {(d["metadata"].get("namespace", ""), (d.get("spec") or {}).get("queueName", "")) for d in workloads}
     for namespace, name in sorted(places):
         queue = facts.find(LOCAL_QUEUE, namespace, name) if name else None

@@ -520,7 +520,6 @@ def _pods(job: Mapping[str, Any]) -> list[Pod]:
 
 
 def _claims(pod: Pod) -> dict[str, str]:
-    """Return volume -> claim."""
     found: dict[str, str] = {}
     for volume in pod.volumes:
         if volume.get("persistentVolumeClaim"):
