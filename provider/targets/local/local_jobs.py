@@ -10,13 +10,12 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from pulumi_trainer.provider import source_archives
 from pulumi_trainer.provider.jobs.attempts import before_rerun
 from pulumi_trainer.provider.jobs.lineage import identified, rerun_identity, started
 from pulumi_trainer.provider.jobs.manual import STOPPED, Override, not_ended_problem
-from pulumi_trainer.provider.jobs.runs import read_runs
 from pulumi_trainer.provider.jobs.status import JobStatus, Owner, Phase
 from pulumi_trainer.provider.jobs.submission import Draft, Objects, Submission
 from pulumi_trainer.provider.kubernetes.errors import (
@@ -142,7 +141,7 @@ class LocalJobs(JobReader):
         owner = Owner(submission.owner, submission.sweep)
         with self._locked(submission.namespace, submission.name, owner) as (folder, record):
             self._known_status(folder, record)
-            submission = identified(submission, record.known_identity)
+            submission = identified(submission, record.identity)
             changed = Record.of(submission, self._site(folder, record.uid), record.tuning, record.isolation)
             names = (
                 "host",
@@ -156,7 +155,7 @@ class LocalJobs(JobReader):
                 "attempts",
             )
             kept = {name: getattr(record, name) for name in names}
-            record = replace(changed, **kept).with_override(Override.from_dict(record.override))
+            record = replace(changed, **kept).with_override(record.override)
             self._create_claims(record)
             _store_source(folder, submission)
             record.write(folder)
@@ -211,12 +210,12 @@ class LocalJobs(JobReader):
             if lost:
                 raise Refused(*lost)
             supervision.is_unsupervised(folder, supervision.STUCK_SECONDS)
-            identity, attempts = record.known_identity, record.attempts
+            identity, attempts = record.identity, record.attempts
             if (
                 status.created == record.created
             ):  # else `rerun` was interrupted, and the run of the record has not begun
                 identity = rerun_identity(identity, status.phase, status.reason)
-                attempts = [asdict(each) for each in before_rerun(status.attempts)] if identity.id else []
+                attempts = before_rerun(status.attempts) if identity.id else []
             submission = replace(submission, earlier=runs_of(folder, record, status), identity=identity)
             submission = started(submission, time.time())
             again = Record.of(submission, self._site(folder), record.tuning, self.isolation)
@@ -225,7 +224,7 @@ class LocalJobs(JobReader):
             _store_source(folder, submission)
             again.write(folder)
             folder.keep_metrics(submission.earlier)
-            folder.forget_run(_newest_run(record, status), again.known_identity.id)
+            folder.forget_run(_newest_run(record, status), again.identity.id)
             _limit_logs(folder, again)
             with suppress(TrainerError):  # the record has it
                 again.write_run_manifest(again.inputs)
@@ -262,7 +261,7 @@ class LocalJobs(JobReader):
             if not was.owns(record.whose) and not me.owns(record.whose):
                 where, why = f"{submission.namespace}/{submission.name}", f"belongs to {record.whose.called_by(me)}"
                 raise Conflict(Problem(where, why, "give the TrainJob another name"))
-            replace(record, sweep=sweep_label(submission), program=submission.program).write(folder)
+            replace(record, stack=sweep_label(submission), program=submission.program).write(folder)
 
     def delete(
         self, namespace: str, name: str, *, uid: str = "", owner: Owner | None = None, replaced: bool = False,
@@ -374,13 +373,13 @@ class LocalJobs(JobReader):
         if not adopt:
             why = f"exists since {since} and belongs to {record.whose.called_by(me)}"
             raise Conflict(Problem(where, why, "give the TrainJob another name, or take the job over with adopt=True"))
-        check_same_objects(record, identified(submission, record.known_identity))
+        check_same_objects(record, identified(submission, record.identity))
         record = replace(
             record,
             owner=submission.owner,
             digest=submission.digest,
             run=submission.run,
-            sweep=sweep_label(submission),
+            stack=sweep_label(submission),
             program=submission.program,
         )
         record.write(folder)
@@ -390,7 +389,7 @@ class LocalJobs(JobReader):
 def _newest_run(record: Record, status: JobStatus | None) -> str:
     """Return the id of the run that has written the status and the logs; that of the record if there is no status."""
     if status is None:
-        return record.known_identity.id
+        return record.identity.id
     return next((run.id for run in reversed(record.runs(status))), "")
 
 
@@ -402,7 +401,7 @@ def _written_status(folder: JobFolder) -> JobStatus | None:
 
 def _limit_logs(folder: JobFolder, record: Record) -> None:
     """Remove the logs of earlier runs that the record of the new run does not have, and those that take too much space."""
-    known = {run.id for run in read_runs(record.earlier) if run.inputs}
+    known = {run.id for run in record.earlier if run.inputs}
     folder.limit_logs(known, record.tuning.bytes_of_container)
 
 

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -17,18 +17,10 @@ from typing import Any
 
 from pulumi_trainer.provider.jobs.attempts import read_attempts
 from pulumi_trainer.provider.jobs.checkpoints import saves_checkpoints
-from pulumi_trainer.provider.jobs.lineage import result_of
+from pulumi_trainer.provider.jobs.job_record import JobRecord
 from pulumi_trainer.provider.jobs.manual import Override
-from pulumi_trainer.provider.jobs.runs import (
-    LONGEST,
-    Identity,
-    Run,
-    fault_of_runs,
-    read_inputs,
-    read_runs,
-    resumed_step,
-)
-from pulumi_trainer.provider.jobs.status import JobStatus, Owner, Phase, Step
+from pulumi_trainer.provider.jobs.runs import Identity, Run, fault_of_runs, read_runs
+from pulumi_trainer.provider.jobs.status import JobStatus, Phase, Step
 from pulumi_trainer.provider.jobs.submission import Consumer, Submission
 from pulumi_trainer.provider.jobs.usage import Demand, current_user, demand_of
 from pulumi_trainer.provider.kubernetes.errors import Problem, Refused, TargetFault, Unreadable
@@ -42,25 +34,18 @@ from pulumi_trainer.provider.targets.local.pod_processes import Tuning
 from pulumi_trainer.provider.targets.local.store import JobFolder, read_json, unreadable, write_json
 
 
-@dataclass(frozen=True)
-class Record:
+@dataclass(frozen=True, kw_only=True)
+class Record(JobRecord):
     """The record of a job; `LocalTarget` writes it.
 
     Attributes:
         output: Folder that rank 0 mounts at the output path; empty if not found.
         temporary: The machine's folder for temporary files.
         first_uid: UID of the first run, by which the stack's state knows the job; empty if this run is the first one.
-        override: The `Override` of `suspend` by `pulumi-trainer`; empty if nobody has overridden it.
         stop: Message of a job that is to be stopped; empty if it is not.
         visible_gpus: CUDA_VISIBLE_DEVICES of the user that has created the job; None if it was not set.
     """
 
-    namespace: str
-    name: str
-    owner: str
-    digest: str
-    run: str
-    sweep: str
     objects: dict[str, Any] = field(repr=False)
     root: str
     python: str
@@ -70,17 +55,10 @@ class Record:
     hostname: str = field(default_factory=socket.gethostname)
     uid: str = field(default_factory=lambda: str(uuid.uuid4()))
     created: float = field(default_factory=time.time)
-    output: str = ""
     runtime: Mapping[str, Any] = field(default_factory=dict)
-    program: str = ""
     temporary: str = field(default_factory=tempfile.gettempdir)
-    inputs: Mapping[str, str] = field(default_factory=dict)
-    earlier: Sequence[Mapping[str, Any]] = ()
-    identity: Mapping[str, Any] = field(default_factory=dict)
     first_uid: str = ""
-    override: Mapping[str, Any] = field(default_factory=dict)
     stop: str = ""
-    attempts: Sequence[Mapping[str, Any]] = ()
     user: str = ""
     isolation: str = ""
     visible_gpus: str | None = None
@@ -94,7 +72,7 @@ class Record:
             owner=submission.owner,
             digest=submission.digest,
             run=submission.run,
-            sweep=sweep_label(submission),
+            stack=sweep_label(submission),
             objects=submission.objects,
             root=str(site.root),
             python=site.python,
@@ -105,8 +83,8 @@ class Record:
             runtime=dict(submission.runtime),
             program=submission.program,
             inputs=dict(submission.inputs),
-            earlier=[run.to_dict() for run in submission.earlier],
-            identity=submission.identity.to_dict(),
+            earlier=submission.earlier,
+            identity=submission.identity,
             user=current_user(),
             isolation=isolation,
             visible_gpus=os.environ.get(VISIBLE_GPUS),
@@ -138,6 +116,9 @@ class Record:
         fault = next(_type_faults(known), "") or fault_of_runs(known.get("identity", {}), known.get("earlier", []))
         if fault:
             raise unreadable(folder.record, f"is not a valid record of a job: {fault}")
+        known["identity"] = Identity.from_dict(known.get("identity"))
+        known["earlier"], known["attempts"] = read_runs(known.get("earlier")), read_attempts(known.get("attempts"))
+        known["override"] = Override.from_dict(known.get("override"))
         try:
             record = cls(**{**known, "tuning": Tuning(**known["tuning"])})
             record.jobset["spec"]["replicatedJobs"]
@@ -152,19 +133,12 @@ class Record:
         return replace(record, root=str(folder.root))
 
     def write(self, folder: JobFolder) -> None:
-        write_json(folder.record, asdict(self))
-
-    @property
-    def whose(self) -> Owner:
-        return Owner(self.owner, self.sweep, self.program)
+        runs = {"identity": self.identity.to_dict(), "earlier": [run.to_dict() for run in self.earlier]}
+        write_json(folder.record, {**asdict(self), **runs})
 
     @property
     def jobset(self) -> dict[str, Any]:
         return next(o for k, o in self.objects.items() if k.startswith("JobSet/"))
-
-    @property
-    def known_identity(self) -> Identity:
-        return Identity.from_dict(self.identity)
 
     @property
     def demand(self) -> Demand:
@@ -178,32 +152,29 @@ class Record:
     @property
     def suspended(self) -> bool:
         """Return whether the job is suspended: by the program, or by a user instead."""
-        override = Override.from_dict(self.override)
-        if override is None:
+        if self.override is None:
             return bool(self.jobset["spec"].get("suspend"))
-        return override.suspend
+        return self.override.suspend
 
     @property
     def override_note(self) -> str:
         """Return who has suspended or resumed the job; empty if nobody has."""
-        override = Override.from_dict(self.override)
-        if override is None:
+        if self.override is None:
             return ""
-        return override.note
+        return self.override.note
 
     @property
     def suspended_by(self) -> str:
         """Return who has suspended the job."""
-        override = Override.from_dict(self.override)
-        if override is None:
+        if self.override is None:
             return "by its program"
-        return f"by {override.by} with `pulumi-trainer suspend`"
+        return f"by {self.override.by} with `pulumi-trainer suspend`"
 
     def with_override(self, override: Override | None) -> Record:
         """Return the record with an override, unless the program has the same value."""
         if override is None or not override.differs(self.jobset["spec"].get("suspend")):
-            return replace(self, override={})
-        return replace(self, override=override.to_dict())
+            return replace(self, override=None)
+        return replace(self, override=override)
 
     @property
     def ttl(self) -> float | None:
@@ -264,13 +235,13 @@ class Record:
         known: dict[str, Any] | None = None
         with suppress(Unreadable):
             known = read_json(run_manifest(output))
-        if known is not None and known.get("id") != self.known_identity.id and not has_trained:
+        if known is not None and known.get("id") != self.identity.id and not has_trained:
             return
         about = {
             "job": f"{self.namespace}/{self.name}",
             "run": self.run,
             "created": self.created,
-            **self.known_identity.to_dict(),
+            **self.identity.to_dict(),
         }
         with translate_os_errors(output.parent):
             make_folder(output.parent, Path(self.root))  # of a claim that only a Pod mounts there is none yet
@@ -283,7 +254,7 @@ class Record:
         return Consumer(
             f"{self.namespace}/{self.name}",
             name,
-            stack=self.sweep,
+            stack=self.stack,
             ended=ended,
             channel_of=str(self.runtime.get("of", "")),
             **about,
@@ -299,45 +270,20 @@ class Record:
         if phase == Phase.SUSPENDED:
             state = Phase.SUSPENDED
         folder = Path(self.root) / "jobs" / self.namespace / self.name
-        return JobStatus(
-            name=self.name,
-            namespace=self.namespace,
+        return replace(
+            self.recorded_status(phase.value, reason, message),
             uid=self.resource_uid,
-            owner=self.owner,
-            digest=self.digest,
-            phase=phase.value,
-            reason=reason,
-            message=message,
             steps=[Step(name, phase=state.value, count=count) for name, count in counts.items()],
-            created=self.created,
-            output=self.result(phase),
             logs=str(folder / "logs"),
-            stack=self.sweep,
-            program=self.program,
-            run=self.run,
-            identity=self.known_identity,
-            inputs=dict(self.inputs),
-            attempts=read_attempts(self.attempts),
             checkpoints=saves_checkpoints(self.jobset),
         )
-
-    def result(self, phase: str) -> str:
-        """Return the folder with the result of the job. phase: Phase of its run."""
-        return result_of(self.output, self.known_identity.lineage, phase, read_runs(self.earlier))
 
     def runs(self, status: JobStatus) -> list[Run]:
         """Return the runs of the job, the newest last. status: Status of the current one, or of the one before."""
         # `rerun` was interrupted, and the last of the earlier runs is that of the status.
         if status.created != self.created:
-            return read_runs(self.earlier)
-        inputs, demand = read_inputs(status.inputs or self.inputs), self.demand
-        current = Run(
-            self.run, status.phase, created=self.created, finished=status.finished, inputs=inputs, started=status.started,
-            note=status.recorded_note, demand=demand, metrics={}, history="", message=status.message[:LONGEST],
-            resumed_from=resumed_step(status.progress), steps=status.steps_done,
-            **self.known_identity.to_dict(),
-        )  # fmt: skip
-        return read_runs([*self.earlier, current.to_dict()])
+            return [*self.earlier]
+        return self.all_runs(status, self.demand, self.earlier)
 
 
 def run_manifest(output: Path) -> Path:

@@ -88,7 +88,7 @@ class Run:
             self.status.started, self.status.progress = before.started, before.progress
             earlier = before.attempts
         self.attempts = Attempts(earlier)
-        self.metrics = Metrics.from_text(folder.read_metrics(record.known_identity.id))
+        self.metrics = Metrics.from_text(folder.read_metrics(record.identity.id))
         self._trainer_step = trainer_step(record.jobset)
         self._folder, self._secrets, self._pumps, self._umask = folder, secrets, pumps, umask
         self._pods: dict[tuple[str, int], PodRunner] = {}

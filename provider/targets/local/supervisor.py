@@ -237,7 +237,7 @@ class Supervisor:
         """Write the metrics of the run, if they have changed."""
         text = self.run.metrics.to_text()
         if text != self._metrics:
-            self.folder.write_metrics(self.record.known_identity.id, text)
+            self.folder.write_metrics(self.record.identity.id, text)
             self._metrics = text
 
     def _retry_write(self, write: Callable[[], None]) -> None:

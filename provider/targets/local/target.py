@@ -41,7 +41,7 @@ class LocalTarget:
         """Delete all jobs with a label, and the volumes with that label that are empty or were left to a job."""
         swept = []
         for record in self.jobs.records():
-            if label and record.sweep == label:
+            if label and record.stack == label:
                 left = self.jobs.delete(record.namespace, record.name, uid=record.resource_uid, owner=record.whose)
                 swept.append(f"{record.namespace}/{record.name}")
                 if isinstance(left, str):

@@ -12,23 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from pulumi_trainer.provider.jobs.attempts import Attempt, read_attempts
-from pulumi_trainer.provider.jobs.lineage import result_of
+from pulumi_trainer.provider.jobs.attempts import read_attempts
+from pulumi_trainer.provider.jobs.job_record import JobRecord
 from pulumi_trainer.provider.jobs.manual import STOPPED, Override
-from pulumi_trainer.provider.jobs.metrics import Metrics
 from pulumi_trainer.provider.jobs.progress import kept_progress
 from pulumi_trainer.provider.jobs.retention import as_row
-from pulumi_trainer.provider.jobs.runs import (
-    LONGEST,
-    MOST_RUNS,
-    Identity,
-    Run,
-    fault_of_runs,
-    read_inputs,
-    read_runs,
-    resumed_step,
-)
-from pulumi_trainer.provider.jobs.status import NOT_CREATED, OUTCOME_UNKNOWN, UNKNOWN_END, JobStatus, Owner, Phase
+from pulumi_trainer.provider.jobs.runs import Identity, Run, fault_of_runs, read_inputs, read_runs
+from pulumi_trainer.provider.jobs.status import NOT_CREATED, OUTCOME_UNKNOWN, UNKNOWN_END, JobStatus, Phase
 from pulumi_trainer.provider.jobs.submission import Submission
 from pulumi_trainer.provider.jobs.usage import NOTHING_KNOWN, Demand, current_user, demand_of
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, SECRET, Kind
@@ -83,8 +73,8 @@ OBSERVED = "observed"
 ENDED = ("phase", "reason", "message", "started", "finished", "progress")
 
 
-@dataclass(frozen=True)
-class Record:
+@dataclass(frozen=True, kw_only=True)
+class Record(JobRecord):
     """The record of a job, as the server has it.
 
     Args:
@@ -97,14 +87,6 @@ class Record:
         histories: Id of a run -> its metrics with their history (`Run.history`).
     """
 
-    namespace: str
-    name: str
-    uid: str
-    owner: str
-    digest: str
-    run: str
-    stack: str
-    created: float
     version: str
     deleting: bool
     ttl: bool
@@ -112,7 +94,6 @@ class Record:
     retained: bool
     sent: bool
     kind: Kind
-    output: str
     applied: Mapping[str, Any]
     ended: Mapping[str, str]
     runtime: str = ""
@@ -120,14 +101,8 @@ class Record:
     channel: str = ""
     channel_of: str = ""
     follow: str = ""
-    program: str = ""
-    inputs: Mapping[str, str] = field(default_factory=dict)
-    identity: Identity = field(default_factory=Identity)
-    earlier: Sequence[Run] = ()
-    override: Override | None = None
     demand: Demand = NOTHING_KNOWN
     copy_of: str = ""
-    attempts: Sequence[Attempt] = ()
     sending: bool = False
     histories: Mapping[str, str] = field(default_factory=dict, repr=False)
     fault: str = ""
@@ -192,10 +167,6 @@ class Record:
             raise Unreadable(Problem("", self.fault))
 
     @property
-    def whose(self) -> Owner:
-        return Owner(self.owner, self.stack, self.program)
-
-    @property
     def terminal(self) -> bool:
         return self.ended.get("phase") in ENDS
 
@@ -219,43 +190,15 @@ class Record:
 
     def status(self, phase: Phase, reason: str = "", message: str = "") -> JobStatus:
         """Return a status with the data of the record alone."""
-        return JobStatus(
-            name=self.name,
-            namespace=self.namespace,
-            uid=self.uid,
-            owner=self.owner,
-            digest=self.digest,
-            phase=phase.value,
-            output=self.result(phase.value),
-            reason=plain(reason)[:LONGEST_MESSAGE],
-            message=harmless_message(message)[:LONGEST_MESSAGE],
-            created=self.created,
-            stack=self.stack,
-            program=self.program,
-            run=self.run,
-            identity=self.identity,
-            inputs=dict(self.inputs),
-            attempts=[*self.attempts],
-        )
-
-    def result(self, phase: str) -> str:
-        """Return the URI of the folder with the result of the job. phase: Phase of its run."""
-        return result_of(self.output, self.identity.lineage, phase, self.earlier)
+        shown = harmless_message(message)[:LONGEST_MESSAGE]
+        return self.recorded_status(phase.value, plain(reason)[:LONGEST_MESSAGE], shown)
 
     def runs(self, status: JobStatus) -> list[Run]:
         """Return the runs of the job, the newest last. status: Status of the current one."""
         earlier = [replace(run, history=self.histories.get(run.id, "")) for run in self.earlier]
         if self.sending and status.phase == Phase.DELETED:
             return earlier
-        inputs = status.inputs or self.inputs
-        history = self.histories.get(self.identity.id, "")
-        current = Run(
-            self.run, status.phase, created=self.created, finished=status.finished, inputs=inputs, started=status.started,
-            note=status.recorded_note, demand=self.demand, metrics=Metrics.from_text(history).summary(), history=history,
-            message=status.message[:LONGEST], resumed_from=resumed_step(status.progress),
-            steps=status.steps_done, **self.identity.to_dict(),
-        )  # fmt: skip
-        return [*earlier, current][-MOST_RUNS:]
+        return self.all_runs(status, self.demand, earlier, self.histories.get(self.identity.id, ""))
 
     def last_status(self) -> JobStatus:
         """Return the status of a job whose JobSet or TrainJob is gone: the recorded end, otherwise Deleted."""
