@@ -1,13 +1,13 @@
 """Queries of a program to a target: what exists there, and what the target accepts.
 
 `target` is the `target` input of a resource. The results are advice for the plan. For an unreachable cluster a function returns
-its empty result; only functions with a `Raises:` section raise a fault of the target.
+its empty result; only `cached_status` and `current_release` raise a fault of the target.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pulumi_trainer.provider.jobs.status import JobStatus, Owner
 from pulumi_trainer.provider.jobs.submission import Draft, Work
@@ -26,6 +26,8 @@ from pulumi_trainer.provider.targets.local import LocalTarget
 
 if TYPE_CHECKING:
     from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
+
+T = TypeVar("T")
 
 
 def cached_status(
@@ -91,10 +93,8 @@ def review_volume(
     target: Mapping[str, Any], namespace: str, name: str, claim: Mapping[str, Any], job: str, owner: str, *, adopt: bool
 ) -> tuple[list[Problem], list[Problem]]:
     """Return why a cluster refuses a claim, and its warnings; ([], []) for an unreachable cluster."""
-    try:
-        return _cluster(target).volumes.review(namespace, name, claim, job, owner, adopt=adopt)
-    except TargetFault:
-        return [], []
+    no_problems: tuple[list[Problem], list[Problem]] = ([], [])
+    return _ask(target, lambda c: c.volumes.review(namespace, name, claim, job, owner, adopt=adopt), no_problems)
 
 
 def find_queues(
@@ -115,76 +115,61 @@ def find_queues(
 
 def find_runtime(target: Mapping[str, Any], kind: str, namespace: str, name: str) -> tuple[bool, dict[str, Any] | None]:
     """Return whether the cluster has answered, and its runtime of that name; None if not found."""
-    try:
-        cluster = _cluster(target)
+
+    def find(cluster: KubernetesTarget) -> tuple[bool, dict[str, Any] | None]:
         cluster.reachable_client()
         return True, cluster.runtimes.find(kind, namespace, name)
-    except TargetFault:
-        return False, None
+
+    no_answer: tuple[bool, dict[str, Any] | None] = (False, None)
+    return _ask(target, find, no_answer)
 
 
 def find_object(target: Mapping[str, Any], kind: Kind, namespace: str, name: str) -> dict[str, Any] | None:
     """Return an object of a cluster; None if not found, or for an unreachable cluster."""
-    try:
-        return _cluster(target).reachable_client(namespace).get(kind, namespace, name)
-    except TargetFault:
-        return None
+    return _ask(target, lambda cluster: cluster.reachable_client(namespace).get(kind, namespace, name), None)
 
 
 def queue_api_versions(target: Mapping[str, Any]) -> Mapping[str, Sequence[str]] | None:
     """Return each version of Kueue's API with the plurals that the cluster serves in it; None for an unreachable cluster."""
-    from pulumi_trainer.provider.kubernetes.cache.discovery import PLAN_SECONDS
-    from pulumi_trainer.provider.targets.kubernetes.queues import draining
-
-    try:
-        return draining.served_versions(_cluster(target).client, PLAN_SECONDS)
-    except TargetFault:
-        return None
+    return _ask(target, lambda cluster: cluster.queues.served_versions(), None)
 
 
 def list_queue_objects(target: Mapping[str, Any], kind: str, version: str) -> Sequence[Mapping[str, Any]]:
     """Return the cluster's objects of one of Kueue's kinds; [] for an unreachable cluster."""
     from pulumi_trainer.provider.targets.kubernetes.queues import queue_snapshot
 
-    try:
-        return queue_snapshot.list_objects(_cluster(target).client, kind, version)
-    except TargetFault:
-        return []
+    return _ask(target, lambda cluster: queue_snapshot.list_objects(cluster.client, kind, version), [])
 
 
 def list_queued_work(target: Mapping[str, Any]) -> Sequence[dict[str, Any]] | None:
     """Return the LocalQueues and Workloads of a cluster, as far as they may be listed; None for an unreachable cluster."""
     from pulumi_trainer.provider.targets.kubernetes.queues import queue_snapshot
 
-    try:
-        return queue_snapshot.list_queued_work(_cluster(target).reachable_client())
-    except TargetFault:
-        return None
+    return _ask(target, lambda cluster: queue_snapshot.list_queued_work(cluster.reachable_client()), None)
 
 
 def list_queue_work(target: Mapping[str, Any], name: str, version: str) -> Sequence[Work]:
     """Return the running and waiting jobs of a ClusterQueue; [] for an unreachable cluster."""
-    from pulumi_trainer.provider.kubernetes.cache.discovery import PLAN_SECONDS
-    from pulumi_trainer.provider.targets.kubernetes.queues import draining
-
-    try:
-        return draining.list_work(_cluster(target).client.within(PLAN_SECONDS), name, version)
-    except TargetFault:
-        return []
+    return _ask(target, lambda cluster: cluster.queues.list_work(name, version), [])
 
 
 def lacks_namespace(target: Mapping[str, Any], namespace: str) -> bool:
     """Return whether the cluster certainly lacks a namespace; False for an unreachable cluster."""
     from pulumi_trainer.provider.targets.kubernetes.queues import queue_snapshot
 
-    try:
-        return queue_snapshot.lacks_namespace(_cluster(target).client, namespace)
-    except TargetFault:
-        return False
+    return _ask(target, lambda cluster: queue_snapshot.lacks_namespace(cluster.client, namespace), False)
 
 
 def _cluster(target: Mapping[str, Any]) -> KubernetesTarget:
     return cast("KubernetesTarget", connect(target))
+
+
+def _ask(target: Mapping[str, Any], ask: Callable[[KubernetesTarget], T], otherwise: T) -> T:
+    """Return the answer of a cluster; `otherwise` if it is unreachable."""
+    try:
+        return ask(_cluster(target))
+    except TargetFault:
+        return otherwise
 
 
 def channel_refusals(outputs: Mapping[str, Any], uses: Callable[[str], bool]) -> list[Problem]:

@@ -104,12 +104,7 @@ class LocalJobs(JobReader):
         Args:
             first_uid: UID by which the stack's state knows the job; empty for that of its record.
         """
-        refused = [
-            *local_limits.invalid_names(submission.objects),
-            *local_limits.refusals(submission.objects, submission.secrets),
-        ]
-        if refused:
-            raise Invalid(*refused)
+        _check_limits(submission)
         folder = JobFolder.of(self.root, submission.namespace, submission.name)
         with folder.guard():
             record = Record.find(folder)
@@ -132,12 +127,7 @@ class LocalJobs(JobReader):
 
     def update(self, submission: Submission, *, force: bool = False) -> JobStatus:  # noqa: ARG002
         """Update suspend, ttlSecondsAfterFinished and metadata of a job, or all of a suspended job."""
-        refused = [
-            *local_limits.invalid_names(submission.objects),
-            *local_limits.refusals(submission.objects, submission.secrets),
-        ]
-        if refused:
-            raise Invalid(*refused)
+        _check_limits(submission)
         owner = Owner(submission.owner, submission.sweep)
         with self._locked(submission.namespace, submission.name, owner) as (folder, record):
             self._known_status(folder, record)
@@ -384,6 +374,14 @@ class LocalJobs(JobReader):
         )
         record.write(folder)
         return record
+
+
+def _check_limits(submission: Submission) -> None:
+    """Raise Invalid if this machine cannot run a job."""
+    names = local_limits.invalid_names(submission.objects)
+    refused = [*names, *local_limits.refusals(submission.objects, submission.secrets)]
+    if refused:
+        raise Invalid(*refused)
 
 
 def _newest_run(record: Record, status: JobStatus | None) -> str:
