@@ -163,8 +163,6 @@ _LABELS = UsedLabels()
 
 
 class JobSetProvider(_LifecycleProvider):
-    """Manages one job."""
-
     calls = StateCalls(Jobs(_LABELS))
 
     def diff(self, _id: str, olds: Props, news: Props) -> DiffResult:
@@ -296,8 +294,6 @@ class ObjectGuard(_Resource, module="trainer", name="ObjectGuard"):
 
 
 class TargetResource(_Resource, module="trainer", name="Target"):
-    """A target in use by this stack."""
-
     make_provider = TargetProvider
     computed = ("cluster", "sweep")
     sweep: pulumi.Output[str]

@@ -25,14 +25,6 @@ NEWEST = "3.272.0"
 
 
 def _hook(module: str, *names: str) -> Any:
-    """Return a part of the SDK.
-
-    Args:
-        names: Names of attributes, each one of the attribute before.
-
-    Raises:
-        pulumi.RunError: The installed release does not have it.
-    """
     try:
         found: Any = import_module(module)
         for name in names:

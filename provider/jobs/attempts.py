@@ -153,9 +153,6 @@ def ended(attempts: list[Attempt], now: float, cause: str, detail: str = "") -> 
     """Return attempts of which none runs: the newest one ends now if it has not ended.
 
     Args:
-        attempts: The attempts of the job, the newest last.
-        now: When the newest attempt has ended, in seconds since the epoch.
-        cause: Why it has ended, in one word (`Attempt.cause`).
         detail: Message about the cause, of which `LONGEST` characters are kept; default: none.
     """
     if not attempts or attempts[-1].ended:
@@ -202,11 +199,7 @@ class Attempts:
         self._runs, self._open = True, False
 
     def report(self, step: int, now: float) -> None:
-        """Take note of a step that the attempt which runs has reported.
-
-        Args:
-            now: When it was reported, in seconds since the epoch.
-        """
+        """Take note of a step that the attempt which runs has reported."""
         if not self._runs:
             return
         attempt = self.all[-1]
@@ -245,13 +238,7 @@ class Attempts:
             self.all = [*self.all[:-1], replace(self.all[-1], cause=cause, detail=detail[:LONGEST])]
 
     def end(self, now: float, cause: str, detail: str = "") -> None:
-        """End the attempt that runs.
-
-        Args:
-            now: When it has ended, in seconds since the epoch.
-            cause: Why, in one word. Counts if nothing has explained the end before, until something does.
-            detail: Message about the cause, which counts like it; default: none.
-        """
+        """End the attempt that runs."""
         if not self._runs:
             return
         self._open = self._pending is None
@@ -295,11 +282,7 @@ class Goodput:
 
 
 def goodput(attempts: Sequence[Attempt], until: float) -> Goodput | None:
-    """Return the goodput of a job; None if it has not started, or if the times of an attempt are not known.
-
-    Args:
-        until: When the job ended, or the current time.
-    """
+    """Return the goodput of a job; None if it has not started, or if the times of an attempt are not known."""
     times = [each.seconds(until) for each in attempts]
     if not attempts or None in times or not attempts[0].started:
         return None

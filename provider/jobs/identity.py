@@ -32,12 +32,7 @@ def digest(value: Any) -> str:
 
 
 def short_digest(value: Any, length: int) -> str:
-    """Return the first characters of a digest; starts with any hexadecimal digit.
-
-    Args:
-        value: Any JSON value; equal values have equal digests, whatever the order of their keys.
-        length: Number of hexadecimal digits, at most 64.
-    """
+    """Return the first characters of a digest; starts with any hexadecimal digit."""
     return digest(value)[:length]
 
 

@@ -38,8 +38,6 @@ def new_identity(earlier: Sequence[Run], now: float, wanted: Identity) -> Identi
     """Return the identity of a new run.
 
     Args:
-        earlier: The earlier runs of the job, the newest last.
-        now: The time, in seconds since the epoch.
         wanted: What is known of the run: without a lineage it starts anew; with an id it is that run, which goes on.
     """
     newest = max((int(run.id or "0", 36) for run in earlier), default=0)
@@ -48,12 +46,7 @@ def new_identity(earlier: Sequence[Run], now: float, wanted: Identity) -> Identi
 
 
 def started(submission: Submission, now: float) -> Submission:
-    """Return the submission of a run that is created now, with its identity, and with what its record keeps of earlier runs.
-
-    Args:
-        submission: The job, with the earlier runs and what is known of the run.
-        now: The time, in seconds since the epoch.
-    """
+    """Return the submission of a run that is created now, with its identity, and with what its record keeps of earlier runs."""
     keep, identity = submission.keep_runs, new_identity(submission.earlier, now, submission.identity)
     outdated = outdated_lineages(submission.earlier, identity, keep) if submission.removes_folders else []
     removed = dict.fromkeys((*identity.removed_lineages, *outdated))  # a run that goes on has removed some before
@@ -63,11 +56,7 @@ def started(submission: Submission, now: float) -> Submission:
 
 
 def identified(submission: Submission, identity: Identity) -> Submission:
-    """Return the submission of a run with its identity, which its rendered objects contain as well.
-
-    Args:
-        submission: The job; placeholders in its objects are replaced.
-    """
+    """Return the submission of a run with its identity, which its rendered objects contain as well."""
     return replace(submission, identity=identity, objects=with_identity(submission.objects, identity))
 
 
@@ -115,7 +104,6 @@ class Continuation:
     """Which run a new run continues.
 
     Args:
-        run: The run; None if the new one starts anew.
         why: Why it starts anew, and how it could continue; empty if it continues.
         succeeded: Id of the run that it does not continue because that one has succeeded; else empty.
         left: Place of the checkpoints of the run that it does not continue because it looks elsewhere; else empty.
@@ -164,8 +152,6 @@ def choose_continued(
     """Return which run a new run continues.
 
     Args:
-        earlier: The earlier runs of the job, the newest last.
-        place: Where the new run keeps output and checkpoints; empty if nowhere.
         fork: `run` and `step` of the argument `fork` of the job; None without one.
 
     Raises:
@@ -195,11 +181,7 @@ def newest_of_lineage(earlier: Sequence[Run], run: Run) -> Run:
 
 
 def follower(earlier: Sequence[Run], run: Run) -> Run | None:
-    """Return the run that came next into the folder of a run; None if it is the last there.
-
-    Args:
-        earlier: The runs of the job, the newest last.
-    """
+    """Return the run that came next into the folder of a run; None if it is the last there."""
     later = [
         each for each in earlier if each.lineage == run.lineage and each.id != run.id and each.created > run.created
     ]
@@ -242,14 +224,6 @@ def step_of_fork(fork: str, progress: Mapping[str, Any] | None) -> int | None:
 
 
 def find_run(runs: Sequence[Run], name: str, where: str) -> Run:
-    """Return the run of that id.
-
-    Args:
-        runs: The runs of a job, the newest last.
-
-    Raises:
-        Invalid: The job has no such run.
-    """
     for run in runs:
         if run.id == name:
             return run
@@ -261,12 +235,7 @@ def find_run(runs: Sequence[Run], name: str, where: str) -> Run:
 
 
 def result_of(output: str, lineage: str, phase: str, earlier: Sequence[Run]) -> str:
-    """Return the folder with the result of a job: that of the newest lineage that has succeeded; if none has, that of its run.
-
-    Args:
-        output: Folder or URI of the output of the current run; empty if it has none.
-        earlier: The earlier runs of the job, the newest last.
-    """
+    """Return the folder with the result of a job: that of the newest lineage that has succeeded; if none has, that of its run."""
     if phase == Phase.SUCCEEDED or not lineage or output.rpartition("/")[2] != lineage:
         return output
     best = next((run.lineage for run in reversed(earlier) if run.phase == Phase.SUCCEEDED), lineage)
@@ -274,9 +243,5 @@ def result_of(output: str, lineage: str, phase: str, earlier: Sequence[Run]) -> 
 
 
 def folder_of(output: str, lineage: str) -> str:
-    """Return the folder of another lineage beside that of an output.
-
-    Args:
-        output: Folder or URI of an output, which ends with the folder of a lineage.
-    """
+    """Return the folder of another lineage beside that of an output."""
     return f"{output.rpartition('/')[0]}/{lineage}"

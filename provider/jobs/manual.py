@@ -20,12 +20,7 @@ STOPPED = "Stopped"
 
 @dataclass(frozen=True)
 class Override:
-    """A value of `suspend` that replaces the program's until the program has the same value, or the job has ended.
-
-    Args:
-        suspend: Whether the job is suspended.
-        at: Seconds since the epoch.
-    """
+    """A value of `suspend` that replaces the program's until the program has the same value, or the job has ended."""
 
     suspend: bool
     by: str
@@ -48,7 +43,6 @@ class Override:
         return self.suspend != bool(suspend)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the override as JSON."""
         return asdict(self)
 
     @classmethod
@@ -71,12 +65,7 @@ class Override:
 
 
 def stop_note(by: str, at: float) -> str:
-    """Return the message of a job that a user has stopped.
-
-    Args:
-        by: The user, as `current_user` names them.
-        at: When the job was stopped, in seconds since the epoch.
-    """
+    """Return the message of a job that a user has stopped."""
     return f"{_done('stop', by, at)}; `pulumi-trainer rerun` or another run= key starts it again"
 
 

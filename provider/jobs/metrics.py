@@ -120,11 +120,7 @@ class _Series:
 
 
 class Metrics:
-    """The metrics of one run.
-
-    Args:
-        whole: Whether all reports of the run are added, from the first one on; default: yes.
-    """
+    """The metrics of one run."""
 
     def __init__(self, whole: bool = True) -> None:
         self._whole = whole
@@ -202,12 +198,7 @@ class Metrics:
 
     @classmethod
     def of(cls, reports: Iterable[Mapping[str, Any]], whole: bool = True) -> Metrics:
-        """Return the metrics of some reports.
-
-        Args:
-            reports: What `progress.progress` returns, the newest last.
-            whole: Whether these are all reports of the run; default: yes.
-        """
+        """Return the metrics of some reports."""
         made = cls(whole)
         for each in reports:
             made.report(each)

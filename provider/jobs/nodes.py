@@ -24,7 +24,6 @@ def workers_of(nodes: Any, mpi: Mapping[str, Any]) -> Any:
     """Return the Pods that MPI's launcher starts ranks on: one less if the launcher is one of the nodes, but at least one.
 
     Args:
-        nodes: Number of nodes, also an `Unknown`.
         mpi: `mlPolicy.mpi` of the runtime.
     """
     if mpi.get("runLauncherAsNode") is True and isinstance(nodes, int):

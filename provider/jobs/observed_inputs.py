@@ -81,11 +81,6 @@ class Observed:
 
 
 def fetch_message(kind: str, fetched: Revision) -> str:
-    """Return the termination message of an initializer.
-
-    Args:
-        kind: Kind of the data: dataset or model.
-    """
     return json.dumps({_KEY: {kind: asdict(fetched)}}) + "\n"
 
 

@@ -32,9 +32,6 @@ def progress(line: bytes, now: float) -> dict[str, Any] | None:
     """Return the `trainerStatus` in a line of output; None for any other line.
 
     Bounds: TrainerStatus in https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/apis/trainer/v1alpha1/trainjob_types.go
-
-    Args:
-        now: The current time, in seconds since the epoch.
     """
     line = _LOCAL_RANK_0.sub(b"", line)
     if not line.startswith(b'{"trainerStatus"') or len(line) > LONGEST_LINE:
@@ -100,10 +97,6 @@ def with_kept(earlier: dict[str, Any] | None, newest: dict[str, Any]) -> dict[st
     """Return the newest report with step and checkpoint of an earlier one, if it has none: a program need not repeat them.
 
     The run began at the step from which the first attempt that reported steps has resumed.
-
-    Args:
-        earlier: The earlier report; None if this is the first one.
-        newest: The newest report, whose values override those of the earlier one.
     """
     kept = only(earlier or {}, ("step", "checkpoint", "resumedFrom"))
     if earlier and "step" in kept and is_empty(newest):  # of the next attempt
@@ -122,7 +115,6 @@ def success_note(progress: Mapping[str, Any] | None, *, restarted: bool, rerun: 
     """Return why a run that has succeeded may not have trained; empty if it has, or if its program has nothing to report.
 
     Args:
-        progress: The newest report; None if there is none, or if nobody can read it.
         restarted: Whether it is that of the last attempt alone.
         rerun: Whether the run was started again after an interruption, before which it may have done steps.
     """

@@ -29,11 +29,6 @@ def outdated_lineages(earlier: Sequence[Run], identity: Identity, keep: int) -> 
 
     Kept are those of the last lineages, of the newest run that has succeeded, and the one that the new run continues or forks.
     A folder in another place than that of the new run is left alone.
-
-    Args:
-        earlier: The earlier runs of the job, the newest last.
-        identity: What is known of the new run; without a lineage it starts anew.
-        keep: Lineages that are kept, that of the new run included.
     """
     if not identity.place:
         return []
@@ -46,12 +41,7 @@ def outdated_lineages(earlier: Sequence[Run], identity: Identity, keep: int) -> 
 
 
 def shorten_runs(earlier: Sequence[Run], identity: Identity, keep: int) -> list[Run]:
-    """Return the earlier runs of a job as the record of a new run has them, the newest last.
-
-    Args:
-        identity: The identity of the new run, with the lineages whose folders it removes.
-        keep: Runs that are kept in full, the new one included.
-    """
+    """Return the earlier runs of a job as the record of a new run has them, the newest last."""
     ids = [*dict.fromkeys(run.id for run in earlier if run.id != identity.id)]
     full = {identity.id, *ids[max(0, len(ids) - keep + 1) :]}
     removed = identity.removed_lineages
@@ -67,8 +57,6 @@ def removal(earlier: Sequence[Run], identity: Identity, keep: int, *, removes_fo
     """Return what a new run removes of which earlier runs, without a subject; empty for nothing.
 
     Args:
-        identity: What is known of the new run, as for `outdated_lineages`.
-        keep: Runs that are kept in full, the new one included.
         removes_folders: Whether the folders of outdated lineages go.
     """
     outdated = outdated_lineages(earlier, identity, keep) if removes_folders else []

@@ -194,7 +194,6 @@ def fault_of_runs(identity: Any, earlier: Any) -> str:
 
     Args:
         identity: JSON of the current run's identity.
-        earlier: JSON of the earlier runs, the newest last.
     """
     if not isinstance(earlier, list):
         return _fault("earlier", earlier, "a list of runs")

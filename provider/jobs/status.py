@@ -56,11 +56,7 @@ class Phase(str, Enum):
 
 
 def may_have_ended(phase: str) -> bool:
-    """Return whether a job of this machine that is gone, with its record, may have ended since it was seen in that phase.
-
-    Args:
-        phase: Phase in the state of its stack, which is written when a run is created, and by a refresh.
-    """
+    """Return whether a job of this machine that is gone, with its record, may have ended since it was seen in that phase."""
     return phase not in ("", Phase.PENDING, Phase.SUSPENDED, Phase.SUCCEEDED, Phase.FAILED)
 
 
@@ -185,17 +181,14 @@ class JobStatus:
     """The status of a job on its target. Times are seconds since the epoch, 0 for "not yet".
 
     Args:
-        uid: Identity of this run on the target.
         owner: See `Owner`, as for stack and program.
         restarts: Whole-JobSet restarts (upstream: `status.restarts`).
         progress: The newest `trainerStatus` that rank 0 printed (upstream: `status.trainerStatus`: progressPercentage 0-100,
             estimatedRemainingSeconds, metrics), with metrics by name, step, checkpoint (step, time) and resumedFrom (step); None
             if not found.
-        run: The user's `run` key.
         identity: Id, lineage, parent and cause of the run (`runs.Identity`); empty if not recorded.
         inputs: What identifies the inputs of the run (`runs.Run.inputs`).
         cluster: Worker cluster of MultiKueue that has the job; empty if it runs in its own cluster.
-        attempts: Starts of its Pods, the newest last.
         checkpoints: Whether it has a checkpoint policy.
     """
 
@@ -266,11 +259,7 @@ class JobStatus:
         return any(each.rerun for each in self.attempts)
 
     def fail(self, reason: str, message: str, finished: float) -> None:
-        """Set phase, reason, message and time of a job that has failed, and fail its unfinished steps.
-
-        Args:
-            finished: When it has failed, in seconds since the epoch.
-        """
+        """Set phase, reason, message and time of a job that has failed, and fail its unfinished steps."""
         self.phase, self.reason, self.message, self.finished = Phase.FAILED.value, reason, message, finished
         for step in self.steps:
             if not Phase(step.phase).terminal:

@@ -69,16 +69,13 @@ class Submission:
     Args:
         owner: Id that survives renames; an existing job with the same owner and digest is taken over.
         digest: Digest of the user's arguments.
-        run: The user's `run` key.
         sweep: Label of all objects of a stack.
         secrets: Secret name -> key -> value; a target on this machine never writes them to disk or logs.
-        retain: Whether a sweep leaves the job alone.
         runtime: Name of the runtime; release, channel and follow if known.
         program: "project/stack" for messages; empty if unknown.
         resource: Name of its component in the program, for messages; empty if unknown.
         inputs: What identifies the inputs of this run (`runs.Run.inputs`).
         earlier: Earlier runs of the job, the newest last.
-        identity: What is known of the run before a target creates it (`lineage.new_identity`).
         keep_runs: Earlier runs that are kept in full, and lineages whose folders are kept, those of the run included.
         removes_folders: Whether the target of the job can remove folders of earlier lineages.
         gpus: GPUs of all Pods, with those that they claim; None if not known.
@@ -122,7 +119,6 @@ class Work:
     """A job in a ClusterQueue.
 
     Args:
-        queue: namespace/name of its LocalQueue.
         job: Kind and namespace/name.
         text: The quota that it occupies, or that it waits.
     """
@@ -174,10 +170,8 @@ class Draft:
 
     Args:
         made: The objects that a controller creates from `objects`.
-        secrets: Name of a Secret of the job -> its keys.
         promised: "Kind/name" of other objects that the program creates.
         awaited: "Kind/name" of objects that the job's dependencies create: "Kind/" if the name is unknown, "*" for any object.
-        adopt: Whether to take over an existing job.
         interrupts: Whether it may end an unfinished run.
         claims: "Kind/name" of the job's own volumes; they are among `promised`.
         dispatch: The clusters to which MultiKueue may send it; None if it stays where it is submitted.
@@ -198,12 +192,7 @@ class Draft:
 
 
 def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
-    """Yield the paths of the fields in which two documents differ; unknown values in `new` count as equal.
-
-    Args:
-        old: The stored document; has no unknown values.
-        path: Path of the two documents, which all paths start with; empty for whole ones.
-    """
+    """Yield the paths of the fields in which two documents differ; unknown values in `new` count as equal."""
     if isinstance(new, Unknown) or old == new:
         return
     if isinstance(old, dict) and isinstance(new, dict):
@@ -223,12 +212,7 @@ def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
 
 
 def another_run(run: str, submission: Submission) -> list[str]:
-    """Return that a job is not the requested run; empty if no run is requested or known.
-
-    Args:
-        run: The `run=` key of the existing job; empty if it has none, or if it is not known.
-        submission: What the program submits; its `run` is empty if the program sets none.
-    """
+    """Return that a job is not the requested run; empty if no run is requested or known."""
     if not run or not submission.run or run == submission.run:
         return []
     return [f"run, which is {run!r} and not {submission.run!r}"]

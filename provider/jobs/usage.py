@@ -28,7 +28,6 @@ class Demand:
 
     Args:
         user: Account that has created or last updated the job; empty if unknown.
-        queue: LocalQueue of the job; empty if it has none.
         gpus: GPUs of all Pods that run at the same time.
         cpus: CPUs of all Pods that run at the same time; None also if none of them requests any.
         since: When the run began to run, in seconds since the epoch; 0 if not known (yet).
@@ -41,7 +40,6 @@ class Demand:
     since: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what is known, as JSON."""
         document = asdict(self)
         if not self.since:
             del document["since"]
@@ -69,7 +67,6 @@ class Demand:
             return cls()
 
     def to_text(self) -> str:
-        """Return the demand as a record has it."""
         return json.dumps(self.to_dict(), separators=(",", ":"))
 
 
@@ -78,11 +75,7 @@ NOTHING_KNOWN = Demand()
 
 
 def demand_of(job: Mapping[str, Any], user: str = "") -> Demand:
-    """Return what a JobSet or TrainJob requests. Of a TrainJob only what it sets itself is known, of claims no devices.
-
-    Args:
-        user: Account that submits it; empty if unknown.
-    """
+    """Return what a JobSet or TrainJob requests. Of a TrainJob only what it sets itself is known, of claims no devices."""
     claimed: int | None = 0
     if job.get("kind") == "TrainJob":
         requests = _of_train_job(job)

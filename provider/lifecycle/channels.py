@@ -29,11 +29,6 @@ class _Channel(Located):
     """What inputs and outputs of a channel have in common.
 
     Attributes:
-        channel: Its name.
-        runtime: Name of its runtime.
-        release: The release that it points to.
-        releases: Numbers of all releases in the catalogue.
-        digest: Of the release.
         force: Whether it may leave the program, and the catalogue a release, although jobs use them.
     """
 
@@ -55,7 +50,6 @@ class ChannelInputs(_Channel, Inputs):
     """Inputs of a channel.
 
     Attributes:
-        document: The runtime in that release.
         trainer: Version of Trainer whose rules its jobs follow.
         formerly: Set by `check`: "project/stack" of the stack before it was renamed.
     """
@@ -82,8 +76,6 @@ class ChannelOutputs(_Channel):
 
 
 class Channels(Resource[ChannelInputs, ChannelOutputs]):
-    """Channels of a stack."""
-
     inputs, outputs = ChannelInputs, ChannelOutputs
 
     def check(self, olds: ChannelInputs | None, news: ChannelInputs, connect: Connect) -> Checked[ChannelInputs]:
@@ -142,11 +134,7 @@ def find_consumers(runtime: str, located: Located, connect: Connect) -> tuple[Se
 
 
 def removal_refusals(outputs: ChannelOutputs, connect: Connect, uses: Callable[[str], bool]) -> list[Problem]:
-    """Return why a channel cannot be removed; empty if it can.
-
-    Args:
-        uses: Returns whether the job (namespace/name) that uses the channel now still uses it after the removal.
-    """
+    """Return why a channel cannot be removed; empty if it can."""
     if outputs.force:
         return []
     found, _ = connect(outputs.target).jobs.consumers(outputs.runtime)

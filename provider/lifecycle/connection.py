@@ -59,7 +59,6 @@ class Located(Stored):
 
     @property
     def is_local(self) -> bool:
-        """Return whether it is on this machine."""
         return bool(self.target.get("kind") == "local")
 
     @property
@@ -69,7 +68,6 @@ class Located(Stored):
 
     @property
     def connection(self) -> Props:
-        """Return the connection settings of the target."""
         return {k: self.target[k] for k in CONNECTION if self.target.get(k) is not None}
 
     @property
@@ -87,12 +85,6 @@ class Located(Stored):
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs(Located):
-    """Inputs of what a component has in a target.
-
-    Attributes:
-        component: URN of the component.
-    """
-
     component: Any = ""
 
     @property

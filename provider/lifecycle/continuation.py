@@ -35,14 +35,7 @@ def new_identity_input(inputs: JobInputs) -> dict[str, Any]:
 
 
 def identity_input(inputs: JobInputs, earlier: list[Run]) -> dict[str, Any]:
-    """Return what is known of a new run of a job, before its target creates it.
-
-    Args:
-        earlier: The earlier runs of the job, the newest last.
-
-    Raises:
-        Invalid: `resume` or `fork` names a run that the job does not have.
-    """
+    """Return what is known of a new run of a job, before its target creates it."""
     if isinstance(inputs.place, Unknown):
         return {"cause": CHANGED, "place": inputs.place}
     return _choose(earlier, inputs).identity(CHANGED, inputs.place).to_dict()
@@ -71,14 +64,7 @@ class Start:
 
 
 def find_start(olds: JobInputs, news: JobInputs, target: Target, status: JobStatus | None) -> Start:
-    """Return where a new run of a job starts, as its target shows it now.
-
-    Args:
-        status: Status of the run before it, with its progress; None if not known.
-
-    Raises:
-        Invalid: `resume` or `fork` names a run that the job does not have.
-    """
+    """Return where a new run of a job starts, as its target shows it now."""
     where, other, place = olds.where, news.where, news.place
     if where == other and not place and not olds.place:
         with suppress(TrainerError):
@@ -126,11 +112,7 @@ _ANEW = "the new run starts anew"
 
 
 def _start_without_record(where: str, news: JobInputs) -> Start:
-    """Return that a new run of a job that has run before starts anew, since the record of its runs is gone.
-
-    Raises:
-        Invalid: `resume` or `fork` asks for one of these runs.
-    """
+    """Return that a new run of a job that has run before starts anew, since the record of its runs is gone."""
     gone = "the record of the earlier runs is gone"
     for asked, is_asked in (("fork", news.fork is not None), ("resume", news.resume not in (False, UNFINISHED))):
         if is_asked:
@@ -144,11 +126,7 @@ def _removal(earlier: list[Run], identity: Identity, news: JobInputs) -> str:
 
 
 def _check_batch(run: Run | None, news: JobInputs) -> None:
-    """Raise an error if a run takes a checkpoint whose step would be another place in its data.
-
-    Raises:
-        Invalid: Epochs decide how many steps there are, and the batch has changed.
-    """
+    """Raise an error if a run takes a checkpoint whose step would be another place in its data."""
     before = run.inputs.get(BATCH) if run is not None else None
     now = section(news.run_inputs).get(BATCH)
     if run is None or not before or not now or before == now:
@@ -161,11 +139,7 @@ def _check_batch(run: Run | None, news: JobInputs) -> None:
 
 
 def _from_step(olds: JobInputs, run: Run, target: Target, status: JobStatus | None, news: JobInputs) -> Start:
-    """Return from which step a run continues another one.
-
-    Args:
-        status: That of the other one; None if not known.
-    """
+    """Return from which step a run continues another one."""
     if not saves_checkpoints(olds.documents):
         return Start("in its folder, where a program that looks finds the files of that run. resume=False starts anew")
     try:
@@ -224,11 +198,7 @@ def _reset(fork: Mapping[str, Any] | None) -> str:
 
 
 def _fork_step(fork: Mapping[str, Any], run: Run, earlier: list[Run], olds: JobInputs, target: Target) -> Start:
-    """Return from which checkpoint a fork starts: one that its run has saved, and none of those that came after it.
-
-    Raises:
-        Invalid: The run has no such checkpoint.
-    """
+    """Return from which checkpoint a fork starts: one that its run has saved, and none of those that came after it."""
     step = fork.get("step")
     which = "the newest checkpoint" if step is None else f"the checkpoint of step {step:,}"
     reset = _reset(fork)

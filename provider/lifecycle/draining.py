@@ -20,11 +20,6 @@ class QueueInputs(Located):
     """Inputs of the guard of a ClusterQueue, and its outputs, which have the identity of the cluster in `target`.
 
     Attributes:
-        name: Name of the ClusterQueue.
-        version: Version of its API.
-        drain: Whether its jobs are stopped.
-        seconds: Time limit for a drained job to stop.
-        stack: Full name of the stack.
         beside: The objects that are deleted after the guard: kind, version, namespace and name.
         mark: The stack's owner mark, if one of these objects has it.
     """
@@ -39,8 +34,6 @@ class QueueInputs(Located):
 
 
 class QueueGuards(Resource[QueueInputs, QueueInputs]):
-    """Guards of the ClusterQueues of a stack."""
-
     inputs = outputs = QueueInputs
 
     def diff(self, olds: QueueInputs, news: QueueInputs) -> Diff:
@@ -60,12 +53,7 @@ class QueueGuards(Resource[QueueInputs, QueueInputs]):
         return replace(inputs, target=with_current_connection(outputs, inputs).target)
 
     def delete(self, outputs: QueueInputs, connect: ConnectCluster) -> list[str]:
-        """Drain the queue and return notes for the user.
-
-        Raises:
-            Refused: The queue still has work, or the queue or an object beside it belongs to another stack.
-            TargetFault: The queue could not be drained in time.
-        """
+        """Drain the queue and return notes for the user."""
         return connect(outputs.target).queues.release(
             outputs.name,
             outputs.version,

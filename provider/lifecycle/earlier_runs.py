@@ -23,14 +23,7 @@ They are kept from the check of the next run until its creation, since the recor
 
 
 def with_earlier_runs(inputs: JobInputs, found: Sequence[Run]) -> JobInputs:
-    """Return the inputs of a new run with the runs before it. A run that has not ended is ended by it.
-
-    Args:
-        found: The runs in the record of the job, the newest last.
-
-    Raises:
-        Invalid: `resume` or `fork` names a run that the job does not have.
-    """
+    """Return the inputs of a new run with the runs before it. A run that has not ended is ended by it."""
     earlier = []
     for run in found:
         if run.phase not in (*ENDS, Phase.DELETED):
@@ -59,7 +52,6 @@ def with_outputs(runs: Sequence[Run], identity: Mapping[str, Any], phase: str) -
     """Return stored runs with what the outputs in the state have of the last one.
 
     Args:
-        identity: Its identity, as JSON.
         phase: The last phase that the stack has seen; the end of a run counts.
     """
     known = Identity.from_dict(identity)

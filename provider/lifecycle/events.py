@@ -17,13 +17,7 @@ from pulumi_trainer.provider.lifecycle.diagnosis.job_view import JobView, last_o
 
 @dataclass
 class JobEvent:
-    """An event about one or more objects.
-
-    Args:
-        first: Time of the first occurrence, in seconds since the epoch.
-        last: Time of the last occurrence.
-        objects: Names of the objects.
-    """
+    """An event about one or more objects."""
 
     first: float
     last: float
@@ -36,7 +30,6 @@ class JobEvent:
     source: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the event as `--json` prints it."""
         return {**asdict(self), "first": _time(self.first), "last": _time(self.last)}
 
 
@@ -57,7 +50,6 @@ def is_about(event: Document, objects: re.Pattern[str], since: float) -> bool:
     """Return whether an event is about a job.
 
     Args:
-        objects: The result of `object_pattern`.
         since: When the job was created; older events are about an earlier job of the same name.
     """
     involved = section(event, "involvedObject")
@@ -68,11 +60,7 @@ def is_about(event: Document, objects: re.Pattern[str], since: float) -> bool:
 
 
 def fold(events: Iterable[Document], name: str) -> list[JobEvent]:
-    """Return events in the order of their first occurrence. Equal events about several objects of a kind are one.
-
-    Args:
-        name: Name of the job, the prefix of its objects' names.
-    """
+    """Return events in the order of their first occurrence. Equal events about several objects of a kind are one."""
     named = re.compile(rf"(?<![a-z0-9-]){re.escape(name)}-[a-z0-9-]+")
     found: dict[tuple[str, ...], JobEvent] = {}
     for one in sorted(map(_happened, events), key=lambda h: (h.first, h.last)):

@@ -37,11 +37,7 @@ class Interruption:
 
 
 def interrupt(olds: JobInputs, news: JobInputs, reasons: Sequence[str], connect: Connect) -> Interruption:
-    """Return what a change means that starts a new run: it ends the previous one, if that is unfinished.
-
-    Args:
-        reasons: Why the change starts a new run.
-    """
+    """Return what a change means that starts a new run: it ends the previous one, if that is unfinished."""
     status, fault = _status_before(olds, connect)
     start, resumed = _continuation(olds, news, connect, status)
     if resumed.failures:
@@ -85,12 +81,7 @@ def _status_before(olds: JobInputs, connect: Connect) -> tuple[JobStatus | None,
 
 
 def _loss(status: JobStatus, start: Start) -> str:
-    """Return what a job would lose if a new run replaced it, or what it has kept if it is suspended; empty if that is not known.
-
-    Args:
-        status: The status of the job, with its progress.
-        start: Where the new run starts.
-    """
+    """Return what a job would lose if a new run replaced it, or what it has kept if it is suspended; empty if unknown."""
     step = section(status.progress).get("step")
     if start.unused is None or not isinstance(step, int):
         return ""
@@ -108,12 +99,7 @@ def _loss(status: JobStatus, start: Start) -> str:
 
 
 def _end_note(olds: JobInputs, news: JobInputs, status: JobStatus, start: Start, loss: str) -> str:
-    """Return what a change does to the unfinished run of a job that it may end.
-
-    Args:
-        start: Where the new run starts.
-        loss: What the job would lose, as `_loss` returns it.
-    """
+    """Return what a change does to the unfinished run of a job that it may end."""
     ends = f"{olds.where} is {_unfinished(status)}, and this change ends it"
     has_pods = status.phase in (Phase.STARTING, Phase.RUNNING, Phase.RESTARTING)
     may_save = saves_checkpoints(olds.documents) and start.unused == ""
@@ -132,11 +118,7 @@ def continue_run(olds: JobInputs, news: JobInputs, connect: Connect) -> Interrup
 def _continuation(
     olds: JobInputs, news: JobInputs, connect: Connect, status: JobStatus | None
 ) -> tuple[Start, Interruption]:
-    """Return where a new run starts, and what `continue_run` returns.
-
-    Args:
-        status: Status of the run before it, with its progress; None if not known.
-    """
+    """Return where a new run starts, and what `continue_run` returns."""
     try:
         start = find_start(olds, news, connect(olds.target), status)
     except Invalid as unknown_run:
@@ -194,10 +176,6 @@ def wait_hint(status: JobStatus, olds: JobInputs, news: JobInputs) -> str:
 def removal_notes(outputs: JobOutputs, connect: Connect) -> tuple[str, ...]:
     """Return a note if a job that is removed from the program is unfinished, so that its deletion ends it, or if it cannot be
     deleted.
-
-    Args:
-        outputs: Outputs of the job in the state.
-        connect: Returns the target of a `target` input; an unreachable one gives no note.
     """
     if outputs.retain:
         return ()

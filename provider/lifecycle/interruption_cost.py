@@ -45,7 +45,6 @@ class InterruptionCost:
         return f"would lose at most {self.short} since the checkpoint of step {self.checkpoint:,}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the cost as JSON."""
         return {"steps": self.steps, "seconds": self.seconds, "checkpoint": self.checkpoint}
 
 
@@ -55,7 +54,6 @@ def interruption_cost(
     """Return what a job would lose if it were stopped and went on; None if it does not run, or if that is not known.
 
     Args:
-        now: Seconds since the epoch.
         checkpoints: Those that its next start may continue from, by step, with the time when they were saved, 0 if not known;
             None if they cannot be read, so that what the job has reported counts.
     """
@@ -74,12 +72,7 @@ def interruption_cost(
 
 
 def whole_cost(status: JobStatus, now: float, why: str) -> InterruptionCost | None:
-    """Return all that a job has done; None if it has not reported that.
-
-    Args:
-        now: Seconds since the epoch.
-        why: Why its next start uses nothing of it.
-    """
+    """Return all that a job has done; None if it has not reported that."""
     step = _current_step(status)
     if step is None:
         return None
@@ -95,9 +88,6 @@ def whole_cost(status: JobStatus, now: float, why: str) -> InterruptionCost | No
 def newest_checkpoint(status: JobStatus, checkpoints: Mapping[int, float] | None) -> tuple[int | None, float]:
     """Return the step of the checkpoint that a job's next start continues from, None if there is none, and when it was saved, in
     seconds since the epoch, 0 if not known.
-
-    Args:
-        checkpoints: As for `interruption_cost`.
     """
     reported = section(status.progress, "checkpoint")
     at, saved = reported.get("step"), epoch_seconds(reported.get("time"))

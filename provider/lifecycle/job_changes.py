@@ -161,7 +161,6 @@ def check_fetch(
     It runs again if it has failed, and with another image also if none of its Pods has started.
 
     Args:
-        checked: The checked inputs so far: the fetch stays as it is.
         changed: "Secret/key" of the values that have changed.
     """
     before, after = _images(olds), _images(news)

@@ -68,7 +68,6 @@ def check(
     is touched.
 
     Args:
-        olds: Previous inputs; None for a new job.
         labels: Labels of the stack's other targets.
     """
     news = with_mounted_versions(olds, news)
@@ -113,7 +112,6 @@ def check(
 
 
 def _with_owner(news: JobInputs) -> JobInputs:
-    """Return the inputs of a new job with its identity."""
     owner: str | Unknown = Unknown("owner")
     if not any_unknown([news.component, news.digest]):
         owner = owner_id(news.component, news.digest, news.run)
@@ -164,11 +162,7 @@ def _is_previous_run(inputs: JobInputs, current_owner: Owner, labels: Collection
 def _check_existing(
     olds: JobInputs, news: JobInputs, presence: Presence | None, connect: Connect
 ) -> Checked[JobInputs]:
-    """Return the checked inputs of a job that belongs to this stack. Values of secrets are not compared: they change in place.
-
-    Args:
-        presence: What the target has of the job; None if it cannot be asked.
-    """
+    """Return the checked inputs of a job that belongs to this stack. Values of secrets are not compared: they change in place."""
     code_note = kept_code_note(olds, news)
     same = (olds.digest == news.digest or bool(code_note)) and not is_refilled(olds, news)
     changed_data = data_changes(olds, news) if same else []
@@ -270,12 +264,7 @@ def _same_run(olds: JobInputs, news: JobInputs) -> JobInputs:
 def _other_notes(
     olds: JobInputs, news: JobInputs, inputs: JobInputs, presence: Presence | None, changed: list[str], connect: Connect
 ) -> list[str]:
-    """Return notes on a suspended job that runs again; on secrets and unknown values of a run that goes on.
-
-    Args:
-        inputs: The checked inputs.
-        changed: "Secret/key" of the secrets that have changed.
-    """
+    """Return notes on a suspended job that runs again; on secrets and unknown values of a run that goes on."""
     if inputs.generation != olds.generation:
         if presence is not None and presence.note.startswith("suspended"):
             return [f"{olds.where} was {presence.note}; the new run starts nevertheless"]

@@ -23,10 +23,7 @@ class _Job(Located):
     """What inputs and outputs of a job have in common.
 
     Attributes:
-        namespace: Namespace of the JobSet.
-        name: Name of the JobSet.
         digest: Of what the user wrote; an equal digest means that nothing changes.
-        retain: Whether a sweep leaves it alone.
         owner: Set by `check`: identity of the job in its target.
         generation: Set by `check`: counts the runs; a change that needs another run raises it.
         identity: Set by `check`: parent, lineage, cause and place of the run, as far as they are known before it is created.
@@ -48,12 +45,10 @@ class _Job(Located):
 
     @property
     def where(self) -> str:
-        """Return namespace/name."""
         return f"{self.namespace}/{self.name}"
 
     @property
     def whose(self) -> Owner:
-        """Return the owner of the job."""
         return Owner(self.owner, self.label)
 
 
@@ -66,7 +61,6 @@ class JobInputs(_Job, Inputs):
         run: The user's `run` key.
         fork: {run, step} of the checkpoint that a new run starts from, and what it leaves out of it (reset).
         resume: Which run a new run continues: True, False or an id; default: the one before it, unless that has succeeded.
-        keep_runs: How many runs are kept in full.
         place: Where the job keeps output and checkpoints, without the folder of a lineage; empty if nowhere.
         runtime: {name, digest} of the runtime that was rendered; release where it has one, channel and follow of a job that
             takes its releases from a channel: they decide whether it moves with it; of: "project/stack" of a channel of the
@@ -74,11 +68,9 @@ class JobInputs(_Job, Inputs):
         secrets: Secret name -> key -> value.
         interrupt: "allow": a change may replace unfinished work; "checkpoint": only that of a job with a checkpoint policy;
             "refuse": it may not.
-        adopt: Whether to adopt an equal object of that name that belongs to another owner.
         data: "dataset" or "model" -> {name, version} of the data that the job reads, if a version is known.
         arguments: JSON of the function's arguments without what is secret, where all of them travel in a Secret; else None.
         run_inputs: What identifies the inputs of the run: name -> short text.
-        summary: What the rendered objects ask for, for plans and policy packs.
         rerun_on: The user's rerun_on; None for the default.
         without_code: Digest of what the user wrote apart from the code; empty if a change of the code starts a new run.
         fills: Generation of the volume that a fetch fills: in a volume that was made anew it runs again; empty for another job.
@@ -112,7 +104,6 @@ class JobInputs(_Job, Inputs):
 
     @cached_property
     def documents(self) -> Objects:
-        """Return the rendered objects."""
         return from_state(self.objects)
 
     @property
@@ -135,7 +126,6 @@ class JobInputs(_Job, Inputs):
         return {secret_name(name): values for values in self.secrets.values()}
 
     def submission(self) -> Submission:
-        """Return what a target gets of the job."""
         return Submission(
             namespace=self.namespace,
             name=self.name,
@@ -158,11 +148,6 @@ class JobInputs(_Job, Inputs):
         )
 
     def outputs(self, status: JobStatus, identity: Props) -> JobOutputs:
-        """Return the outputs of the job.
-
-        Args:
-            identity: Identity of its target.
-        """
         known = {"identity": status.identity.to_dict(), "uid": status.uid, "phase": stored_phase(status)}
         return JobOutputs.of(self, target={**self.location, **identity}, **known)
 

@@ -62,7 +62,6 @@ class Jobs(Resource[JobInputs, JobOutputs]):
         return found
 
     def diff(self, olds: JobOutputs, news: JobInputs) -> Diff:
-        """Return whether the job changes."""
         if olds.generation != news.generation:
             component = str(news.component)
             self._runs[component] = with_outputs(self._runs.get(component, []), olds.identity, text(olds.phase))

@@ -21,7 +21,6 @@ class ObjectInputs(Located):
 
     Attributes:
         objects: apiVersion, kind, plural, namespace and name of each object.
-        stack: Full name of the stack.
         mark: The stack's owner mark, if one of these objects has it.
     """
 
@@ -31,8 +30,6 @@ class ObjectInputs(Located):
 
 
 class ObjectGuards(Resource[ObjectInputs, ObjectInputs]):
-    """Guards of the objects of a stack."""
-
     inputs = outputs = ObjectInputs
 
     def diff(self, olds: ObjectInputs, news: ObjectInputs) -> Diff:

@@ -23,11 +23,6 @@ class Expected:
 
     Args:
         where: The target, as messages name it.
-        kind: Job, Volume, a kind of runtime, or a kind of Kueue's.
-        namespace: Its namespace; empty for none.
-        name: Its name.
-        resource: Name of its resource.
-        owner: Its owner in the state.
         identity: UID or generation in the state; empty if not recorded.
         stays_gone: Whether it is a job that `pulumi up` does not create again if it is gone, since it may have ended.
     """
@@ -43,7 +38,6 @@ class Expected:
 
     @property
     def key(self) -> Key:
-        """What identifies the object."""
         return self.where, self.kind, self.namespace, self.name
 
 
@@ -53,12 +47,9 @@ class Found:
 
     Args:
         where: As for `Expected`, and so kind, namespace and name.
-        owner: Its recorded owner.
         identity: Its UID or generation.
-        delete: Command that deletes it.
         take: Command that gives it to this stack, or `ADOPT`; empty if there is none.
         record_gone: Whether it is a job whose record is gone.
-        fault: Why its record cannot be read, so that its owner is not known; else empty.
     """
 
     where: str
@@ -74,7 +65,6 @@ class Found:
 
     @property
     def key(self) -> Key:
-        """What identifies the object."""
         return self.where, self.kind, self.namespace, self.name
 
 
@@ -84,12 +74,7 @@ class Finding:
 
     Args:
         code: not-in-state, namesake, gone, unreadable, other-owner, other-run or no-record.
-        where: The target.
-        kind: Kind of the object.
-        namespace: Its namespace.
-        name: Its name.
         resource: Name of its resource in the state; empty if it is not there.
-        message: What differs.
         settle: How to settle it: what it does, and the command.
     """
 
@@ -103,7 +88,6 @@ class Finding:
     settle: Sequence[tuple[str, str]] = field(default=())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the finding as JSON."""
         return {
             "code": self.code, "target": self.where, "kind": self.kind, "namespace": self.namespace, "name": self.name,
             "resource": self.resource, "message": self.message,

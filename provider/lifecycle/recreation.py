@@ -92,7 +92,6 @@ def may_run(mark: str) -> bool:
 
 
 def has_no_record(mark: str) -> bool:
-    """Return whether a mark is that of a job whose record is gone."""
     return mark.startswith(_NO_RECORD)
 
 

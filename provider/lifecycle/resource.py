@@ -69,13 +69,7 @@ Out = TypeVar("Out", bound=Stored)
 
 @dataclass(frozen=True)
 class Checked(Generic[In]):
-    """The result of `check`.
-
-    Args:
-        inputs: Inputs to store.
-        failures: Reasons to reject the change.
-        notes: Notes for the user.
-    """
+    """The result of `check`."""
 
     inputs: In
     failures: tuple[str, ...] = ()

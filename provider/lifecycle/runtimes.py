@@ -41,7 +41,6 @@ class _Runtime(Located):
 
     @property
     def where(self) -> str:
-        """Return kind and name."""
         kind, _, name = self.identity
         return f"{kind} {name}"
 
@@ -69,7 +68,6 @@ class RuntimeOutputs(_Runtime):
 
     @property
     def whose(self) -> Owner:
-        """Return the owner of the runtime."""
         return Owner(self.owner, self.label)
 
 
@@ -210,7 +208,6 @@ def current_fields(written: Any, live: Any) -> Any:
     """Return the current values of the fields that the program wrote, without defaults and other managers' fields.
 
     Args:
-        written: The document as the program wrote it, or a part of it.
         live: The document as the server has it, or the same part. A list of another length counts as a whole.
     """
     if isinstance(written, dict) and isinstance(live, dict):

@@ -35,9 +35,6 @@ def saved_checkpoints(inputs: JobInputs, run: Run, target: Target) -> dict[int, 
     """Return the complete checkpoints in the folder of a run's lineage: step, in ascending order -> when it was saved, in seconds
     since the epoch; 0 in S3, where that is not read.
 
-    Args:
-        inputs: Inputs of a job that keeps its checkpoints in the same place.
-
     Raises:
         TargetFault: They cannot be read: the volume is in a cluster, S3 does not answer, or its credentials are not known.
     """
@@ -49,14 +46,7 @@ def saved_checkpoints(inputs: JobInputs, run: Run, target: Target) -> dict[int, 
 
 
 def checkpoints_in_volume(namespace: str, place: str, lineage: str, target: Target) -> dict[int, float]:
-    """Return the complete checkpoints of a lineage in a volume of this machine, as `saved_checkpoints` does.
-
-    Args:
-        place: `Run.place`.
-
-    Raises:
-        TargetFault: They cannot be read.
-    """
+    """Return the complete checkpoints of a lineage in a volume of this machine, as `saved_checkpoints` does."""
     found = target.volumes.find(namespace, place)
     if found is None:
         return {}
@@ -82,11 +72,7 @@ def _saved_at(path: Path) -> float:
 
 
 def environment_of(inputs: JobInputs) -> dict[str, str]:
-    """Return the variables of the container that saves checkpoints in S3, as far as the plan knows their values.
-
-    Args:
-        inputs: Inputs of the job, with its secrets.
-    """
+    """Return the variables of the container that saves checkpoints in S3, as far as the plan knows their values."""
     found = dict[str, str]()
     for container in _containers(inputs.documents):
         variables = {text(each.get("name")): each for each in mappings(container.env)}

@@ -45,13 +45,6 @@ class TargetInputs(Located):
 
 @dataclass(frozen=True, kw_only=True)
 class TargetOutputs(Located):
-    """Outputs of a Target resource.
-
-    Attributes:
-        sweep: Its label.
-        cluster: Identity of the cluster; None on this machine.
-    """
-
     sweep: str = ""
     cluster: str | None = None
 
@@ -60,9 +53,7 @@ class Targets(Resource[TargetInputs, TargetOutputs]):
     """The targets of a stack; the delete of a target sweeps what a crash has left behind.
 
     Args:
-        labels: Labels in use.
         suffix: Returns what distinguishes two stacks of the same name: of two clones, or one after the other was renamed.
-        note: Called with what is deleted meanwhile.
     """
 
     inputs, outputs = TargetInputs, TargetOutputs

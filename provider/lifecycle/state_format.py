@@ -23,14 +23,7 @@ def with_format(props: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_format(resource: str, props: Mapping[str, Any]) -> None:
-    """Check the format of inputs or outputs in the state.
-
-    Args:
-        resource: The resource, as the error names it.
-
-    Raises:
-        Refused: They have another format.
-    """
+    """Check the format of inputs or outputs in the state."""
     found = props.get(_KEY)
     if found == FORMAT:
         return

@@ -87,8 +87,6 @@ class ClusterVolumes(TargetVolumes, Protocol):
 
 
 class ClusterRuntimes(Protocol):
-    """The runtimes of a cluster in mode trainer."""
-
     def apply(self, document: Mapping[str, Any], owner: str, sweep: str) -> str: ...
     def check(self, document: Mapping[str, Any], owner: str, sweep: str | None) -> None: ...
     def edited(
@@ -117,8 +115,6 @@ class ClusterQueues(Protocol):
 
 
 class Target(Protocol):
-    """A target of any kind."""
-
     @property
     def jobs(self) -> TargetJobs: ...
     @property
@@ -128,8 +124,6 @@ class Target(Protocol):
 
 
 class Cluster(Target, Protocol):
-    """A cluster."""
-
     @property
     def jobs(self) -> ClusterJobs: ...
     @property

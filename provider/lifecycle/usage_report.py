@@ -31,9 +31,6 @@ class Ran:
     """A time for which a job has run, or has run for an unknown time.
 
     Args:
-        namespace: Namespace of the job.
-        name: Name of the job.
-        demand: What it has requested.
         begin: Seconds since the epoch; 0 if unknown.
         end: Seconds since the epoch; 0 if it still runs, or if `begin` is unknown.
         known: When the job is known to have existed, for a job whose time is unknown.
@@ -48,7 +45,6 @@ class Ran:
 
     @property
     def running(self) -> bool:
-        """Whether the job runs now."""
         return bool(self.begin) and not self.end
 
 
@@ -58,9 +54,6 @@ class Row:
 
     Args:
         key: Its name; `none` without a queue, `unknown` if not recorded.
-        jobs: Jobs that have run in the window.
-        running: Jobs that run now.
-        gpus: GPUs of the jobs that run now.
         gpu_hours: GPUs times hours in the window.
         cpu_hours: CPUs times hours in the window, of the jobs that request CPUs; None if none of them does.
         incomplete: Jobs whose GPUs or times are not, or not completely, known; what is known of them is counted.
@@ -75,7 +68,6 @@ class Row:
     incomplete: set[tuple[str, str]] = field(default_factory=set)
 
     def numbers(self) -> dict[str, int | float | None]:
-        """Return the numbers of the row, as JSON has them."""
         cpu_hours = None if self.cpu_hours is None else round(self.cpu_hours, 3)
         return {
             "jobs": len(self.jobs), "running": len(self.running), "gpus": round(self.gpus, 3),
@@ -84,12 +76,6 @@ class Row:
         }  # fmt: skip
 
     def add(self, ran: Ran, begin: float, now: float) -> None:
-        """Count a run.
-
-        Args:
-            begin: Begin of the window, in seconds since the epoch.
-            now: End of the window, in seconds since the epoch.
-        """
         job = (ran.namespace, ran.name)
         if not ran.begin:
             if ran.known >= begin:
@@ -113,13 +99,7 @@ class Row:
 def summarize(
     runs: Iterable[Ran], by: By, since: float, now: float, teams: Mapping[tuple[str, str], str]
 ) -> tuple[list[Row], Row]:
-    """Return the rows, the largest usage first, and the total.
-
-    Args:
-        runs: The times for which jobs have run.
-        since: Begin of the window, in seconds since the epoch.
-        teams: Namespace and name of a LocalQueue -> its team.
-    """
+    """Return the rows, the largest usage first, and the total."""
     rows: dict[str, Row] = {}
     total = Row("total")
     key_of = _keys(teams)[by]
@@ -173,11 +153,7 @@ def team_of(local_queue: str, cluster_queue: str) -> str:
 
 
 def earlier_runs(namespace: str, name: str, runs: Sequence[Run], created: float) -> Iterator[Ran]:
-    """Yield the earlier runs of a job.
-
-    Args:
-        created: When the current run was created, in seconds since the epoch, which has ended the one before it.
-    """
+    """Yield the earlier runs of a job."""
     later = [*(run.created for run in runs), created][1:]
     for run, next_ in zip(runs, later, strict=True):
         begin = run.demand.since or run.started
@@ -191,12 +167,7 @@ def earlier_runs(namespace: str, name: str, runs: Sequence[Run], created: float)
 
 
 def recorded_run(namespace: str, name: str, demand: Demand, started: float, finished: float) -> Iterator[Ran]:
-    """Yield the run of a job by what its record says.
-
-    Args:
-        started: When it began to run, in seconds since the epoch; 0 if it has not.
-        finished: When it ended, in seconds since the epoch; 0 if it still runs.
-    """
+    """Yield the run of a job by what its record says."""
     begin = demand.since or started
     if begin:
         yield Ran(namespace, name, demand, begin, finished)
@@ -237,11 +208,7 @@ def began_at(jobset: Document) -> float:
 
 
 def other_workload(workload: Document, namespace: str, name: str, demand: Demand) -> Iterator[Ran]:
-    """Yield the time of a Workload that is neither of a JobSet nor of a TrainJob, by its conditions.
-
-    Args:
-        name: Name of its owner, such as a Pod or a RayJob; that of the Workload if it has none.
-    """
+    """Yield the time of a Workload that is neither of a JobSet nor of a TrainJob, by its conditions."""
     begin = _admitted_at(workload)
     if begin:
         finished = true_condition(conditions(workload), "Finished")
@@ -263,12 +230,7 @@ def _ended_at(jobset: Document) -> float:
 
 
 def to_json(rows: Sequence[Row], total: Row, by: By, since: float, now: float) -> dict[str, Any]:
-    """Return usage as `--output json` prints it.
-
-    Args:
-        since: Begin of the window, in seconds since the epoch.
-        now: End of the window, in seconds since the epoch.
-    """
+    """Return usage as `--output json` prints it."""
     return {
         "by": by,
         "since": since,

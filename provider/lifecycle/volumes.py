@@ -36,12 +36,9 @@ class _Volume(Located):
     """What inputs and outputs of a volume have in common.
 
     Attributes:
-        namespace: Namespace of the claim.
-        name: Name of the claim.
         digest: Another digest is another volume.
         claim: In a cluster: size, storageClass, accessMode, retain, and `chosen`, true if the user wrote the access mode; None
             on this machine.
-        retain: Whether the volume is kept when its job is deleted.
         path: Where its files are; empty in inputs.
         again: Set by `check`: how often the volume was deleted externally and created again.
     """
@@ -66,7 +63,6 @@ class _Volume(Located):
 
     @property
     def is_written(self) -> bool:
-        """Return whether jobs write to the volume."""
         return self.digest in OUTPUTS
 
 
@@ -98,7 +94,6 @@ class VolumeOutputs(_Volume):
 
     @property
     def whose(self) -> Owner:
-        """Return the owner of the volume."""
         return Owner(self.owner, self.label)
 
 
@@ -341,11 +336,7 @@ def _is_recreated(outputs: VolumeOutputs, news: VolumeInputs) -> bool:
 
 
 def removal_notes(outputs: VolumeOutputs, connect: Connect) -> tuple[str, ...]:
-    """Return what becomes of a volume that leaves the program.
-
-    Args:
-        outputs: Outputs of the volume in the state.
-    """
+    """Return what becomes of a volume that leaves the program."""
     if outputs.is_retained:
         return (_remains(outputs, connect, "was removed from the program, and is kept because it is retained:"),)
     becomes = "was removed from the program, and will be deleted unless it was retained,"

@@ -53,7 +53,6 @@ def layer(requirements: list[str], folder: Path, run: str = "") -> dict[str, str
     A set of requirements is installed once for all interpreters with the same packages; an interrupted installation is removed.
 
     Args:
-        requirements: Arguments of `uv pip install`: packages and options.
         run: UID of the job's run, whose Pods have the same environment also after a local package has changed.
     """
     content = Content(requirements)

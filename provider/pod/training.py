@@ -57,14 +57,6 @@ _UPLOADED: str = find_checkpoint.UPLOADED
 
 @dataclass(frozen=True)
 class _Saved:
-    """A complete checkpoint.
-
-    Attributes:
-        path: Its folder.
-        step: The step after which it was saved.
-        time: When, in seconds since the epoch.
-    """
-
     path: str
     step: int
     time: float
@@ -127,7 +119,6 @@ def _rank() -> int:
 
 
 def _is_first_of_node() -> bool:
-    """Return whether this process is the first one of its node."""
     names = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK")
     return next((os.environ[name] for name in names if os.environ.get(name)), "0") == "0"
 
@@ -525,15 +516,11 @@ def _option_names(state: Mapping[str, Any]) -> set[str]:
 
 
 def _check_reset(names: set[str], known: set[str], saved: Iterable[str] = ()) -> None:
-    """Check what a fork resets. saved: What the checkpoint has.
-
-    Raises:
-        ValueError: The program does not have it. No other attempt follows, which would fail likewise.
-    """
+    """Check what a fork resets. saved: What the checkpoint has."""
     unknown = sorted(names - known)
     if not unknown:
         return
-    _touch(os.environ.get("TRAINER_FINAL_FILE", ""))
+    _touch(os.environ.get("TRAINER_FINAL_FILE", ""))  # another attempt would fail likewise
     if {*unknown} <= {*saved}:
         given = ", ".join(f"{name!r}: ..." for name in unknown)
         raise ValueError(f"Fork(reset={unknown}): load() knows no other value. Hint: give it one, load({{{given}}})")
@@ -542,11 +529,7 @@ def _check_reset(names: set[str], known: set[str], saved: Iterable[str] = ()) ->
 
 
 def _reset_optimizers(optimizers: Iterable[Any]) -> None:
-    """Clear the states of optimizers that a library has loaded from the checkpoint that a fork starts from, if these are reset.
-
-    Raises:
-        ValueError: Something else is reset.
-    """
+    """Clear the states of optimizers that a library has loaded from the checkpoint that a fork starts from, if it resets them."""
     names = _reset_names(checkpoints().latest())
     _check_reset(names, {"optimizer"})
     if names:
@@ -609,13 +592,8 @@ class _Pending:
     """A checkpoint that is being written.
 
     Attributes:
-        path: The folder that it will be.
-        step: Its step.
-        temporary: The folder that it is now.
-        sharded: Whether each rank writes its part.
         token: What the parts of all ranks have in common, and no other checkpoint.
         future: Of the thread that writes; None if this process has written its part.
-        error: Why it has failed on this rank.
     """
 
     path: str
@@ -682,7 +660,6 @@ def _mark(folder: str, step: int, digests: dict[str, str], more: Mapping[str, An
     """Write the marker with size and digest of each file of a folder, when all of these are on disk.
 
     Args:
-        digests: Digests that are known.
         more: What the marker has besides: `arguments`, if the program has given any; and if it is the part of one node, the
             number of nodes, and a token of the checkpoint.
     """
@@ -852,7 +829,6 @@ def checkpoints(folder: str | os.PathLike[str] | None = None) -> Checkpoints:
 
 
 def _number(name: str) -> float:
-    """Return an environment variable as a number; 0 if it has none."""
     try:
         return max(float(os.environ.get(name) or 0), 0)
     except ValueError:
@@ -864,13 +840,7 @@ def _number(name: str) -> float:
 
 @dataclass
 class _Stop:
-    """What this process knows of the end of its container.
-
-    Attributes:
-        signaled: Whether SIGTERM has arrived.
-        agreed: Whether all ranks know that one of them has to stop.
-        calls: Calls of `should_stop`.
-    """
+    """What this process knows of the end of its container."""
 
     signaled: bool = False
     agreed: bool = False
@@ -971,9 +941,6 @@ class _Shown:
 
     Attributes:
         first: Step and time of the first call, from which the rate is.
-        time: Time of the last line.
-        resumed: Step of the checkpoint that this process has loaded.
-        line: The last line.
         latest: Arguments of the latest call: step, total and the metrics.
         trains: Whether the program has called what it calls in each step.
     """

@@ -39,10 +39,7 @@ class State:
     """A job and its status.
 
     Args:
-        job: The job.
-        status: Its status; None if nothing is known of the job.
         queue: Its LocalQueue; empty for none.
-        kind: JobSet or TrainJob.
         view: What the cluster shows of the job; None for a job of this machine.
     """
 
@@ -63,7 +60,6 @@ class State:
         return _adopted(self.job, self.status)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry of `--json`."""
         status = self.status or JobStatus(self.job.name, self.job.namespace, phase=Phase.DELETED.value)
         text = "; ".join(filter(None, (status.message, self.adopted)))
         entry = {
@@ -94,12 +90,7 @@ def chosen_jobs(wanted: str | None, where: Where, *, secrets: bool = False) -> l
     """Return the jobs that a command is about.
 
     Args:
-        wanted: The job argument of the command; None for all jobs.
         secrets: Whether to return the submissions of a stack's jobs, with the values of their Secrets.
-
-    Raises:
-        Invalid: The argument or the options are not valid.
-        TargetFault: The stack or the cluster cannot be read.
     """
     kind, name = _parsed(wanted or "", where)
     if of_stack(wanted, where):
@@ -110,15 +101,7 @@ def chosen_jobs(wanted: str | None, where: Where, *, secrets: bool = False) -> l
 
 
 def of_stack(wanted: str | None, where: Where) -> bool:
-    """Return whether the command is about jobs of a stack, and not about those of a cluster.
-
-    Args:
-        wanted: The job argument of the command; None for all jobs.
-        where: The options of the command that name a stack or a cluster.
-
-    Raises:
-        Invalid: The options name both.
-    """
+    """Return whether the command is about jobs of a stack, and not about those of a cluster."""
     if where.stack and where.cluster:
         options = "-n, -A, --context and --kubeconfig"
         if where.arguments:
@@ -133,10 +116,6 @@ def in_cluster_of_stack(where: Where) -> Where:
 
     Args:
         where: The options of the command; `everywhere` stays as it is.
-
-    Raises:
-        Invalid: The options name both a stack and a cluster.
-        TargetFault: The configuration of the stack cannot be read.
     """
     if not of_stack(None, replace(where, everywhere=False)):
         return where
@@ -146,11 +125,7 @@ def in_cluster_of_stack(where: Where) -> Where:
 
 
 def read_states(jobs: Sequence[Job], *, lines: bool = False) -> Iterator[State]:
-    """Yield the state of each job. Three or more jobs of a namespace are listed together.
-
-    Args:
-        lines: Whether to read the last lines of the log that explains a failure.
-    """
+    """Yield the state of each job. Three or more jobs of a namespace are listed together."""
     listed: dict[tuple[int, str], dict[str, JobView]] = {}
     sizes = Counter(map(_group, jobs))
     for job in jobs:
@@ -193,9 +168,6 @@ def list_all(where: Where) -> list[State]:
 
 def read_view(job: Job, *, lines: bool = False) -> JobView | None:
     """Return what the cluster shows of a job; None if not found.
-
-    Args:
-        lines: Whether to read logs and nodes too, as `why` needs them.
 
     Raises:
         TargetFault: The cluster has no such job, and no stack has it either.
@@ -278,11 +250,7 @@ def _without_others(job: Job, view: JobView) -> JobView:
 
 
 def check_own(job: Job) -> None:
-    """Check that the cluster has a job, and no other job of its name.
-
-    Raises:
-        TargetFault: The job is not found, or another job has its name.
-    """
+    """Check that the cluster has a job, and no other job of its name."""
     view = read_view(job)
     if view is not None and view.another:
         hint = f"`pulumi-trainer why {job.label}` shows what became of the job; -n {job.namespace} shows the other one"
@@ -359,18 +327,7 @@ def open_cluster(where: Where) -> tuple[Client, str]:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a job waits for, or why it has ended.
-
-    Args:
-        job: Name of the job; in a stack that of its resource.
-        namespace: Namespace of the job.
-        phase: Phase of the job.
-        reason: One word; empty if nothing needs an explanation.
-        message: What the job waits for or why it has ended.
-        hint: What to do; empty if nothing.
-        lines: The last lines of the log of what has failed.
-        text: All of this as a paragraph.
-    """
+    """What a job waits for, or why it has ended."""
 
     job: str
     namespace: str
@@ -382,13 +339,11 @@ class Explanation:
     text: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry of `--json`."""
         names = ("job", "namespace", "phase", "reason", "message", "hint", "lines")
         return {name: getattr(self, name) for name in names}
 
 
 def why(job: Job) -> Explanation:
-    """Return what a job waits for or why it has ended."""
     if job.local is not None:
         local = _local_status(job.local, job)
         text = _explain_local(job, local)
@@ -533,15 +488,6 @@ def _explain_local(job: Job, status: JobStatus | None) -> str:
 
 
 def check_single(jobs: Sequence[Job], what: str) -> None:
-    """Check that a command got a single job.
-
-    Args:
-        jobs: The jobs that the command's arguments select.
-        what: The command, option or name that the error is about.
-
-    Raises:
-        Invalid: There are several jobs.
-    """
     if len(jobs) > 1:
         names = join_names([job.label for job in jobs], 10)
         raise Invalid(Problem(what, f"there are {len(jobs)} jobs", f"name one of: {names}"))

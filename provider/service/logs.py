@@ -37,10 +37,6 @@ class Selection:
 
     Args:
         follow: Whether to follow the logs until the jobs have ended.
-        step: The only step to show; empty for all.
-        lines: The last lines to show of each container, or of the process; None for all.
-        since: Age of the oldest line to show in seconds; None for all.
-        earlier: Whether to show earlier attempts too.
         node: The only node to show, by the index of its pod in its step; None for all.
         process: The only process of that node to show, by its local rank; None for all.
         run: Id of the only run to show; empty for the current one, and with `earlier` for all.
@@ -83,7 +79,6 @@ class LogLine(NamedTuple):
         return process_of(self.text)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the line of `--json`."""
         named = {"job": self.job, "run": self.run, **self.place._asdict(), "pod": self.pod}
         text = self.text
         if self.process is not None:
@@ -105,11 +100,7 @@ _RANK = re.compile(r"(\d{1,6})(?:\.(\d{1,4}))?")
 
 
 def parse_rank(text: str) -> tuple[int, int | None]:
-    """Return node and process of a rank such as 1 or 1.3; the process is None for all processes of the node.
-
-    Raises:
-        Invalid: The text is not a rank.
-    """
+    """Return node and process of a rank such as 1 or 1.3; the process is None for all processes of the node."""
     found = _RANK.fullmatch(text)
     if found is None:
         why = f"invalid rank {text!r} (expected for example 0, or 0.3 for process 3 of node 0)"
@@ -130,9 +121,6 @@ def pod_place(job: str, pod: str) -> PodPlace:
     """Return the place of a pod of a JobSet, whose name is JOB-STEP-INDEX-INDEX: of the Job in its step, of the pod in the Job.
 
     A step has several Jobs or several pods in a Job.
-
-    Args:
-        pod: Name of the pod, without a random end.
     """
     found = _PLACE.fullmatch(pod.removeprefix(f"{job}-"))
     if found is None:
@@ -141,12 +129,7 @@ def pod_place(job: str, pod: str) -> PodPlace:
 
 
 def check_rank(jobs: Sequence[Job], selection: Selection, where: str = "--rank") -> None:
-    """Raise Invalid if the jobs do not have the selected node, or if its lines are of other processes.
-
-    Args:
-        selection: The options, with which nothing was printed.
-        where: The argument with the rank: --rank, or rank in a program.
-    """
+    """Raise Invalid if the jobs do not have the selected node, or if its lines are of other processes."""
     if selection.node is not None:
         if selection.run:  # the status is that of the newest run
             lines = log_lines(jobs, replace(selection, node=None, process=None, lines=None))
@@ -158,12 +141,7 @@ def check_rank(jobs: Sequence[Job], selection: Selection, where: str = "--rank")
 
 
 def _check_node(jobs: Sequence[Job], counts: Sequence[int], node: int, where: str) -> None:
-    """Raise Invalid if no step of the jobs has so many pods. A job whose pods are not known yet may have that node later.
-
-    Args:
-        counts: Pods of the largest step of each job; 0 if none is known yet.
-        node: Index of a pod in its step.
-    """
+    """Raise Invalid if no step of the jobs has so many pods. A job whose pods are not known yet may have that node later."""
     most = max(counts)
     if min(counts) and node >= most:
         only = ["0", "0 and 1", f"0 to {most - 1}"][min(most, 3) - 1]
@@ -208,15 +186,7 @@ def _pods(status: JobStatus | None, step: str) -> int:
 
 
 def log_lines(jobs: Sequence[Job], selection: Selection) -> Iterator[LogLine]:
-    """Return the selected lines of jobs: job by job, or as they come if several jobs are followed.
-
-    Args:
-        jobs: The jobs, on this machine or in a cluster.
-        selection: Which lines to show, and whether to follow the logs.
-
-    Raises:
-        TrainerError: A log cannot be read.
-    """
+    """Return the selected lines of jobs: job by job, or as they come if several jobs are followed."""
     streams = [filter(selection.shows, _stream(j, selection)) for j in jobs]
     if selection.follow and len(streams) > 1:
         return _merged(streams)
@@ -263,11 +233,7 @@ def _cluster_lines(job: Job, selection: Selection) -> Iterator[LogLine]:
 
 
 def _recorded_lines(job: Job, run: Run, selection: Selection) -> Iterator[LogLine]:
-    """Yield what the record has of the output of an earlier run of a cluster.
-
-    Raises:
-        TargetFault: It has nothing of it.
-    """
+    """Yield what the record has of the output of an earlier run of a cluster."""
     where, gone = f"{job.label}: run {run.id}", "Kubernetes has removed its Pods, and their logs with them"
     kept = _kept_logs(job, run)
     if not run.message:
@@ -300,12 +266,7 @@ def _kept_logs(job: Job, run: Run) -> str:
 
 
 def _local_lines(job: Job, selection: Selection) -> Iterator[LogLine]:
-    """Yield the lines of the selected runs, the newest last; notes say which runs these are if all are selected.
-
-    Raises:
-        Invalid: The job does not have the selected run.
-        TargetFault: Its logs are not kept.
-    """
+    """Yield the lines of the selected runs, the newest last; notes say which runs these are if all are selected."""
     assert job.local is not None
     known: list[Run] = []
     if selection.run:

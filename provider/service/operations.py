@@ -23,10 +23,6 @@ def find_job(operation: Operation, name: str, where: Where) -> Job:
 
     Args:
         operation: What is to be done with it; `rerun` requires a job of a stack.
-        name: The job argument of the command: NAME or KIND/NAME, for example `trainjob/digits`.
-
-    Raises:
-        TrainerError: The job is not found, or several jobs have the name.
     """
     if not name:
         raise Invalid(Problem(operation, "the name of the job is empty"))
@@ -38,16 +34,6 @@ def find_job(operation: Operation, name: str, where: Where) -> Job:
 
 
 def apply(operation: Operation, job: Job) -> JobStatus:
-    """Apply an operation to a job, and return its status.
-
-    Args:
-        job: The job, as `find_job` returns it.
-
-    Raises:
-        Refused: The job is in a state that does not allow the operation.
-        Conflict: The job belongs to another owner.
-        TargetFault: The target fails, or does not have the job.
-    """
     if job.client is not None:
         check_own(job)
     if operation == "stop":

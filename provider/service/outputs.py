@@ -34,7 +34,6 @@ class Found:
 
     @property
     def phase(self) -> str:
-        """The phase of the run, or of the job."""
         if self.run is not None:
             return self.run.phase
         return Phase.DELETED.value if self.state.status is None else self.state.status.phase
@@ -47,22 +46,13 @@ class Found:
         return status is not None and not status.terminal and not other
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry of `--json`."""
         job, known = self.state.job, self.output or Output(self.where, 0)
         about = {"name": job.name, "namespace": job.namespace, "resource": job.resource, "phase": self.phase}
         return {**about, **known.to_dict(), "where": self.where, "gone": self.output is None}
 
 
 def find_output(state: State, run: str, argument: str) -> Found | None:
-    """Return the output of a job, or of one of its runs; None if it has none.
-
-    Args:
-        run: Id of the run; empty for the result of the job.
-        argument: What names the run in a message.
-
-    Raises:
-        Invalid: The job has no run of that id.
-    """
+    """Return the output of a job, or of one of its runs; None if it has none."""
     job, status = state.job, state.status
     if job.local is not None:
         is_lost = status is not None and status.record_lost
@@ -91,11 +81,7 @@ def find_output(state: State, run: str, argument: str) -> Found | None:
 
 
 def _stored_result(job: Job, output_of: Callable[[Submission], str]) -> str:
-    """Return the folder with the result of a job whose record is gone, as the state of its stack has it; empty if it has none.
-
-    Args:
-        output_of: Returns the folder of the output of a run.
-    """
+    """Return the folder with the result of a job whose record is gone, as the state of its stack has it; empty if it has none."""
     if job.stored is None or not job.stored.identity:
         return ""
     run = Identity.from_dict(job.stored.identity)
@@ -104,11 +90,7 @@ def _stored_result(job: Job, output_of: Callable[[Submission], str]) -> str:
 
 
 def _folder(job: Job, result: str, run: str, argument: str) -> tuple[str, Run | None]:
-    """Return the folder of a run's lineage beside the result of its job, and the run; None if none was asked for.
-
-    Raises:
-        Invalid: The job has no run of that id.
-    """
+    """Return the folder of a run's lineage beside the result of its job, and the run; None if none was asked for."""
     if not run:
         return result, None
     runs = read_runs_of(job)

@@ -26,12 +26,6 @@ class Where:
     """Options of a command that name a stack or, as kubectl's do, a cluster.
 
     Args:
-        stack: Name of a stack.
-        namespace: Namespace of the cluster.
-        context: Context of the kubeconfig.
-        kubeconfig: Path of the kubeconfig.
-        everywhere: Whether all namespaces are meant.
-        project: Folder of the Pulumi project.
         arguments: Whether they are arguments of `client.connect`, and no options.
     """
 
@@ -60,9 +54,6 @@ class Job:
     """A job of a cluster or of this machine.
 
     Args:
-        namespace: Its namespace.
-        name: Its name.
-        resource: Name of its resource in the stack; empty without a stack.
         client: Client of its cluster; None for a job of this machine.
         local: The target of a job of this machine; None for a job of a cluster.
         owner: Its owner in the state of the stack; None without a stack.
@@ -87,12 +78,10 @@ class Job:
 
     @property
     def label(self) -> str:
-        """The name to show."""
         return plain(self.resource or self.name)
 
 
 def in_project(folder: str = ".") -> bool:
-    """Return whether a folder belongs to a Pulumi project."""
     here = Path(folder).resolve()
     folders = (here, *here.parents)
     return any(project_file(each) is not None for each in folders)

@@ -37,33 +37,20 @@ def went_on(found: Sequence[Run]) -> set[str]:
 
 
 def read_runs_of(job: Job) -> list[Run]:
-    """Return the runs of a job, the newest last.
-
-    Raises:
-        TargetFault: The job has no record.
-    """
+    """Return the runs of a job, the newest last."""
     ((_, found),) = read_runs_of_all([job])
     check_recorded(job, found)
     return found
 
 
 def check_recorded(job: Job, found: Sequence[Run]) -> None:
-    """Check that the runs of a job are known.
-
-    Raises:
-        TargetFault: The job has no record.
-    """
     if not found:
         why, hint = "no record of its runs was found", "`pulumi up` makes one, which somebody may have deleted"
         raise TargetFault(Problem(f"{job.namespace}/{job.name}", why, hint))
 
 
 def read_runs_of_all(jobs: Sequence[Job]) -> list[tuple[Job, list[Run]]]:
-    """Return jobs with their runs, the newest last; of a job without a record those in the state of its stack.
-
-    Raises:
-        TargetFault: The records cannot be read.
-    """
+    """Return jobs with their runs, the newest last; of a job without a record those in the state of its stack."""
     in_cluster = [job for job in jobs if job.client is not None]
     shown = with_progress([*read_states(in_cluster)]) if in_cluster else []
     states = {id(state.job): state for state in shown}

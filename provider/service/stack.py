@@ -37,10 +37,7 @@ class StackJob:
     """A job in the state of the stack.
 
     Args:
-        urn: URN of its resource.
-        component: URN of its component.
         inputs: Inputs of its resource, with the identity that its target has given to the run.
-        outputs: Outputs of its resource.
     """
 
     urn: str
@@ -50,22 +47,11 @@ class StackJob:
 
     @property
     def resource(self) -> str:
-        """Return the name of its resource."""
         return self.urn.rpartition("::")[2]
 
 
 def jobs(stack: str | None, wanted: str | None, project: str = ".", *, secrets: bool = False) -> list[Job]:
-    """Return the jobs of a stack, with the connections to them.
-
-    Args:
-        stack: Name of the stack; None for the selected one.
-        wanted: Name of a job or its resource; None for all jobs.
-        secrets: Whether to return the submissions of the jobs, with the values of their Secrets.
-
-    Raises:
-        Invalid: The stack does not have the job.
-        TargetFault: The Pulumi CLI fails.
-    """
+    """Return the jobs of a stack, with the connections to them."""
     found = resources(stack, wanted, project=project)
     needs_secrets = _has_secret if secrets else _has_secret_target
     if any(map(needs_secrets, found)):
@@ -81,17 +67,6 @@ def jobs(stack: str | None, wanted: str | None, project: str = ".", *, secrets: 
 
 
 def resources(stack: str | None, wanted: str | None, *, project: str = ".", secrets: bool = False) -> list[StackJob]:
-    """Return the jobs of a stack with their inputs.
-
-    Args:
-        stack: Name of the stack; None for the selected one.
-        wanted: Name of a job or its resource; None for all jobs.
-
-    Raises:
-        Invalid: The stack has no such job.
-        Refused: The state of a job lacks something.
-        TargetFault: The stack cannot be read.
-    """
     found = []
     for resource in _exported_resources(stack, project, secrets=secrets):
         if resource.get("type") == _TYPE and not resource.get("delete"):
@@ -118,12 +93,7 @@ def resources(stack: str | None, wanted: str | None, *, project: str = ".", secr
 
 
 def _exported_resources(stack: str | None, project: str, *, secrets: bool) -> list[dict[str, Any]]:
-    """Return the resources in the exported state of a stack. secrets: Whether the values of secrets are in plain text.
-
-    Raises:
-        Refused: A resource was written by a version with another format.
-        TargetFault: The Pulumi CLI fails.
-    """
+    """Return the resources in the exported state of a stack. secrets: Whether the values of secrets are in plain text."""
     command = ["stack", "export"]
     if secrets:
         command.append("--show-secrets")
@@ -154,7 +124,6 @@ class State:
     """The state of a stack.
 
     Args:
-        program: "project/stack".
         resources: The resources, without those that wait for their deletion; the values of secrets are decrypted.
         local_root: Default root of jobs on this machine; empty if the stack runs them in a cluster.
     """
@@ -165,11 +134,7 @@ class State:
 
 
 def read_state(stack: str | None, project: str = ".") -> State:
-    """Return the state of a stack, of all resources.
-
-    Raises:
-        TargetFault: The Pulumi CLI fails.
-    """
+    """Return the state of a stack, of all resources."""
     resources = _exported_resources(stack, project, secrets=False)
     if any(map(_has_secret_in_target, resources)):
         resources = _decrypted(_exported_resources(stack, project, secrets=True))
@@ -236,12 +201,6 @@ def _decrypted(value: Any) -> Any:
 
 
 def _connected(job: StackJob, clients: dict[int, Client], check: Callable[[str], None]) -> Job:
-    """Return a job with its connection.
-
-    Args:
-        clients: Those of this command, by the id of the target's client.
-        check: Raises TargetFault for a kubeconfig that the user has to trust.
-    """
     connection.warn_with(show_warning)
     target = connection.connect(job.inputs.target, check)
     uid, phase = [text(job.outputs.get(name)) for name in ("uid", "phase")]
@@ -289,15 +248,6 @@ def _configured(stack: str | None, project: str = ".", names: Sequence[str] = co
 
 
 def pulumi_command(argv: Sequence[str], stack: str | None) -> list[str]:
-    """Return a command of the Pulumi CLI.
-
-    Args:
-        argv: The command without its name, such as ["stack", "export"].
-        stack: Name of the stack; None for the selected one, or for a command without a stack.
-
-    Raises:
-        TargetFault: The Pulumi CLI is not on PATH.
-    """
     pulumi = shutil.which("pulumi")
     if pulumi is None:
         hint = f'install it from {_INSTALL}, or run eval "`make -s env`" in a clone'

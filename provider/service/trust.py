@@ -23,7 +23,6 @@ def trust(file: Path) -> Sequence[str]:
     """Let commands use a kubeconfig of a project's folder until its content changes, and return what it may do.
 
     Raises:
-        TargetFault: The kubeconfig cannot be read.
         Invalid: The list of trusted files cannot be written.
     """
     from pulumi_trainer.provider.kubernetes.client.kubeconfig import risks
@@ -41,9 +40,6 @@ def trust(file: Path) -> Sequence[str]:
 def kubeconfig_check(project: str, named: str = "") -> Callable[[str], None]:
     """Return a function that raises TargetFault for a kubeconfig in the folder of a project, or elsewhere in its repository, that
     starts a program or sends a file of another folder, unless the user has trusted it.
-
-    Args:
-        named: Path of a kubeconfig that the user has given on the command line; empty for none.
     """
     top = _top(Path(project).resolve())
 

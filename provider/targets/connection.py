@@ -61,10 +61,6 @@ def connect(
     Args:
         check_kubeconfig: Called with the path of each kubeconfig that the target or the stack's configuration names; it raises
             TargetFault for one that must not be used. Default: all are used.
-
-    Raises:
-        Refused: The root of a local target is not a private folder, or the settings of a cluster are not valid.
-        TargetFault: A kubeconfig must not be used.
     """
     if isinstance(target, TargetInput):
         target = target.plain
@@ -169,7 +165,6 @@ def local(
     """Return the `target` input for this machine.
 
     Args:
-        root: Folder of the jobs and volumes; `~` and relative paths are resolved.
         python: Name or path of the interpreter that replaces the images.
         max_parallel: How many jobs run at once; None: the default.
         log_bytes: Bytes of the log that is kept of each container; None: the default.

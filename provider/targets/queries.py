@@ -1,13 +1,13 @@
 """Queries of a program to a target: what exists there, and what the target accepts.
 
 `target` is the `target` input of a resource. The results are advice for the plan. For an unreachable cluster a function returns
-its empty result; only functions with a `Raises:` section raise a fault of the target.
+its empty result; only `cached_status` and `current_release` raise a fault of the target.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pulumi_trainer.provider.jobs.status import JobStatus, Owner
 from pulumi_trainer.provider.jobs.submission import Draft, Work
@@ -28,34 +28,22 @@ from pulumi_trainer.provider.targets.local import LocalTarget
 if TYPE_CHECKING:
     from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 
+T = TypeVar("T")
+
 
 def cached_status(
     target: Mapping[str, Any], namespace: str, name: str, uid: str, phase: str, owner: Owner
 ) -> JobStatus | None:
-    """Return the status of a job from the target's cache, without a request for this job alone.
-
-    Args:
-        uid: UID of the job in the stack's state.
-        phase: Phase of the job in the stack's state.
-        owner: Owner of the job in the stack's state. The status names the current owner.
-
-    Raises:
-        TrainerError: The target cannot be reached.
-    """
+    """Return the status of a job from the target's cache, without a request for this job alone."""
     return connect(target).jobs.cached_status(namespace, name, uid, phase, owner)
 
 
 def current_release(target: Mapping[str, Any], namespace: str, name: str) -> tuple[str, str]:
-    """Return name and release of the runtime that a job was created from; empty strings if unknown.
-
-    Raises:
-        TrainerError: The target cannot be reached.
-    """
+    """Return name and release of the runtime that a job was created from; empty strings if unknown."""
     return connect(target).jobs.runtime_of(namespace, name)
 
 
 def cluster_identity(target: Mapping[str, Any]) -> str:
-    """Return the identity of a target's cluster; empty if the cluster is unreachable."""
     try:
         found = _cluster(target)
         found.reachable_client()
@@ -105,28 +93,15 @@ def trainer_version(target: Mapping[str, Any]) -> str:
 def review_volume(
     target: Mapping[str, Any], namespace: str, name: str, claim: Mapping[str, Any], job: str, owner: str, *, adopt: bool
 ) -> tuple[list[Problem], list[Problem]]:
-    """Return why a cluster refuses a claim, and its warnings; ([], []) for an unreachable cluster.
-
-    Args:
-        job: Name of the job that mounts the claim.
-        adopt: Whether an existing claim may be adopted.
-    """
-    try:
-        return _cluster(target).volumes.review(namespace, name, claim, job, owner, adopt=adopt)
-    except TargetFault:
-        return [], []
+    """Return why a cluster refuses a claim, and its warnings; ([], []) for an unreachable cluster."""
+    no_problems: tuple[list[Problem], list[Problem]] = ([], [])
+    return _ask(target, lambda c: c.volumes.review(namespace, name, claim, job, owner, adopt=adopt), no_problems)
 
 
 def find_queues(
     target: Mapping[str, Any], namespace: str = "", queue: str = "", *, claims: bool = False
 ) -> Queues | None:
-    """Return what decides in a cluster whether a job starts: queues, limits of its namespace, nodes; None if it cannot be read.
-
-    Args:
-        namespace: Namespace of a job; empty for all queues.
-        queue: LocalQueue of the job; empty for none.
-        claims: Whether the job claims devices.
-    """
+    """Return what decides in a cluster whether a job starts: queues, limits of its namespace, nodes; None if unreadable."""
     if target["kind"] != "kubernetes":
         return None
     from pulumi_trainer.provider.targets.kubernetes.queues import queue_snapshot
@@ -140,65 +115,38 @@ def find_queues(
 
 
 def find_runtime(target: Mapping[str, Any], kind: str, namespace: str, name: str) -> tuple[bool, dict[str, Any] | None]:
-    """Return whether the cluster has answered, and its runtime of that name; None if not found.
+    """Return whether the cluster has answered, and its runtime of that name; None if not found."""
 
-    Args:
-        namespace: Namespace of the runtime; empty for a ClusterTrainingRuntime.
-    """
-    try:
-        cluster = _cluster(target)
+    def find(cluster: KubernetesTarget) -> tuple[bool, dict[str, Any] | None]:
         cluster.reachable_client()
         return True, cluster.runtimes.find(kind, namespace, name)
-    except TargetFault:
-        return False, None
+
+    no_answer: tuple[bool, dict[str, Any] | None] = (False, None)
+    return _ask(target, find, no_answer)
 
 
 def find_object(target: Mapping[str, Any], kind: Kind, namespace: str, name: str) -> dict[str, Any] | None:
-    """Return an object of a cluster; None if not found, or for an unreachable cluster.
-
-    Args:
-        namespace: Namespace of the object; empty for an object of the cluster.
-    """
-    try:
-        return _cluster(target).reachable_client(namespace).get(kind, namespace, name)
-    except TargetFault:
-        return None
+    """Return an object of a cluster; None if not found, or for an unreachable cluster."""
+    return _ask(target, lambda cluster: cluster.reachable_client(namespace).get(kind, namespace, name), None)
 
 
 def queue_api_versions(target: Mapping[str, Any]) -> Mapping[str, Sequence[str]] | None:
     """Return each version of Kueue's API with the plurals that the cluster serves in it; None for an unreachable cluster."""
-    from pulumi_trainer.provider.kubernetes.cache.discovery import PLAN_SECONDS
-    from pulumi_trainer.provider.targets.kubernetes.queues import draining
-
-    try:
-        return draining.served_versions(_cluster(target).client, PLAN_SECONDS)
-    except TargetFault:
-        return None
+    return _ask(target, lambda cluster: cluster.queues.served_versions(), None)
 
 
 def list_queue_objects(target: Mapping[str, Any], kind: str, version: str) -> Sequence[Mapping[str, Any]]:
-    """Return the cluster's objects of one of Kueue's kinds; [] for an unreachable cluster.
-
-    Args:
-        kind: A kind of Kueue's API, for example `ClusterQueue`.
-        version: Version of the API that the cluster serves, for example `v1beta2`.
-    """
+    """Return the cluster's objects of one of Kueue's kinds; [] for an unreachable cluster."""
     from pulumi_trainer.provider.targets.kubernetes.queues import queue_snapshot
 
-    try:
-        return queue_snapshot.list_objects(_cluster(target).client, kind, version)
-    except TargetFault:
-        return []
+    return _ask(target, lambda cluster: queue_snapshot.list_objects(cluster.client, kind, version), [])
 
 
 def list_queued_work(target: Mapping[str, Any]) -> Sequence[dict[str, Any]] | None:
     """Return the LocalQueues and Workloads of a cluster, as far as they may be listed; None for an unreachable cluster."""
     from pulumi_trainer.provider.targets.kubernetes.queues import queue_snapshot
 
-    try:
-        return queue_snapshot.list_queued_work(_cluster(target).reachable_client())
-    except TargetFault:
-        return None
+    return _ask(target, lambda cluster: queue_snapshot.list_queued_work(cluster.reachable_client()), None)
 
 
 def job_durations(target: Mapping[str, Any]) -> Expectations:
@@ -212,40 +160,33 @@ def job_durations(target: Mapping[str, Any]) -> Expectations:
 
 
 def list_queue_work(target: Mapping[str, Any], name: str, version: str) -> Sequence[Work]:
-    """Return the running and waiting jobs of a ClusterQueue; [] for an unreachable cluster.
-
-    Args:
-        version: Version of Kueue's API that the cluster serves, for example `v1beta2`.
-    """
-    from pulumi_trainer.provider.kubernetes.cache.discovery import PLAN_SECONDS
-    from pulumi_trainer.provider.targets.kubernetes.queues import draining
-
-    try:
-        return draining.list_work(_cluster(target).client.within(PLAN_SECONDS), name, version)
-    except TargetFault:
-        return []
+    """Return the running and waiting jobs of a ClusterQueue; [] for an unreachable cluster."""
+    return _ask(target, lambda cluster: cluster.queues.list_work(name, version), [])
 
 
 def lacks_namespace(target: Mapping[str, Any], namespace: str) -> bool:
     """Return whether the cluster certainly lacks a namespace; False for an unreachable cluster."""
     from pulumi_trainer.provider.targets.kubernetes.queues import queue_snapshot
 
-    try:
-        return queue_snapshot.lacks_namespace(_cluster(target).client, namespace)
-    except TargetFault:
-        return False
+    return _ask(target, lambda cluster: queue_snapshot.lacks_namespace(cluster.client, namespace), False)
 
 
 def _cluster(target: Mapping[str, Any]) -> KubernetesTarget:
-    """Return the target of a cluster."""
     return cast("KubernetesTarget", connect(target))
+
+
+def _ask(target: Mapping[str, Any], ask: Callable[[KubernetesTarget], T], otherwise: T) -> T:
+    """Return the answer of a cluster; `otherwise` if it is unreachable."""
+    try:
+        return ask(_cluster(target))
+    except TargetFault:
+        return otherwise
 
 
 def channel_refusals(outputs: Mapping[str, Any], uses: Callable[[str], bool]) -> list[Problem]:
     """Return why a channel of the stack cannot be removed; empty if its target is out of reach.
 
     Args:
-        outputs: Outputs of the channel's resource, from the state.
         uses: Returns for the namespace/name of a job that uses the channel whether it still does after the update.
     """
     try:

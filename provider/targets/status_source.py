@@ -15,17 +15,13 @@ from pulumi_trainer.provider.targets.local import LocalTarget
 class Source(Protocol):
     """The status of jobs of one namespace. Only `first` and `conclude` may wait for the target."""
 
-    def first(self, name: str) -> JobStatus | None:
-        """Start to observe a job and return its status; None if not found."""
-        ...
+    def first(self, name: str) -> JobStatus | None: ...
 
     def changed(self) -> set[str] | None:
         """Return the jobs whose status may have changed since the last call; None if unknown."""
         ...
 
-    def status(self, name: str) -> JobStatus | None:
-        """Return the status of a job; None if not found."""
-        ...
+    def status(self, name: str) -> JobStatus | None: ...
 
     def why(self, name: str) -> str:
         """Return one paragraph: what the job waits for or why it has ended, and what to do."""
@@ -43,17 +39,10 @@ class Source(Protocol):
         """
         ...
 
-    def leave(self, name: str) -> None:
-        """Stop observing a job."""
-        ...
+    def leave(self, name: str) -> None: ...
 
 
 def source(target: Mapping[str, Any], namespace: str, stack: str, note: Callable[[str], None]) -> Source:
-    """Return the source of a namespace.
-
-    Args:
-        note: Called with a message about each thing that cannot be observed.
-    """
     found = connect(target)
     if isinstance(found, LocalTarget):
         return _LocalSource(found, namespace)
@@ -64,13 +53,6 @@ def log_lines(target: Mapping[str, Any], namespace: str, name: str, step: str, l
     """Yield the log lines of the first pod of a step until the job ends, of the existing ones the last `lines`.
 
     torchrun's notice at the start of a job is left out, and lines that are empty but for the name of their process.
-
-    Args:
-        step: Name of the step, for example `node`.
-        lines: Number of existing lines to yield first.
-
-    Raises:
-        TrainerError: The log cannot be read.
     """
     found, pod = connect(target), f"{name}-{step}-0-0"
     if isinstance(found, LocalTarget):

@@ -41,7 +41,7 @@ def labels(project: Project, name: str) -> set[str]:
     job = named(project, name)
     place = project.root / "jobs" / job["outputs"]["namespace"] / job["outputs"]["name"]
     record = json.loads((place / "record.json").read_text())
-    return {job["inputs"]["target"]["sweep"], job["outputs"]["target"]["sweep"], record["sweep"]}
+    return {job["inputs"]["target"]["sweep"], job["outputs"]["target"]["sweep"], record["stack"]}
 
 
 def test_a_job_that_is_changed_stays_with_its_target_when_others_leave(project: Project) -> None:

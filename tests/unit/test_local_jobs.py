@@ -494,7 +494,7 @@ class TestProgress:
 def test_the_record_holds_what_identifies_the_job(local: LocalTarget) -> None:
     run(local, jobset(step()), run="run-7")
     record = json.loads((local.root / "jobs/default/job/record.json").read_text())
-    assert (record["owner"], record["digest"], record["run"], record["sweep"]) == (
+    assert (record["owner"], record["digest"], record["run"], record["stack"]) == (
         "owner-1",
         "digest-1",
         "run-7",

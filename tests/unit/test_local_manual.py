@@ -47,7 +47,7 @@ def test_a_change_in_place_keeps_the_id_of_the_run(local: LocalTarget) -> None:
     local.jobs.update(
         submission(jobset(step(command=WAITS), suspend=True, ttlSecondsAfterFinished=9), digest="digest-2")
     )
-    assert Record.read(folder).known_identity == made.identity and made.identity.id
+    assert Record.read(folder).identity == made.identity and made.identity.id
 
 
 def test_suspend_and_resume(local: LocalTarget) -> None:

@@ -47,7 +47,10 @@ def test_everything_that_counts_pods_counts_the_same() -> None:
     given = job(pod, parallelism=4, completions=1, completionMode="Indexed")
     given["template"]["metadata"]["labels"] = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
     document = {"kind": "JobSet", "metadata": {"name": "job"}, "spec": {"replicatedJobs": [given]}}
-    record = Record("default", "job", "o", "d", "1", "", {"JobSet/job": document}, "/", "python3", "/", Tuning())
+    record = Record(
+        namespace="default", name="job", owner="o", digest="d", run="1", stack="", objects={"JobSet/job": document}, root="/",
+        python="python3", environments="/", tuning=Tuning(),
+    )  # fmt: skip
     (local,) = record.status(Phase.PENDING).steps
     counted = {
         "volumes": count_mounting_pods(document, "c"),

@@ -52,10 +52,6 @@ def observed_attempts(view: JobView, before: Sequence[Attempt], phase: Phase, fi
     """Return the attempts of a job, the newest last. Times and causes that nobody has observed are not known.
 
     A number is left out where JobSet counts a restart in which no Pod has run (`_is_stopped`).
-
-    Args:
-        before: The attempts as they were observed before.
-        finished: When it ended; 0 if it has not.
     """
     if view.jobset is None:
         return [*before]
@@ -135,9 +131,6 @@ def _is_stopped(attempt: Attempt | None, over: Counter[str]) -> bool:
 
     The Pods of a job with a checkpoint policy end with `TERMINATED` when Kueue or a user stops it. That fails its Jobs, mostly
     before they are suspended, and JobSet restarts them as soon as the job is resumed. No Pod has run in between.
-
-    Args:
-        attempt: The attempt, if anybody has observed it.
     """
     causes = (attempts.PREEMPTED, attempts.EVICTED, attempts.NODE_LOST, attempts.SUSPENDED)
     return attempt is not None and attempt.count == 1 and _counted(attempt.cause, over) in causes

@@ -46,8 +46,6 @@ _SIGNALS = {
 
 @dataclass(frozen=True)
 class ContainerStatus:
-    """A container status of a pod."""
-
     pod: Document
     status: Document
 
@@ -62,7 +60,6 @@ class ContainerStatus:
 
     @property
     def message(self) -> str:
-        """The message of `waiting`."""
         return text(section(self.status, "state", "waiting").get("message"))
 
     @property
@@ -82,7 +79,6 @@ class ContainerStatus:
         return bool(self.failure) and self.failure != section(self.status, "state", "terminated")
 
     def crashing(self, now: float) -> bool:
-        """Return whether the container is in a crash loop."""
         if self.waiting == CRASH:
             return True
         begun = epoch_seconds(section(self.status, "state", "running").get("startedAt"))
@@ -134,11 +130,7 @@ def is_secondary(end: Document) -> bool:
 
 
 def failure_order(container: ContainerStatus, lines: Mapping[str, Sequence[str]]) -> tuple[bool, bool, float]:
-    """Return the place of a failed container in the order in which failures explain that of the job: causes before consequences.
-
-    Args:
-        lines: Pod -> what explains its failure, if its log was read.
-    """
+    """Return the place of a failed container among the failures that explain that of the job: causes before consequences."""
     failure = container.failure
     ended = epoch_seconds(failure.get("finishedAt"), float("inf"))
     return is_secondary(failure), is_consequence(lines.get(pod_name(container.pod), ())), ended

@@ -55,9 +55,7 @@ class RootCause:
     """The process that torchrun's summary names as the first that failed.
 
     Attributes:
-        rank: Its global rank; None if the output has no summary.
         process: Its index in its node, if the lines of the log name their process; else None.
-        exit_code: As torchrun prints it: -9 for SIGKILL; None if unknown.
         at: When torchrun noticed the failure, in seconds since the epoch; 0 if unknown.
     """
 
@@ -79,11 +77,7 @@ class RootCause:
         return self.exit_code
 
     def name(self, node: str) -> str:
-        """Return for example "rank 3 (logs --rank 1.1)", with what `pulumi-trainer logs --rank` takes if it is not the rank.
-
-        Args:
-            node: Index of the Pod in its step.
-        """
+        """Return for example "rank 3 (logs --rank 1.1)", with what `pulumi-trainer logs --rank` takes if it is not the rank."""
         place = node
         if self.process is not None:
             place = f"{node}.{self.process}"
@@ -152,11 +146,7 @@ def has_lost_peer(traceback: str) -> bool:
 
 
 def summarize(lines: Sequence[str]) -> str:
-    """Return the exception in one line, or the last line without one; empty without lines.
-
-    Args:
-        lines: What explains the failure of a container, by `explain_failure`.
-    """
+    """Return the exception in one line, or the last line without one; empty without lines."""
     text = "\n".join(lines)
     return summarize_exception(text) or last_line(text, 160, exception=False)
 
@@ -183,11 +173,7 @@ def without_launcher(output: str) -> str:
 
 
 def describe_output(output: str, traceback: str) -> Iterator[str]:
-    """Yield the lines that explain a failure: the traceback, then the last other lines; none if nothing was printed.
-
-    Args:
-        traceback: The traceback that explains the failure; empty if not found.
-    """
+    """Yield the lines that explain a failure: the traceback, then the last other lines; none if nothing was printed."""
     other = ""
     if traceback:
         yield _shorten_traceback(traceback.rstrip())
@@ -200,11 +186,7 @@ def describe_output(output: str, traceback: str) -> Iterator[str]:
 
 
 def explain_failure(output: str, node: str) -> list[str]:
-    """Return what explains a failure: the process that failed first, its traceback, and the last other lines of the output.
-
-    Args:
-        node: Index of its Pod in its step.
-    """
+    """Return what explains a failure: the process that failed first, its traceback, and the last other lines of the output."""
     root = find_root_cause(output)
     found: list[str] = []
     if root.rank is not None and root.code is not None:
@@ -233,12 +215,7 @@ def _shorten_traceback(traceback: str) -> str:
 
 
 def exit_text(code: int, ended_by: int) -> str:
-    """Return for example "signal 9 (SIGKILL), exit code 137".
-
-    Args:
-        code: Exit code as a shell reports it.
-        ended_by: Number of the signal that ended the process; 0 if it exited.
-    """
+    """Return for example "signal 9 (SIGKILL), exit code 137"."""
     with suppress(ValueError):
         return f"signal {ended_by} ({signal.Signals(ended_by).name}), exit code {code}"
     return f"exit code {code}"
@@ -257,11 +234,7 @@ def _title(lines: int, other: str) -> str:
 
 
 def shorten_line(line: str, limit: int) -> str:
-    """Return a line of the output, and of a long one the end; of a message of our own or of uv all: it begins with the reason.
-
-    Args:
-        limit: Number of characters from which on a line is long.
-    """
+    """Return a line of the output, and of a long one the end; of a message of our own or of uv all: it begins with the reason."""
     if line.startswith((OWN_MESSAGE, "  cause: ")):
         return _clip(line, 1000)
     return _clip(line, limit)
@@ -271,7 +244,6 @@ def last_line(text: str, limit: int, *, exception: bool) -> str:
     """Return the last line of a text, and of a long one the part that says most.
 
     Args:
-        limit: Number of characters from which on a line is long.
         exception: Whether the line is that of an exception, which begins with its reason.
     """
     last = text.rstrip().rpartition("\n")[2].strip()

@@ -12,11 +12,9 @@ class Finding:
     """What a diagnosis has found.
 
     Args:
-        phase: Phase of the job.
         reason: One word, the server's if it has one.
         message: The messages of the objects, with their names.
         why: The same as a sentence, without its beginning ("JOB is PHASE: ...") and full stop.
-        hint: What to do; empty if nothing.
     """
 
     phase: Phase

@@ -53,20 +53,16 @@ class JobView:
     """What a cluster shows of one job.
 
     Args:
-        workload: Kueue's newest Workload of the job.
         preemptor: The job that preempted it, such as "team/llama (high)"; empty if none, or not known.
         no_fit: Why the cluster's nodes can never fit its topology request; None if they can, or not looked up.
         no_node: Why no node takes its pods, even an empty one; None if one does, or not looked up.
         queue_inactive: Why its ClusterQueue takes no jobs; empty if it does, or not looked up.
         gone: Failed pods that have been deleted since.
-        events: Warnings about its objects.
         recorded: The status in its record, for a job whose objects are gone; None if it has no record.
         awaited: The record was just created, and the job follows.
         another: The job is gone, and another one has its name.
         lines: Pod -> the last lines of its log, if fetched.
-        override: Who has suspended or resumed it with `pulumi-trainer`; empty if nobody has.
         losses: What was lost with volumes that were deleted externally, if looked up.
-        progress: The newest trainerStatus.
         metrics: The metrics in the logs of rank 0, as far as these were read.
         steps_done: The steps in the newest log of rank 0, as an attempt that begins with its container; None if no log was read
             from its start.
@@ -152,11 +148,9 @@ class JobView:
         return [p for p in self.pods if not section(p, "metadata").get("deletionTimestamp")]
 
     def jobs_of(self, step: str) -> list[Document]:
-        """Return the Jobs of a step."""
         return [j for j in self.jobs if labels_of(j).get(STEP) == step]
 
     def pods_of(self, step: str) -> list[Document]:
-        """Return the pods of a step."""
         return [p for p in self.pods if labels_of(p).get(STEP) == step]
 
     @property
@@ -265,7 +259,6 @@ def is_coscheduled(pod: Document) -> bool:
 
 
 def node_of(pod: Document) -> str:
-    """Return the node of a pod; empty if it has none."""
     return text(section(pod, "spec").get("nodeName"))
 
 
@@ -360,7 +353,6 @@ def keep(kind: str, document: Document) -> dict[str, Any]:
     """Return the fields of a document that a diagnosis reads.
 
     Args:
-        kind: Kind of the document, a key of `KEPT`.
         document: The document as the server returns it; it is not changed.
     """
     kept: dict[str, Any] = _picked(document, KEPT[kind])

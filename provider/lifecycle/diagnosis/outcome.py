@@ -206,10 +206,6 @@ class FailedContainer:
     """A container whose log explains a failure.
 
     Attributes:
-        pod: Name of its Pod.
-        container: Its name.
-        node: Index of the Pod in its step.
-        restarts: How often it was restarted in its Pod.
         previous: Whether its previous run has failed, and not the newest.
     """
 

@@ -42,11 +42,6 @@ from pulumi_trainer.provider.trainer.job_status import Observed, derive_phase
 
 
 def best_finding(view: JobView, now: float) -> Finding:
-    """Return the finding that explains the job best.
-
-    Args:
-        now: Seconds since the epoch.
-    """
     if view.main is None and view.awaited:
         return Finding(Phase.PENDING, why="its record was just created, and the job itself follows")
     if view.main is None:
@@ -138,11 +133,6 @@ def _queued(view: JobView, now: float, message: str) -> Finding:
 
 
 def diagnose(view: JobView, now: float) -> JobStatus:
-    """Return the status of a job.
-
-    Args:
-        now: Seconds since the epoch.
-    """
     status = _diagnosed(view, now)
     more = (*view.left, *view.remarks)
     if more:
@@ -181,12 +171,7 @@ def _diagnosed(view: JobView, now: float) -> JobStatus:
 
 
 def explain(view: JobView, status: JobStatus, now: float) -> str:
-    """Return one paragraph: what the job waits for or why it has ended, and what to do.
-
-    Args:
-        status: The result of `diagnose`.
-        now: Seconds since the epoch.
-    """
+    """Return one paragraph: what the job waits for or why it has ended, and what to do."""
     found = best_finding(view, now)
     since = now - (status.finished or _since(view, found.phase, status.started) or status.created or now)
     ago = ""
@@ -225,7 +210,6 @@ def _with_trouble(again: Finding, trouble: Finding | None) -> Finding:
 
 
 def _suspended_since(view: JobView) -> str:
-    """Return when the job was suspended."""
     at = text(true_condition(conditions(view.main), "Suspended").get("lastTransitionTime"))
     if not at:
         return ""

@@ -28,15 +28,7 @@ HUMAN_INTERVAL = 10.0
 
 
 def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
-    """Fetch the dataset or model that the variables name.
-
-    Args:
-        argv: Arguments of the command line: the kind of the initializer.
-        env: The variables of `contract`.
-
-    Returns:
-        The exit code.
-    """
+    """Fetch the dataset or model that the variables name."""
     parser = argparse.ArgumentParser(prog="python -m pulumi_trainer.provider.pod.initializers", description=__doc__)
     parser.add_argument("kind", choices=("dataset", "model"))
     kind: contract.Kind = parser.parse_args(argv).kind

@@ -72,6 +72,5 @@ def secret_mask(env: Mapping[str, str]) -> Mask:
 
 
 def mask_error(error: TrainerError, mask_secrets: Mask) -> TrainerError:
-    """Return the same error without secrets."""
     problems = [Problem(mask_secrets(p.where), mask_secrets(p.why), mask_secrets(p.hint)) for p in error.problems]
     return type(error)(*problems)

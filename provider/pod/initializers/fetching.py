@@ -48,8 +48,6 @@ def _no_report(progress: Progress) -> None:
 
 @dataclass(frozen=True)
 class _FetchSpec:
-    """What to fetch, and how."""
-
     kind: Kind
     uri: str
     output: Path
@@ -77,7 +75,6 @@ def fetch(
 
     Args:
         output: The folder. If its manifest is that of another URI, the files of that fetch are replaced.
-        env: The variables of `contract`.
         report: Receives the progress, at most once a second, and the completion.
 
     Returns:
@@ -152,7 +149,6 @@ def _list_files(spec: _FetchSpec, source: Source, recorded: str, before: Manifes
 
     Args:
         recorded: Revision of an interrupted fetch, or empty.
-        before: Manifest of an earlier fetch of the same URI.
     """
     if before and before.complete:
         log.warning(
@@ -231,11 +227,7 @@ def _require_space(output: Path, needed: int) -> None:
 
 
 def _install(output: Path, complete: Manifest, before: set[str], staged: Mapping[str, Path], folder: Path) -> None:
-    """Move verified files to their paths and remove those of an earlier fetch.
-
-    Args:
-        staged: Path -> file in the staging folder.
-    """
+    """Move verified files to their paths and remove those of an earlier fetch."""
     stale = sorted(before - {f.path for f in complete.files})
     manifest.write(output, dataclasses.replace(complete, complete=False, stale=tuple(stale)), folder)
     for path in stale:

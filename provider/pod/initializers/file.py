@@ -44,11 +44,6 @@ def patterns(location: str, kind: Kind) -> Patterns:  # noqa: ARG001
 
 
 def connect(request: FetchRequest) -> _Folder:
-    """Return the source of a location.
-
-    Raises:
-        TargetFault: The location overlaps with the output folder.
-    """
     folder = _Folder(request.location, request.tuning.threads, request.patterns)
     folder.refuse_overlap(request.output.resolve())
     return folder
@@ -59,9 +54,6 @@ def fingerprint(uri: str, ignore: Iterable[str]) -> str:
 
     Up to `MAX_HASHED` bytes it covers the content. Reading more would slow every plan, so beyond that it covers names, sizes and
     times of last change.
-
-    Raises:
-        TargetFault: A fetch would refuse a file, such as a link that leads out of the folder.
     """
     folder = _Folder(uri.partition("://")[2])
     files = folder.files(Patterns(ignore=tuple(ignore)))
@@ -72,11 +64,7 @@ def fingerprint(uri: str, ignore: Iterable[str]) -> str:
 
 
 def local_files(uri: str, ignore: Iterable[str]) -> dict[str, tuple[Path, int]]:
-    """Return the files of a `file://` URI, by path below it: place and bytes. They are in the order of `Path`.
-
-    Raises:
-        TargetFault: A fetch would refuse a file, such as a link that leads out of the folder.
-    """
+    """Return the files of a `file://` URI, by path below it: place and bytes. They are in the order of `Path`."""
     folder = _Folder(uri.partition("://")[2])
     files = folder.files(Patterns(ignore=tuple(ignore)))
     found = {}
@@ -128,7 +116,6 @@ class _Folder:
             return list(pool.map(self._entry, keys))
 
     def files(self, selected: Patterns) -> dict[str, os.stat_result]:
-        """Return path -> status of the selected files."""
         found = {}
         for key in self._keys(selected):
             if selected.selects(key):

@@ -20,11 +20,7 @@ _HINT = "rename it at the source, or leave it out with IGNORE_PATTERNS"
 
 
 def path_error(path: str, max_bytes: int = PATH_MAX) -> str:
-    """Return why a relative path of a file cannot be written; empty if it can.
-
-    Args:
-        path: Path below the output folder, with `/`.
-    """
+    """Return why a relative path of a file cannot be written; empty if it can."""
     if "\0" in path:
         return "contains a NUL byte"
     parts = path.split("/")

@@ -53,7 +53,6 @@ _QUERY = re.compile(r"\?[^\s'\"]*")
 
 
 def check(location: str, kind: Kind) -> list[Problem]:
-    """Return the problems of a location."""
     match = _LOCATION.fullmatch(location)
     first = location.partition("/")[0]
     if first in ("datasets", "models", "spaces"):
@@ -211,11 +210,7 @@ def _entry(file: Any) -> Entry:
 
 
 def _create_client(endpoint: str, timeout: float) -> Any:
-    """Return the library's session, which sends the token to no other origin than that of the endpoint.
-
-    Args:
-        timeout: Seconds to wait for the next byte, in place of the library's own limits.
-    """
+    """Return the library's session, which sends the token to no other origin than that of the endpoint."""
     from huggingface_hub.utils._http import default_client_factory
 
     client = default_client_factory()

@@ -28,7 +28,6 @@ class FetchedFile:
     """A file in the folder.
 
     Attributes:
-        size: Size in bytes.
         version: The source's identifier of the content (git blob id, ETag, sha256).
     """
 

@@ -20,12 +20,7 @@ class Progress:
     """A report.
 
     Attributes:
-        done: Transferred bytes.
-        total: Bytes of all files.
-        files_done: Number of transferred files.
-        files: Number of all files.
         seconds_left: Estimate in seconds; None if unknown.
-        finished: Whether the fetch is complete.
     """
 
     done: int

@@ -45,7 +45,6 @@ _HINTS = {
 
 
 def check(location: str, kind: Kind) -> list[Problem]:  # noqa: ARG001
-    """Return the problems of a location."""
     bucket = location.partition("/")[0]
     if "@" in bucket or ":" in bucket:
         why = "has credentials in it, or a bucket name that is not valid"
@@ -61,11 +60,6 @@ def patterns(location: str, kind: Kind) -> Patterns:  # noqa: ARG001
 
 
 def connect(request: FetchRequest) -> _Bucket:
-    """Return the source of a bucket.
-
-    Raises:
-        Invalid: A variable of the initializer is not valid, or boto3 is not installed.
-    """
     return _Bucket(request)
 
 

@@ -29,10 +29,8 @@ class Tuning:
     """How files are transferred.
 
     Attributes:
-        threads: Files transferred at once; also the connections to a bucket.
         part: Size of a ranged request to a bucket, in bytes.
         backoff: Seconds before the second attempt; doubled after each attempt.
-        timeout: Seconds to wait for the next byte.
     """
 
     threads: int = 8
@@ -54,7 +52,6 @@ class Patterns:
     ignore: tuple[str, ...] = ()
 
     def selects(self, name: str) -> bool:
-        """Return whether a file of that name is fetched."""
         return (not self.allow or _matches_any(name, self.allow)) and not _matches_any(name, self.ignore)
 
 
@@ -64,14 +61,6 @@ def _matches_any(name: str, patterns: tuple[str, ...]) -> bool:
 
 @dataclass(frozen=True)
 class FetchRequest:
-    """What a scheme opens.
-
-    Attributes:
-        location: The URI without its scheme.
-        env: The variables of `contract`.
-        patterns: Which files are fetched; a listing may have others too.
-    """
-
     kind: Kind
     location: str
     output: Path
@@ -85,9 +74,6 @@ class Entry:
     """A file of a listing.
 
     Attributes:
-        path: Path below the output folder.
-        key: The source's identifier of the file.
-        size: Size in bytes.
         version: Differs if the content differs.
         checks: Algorithm (see `digests`) -> hexadecimal digest, for the digests that the source knows.
     """
@@ -108,8 +94,6 @@ class Listing:
 
 
 class Source(Protocol):
-    """An opened URI."""
-
     def listing(self, recorded: str) -> Listing:
         """Return all files.
 
@@ -122,7 +106,6 @@ class Source(Protocol):
         """Write the content of a file, and return its checksums as the source reports them (`Entry.checks`).
 
         Args:
-            entry: The file, as the source lists it.
             path: Where the content is written; names that begin with that of the path may be used for temporary files.
             count: Receives the number of bytes that have arrived. An exception of it ends the download.
         """
@@ -136,27 +119,11 @@ class Source(Protocol):
 class Scheme(Protocol):
     """A module that implements a scheme. Importing it loads no client library."""
 
-    def check(self, location: str, kind: Kind) -> list[Problem]:
-        """Return the problems of a location.
+    def check(self, location: str, kind: Kind) -> list[Problem]: ...
 
-        Args:
-            location: The part of the URI after `SCHEME://`.
-            kind: Whether it is a dataset or a model.
-        """
-        ...
+    def patterns(self, location: str, kind: Kind) -> Patterns: ...
 
-    def patterns(self, location: str, kind: Kind) -> Patterns:
-        """Return the default patterns of a location.
-
-        Args:
-            location: The part of the URI after `SCHEME://`.
-            kind: Whether it is a dataset or a model.
-        """
-        ...
-
-    def connect(self, request: FetchRequest) -> Source:
-        """Return the source of a location."""
-        ...
+    def connect(self, request: FetchRequest) -> Source: ...
 
 
 def digests(path: Path, algorithms: set[str]) -> dict[str, str]:

@@ -53,7 +53,6 @@ class Staging:
         self._fetch.write_text(json.dumps({"kind": kind, "uri": uri, "revision": revision}))
 
     def path(self, entry: Entry) -> Path:
-        """Return the path of the content of an entry."""
         return self._data / _identity(entry)
 
     def clear(self) -> None:

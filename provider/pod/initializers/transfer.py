@@ -41,14 +41,7 @@ class Damaged(Exception):
 
 
 def retry(call: Callable[[], T], address: str, tuning: Tuning, mask_secrets: Mask) -> T:
-    """Return the result of a call to a source, which is repeated after a wait unless it raises a TrainerError.
-
-    Args:
-        tuning: Number of attempts, and the first wait.
-
-    Raises:
-        TargetFault: The last attempt has failed.
-    """
+    """Return the result of a call to a source, which is repeated after a wait unless it raises a TrainerError."""
     failures = 0
     while True:
         try:
@@ -94,14 +87,7 @@ class Transfer:
         self._stop = threading.Event()
 
     def run(self, entries: Sequence[Entry]) -> list[FetchedFile]:
-        """Transfer and verify files.
-
-        Returns:
-            The files; their content is in the staging folder.
-
-        Raises:
-            TargetFault: The source or the disk refuses a file.
-        """
+        """Transfer and verify files."""
         pending, done = iter(entries), list[FetchedFile]()
 
         def fetch_files() -> None:
@@ -155,11 +141,6 @@ class Transfer:
 
 
 def _verified_sha256(path: Path, size: int, checks: Mapping[str, str]) -> str:
-    """Return the SHA-256 of a file.
-
-    Raises:
-        Damaged: The content has another size or another digest.
-    """
     written = path.stat().st_size
     if written != size:
         raise Damaged(f"the downloaded data has {written} bytes, not {size}")

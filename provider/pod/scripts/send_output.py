@@ -56,7 +56,6 @@ def fail(error: OSError) -> None:
 
 
 def describe(root: str) -> dict[str, Any]:
-    """Return the content of `start`."""
     paths: list[str] = []
     skipped: list[list[str]] = []
     size = 0
@@ -70,7 +69,6 @@ def describe(root: str) -> dict[str, Any]:
 
 
 def member(path: str, found: os.stat_result) -> tarfile.TarInfo:
-    """Return the header of a member."""
     info = tarfile.TarInfo("data/" + path)
     info.mode, info.mtime = stat.S_IMODE(found.st_mode) & 0o777, int(found.st_mtime)
     return info
@@ -101,7 +99,6 @@ def add_file(tar: tarfile.TarFile, path: str, descriptor: int, name: str, end: d
 
 
 def add_json(tar: tarfile.TarFile, name: str, document: dict[str, Any]) -> None:
-    """Add a member of the protocol."""
     text = json.dumps(document).encode()
     info = tarfile.TarInfo(name)
     info.size = len(text)
@@ -109,7 +106,6 @@ def add_json(tar: tarfile.TarFile, name: str, document: dict[str, Any]) -> None:
 
 
 def send(root: str, out: IO[bytes]) -> None:
-    """Write the archive."""
     end: dict[str, list[str]] = {"sha256": [], "changed": [], "gone": []}
     with tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT) as tar:
         add_json(tar, "start", describe(root))

@@ -128,7 +128,6 @@ def template_fault(folder: str, config: Mapping[str, Any], known: Collection[str
 
 
 def template_digest(template: str) -> str:
-    """Return the digest by which a chat template is known."""
     return hashlib.sha256(template.encode(errors="replace")).hexdigest()[:16]
 
 

@@ -21,13 +21,6 @@ Document = dict[str, Any]
 
 
 class Cluster:
-    """One cluster.
-
-    Args:
-        cluster: Returns the identity of the cluster, the UID of its namespace kube-system.
-        namespace: Namespace of the stack's jobs, which `sweep` searches.
-    """
-
     def __init__(
         self, client: Client, *, cluster: Callable[[], str], mode: str = "jobset", namespace: str = "default"
     ) -> None:
@@ -40,7 +33,6 @@ class Cluster:
 
     @property
     def kind(self) -> kinds.Kind:
-        """Return the kind of the jobs."""
         return TRAIN_JOB if self.mode == "trainer" else JOBSET
 
     def identity(self) -> dict[str, str]:
@@ -48,14 +40,7 @@ class Cluster:
         return {"cluster": self._cluster()}
 
     def reachable_client(self, namespace: str = "") -> Client:
-        """Return a client with a short timeout, for requests of a program.
-
-        Args:
-            namespace: Namespace of the program's jobs; empty for that of the target.
-
-        Raises:
-            TargetFault: The cluster did not answer an earlier request; raised without another request.
-        """
+        """Return a client with a short timeout, for requests of a program."""
         overview = self.overview(namespace or self.namespace)
         overview.record("")
         if overview.fault is not None and not isinstance(overview.fault, ApiError):
@@ -63,11 +48,7 @@ class Cluster:
         return self.client.within(PLAN_SECONDS)
 
     def trainer_version(self) -> str:
-        """Return the version of the known release of Trainer that is nearest to the cluster's; empty if it has no TrainJobs.
-
-        Raises:
-            TargetFault: The cluster cannot be read.
-        """
+        """Return the version of the known release of Trainer that is nearest to the cluster's; empty if it has no TrainJobs."""
         served = Facts.of(self.reachable_client(), PLAN_SECONDS).schema(TRAIN_JOB, PREDICATES)
         return "" if served is None else nearest_release(served).version
 

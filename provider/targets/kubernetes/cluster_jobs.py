@@ -24,8 +24,6 @@ Document = dict[str, Any]
 
 
 class ClusterJobs(JobWriter):
-    """The jobs of one cluster."""
-
     def review(self, draft: Draft) -> tuple[list[Problem], list[Problem]]:
         """Return refusals and warnings about a job that a program is about to submit. An unchanged job is not checked, except its
         queue."""
@@ -76,9 +74,6 @@ class ClusterJobs(JobWriter):
     def cached_status(self, namespace: str, name: str, uid: str, phase: str, owner: Owner) -> JobStatus | None:
         """Return the status of a job from the overview. If the overview does not have that run (yet), return the status in the
         stack's state.
-
-        Args:
-            uid: UID of the run in the state.
         """
 
         def is_final(found: Record | JobStatus | None) -> bool:

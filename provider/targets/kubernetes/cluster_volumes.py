@@ -14,8 +14,6 @@ from pulumi_trainer.provider.targets.kubernetes.storage import claims
 
 
 class ClusterVolumes:
-    """The volumes of one cluster."""
-
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.client = cluster.client
@@ -71,12 +69,7 @@ class ClusterVolumes:
     def review(
         self, namespace: str, name: str, claim: Mapping[str, Any], job: str, owner: str, *, adopt: bool
     ) -> tuple[list[Problem], list[Problem]]:
-        """Return refusals and warnings about a claim that is to be created.
-
-        Args:
-            owner: Id of the owner who creates it.
-            adopt: Whether the job may be adopted, and its claims with it.
-        """
+        """Return refusals and warnings about a claim that is to be created."""
         client = self.cluster.reachable_client(namespace)
         found = client.get(kinds.CLAIM, namespace, name)
         if found is None:

@@ -59,11 +59,7 @@ def archive(client: Client, record: Record, uri: str, image: str) -> Iterator[It
     """Provide the archive of `send_output` of a job's output. The Pod is deleted at the end.
 
     Args:
-        uri: `pvc://CLAIM[/FOLDER]`.
         image: Image with python3; empty for that of the job's node.
-
-    Raises:
-        TargetFault: The Pod is refused or does not start; reading raises it too.
     """
     claim, _, folder = uri.removeprefix(claims.path("")).partition("/")
     if not claim or ".." in folder.split("/"):
@@ -129,10 +125,6 @@ def pod_document(record: Record, theirs: Mapping[str, Any], claim: str, image: s
 
     Args:
         theirs: Spec of the pod of the job's node; empty if it is not known.
-        image: Image with python3; empty for that of the node.
-
-    Raises:
-        TargetFault: The image of the node is not known.
     """
     containers = sorted(items(theirs, "containers"), key=lambda each: each.get("name") != "node")
     container = containers[0] if containers else {}
@@ -213,11 +205,7 @@ def _placement(client: Client, namespace: str, claim: str) -> Document:
 
 
 def _await_running(client: Client, namespace: str, name: str) -> None:
-    """Wait until the Pod runs.
-
-    Raises:
-        TargetFault: The Pod has ended, cannot start, or has not started in time.
-    """
+    """Wait until the Pod runs."""
     deadline = time.monotonic() + START_SECONDS
     while True:
         found = client.get(kinds.POD, namespace, name)

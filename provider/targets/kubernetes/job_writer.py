@@ -157,15 +157,7 @@ class JobWriter(JobRemoval):
             owner = self._own(submission, owner.uid)
 
     def _own(self, submission: Submission, uid: str = "") -> Record:
-        """Return the record of an existing job of this owner.
-
-        Args:
-            uid: UID of the only accepted run; empty for any.
-
-        Raises:
-            TargetFault: The record is gone.
-            Conflict: The job belongs to another owner.
-        """
+        """Return the record of an existing job of this owner."""
         where = f"{submission.namespace}/{submission.name}"
         found = record.find(self.client, submission.namespace, submission.name)
         if found is None or found.deleting or not found.is_record or uid not in ("", found.uid):
@@ -255,12 +247,7 @@ class JobWriter(JobRemoval):
                 departures.wait(found.uid, time.monotonic(), deadline - time.monotonic())
 
     def _taken_over(self, found: Record, submission: Submission, adopt: bool) -> Record:
-        """Return the record with this program as its owner.
-
-        Raises:
-            Conflict: The job belongs to another owner.
-            ApiError: The record has changed since it was read (409).
-        """
+        """Return the record with this program as its owner."""
         where = f"{submission.namespace}/{submission.name}"
         if not found.is_record:
             raise Conflict(found.foreign_problem(where))

@@ -43,15 +43,8 @@ def set_suspend(client: Client, namespace: str, name: str, override: Override, o
     Only Kueue may set `suspend` of a job in a queue. Such a job is suspended by `spec.active: false` of its Workload
     (https://kueue.sigs.k8s.io/docs/concepts/workload/#active), which evicts it and keeps it out of the queue.
 
-    Args:
-        owner: Owner of the job; None for any.
-
     Returns:
         The status before the change; a job that has ended is not changed.
-
-    Raises:
-        Conflict: The job belongs to another owner.
-        TargetFault: The job does not exist, or the cluster rejects the change.
     """
     found = _find_record(client, namespace, name, owner)
     view, status = _diagnosed(client, namespace, name, found)
@@ -113,16 +106,8 @@ def _override_of(found: Record) -> dict[str, Any]:
 def stop(client: Client, namespace: str, name: str, owner: Owner | None, message: str) -> JobStatus:
     """End a job for good: its record gets the end, and its JobSet or TrainJob is deleted. Its volumes stay.
 
-    Args:
-        owner: Owner of the job; None for any.
-
     Returns:
         The status; of a job that has ended before the unchanged one.
-
-    Raises:
-        Refused: The job has no record, so nothing would show that it was stopped.
-        Conflict: The job belongs to another owner.
-        TargetFault: The job does not exist, or something blocks the deletion.
     """
     found = _find_record(client, namespace, name, owner)
     if found is None:
@@ -144,16 +129,8 @@ def stop(client: Client, namespace: str, name: str, owner: Owner | None, message
 def rerun(client: Client, submission: Submission) -> JobStatus:
     """Run a job that has ended again. Its volumes stay.
 
-    Args:
-        submission: The job as its stack has it, with the values of its Secrets.
-
-    Returns:
-        The status of the new run.
-
     Raises:
-        Refused: The job has not ended.
         Invalid: Something that its Pods need does not exist, such as a volume that was replaced.
-        Conflict: The job belongs to another owner.
         TargetFault: The job does not exist, the archive of its project is gone, or something blocks the deletion of its last
             run.
     """

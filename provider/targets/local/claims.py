@@ -49,13 +49,6 @@ class Claim:
         """Create the volume, or take over an existing one with its data, and return its `path` and `generation`.
 
         Each call begins a new generation, so that a late deletion of an earlier generation has no effect.
-
-        Args:
-            sweep: Label of the stack; empty if a sweep must not delete the volume.
-
-        Raises:
-            Conflict: The volume belongs to another owner.
-            TargetFault: The folder cannot be written.
         """
         self._check_owner(owner, sweep)
         with translate_os_errors(self.data):
@@ -64,14 +57,7 @@ class Claim:
         return {"path": str(self.data), "generation": generation}
 
     def create_for_job(self, job: str, *, deleted_with_job: bool) -> None:
-        """Create the claim of a job's volumeClaimPolicies. As with JobSet, an existing claim is not deleted with the job.
-
-        Args:
-            deleted_with_job: Whether the claim is deleted with the job.
-
-        Raises:
-            Conflict: The claim belongs to another job, or to a program.
-        """
+        """Create the claim of a job's volumeClaimPolicies. As with JobSet, an existing claim is not deleted with the job."""
         self._check_owner(_job_owner(job))
         if not deleted_with_job:
             return
@@ -213,7 +199,6 @@ class Claim:
         return content
 
     def remove(self) -> None:
-        """Remove the folder with its data."""
         discard(self.folder, self._root)
 
     def _read_record(self) -> dict[str, Any] | None:

@@ -112,7 +112,6 @@ class Variables:
     """The variables of one container's spec.
 
     Attributes:
-        values: Name -> value, as in Kubernetes.
         literal: Names of variables whose value is written in a document; it may contain paths and host names.
         secret: Names of variables that contain a value of a Secret.
     """

@@ -30,9 +30,7 @@ class Environment:
     """A cached environment.
 
     Attributes:
-        used: Time of the last use, in seconds since the epoch.
         python: Version of Python; empty if the environment is incomplete.
-        jobs: The running jobs that use it, as NAMESPACE/NAME.
     """
 
     path: Path
@@ -43,7 +41,6 @@ class Environment:
 
 
 def folder() -> Path:
-    """Return the folder of the environments."""
     return cache_folder() / "environments"
 
 

@@ -43,16 +43,9 @@ class Failure:
     """A container that exited with another code than 0 or was killed at the deadline of its Pod, with secrets masked.
 
     Attributes:
-        code: Exit code; may be 0 if `verdict` is set.
-        at: Time of the end, in seconds since the epoch.
         tail: The newest output.
         traceback: Traceback of the failed rank, from torchrun's error file.
-        traceback_at: Time at which torchrun recorded the traceback, 0 if unknown.
-        start_error: Why the process could not be started.
-        ran: Seconds from start to end.
-        signal: Number of the signal that killed the process, 0 if it exited.
         verdict: Why the Pod was terminated; reported as the reason if set.
-        memory_limit: Memory limit for which the container was killed; empty if it was not.
         oom_kills: Processes of this machine that the kernel killed for lack of memory while the container ran.
     """
 
@@ -202,11 +195,6 @@ def _reason_text(cause: Cause) -> str:
 
 
 def report(verdict: str, failures: Iterable[Failure]) -> str:
-    """Return the message of a failed job.
-
-    Args:
-        verdict: The message of the policy that failed the job.
-    """
     cause = first_cause(failures)
     text = verdict
     if cause is not None:

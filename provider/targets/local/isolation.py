@@ -75,7 +75,6 @@ class Source:
 
     @classmethod
     def of(cls, folder: Path, root: Path) -> Source:
-        """Return a whole folder below a root."""
         return cls(str(folder), str(folder), str(root))
 
 
@@ -91,7 +90,6 @@ class Isolation:
         readable: Files and folders of the machine that are mounted read-only.
         hidden: Folders that are empty in a container, but for what is mounted within them: the user's home folder, the project,
             the folder of all jobs.
-        environments: Folder of the cached environments, which belong to the job alone.
     """
 
     readable: tuple[str, ...]
@@ -177,14 +175,7 @@ def _in_order(binds: Mapping[str, tuple[str, str | Source]]) -> Iterator[str | S
 def find_isolation(
     pythons: Iterable[str], user_environment: Mapping[str, str], root: Path, environments: Path
 ) -> Isolation:
-    """Return what the containers of a job see.
-
-    Args:
-        root: Folder of the target, with all jobs and volumes.
-
-    Raises:
-        TargetFault: An interpreter does not report where its packages are.
-    """
+    """Return what the containers of a job see."""
     home = user_environment.get("HOME") or str(Path.home())
     readable = [user_environment.get(name, "") for name in _FILES_OF_VARIABLES]
     readable += [find_uv(), os.path.realpath("/etc/resolv.conf")]
@@ -227,7 +218,6 @@ def _own_modules() -> Iterator[str]:
 
 
 def _folders_of(python: str, user_environment: Mapping[str, str]) -> list[str]:
-    """Return the folders of an interpreter and of its packages."""
     env = base_environment(user_environment, python)
     try:
         done = subprocess.run(
@@ -247,9 +237,6 @@ def wrapped(
     """Yield the command that runs `argv` isolated, and the file descriptors that it inherits: the options, then each `Source`.
 
     Options and environment are in the file, so that no secret is among arguments, and no variable of the container acts outside.
-
-    Args:
-        argv: The program, as a path, and its arguments.
 
     Raises:
         OSError: bubblewrap or coreutils' `env` is not installed, the file cannot be written, or a source leads out of its volume.

@@ -23,7 +23,6 @@ class LocalLogs:
         self.root = jobs.root
 
     def steps(self, namespace: str, name: str) -> list[str]:
-        """Return the names of a job's steps; [] if the job is not found."""
         record = Record.find(JobFolder.of(self.root, namespace, name))
         if record is None:
             return []
@@ -32,23 +31,13 @@ class LocalLogs:
     def files(
         self, namespace: str, name: str, step: str | None = None, earlier: str = ""
     ) -> list[tuple[str, str, Path]]:
-        """Return (pod, container, file) of every container with output of a job.
-
-        Args:
-            step: The only step; default: all.
-            earlier: Id of an earlier run; empty for the current one.
-        """
+        """Return (pod, container, file) of every container with output of a job."""
         folder = JobFolder.of(self.root, namespace, name)
         place = inside(folder.earlier_logs, earlier) if earlier else folder.logs
         return logs.files(place, name, step)
 
     def dropped(self, namespace: str, name: str, step: str | None = None, earlier: str = "") -> list[tuple[str, int]]:
-        """Return pod and bytes of the logs whose beginning was replaced by newer lines.
-
-        Args:
-            step: Name of the step; None for all.
-            earlier: Id of an earlier run; empty for the current one.
-        """
+        """Return pod and bytes of the logs whose beginning was replaced by newer lines."""
         sizes = [(pod, logs.dropped_bytes(path)) for pod, _, path in self.files(namespace, name, step, earlier)]
         return [(pod, size) for pod, size in sizes if size]
 
@@ -66,10 +55,7 @@ class LocalLogs:
         """Yield (pod, container, line) of the last lines of each log, which name files of the user's code as the project does.
 
         Args:
-            step: Default: all steps.
             earlier: Id of an earlier run, which has ended; empty for the current one.
-            lines: Number of last lines of each log.
-            follow: Whether to continue with new lines until the job has ended, is suspended, or was never started.
             filter_of: Returns the filter of the last lines of a pod; None for all lines.
         """
 

@@ -13,7 +13,7 @@ from typing import Any
 from pulumi_trainer.provider.jobs.lineage import identified
 from pulumi_trainer.provider.jobs.manual import STOPPED, SUSPENDED, Override
 from pulumi_trainer.provider.jobs.observed_inputs import DATA, PACKAGES, PYTHON
-from pulumi_trainer.provider.jobs.runs import Run, metrics_of, read_runs
+from pulumi_trainer.provider.jobs.runs import Run, metrics_of
 from pulumi_trainer.provider.jobs.status import (
     NOT_STARTED,
     OUTCOME_UNKNOWN,
@@ -59,7 +59,7 @@ class JobReader:
     def suspension(self, namespace: str, name: str) -> Override | None:
         """Return who has suspended or resumed a job with `pulumi-trainer`; None if nobody has."""
         record = Record.find(JobFolder.of(self.root, namespace, name))
-        return None if record is None else Override.from_dict(record.override)
+        return None if record is None else record.override
 
     def update_secrets(self, submission: Submission) -> None:
         """Do nothing: a job gets the values of its Secrets when it is started or resumed."""
@@ -85,8 +85,6 @@ class JobReader:
         """Return the status of a job, with the reason if its files are damaged or gone; None if not found.
 
         Args:
-            uid: UID of the job in the state of its stack; empty without one.
-            phase: Phase of the job in the state of its stack; empty without one.
             owner: Owner of the job in the state, which counts for a job whose files are damaged or gone.
         """
         try:
@@ -121,7 +119,7 @@ class JobReader:
         me = Owner(submission.owner, submission.sweep)
         if found is None or (found.owner == me.id and found.whose.stack in ("", me.stack)):
             return ""
-        check_same_objects(found, identified(submission, found.known_identity))
+        check_same_objects(found, identified(submission, found.identity))
         return f"belongs to {found.whose.called_by(me)} and is taken over"
 
     def progress(self, status: JobStatus) -> dict[str, Any] | None:
@@ -146,7 +144,7 @@ class JobReader:
         record = Record.find(folder)
         if record is None:
             return []
-        found = [*earlier_runs(namespace, name, read_runs(record.earlier), record.created)]
+        found = [*earlier_runs(namespace, name, record.earlier, record.created)]
         supervised = folder.supervised()
         status = folder.read_status() or record.status(Phase.PENDING)
         if status.created != record.created:  # `rerun` was interrupted; the run of the status is among the earlier ones
@@ -156,7 +154,6 @@ class JobReader:
         return [*found, *recorded_run(namespace, name, record.demand, status.started, status.finished)]
 
     def current_owner(self, namespace: str, name: str) -> Owner | None:
-        """Return the owner of the job of that name; None if not found."""
         found = Record.find(JobFolder.of(self.root, namespace, name))
         if found is None:
             return None
@@ -218,9 +215,9 @@ class JobReader:
         status = folder.read_status()
         if status is not None:
             status.owner, status.digest = record.owner, record.digest
-            status.stack, status.program = record.sweep, record.program
+            status.stack, status.program = record.stack, record.program
             status.output, status.logs = record.result(status.phase), str(folder.logs)
-            status.identity = record.known_identity
+            status.identity = record.identity
             status.run, status.inputs = record.run, {**record.inputs, **only(status.inputs, (*DATA, PACKAGES, PYTHON))}
             if status.terminal:
                 if record.ttl is not None and time.time() >= status.finished + record.ttl:

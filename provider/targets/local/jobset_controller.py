@@ -25,7 +25,6 @@ JOB_BACKOFF_MAX = 60.0
 
 
 def job_name(jobset: Spec, step: str, job_index: int) -> str:
-    """Return the name that JobSet gives to a Job."""
     return f"{jobset['metadata']['name']}-{step}-{job_index}"
 
 
@@ -51,9 +50,6 @@ class Job:
 
     Attributes:
         phase: Empty before the start.
-        started: Time of the start, 0 before.
-        finished: Time of the end, 0 before.
-        pods: Completion index -> active pod.
         failures: Index -> failures that count towards backoffLimitPerIndex.
         restarted: Restarts of containers in pods that have ended.
         streak: Failed pods since the last success.
@@ -91,7 +87,6 @@ class Job:
 
     @property
     def per_index(self) -> int | None:
-        """Return backoffLimitPerIndex; None if not set."""
         given = self.spec.get("backoffLimitPerIndex")
         if given is None:
             return None
@@ -170,7 +165,6 @@ class Job:
         return last + backoff * min(2.0 ** (failures - 1), JOB_BACKOFF_MAX)
 
     def pod_succeeded(self, index: int, now: float) -> None:
-        """Record that the pod of an index has succeeded."""
         self.pods.pop(index, None)
         self.succeeded.add(index)
         self.streak = 0
@@ -257,8 +251,6 @@ class Verdict:
     """The next action for the whole JobSet.
 
     Attributes:
-        reason: Reason of the JobSet's condition.
-        message: Message of the JobSet's condition.
         rule: Name of the failure policy's rule that requires a restart.
         counts: Whether the restart counts towards maxRestarts.
     """
@@ -306,7 +298,6 @@ class JobSet:
         return any(rule.get("action") == "RestartJobSetAndIgnoreMaxRestarts" for rule in rules)
 
     def jobs_of_step(self, step: str) -> list[Job]:
-        """Return the Jobs of a step."""
         return [j for j in self.jobs if j.step == step]
 
     def start_ready(self, now: float) -> None:

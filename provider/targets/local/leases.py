@@ -38,8 +38,6 @@ OUTGOING_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 class Leases:
-    """The leases of one job."""
-
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder or cache_folder() / "leases"
         with translate_os_errors(self._folder):
@@ -47,11 +45,7 @@ class Leases:
         self._leases: dict[str, Callable[[], None]] = {}
 
     def addresses(self, names: Sequence[str], seed: str) -> dict[str, str]:
-        """Lease an address for each name. Linux accepts connections on all of 127/8; elsewhere all names share 127.0.0.1.
-
-        Returns:
-            Host name -> address.
-        """
+        """Lease an address for each name. Linux accepts connections on all of 127/8; elsewhere all names share 127.0.0.1."""
         if not LINUX:
             return dict.fromkeys(names, "127.0.0.1")
         blocks = (LAST - FIRST + 1) * 256
@@ -110,7 +104,6 @@ class Leases:
 
         Args:
             usable: Indices of the GPUs that the job may have.
-            owner: Name of the job, for those that wait for it.
 
         Returns:
             The indices of the leased GPUs, none if too few are free; and the names of the jobs that have the others.
@@ -178,7 +171,6 @@ class Leases:
         return True
 
     def release(self) -> None:
-        """Release all leases of the job."""
         for give_back in self._leases.values():
             give_back()
         self._leases.clear()

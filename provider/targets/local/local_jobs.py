@@ -10,13 +10,12 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from pulumi_trainer.provider import source_archives
 from pulumi_trainer.provider.jobs.attempts import before_rerun
 from pulumi_trainer.provider.jobs.lineage import identified, rerun_identity, started
 from pulumi_trainer.provider.jobs.manual import STOPPED, Override, not_ended_problem
-from pulumi_trainer.provider.jobs.runs import read_runs
 from pulumi_trainer.provider.jobs.status import JobStatus, Owner, Phase
 from pulumi_trainer.provider.jobs.submission import Draft, Objects, Submission
 from pulumi_trainer.provider.kubernetes.errors import (
@@ -64,7 +63,6 @@ class LocalJobs(JobReader):
         return [*refused, *lacking, *self._claimed_elsewhere(objects)], warnings + unsure
 
     def has_job(self, draft: Draft) -> bool:
-        """Return whether the job exists with the digest of the draft."""
         if not isinstance(draft.namespace, str) or not isinstance(draft.digest, str):
             return False
         with suppress(TrainerError):
@@ -106,12 +104,7 @@ class LocalJobs(JobReader):
         Args:
             first_uid: UID by which the stack's state knows the job; empty for that of its record.
         """
-        refused = [
-            *local_limits.invalid_names(submission.objects),
-            *local_limits.refusals(submission.objects, submission.secrets),
-        ]
-        if refused:
-            raise Invalid(*refused)
+        _check_limits(submission)
         folder = JobFolder.of(self.root, submission.namespace, submission.name)
         with folder.guard():
             record = Record.find(folder)
@@ -134,16 +127,11 @@ class LocalJobs(JobReader):
 
     def update(self, submission: Submission, *, force: bool = False) -> JobStatus:  # noqa: ARG002
         """Update suspend, ttlSecondsAfterFinished and metadata of a job, or all of a suspended job."""
-        refused = [
-            *local_limits.invalid_names(submission.objects),
-            *local_limits.refusals(submission.objects, submission.secrets),
-        ]
-        if refused:
-            raise Invalid(*refused)
+        _check_limits(submission)
         owner = Owner(submission.owner, submission.sweep)
         with self._locked(submission.namespace, submission.name, owner) as (folder, record):
             self._known_status(folder, record)
-            submission = identified(submission, record.known_identity)
+            submission = identified(submission, record.identity)
             changed = Record.of(submission, self._site(folder, record.uid), record.tuning, record.isolation)
             names = (
                 "host",
@@ -157,7 +145,7 @@ class LocalJobs(JobReader):
                 "attempts",
             )
             kept = {name: getattr(record, name) for name in names}
-            record = replace(changed, **kept).with_override(Override.from_dict(record.override))
+            record = replace(changed, **kept).with_override(record.override)
             self._create_claims(record)
             _store_source(folder, submission)
             record.write(folder)
@@ -167,18 +155,7 @@ class LocalJobs(JobReader):
     def set_suspend(
         self, namespace: str, name: str, owner: Owner, override: Override, submission: Submission | None = None
     ) -> JobStatus:
-        """Suspend or resume a job, whatever its program has. If it is so already, the override stays.
-
-        Args:
-            submission: For a resumption, the job as its stack has it, with the values of its Secrets.
-
-        Returns:
-            The status; of a job that has ended the unchanged one.
-
-        Raises:
-            TargetFault: The job does not exist.
-            Conflict: The job belongs to another owner.
-        """
+        """Suspend or resume a job, whatever its program has. If it is so already, the override stays."""
         with self._locked(namespace, name, owner) as (folder, record):
             status = self._known_status(folder, record)
             if status.terminal:
@@ -191,15 +168,7 @@ class LocalJobs(JobReader):
             return self._known_status(folder, record)
 
     def stop(self, namespace: str, name: str, owner: Owner, message: str) -> JobStatus:
-        """End a job for good within its grace period; its record, logs and volumes stay.
-
-        Returns:
-            The status; of a job that has ended before the unchanged one.
-
-        Raises:
-            TargetFault: The job does not exist.
-            Conflict: The job belongs to another owner.
-        """
+        """End a job for good within its grace period; its record, logs and volumes stay."""
         with self._locked(namespace, name, owner) as (folder, record):
             status = self._known_status(folder, record)
             if status.terminal:
@@ -218,13 +187,7 @@ class LocalJobs(JobReader):
         """Run a job that has ended again. Its volumes stay, and the logs of its earlier runs.
 
         Args:
-            submission: The job as its stack has it, with the values of its Secrets.
             uid: UID by which the stack's state knows the job, which is created again if its folder is gone.
-
-        Raises:
-            Refused: The job has not ended, or a volume that it mounts is gone.
-            TargetFault: The job does not exist.
-            Conflict: The job belongs to another owner.
         """
         owner = Owner(submission.owner, submission.sweep)
         if uid and Record.find(JobFolder.of(self.root, submission.namespace, submission.name)) is None:
@@ -237,12 +200,12 @@ class LocalJobs(JobReader):
             if lost:
                 raise Refused(*lost)
             supervision.is_unsupervised(folder, supervision.STUCK_SECONDS)
-            identity, attempts = record.known_identity, record.attempts
+            identity, attempts = record.identity, record.attempts
             if (
                 status.created == record.created
             ):  # else `rerun` was interrupted, and the run of the record has not begun
                 identity = rerun_identity(identity, status.phase, status.reason)
-                attempts = [asdict(each) for each in before_rerun(status.attempts)] if identity.id else []
+                attempts = before_rerun(status.attempts) if identity.id else []
             submission = replace(submission, earlier=runs_of(folder, record, status), identity=identity)
             submission = started(submission, time.time())
             again = Record.of(submission, self._site(folder), record.tuning, self.isolation)
@@ -251,7 +214,7 @@ class LocalJobs(JobReader):
             _store_source(folder, submission)
             again.write(folder)
             folder.keep_metrics(submission.earlier)
-            folder.forget_run(_newest_run(record, status), again.known_identity.id)
+            folder.forget_run(_newest_run(record, status), again.identity.id)
             _limit_logs(folder, again)
             with suppress(TrainerError):  # the record has it
                 again.write_run_manifest(again.inputs)
@@ -261,12 +224,7 @@ class LocalJobs(JobReader):
 
     @contextmanager
     def _locked(self, namespace: str, name: str, owner: Owner) -> Iterator[tuple[JobFolder, Record]]:
-        """Lock an existing job of an owner, and yield its folder and record.
-
-        Raises:
-            TargetFault: The job does not exist.
-            Conflict: The job belongs to another owner.
-        """
+        """Lock an existing job of an owner, and yield its folder and record."""
         folder = JobFolder.of(self.root, namespace, name)
         where = f"{namespace}/{name}"
         if not folder.path.exists():
@@ -293,7 +251,7 @@ class LocalJobs(JobReader):
             if not was.owns(record.whose) and not me.owns(record.whose):
                 where, why = f"{submission.namespace}/{submission.name}", f"belongs to {record.whose.called_by(me)}"
                 raise Conflict(Problem(where, why, "give the TrainJob another name"))
-            replace(record, sweep=sweep_label(submission), program=submission.program).write(folder)
+            replace(record, stack=sweep_label(submission), program=submission.program).write(folder)
 
     def delete(
         self, namespace: str, name: str, *, uid: str = "", owner: Owner | None = None, replaced: bool = False,
@@ -405,23 +363,31 @@ class LocalJobs(JobReader):
         if not adopt:
             why = f"exists since {since} and belongs to {record.whose.called_by(me)}"
             raise Conflict(Problem(where, why, "give the TrainJob another name, or take the job over with adopt=True"))
-        check_same_objects(record, identified(submission, record.known_identity))
+        check_same_objects(record, identified(submission, record.identity))
         record = replace(
             record,
             owner=submission.owner,
             digest=submission.digest,
             run=submission.run,
-            sweep=sweep_label(submission),
+            stack=sweep_label(submission),
             program=submission.program,
         )
         record.write(folder)
         return record
 
 
+def _check_limits(submission: Submission) -> None:
+    """Raise Invalid if this machine cannot run a job."""
+    names = local_limits.invalid_names(submission.objects)
+    refused = [*names, *local_limits.refusals(submission.objects, submission.secrets)]
+    if refused:
+        raise Invalid(*refused)
+
+
 def _newest_run(record: Record, status: JobStatus | None) -> str:
     """Return the id of the run that has written the status and the logs; that of the record if there is no status."""
     if status is None:
-        return record.known_identity.id
+        return record.identity.id
     return next((run.id for run in reversed(record.runs(status))), "")
 
 
@@ -433,7 +399,7 @@ def _written_status(folder: JobFolder) -> JobStatus | None:
 
 def _limit_logs(folder: JobFolder, record: Record) -> None:
     """Remove the logs of earlier runs that the record of the new run does not have, and those that take too much space."""
-    known = {run.id for run in read_runs(record.earlier) if run.inputs}
+    known = {run.id for run in record.earlier if run.inputs}
     folder.limit_logs(known, record.tuning.bytes_of_container)
 
 

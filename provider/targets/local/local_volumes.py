@@ -16,11 +16,7 @@ from pulumi_trainer.provider.targets.local.store import VOLUME, read_json
 
 
 class LocalVolumes:
-    """The volumes of one root folder.
-
-    Args:
-        users: Returns the unfinished jobs that mount a claim of a namespace, and their start.
-    """
+    """The volumes of one root folder."""
 
     def __init__(self, root: Path, users: Callable[[str, str], Iterator[tuple[Record, float]]]) -> None:
         self.root = root
@@ -83,11 +79,7 @@ class LocalVolumes:
         return Claim(self.root, namespace, name).delete(generation, self._users(namespace, name))
 
     def sweep(self, label: str, report: Callable[[str], None]) -> list[str]:
-        """Delete the volumes with a label that are empty or were left to a job, and return NAMESPACE/NAME of each.
-
-        Args:
-            report: Receives a note about the content of each deleted volume.
-        """
+        """Delete the volumes with a label that are empty or were left to a job, and return NAMESPACE/NAME of each."""
         swept = []
         for file in sorted((self.root / "volumes").glob(f"*/*/{VOLUME}")):
             claim, content = Claim(self.root, file.parent.parent.name, file.parent.name), None

@@ -161,11 +161,7 @@ class Pipe:
 
 
 def files(folder: Path, jobset: str, step: str | None = None) -> list[tuple[str, str, Path]]:
-    """Return (pod, container, file) of every container with output, in order.
-
-    Args:
-        step: Default: all steps.
-    """
+    """Return (pod, container, file) of every container with output, in order."""
     pattern = ".*"
     if step:
         pattern = rf"{re.escape(jobset)}-{re.escape(step)}-[0-9]+-[0-9]+"
@@ -213,7 +209,6 @@ def last_lines(path: Path, wanted: int, end: int | None = None, matches: LineFil
 
     Args:
         end: Bytes of the newest file to read; None for all.
-        matches: Selects the lines; None for all.
     """
     lines: list[str] = []
     for file in takewhile(Path.is_file, _numbered(path)):
@@ -295,7 +290,6 @@ class _Position(NamedTuple):
         return cls(os.fstat(data.fileno()).st_ino, offset, data.read(min(offset, _BEFORE)))
 
     def is_in(self, data: IO[bytes]) -> bool:
-        """Return whether the place is in that file."""
         return self == _Position.of(data, self.offset)
 
 
@@ -345,8 +339,6 @@ def show(
 
     Args:
         listing: Returns the files, as `files` does.
-        lines: Number of last lines of each file.
-        done: Returns whether to stop; None to stop after the last lines.
         filter_of: Returns the filter of the last lines of a pod; None for all lines.
     """
     follow = Follow()

@@ -65,7 +65,6 @@ def python_version(interpreter: str) -> str:
 
 
 def gpus() -> int:
-    """Return the number of NVIDIA GPUs."""
     return len(listed_gpus())
 
 
@@ -107,7 +106,6 @@ def listed_gpus() -> dict[int, str]:
 
 
 def cpus() -> int:
-    """Return the number of CPUs."""
     return os.cpu_count() or 1
 
 

@@ -60,9 +60,6 @@ def memory_of(processes: Sequence[psutil.Process], limit: int) -> int:
 
     Pages of files do not count on Linux: the kernel takes them back before it kills a container. Pages that processes share count
     once if the sum would be over the limit otherwise.
-
-    Args:
-        limit: The limit, in bytes.
     """
     used = sum(map(_resident, processes))
     if used <= limit:

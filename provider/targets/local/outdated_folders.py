@@ -10,7 +10,7 @@ from pulumi_trainer.provider.targets.local.record import Record, run_manifest
 
 def remove_outdated_folders(record: Record) -> None:
     """Remove the folders of the lineages that a new run removes from its output volume, which other users do not write to."""
-    output, identity = Path(record.output), record.known_identity
+    output, identity = Path(record.output), record.identity
     if output.name != identity.lineage or Path(record.root, "volumes") not in output.parents:
         return
     for lineage in identity.removed_lineages:

@@ -25,11 +25,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def inside(folder: Path, *names: str) -> Path:
-    """Return the path of `names` below `folder`.
-
-    Raises:
-        Refused: With all links resolved, the path is not below the folder.
-    """
+    """Return the path of `names` below `folder`."""
     path = folder.joinpath(*names)
     try:
         real = path.resolve()
@@ -51,9 +47,6 @@ def open_contained(path: str, volume: str, root: str) -> int:
         path: The volume, or a file or folder in it. Links may lead to other places of the same volume.
         volume: A path below `root`, without links.
         root: A folder in which no job can put links.
-
-    Raises:
-        OSError: The path does not exist, or leads out of its volume.
     """
     top, names = os.path.realpath(root), Path(volume).relative_to(root).parts
     try:
@@ -85,7 +78,6 @@ def make_folder(path: Path, root: Path) -> Path:
 
     Raises:
         Refused: A folder belongs to another user, others may change a `root`, or `path` is not below `root`.
-        OSError: A folder cannot be created.
     """
     between = path.relative_to(root).parts
     if between:

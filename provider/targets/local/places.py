@@ -41,11 +41,7 @@ def default_limit() -> int:
 
 
 def set_limit(root: Path, limit: int | None) -> None:
-    """Record `max_parallel` of the program. None: the default.
-
-    Raises:
-        TargetFault: The folder cannot be written.
-    """
+    """Record `max_parallel` of the program. None: the default."""
     file = root / "queue" / "limit"
     if limit is None:
         with translate_os_errors(file), suppress(NotADirectoryError):
@@ -61,7 +57,6 @@ class Wait:
     """Why a job waits.
 
     Attributes:
-        limit: How many jobs run at once.
         default: Whether the program sets no limit.
         earlier: The jobs that wait since before.
     """
@@ -82,12 +77,7 @@ class Wait:
 
 
 class Place:
-    """The place of one job among the jobs of its root.
-
-    Args:
-        uid: UID of the job's run.
-        since: When the job came, in seconds since the epoch.
-    """
+    """The place of one job among the jobs of its root."""
 
     def __init__(self, root: Path, name: str, uid: str, since: float) -> None:
         self._root, self._name = root, name
@@ -96,11 +86,7 @@ class Place:
         self._lock = -1
 
     def take(self) -> Wait | None:
-        """Take a place, if there is one for this job and for those that wait since before; otherwise return why the job waits.
-
-        Raises:
-            OSError, TargetFault: The folder cannot be written.
-        """
+        """Take a place, if there is one for this job and for those that wait since before; otherwise return why the job waits."""
         make_folder(self._folder, self._root)
         with self._locked():
             others = [*self._others()]

@@ -43,10 +43,7 @@ class Site:
     """The resources of one job on this machine.
 
     Attributes:
-        uid: UID of the job's run.
         user_environment: The user's environment, from which containers inherit variables.
-        addresses: Host name of a pod -> address.
-        ports: Declared port -> port in use.
         isolation: What isolated containers see; None if they see the whole machine.
     """
 
@@ -77,7 +74,6 @@ class ContainerPlan:
 
     Attributes:
         kind: init, sidecar (a restartable init container) or main.
-        mounts: Mount path -> folder or file.
         packages: Packages that are installed before user code starts.
         across: Whether the container starts user code on all nodes with MPI, so that the nodes install the packages.
         reports: Whether its bootstrap reports the inputs of the run.
@@ -104,8 +100,6 @@ class PodPlan:
 
     Attributes:
         volumes: Each volume with its path and the rewriter of its files.
-        folders: Folders to create before the start, in addition to the volumes.
-        deadline: activeDeadlineSeconds; infinite if not set.
         restarts_in_place: Whether failed containers are restarted in the pod (restartPolicy OnFailure).
     """
 
@@ -128,12 +122,10 @@ def pod_name(jobset: Mapping[str, Any], pod: PodId) -> str:
 
 
 def replicated_job(jobset: Mapping[str, Any], step: str) -> ReplicatedJob:
-    """Return the ReplicatedJob of a step."""
     return next(job for job in jobs_of(jobset) if job.name == step)
 
 
 def gpus_of(pod: Mapping[str, Any]) -> int:
-    """Return the number of GPUs that a pod requests."""
     return math.ceil(requested(pod, GPU))
 
 
@@ -153,11 +145,6 @@ def requested(pod: Mapping[str, Any], resource: str) -> Fraction:
 def plan_pod(
     objects: Objects, jobset: dict[str, Any], pod: PodId, site: Site, gpus: list[int], secrets: Texts
 ) -> PodPlan:
-    """Return the plan of a pod.
-
-    Raises:
-        Refused: A name leads out of its folder.
-    """
     step = replicated_job(jobset, pod.step)
     spec = step.pod.spec
     name = pod_name(jobset, pod)

@@ -41,7 +41,6 @@ class Tuning:
     Attributes:
         backoff: Seconds after a first failure, a tenth of Kubernetes'.
         settle: Seconds between the failure of a job and the termination of its other processes, in which others may fail too.
-        log_bytes: Bytes of a log file of a container.
     """
 
     backoff: float = 1.0
@@ -62,13 +61,9 @@ class Tuning:
 class Pumps(Protocol):
     """Reads pipes when they have data."""
 
-    def add(self, pipe: Pipe) -> None:
-        """Start reading a pipe."""
-        ...
+    def add(self, pipe: Pipe) -> None: ...
 
-    def drop(self, pipe: Pipe) -> None:
-        """Stop reading a pipe."""
-        ...
+    def drop(self, pipe: Pipe) -> None: ...
 
 
 _LONGEST_REPORT = 4096
@@ -86,8 +81,6 @@ class PodContext:
     """What a pod needs from its job.
 
     Attributes:
-        errors: Folder of torchrun's error files.
-        mask: Hides the job's secrets.
         on_line: Receives each line with a `trainerStatus`; None if the pod is not rank 0.
     """
 
@@ -137,7 +130,6 @@ class ContainerProcess:
 
     @property
     def running(self) -> bool:
-        """Return whether a process runs."""
         return self._process is not None
 
     @property
@@ -149,7 +141,6 @@ class ContainerProcess:
 
     @property
     def restarts(self) -> int:
-        """Return the number of restarts."""
         return max(0, self.attempts - 1)
 
     @property
@@ -177,7 +168,6 @@ class ContainerProcess:
         return ""
 
     def start(self, now: float) -> None:
-        """Start a new attempt."""
         self.attempts += 1
         self.code, self._started = None, now
         self._memory_limit_reached, self._oom_kills = False, kernel_oom_kills()
@@ -287,7 +277,6 @@ class ContainerProcess:
         """Kill all processes of the container because they have more memory than its limit.
 
         Args:
-            used: Their memory, in bytes.
             processes: The processes, also those that have left its process group and overwritten their mark.
         """
         if not self._memory_limit_reached:
@@ -302,7 +291,6 @@ class ContainerProcess:
                 each.kill()
 
     def signal(self, number: int) -> None:
-        """Send a signal to the process group."""
         if self._process is not None:
             process.signal_group(self._process.pid, number)
 
@@ -312,7 +300,6 @@ class ContainerProcess:
         return self._log.lost_bytes
 
     def close(self) -> None:
-        """Close the log."""
         self._log.close()
 
 
@@ -377,11 +364,9 @@ class PodRunner:
 
     @property
     def ending(self) -> bool:
-        """Return whether the outcome is decided."""
         return self._outcome is not None
 
     def _pending(self, container: ContainerProcess) -> bool:
-        """Return whether a container waits to be restarted."""
         again = self.plan.restarts_in_place or container.plan.kind == "sidecar"
         failed = container.code is not None and (container.code != 0 or container.plan.kind == "sidecar")
         return self._outcome is None and again and failed

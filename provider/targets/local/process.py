@@ -31,12 +31,9 @@ def start(
     """Start a process as a new process group, with pipes for its output and no input.
 
     Args:
-        argv: The program, searched on the PATH of `env`, and its arguments.
-        cwd: The working directory, which relative paths start at.
         isolated: Options of bubblewrap; empty for a process that sees the whole machine.
 
     Raises:
-        OSError: The process cannot be started.
         ValueError: An argument contains a NUL.
     """
     program = _executable(argv[0], env, cwd)
@@ -143,11 +140,7 @@ _BY_SIGNAL = 128
 
 
 def find_process(pid: object, mark: str, folder: Path) -> psutil.Process | None:
-    """Return the living process with a pid that a file of a job names, if it is one of the job; None if not found.
-
-    Args:
-        pid: The pid, as the file has it; the kernel may have given it to another process since.
-    """
+    """Return the living process with a pid that a file of a job names, if it is one of the job; None if not found."""
     with suppress(psutil.Error, OSError, ValueError, TypeError):
         process = psutil.Process(int(str(pid)))
         if _belongs(process, mark, folder):
@@ -159,7 +152,6 @@ def processes_with_mark(mark: str, folder: Path | None = None) -> list[psutil.Pr
     """Return the processes with a mark, or one below it, except this process.
 
     Args:
-        mark: The mark; an empty one matches nothing.
         folder: Folder of the job, by which those are found that have overwritten their mark; default: they are left out.
     """
     found = []
@@ -266,7 +258,6 @@ def reap_orphans() -> None:
 
 
 def kill_descendants() -> None:
-    """Kill all descendants of this process."""
     _kill_all(lambda: [p for p in psutil.Process().children(recursive=True) if _lives(p)])
 
 

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -17,18 +17,10 @@ from typing import Any
 
 from pulumi_trainer.provider.jobs.attempts import read_attempts
 from pulumi_trainer.provider.jobs.checkpoints import saves_checkpoints
-from pulumi_trainer.provider.jobs.lineage import result_of
+from pulumi_trainer.provider.jobs.job_record import JobRecord
 from pulumi_trainer.provider.jobs.manual import Override
-from pulumi_trainer.provider.jobs.runs import (
-    LONGEST,
-    Identity,
-    Run,
-    fault_of_runs,
-    read_inputs,
-    read_runs,
-    resumed_step,
-)
-from pulumi_trainer.provider.jobs.status import JobStatus, Owner, Phase, Step
+from pulumi_trainer.provider.jobs.runs import Identity, Run, fault_of_runs, read_runs
+from pulumi_trainer.provider.jobs.status import JobStatus, Phase, Step
 from pulumi_trainer.provider.jobs.submission import Consumer, Submission
 from pulumi_trainer.provider.jobs.usage import Demand, current_user, demand_of
 from pulumi_trainer.provider.kubernetes.errors import Problem, Refused, TargetFault, Unreadable
@@ -42,35 +34,18 @@ from pulumi_trainer.provider.targets.local.pod_processes import Tuning
 from pulumi_trainer.provider.targets.local.store import JobFolder, read_json, unreadable, write_json
 
 
-@dataclass(frozen=True)
-class Record:
+@dataclass(frozen=True, kw_only=True)
+class Record(JobRecord):
     """The record of a job; `LocalTarget` writes it.
 
     Attributes:
-        owner: URN of the owner.
-        sweep: Label of the stack; empty if a sweep does not delete the job.
-        objects: The objects of the job, by KIND/NAME.
-        root: Folder of the target that created the job.
-        uid: UID of this run of the job.
-        created: Time of the creation, in seconds since the epoch.
-        resource: Name of the component in its program; empty if unknown.
         output: Folder that rank 0 mounts at the output path; empty if not found.
         temporary: The machine's folder for temporary files.
-        earlier: Earlier runs of the job, as JSON, the newest last.
-        identity: Id, lineage, parent, cause and place of the run, as JSON.
         first_uid: UID of the first run, by which the stack's state knows the job; empty if this run is the first one.
-        override: The `Override` of `suspend` by `pulumi-trainer`; empty if nobody has overridden it.
         stop: Message of a job that is to be stopped; empty if it is not.
-        attempts: Attempts of the run before `pulumi-trainer rerun` started it again, as JSON.
         visible_gpus: CUDA_VISIBLE_DEVICES of the user that has created the job; None if it was not set.
     """
 
-    namespace: str
-    name: str
-    owner: str
-    digest: str
-    run: str
-    sweep: str
     objects: dict[str, Any] = field(repr=False)
     root: str
     python: str
@@ -80,18 +55,11 @@ class Record:
     hostname: str = field(default_factory=socket.gethostname)
     uid: str = field(default_factory=lambda: str(uuid.uuid4()))
     created: float = field(default_factory=time.time)
-    output: str = ""
     runtime: Mapping[str, Any] = field(default_factory=dict)
-    program: str = ""
     resource: str = ""
     temporary: str = field(default_factory=tempfile.gettempdir)
-    inputs: Mapping[str, str] = field(default_factory=dict)
-    earlier: Sequence[Mapping[str, Any]] = ()
-    identity: Mapping[str, Any] = field(default_factory=dict)
     first_uid: str = ""
-    override: Mapping[str, Any] = field(default_factory=dict)
     stop: str = ""
-    attempts: Sequence[Mapping[str, Any]] = ()
     user: str = ""
     isolation: str = ""
     visible_gpus: str | None = None
@@ -105,7 +73,7 @@ class Record:
             owner=submission.owner,
             digest=submission.digest,
             run=submission.run,
-            sweep=sweep_label(submission),
+            stack=sweep_label(submission),
             objects=submission.objects,
             root=str(site.root),
             python=site.python,
@@ -117,8 +85,8 @@ class Record:
             program=submission.program,
             resource=submission.resource,
             inputs=dict(submission.inputs),
-            earlier=[run.to_dict() for run in submission.earlier],
-            identity=submission.identity.to_dict(),
+            earlier=submission.earlier,
+            identity=submission.identity,
             user=current_user(),
             isolation=isolation,
             visible_gpus=os.environ.get(VISIBLE_GPUS),
@@ -126,12 +94,6 @@ class Record:
 
     @classmethod
     def read(cls, folder: JobFolder) -> Record:
-        """Return the record in a job's folder.
-
-        Raises:
-            TargetFault: The record is missing.
-            Unreadable: The record is not valid.
-        """
         record = cls.find(folder)
         if record is None:
             raise TargetFault(Problem(str(folder.record), "is gone"))
@@ -142,9 +104,6 @@ class Record:
         """Return the record in a job's folder; None if not found.
 
         After the root folder was moved, root and output are those of the new place.
-
-        Raises:
-            Unreadable: The record is not valid.
         """
         data = read_json(folder.record)
         if data is None:
@@ -159,6 +118,9 @@ class Record:
         fault = next(_type_faults(known), "") or fault_of_runs(known.get("identity", {}), known.get("earlier", []))
         if fault:
             raise unreadable(folder.record, f"is not a valid record of a job: {fault}")
+        known["identity"] = Identity.from_dict(known.get("identity"))
+        known["earlier"], known["attempts"] = read_runs(known.get("earlier")), read_attempts(known.get("attempts"))
+        known["override"] = Override.from_dict(known.get("override"))
         try:
             record = cls(**{**known, "tuning": Tuning(**known["tuning"])})
             record.jobset["spec"]["replicatedJobs"]
@@ -173,27 +135,15 @@ class Record:
         return replace(record, root=str(folder.root))
 
     def write(self, folder: JobFolder) -> None:
-        """Write the record into the job's folder."""
-        write_json(folder.record, asdict(self))
-
-    @property
-    def whose(self) -> Owner:
-        """Return the owner with its stack and program."""
-        return Owner(self.owner, self.sweep, self.program)
+        runs = {"identity": self.identity.to_dict(), "earlier": [run.to_dict() for run in self.earlier]}
+        write_json(folder.record, {**asdict(self), **runs})
 
     @property
     def jobset(self) -> dict[str, Any]:
-        """Return the JobSet."""
         return next(o for k, o in self.objects.items() if k.startswith("JobSet/"))
 
     @property
-    def known_identity(self) -> Identity:
-        """Return the identity of the run."""
-        return Identity.from_dict(self.identity)
-
-    @property
     def demand(self) -> Demand:
-        """Return what the job requests."""
         return demand_of(self.jobset, self.user)
 
     @property
@@ -204,32 +154,29 @@ class Record:
     @property
     def suspended(self) -> bool:
         """Return whether the job is suspended: by the program, or by a user instead."""
-        override = Override.from_dict(self.override)
-        if override is None:
+        if self.override is None:
             return bool(self.jobset["spec"].get("suspend"))
-        return override.suspend
+        return self.override.suspend
 
     @property
     def override_note(self) -> str:
         """Return who has suspended or resumed the job; empty if nobody has."""
-        override = Override.from_dict(self.override)
-        if override is None:
+        if self.override is None:
             return ""
-        return override.note
+        return self.override.note
 
     @property
     def suspended_by(self) -> str:
         """Return who has suspended the job."""
-        override = Override.from_dict(self.override)
-        if override is None:
+        if self.override is None:
             return "by its program"
-        return f"by {override.by} with `pulumi-trainer suspend`"
+        return f"by {self.override.by} with `pulumi-trainer suspend`"
 
     def with_override(self, override: Override | None) -> Record:
         """Return the record with an override, unless the program has the same value."""
         if override is None or not override.differs(self.jobset["spec"].get("suspend")):
-            return replace(self, override={})
-        return replace(self, override=override.to_dict())
+            return replace(self, override=None)
+        return replace(self, override=override)
 
     @property
     def ttl(self) -> float | None:
@@ -245,11 +192,6 @@ class Record:
         return max(float(job.pod.spec.get("terminationGracePeriodSeconds", 30)) for job in jobs_of(self.jobset))
 
     def check_host(self) -> None:
-        """Check that the job runs on this host.
-
-        Raises:
-            Refused: The job runs on another host.
-        """
         if self.host != host_id():
             where = f"{self.namespace}/{self.name}"
             raise Refused(
@@ -288,9 +230,6 @@ class Record:
             inputs: What identifies the inputs of the run, as far as it is known.
             has_trained: Whether the run has done a step, or has ended and not reported that it did none; until then, the folder
                 has what an earlier run of its lineage wrote.
-
-        Raises:
-            TargetFault: The folder cannot be written.
         """
         output = Path(self.output)
         if not inputs or Path(self.root, "volumes") not in output.parents:
@@ -298,27 +237,26 @@ class Record:
         known: dict[str, Any] | None = None
         with suppress(Unreadable):
             known = read_json(run_manifest(output))
-        if known is not None and known.get("id") != self.known_identity.id and not has_trained:
+        if known is not None and known.get("id") != self.identity.id and not has_trained:
             return
         about = {
             "job": f"{self.namespace}/{self.name}",
             "run": self.run,
             "created": self.created,
-            **self.known_identity.to_dict(),
+            **self.identity.to_dict(),
         }
         with translate_os_errors(output.parent):
             make_folder(output.parent, Path(self.root))  # of a claim that only a Pod mounts there is none yet
         write_json(run_manifest(output), {**about, "inputs": dict(inputs)})
 
     def consumer(self, status: JobStatus | None) -> Consumer:
-        """Return the job as a consumer of its runtime."""
         about = {part: str(self.runtime.get(part, "")) for part in ("release", "channel", "follow")}
         ended = status is not None and status.terminal
         name = str(self.runtime.get("name", ""))
         return Consumer(
             f"{self.namespace}/{self.name}",
             name,
-            stack=self.sweep,
+            stack=self.stack,
             ended=ended,
             channel_of=str(self.runtime.get("of", "")),
             **about,
@@ -334,45 +272,20 @@ class Record:
         if phase == Phase.SUSPENDED:
             state = Phase.SUSPENDED
         folder = Path(self.root) / "jobs" / self.namespace / self.name
-        return JobStatus(
-            name=self.name,
-            namespace=self.namespace,
+        return replace(
+            self.recorded_status(phase.value, reason, message),
             uid=self.resource_uid,
-            owner=self.owner,
-            digest=self.digest,
-            phase=phase.value,
-            reason=reason,
-            message=message,
             steps=[Step(name, phase=state.value, count=count) for name, count in counts.items()],
-            created=self.created,
-            output=self.result(phase),
             logs=str(folder / "logs"),
-            stack=self.sweep,
-            program=self.program,
-            run=self.run,
-            identity=self.known_identity,
-            inputs=dict(self.inputs),
-            attempts=read_attempts(self.attempts),
             checkpoints=saves_checkpoints(self.jobset),
         )
-
-    def result(self, phase: str) -> str:
-        """Return the folder with the result of the job. phase: Phase of its run."""
-        return result_of(self.output, self.known_identity.lineage, phase, read_runs(self.earlier))
 
     def runs(self, status: JobStatus) -> list[Run]:
         """Return the runs of the job, the newest last. status: Status of the current one, or of the one before."""
         # `rerun` was interrupted, and the last of the earlier runs is that of the status.
         if status.created != self.created:
-            return read_runs(self.earlier)
-        inputs, demand = read_inputs(status.inputs or self.inputs), self.demand
-        current = Run(
-            self.run, status.phase, created=self.created, finished=status.finished, inputs=inputs, started=status.started,
-            note=status.recorded_note, demand=demand, metrics={}, history="", message=status.message[:LONGEST],
-            resumed_from=resumed_step(status.progress), steps=status.steps_done,
-            **self.known_identity.to_dict(),
-        )  # fmt: skip
-        return read_runs([*self.earlier, current.to_dict()])
+            return [*self.earlier]
+        return self.all_runs(status, self.demand, self.earlier)
 
 
 def run_manifest(output: Path) -> Path:

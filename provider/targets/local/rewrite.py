@@ -27,13 +27,7 @@ _HOST = r"(?<![\w.-])(?<![^/]/)"
 
 
 class Rewriter:
-    """Rewrites the texts of one container.
-
-    Args:
-        mounts: Mount path -> folder or file.
-        hosts: Host name of a pod -> address.
-        ports: Declared port -> port in use.
-    """
+    """Rewrites the texts of one container."""
 
     def __init__(
         self,

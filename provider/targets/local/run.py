@@ -68,13 +68,7 @@ RESOURCE_SECONDS = 5.0
 
 
 class Run:
-    """One running job. The supervisor replaces `record` and writes `status`.
-
-    Args:
-        secrets: Secret -> key -> text.
-        before: Status before a suspension; None for a new job.
-        state: State of the JobSet before a suspension; None for a new job.
-    """
+    """One running job. The supervisor replaces `record` and writes `status`."""
 
     def __init__(
         self,
@@ -94,7 +88,7 @@ class Run:
             self.status.started, self.status.progress = before.started, before.progress
             earlier = before.attempts
         self.attempts = Attempts(earlier)
-        self.metrics = Metrics.from_text(folder.read_metrics(record.known_identity.id))
+        self.metrics = Metrics.from_text(folder.read_metrics(record.identity.id))
         self._trainer_step = trainer_step(record.jobset)
         self._folder, self._secrets, self._pumps, self._umask = folder, secrets, pumps, umask
         self._pods: dict[tuple[str, int], PodRunner] = {}
@@ -164,7 +158,6 @@ class Run:
 
         Args:
             grace: Seconds between SIGTERM and SIGKILL; default: each pod's own.
-            only: Name of the Job; default: all Jobs.
         """
         for (job, _), pod in self._pods.items():
             if only in ("", job) and (not pod.ending or grace is not None):
@@ -180,7 +173,6 @@ class Run:
         return self._verdict is not None and self._apply_verdict(self._verdict, now)
 
     def release(self) -> None:
-        """Release the place and the leases."""
         self._place.release()
         if self._leases:
             self._leases.release()
@@ -489,11 +481,6 @@ class Run:
         self.status.finished = 0.0
 
     def fail(self, error: Exception, now: float, reason: str = "CannotStartPod") -> None:
-        """Set the status to Failed.
-
-        Args:
-            reason: Default: a pod cannot be started.
-        """
         self.status.phase, self.status.finished = Phase.FAILED.value, now
         self.status.reason, self.status.message = _reason_of(error, reason), self._mask(_error_text(error))
 

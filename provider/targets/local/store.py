@@ -63,22 +63,14 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
 def name_of(kind: str, value: str) -> str:
-    """Return `value`, a name that becomes part of a path.
-
-    Raises:
-        Invalid: Kubernetes does not accept the name.
-    """
+    """Return `value`, a name that becomes part of a path."""
     if not isinstance(value, str) or not _NAME.fullmatch(value) or ".." in value:
         raise Invalid(Problem(kind, f"{value!r} is not a name that Kubernetes accepts", "use a-z, 0-9 and -"))
     return value
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
-    """Replace a file atomically by JSON and flush it to the disk.
-
-    Raises:
-        TargetFault: The file cannot be written; the old one stays.
-    """
+    """Replace a file atomically by JSON and flush it to the disk."""
     write_file(path, json.dumps(data, separators=(",", ":")).encode())
 
 
@@ -89,11 +81,7 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Return the JSON object in a file; None if not found.
-
-    Raises:
-        Unreadable: The file cannot be read, or is not a JSON object.
-    """
+    """Return the JSON object in a file; None if not found."""
     try:
         data = json.loads(read_beginning(path, -1))
     except (FileNotFoundError, NotADirectoryError):
@@ -112,8 +100,6 @@ def unreadable(path: Path, why: str) -> Unreadable:
 
 
 class JobFolder:
-    """The folder of one job."""
-
     def __init__(self, path: Path) -> None:
         self.path = path
         self.root = path.parent.parent.parent
@@ -132,11 +118,6 @@ class JobFolder:
 
     @classmethod
     def of(cls, root: Path, namespace: str, name: str) -> JobFolder:
-        """Return the folder of a job.
-
-        Raises:
-            Invalid: A name is not valid.
-        """
         return cls(root / "jobs" / name_of("namespace", namespace) / name_of("name", name))
 
     def source(self, digest: str) -> Path:
@@ -245,11 +226,6 @@ class JobFolder:
         return None
 
     def read_status(self) -> JobStatus | None:
-        """Return the written status; None if not found.
-
-        Raises:
-            Unreadable: The file is damaged.
-        """
         data = read_json(self.status)
         try:
             return None if data is None else JobStatus.from_dict(data["status"])
@@ -263,21 +239,13 @@ class JobFolder:
         return ""
 
     def write_metrics(self, run: str, text: str) -> None:
-        """Write the metrics of a run, as JSON; nothing for a run without an id or metrics. run: Id of the run.
-
-        Raises:
-            TargetFault: The file cannot be written.
-        """
+        """Write the metrics of a run, as JSON; nothing for a run without an id or metrics. run: Id of the run."""
         if run and text:
             make_folder(self.metrics, self.root)
             write_file(self.metrics / f"{run}.json", text.encode())
 
     def keep_metrics(self, runs: Sequence[Run]) -> None:
-        """Write the metrics of earlier runs that the folder does not have, and remove those of all other runs.
-
-        Raises:
-            TargetFault: A file cannot be written.
-        """
+        """Write the metrics of earlier runs that the folder does not have, and remove those of all other runs."""
         for run in runs:
             if not self.read_metrics(run.id):
                 self.write_metrics(run.id, run.history)
@@ -295,11 +263,7 @@ class JobFolder:
         write_json(self.status, {"status": status.to_dict(), **({"state": state} if state else {})})
 
     def reserve(self) -> None:
-        """Reserve space on the disk for `write_last`.
-
-        Raises:
-            TargetFault: The disk is full.
-        """
+        """Reserve space on the disk for `write_last`."""
         with translate_os_errors(self.spare):
             made = os.open(self.spare, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
             with os.fdopen(made, "wb") as file:
@@ -335,7 +299,6 @@ class JobFolder:
         The status goes last: until then the job counts as ended.
 
         Args:
-            run: Id of the run, whose logs are kept.
             following: Id of the new run; if it is the same, the run goes on, and so do its logs.
         """
         if run != following:
@@ -366,7 +329,6 @@ class JobFolder:
         """Remove logs of earlier runs, the oldest first.
 
         Args:
-            runs: Ids of the runs whose logs may stay.
             most: Bytes that all of them may take for each container of the newest one, which stays in any case.
         """
         with translate_os_errors(self.earlier_logs), suppress(FileNotFoundError, Refused):

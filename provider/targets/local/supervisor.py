@@ -40,14 +40,6 @@ GRACE = 5.0
 
 
 class Supervisor:
-    """Supervises one job.
-
-    Args:
-        lock: File descriptor of the locked `supervisor.lock`.
-        secrets: Secret -> key -> text.
-        umask: Umask of the job's processes.
-    """
-
     def __init__(self, folder: JobFolder, lock: int, secrets: Mapping[str, Mapping[str, str]], umask: int) -> None:
         self.folder, self._lock = folder, lock
         self.record = Record.read(folder)
@@ -63,11 +55,9 @@ class Supervisor:
         self._awake, self._wake = os.pipe()
 
     def add(self, pipe: Pipe) -> None:
-        """Start reading a pipe."""
         self._selector.register(pipe.fd, selectors.EVENT_READ, pipe)
 
     def drop(self, pipe: Pipe) -> None:
-        """Stop reading a pipe."""
         with suppress(KeyError, ValueError):
             self._selector.unregister(pipe.fd)
 
@@ -247,7 +237,7 @@ class Supervisor:
         """Write the metrics of the run, if they have changed."""
         text = self.run.metrics.to_text()
         if text != self._metrics:
-            self.folder.write_metrics(self.record.known_identity.id, text)
+            self.folder.write_metrics(self.record.identity.id, text)
             self._metrics = text
 
     def _retry_write(self, write: Callable[[], None]) -> None:

@@ -19,7 +19,6 @@ class LocalTarget:
     """Jobs and volumes below one folder, on one host.
 
     Args:
-        root: Folder of the jobs and volumes, such as `<project>/.pulumi-trainer`.
         python: Interpreter that replaces the images; its folder is the first in PATH. Default: the interpreter of this process.
         environments: Folder of the cached Python environments. Default: `~/.cache/pulumi-trainer/environments`.
     """
@@ -35,25 +34,14 @@ class LocalTarget:
         return {}
 
     def limit_jobs(self, limit: int | None) -> None:
-        """Set how many jobs of the root run at once, also for those that wait already. None: the default.
-
-        Raises:
-            TargetFault: The root cannot be written.
-        """
+        """Set how many jobs of the root run at once, also for those that wait already. None: the default."""
         places.set_limit(self.root, limit)
 
     def sweep(self, label: str, report: Callable[[str], None] = lambda _: None) -> list[str]:
-        """Delete all jobs with a label, and the volumes with that label that are empty or were left to a job.
-
-        Args:
-            report: Receives a note about the content of each deleted volume.
-
-        Returns:
-            NAMESPACE/NAME of all that was deleted.
-        """
+        """Delete all jobs with a label, and the volumes with that label that are empty or were left to a job."""
         swept = []
         for record in self.jobs.records():
-            if label and record.sweep == label:
+            if label and record.stack == label:
                 left = self.jobs.delete(record.namespace, record.name, uid=record.resource_uid, owner=record.whose)
                 swept.append(f"{record.namespace}/{record.name}")
                 if isinstance(left, str):

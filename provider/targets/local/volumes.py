@@ -81,16 +81,10 @@ def claims(jobset: Spec, steps: Collection[str] | None = None) -> set[str]:
 
 
 def claim_folder(root: Path, namespace: str, claim: str) -> Path:
-    """Return the folder of a claim."""
     return root / "volumes" / namespace / claim
 
 
 def memory_folder(uid: str) -> Path:
-    """Return the folder of the secret volumes of a job.
-
-    Raises:
-        Refused: The uid leads out of `MEMORY`.
-    """
     return inside(MEMORY, f"pulumi-trainer-{os.getuid()}-{uid}")
 
 
@@ -114,11 +108,6 @@ def in_memory(volume: Spec) -> bool:
 
 
 def location(volume: Spec, folder: Path, memory: Path, claims_folder: Path) -> Path:
-    """Return the path of a volume.
-
-    Raises:
-        Refused: The name leads out of its folder.
-    """
     claim = volume.get("persistentVolumeClaim")
     if claim:
         return inside(claims_folder, str(claim["claimName"]), "data")
@@ -136,13 +125,8 @@ def prepare(
     """Create the folder of a volume and its files.
 
     Args:
-        place: `location` of the volume.
         root: The folder below which the volume is created.
         rewriter: Rewrites the files of this package and of Trainer.
-
-    Raises:
-        OSError: The folder or a file cannot be created.
-        Refused: A path leads out of its folder, or a folder belongs to another user.
     """
     if volume.get("hostPath"):
         return

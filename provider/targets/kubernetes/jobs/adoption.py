@@ -19,7 +19,6 @@ def check(live: Mapping[str, Any] | None, run: str, submission: Submission, kind
     """Check that an existing job can be adopted.
 
     Args:
-        live: The job; None if it has ended and JobSet's TTL has removed it.
         run: The `run` key in the job's record; empty without a record.
         trainer: Release of Trainer that has set the defaults of the existing job.
 

@@ -70,7 +70,6 @@ def _must_be_top_owner(job: Document) -> bool:
 
 
 def _secrets(submission: Submission, owner: Record) -> Iterator[tuple[Kind, Document]]:
-    """Yield the Secrets with the values of `submission.secrets`."""
     for name, values in submission.secrets.items():
         data = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "type": "Opaque", "data": data}
@@ -106,14 +105,12 @@ def send(
     Args:
         live: "Kind/name" -> the object to update, as it was read. Such an object is never created anew; all others are created,
             or exist because of an interrupted attempt of the same run.
-        force: Whether to take over fields of other managers.
 
     Returns:
         The job as the server returned it.
 
     Raises:
         Conflict: Another manager owns a field, or an object of another owner has the name of one to create.
-        Invalid: The server rejects fields.
         Changed: A live object was replaced or changed since it was read.
     """
     answer: Document = {}

@@ -29,11 +29,7 @@ _POLL = 0.25
 
 
 class DeletionWatch:
-    """Waits for the deletion of objects of one kind and namespace; all waiting threads share one watch.
-
-    Args:
-        run: Returns the UID of the record that an object belongs to.
-    """
+    """Waits for the deletion of objects of one kind and namespace; all waiting threads share one watch."""
 
     def __init__(
         self, client: Client, namespace: str, kind: Kind, labels: str, run: Callable[[Mapping[str, Any]], str]
@@ -110,7 +106,6 @@ class DeletionWatch:
 
 
 def watch_record_deletions(client: Client, namespace: str) -> DeletionWatch:
-    """Return the watch for the deletion of records."""
     return DeletionWatch(client, namespace, CONFIG_MAP, SELECTOR, lambda found: str(found["metadata"]["uid"]))
 
 
@@ -168,10 +163,6 @@ def delete_record(
 ) -> Record | None:
     """Delete a record, and with it the job, if `mine` accepts the record.
 
-    Args:
-        mine: Returns whether a record belongs to the caller; evaluated again if the record changes.
-        known: The record as it was last read; None if not read yet.
-
     Returns:
         The record as it was last read, also if it belongs to another owner; None if not found.
     """
@@ -190,9 +181,6 @@ def end_train_jobs(client: Client, records: Iterable[Record]) -> None:
 
     Deleted through its record, a TrainJob would be deleted in the foreground, after its JobSet. Trainer recreates the JobSet as
     long as the TrainJob exists, so the training would start again.
-
-    Raises:
-        TargetFault: A TrainJob is not gone within the time limit.
     """
     asked = [each for each in records if each.kind is TRAIN_JOB]
     for each in asked:
@@ -223,9 +211,6 @@ def await_gone(client: Client, wait: Callable[[float], bool], namespace: str, na
 
     Args:
         wait: Returns whether the object is gone after that many seconds.
-
-    Raises:
-        TargetFault: The object still exists after `DELETE_SECONDS` and the grace period; the message names what blocks it.
     """
     if wait(DELETE_SECONDS):
         return

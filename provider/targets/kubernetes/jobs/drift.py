@@ -48,11 +48,7 @@ def changeable_fields(job: Mapping[str, Any]) -> Fields:
 
 
 def changed_fields(before: Mapping[str, Any], live: Mapping[str, Any]) -> Fields:
-    """Return path -> current value (None: removed) of the fields that were changed externally.
-
-    Args:
-        before: The applied values, from `changeable_fields`.
-    """
+    """Return path -> current value (None: removed) of the fields that were changed externally."""
     now = changeable_fields(live)
     queued = QUEUE in ((live.get("metadata") or {}).get("labels") or {})
     owned = frozenset(_owned_paths(live))

@@ -12,23 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from pulumi_trainer.provider.jobs.attempts import Attempt, read_attempts
-from pulumi_trainer.provider.jobs.lineage import result_of
+from pulumi_trainer.provider.jobs.attempts import read_attempts
+from pulumi_trainer.provider.jobs.job_record import JobRecord
 from pulumi_trainer.provider.jobs.manual import STOPPED, Override
-from pulumi_trainer.provider.jobs.metrics import Metrics
 from pulumi_trainer.provider.jobs.progress import kept_progress
 from pulumi_trainer.provider.jobs.retention import as_row
-from pulumi_trainer.provider.jobs.runs import (
-    LONGEST,
-    MOST_RUNS,
-    Identity,
-    Run,
-    fault_of_runs,
-    read_inputs,
-    read_runs,
-    resumed_step,
-)
-from pulumi_trainer.provider.jobs.status import NOT_CREATED, OUTCOME_UNKNOWN, UNKNOWN_END, JobStatus, Owner, Phase
+from pulumi_trainer.provider.jobs.runs import Identity, Run, fault_of_runs, read_inputs, read_runs
+from pulumi_trainer.provider.jobs.status import NOT_CREATED, OUTCOME_UNKNOWN, UNKNOWN_END, JobStatus, Phase
 from pulumi_trainer.provider.jobs.submission import Submission
 from pulumi_trainer.provider.jobs.usage import NOTHING_KNOWN, Demand, current_user, demand_of
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, SECRET, Kind
@@ -83,42 +73,20 @@ OBSERVED = "observed"
 ENDED = ("phase", "reason", "message", "started", "finished", "progress")
 
 
-@dataclass(frozen=True)
-class Record:
+@dataclass(frozen=True, kw_only=True)
+class Record(JobRecord):
     """The record of a job, as the server has it.
 
     Args:
-        run: The user's `run` key.
-        created: When the run was created, in seconds since the epoch.
-        deleting: Whether the record is being deleted.
-        ttl: Whether the job removes itself.
-        is_record: Whether the ConfigMap is a record at all.
-        retained: Whether a sweep leaves the job alone.
-        sent: Whether the job was created.
-        output: Path of the job's output.
         applied: The applied values that `drift` compares.
         ended: Phase, reason, message, times and progress of the ended job; empty while it runs.
         runtime: Name of the runtime that the job was rendered from.
         channel_of: "project/stack" of the channel.
-        program: "project/stack" of the job.
-        identity: Id, lineage, parent, cause and place of the run.
-        earlier: Earlier runs of the job, the newest last.
-        override: Who has suspended or resumed the job with `pulumi-trainer`; None if nobody has.
-        attempts: Attempts of the run, as they were known when the record was written last.
         copy_of: UID of the record in the manager cluster, if this is the owner of copies in a worker cluster; else empty.
         sending: Whether `rerun` has begun the run, and has not recorded that it sent the job.
         histories: Id of a run -> its metrics with their history (`Run.history`).
-        fault: What is not valid in the ConfigMap, which somebody has edited; else empty.
     """
 
-    namespace: str
-    name: str
-    uid: str
-    owner: str
-    digest: str
-    run: str
-    stack: str
-    created: float
     version: str
     deleting: bool
     ttl: bool
@@ -126,7 +94,6 @@ class Record:
     retained: bool
     sent: bool
     kind: Kind
-    output: str
     applied: Mapping[str, Any]
     ended: Mapping[str, str]
     runtime: str = ""
@@ -134,14 +101,8 @@ class Record:
     channel: str = ""
     channel_of: str = ""
     follow: str = ""
-    program: str = ""
-    inputs: Mapping[str, str] = field(default_factory=dict)
-    identity: Identity = field(default_factory=Identity)
-    earlier: Sequence[Run] = ()
-    override: Override | None = None
     demand: Demand = NOTHING_KNOWN
     copy_of: str = ""
-    attempts: Sequence[Attempt] = ()
     sending: bool = False
     histories: Mapping[str, str] = field(default_factory=dict, repr=False)
     fault: str = ""
@@ -201,22 +162,12 @@ class Record:
         )
 
     def check(self) -> None:
-        """Check that nobody has edited the runs of the record.
-
-        Raises:
-            Unreadable: What it has of the runs is not valid.
-        """
+        """Check that nobody has edited the runs of the record."""
         if self.fault:
             raise Unreadable(Problem("", self.fault))
 
     @property
-    def whose(self) -> Owner:
-        """The owner of the job."""
-        return Owner(self.owner, self.stack, self.program)
-
-    @property
     def terminal(self) -> bool:
-        """Whether the record has the end of the job."""
         return self.ended.get("phase") in ENDS
 
     @property
@@ -239,43 +190,15 @@ class Record:
 
     def status(self, phase: Phase, reason: str = "", message: str = "") -> JobStatus:
         """Return a status with the data of the record alone."""
-        return JobStatus(
-            name=self.name,
-            namespace=self.namespace,
-            uid=self.uid,
-            owner=self.owner,
-            digest=self.digest,
-            phase=phase.value,
-            output=self.result(phase.value),
-            reason=plain(reason)[:LONGEST_MESSAGE],
-            message=harmless_message(message)[:LONGEST_MESSAGE],
-            created=self.created,
-            stack=self.stack,
-            program=self.program,
-            run=self.run,
-            identity=self.identity,
-            inputs=dict(self.inputs),
-            attempts=[*self.attempts],
-        )
-
-    def result(self, phase: str) -> str:
-        """Return the URI of the folder with the result of the job. phase: Phase of its run."""
-        return result_of(self.output, self.identity.lineage, phase, self.earlier)
+        shown = harmless_message(message)[:LONGEST_MESSAGE]
+        return self.recorded_status(phase.value, plain(reason)[:LONGEST_MESSAGE], shown)
 
     def runs(self, status: JobStatus) -> list[Run]:
         """Return the runs of the job, the newest last. status: Status of the current one."""
         earlier = [replace(run, history=self.histories.get(run.id, "")) for run in self.earlier]
         if self.sending and status.phase == Phase.DELETED:
             return earlier
-        inputs = status.inputs or self.inputs
-        history = self.histories.get(self.identity.id, "")
-        current = Run(
-            self.run, status.phase, created=self.created, finished=status.finished, inputs=inputs, started=status.started,
-            note=status.recorded_note, demand=self.demand, metrics=Metrics.from_text(history).summary(), history=history,
-            message=status.message[:LONGEST], resumed_from=resumed_step(status.progress),
-            steps=status.steps_done, **self.identity.to_dict(),
-        )  # fmt: skip
-        return [*earlier, current][-MOST_RUNS:]
+        return self.all_runs(status, self.demand, earlier, self.histories.get(self.identity.id, ""))
 
     def last_status(self) -> JobStatus:
         """Return the status of a job whose JobSet or TrainJob is gone: the recorded end, otherwise Deleted."""
@@ -306,7 +229,6 @@ class Record:
 
 
 def document(submission: Submission) -> Document:
-    """Return the ConfigMap of a job that is to be created."""
     spec = submission.main.get("spec") or {}
     ttl = spec.get("ttlSecondsAfterFinished") is not None
     annotations = job_annotations(submission)
@@ -369,7 +291,6 @@ def usage(submission: Submission) -> dict[str, str]:
 
 
 def labels(submission: Submission) -> dict[str, str]:
-    """Return the labels of all objects of a job."""
     found = {owner_labels.MANAGED_BY: FIELD_MANAGER, owner_labels.JOB: submission.name}
     if submission.sweep:
         found[owner_labels.STACK] = submission.sweep
@@ -416,11 +337,7 @@ def update_patch(submission: Submission, version: str) -> Document:
 
 
 def find(client: Client, namespace: str, name: str) -> Record | None:
-    """Return the ConfigMap of that name, whether it is a record or not; None if not found.
-
-    Args:
-        name: Name of the job, which is that of its record, too.
-    """
+    """Return the ConfigMap of that name, whether it is a record or not; None if not found."""
     found = client.get(CONFIG_MAP, namespace, name)
     if found is None:
         return None
@@ -445,11 +362,7 @@ def runs_as_text(runs: Sequence[Run]) -> str:
 
 
 def histories_as_data(histories: Mapping[str, str]) -> dict[str, str]:
-    """Return the metrics of runs as the data of a record, of as many of the newest runs as it may have.
-
-    Args:
-        histories: Id of a run -> `Run.history`.
-    """
+    """Return the metrics of runs as the data of a record, of as many of the newest runs as it may have."""
     kept: dict[str, str] = {}
     left = _MOST_HISTORY
     for run in sorted(histories, key=lambda name: int(name or "0", 36), reverse=True):
@@ -498,11 +411,7 @@ def seconds(text: str | None) -> float:
 
 
 def belongs(found: Mapping[str, Any], run: str) -> bool:
-    """Return whether an object is of that run of a job, and not another one of its name.
-
-    Args:
-        found: A JobSet or TrainJob or an object beside it, or its metadata alone.
-    """
+    """Return whether an object is of that run of a job, and not another one of its name."""
     owners = {each.get("uid") for each in mappings(section(found, "metadata").get("ownerReferences"))}
     return run in owners or section(found, "metadata", "annotations").get(owner_labels.RECORD) == run
 

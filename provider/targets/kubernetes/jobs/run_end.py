@@ -39,12 +39,7 @@ _TRIES = 5
 
 
 def end_of(record: Record, status: JobStatus, view: JobView) -> dict[str, str | None]:
-    """Return the end of a job as its record has it: the merge patch of its data.
-
-    Args:
-        record: The record, before it has the end.
-        view: What the cluster shows of the job, with the metrics that were read.
-    """
+    """Return the end of a job as its record has it: the merge patch of its data."""
     end: dict[str, str | None] = {
         "phase": status.phase,
         "reason": status.reason,
@@ -105,11 +100,7 @@ def _usage_at_end(record: Record, jobset: Document | None) -> dict[str, str]:
 
 
 def write_end(client: Client, record: Record, status: JobStatus, view: JobView) -> None:
-    """Write how a job has ended into its record, unless the record has it as detailed or cannot be written.
-
-    Args:
-        view: What the cluster shows of the job, with the metrics that were read.
-    """
+    """Write how a job has ended into its record, unless the record has it as detailed or cannot be written."""
     if status.phase not in ENDS:
         return
     with suppress(TrainerError):

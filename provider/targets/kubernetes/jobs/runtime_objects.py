@@ -30,25 +30,12 @@ _POLL = 0.2
 
 
 class RuntimeObjects:
-    """The runtimes of one cluster.
-
-    Args:
-        reachable: Returns the client for requests of a program; it raises TargetFault if the cluster has not answered before.
-    """
-
     def __init__(self, client: Client, reachable: Callable[[], Client]) -> None:
         self.client = client
         self._reachable = reachable
 
     def apply(self, document: Mapping[str, Any], owner: str, sweep: str) -> str:
-        """Create or update a runtime, and return its UID. Safe to repeat.
-
-        Args:
-            sweep: Label of the stack; empty for none.
-
-        Raises:
-            Conflict: The runtime belongs to another owner.
-        """
+        """Create or update a runtime, and return its UID. Safe to repeat."""
         kind, namespace, name = locate(document)
         marked = _marked(document, owner, sweep)
         deadline = time.monotonic() + self.client.patience
@@ -84,9 +71,6 @@ class RuntimeObjects:
         Args:
             document: The runtime of the program; empty result if the live one is equal to it.
             applied: The runtime as it was last applied.
-
-        Raises:
-            Conflict: The runtime belongs to another owner.
         """
         kind, namespace, name = locate(applied)
         client = self._reachable()
@@ -108,21 +92,13 @@ class RuntimeObjects:
         return self.client.get(_KINDS[kind], namespace, name)
 
     def owner(self, found: Mapping[str, Any]) -> Owner:
-        """Return the owner of a runtime of the cluster."""
         return owner_of(found)
 
     def delete(self, document: Mapping[str, Any], uid: str, owner: Owner, *, force: bool = False) -> Owner | None:
         """Delete a runtime and wait until it is gone. One that was created since, or belongs to another owner, is left alone.
 
-        Args:
-            force: Whether to delete it while unfinished TrainJobs use it.
-
         Returns:
             The current owner if it is another one; None otherwise.
-
-        Raises:
-            Refused: An unfinished TrainJob was created from the runtime.
-            TargetFault: The runtime still exists after `GONE_SECONDS`.
         """
         kind, namespace, name = locate(document)
 

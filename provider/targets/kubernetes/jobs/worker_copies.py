@@ -35,13 +35,7 @@ _WORKER_SECONDS = 10.0
 
 @contextmanager
 def in_worker(name: str) -> Iterator[None]:
-    """Name the worker cluster in errors.
-
-    Raises:
-        TargetFault: A request to the worker cluster has failed.
-        Conflict: An object of another owner has the name of a copy.
-        Invalid: The worker cluster rejects an object.
-    """
+    """Name the worker cluster in errors."""
     try:
         yield
     except TrainerError as error:
@@ -53,11 +47,7 @@ def check_reachable(client: Client, where: str, *, cached: bool = False) -> None
     """Check that all worker clusters answer, before anything of a job or volume is deleted.
 
     Args:
-        where: namespace/name of the job or volume; empty for those of a stack.
         cached: Whether an earlier answer in this process counts, as for a plan.
-
-    Raises:
-        TargetFault: Worker clusters do not answer; the message names each, and that the job may run there.
     """
     silent = []
     for cluster, worker in client.workers.items():
@@ -73,12 +63,7 @@ def check_reachable(client: Client, where: str, *, cached: bool = False) -> None
 
 
 def silent_worker(cluster: str, where: str, fault: TrainerError) -> Problem:
-    """Return the problem that a worker cluster does not answer, and may still run a job.
-
-    Args:
-        where: namespace/name of the job; empty for the jobs of a stack.
-        fault: What a request to the worker cluster has raised.
-    """
+    """Return the problem that a worker cluster does not answer, and may still run a job."""
     what = where or "jobs of this stack"
     why = f"it cannot be asked, and may still run {what}: {without_full_stop(fault.problems[0].why)}"
     return Problem(f"worker cluster {cluster}", why, _IF_GONE)
@@ -91,30 +76,14 @@ _IF_GONE = (
 
 
 def send(client: Client, submission: Submission, run: str) -> None:
-    """Create or update the copies in all worker clusters.
-
-    Args:
-        run: UID of the job's record in the manager cluster.
-
-    Raises:
-        TargetFault, Conflict, Invalid: As for `in_worker`.
-    """
+    """Create or update the copies in all worker clusters."""
     for name, worker in client.workers.items():
         with in_worker(name):
             apply.send_beside(worker, submission, _owner(worker, submission, run))
 
 
 def delete(client: Client, namespace: str, name: str, run: str, owner: Owner | None) -> None:
-    """Delete the copies in all worker clusters, and return when they and the job's Pods there are gone.
-
-    Args:
-        client: Client of the manager cluster, in which the job is gone.
-        run: UID of the only run to delete; empty for any.
-        owner: Delete only copies of this owner; None for any.
-
-    Raises:
-        TargetFault: A worker cluster does not answer, or something blocks the deletion.
-    """
+    """Delete the copies in all worker clusters, and return when they and the job's Pods there are gone."""
 
     def mine(found: Record) -> bool:
         return found.copy_of != "" and run in ("", found.copy_of) and (owner is None or owner.owns(found.whose))

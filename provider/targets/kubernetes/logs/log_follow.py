@@ -72,18 +72,10 @@ class _Log:
 
     @property
     def due(self) -> bool:
-        """Whether the log has unread lines."""
         return self.source.started and not self.gone and self.read < self.source.restarts
 
 
 class LogFollower:
-    """Follows the logs of one job.
-
-    Args:
-        positions: How far each log was read before.
-        note: Called with events such as a broken connection.
-    """
-
     def __init__(
         self,
         client: Client,
@@ -106,11 +98,7 @@ class LogFollower:
         self._troubled = -10.0
 
     def lines(self, pods: list[Document]) -> Iterator[Line]:
-        """Yield lines as they are printed.
-
-        Raises:
-            TrainerError: The server rejects the requests.
-        """
+        """Yield lines as they are printed."""
         for pod in newest_pods(pods):
             self._pods[pod["metadata"]["uid"]] = pod
         if not self._selection.earlier:

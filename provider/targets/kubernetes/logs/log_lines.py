@@ -39,11 +39,7 @@ class Piece(NamedTuple):
 
 
 def split_lines(chunks: Iterable[bytes], longest: int = LONGEST) -> Iterator[Piece]:
-    """Yield the lines of a stream; longer lines as several pieces.
-
-    Args:
-        longest: Largest size of a piece in bytes.
-    """
+    """Yield the lines of a stream; longer lines as several pieces."""
     rest, first = b"", True
     for chunk in chunks:
         *whole, tail = chunk.split(b"\n")

@@ -30,9 +30,6 @@ class Source:
     """One container of one pod.
 
     Args:
-        alone: Whether the pod has no other container.
-        restarts: Restart count of the container within its pod.
-        started: Whether the container has started at least once.
         ended: Whether it does not run, and is not known to start again.
         begun: When it started last, in seconds since the epoch.
     """

@@ -46,9 +46,7 @@ class LogSelection:
     """Selects log lines of a job.
 
     Args:
-        step: Only lines of this step; empty for all.
         lines: Number of last lines of each container; None for all.
-        since: Only lines of the last seconds; None for all.
         earlier: Include earlier attempts, if their logs still exist.
         filter_of: Returns, by the name of a pod, the test of the texts of the lines that `lines` counts; None counts all.
     """
@@ -66,7 +64,6 @@ class LogSelection:
         return self.filter_of(pod)
 
     def labels(self, name: str) -> str:
-        """Return the label selector of the pods."""
         if not self.step:
             return f"{JOBSET_NAME}={name}"
         return f"{JOBSET_NAME}={name},{STEP}={self.step}"
@@ -138,14 +135,7 @@ def read_log(
     """Yield the new lines of a log, with one request.
 
     Args:
-        selection: Limits of the request; None for none.
         previous: Whether to read the previous run of the container.
-        complete: As for `new_lines`.
-        opened: As for `Client.logs`.
-
-    Raises:
-        ApiError: The server rejects the request.
-        Unreachable: The connection fails.
     """
     query = {"container": source.container, "timestamps": "true"}
     since = position.since

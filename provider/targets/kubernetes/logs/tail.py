@@ -37,11 +37,6 @@ def tail(
     Args:
         client: Client of the cluster to which the job was submitted; logs of a job that MultiKueue has sent on are read in its
             worker cluster.
-        follow: Whether to yield new lines, too, until the job has ended.
-        note: Called with events such as a broken connection; None to ignore them.
-
-    Raises:
-        TargetFault: The job has no such step, or the cluster fails.
     """
     note = note or _silent
     pods, _ = client.list(POD, namespace, labels=selection.labels(name), keep=trim_pod)
@@ -59,15 +54,7 @@ def tail(
 
 
 def _worker(client: Client, namespace: str, name: str, note: Callable[[str], None], *, wait: bool) -> Client | None:
-    """Return the client of the worker cluster to which MultiKueue has sent a job; None if its Pods are in its own cluster.
-
-    Args:
-        note: Called with the name of the worker cluster.
-        wait: Whether to wait until the job is sent somewhere.
-
-    Raises:
-        TargetFault: The program does not know the worker cluster.
-    """
+    """Return the client of the worker cluster to which MultiKueue has sent a job; None if its Pods are in its own cluster."""
     while True:
         view = snapshot(client, namespace, name)
         if section(view.main, "spec").get("managedBy") != MULTIKUEUE:

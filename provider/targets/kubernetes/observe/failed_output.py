@@ -18,12 +18,7 @@ Report = Callable[[str, Mapping[str, Sequence[str]]], None]
 
 
 class FailedOutput:
-    """Reads the logs of failed containers in one thread, each again after every failure.
-
-    Args:
-        client: Client of the cluster to which the jobs were submitted.
-        report: Called when logs were read.
-    """
+    """Reads the logs of failed containers in one thread, each again after every failure."""
 
     def __init__(self, client: Client, report: Report) -> None:
         self._client, self._report = client.within(5.0), report
@@ -33,7 +28,6 @@ class FailedOutput:
         self._stopped = False
 
     def start(self) -> None:
-        """Start the thread."""
         threading.Thread(target=self._run, name="failed-output", daemon=True).start()
 
     def stop(self) -> None:

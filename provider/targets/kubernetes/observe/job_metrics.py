@@ -53,7 +53,6 @@ class JobFacts:
     """What metrics say of a job.
 
     Args:
-        queue: Its LocalQueue; empty for none, or if unknown.
         progress: Share that is done, 0 to 1, as the training has reported it to Trainer; None if unknown.
         queued_since: Since when it waits in its queue, in seconds since the epoch; 0 if it does not.
     """
@@ -69,11 +68,7 @@ class JobFacts:
 
 
 class JobMetrics:
-    """The jobs and queues of a namespace.
-
-    Args:
-        namespace: Empty for all namespaces.
-    """
+    """The jobs and queues of a namespace."""
 
     def __init__(self, client: Client, namespace: str = "") -> None:
         self._lock = threading.Lock()
@@ -173,11 +168,7 @@ class JobMetrics:
 
 
 def read_facts(place: Place, parts: dict[str, Document]) -> JobFacts | None:
-    """Return the facts of a job; None if there is only a Workload, or nothing.
-
-    Args:
-        parts: Plural of a kind -> trimmed document.
-    """
+    """Return the facts of a job; None if there is only a Workload, or nothing."""
     record, workload = parts.get(CONFIG_MAP.plural), parts.get(WORKLOAD.plural)
     jobset, train_job = parts.get(JOBSET.plural), parts.get(TRAIN_JOB.plural)
     data = section(record, "data")

@@ -79,14 +79,6 @@ def snapshot(client: Client, namespace: str, name: str, owner: Record | None = N
     """Return the documents of the job of that name, whoever created it.
 
     Kinds that the cluster does not have or that the credentials may not read are left out (`JobView.unreadable`).
-
-    Args:
-        client: Client of the cluster to which the job was submitted.
-        owner: The job's record, if it was read already; None to read it.
-
-    Raises:
-        ApiError: The job itself may not be read.
-        Unreachable: The cluster does not answer.
     """
     if owner is None:
         owner = record.find(client, namespace, name)
@@ -150,11 +142,7 @@ def without_stranger(view: JobView, owner: Record | None) -> JobView:
 
 
 def without_others(view: JobView, whose: Owner) -> JobView:
-    """Return the view of a stack's job whose record is gone, without another job of the same name.
-
-    Args:
-        whose: Owner of the job in the state of its stack.
-    """
+    """Return the view of a stack's job whose record is gone, without another job of the same name."""
     if view.main is None or view.recorded is not None:
         return view
     stack = text(labels_of(view.main).get(owner_labels.STACK))
@@ -167,11 +155,7 @@ def without_others(view: JobView, whose: Owner) -> JobView:
 
 
 def with_lines(client: Client, view: JobView) -> JobView:
-    """Return the view with what the logs of its failed containers explain, up to one that did not fail because of another one.
-
-    Args:
-        client: Client of the cluster to which the job was submitted.
-    """
+    """Return the view with what the logs of its failed containers explain, up to one that did not fail because of another one."""
     client, lines = client_of(client, view), dict(view.lines)
     for failed in failed_containers(view)[:MOST_LOGS]:
         found = last_lines(client, view.namespace, failed)
@@ -185,9 +169,6 @@ def with_lines(client: Client, view: JobView) -> JobView:
 def with_topology_reason(client: Client, view: JobView) -> JobView:
     """Return the view with why a pending job can never fit its topology request, if it cannot and nodes and queues are
     readable.
-
-    Args:
-        client: Client of the cluster to which the job was submitted, whose queues admit it.
     """
     if not no_topology_capacity(view.workload):
         return view
@@ -210,9 +191,6 @@ def with_topology_reason(client: Client, view: JobView) -> JobView:
 def with_node_reason(client: Client, view: JobView) -> JobView:
     """Return the view with why no node takes pods that the scheduler cannot place, even an empty one; unchanged if nodes may, or
     cannot be read.
-
-    Args:
-        client: Client of the cluster to which the job was submitted; the nodes are those of the cluster in which it runs.
     """
     refused = [condition(conditions(p), "PodScheduled") for p in view.live if not node_of(p)]
     if not any(each.get("reason") == "Unschedulable" for each in refused):
@@ -231,11 +209,7 @@ def with_node_reason(client: Client, view: JobView) -> JobView:
 
 
 def with_inactive_queue(client: Client, view: JobView) -> JobView:
-    """Return the view with why the ClusterQueue of a pending job admits no jobs, if the queue is readable.
-
-    Args:
-        client: Client of the cluster to which the job was submitted, whose queues admit it.
-    """
+    """Return the view with why the ClusterQueue of a pending job admits no jobs, if the queue is readable."""
     if not waits_for_queue(view.workload):
         return view
     facts = Facts.of(client)
@@ -317,11 +291,7 @@ def _secret_names(spec: Document) -> Iterator[str]:
 
 
 def workload(client: Client, namespace: str, job: Document, unreadable: set[str]) -> Document | None:
-    """Return Kueue's newest Workload of a job; None if not found.
-
-    Args:
-        unreadable: Receives the plural of the kind if Workloads may not be read.
-    """
+    """Return Kueue's newest Workload of a job; None if not found."""
     labels = f"{JOB_UID}={text(section(job, 'metadata').get('uid'))}"
     found: list[Document] = ask_if_readable(lambda: _all(client, WORKLOAD, namespace, labels), [], unreadable, WORKLOAD)
     return max(found, key=lambda w: text(section(w, "metadata").get("creationTimestamp")), default=None)
@@ -360,12 +330,7 @@ def _all(client: Client, kind: Kind, namespace: str, labels: str = "", fields: s
 
 
 def ask_if_readable(ask: Callable[[], Answer], otherwise: Answer, unreadable: set[str], kind: Kind) -> Answer:
-    """Return the answer to a request; `otherwise` if the kind does not exist or may not be read.
-
-    Args:
-        otherwise: The result if the server rejects it.
-        unreadable: Receives the plural of the kind if the server rejects the request.
-    """
+    """Return the answer to a request; `otherwise` if the kind does not exist or may not be read."""
     try:
         return ask()
     except ApiError as error:

@@ -47,14 +47,12 @@ class ObservedJob:
 
     Args:
         since: When the job was first observed (`time.monotonic`).
-        record: Its record; None until one was observed.
         outcome: How the job ended, if that was observed before its objects were deleted.
         parts: Plural of a kind -> name -> document.
         met: Whether the JobSet or TrainJob of the record was observed.
         gone: Failed pods that were deleted since.
         lines: Pod -> what its log explained when it had failed; the newest ones.
         progress: The newest trainerStatus.
-        metrics: The metrics of its current run; None if none were reported.
         steps: The steps in the logs of rank 0 that were read from their start, each as an attempt that begins with its container.
     """
 
@@ -73,9 +71,7 @@ class ObservedJob:
         """Take note of the steps that a log has reported, unless a newer one is read already.
 
         Args:
-            began: When its container began, in seconds since the epoch.
             steps: The steps; none when the log is opened.
-            now: Seconds since the epoch.
         """
         newest = 0.0
         if self.steps.all:
@@ -102,7 +98,6 @@ class ObservedJob:
         return next(iter(self.parts.get(kind.plural, {}).values()), None)
 
     def all(self, kind: Kind) -> list[Document]:
-        """Return all documents of a kind."""
         return list(self.parts.get(kind.plural, {}).values())
 
 
@@ -124,7 +119,6 @@ class JobStore:
         self._members: dict[str, set[str]] = {}
 
     def job_view(self, name: str, unreadable: frozenset[str]) -> JobView:
-        """Return the stored documents of a job."""
         job = self.jobs.get(name)
         if job is None:
             return JobView(self.namespace, name, unreadable=unreadable)

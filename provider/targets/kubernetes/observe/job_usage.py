@@ -48,7 +48,6 @@ class ClusterUsage:
     """What jobs of a cluster have used.
 
     Args:
-        teams: Namespace and name of a LocalQueue -> its team.
         unseen: Plurals of the kinds that do not exist, or may not be listed.
     """
 
@@ -58,15 +57,6 @@ class ClusterUsage:
 
 
 def read_usage(client: Client, namespace: str = "", only_jobs: Collection[Place] | None = None) -> ClusterUsage:
-    """Return what jobs have used.
-
-    Args:
-        namespace: Empty for all namespaces.
-        only_jobs: Namespaces and names of the jobs to return; None for all.
-
-    Raises:
-        TargetFault: Neither records nor JobSets may be listed.
-    """
     unseen: set[str] = set()
     with ThreadPoolExecutor(4) as threads:  # the server writes one list while another is read
         asked = [

@@ -48,14 +48,7 @@ Place = volumes.Place
 
 
 def snapshot_jobs(client: Client, namespace: str = "") -> list[JobView]:
-    """Return all jobs, by namespace and name. Of events only those that explain missing JobSets, Jobs or pods are read.
-
-    Args:
-        namespace: Empty for all namespaces.
-
-    Raises:
-        ApiError: Neither JobSets nor TrainJobs may be listed.
-    """
+    """Return all jobs, by namespace and name. Of events only those that explain missing JobSets, Jobs or pods are read."""
     unreadable: set[str] = set()
     with ThreadPoolExecutor(6) as threads:  # the server writes one list while another is read
         listed = {
@@ -101,9 +94,6 @@ def with_losses(client: Client, found: Sequence[JobView], namespace: str = "") -
     """Return the jobs with the volumes that were deleted externally.
 
     Of an ended job only the volume of its output counts, because the other volumes are replaced when new data is fetched.
-
-    Args:
-        namespace: Their namespace; empty for all.
     """
     mounted = [*map(_claims, found)]
     if not any(mounted):
@@ -169,15 +159,6 @@ def _events_of_job(view: JobView, events: Mapping[Place, Sequence[Document]]) ->
 
 
 def snapshot_job(client: Client, namespace: str, name: str, kind: Kind | None = None) -> JobView:
-    """Return one job.
-
-    Args:
-        client: Client of the cluster to which the job was submitted.
-        kind: JOBSET or TRAIN_JOB, if the job has to be of that kind; None for any.
-
-    Raises:
-        TargetFault: The job was not found; the message suggests similar names.
-    """
     view = snapshot(client, namespace, name)
     there = {JOBSET: view.jobset, TRAIN_JOB: view.train_job}
     if (kind is None and (view.main is not None or view.recorded is not None)) or (kind and there[kind] is not None):
@@ -188,15 +169,7 @@ def snapshot_job(client: Client, namespace: str, name: str, kind: Kind | None = 
 
 
 def list_events(client: Client, namespace: str, name: str, kind: Kind | None = None) -> list[JobEvent]:
-    """Return the events about a job's objects; a deleted job may still have some.
-
-    Args:
-        client: Client of the cluster to which the job was submitted.
-        kind: JOBSET or TRAIN_JOB, if the job has to be of that kind; None for any.
-
-    Raises:
-        TargetFault: Neither events nor the job were found.
-    """
+    """Return the events about a job's objects; a deleted job may still have some."""
     view = snapshot(client, namespace, name)
     objects = object_pattern(view)
 

@@ -142,11 +142,7 @@ class Overview:
         return Owner(str(annotations.get(owner_labels.OWNER, "")), str(labels.get(owner_labels.STACK, "")))
 
     def lost_claim(self, name: str, owner: Owner) -> Loss:
-        """Return whether a volume that the owner created earlier was deleted or is being deleted.
-
-        Raises:
-            TargetFault: The claims cannot be listed. The error of the first call is raised for all claims.
-        """
+        """Return whether a volume that the owner created earlier was deleted or is being deleted."""
         self._refresh(SEEN_AGE)
         with self._lock:
             if self._claims is None and self.fault is None and self._claims_fault is None:
@@ -269,11 +265,7 @@ class JobNames:
         self._names: set[str] = set()
 
     def may_contain(self, name: str) -> bool:
-        """Return whether a job of that name may exist.
-
-        Raises:
-            TargetFault: The jobs cannot be listed.
-        """
+        """Return whether a job of that name may exist."""
         with self._lock:
             if time.monotonic() - self._taken > AGE:
                 asked = time.monotonic()

@@ -26,12 +26,6 @@ _KEPT = ("name", "namespace", "uid", "labels", "annotations")
 
 @dataclass(frozen=True)
 class Owned:
-    """What a cluster has.
-
-    Args:
-        unread: Kinds that could not be listed.
-    """
-
     objects: list[Found]
     unread: set[str]
 

@@ -11,11 +11,7 @@ from pulumi_trainer.provider.trainer.job_status import derive_phase
 
 
 def with_output(client: Client, view: JobView) -> JobView:
-    """Return the view of a job that runs or has ended with what its Pods have printed about it, as far as they exist.
-
-    Args:
-        client: Client of the cluster to which the job was submitted.
-    """
+    """Return the view of a job that runs or has ended with what its Pods have printed about it, as far as they exist."""
     phase = derive_phase(view.jobset, view.train_job).phase
     if phase == Phase.FAILED:
         view = with_lines(client, view)

@@ -69,12 +69,10 @@ class Progress:
             self._wanted.add(name)
 
     def remove(self, name: str) -> None:
-        """Stop following a job."""
         with self._lock:
             self._wanted.discard(name)
 
     def stop(self) -> None:
-        """Stop following all jobs."""
         self._stop.set()
 
     def follow(self, name: str, view: JobView, status: JobStatus) -> None:
@@ -135,20 +133,13 @@ class Progress:
 def progress_of(client: Client, view: JobView) -> dict[str, Any] | None:
     """Return the newest trainerStatus among the last log lines of rank 0, which may have ended; None if not found, or if the log
     cannot be read.
-
-    Args:
-        client: Client of the cluster to which the job was submitted.
     """
     found, _ = _last_reports(client, view, LINES, BYTES)
     return reduce(with_kept, found, None)
 
 
 def with_reports(client: Client, view: JobView) -> JobView:
-    """Return the view of a job with the newest trainerStatus and the metrics in the log of rank 0, as far as they can be read.
-
-    Args:
-        client: Client of the cluster to which the job was submitted.
-    """
+    """Return the view of a job with the newest trainerStatus and the metrics in the log of rank 0, as far as they can be read."""
     found, whole = _last_reports(client, view, ALL_LINES, ALL_BYTES)
     if not found and not whole:  # the last lines may be behind so many bytes
         found, whole = _last_reports(client, view, LINES, BYTES)
@@ -156,12 +147,7 @@ def with_reports(client: Client, view: JobView) -> JobView:
 
 
 def _last_reports(client: Client, view: JobView, lines: int, most: int) -> tuple[list[dict[str, Any]], bool]:
-    """Return what the last log lines of rank 0 report, and whether these are all lines of the log.
-
-    Args:
-        client: Client of the cluster to which the job was submitted.
-        most: Bytes, from the first of these lines on.
-    """
+    """Return what the last log lines of rank 0 report, and whether these are all lines of the log."""
     rank = rank_0(view) or _ended_rank_0(view)
     if rank is None:
         return [], True

@@ -76,8 +76,6 @@ class _Known:
     nothing is known.
 
     Args:
-        status: What was diagnosed; None for no job.
-        at: When it was made (`time.monotonic`).
         current: Whether the job has not changed since.
     """
 
@@ -99,8 +97,6 @@ class Observer:
 
     Args:
         stack: Label of the program's records; empty for all records in the namespace.
-        trainer: Whether to watch TrainJobs.
-        note: Called once for each kind that cannot be read, with the reason.
     """
 
     def __init__(
@@ -153,7 +149,6 @@ class Observer:
         self._waker = Waker(client, namespace)
 
     def start(self) -> Observer:
-        """Start watching, and return at once."""
         for stream in (self._records, *self._streams):
             self._run(stream)
         self._failed_output.start()
@@ -174,9 +169,6 @@ class Observer:
         """Return the status of a job that the caller begins to wait for, and follow its progress.
 
         Waits for the first lists; a job that no watch has delivered is then requested by itself.
-
-        Raises:
-            TargetFault: The credentials may not read the job.
         """
         self._progress.add(name)
         deadline = time.monotonic() + SYNC
@@ -225,7 +217,6 @@ class Observer:
                     self._lock.wait(min(left, 0.25))
 
     def job_view(self, name: str) -> JobView:
-        """Return the documents of a job."""
         with self._lock:
             late = [s for s in self._gangs.values() if not s.synced.is_set()]
             unreadable = frozenset(s.kind.plural for s in (*self._streams, *late) if s.absent or s in late)

@@ -132,11 +132,7 @@ def _events(worker: Client, view: JobView) -> Sequence[Document]:
 
 
 def _lost(client: Client, name: str = "") -> Problem | None:
-    """Return why Kueue has lost a worker cluster, in Kueue's words; None if it has not, or if that cannot be read.
-
-    Args:
-        name: Name of the MultiKueueCluster; empty for any.
-    """
+    """Return why Kueue has lost a worker cluster, in Kueue's words; None if it has not, or if that cannot be read."""
     try:
         found, _ = client.list(MULTIKUEUE_CLUSTER, fields=f"metadata.name={name}" if name else "")
     except TrainerError:

@@ -18,11 +18,7 @@ _OF_KUEUE = (LOCAL_QUEUE, QUEUE_PRIORITY)
 
 
 def refusals(draft: Draft, workers: Collection[str] = ()) -> list[Problem]:
-    """Return the objects that the program creates for the job, which only exist in this cluster.
-
-    Args:
-        workers: Names of the worker clusters that the program reaches.
-    """
+    """Return the objects that the program creates for the job, which only exist in this cluster."""
     if draft.dispatch is None:
         return []
     unreached = _unreached(draft.dispatch.clusters, workers)
@@ -54,9 +50,6 @@ def refusals(draft: Draft, workers: Collection[str] = ()) -> list[Problem]:
 def warnings(draft: Draft, workers: Collection[str] = ()) -> Iterator[Problem]:
     """Yield a warning with the objects that the job only references: they have to exist in the worker clusters, which cannot be
     checked from here unless the program reaches them.
-
-    Args:
-        workers: Names of the worker clusters that the program reaches.
     """
     if draft.dispatch is None or (workers and not _unreached(draft.dispatch.clusters, workers)):
         return

@@ -49,11 +49,8 @@ class Permission:
     """A permission.
 
     Args:
-        why: What fails without it.
-        subresource: Such as `log` of pods.
         names: The only objects that it is about; empty for all.
         helps: Whether only reports have less detail without it, and no operation fails.
-        everywhere: Whether it belongs into the ClusterRole.
     """
 
     kind: Kind
@@ -66,7 +63,6 @@ class Permission:
 
     @property
     def rule(self) -> Document:
-        """The permission as a PolicyRule."""
         resource = self.kind.plural
         if self.subresource:
             resource = f"{resource}/{self.subresource}"
@@ -77,11 +73,7 @@ class Permission:
 
 
 def job_permissions(mode: Mode = "jobset", *, queues: bool = True) -> list[Permission]:
-    """Return all permissions that jobs of a mode may need.
-
-    Args:
-        mode: `jobset`, or `trainer` for jobs that Trainer's controller renders.
-    """
+    """Return all permissions that jobs of a mode may need."""
     table = [*_TABLE]
     table += _TRAINER if mode == "trainer" else _JOBSET
     if queues:
@@ -237,7 +229,6 @@ class Subject:
 
     @property
     def document(self) -> Document:
-        """The subject as bindings have it."""
         if self.kind == "ServiceAccount":
             return {"kind": self.kind, "name": self.name, "namespace": self.namespace}
         return {"kind": self.kind, "name": self.name, "apiGroup": _GROUP}

@@ -69,9 +69,6 @@ def review(
 
     Args:
         record: The job's record, if it has one. If the digest is equal, the job is unchanged, and only its queue is checked.
-        unfinished: Whether a run of the job is unfinished, which an `up` only changes in place unless it may interrupt the run.
-        absent: Whether the job itself does not exist, so that an `up` creates it.
-        queued: Whether the job waits in its queue.
     """
     if record is not None and record.digest == draft.digest and not absent:
         return _review_unchanged(client, draft, unfinished=unfinished, queued=queued)
@@ -132,9 +129,6 @@ def missing(client: Client, objects: Objects, namespace: str, promised: Collecti
 
     Args:
         promised: "Kind/name" of what the program creates beside the objects.
-
-    Raises:
-        TargetFault: The cluster cannot be read.
     """
     facts = Facts.of(client)
     found = versions.absent_products(objects, facts.served())

@@ -13,7 +13,7 @@ from typing import Any
 
 from pulumi_trainer.provider.jobs.status import NAMESAKE
 from pulumi_trainer.provider.jobs.submission import Work
-from pulumi_trainer.provider.kubernetes.cache.discovery import Facts
+from pulumi_trainer.provider.kubernetes.cache.discovery import PLAN_SECONDS, Facts
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kubernetes.client.transport import FIELD_MANAGER
@@ -38,13 +38,22 @@ class ClusterQueues:
     def __init__(self, client: Client) -> None:
         self.client = client
 
-    def reopen(self, name: str, version: str) -> None:
-        """Revert the stopPolicy that an interrupted deletion of a ClusterQueue has left.
+    def list_work(self, name: str, version: str) -> list[Work]:
+        """Return the unfinished Workloads of a ClusterQueue, with their quota or that they wait."""
+        holders = _holders(self.client.within(PLAN_SECONDS), name, version)
+        return [Work(holder.queue, holder.owner, str(holder)) for holder in holders]
 
-        Args:
-            version: Version of Kueue's API that the cluster serves, for example `v1beta2`.
-        """
-        reopen(self.client, name, version)
+    def served_versions(self) -> dict[str, list[str]]:
+        """Return the versions of Kueue's API, with the plurals that the cluster serves in each."""
+        facts = Facts.of(self.client, PLAN_SECONDS)
+        return {version: facts.plurals(f"{GROUP}/{version}") for version in facts.served().get(GROUP, [])}
+
+    def reopen(self, name: str, version: str) -> None:
+        """Revert the stopPolicy that an interrupted deletion has left; a stopPolicy of another field manager stays."""
+        kind = _at(CLUSTER_QUEUE, version)
+        found = self.client.get(kind, "", name)
+        if found is not None and not found["metadata"].get("deletionTimestamp") and _stopped_by_us(found):
+            self.client.apply(kind, _bare(kind, found), force=True)
 
     def release(
         self,
@@ -59,31 +68,28 @@ class ClusterQueues:
         """Make sure that a ClusterQueue of that stack has no work, and return notes for the user.
 
         Args:
-            seconds: Time limit for a drained job to stop.
             beside: The objects that are deleted after the queue.
-
-        Raises:
-            Refused: The queue or an object beside it belongs to another stack, or the queue has work and is not to be drained.
-            TargetFault: The queue could not be drained in time.
         """
         places = [(api_resource(each["kind"], each["version"]), each["namespace"], each["name"]) for each in beside]
-        check_owner(self.client, places, marks)
-        return release(self.client, name, version, drain=drain, seconds=seconds, marks=marks)
+        _check_owners(self.client, places, marks)
+        if drain:
+            return _drain(self.client, name, version, seconds, marks)
+        kind = _at(CLUSTER_QUEUE, version)
+        if _own(self.client, kind, name, marks) is not None:
+            left = _emptied(self.client, name, version, SETTLING, waiting=True)
+            if left:
+                hint = 'end or move these jobs; or give the queue on_delete="drain" and run `pulumi up` before its deletion'
+                why = f"is not deleted because it has jobs: {_shown(left)}"
+                raise Refused(Problem(kind.where("", name), why, hint))
+        return []
 
     def check_owner(self, objects: Sequence[Mapping[str, str]], marks: Sequence[str]) -> None:
-        """Check the owner of objects that pulumi-kubernetes is about to delete.
-
-        Args:
-            objects: apiVersion, kind, plural, namespace and name of each object.
-
-        Raises:
-            Refused: An object belongs to another stack.
-        """
+        """Raise Refused if an object that pulumi-kubernetes is about to delete belongs to another stack."""
         found = []
         for each in objects:
             kind = Kind(each["apiVersion"], each["kind"], each["plural"], bool(each["namespace"]))
             found.append((kind, each["namespace"], each["name"]))
-        check_owner(self.client, found, marks)
+        _check_owners(self.client, found, marks)
 
 
 @dataclass(frozen=True)
@@ -110,51 +116,13 @@ class Holder:
         return shown
 
 
-def list_work(client: Client, name: str, version: str) -> list[Work]:
-    """Return the unfinished Workloads of a ClusterQueue, with their quota or that they wait."""
-    return [Work(holder.queue, holder.owner, str(holder)) for holder in _holders(client, name, version)]
-
-
-def served_versions(client: Client, patience: float) -> dict[str, list[str]]:
-    """Return the versions of Kueue's API, with the plurals that the cluster serves in each. patience: Timeout in seconds."""
-    facts = Facts.of(client, patience)
-    return {version: facts.plurals(f"{GROUP}/{version}") for version in facts.served().get(GROUP, [])}
-
-
-def reopen(client: Client, name: str, version: str) -> None:
-    """Revert the stopPolicy of an interrupted deletion; a stopPolicy of another field manager stays."""
-    kind = _at(CLUSTER_QUEUE, version)
-    found = client.get(kind, "", name)
-    if found is not None and not found["metadata"].get("deletionTimestamp") and _stopped_by_us(found):
-        client.apply(kind, _bare(kind, found), force=True)
-
-
-def release(
-    client: Client, name: str, version: str, *, drain: bool, seconds: float, marks: Collection[str]
-) -> list[str]:
-    """Wait until no job has quota of the queue any more.
-
-    Args:
-        seconds: Time limit for a drained job to stop.
-
-    Returns:
-        Notes for the user.
-
-    Raises:
-        Refused: The queue belongs to another stack, or it has work and is not to be drained.
-        TargetFault: Jobs still have quota after the time limit; the message lists them.
-    """
+def _drain(client: Client, name: str, version: str, seconds: float, marks: Collection[str]) -> list[str]:
+    """Stop a queue, wait until no job has quota of it any more, and return which jobs were suspended."""
     kind = _at(CLUSTER_QUEUE, version)
     found = _own(client, kind, name, marks)
     if found is None:
         return []
     where = kind.where("", name)
-    if not drain:
-        left = _emptied(client, name, version, SETTLING, waiting=True)
-        if left:
-            hint = 'end or move these jobs; or give the queue on_delete="drain" and run `pulumi up` before its deletion'
-            raise Refused(Problem(where, f"is not deleted because it has jobs: {_shown(left)}", hint))
-        return []
     while found is not None and (found.get("spec") or {}).get("stopPolicy") != STOPPED:
         stopped = {**_bare(kind, found), "spec": {"stopPolicy": STOPPED}}
         stopped["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"]
@@ -163,9 +131,7 @@ def release(
         except ApiError as error:
             if error.code != 409:
                 raise
-            found = _own(
-                client, kind, name, marks
-            )  # the queue has changed since it was read, and may belong to another stack
+            found = _own(client, kind, name, marks)  # it has changed, and may belong to another stack
     before = _with_quota(_holders(client, name, version))
     left = _emptied(client, name, version, seconds, waiting=False)
     if left:
@@ -192,12 +158,8 @@ def _own(client: Client, kind: Kind, name: str, marks: Collection[str]) -> Docum
     return found
 
 
-def check_owner(client: Client, objects: Iterable[tuple[Kind, str, str]], marks: Collection[str]) -> None:
-    """Raise Refused if an object belongs to another stack.
-
-    Args:
-        objects: Kind, namespace and name of each object.
-    """
+def _check_owners(client: Client, objects: Iterable[tuple[Kind, str, str]], marks: Collection[str]) -> None:
+    """Raise Refused if an object belongs to another stack."""
     wrong = [*chain.from_iterable(_owned(client, *place, marks)[1] for place in objects)]
     if wrong:
         raise Refused(*wrong)
@@ -239,7 +201,6 @@ def _emptied(client: Client, name: str, version: str, seconds: float, *, waiting
 
 
 def _with_quota(holders: Iterable[Holder]) -> list[Holder]:
-    """Return the Workloads that have quota."""
     return [holder for holder in holders if holder.amounts is not None]
 
 

@@ -41,16 +41,7 @@ CLAIMS = (kinds.RESOURCE_CLAIM_TEMPLATE, kinds.RESOURCE_CLAIM, kinds.DEVICE_CLAS
 
 
 def read_queues(client: Client, namespace: str = "", queue: str = "", *, claims: bool = False) -> Queues:
-    """Return what decides whether a job starts: the limits of its namespace, the nodes, and if it has a queue, all queues.
-
-    Args:
-        namespace: Namespace of a job; empty for all queues and no limits.
-        queue: LocalQueue of the job; empty for none.
-        claims: Whether the job claims devices.
-
-    Raises:
-        TargetFault: The cluster cannot be read.
-    """
+    """Return what decides whether a job starts: the limits of its namespace, the nodes, and if it has a queue, all queues."""
     facts = Facts.of(client, PLAN_SECONDS)
     there: Queues | None = None
     if queue or not namespace:
@@ -80,9 +71,6 @@ def _read_once(facts: Facts, what: str, read: Callable[[], Queues]) -> Queues:
 def read_limits(facts: Facts, namespace: str) -> Queues:
     """Return the LimitRanges, ResourceQuotas and NetworkPolicies of a namespace, and the RuntimeClasses, as far as they may be
     listed.
-
-    Raises:
-        TargetFault: The cluster cannot be read.
     """
     return Queues(tuple(_list_each(facts, LIMITS, namespace)))
 
@@ -118,12 +106,6 @@ def overview(client: Client, namespace: str = "") -> tuple[list[Document], set[s
     """Return the queues and Workloads of a namespace, and the plurals of the kinds that cannot be listed.
 
     If LocalQueues cannot be listed, those that Workloads name are read one by one.
-
-    Args:
-        namespace: Empty for all namespaces.
-
-    Raises:
-        TargetFault: None of the kinds can be listed.
     """
     facts = Facts.of(client)
     found: list[Document] = []
@@ -145,11 +127,7 @@ def overview(client: Client, namespace: str = "") -> tuple[list[Document], set[s
 
 
 def list_queued_work(client: Client) -> list[Document]:
-    """Return the LocalQueues and Workloads of all namespaces, as far as they may be listed.
-
-    Raises:
-        TargetFault: The cluster cannot be read.
-    """
+    """Return the LocalQueues and Workloads of all namespaces, as far as they may be listed."""
     facts, found = Facts.of(client, PLAN_SECONDS), list[Document]()
     for kind in (LOCAL_QUEUE, WORKLOAD):
         found += ({**document, "kind": kind.kind} for document in list_as_served(facts, kind) or ())
@@ -167,7 +145,6 @@ def lacks_namespace(client: Client, namespace: str) -> bool:
 
 
 def _named(facts: Facts, workloads: list[Document]) -> Iterator[Document]:
-    """Yield the LocalQueues that Workloads name."""
     places = {(d["metadata"].get("namespace", ""), (d.get("spec") or {}).get("queueName", "")) for d in workloads}
     for namespace, name in sorted(places):
         queue = facts.find(LOCAL_QUEUE, namespace, name) if name else None
@@ -176,12 +153,7 @@ def _named(facts: Facts, workloads: list[Document]) -> Iterator[Document]:
 
 
 def ask_as_served(kind: Kind, ask: Callable[[Kind], Answer]) -> Answer:
-    """Return the answer to a request about a kind; one of Kueue in the older version if the cluster does not serve the newest.
-
-    Args:
-        kind: The kind; of Kueue in the newest version.
-        ask: Sends the request about the kind in a version.
-    """
+    """Return the answer to a request about a kind; one of Kueue in the older version if the cluster does not serve the newest."""
     try:
         return ask(kind)
     except ApiError as error:

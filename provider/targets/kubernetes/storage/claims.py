@@ -52,16 +52,8 @@ def create(
     """Create a claim if it does not exist; existing data stays. Safe to repeat.
 
     Args:
-        sweep: Label of the stack; empty for none.
         claim: size, storageClass, accessMode and retain of the program (`components.volumes`).
         generation: Generation of the claim in the manager cluster of MultiKueue, if this is its copy; empty for a new one.
-
-    Returns:
-        path and generation of the claim.
-
-    Raises:
-        Conflict: The claim belongs to another owner, or differs in an immutable field.
-        TargetFault: The StorageClass does not exist, or an earlier claim is not gone in time.
     """
     wanted = _document(namespace, name, owner, sweep, claim)
     if generation:
@@ -107,11 +99,7 @@ def create(
 
 
 def _attempts(namespace: str, name: str) -> Iterator[None]:
-    """Yield for each attempt to change a claim that may have changed since it was read; it pauses before all but the first.
-
-    Raises:
-        TargetFault: There were `ATTEMPTS` attempts.
-    """
+    """Yield for each attempt to change a claim that may have changed since it was read; it pauses before all but the first."""
     for number in range(ATTEMPTS):
         if number:
             time.sleep(_POLL * number)
@@ -130,12 +118,7 @@ def _requested_bytes(claim: Document) -> Fraction:
 
 
 def update(client: Client, namespace: str, name: str, generation: str, claim: Mapping[str, Any]) -> None:
-    """Change the size or `retain` of a claim.
-
-    Raises:
-        Conflict: The claim has another generation.
-        TargetFault: The claim is gone, or its class does not allow the new size.
-    """
+    """Change the size or `retain` of a claim."""
     size: Document = {}
     if claim.get("size"):
         size = {"spec": {"resources": {"requests": {"storage": claim["size"]}}}}
@@ -212,11 +195,7 @@ def _capacity(claim: Document) -> str:
 
 
 def output(client: Client, namespace: str, uri: str) -> Output | None:
-    """Return the facts about the output of a job; None if its claim is gone.
-
-    Args:
-        uri: URI of the output, as `output_path` returns it.
-    """
+    """Return the facts about the output of a job; None if its claim is gone."""
     name = uri.removeprefix(path("")).partition("/")[0]
     if not name:
         return None
@@ -238,10 +217,6 @@ def delete(client: Client, namespace: str, name: str, generation: str) -> Owner 
 
     Returns:
         The owner of a claim of another generation, or a note that the claim stays for unfinished JobSets; empty otherwise.
-
-    Raises:
-        Refused: Another unfinished Pod mounts the claim.
-        TargetFault: The claim still exists after `GONE_SECONDS`.
     """
 
     def mine(found: Mapping[str, Any]) -> bool:
@@ -289,12 +264,7 @@ def owner_of(found: Mapping[str, Any]) -> Owner:
 
 
 def list_claims(client: Client, namespace: str, name: str = "") -> dict[Place, Document]:
-    """Return the claims with owner and deletionTimestamp, by namespace and name.
-
-    Args:
-        namespace: Empty for all namespaces.
-        name: Name of the only claim to list; empty for all.
-    """
+    """Return the claims with owner and deletionTimestamp, by namespace and name."""
 
     def keep(found: Document) -> Document:
         meta = found["metadata"]
@@ -312,12 +282,7 @@ def list_claims(client: Client, namespace: str, name: str = "") -> dict[Place, D
 
 
 def loss_of(there: Mapping[Place, Document], place: Place, owner: Owner | None = None) -> Loss:
-    """Return whether a claim was deleted, is being deleted, or belongs to another owner.
-
-    Args:
-        there: The result of `list_claims`.
-        owner: The owner who created it; None if not known.
-    """
+    """Return whether a claim was deleted, is being deleted, or belongs to another owner."""
     found = there.get(place)
     if found is None:
         return Loss.GONE
@@ -340,11 +305,7 @@ def written_owner(found: Mapping[str, Any]) -> str:
 
 
 def sweep(client: Client, namespace: str, label: str, note: Callable[[str], None] = lambda _: None) -> list[str]:
-    """Delete the claims with the stack's label that are not mounted and not retained, and return their names.
-
-    Args:
-        note: Called with size and age of each claim that may have data.
-    """
+    """Delete the claims with the stack's label that are not mounted and not retained, and return their names."""
     found, _ = client.list(kinds.CLAIM, namespace, labels=f"{owner_labels.STACK}={label}")
     swept = []
     for claim in found:
@@ -499,7 +460,6 @@ def _mounting(
     """Return the pods that mount the claim.
 
     Args:
-        finished: Whether finished pods are returned, or unfinished ones.
         beside: JobSets whose pods do not count; None for all JobSets.
     """
 
@@ -560,7 +520,6 @@ def _pods(job: Mapping[str, Any]) -> list[Pod]:
 
 
 def _claims(pod: Pod) -> dict[str, str]:
-    """Return volume -> claim."""
     found: dict[str, str] = {}
     for volume in pod.volumes:
         if volume.get("persistentVolumeClaim"):

@@ -22,7 +22,6 @@ class OneNode:
     """A provisioner of volumes that only one node can mount at a time.
 
     Args:
-        source: URL of the documentation.
         shared: The provisioner's setting that lets several nodes mount a volume; no API shows it. Empty if none.
     """
 
@@ -59,7 +58,6 @@ def review(client: Client, where: str, storage_class: str, access_mode: str, *, 
     """Return whether a class can provide a volume with that access mode, as refusals and warnings.
 
     Args:
-        storage_class: Empty for the cluster's default.
         chosen: Whether the user has set the access mode, and may know more about the class.
     """
     found = _classes(client)
