@@ -29,9 +29,6 @@ async def find_queues(
     Args:
         documents: The documents of the program, by the resources that have them.
         target: Connection settings of the job's cluster; a target on this machine has no queues.
-        namespace: Namespace of the job; may be unknown.
-        queue: LocalQueue of the job; empty or None for none.
-        claims: Whether the job claims devices.
     """
     if not isinstance(namespace, str):
         return Queues()
@@ -42,11 +39,7 @@ async def find_queues(
 async def queue_problems(
     documents: Documents, target: Mapping[str, Any] | None
 ) -> tuple[Sequence[Problem], Sequence[Problem]]:
-    """Return errors and warnings of the program's queues in one cluster; a preview also says whom a change of quota affects.
-
-    Args:
-        target: The `target` input of the cluster; None if it is not known.
-    """
+    """Return errors and warnings of the program's queues in one cluster; a preview also says whom a change of quota affects."""
     there = None if target is None else await asyncio.to_thread(queries.find_queues, target)
     changed = there is not None and pulumi.runtime.is_dry_run() and has_quota_changes(documents, there)
     if target is not None and changed:

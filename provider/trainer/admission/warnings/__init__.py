@@ -54,11 +54,8 @@ def warnings(
         runtime: The runtime, with the API server's defaults.
         train_job: The TrainJob, with the API server's defaults.
         objects: The rendered objects (`Rendered.objects`, or a list); empty if rendering failed.
-        release: As in `pipeline.render`.
         siblings: Other JobSets; the one of this job may be among them.
         taints: Taints of nodes and flavors with GPUs (`gpu_taints`); None if unknown, then PT111 is left out.
-        cluster: Whether the Pods run in a cluster.
-        mode: As in `pipeline.render`.
     """
     given = objects.values() if isinstance(objects, Mapping) else objects
     view = View(runtime, train_job, tuple(given), release, tuple(siblings), taints, queues or Queues(), mode)

@@ -34,7 +34,6 @@ def affected_jobs(document: Document, queues: Queues) -> Iterator[Problem]:
     """Yield which jobs a change of a ClusterQueue or Cohort leaves over quota or without a chance to start.
 
     Args:
-        document: The ClusterQueue or Cohort as the program has it.
         queues: The objects of the program over those of the cluster, with its LocalQueues and Workloads.
     """
     before = queues.below
@@ -48,11 +47,7 @@ def affected_jobs(document: Document, queues: Queues) -> Iterator[Problem]:
 
 
 def has_quota_changes(documents: Iterable[Document], before: Queues) -> bool:
-    """Return whether some of a program's ClusterQueues and Cohorts differ from those of the cluster.
-
-    Args:
-        documents: Objects of the program; kinds other than ClusterQueue and Cohort are left out.
-    """
+    """Return whether some of a program's ClusterQueues and Cohorts differ from those of the cluster."""
     return any(_is_changed(document, before) for document in documents)
 
 
@@ -96,8 +91,6 @@ class _Excess:
 
     Args:
         slot: Flavor and resource.
-        used: What the jobs of the queue hold.
-        nominal: The quota after the change.
         jobs: Workloads beyond it, in the order in which Kueue preempts.
     """
 

@@ -17,7 +17,6 @@ class Warning(Problem):
     `where` is a path of the TrainJob or, below `spec.mlPolicy`, `spec.podGroupPolicy` and `spec.template`, of the runtime.
 
     Args:
-        code: A code such as PT103, which never changes its meaning.
         is_note: Whether this is often what the user wants.
         is_refused: Whether it is an error unless the user has set its severity.
     """
@@ -35,9 +34,6 @@ class Rule:
     """A rule that finds warnings.
 
     Args:
-        code: Code of its warnings.
-        title: The subject, in one line.
-        find: Yields the problems of a job.
         cluster: Whether the rule only concerns clusters, not Pods that are processes of one machine.
         is_note: Whether it finds what users often want, which a plan shows as information.
         refused: Whether an API server refuses an object that a controller makes later, and the job never starts. Such a warning
