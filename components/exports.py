@@ -20,7 +20,10 @@ from pulumi_trainer.args.patches import (
     RuntimePatch as RuntimePatch,
 )
 from pulumi_trainer.args.generation import GenerationServer as GenerationServer
-from pulumi_trainer.args.fine_tuning import LlamaFactoryTrainer as LlamaFactoryTrainer, TransformersTrainer as TransformersTrainer
+from pulumi_trainer.args.fine_tuning import (
+    LlamaFactoryTrainer as LlamaFactoryTrainer,
+    TransformersTrainer as TransformersTrainer,
+)
 from pulumi_trainer.args.torchtune import TorchTuneTrainer as TorchTuneTrainer
 from pulumi_trainer.args.trl import TRLTrainer as TRLTrainer
 from pulumi_trainer.args.unsloth import UnslothTrainer as UnslothTrainer

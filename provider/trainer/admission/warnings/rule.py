@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from pulumi_trainer.provider.kubernetes.errors import Problem
-from pulumi_trainer.provider.trainer.admission.warnings.view import View
+from pulumi_trainer.provider.kueue.queue_state import Queues
+from pulumi_trainer.provider.trainer.admission.warnings.view import Document, View
 from pulumi_trainer.provider.trainer.pipeline import Mode
 
 
@@ -39,6 +40,7 @@ class Rule:
         refused: Whether an API server refuses an object that a controller makes later, and the job never starts. Such a warning
             is an error, unless the user has set its severity.
         refused_in: Mode in which it is such an error; None if `refused` decides.
+        of_queue: Yields the problems of an object of Kueue, for a rule that depends on no job.
     """
 
     code: str
@@ -48,6 +50,7 @@ class Rule:
     is_note: bool = False
     refused: bool = False
     refused_in: Mode | None = None
+    of_queue: Callable[[Document, Queues], Iterator[Problem]] | None = None
 
     def warnings(self, view: View) -> Iterator[Warning]:
         """Yield the warnings about a job."""
