@@ -69,7 +69,6 @@ class Fetched(FetchedData, JobComponent):
 
     Attributes:
         volume: Name of its claim, an Output that waits until all of the data is there.
-        storage_uri: The URI in the program.
         consumers: The TrainJobs that mount it, as far as the program has created them.
         claim: Spec of the claim in a cluster, once it is known.
     """
@@ -375,11 +374,7 @@ def _revision(content: Any) -> str:
 
 
 def _files(job: PlacedJob, uri: str, ignore: list[str]) -> dict[str, Any]:
-    """Return the part of `content` for files of this machine: their fingerprint.
-
-    Raises:
-        Invalid: The files cannot be read, or the volume would be below them.
-    """
+    """Return the part of `content` for files of this machine: their fingerprint."""
     target = job.place.target
     source, kept = Path(uri.removeprefix("file://")).resolve(), Path(target["root"], "volumes").resolve()
     if source in (kept, *kept.parents):

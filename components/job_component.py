@@ -107,11 +107,7 @@ class JobComponent(pulumi.ComponentResource):
         opts: pulumi.ResourceOptions | None,
         timeouts: Mapping[str, Any] | None = None,
     ) -> None:
-        """Submit the job, and wait for it.
-
-        Args:
-            timeouts: Longest waits in seconds, by stage; default: none.
-        """
+        """Submit the job, and wait for it."""
         self._named = (name, target)
         self.wait_for = wait_for
         self.to_the_end = wait_for == "complete"
@@ -361,11 +357,7 @@ class JobComponent(pulumi.ComponentResource):
             messages.info(note, self)
 
     def _report(self, text: str, *, fails: bool) -> bool:
-        """Report what is wrong with the job: as an error at the end of the program, or as a warning.
-
-        Returns:
-            Whether the program may use the outputs of the job.
-        """
+        """Report what is wrong with the job: as an error at the end of the program, or as a warning."""
         if fails:
             session.current().fail(text)
         else:
@@ -375,9 +367,6 @@ class JobComponent(pulumi.ComponentResource):
     def _check_failure(self, status: JobStatus | None, waited_for: str | None) -> bool:
         """Report a failed job, as a warning if it may fail or the program does not wait for it; and one that cannot start, if the
         program waits for it.
-
-        Returns:
-            Whether the program may use the outputs of the job.
         """
         fails = bool(waited_for) and not self.may_fail
         if status is None:
@@ -418,11 +407,7 @@ class _Reached(pulumi.CustomResource):
         self._job = job
 
     async def future(self) -> str:
-        """Return the URN, as the Output of a URN does.
-
-        Raises:
-            RunError: The job failed or was rejected.
-        """
+        """Return the URN, as the Output of a URN does."""
         is_known = await self._job.reached.is_known()
         resource = await self._job._resource
         if resource is not None and not is_known and not pulumi.runtime.is_dry_run():

@@ -41,13 +41,7 @@ class ObjectArgs(ComponentArgs):
 
 
 class KubernetesObject(pulumi.ComponentResource):
-    """A component with one object.
-
-    Attributes:
-        name: Name of the object.
-        resource: Kind of the object.
-        kind: Name of the component.
-    """
+    """A component with one object."""
 
     resource: ClassVar[Kind]
     kind: ClassVar[str]
@@ -140,11 +134,7 @@ class KubernetesObject(pulumi.ComponentResource):
         return live
 
     def _name_conflicts(self, target: Mapping[str, Any], found: Mapping[str, Any], owner: ObjectOwner) -> list[Problem]:
-        """Return a problem if another owner's object has the name, which pulumi-kubernetes would overwrite silently.
-
-        Args:
-            found: Metadata of the object in the cluster; empty if not found.
-        """
+        """Return a problem if another owner's object has the name, which pulumi-kubernetes would overwrite silently."""
         unmarked = self._place(found.get("namespace")) in owner.recorded and not mark_of(found)
         if not found or unmarked or owner.owns(target, self.resource, found):
             return []

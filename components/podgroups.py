@@ -45,12 +45,7 @@ class VolcanoPodGroupArgs(PodGroupArgs):
 
 
 class _PodGroup(KubernetesObject):
-    """Base of the PodGroups.
-
-    Attributes:
-        pod_labels: Labels of pods in the group.
-        pod_annotations: Annotations of pods in the group.
-    """
+    """Base of the PodGroups."""
 
     @property
     def pod_labels(self) -> dict[str, str]:

@@ -172,14 +172,7 @@ class ClusterTrainingRuntime(RuntimeSource, pulumi.ComponentResource):
         follow: str,  # noqa: ARG002 (such a runtime is not followed)
         job: PlacedJob,
     ) -> LoadedRuntime:
-        """Return the runtime for a job.
-
-        Args:
-            follow: Ignored: such a runtime is not followed.
-
-        Raises:
-            Invalid: The runtime was rejected.
-        """
+        """Return the runtime for a job."""
         if await self.problems:
             raise Invalid(Problem("", f"was rejected: fix {self.where} first"))
         needs: list[pulumi.Resource] = []
@@ -193,9 +186,6 @@ class ClusterTrainingRuntime(RuntimeSource, pulumi.ComponentResource):
     async def runtime_resources(self, destination: Destination) -> list[pulumi.Resource]:
         """Return the runtime's resources in mode trainer: in the cluster, and in each worker cluster of MultiKueue, whose
         controller merges the runtime and the job there.
-
-        Raises:
-            Invalid: Another component of the program creates this runtime.
         """
         place = await targets.place(destination)
         release = await choose_release(destination, place)
@@ -249,9 +239,6 @@ class ClusterTrainingRuntime(RuntimeSource, pulumi.ComponentResource):
         """Return the resource name of the runtime for another cluster or namespace.
 
         The name does not depend on the order of the jobs, which would exchange the runtimes of resources and delete them.
-
-        Args:
-            kept: Names of the runtime in the stack's state.
         """
         name = self.pulumi_resource_name
         if namespace and isinstance(namespace, str):

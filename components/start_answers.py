@@ -26,9 +26,6 @@ async def start_note(plan: Plan, documents: Sequence[dict[str, Any]]) -> str:
     """Return what Kueue would do now with a new run of a job.
 
     Empty if it has no queue, if its queue cannot be read, or if a warning says that it never starts.
-
-    Args:
-        documents: Kueue's objects of the program.
     """
     jobset = next((made for key, made in plan.made.items() if key.startswith("JobSet/")), None)
     train_job = plan.objects.get(f"TrainJob/{plan.name}")  # in mode trainer

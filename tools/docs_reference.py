@@ -98,10 +98,11 @@ def pages() -> dict[str, str]:
 
 def public_names(modules: Iterable[str]) -> list[str]:
     """Return the public names of `pulumi_trainer` that modules define: components first, in the order of the modules."""
+    classes = {name: getattr(pulumi_trainer, name) for name in pulumi_trainer.__all__}
     names: list[str] = []
     for module in modules:
-        names += pulumi_trainer._MODULES[module]
-    return sorted(names, key=lambda name: not issubclass(getattr(pulumi_trainer, name), pulumi.ComponentResource))
+        names += [name for name, each in classes.items() if each.__module__ == f"pulumi_trainer.{module}"]
+    return sorted(names, key=lambda name: not issubclass(classes[name], pulumi.ComponentResource))
 
 
 def _page(title: str, modules: Sequence[str]) -> str:

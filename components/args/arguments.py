@@ -173,12 +173,7 @@ def _is_class_var(cls: type, name: str) -> bool:
 
 
 def metadata(labels: Any, annotations: Any) -> dict[str, Any]:
-    """Return a document's `metadata` with labels and annotations; empty if it has neither.
-
-    Args:
-        labels: Labels of the object; None or empty for none.
-        annotations: Annotations of the object; None or empty for none.
-    """
+    """Return a document's `metadata` with labels and annotations; empty if it has neither."""
     given = {"labels": labels, "annotations": annotations}
     found = {k: to_document(v) for k, v in given.items() if v is not None and v != {}}
     if not found:
@@ -190,7 +185,6 @@ def nested_problems(value: Any, path: str = "", above: tuple[int, ...] = ()) -> 
     """Return the problems of arguments, including nested ones.
 
     Args:
-        value: The arguments: an `Args`, a list or a mapping; any other value has no nested arguments.
         path: Path of the value in the call, which the paths of its problems start with; empty for the arguments of the call
             itself.
         above: Identities (`id`) of the values around this one, to find a value that contains itself; only the recursion sets it.
@@ -275,7 +269,6 @@ def without_refused(value: Any, above: tuple[int, ...] = ()) -> Any:
     """Return arguments with `Unknown` in place of the values that `check` rejects, so that the others can be checked.
 
     Args:
-        value: The arguments: an `Args`, a list or a dict; any other value is returned as it is.
         above: Identities (`id`) of the values around this one, to find a value that contains itself; only the recursion sets it.
     """
     if isinstance(value, (Args, list, tuple, dict)) and nesting_problems(value, "", above):
@@ -392,12 +385,7 @@ _WORD = re.compile(rf"{_KEY}|\w+")
 
 
 def child_path(path: str, key: Any) -> str:
-    """Return the path of a key: `a.b`, or `a["x.y/z"]` if the key is not a plain name.
-
-    Args:
-        path: Path of the mapping that has the key; empty for the outermost one.
-        key: The key, which may be of any type.
-    """
+    """Return the path of a key: `a.b`, or `a["x.y/z"]` if the key is not a plain name."""
     if isinstance(key, str) and _PLAIN.fullmatch(key):
         return f"{path}.{key}" if path else key
     return f"{path}[{quoted(key)}]"
@@ -410,7 +398,6 @@ def walk(
 
     Args:
         visit: Called once for each leaf; no two leaves have the same path.
-        key_path: Returns the path of a key in a mapping; default: `child_path`.
     """
     if isinstance(value, dict):
         return {k: walk(v, visit, key_path(path, k), key_path) for k, v in value.items()}

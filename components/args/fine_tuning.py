@@ -117,11 +117,7 @@ class ToolTrainer(Trainer):
         return found
 
     def gpu_problems(self, *, on_gpu: bool) -> list[Problem]:
-        """Return what needs a GPU in nodes without one, and the reverse.
-
-        Args:
-            on_gpu: Whether the nodes of the rendered job have GPUs.
-        """
+        """Return what needs a GPU in nodes without one, and the reverse."""
         if on_gpu or not self.quantizes():
             return []
         why = f"quantization of {self.title} {NO_GPU}"
@@ -289,12 +285,7 @@ class ToolTrainer(Trainer):
 
 
 def is_below(value: Any, folder: str) -> bool:
-    """Return whether a value, or one in it, is a path in a folder.
-
-    Args:
-        value: A path, or a mapping or list of paths; false for anything else.
-        folder: The folder, which is itself in it.
-    """
+    """Return whether a value, or one in it, is a path in a folder."""
     if isinstance(value, Mapping):
         value = [*value.values()]
     if isinstance(value, (list, tuple)):
@@ -303,11 +294,7 @@ def is_below(value: Any, folder: str) -> bool:
 
 
 def given_twice(where: str, kind: str, path: str) -> Problem:
-    """Return the problem that a field and the initializer name a model or a dataset.
-
-    Args:
-        kind: `model` or `dataset`.
-    """
+    """Return the problem that a field and the initializer name a model or a dataset."""
     why = f"cannot be combined with the {kind} of initializer="
     return Problem(where, why, f"leave one of the two out, or give a path below {path}")
 
@@ -316,8 +303,6 @@ def output_problems(given: Any, *, output: bool, policy: Any) -> Iterator[Proble
     """Yield why the folder of a tool's result is not the output volume of its job.
 
     Args:
-        given: The field `output_dir`.
-        output: Whether the job has an output volume.
         policy: The checkpoint policy, which sets the field as well; None without one.
     """
     where = 'config["output_dir"]'

@@ -156,11 +156,7 @@ def pairing_problems(*, trains_on_gpu: bool, generates_on_gpu: bool) -> list[Pro
 
 
 def vllm_problems(config: Mapping[str, Any], *, installs_vllm: bool) -> list[Problem]:
-    """Return why vLLM cannot generate for a trainer without a generation server.
-
-    Args:
-        installs_vllm: Whether vLLM may be installed on the nodes.
-    """
+    """Return why vLLM cannot generate for a trainer without a generation server."""
     if config.get("use_vllm") is not True:
         return []
     where, hint = 'config["use_vllm"]', "give generation=GenerationServer(...), or leave it out"

@@ -32,12 +32,7 @@ _HINTS = {
 
 
 def in_brackets(path: str, key: Any) -> str:
-    """Return the path of a key of free-form data: `a["b"]`.
-
-    Args:
-        path: Path of the mapping that has the key.
-        key: The key, which may be of any type; it is never shortened to `.b`, since free-form keys are not names of fields.
-    """
+    """Return the path of a key of free-form data: `a["b"]`, never `a.b`, since such keys are not names of fields."""
     return f"{path}[{quoted(key)}]"
 
 

@@ -61,7 +61,6 @@ def is_variable(schema: Schema, name: Any, given: Mapping[Any, Any]) -> bool:
     """Return whether a field is the `value` of an environment variable without `valueFrom`.
 
     Args:
-        name: Name of the field, as in the API.
         given: The object as the user wrote it, with names of the API or of Python (`valueFrom`, `value_from`).
     """
     other = given.get("valueFrom", given.get("value_from"))

@@ -153,7 +153,6 @@ def problems(value: Any, where: str) -> list[Problem]:
 
     Args:
         value: The value; names of keys and variables count too, so `password: x` is found.
-        where: Path of the value, which the paths of its problems start with; empty for a whole document.
     """
     return [Problem(place, _WHY, _hint(place)) for place in dict.fromkeys(_places(value, where, ""))]
 
@@ -165,22 +164,14 @@ def _hint(place: str) -> str:
 
 
 def problems_of_source(text: Any, where: str) -> list[Problem]:
-    """Return a problem if a program contains a token; names are not checked: `password` may be a function.
-
-    Args:
-        text: Source code of the program; a value other than a text, such as an unknown one, is not checked.
-    """
+    """Return a problem if a program contains a token; names are not checked: `password` may be a function."""
     if isinstance(text, str) and is_token(text):
         return [Problem(where, _WHY, _HINT)]
     return []
 
 
 def _places(value: Any, where: str, name: str) -> Iterator[str]:
-    """Yield the paths of secrets in a value.
-
-    Args:
-        name: Name of the variable, key or flag that has the value.
-    """
+    """Yield the paths of secrets in a value."""
     if isinstance(value, str):
         if _is_secret(name, value):
             yield where

@@ -63,7 +63,6 @@ def labels(given: Any, arguments: Mapping[str, Any]) -> Any:
     """Return the labels of a job with those of its arguments; None if it has no labels.
 
     Args:
-        given: Labels that the program wrote: a mapping, an Output of one, or None.
         arguments: Argument name, one of `ARGUMENTS` -> its value or None; an argument overrides a given label of the same key.
     """
     own = {ARGUMENTS[name]: _text(value) for name, value in arguments.items() if value is not None}

@@ -75,7 +75,6 @@ def unknown_fields(
     """Return a problem for each unknown name, with the nearest known one.
 
     Args:
-        given: The names to check, for example the keywords of a call or the unknown paths of a document.
         elsewhere: Name that belongs somewhere else -> what to write instead, for the hint; None for none.
     """
     found = []
@@ -96,7 +95,6 @@ def merge_problems(misnamed: Sequence[Problem], found: Iterable[Problem]) -> lis
     """Return the problems of a call and of its values, with one source of problems for each argument.
 
     Args:
-        misnamed: Problems of the call: unknown and missing arguments.
         found: Problems of the values; left out if the call has a problem with the same path.
     """
     known = {p.where for p in misnamed}
@@ -104,13 +102,7 @@ def merge_problems(misnamed: Sequence[Problem], found: Iterable[Problem]) -> lis
 
 
 def not_one_of(where: str, value: Any, allowed: Sequence[str], others: str = "") -> list[Problem]:
-    """Return a problem if a value is not one of the allowed words, with the nearest one.
-
-    Args:
-        value: The value, which may be of any type.
-        allowed: The allowed words, in the order in which the message lists them.
-        others: What is allowed besides, for the message; default: nothing.
-    """
+    """Return a problem if a value is not one of the allowed words, with the nearest one."""
     if isinstance(value, str) and value in allowed:
         return []
     hint = ""

@@ -264,11 +264,7 @@ def nested(config: Any) -> dict[str, Any]:
 
 
 def flat(config: Mapping[str, Any], start: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the dotted keys of a nested configuration, with their values.
-
-    Args:
-        start: Beginning of all keys, such as `model.`; default: none.
-    """
+    """Yield the dotted keys of a nested configuration, with their values."""
     for name, value in config.items():
         if isinstance(value, Mapping):
             yield from flat(value, f"{start}{name}.")

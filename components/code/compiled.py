@@ -18,9 +18,6 @@ class Code:
         script: Text of the file that the launcher starts; empty if it starts a file of the project.
         entry: File of the project that the launcher starts; empty if the user's command starts the code.
         path: Folders of the project that modules are imported from.
-        tool: Name of the tool whose program is started instead of a script.
-        modules: Name of a file beside the script -> its text.
-        server: What generates in the generation server of a tool.
     """
 
     script: str

@@ -47,11 +47,7 @@ class Project:
         return top | self.tree.src_packages
 
     def ships_training(self, function: bool) -> bool:
-        """Return whether `pulumi_trainer.training` travels with the job, which a project with a package of that name has itself.
-
-        Args:
-            function: Whether a function outside of the project imports it.
-        """
+        """Return whether `pulumi_trainer.training` travels with the job; a project with a package of that name has it itself."""
         return "pulumi_trainer" not in self.modules and (function or self._imports_training)
 
     @cached_property
@@ -72,11 +68,7 @@ class Project:
         return f"{path} does not travel with the job: {reason}"
 
     def module_file(self, module: str) -> tuple[str, str]:
-        """Return the folder that a module is imported from, and its file, both relative to the project.
-
-        Raises:
-            Invalid: The project has no such module.
-        """
+        """Return the folder that a module is imported from, and its file, both relative to the project."""
         parts, left_out = module.replace(".", "/"), ""
         for folder in (".", "src"):
             for name in (f"{parts}.py", f"{parts}/__main__.py"):
@@ -96,11 +88,7 @@ class Project:
         raise Invalid(Problem("module", why, hint))
 
     def _instead_of_path(self, path: str, hint: str) -> str:
-        """Return what to give instead of the path of a module.
-
-        Args:
-            hint: What to return if the project has no such file.
-        """
+        """Return what to give instead of the path of a module."""
         file = f"{str(PurePosixPath(path)).removesuffix('.py')}.py"
         if file not in self.tree.files:
             return hint
@@ -109,11 +97,7 @@ class Project:
 
 
 def read_project(source: Source | str | Path) -> Project:
-    """Return the files of a project; each is read once in a program.
-
-    Raises:
-        Invalid: It cannot be read.
-    """
+    """Return the files of a project; each is read once in a program."""
     given = source
     if not isinstance(given, Source):
         given = Source(given)
@@ -165,11 +149,7 @@ def _revision(source: Source) -> str:
 
 
 def _no_folder(commit: Path, path: PurePosixPath) -> Problem:
-    """Return the problem of a path that is not a folder of a commit.
-
-    Args:
-        commit: Folder of the commit, which is named by its hash.
-    """
+    """Return the problem of a path that is not a folder of a commit."""
     folders = sorted(each.name for each in commit.iterdir() if each.is_dir())
     hint = 'path="." is the whole repository, which has no folders'
     if folders:
@@ -182,7 +162,6 @@ class ImportedFunction:
     """A function of a module of a project.
 
     Attributes:
-        script: The script that imports the function and calls it.
         folder: Folder of the project that its module is imported from.
         path: Path of its module in the project.
     """

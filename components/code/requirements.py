@@ -58,9 +58,6 @@ def read_requirements(given: str | Path, project: Project | None) -> str:
     Args:
         given: Path of a file of requirements, a `uv.lock` or a `pyproject.toml`.
         project: The project that the path is relative to; None: it is relative to the program's current folder.
-
-    Raises:
-        Invalid: It cannot be read.
     """
     file = _requirements_file(given, project)
     if file.name in ("uv.lock", "pyproject.toml"):
@@ -89,11 +86,7 @@ def read_requirements(given: str | Path, project: Project | None) -> str:
 
 
 def _requirements_file(given: str | Path, project: Project | None) -> Path:
-    """Return the path of a file of requirements: relative to the project, else to the program's current folder.
-
-    Raises:
-        Invalid: It is a link of the project that leads out of it.
-    """
+    """Return the path of a file of requirements: relative to the project, else to the program's current folder."""
     if project is None:
         return Path(given)
     file = Path(os.path.normpath(project.root / given))
@@ -104,11 +97,7 @@ def _requirements_file(given: str | Path, project: Project | None) -> Path:
 
 
 def _lines(file: Path, above: tuple[Path, ...], project: Project | None) -> Iterator[str]:
-    """Yield the lines of a file of requirements, with those of the files that it includes.
-
-    Args:
-        project: The project that travels with the job; None without one.
-    """
+    """Yield the lines of a file of requirements, with those of the files that it includes."""
     if file in above:
         raise Invalid(Problem("requirements", f"{file} includes itself"))
     if len(above) > _MOST_LEVELS:
@@ -141,14 +130,6 @@ def _lines(file: Path, above: tuple[Path, ...], project: Project | None) -> Iter
 def _included(file: Path, name: str, place: str, project: Project | None) -> Path:
     """Return the path of a file that a file of requirements includes. A file of a project includes only files of it that travel:
     whoever has written the project must not read others of this machine.
-
-    Args:
-        name: Its path, relative to the folder of `file`.
-        place: Name of `file`, and number of the line.
-        project: The project; None without one.
-
-    Raises:
-        Invalid: It is not such a file.
     """
     path = Path(os.path.normpath(file.parent / name))
     if project is None or project.root not in file.parents:
@@ -164,12 +145,7 @@ def _included(file: Path, name: str, place: str, project: Project | None) -> Pat
 
 
 def _check_line(line: str, place: str, project: Project | None, *, quoted: bool = True) -> None:
-    """Raise Invalid if a line of a file of requirements is not valid.
-
-    Args:
-        place: Name of the file, and number of the line.
-        project: The project that travels with the job; None without one.
-    """
+    """Raise Invalid if a line of a file of requirements is not valid."""
     wrong = _unreadable(line)
     if wrong:
         why = f"{place} is not a valid requirement"
@@ -257,9 +233,6 @@ def _begins_with(file: Path, *marks: bytes) -> bool:
 def source_warnings(given: str | Path, project: Project | None) -> tuple[Problem, ...]:
     """Return a warning if a `pyproject.toml` has dependencies that only uv takes from where the file says, or if a `uv.lock` was
     made from another `pyproject.toml`.
-
-    Args:
-        given: Path of a file of requirements, which `read_requirements` has read.
     """
     file = _requirements_file(given, project)
     if file.name == "uv.lock":
@@ -275,11 +248,7 @@ def source_warnings(given: str | Path, project: Project | None) -> tuple[Problem
 
 
 def project_warnings(trainer: CustomTrainer, python: str) -> Iterator[Problem]:
-    """Yield warnings about what a trainer's project lacks.
-
-    Args:
-        python: Version of the interpreter that runs the job; empty if it is not known.
-    """
+    """Yield warnings about what a trainer's project lacks."""
     project = None
     if trainer.source is not None:
         project = read_project(trainer.source)
@@ -310,12 +279,7 @@ _STARTS_FILE = re.compile(r"(?:.*/)?(?:python[\d.]*|torchrun)")
 
 
 def _other_python(file: Path, python: str) -> Iterator[Problem]:
-    """Yield a warning if a `pyproject.toml` requires another Python.
-
-    Args:
-        file: The file, or a `uv.lock` beside it.
-        python: Version of the interpreter that runs the job.
-    """
+    """Yield a warning if a `pyproject.toml` requires another Python."""
     if file.name not in ("pyproject.toml", "uv.lock"):
         return
     try:
@@ -367,11 +331,7 @@ def _declared(project: Mapping[str, Any]) -> _Wanted | None:
 
 
 def _locked_from(lock: Mapping[str, Any], project: Mapping[str, Any]) -> _Wanted | None:
-    """Return the dependencies from which a `uv.lock` was made; None if it does not have them.
-
-    Args:
-        project: The `pyproject.toml` beside it.
-    """
+    """Return the dependencies from which a `uv.lock` was made; None if it does not have them."""
     own = [package for package in mappings(lock.get("package")) if "." in section(package, "source").values()]
     if len(own) != 1:
         return None

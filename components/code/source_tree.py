@@ -53,11 +53,7 @@ _LONGEST_TEXT = 2**20
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file of a project.
-
-    Attributes:
-        executable: Whether its owner may execute it.
-    """
+    """A file of a project."""
 
     content: bytes = field(repr=False)
     executable: bool = False
@@ -246,7 +242,6 @@ class _Walk:
         """Yield the files of a folder.
 
         Args:
-            below: Its path with a slash at the end.
             repository: Path of the nearest folder with a `.git` above, with a slash at the end.
         """
         entries = self._entries(below)

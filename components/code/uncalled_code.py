@@ -16,11 +16,7 @@ _SETTINGS = frozenset({"logging", "warnings", "sys", "random", "numpy", "np", "t
 
 
 def uncalled_code(where: str, name: str, body: Sequence[ast.stmt]) -> tuple[Problem, ...]:
-    """Return a warning if code defines functions and calls nothing; empty if it may call something.
-
-    Args:
-        where: The argument that sets the code, such as `script`.
-    """
+    """Return a warning if code defines functions and calls nothing; empty if it may call something."""
     defined = [each.name for each in body if isinstance(each, _DEFINES)]
     executed = [*_executed(body)]
     objects, used = set[str](), set[str]()
@@ -54,11 +50,7 @@ def _nodes(statements: Sequence[ast.stmt]) -> Iterator[ast.AST]:
 
 
 def _may_train(statement: ast.stmt, objects: Collection[str]) -> bool:
-    """Return whether a statement may be the training: a loop, or a call that is more than a setting or a new object.
-
-    Args:
-        objects: Variables of the code, whose methods may train.
-    """
+    """Return whether a statement may be the training: a loop, or a call that is more than a setting or a new object."""
     if isinstance(statement, ast.Expr):
         call = statement.value
         return isinstance(call, (ast.Call, ast.Await, ast.Yield)) and _root(call) not in _SETTINGS

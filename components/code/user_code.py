@@ -57,10 +57,6 @@ def compile_trainer(trainer: Trainer | BuiltinTrainer, runtime: Mapping[str, Any
 
     Args:
         runtime: Document of the runtime, whose framework selects the launcher.
-        dataset: Document of the dataset's initializer, if any.
-
-    Raises:
-        TrainerError: A plugin names an invalid launcher.
     """
     if isinstance(trainer, BuiltinTrainer):
         return Compiled(trainer.train_job_field(dataset), problems=tuple(trainer.runtime_problems(runtime)))
@@ -105,11 +101,7 @@ def compile_trainer(trainer: Trainer | BuiltinTrainer, runtime: Mapping[str, Any
 
 
 def _with_project(compiled: Compiled, project: Project, path: tuple[str, ...]) -> Compiled:
-    """Return a trainer whose code travels with the files of a project.
-
-    Args:
-        path: Folders of the project that modules are imported from.
-    """
+    """Return a trainer whose code travels with the files of a project."""
     assert compiled.code is not None
     code_of_project = replace(compiled.code, source=project.tree.digest, path=path)
     training = project.ships_training(compiled.training)
@@ -428,12 +420,7 @@ def tool_packages(tool: str, packages: Any, server: str | None) -> Any:
 
 
 def _place(script: str, file: str, line: int) -> dict[str, Any]:
-    """Return the entries of the launch file with which tracebacks name the user's file and its lines.
-
-    Args:
-        file: Name of the file in tracebacks; empty for none.
-        line: Line of the file in which the function begins.
-    """
+    """Return the entries of the launch file with which tracebacks name the user's file and its lines."""
     place = int(script.startswith(_POSTPONED))
     missing = line - 1 - place
     if missing > 0:

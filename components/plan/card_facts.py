@@ -18,11 +18,7 @@ from pulumi_trainer.provider.pod.code import CARD_FILE
 
 
 def with_card_facts(written: WrittenJob, args: TrainJobArgs, job: str, runtime: Mapping[str, Any]) -> WrittenJob:
-    """Return a job whose code has the facts of its model card, if its program is that of a tool.
-
-    Args:
-        written: What the user wrote, with resolved Outputs.
-    """
+    """Return a job whose code has the facts of its model card, if its program is that of a tool."""
     if not isinstance(args.trainer, ToolTrainer):
         return written
     code, uris = written.fields["code"], dict[str, str]()
@@ -43,8 +39,6 @@ def card_facts(
 
     Args:
         arguments: Its arguments, with `Unknown` in the place of secret values.
-        uris: Kind -> URI of the data that initializers fetch.
-        job_rows: Name -> value of what is known of the job.
     """
     fields = _without_unknown(section(arguments, "config"))
     model = uris.get("model") or fields.get(trainer.model)

@@ -88,14 +88,7 @@ async def _value(plan: Plan, variable: Mapping[str, Any]) -> str:
 
 
 def _read_owner(bucket: Any, folder: str) -> str:
-    """Return the owner mark of a folder; empty if it has none.
-
-    Args:
-        folder: The folder; it ends with a slash.
-
-    Raises:
-        Failed: S3 does not answer, or refuses.
-    """
+    """Return the owner mark of a folder; empty if it has none."""
     try:
         return text(section(json.loads(bucket.read(folder + OWNER_FILE, _LONGEST_OWNER))).get("owner"))
     except (ValueError, RecursionError):
@@ -107,11 +100,7 @@ def _read_owner(bucket: Any, folder: str) -> str:
 
 
 def _judge(plan: Plan, where: str, owner: str, me: ObjectOwner) -> StepResult:
-    """Return what the owner of a folder means for a job.
-
-    Args:
-        owner: Owner mark of the folder; empty if it has none.
-    """
+    """Return what the owner of a folder means for a job."""
     is_foreign = bool(owner) and (not me.mark or owner.rpartition("/")[2] != me.mark.rpartition("/")[2])
     if not is_foreign:
         return StepResult()

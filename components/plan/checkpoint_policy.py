@@ -109,11 +109,7 @@ class CheckpointPolicy(Args):
 
 
 def output_of(output: OutputVolume | bool, policy: CheckpointPolicy | None) -> OutputVolume | None:
-    """Return the output volume of a job; None if it has none.
-
-    Args:
-        policy: The argument `checkpoint` of the job.
-    """
+    """Return the output volume of a job; None if it has none."""
     if isinstance(output, OutputVolume):
         return output
     if policy is not None and isinstance(policy.to, OutputVolume):

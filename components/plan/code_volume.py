@@ -121,7 +121,6 @@ def _too_large(tree: SourceTree, capacity: int, started: Sequence[str]) -> Probl
     """Return the problem of a project that a ConfigMap cannot hold, with large files that could stay behind: none with code.
 
     Args:
-        capacity: Bytes that the ConfigMap holds.
         started: The script that the job starts, with its arguments.
     """
     why = f"has {len(tree.archive):,} bytes when compressed, and a ConfigMap holds {capacity:,} beside the code"
@@ -134,11 +133,7 @@ def _too_large(tree: SourceTree, capacity: int, started: Sequence[str]) -> Probl
 
 
 def code_volume(config_map: str, secret: str) -> dict[str, Any]:
-    """Return the volume with the code.
-
-    Args:
-        secret: Name of the Secret with func_args, if they are secret; else empty.
-    """
+    """Return the volume with the code."""
     if not secret:
         return {"name": paths.CODE_VOLUME, "configMap": {"name": config_map}}
     file = {"key": paths.ARGS_FILE, "path": paths.ARGS_FILE}

@@ -35,11 +35,7 @@ class DatasetConfigMap:
     problems: Sequence[Problem] = ()
 
     def config_map(self, name: str, namespace: Any) -> dict[str, Any]:
-        """Return the ConfigMap with the files. Its keys are numbers, as paths of files are not valid keys.
-
-        Args:
-            namespace: Its namespace; may be unknown.
-        """
+        """Return the ConfigMap with the files. Its keys are numbers, as paths of files are not valid keys."""
         files = {}
         for i, path in enumerate(self.digests):
             files[f"file-{i}"] = base64.b64encode(self.contents[path]).decode()
@@ -59,12 +55,7 @@ class DatasetConfigMap:
 
 
 def pack(uri: str, ignore: Sequence[str]) -> DatasetConfigMap:
-    """Return the file, or all files below the folder, of a `file://` URI, without names that match a pattern.
-
-    Args:
-        uri: The `file://` URI, with an absolute path.
-        ignore: Patterns of names to leave out, for example `*.tmp` or `raw/`.
-    """
+    """Return the file, or all files below the folder, of a `file://` URI, without names that match a pattern."""
     try:
         files = local_files(uri, ignore)
     except TargetFault as fault:

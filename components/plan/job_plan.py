@@ -214,7 +214,6 @@ class Plan(StepResult):
         """Return the target's problems and warnings.
 
         Args:
-            promised: "Kind/name" of objects that the program creates beside those of the job.
             awaited: "Kind/name" of objects that the job's dependencies create.
         """
 

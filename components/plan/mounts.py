@@ -250,11 +250,7 @@ def _replaced_variables(own: list[dict[str, Any]], given: list[Any]) -> list[Pro
 
 
 def _checkpoint_variables(folders: Folders, nodes: Any, address: Any, framework: Any) -> list[dict[str, Any]]:
-    """Return the variables of a job with a checkpoint policy.
-
-    Args:
-        address: Address in S3; None without one.
-    """
+    """Return the variables of a job with a checkpoint policy."""
     if folders.checkpoint is None:
         return []
     if isinstance(nodes, int):
@@ -289,12 +285,7 @@ def _fork_values(folders: Folders, fork: Fork) -> dict[str, Any]:
 
 
 def _fork_problems(folders: Folders, code: Any, *, training: bool) -> list[Problem]:
-    """Return why nothing would find the checkpoint that a job starts from, or leave out what is to be reset.
-
-    Args:
-        code: The code that travels with the job; empty if the image has it.
-        training: Whether it imports `pulumi_trainer.training`.
-    """
+    """Return why nothing would find the checkpoint that a job starts from, or leave out what is to be reset."""
     if folders.fork is None or (code and (training or not folders.fork.reset)):
         return []
     if not code:
@@ -382,21 +373,13 @@ def is_cached(source: Any) -> bool:
 
 
 def containers_of(runtime: Mapping[str, Any], step: str) -> dict[str, Mapping[str, Any]]:
-    """Return the containers of a step by name; empty if the runtime does not have the step.
-
-    Args:
-        step: Name of the step's replicated job, for example `node` or `dataset-initializer`.
-    """
+    """Return the containers of a step by name; empty if the runtime does not have the step."""
     containers = _replicated_job(runtime, step).pod.containers
     return {container.name: container.document for container in containers if "name" in container.document}
 
 
 def pod_of(runtime: Mapping[str, Any], step: str) -> Mapping[str, Any]:
-    """Return the spec of a step's pods; empty if the runtime does not have the step.
-
-    Args:
-        step: Name of the step's replicated job, for example `node` or `dataset-initializer`.
-    """
+    """Return the spec of a step's pods; empty if the runtime does not have the step."""
     return _replicated_job(runtime, step).pod.spec
 
 

@@ -41,11 +41,7 @@ class Offer:
 
     @classmethod
     def read(cls, given: Any) -> Offer:
-        """Return the offer in the untrusted output of another stack.
-
-        Raises:
-            Invalid: The output is not an offer.
-        """
+        """Return the offer in the untrusted output of another stack."""
         try:
             return _read(json.dumps(given, sort_keys=True))  # the same for each of many jobs
         except (TypeError, ValueError, RecursionError):
@@ -55,11 +51,7 @@ class Offer:
 
     @classmethod
     def from_document(cls, given: Any) -> Offer:
-        """Return the offer in plain data.
-
-        Raises:
-            Invalid: The data is not an offer.
-        """
+        """Return the offer in plain data."""
         hint = 'in the other stack: pulumi.export("stable", channel.offer); here: runtime=platform.get_output("stable")'
         parts = ("channel", "runtime", "release", "documents", "deprecated")
         if not isinstance(given, Mapping) or set(given) != set(parts):

@@ -282,12 +282,7 @@ _KEY = re.compile(rf"[-._a-zA-Z0-9]{{1,{_LONGEST}}}")
 
 
 def restore_outputs(document: Any, unknown: dict[str, pulumi.Output[Any]]) -> Any:
-    """Return the document with the original Outputs at its unknown leaves, which the engine shows as unknown.
-
-    Args:
-        document: The document, or a part of it; other values of it stay.
-        unknown: Token of an `Unknown` -> the Output that it stands in for.
-    """
+    """Return the document with the original Outputs at its unknown leaves, which the engine shows as unknown."""
     if not unknown:
         return document
 

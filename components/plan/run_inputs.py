@@ -26,8 +26,6 @@ def describe_inputs(
 
     Args:
         code: The code that travels with the job; empty if the image has it.
-        arguments: Arguments of the function, without secret values.
-        data: Kind -> name and version of the data.
         revision: Revision and commit of a project from git; default: it is not from git.
     """
     if code.get("func_args") is None:
@@ -54,8 +52,6 @@ def describe_nodes(
     """Return name -> text for what the job declares of its nodes and of its generation server, without secret values.
 
     Args:
-        trainer: Trainer section of the TrainJob, as the user wrote it.
-        server: Document of the generation server; empty for a job without one.
         secret_name: Name of the Secret with the job's own secret values.
     """
     generation = {"environment": _describe_environment(server, secret_name), "resources": _describe_resources(server)}

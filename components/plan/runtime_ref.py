@@ -30,7 +30,6 @@ class LoadedRuntime(StepResult):
     """The runtime that a job is made from.
 
     Attributes:
-        document: Its document; empty if it has problems.
         channel: The channel that it is from, and how the job follows the channel; empty: none.
     """
 
@@ -39,11 +38,7 @@ class LoadedRuntime(StepResult):
 
 
 class RuntimeSource:
-    """A component of the program that TrainJobs are made from.
-
-    Attributes:
-        followed: Whether the component's runtime changes between releases.
-    """
+    """A component of the program that TrainJobs are made from."""
 
     followed: ClassVar[bool] = False
     described: ClassVar[str] = "ClusterTrainingRuntime or RuntimeChannel"
@@ -51,11 +46,7 @@ class RuntimeSource:
 
     @abstractmethod
     async def made_from(self, follow: str, job: PlacedJob) -> LoadedRuntime:
-        """Return the runtime for a job.
-
-        Raises:
-            Invalid: The component was rejected.
-        """
+        """Return the runtime for a job."""
 
 
 def from_catalogue(reference: str) -> tuple[dict[str, Any], list[Problem]]:
@@ -120,11 +111,7 @@ def _of_name(given: str, job: PlacedJob) -> LoadedRuntime:
 
 
 async def _offered(given: pulumi.Output[Any]) -> Offer:
-    """Return the offer of another stack's channel.
-
-    Raises:
-        Invalid: The Output has no offer.
-    """
+    """Return the offer of another stack's channel."""
     if not await given.is_known():
         raise Invalid(Problem("", "is not known yet", "bring up the stack that exports the channel first"))
     missing = await absent_output(given)
@@ -134,11 +121,7 @@ async def _offered(given: pulumi.Output[Any]) -> Offer:
 
 
 def runtime_from_offer(offer: Offer, whose: Mapping[str, str], follow: str, job: PlacedJob) -> LoadedRuntime:
-    """Return the release of a channel, or the job's current release if `follow` excludes the channel's.
-
-    Args:
-        whose: Program of the channel, if it is this one.
-    """
+    """Return the release of a channel, or the job's current release if `follow` excludes the channel's."""
     try:
         loaded = _of_channel(offer, follow, job)
     except TrainerError as error:
@@ -196,9 +179,6 @@ def _runtime_by_name(
 ) -> tuple[dict[str, Any], list[Problem]]:
     """Return a runtime by its name in mode trainer, and warnings: the cluster's, as its controller reads it, else that of a
     channel, else that of the catalogue.
-
-    Raises:
-        Invalid: The catalogue does not have the runtime, or the cluster's cannot be used.
     """
     name, _, release = reference.partition("@")
     asked, live = queries.find_runtime(job.place.target, "ClusterTrainingRuntime", "", name)

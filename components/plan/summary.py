@@ -40,11 +40,7 @@ class JobSummary(TypedDict):
 
 
 def summarize(jobset: Mapping[str, Any], nodes: Any, runtime: Mapping[str, Any], known: Queues) -> dict[str, Any]:
-    """Return the `JobSummary` of a job. A value that is not known yet stays an unknown leaf.
-
-    Args:
-        known: Known objects; the claims of devices count.
-    """
+    """Return the `JobSummary` of a job. A value that is not known yet stays an unknown leaf."""
     labels = section(jobset, "metadata", "labels")
     found = {
         "nodes": nodes,

@@ -36,11 +36,7 @@ def input_problems(trainer: ToolTrainer, initializer: Any) -> list[Problem]:
 
 
 def _path(source: Any, field: Any, mounted: str) -> str:
-    """Return the path on this machine of what a tool gets as model or dataset; empty if it is elsewhere or not known.
-
-    Args:
-        field: Field of the tool, which may name a part of it.
-    """
+    """Return the path on this machine of what a tool gets as model or dataset; empty if it is elsewhere or not known."""
     uri = getattr(source, "storage_uri", None)
     if (
         not is_folder(uri)

@@ -39,11 +39,7 @@ def nodes_have_gpus(jobsets: Iterable[Document]) -> bool:
 
 
 def batch_problems(config: Any, defaults: Mapping[str, int], jobsets: Iterable[Document]) -> list[Problem]:
-    """Return why TRL would refuse the batches of GRPO or RLOO, which contain all generations of each of their prompts.
-
-    Args:
-        defaults: TRL's defaults for the method; empty for one that generates nothing.
-    """
+    """Return why TRL would refuse the batches of GRPO or RLOO, which contain all generations of each of their prompts."""
     if not defaults or not isinstance(config, Mapping):
         return []
     given: dict[str, Any] = {**defaults}
@@ -128,11 +124,7 @@ def parallel_problems(config: Any, jobsets: Iterable[Document]) -> list[Problem]
 
 
 def path_warnings(fields: Iterable[str], config: Any, jobsets: Iterable[Document]) -> list[Problem]:
-    """Return the models and datasets of this machine that no volume of the Pods of a cluster has.
-
-    Args:
-        fields: The tool's fields for model and dataset.
-    """
+    """Return the models and datasets of this machine that no volume of the Pods of a cluster has."""
     found = []
     for where, path in _own_paths(fields, config, jobsets):
         if _exists_on_this_machine(path):
@@ -143,11 +135,7 @@ def path_warnings(fields: Iterable[str], config: Any, jobsets: Iterable[Document
 
 
 def missing_paths(fields: Iterable[str], config: Any, jobsets: Iterable[Document]) -> list[Problem]:
-    """Return the models and datasets that neither this machine nor a volume of a job that runs on it has.
-
-    Args:
-        fields: The tool's fields for model and dataset.
-    """
+    """Return the models and datasets that neither this machine nor a volume of a job that runs on it has."""
     hint = "give the path of a file or folder of this machine, or a name of the hub"
     own = _own_paths(fields, config, jobsets)
     return [
@@ -169,11 +157,7 @@ def _own_paths(fields: Iterable[str], config: Any, jobsets: Iterable[Document]) 
 
 
 def lost_output_problems(config: Any, jobsets: Iterable[Document], *, cluster: bool) -> list[Problem]:
-    """Return a problem if the tool would write its result where nothing outlives the Pods.
-
-    Args:
-        cluster: Whether the job runs in a cluster; on this machine, absolute paths are those of the machine.
-    """
+    """Return a problem if the tool would write its result where nothing outlives the Pods."""
     path = as_mapping(config).get("output_dir")
     if not isinstance(path, str) or (path.startswith("/") and not cluster):
         return []

@@ -142,11 +142,7 @@ class TrainJobArgs(ComponentArgs):
         return found + timeout_problems(self.timeouts) + self._rerun_problems()
 
     def tool_problems(self, made: ToolTrainer) -> list[Problem]:
-        """Return conflicts of the job's trainer with its other arguments.
-
-        Args:
-            made: The trainer, as it is written or with a known `config`.
-        """
+        """Return conflicts of the job's trainer with its other arguments."""
         policy = None
         if isinstance(self.checkpoint, CheckpointPolicy):
             policy = self.checkpoint

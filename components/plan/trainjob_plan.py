@@ -185,13 +185,7 @@ def _with_rendered(
     result: Plan, args: TrainJobArgs, rendered: RenderedJob, train_job: dict[str, Any], runtime: dict[str, Any],
     known: Queues,
 ) -> Plan:  # fmt: skip
-    """Return the plan with the rendered objects, and what `up` and policy packs show of them.
-
-    Args:
-        train_job: The TrainJob with defaults.
-        runtime: The runtime with defaults.
-        known: Known objects that decide whether the job starts.
-    """
+    """Return the plan with the rendered objects, and what `up` and policy packs show of them."""
     result = replace(result, made=rendered.made)
     jobset = next(iter(rendered.jobsets.values()), None)
     if jobset is None:

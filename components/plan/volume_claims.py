@@ -60,11 +60,7 @@ class VolumeArgs(Args):
         return VolumeArgs(**resolved).check()
 
     def claim(self, *, several: bool) -> dict[str, Any]:
-        """Return the spec of the claim.
-
-        Args:
-            several: Whether more than one node mounts the volume.
-        """
+        """Return the spec of the claim."""
         given = {"size": self.size, "storageClass": self.storage_class, "accessMode": self.access_mode}
         found = {k: v for k, v in given.items() if v is not None}
         if "accessMode" in found:
@@ -123,7 +119,6 @@ class Claim:
         """Return the cluster's problems and warnings for the claim.
 
         Args:
-            job: Name of the job that mounts the volume.
             adopt: Whether the job may belong to another owner.
         """
         if not self.spec or not isinstance(namespace, str) or first_unknown(dict(self.spec)):
@@ -143,8 +138,6 @@ class Claim:
         """Return the volume as a resource; its `name` stays the one of its creation.
 
         Args:
-            namespace: Namespace of the claim; may be an Output.
-            depends_on: The resource that has to exist before the volume.
             urn: URN of the job's component, which the state names as the owner.
             adopt: Whether the job may belong to another owner; default: it may not.
         """
@@ -170,8 +163,6 @@ class FetchedData:
     """A dataset or a model of the program that jobs mount.
 
     Attributes:
-        label: Name of the data in the program.
-        where: Kind and name of its component in the program.
         volume: Name of its claim, once all of the data is in it.
         claim: Spec of the claim in a target, once it is known.
         writable: Whether jobs may change the data.
@@ -185,12 +176,7 @@ class FetchedData:
 
 
 def pod_volume(name: str, claim: Any, read_only: bool = False) -> dict[str, Any]:
-    """Return a pod's volume for a claim.
-
-    Args:
-        claim: Name of the PersistentVolumeClaim; may be unknown.
-        read_only: Whether containers may only read it; default: they may write.
-    """
+    """Return a pod's volume for a claim."""
     source = {"claimName": claim}
     if read_only:
         source["readOnly"] = True
@@ -198,11 +184,7 @@ def pod_volume(name: str, claim: Any, read_only: bool = False) -> dict[str, Any]
 
 
 def mount(name: str, path: str, *, read_only: bool = False, folder: str = "") -> dict[str, Any]:
-    """Return a container's mount.
-
-    Args:
-        folder: Folder of the volume to mount; default: all of it.
-    """
+    """Return a container's mount."""
     found: dict[str, Any] = {"name": name, "mountPath": path}
     if read_only:
         found["readOnly"] = True

@@ -103,7 +103,6 @@ async def read_written(args: TrainJobArgs, runtime: dict[str, Any], secret_name:
 
     Args:
         args: Arguments without problems of their own.
-        secret_name: Name of the Secret for the values of secret Outputs.
     """
     labels = queue_labels.labels(args.labels, queue_arguments(args))
     metadata = {}

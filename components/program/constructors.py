@@ -16,12 +16,7 @@ P = ParamSpec("P")
 
 
 class ComponentArgs(Args):
-    """Base of the arguments of a component.
-
-    Args:
-        resource_name: Name of the Pulumi resource.
-        opts: Resource options.
-    """
+    """Base of the arguments of a component."""
 
     resource_name: str = positional(kw_only=False)
     opts: pulumi.ResourceOptions | None = None

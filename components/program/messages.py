@@ -15,18 +15,13 @@ def warn(text: object, row: pulumi.Resource | None = None) -> None:
     """Log a warning.
 
     Args:
-        text: The warning; anything that `str` makes a text of, such as a `Problem`.
         row: The resource that the engine shows it with; None for the stack.
     """
     pulumi.log.warn(message(str(text)), row)
 
 
 def info(text: object, row: pulumi.Resource | None = None, *, ephemeral: bool = False) -> None:
-    """Log a note.
-
-    Args:
-        ephemeral: Whether it is gone at the end.
-    """
+    """Log a note."""
     pulumi.log.info(message(str(text)), row, ephemeral=ephemeral)
 
 

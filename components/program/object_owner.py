@@ -83,9 +83,6 @@ class ObjectOwner:
     def kept_mark(self, place: Place, live: Mapping[str, Any]) -> str:
         """Return the mark without a random part that an object keeps, as another one would be a change or a conflict. Empty: it
         gets the mark with the random part.
-
-        Args:
-            live: Metadata of this stack's object in the cluster; empty if not found.
         """
         kept = mark_of(live) or mark_of(self.recorded.get(place, {}))
         if kept != self.name:

@@ -13,7 +13,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import text
 from pulumi_trainer.provider.kueue.queue_state import REQUIRED_BY_QUEUES, Queues, complete_queues
 from pulumi_trainer.provider.targets import queries
 from pulumi_trainer.provider.trainer.admission.warnings import queue_warnings
-from pulumi_trainer.provider.trainer.admission.warnings.quota_changes import has_quota_changes
+from pulumi_trainer.provider.trainer.admission.warnings.quota_changes import has_changed_quota
 
 Documents = Sequence[dict[str, Any]]
 ABOUT_QUEUES = ("LocalQueue ", "ClusterQueue ", "Cohort ", "ResourceFlavor ")
@@ -29,9 +29,6 @@ async def find_queues(
     Args:
         documents: The documents of the program, by the resources that have them.
         target: Connection settings of the job's cluster; a target on this machine has no queues.
-        namespace: Namespace of the job; may be unknown.
-        queue: LocalQueue of the job; empty or None for none.
-        claims: Whether the job claims devices.
     """
     if not isinstance(namespace, str):
         return Queues()
@@ -42,17 +39,17 @@ async def find_queues(
 async def queue_problems(
     documents: Documents, target: Mapping[str, Any] | None
 ) -> tuple[Sequence[Problem], Sequence[Problem]]:
-    """Return errors and warnings of the program's queues in one cluster; a preview also says whom a change of quota affects.
-
-    Args:
-        target: The `target` input of the cluster; None if it is not known.
-    """
-    there = None if target is None else await asyncio.to_thread(queries.find_queues, target)
-    changed = there is not None and pulumi.runtime.is_dry_run() and has_quota_changes(documents, there)
-    if target is not None and changed:
-        work = await asyncio.to_thread(queries.list_queued_work, target)
-        there = Queues(tuple(work or ()), below=there)
+    """Return errors and warnings of the program's queues in one cluster; a preview also says whom a change of quota affects."""
+    there = await asyncio.to_thread(_queues_of, documents, target) if target is not None else None
     return by_severity(queue_warnings(documents, _with_cluster(documents, there)), {})
+
+
+def _queues_of(documents: Documents, target: Mapping[str, Any]) -> Queues | None:
+    """Return the queues of a cluster, with its Workloads if a preview changes quota; None if it is unreachable."""
+    there = queries.find_queues(target)
+    if there is None or not pulumi.runtime.is_dry_run() or not any(has_changed_quota(d, there) for d in documents):
+        return there
+    return Queues(tuple(queries.list_queued_work(target) or ()), below=there)
 
 
 def _with_cluster(documents: Documents, there: Queues | None) -> Queues:

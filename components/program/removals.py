@@ -68,9 +68,6 @@ def names_of_target(stack: Resources, connection: Mapping[str, Any], cluster: st
 
     A kubeconfig, a mode or an interpreter may change, and so may the path of a folder. A target of another kind or namespace does
     not belong to the connection.
-
-    Args:
-        cluster: Identity of the connection's cluster; empty: unknown.
     """
     found = []
     for name, recorded, count in _recorded_targets(stack):
@@ -114,11 +111,7 @@ def _differences(recorded: Mapping[str, Any], connection: Mapping[str, Any], clu
 
 
 def urn_of_job(stack: Resources, target: Mapping[str, Any], namespace: str, name: str, cluster: str = "") -> str:
-    """Return the URN of the stack's JobSet of that name at a target; empty if not found.
-
-    Args:
-        cluster: Identity of the connection's cluster; empty: unknown.
-    """
+    """Return the URN of the stack's JobSet of that name at a target; empty if not found."""
     for type_, job in stack:
         named = (job.get("namespace"), job.get("name")) == (namespace, name)
         if type_ == JOBSET and named and _same_place(job.get("target"), target, cluster):
@@ -144,7 +137,6 @@ def names_of_runtimes(
 
     Args:
         urns: The URN of the component, then those of its aliases.
-        namespace: Namespace of the runtime; empty for a ClusterTrainingRuntime, an Unknown matches any.
     """
     name = urns[0].rpartition("::")[2]
     others = {str(outputs[URN]) for _, outputs in stack}
@@ -163,11 +155,7 @@ def names_of_runtimes(
 
 
 def _suffix(runtime: str, urns: Sequence[str], others: Collection[str]) -> str | None:
-    """Return the suffix of a runtime's name after the name of its component; None if the runtime belongs to another component.
-
-    Args:
-        urns: The URN of the component, then those of its aliases.
-    """
+    """Return the suffix of a runtime's name after the name of its component; None if the runtime belongs to another component."""
     for urn in urns:
         parent, _, name = urn.rpartition("::")
         start = f"{parent}${_RUNTIME}::{name}"

@@ -148,7 +148,6 @@ class Program:
         """Register a component of the program.
 
         Args:
-            kind: Class of the component, for example `TrainJob`.
             parent: Its parent; None for none. Components of two parents may have one name.
 
         Raises:
@@ -178,7 +177,6 @@ class Program:
 
         Args:
             namespace: Its namespace; an unknown one cannot be compared. Empty for an object of the cluster.
-            where: Kind, name and place in the program of the component that creates it.
         """
         if isinstance(namespace, Unknown):
             return []
@@ -212,11 +210,7 @@ class Program:
         return self._owner
 
     async def owner_mark(self, place: Place, live: Mapping[str, Any]) -> pulumi.Input[str]:
-        """Return the owner mark for an object: an Output if it has the random part, which the first such object draws.
-
-        Args:
-            live: Metadata of this stack's object in the cluster; empty if not found.
-        """
+        """Return the owner mark for an object: an Output if it has the random part, which the first such object draws."""
         owner = await self.object_owner()
         return owner.kept_mark(place, live) or await self.stack_mark()
 
@@ -226,11 +220,7 @@ class Program:
         return pulumi.Output.concat((await self.object_owner()).name, "/", self._mark.random)
 
     def guard(self, made: pulumi.Resource, kind: Kind, metadata: Mapping[str, Any], connection: dict[str, Any]) -> None:
-        """Let an object of pulumi-kubernetes be deleted only while it belongs to this stack.
-
-        Args:
-            metadata: Its name, namespace and annotations; values may be Outputs.
-        """
+        """Let an object of pulumi-kubernetes be deleted only while it belongs to this stack."""
         place = kind.group, kind.kind, text(metadata.get("namespace")), text(metadata["name"])
         mark = metadata["annotations"][MADE_BY]
         guarded = _Guarded(place, made, guarded_object(kind, metadata), mark, connection)

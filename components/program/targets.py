@@ -211,12 +211,7 @@ def configuration_problems() -> list[Problem]:
 
 
 def cluster_key(target: Any, provider: pulumi.ProviderResource | None = None) -> str:
-    """Return a text that is equal for the same settings of a connection; empty for those of the stack.
-
-    Args:
-        target: A destination, or None.
-        provider: The provider that counts without a destination.
-    """
+    """Return a text that is equal for the same settings of a connection; empty for those of the stack."""
     given: Mapping[str, Any] = {"provider": provider}
     if isinstance(target, Kubernetes):
         given = vars(target)
@@ -275,7 +270,6 @@ def is_restricted(hardening: str | None, destination: Destination) -> bool:
 
     Args:
         hardening: The argument of the job; None for `trainer:hardening` of the stack.
-        destination: Where the job runs; on this machine no Pod is hardened.
     """
     wanted = hardening or pulumi.Config("trainer").get("hardening")
     return wanted == "restricted" and isinstance(destination, Kubernetes)
@@ -474,9 +468,6 @@ def provider(place: Place, key: str) -> pulumi.ProviderResource | None:
     """Return the provider of pulumi-kubernetes for a cluster, one for all objects of the program there.
 
     None stands for the default provider, which uses kubectl's configuration.
-
-    Args:
-        key: The settings of the cluster, as `cluster_key` returns them.
     """
     given = {k: place.target[k] for k in ("kubeconfig", "context", "content") if k in place.target}
     if not given:

@@ -177,9 +177,6 @@ class Watch:
     async def until(self, job: Watched) -> JobStatus | None:
         """Wait until a job has reached `wait_for` or has ended, and show its progress on its row.
 
-        Returns:
-            The status; None if the target does not have the job.
-
         Raises:
             TrainerError: A timeout has passed, or the wait cannot end.
         """

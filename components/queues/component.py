@@ -79,12 +79,7 @@ class Composed(pulumi.ComponentResource):
 
 
 class QueueObject(pulumi.ComponentResource):
-    """An object of Kueue.
-
-    Attributes:
-        kind: Kind of the object.
-        name: Name of the object; default: the resource's name.
-    """
+    """An object of Kueue."""
 
     kind: ClassVar[str]
     misnamed: list[Problem]
@@ -274,11 +269,7 @@ class QueueObject(pulumi.ComponentResource):
     def child_options(
         self, depends_on: list[pulumi.Resource], *, provider: pulumi.ProviderResource | None = None
     ) -> pulumi.ResourceOptions:
-        """Return options for the component's children, which depend on the component's own dependencies as well.
-
-        Args:
-            provider: Provider of the children; None for the default one.
-        """
+        """Return options for the component's children, which depend on the component's own dependencies as well."""
         after: Any = self._opts.depends_on
         if isinstance(after, pulumi.Resource):
             after = [after]
@@ -295,11 +286,7 @@ class QueueObject(pulumi.ComponentResource):
     def create_after_users(
         self, kind: str, make: Callable[[pulumi.Resource, list[pulumi.Resource]], pulumi.Resource]
     ) -> asyncio.Task[pulumi.Resource | None]:
-        """Create a resource after the object, and after all objects of a kind that refer to it.
-
-        Args:
-            make: Returns the resource, from the object and the referring objects.
-        """
+        """Create a resource after the object, and after all objects of a kind that refer to it."""
 
         async def later() -> pulumi.Resource | None:
             made = await self.made
@@ -459,9 +446,6 @@ class _Set:
 
         Either another owner's object has the name, which pulumi-kubernetes would overwrite silently, or this stack's object has
         other immutable fields.
-
-        Args:
-            served: API versions that the cluster serves; None if the cluster is unreachable.
         """
         version = _version(member.kind, served)
         live = await asyncio.to_thread(queries.list_queue_objects, connection, member.kind, version)
@@ -524,11 +508,7 @@ def _unknown_if_output(path: str, leaf: Any) -> Any:
 
 
 def _version(kind: str, served: Any) -> str:
-    """Return the version of a kind to use.
-
-    Args:
-        served: What the cluster serves; None if the cluster is unreachable.
-    """
+    """Return the version of a kind to use."""
     if served is None:
         return NEWEST
     found = served_version(kind, served)

@@ -38,11 +38,7 @@ def queues_with_work(
 
 
 def refusals(work: Mapping[str, list[Work]], stays: Callable[[Work], bool]) -> Iterator[Problem]:
-    """Yield a problem for each ClusterQueue that cannot be deleted.
-
-    Args:
-        stays: Returns whether a job still has its work when the queue is deleted.
-    """
+    """Yield a problem for each ClusterQueue that cannot be deleted."""
     hint = 'end or move these jobs; or leave the queue in the program with on_delete="drain" for one `pulumi up`'
     for name, found in work.items():
         left = [each.text for each in found if stays(each)]

@@ -36,12 +36,9 @@ class Entry:
 
     Attributes:
         kind: environment, code archive, catalogue or git project.
-        path: Its folder or file.
-        size: Bytes of its files.
         used: Time of the last use, in seconds since the epoch.
         python: Version of Python of an environment.
         content: Requirements of an environment.
-        jobs: Running jobs that use it.
         kept: Why it cannot be removed now; empty if it can.
     """
 
@@ -86,16 +83,7 @@ def list_all(output: str) -> None:
 
 
 def prune(older_than: float, *, dry_run: bool, yes: bool) -> None:
-    """Remove what nothing uses.
-
-    Args:
-        older_than: Seconds since the last use; 0 for all.
-        dry_run: Whether to print only what would be removed.
-        yes: Whether to remove without a question.
-
-    Raises:
-        Invalid: Nobody can answer the question.
-    """
+    """Remove what nothing uses."""
     old = [each for each in _entries() if each.used <= time.time() - older_than]
     due = [each for each in old if not each.kept]
     for each in old:

@@ -38,11 +38,7 @@ GROUPS = {
 
 
 def read_seconds(text: str, option: str = "--since") -> float:
-    """Return the seconds of a duration such as 90s, 5m, 2h, 1d or 1h30m.
-
-    Raises:
-        Invalid: It is no duration.
-    """
+    """Return the seconds of a duration such as 90s, 5m, 2h, 1d or 1h30m."""
     seconds = parse_duration(text)
     if seconds is None:
         raise Invalid(Problem(option, f"invalid duration {text!r} (expected for example 90s, 15m, 2h, 30d)"))

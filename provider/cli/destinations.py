@@ -39,10 +39,6 @@ def open_destination(given: str, source: str, *, overwrite: bool) -> Iterator[De
     Args:
         given: Folder, or s3://BUCKET[/PREFIX].
         source: The folder that is copied; empty if it is not on this machine.
-
-    Raises:
-        Invalid: The destination is not valid, or is not empty.
-        TargetFault: The destination cannot be written.
     """
     if "://" not in given:
         with _Folder.opened(Path(given), source, overwrite) as folder:
@@ -65,8 +61,6 @@ class _Earlier:
 
     Attributes:
         sizes: Path of a file or object -> its bytes; None for one of a copy that is not complete.
-        digests: Path of a file -> its SHA-256.
-        links: Path of a link -> path that it leads to.
     """
 
     sizes: Mapping[str, int | None]

@@ -52,10 +52,6 @@ def doctor(where: Where, *, output: str) -> int:
 
     Args:
         where: The options of the command; those that name a cluster replace the connection that the state has.
-        output: table, json or yaml.
-
-    Raises:
-        TargetFault: The stack or a cluster cannot be read.
     """
     state = stacks.read_state(where.stack or None, where.project)
     settings = {**stacks.configured(where.stack or None, where.project)}

@@ -58,11 +58,7 @@ _PATHS = ("/", "./", "../", "~")
 
 
 def parse_severities(ignore: Iterable[str], error: Iterable[str]) -> Severities:
-    """Return the severities of warnings, from the codes to hide and the codes that refuse a document.
-
-    Raises:
-        Invalid: A code does not exist.
-    """
+    """Return the severities of warnings, from the codes to hide and the codes that refuse a document."""
     return Severities.of(ignore=ignore, error=error)
 
 
@@ -118,11 +114,7 @@ def render(
 
 
 def batch(folder: Path, mode: Mode, release: Release) -> int:
-    """Validate each FOLDER/*/input.yaml by itself and write actual.json beside it, without warnings of our own.
-
-    Returns:
-        The highest exit code of all files.
-    """
+    """Validate each FOLDER/*/input.yaml by itself and write actual.json beside it, without warnings of our own."""
     counts = {ADMITTED: 0, REFUSED: 0, UNUSABLE: 0}
     limit = RenderLimit()
     for file in sorted(folder.glob("*/input.yaml")):
@@ -152,11 +144,7 @@ def print_objects(objects: list[dict[str, Any]], output: str) -> None:
 
 
 def print_summary(objects: list[dict[str, Any]], output: str, known: Queues | None = None) -> None:
-    """Print image, command and resources of each container of JobSets, as a table for each JobSet or as JSON.
-
-    Args:
-        known: Known objects, which say what claims of devices request.
-    """
+    """Print image, command and resources of each container of JobSets, as a table for each JobSet or as JSON."""
     known = known or Queues()
     jobsets = _jobsets(objects)
     names = Counter(each["metadata"]["name"] for each in jobsets)

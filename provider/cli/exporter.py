@@ -47,10 +47,6 @@ def exporter(where: Where, *, port: int, address: str) -> None:
 
     Args:
         where: The options of the command; in a project, the cluster is that of the stack.
-        port: Port to listen on; 0 for any free one.
-
-    Raises:
-        TargetFault: prometheus_client is not installed, the cluster cannot be read, or the port is taken.
     """
     try:
         import prometheus_client

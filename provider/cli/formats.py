@@ -26,11 +26,7 @@ def add_row(table: Table, *cells: Any) -> None:
 
 
 def table_console(width: int) -> Console:
-    """Return a console for tables, as wide as the terminal.
-
-    Args:
-        width: Width if the output is not a terminal.
-    """
+    """Return a console for tables, as wide as the terminal."""
     from rich.console import Console
 
     columns = None if sys.stdout.isatty() else width
@@ -38,11 +34,7 @@ def table_console(width: int) -> Console:
 
 
 def shortened(text: str, most: int) -> str:
-    """Return a text as one line for a cell of a table, with `...` for what is behind its first characters.
-
-    Args:
-        most: Number of characters that are kept.
-    """
+    """Return a text as one line for a cell of a table, with `...` for what is behind its first characters."""
     text = plain(text)
     if len(text) <= most:
         return text
@@ -83,11 +75,7 @@ def dumper(base: Any = None) -> Any:
 
 
 def report_no_jobs(job: str | None, where: Where, *, error: bool = False) -> None:
-    """Print that a stack has no jobs. error: Print to stderr.
-
-    Raises:
-        TargetFault: The command is about a cluster, which has no jobs in the namespace.
-    """
+    """Print that a stack has no jobs. error: Print to stderr."""
     from pulumi_trainer.provider.service.jobs import of_stack
 
     if of_stack(job, where):

@@ -82,11 +82,7 @@ def _awaited(each: State) -> str:
 
 
 def _add_reasons(head: list[str], rows: list[list[Any]], reasons: Sequence[str]) -> bool:
-    """Add a column with what jobs wait for to the table, and return whether the terminal has room for it.
-
-    Args:
-        reasons: What the job of each row waits for; empty if it does not wait.
-    """
+    """Add a column with what jobs wait for to the table, and return whether the terminal has room for it."""
     out = table_console(_WIDE)
     gap, dots = 2, 3
     room = out.width - out.measure(_made_table(head, rows)).maximum - gap
@@ -101,11 +97,7 @@ def _add_reasons(head: list[str], rows: list[list[Any]], reasons: Sequence[str])
 
 
 def history(job: str | None, where: Where, *, output: str) -> None:
-    """Print the attempts of one job and its goodput.
-
-    Args:
-        output: table, json or yaml; the last two are those of `status`.
-    """
+    """Print the attempts of one job and its goodput."""
     found = find_states(job, where)
     check_single([each.job for each in found], "--history")
     if output != "table":

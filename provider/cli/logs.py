@@ -45,13 +45,7 @@ def logs(job: str | None, where: Where, selection: Selection, *, output: str = "
 
 
 def print_logs(jobs: Sequence[Job], selection: Selection, *, output: str = "text") -> bool:
-    """Print the selected lines of jobs, and return whether there were any.
-
-    Args:
-        jobs: The jobs, on this machine or in a cluster.
-        selection: Which lines to print, and whether to follow the logs.
-        output: text or json (an object for each line).
-    """
+    """Print the selected lines of jobs, and return whether there were any."""
     show = _as_json if output == "json" else _as_text()
     printed = False
     for line in log_lines(jobs, selection):

@@ -62,9 +62,6 @@ def _prepare_streams() -> None:
 def run(words: Sequence[str]) -> int:
     """Run a command, and return its exit code.
 
-    Args:
-        words: Arguments of the program: name of the command, its arguments and options.
-
     Raises:
         SystemExit: For --help, and for invalid arguments.
     """

@@ -30,10 +30,6 @@ def init(directory: Path, template: str) -> None:
 
     Args:
         directory: Folder of the project, which is named after it. The folder may exist.
-        template: One of `TEMPLATES`.
-
-    Raises:
-        Invalid: The template is unknown, the folder has a file of the same name, or a file cannot be written.
     """
     if template not in TEMPLATES:
         raise Invalid(Problem("--template", f"unknown template {template!r}", f"available: {', '.join(TEMPLATES)}"))

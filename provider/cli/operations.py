@@ -19,11 +19,7 @@ _DONE: dict[Operation, str] = {
 
 
 def operate(operation: Operation, name: str, where: Where) -> None:
-    """Apply an operation to one job, and print the result.
-
-    Raises:
-        TrainerError: The job is not found, has ended, or belongs to another owner.
-    """
+    """Apply an operation to one job, and print the result."""
     job = find_job(operation, name, where)
     suspended, already = None, ""
     if operation in ("suspend", "resume"):

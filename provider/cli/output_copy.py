@@ -141,11 +141,7 @@ def _read_list(archive: tarfile.TarFile, member: tarfile.TarInfo) -> dict[str, A
 
 
 def _safe_path(name: str) -> str:
-    """Return the relative path of a member.
-
-    Raises:
-        TargetFault: It leads out of the folder.
-    """
+    """Return the relative path of a member."""
     path = name.removeprefix("data/").rstrip("/")
     if not name.startswith("data/") or not path or path.startswith("/") or "\0" in path:
         raise TargetFault(Problem("archive", f"{name!r} is not a path in the output"))
@@ -183,9 +179,6 @@ def record_name(copied: Copied) -> str:
     """Return the name of the record, which no file of the output has.
 
     A file `OTHER_RECORD` of a copy is always its record: a job could forge another one.
-
-    Raises:
-        TargetFault: The output has a file of that name.
     """
     paths = [*(each.path for each in copied.files), *copied.links]
     taken = {path.partition("/")[0] for path in paths}

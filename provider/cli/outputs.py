@@ -31,7 +31,6 @@ class Copying:
 
     Args:
         destination: Folder, or s3://BUCKET[/PREFIX].
-        overwrite: Whether to replace an earlier copy there.
         image: Image with python3, for an output in a cluster; empty for that of the job.
     """
 
@@ -44,14 +43,8 @@ def outputs(job: str | None, where: Where, *, output: str, copying: Copying | No
     """Print the outputs of jobs, or copy that of one job.
 
     Args:
-        job: The job argument of the command; None for all jobs.
-        output: table, json or yaml.
         copying: The options of a copy; None to print.
         run: Id of the run whose output is meant; empty for the result of the job.
-
-    Raises:
-        Invalid: The options are not valid.
-        TargetFault: The output cannot be read or written.
     """
     if copying is not None and job is None:
         raise Invalid(Problem("--copy", "copies the output of one job", "name it: outputs JOB --copy DEST"))
@@ -136,12 +129,7 @@ def _copy(found: list[Found], states: list[State], copying: Copying, *, output: 
 
 
 def copy_output(each: Found, copying: Copying) -> tuple[dict[str, Any], str]:
-    """Copy the output of a job, and return the record of the copy, and what was copied.
-
-    Raises:
-        Invalid: The destination is not valid, or is not empty.
-        TargetFault: The output cannot be read or written.
-    """
+    """Copy the output of a job, and return the record of the copy, and what was copied."""
     from pulumi_trainer.provider.cli import output_copy
     from pulumi_trainer.provider.cli.destinations import open_destination
 

@@ -99,11 +99,7 @@ def _idle_counts(listed: Occupancy, busy: Occupancy) -> str:
 
 
 def queues(where: Where, *, output: str, shown: Shown = Shown()) -> None:
-    """Print the queues of a namespace or of the cluster; in a project, those of the stack's cluster.
-
-    Raises:
-        Invalid: No queue or cohort has the name of `shown`, though there are queues.
-    """
+    """Print the queues of a namespace or of the cluster; in a project, those of the stack's cluster."""
     from pulumi_trainer.provider.targets.kubernetes.observe.job_durations import read_expectations
     from pulumi_trainer.provider.targets.kubernetes.queues.queue_snapshot import overview, read_queues
 
@@ -157,13 +153,7 @@ def queues(where: Where, *, output: str, shown: Shown = Shown()) -> None:
 def _with_forecasts(
     found: Occupancy, documents: Sequence[Document], known: Queues, expected: Expectations
 ) -> Occupancy:
-    """Return the occupancy with behind whom each job waits, and until when; as it is, if flavors cannot be read.
-
-    Args:
-        documents: The queues and the Workloads.
-        known: What else decides: flavors and topologies.
-        expected: What is known of how long jobs run.
-    """
+    """Return the occupancy with behind whom each job waits, and until when; as it is, if flavors cannot be read."""
     if not known.has_all("ResourceFlavor"):
         return found
     workloads = [document for document in documents if document["kind"] == "Workload"]

@@ -56,11 +56,7 @@ def queue_admin_roles() -> list[Role]:
 
 
 def print_roles(roles: Sequence[Role], namespaces: Sequence[str], subjects: Sequence[Subject]) -> None:
-    """Print a comment with what each rule is for, then the objects.
-
-    Raises:
-        Invalid: The name of a namespace is not valid.
-    """
+    """Print a comment with what each rule is for, then the objects."""
     wrong = []
     for name in namespaces:
         wrong += [Problem("--namespace", f"{name!r}: {why}") for why in dns_1123_label(name)]
@@ -117,9 +113,6 @@ def subject(kind: str, given: str, namespaces: Sequence[str]) -> Subject:
 
     Args:
         given: The value; a service account is NAMESPACE:NAME, or NAME in the first of the namespaces.
-
-    Raises:
-        Invalid: The name of a service account is not valid.
     """
     if kind != "ServiceAccount":
         return Subject(kind, given)

@@ -40,9 +40,6 @@ def new(reference: str, source: str, folder: str, trainer: Release) -> int:
 
     Args:
         source: The runtime to copy: NAME@RELEASE of the catalogue or the built-in one, or a file; empty for the newest of NAME.
-
-    Raises:
-        Invalid: A name is not valid, the release exists, or nothing was found to copy.
     """
     name, release = _split(reference)
     if not NAME.fullmatch(name):
@@ -69,10 +66,6 @@ def pin(reference: str, folder: str, trainer: Release) -> int:
 
     Args:
         reference: NAME of the newest release of the catalogue, else of the built-in one, or NAME@RELEASE.
-
-    Raises:
-        Invalid: The runtime was not found, the next release exists, or an image is not valid.
-        TargetFault: A registry cannot be asked.
     """
     from pulumi_trainer.provider.trainer.catalog import registry
 
@@ -145,12 +138,7 @@ def _ensure_lock(folder: Path) -> None:
 
 
 def check(folder: str, output: str, trainer: Release, *, lock: bool) -> int:
-    """Print what each release changes after the one before it, and all problems; return the exit code.
-
-    Args:
-        output: table, json or yaml.
-        lock: Whether to add new releases to the lock if no problem was found.
-    """
+    """Print what each release changes after the one before it, and all problems; return the exit code."""
     catalog = RuntimeCatalog.from_dir(folder)
     if lock:
         _ensure_lock(catalog.folder)
@@ -189,15 +177,7 @@ def _moving_images(catalog: RuntimeCatalog) -> Iterator[Problem]:
 
 
 def diff(one: str, other: str, folder: str, output: str, trainer: Release) -> int:
-    """Print what the step from one release to another changes in jobs, and return the exit code.
-
-    Args:
-        folder: Folder of the catalogue; empty for the built-in one.
-        output: table, json or yaml.
-
-    Raises:
-        Invalid: A runtime is not found, or not valid.
-    """
+    """Print what the step from one release to another changes in jobs, and return the exit code."""
     catalog = BUILT_IN
     if folder:
         catalog = RuntimeCatalog.from_dir(folder)

@@ -44,14 +44,7 @@ def runs(job: str | None, where: Where, *, output: str, metrics: bool = False, s
     """Print the runs of a job, the newest last, or the metrics of the runs of all jobs, as text or as JSON.
 
     Args:
-        job: The job argument of the command; None for the only job, or for all jobs with `metrics`.
-        output: table, json or yaml.
         metrics: Whether the table has the metrics of each run; then it may have the runs of several jobs.
-        sort: Name of the metric that sorts the runs, the best one first; empty for none.
-
-    Raises:
-        Invalid: No run has the metric.
-        TargetFault: Nothing is known of the job's runs.
     """
     if sort and not metrics:
         raise Invalid(Problem("--sort", "has no effect without --metrics"))
@@ -84,15 +77,7 @@ def _fetches_data(found: Sequence[Run]) -> bool:
 
 
 def compare(job: str | None, where: Where, names: Sequence[str], *, output: str) -> None:
-    """Print what differed in two runs of a job, as text or as JSON.
-
-    Args:
-        output: table, json or yaml.
-
-    Raises:
-        Invalid: There are not two names, or the job has no run of such a name.
-        TargetFault: Nothing is known of the job's runs.
-    """
+    """Print what differed in two runs of a job, as text or as JSON."""
     if len(names) != 2:
         hint = "name the job and two of the ids that `runs` shows: runs JOB RUN RUN"
         raise Invalid(Problem("runs", f"compares two runs, not {len(names)} ({', '.join(names)})", hint))
@@ -143,11 +128,7 @@ def entry(job: Job, run: Run) -> dict[str, Any]:
 
 
 def _sorted(found: Sequence[tuple[Job, Run]], metric: str) -> list[tuple[Job, Run]]:
-    """Return runs sorted by the last value of a metric, the best first; runs whose value is not a finite number come last.
-
-    Raises:
-        Invalid: No run has the metric.
-    """
+    """Return runs sorted by the last value of a metric, the best first; runs whose value is not a finite number come last."""
     names = _metric_names(found)
     if metric not in names:
         hint = "no run has reported metrics"

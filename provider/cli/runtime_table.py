@@ -22,15 +22,7 @@ def list_runtimes(catalog: RuntimeCatalog = BUILT_IN) -> list[dict[str, Any]]:
 
 
 def print_all(output: str, folder: str = "") -> None:
-    """Print all runtimes.
-
-    Args:
-        output: table, json or yaml.
-        folder: Folder of the catalogue; empty for the built-in one.
-
-    Raises:
-        Invalid: The folder or a release cannot be read, or is not valid.
-    """
+    """Print all runtimes."""
     catalog = BUILT_IN
     if folder:
         catalog = RuntimeCatalog.from_dir(folder)

@@ -62,13 +62,8 @@ class Script:
     """A script and how it is started.
 
     Args:
-        file: The script.
         source: Folder whose files travel with it; empty for the folder of the script.
-        arguments: Arguments of the script.
-        nodes: Number of nodes.
         processes: Processes of a node; None for the default of `CustomTrainer`.
-        gpus: GPUs of a node.
-        runtime: Runtime that starts it.
     """
 
     file: Path
@@ -91,11 +86,7 @@ class Script:
         return stem[:_LONGEST_NAME].strip("-") or "script"
 
     def check(self) -> None:
-        """Check that the script is a file of its folder.
-
-        Raises:
-            Invalid: It is not.
-        """
+        """Check that the script is a file of its folder."""
         if not self.file.is_file():
             why = "is a folder" if self.file.is_dir() else "no such file"
             raise Invalid(Problem(str(self.file), why, did_you_mean(self.file.name, _scripts_beside(self.file))))
@@ -114,7 +105,6 @@ class Script:
 
         Args:
             folder: Path of `folder` in the program.
-            output: Argument `output` of the TrainJob.
             target: Argument `target` of the TrainJob; empty for that of the configuration.
         """
         code: dict[str, object] = {
@@ -163,11 +153,6 @@ def run(script: Script, where: Where, copy: str = "") -> int:
     Args:
         where: The options that name a cluster; without any, it runs on this machine.
         copy: Folder or s3://BUCKET/PREFIX to which its output is copied at the end; empty for none.
-
-    Raises:
-        Invalid: The script or an option is not valid.
-        TargetFault: The Pulumi CLI or the target fails.
-        Refused: The plan of the job has problems.
     """
     script.check()
     pulumi_command([], None)
@@ -206,12 +191,7 @@ def _output_of(job: Job, copy: str) -> str:
 def _run_in(
     stack: TemporaryStack, configuration: Mapping[str, str], job: Job, script: Script, program: str, copy: str
 ) -> int:
-    """Run a job until it ends, remove its stack, and return the exit code.
-
-    Args:
-        stack: The stack, which does not exist yet.
-        copy: Where the output is copied to; empty for nowhere.
-    """
+    """Run a job until it ends, remove its stack, and return the exit code."""
     stack.create(program, configuration)
     try:
         _start(stack, program)
@@ -232,11 +212,7 @@ def _run_in(
 
 
 def _start(stack: TemporaryStack, program: str) -> None:
-    """Create the job of a stack.
-
-    Raises:
-        Refused: The plan has problems, or the job cannot be created; what was created is removed.
-    """
+    """Create the job of a stack; if its plan has problems, what was created is removed."""
     try:
         stack.up()
     except (TrainerError, KeyboardInterrupt, SystemExit) as error:
@@ -302,14 +278,7 @@ def _stop(job: Job) -> None:
 
 
 def _keep_output(job: Job, copy: str) -> str:
-    """Copy the output of a job that has ended, or leave it where it is, and return where it is; empty if it has no files.
-
-    Args:
-        copy: Where it is copied to; empty to leave it.
-
-    Raises:
-        TargetFault: The copy fails.
-    """
+    """Copy the output of a job that has ended, or leave it where it is, and return where it is; empty if it has no files."""
     (state,) = read_states([job])
     found = find_output(state, "", "")
     if found is None or found.output is None:

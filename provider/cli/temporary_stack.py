@@ -31,11 +31,7 @@ _BACKEND, _PASSPHRASE = "PULUMI_BACKEND_URL", "PULUMI_CONFIG_PASSPHRASE"
 
 @dataclass(frozen=True)
 class TemporaryStack:
-    """A stack with a backend of its own.
-
-    Args:
-        name: Name of the stack, and of its folder.
-    """
+    """A stack with a backend of its own."""
 
     name: str
 
@@ -56,11 +52,7 @@ class TemporaryStack:
         return f"cd {shlex.quote(str(self.folder))} && {settings} pulumi destroy --yes --remove --stack {self.name}"
 
     def create(self, program: str, configuration: Mapping[str, str]) -> None:
-        """Write the project, and create the stack.
-
-        Raises:
-            TargetFault: The Pulumi CLI is not on PATH or fails, or the folder cannot be written.
-        """
+        """Write the project, and create the stack."""
         command = pulumi_command(["stack", "init", self.name, "--no-select"], None)
         settings = {"name": PROJECT, "runtime": "python", "config": dict(configuration)}
         try:
@@ -75,19 +67,11 @@ class TemporaryStack:
             raise
 
     def up(self) -> None:
-        """Create the resources of the program. Its warnings are printed.
-
-        Raises:
-            Refused: The program or the target refuses the job.
-        """
+        """Create the resources of the program. Its warnings are printed."""
         self._run(pulumi_command(_UP, self.name))
 
     def destroy(self) -> None:
-        """Delete the resources and the stack, and its folder.
-
-        Raises:
-            Refused: Something cannot be deleted; then the stack stays.
-        """
+        """Delete the resources and the stack, and its folder. If something cannot be deleted, the stack stays."""
         self._run(pulumi_command(_DESTROY, self.name))
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -95,10 +79,6 @@ class TemporaryStack:
         """Run a command of the Pulumi CLI in the project.
 
         The first Ctrl-C lets the command finish, since one that is interrupted may lose what it has just created.
-
-        Raises:
-            Refused: The command fails.
-            KeyboardInterrupt: Ctrl-C was pressed meanwhile.
         """
         output, errors = self.folder / "output", self.folder / "errors"
         with output.open("wb") as out, errors.open("wb") as err:

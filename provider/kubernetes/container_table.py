@@ -36,11 +36,7 @@ class ContainerRow(TypedDict):
 
 
 def container_table(jobset: Mapping[str, Any], claims_of: ClaimsOf = device_claims) -> list[dict[str, Any]]:
-    """Return a `ContainerRow` for each container of a JobSet. A value that is not known yet stays an unknown leaf.
-
-    Args:
-        claims_of: Returns the devices that a Pod claims. Default: the claims alone, whose devices are not known.
-    """
+    """Return a `ContainerRow` for each container of a JobSet. A value that is not known yet stays an unknown leaf."""
     rows: list[dict[str, Any]] = []
     for job in jobs_of(jobset):
         claims = claims_of(job.pod)

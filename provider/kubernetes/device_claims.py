@@ -23,7 +23,6 @@ class DeviceRequest:
     """A request of a claim.
 
     Args:
-        name: Its name.
         classes: Names of its DeviceClasses: one, or those of all alternatives (`firstAvailable`).
         count: Number of devices; None if it depends on what the scheduler finds.
         is_gpu: Whether the devices are GPUs or parts of one; None if it depends on what the scheduler finds.
@@ -48,8 +47,6 @@ class DeviceClaim:
     """An entry of a Pod's resourceClaims.
 
     Args:
-        name: Its name in the Pod.
-        at: Path of the entry.
         kind: `ResourceClaimTemplate` for a claim of each Pod, `ResourceClaim` for one that all Pods share.
         source: Name of this object.
         requests: Its requests; None if the object is not known.

@@ -56,24 +56,14 @@ class Problem:
 
 
 def with_hint(text: str, hint: str) -> str:
-    """Return a message followed by its hint, if there is one.
-
-    Args:
-        text: The message; a full stop at its end is left out.
-        hint: What to do; empty for none.
-    """
+    """Return a message followed by its hint, if there is one."""
     if not hint:
         return text
     return f"{text.removesuffix('.')}. Hint: {hint}"
 
 
 def problems_below(prefix: str, problems: Iterable[Problem]) -> list[Problem]:
-    """Return the problems with paths that start with `prefix`.
-
-    Args:
-        prefix: Path of the value that the problems are about, or the name of what has it.
-        problems: The problems, with paths in that value; one without a path gets the prefix as its path.
-    """
+    """Return the problems with paths that start with `prefix`."""
     return [problem.below(prefix) for problem in problems]
 
 
@@ -82,12 +72,7 @@ _TYPES = {"FieldValueRequired": "Required value", "FieldValueDuplicate": "Duplic
 
 
 def several(texts: Sequence[str], most: int = 5) -> str:
-    """Return the first texts, and the number of the others.
-
-    Args:
-        texts: The texts, in the order in which they are shown.
-        most: Number of texts to show; default: 5.
-    """
+    """Return the first texts, and the number of the others."""
     text = "; ".join(texts[:most])
     if len(texts) > most:
         text += f"; and {len(texts) - most} more"

@@ -88,11 +88,7 @@ _VOLUMES = frozenset(
 
 
 def harden(spec: Document) -> Document:
-    """Return a Pod spec with everything of the profile that it lacks. Values of the spec stay, also those that violate it.
-
-    Args:
-        spec: The spec; unknown values are left alone.
-    """
+    """Return a Pod spec with everything of the profile that it lacks. Values of the spec stay, also those that violate it."""
     images_users = {each.at for each in Pod(spec).all_containers if runs_as_image_user(spec, each)}
     everywhere = len(images_users) == len(Pod(spec).all_containers)
     hardened = {"automountServiceAccountToken": False, **spec}
@@ -152,11 +148,7 @@ def standard_violations(spec: Document, level: str) -> Iterator[str]:
 
 
 def refusal(spec: Document, namespace: Document | None) -> str:
-    """Return the words with which Pod Security of a namespace refuses a Pod; empty if it admits the Pod.
-
-    Args:
-        namespace: The Namespace; None if it is not known.
-    """
+    """Return the words with which Pod Security of a namespace refuses a Pod; empty if it admits the Pod."""
     labels = section(namespace, "metadata", "labels")
     level = text(labels.get(f"{LABEL}enforce"))
     found = ", ".join(standard_violations(spec, level))

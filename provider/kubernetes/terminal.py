@@ -86,11 +86,7 @@ def print_line(text: object = "", *, error: bool = False) -> None:
 
 
 def print_lines(rows: Iterable[str], *, error: bool = False) -> None:
-    """Print each of several texts as one line with its colours, such as the rows of a table.
-
-    Args:
-        rows: The texts; line breaks and control characters in them are made harmless.
-    """
+    """Print each of several texts as one line with its colours, such as the rows of a table."""
     file = sys.stderr if error else sys.stdout
     if error:
         with suppress(OSError):  # the end of the command fails by it, and says so
@@ -117,24 +113,14 @@ def control_character(text: str) -> str:
 
 
 class Prefixes:
-    """Prefixes of log lines.
-
-    Args:
-        coloured: Whether each Pod has its own colour.
-        palette: ANSI codes of the colours.
-    """
+    """Prefixes of log lines."""
 
     def __init__(self, *, coloured: bool, palette: Sequence[int] = PALETTE) -> None:
         self._coloured, self._palette = coloured, palette
         self._known: dict[str, int] = {}
 
     def of(self, pod: str, container: str) -> str:
-        """Return the prefix of a Pod's line.
-
-        Args:
-            pod: Name of the Pod, which decides the colour.
-            container: Name of the container; empty to leave it out.
-        """
+        """Return the prefix of a Pod's line."""
         name = plain(f"{pod}/{container}" if container else pod)
         if not self._coloured:
             return f"{name} "

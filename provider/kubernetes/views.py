@@ -53,11 +53,7 @@ class Container:
 
 @dataclass(frozen=True)
 class Pod:
-    """The spec of a Pod, or of a patch of a Pod.
-
-    Args:
-        at: Path of the spec in the document.
-    """
+    """The spec of a Pod, or of a patch of a Pod."""
 
     spec: Document
     at: str = ""
@@ -156,12 +152,7 @@ class ReplicatedJob:
 
 
 def replicated_jobs(spec: Any, at: str = "spec") -> list[ReplicatedJob]:
-    """Return the replicated jobs of a JobSet's spec.
-
-    Args:
-        spec: The spec; any value.
-        at: Path of the spec in the document.
-    """
+    """Return the replicated jobs of a JobSet's spec."""
     jobs = enumerate(listed(section(spec).get("replicatedJobs")))
     return [ReplicatedJob(job, i, f"{at}.replicatedJobs[{i}]") for i, job in jobs if isinstance(job, dict)]
 
@@ -185,12 +176,7 @@ def pods_at_once(job: Mapping[str, Any]) -> int | None:
 
 
 def entries(document: Any, name: str, at: str) -> Iterator[tuple[str, Document]]:
-    """Yield path and value of the mappings in a list of a document.
-
-    Args:
-        document: The document; any value.
-        at: Path of `document`; empty for a whole document.
-    """
+    """Yield path and value of the mappings in a list of a document."""
     prefix = f"{at}.{name}" if at else name
     for place, item in enumerate(listed(section(document).get(name))):
         if isinstance(item, dict):

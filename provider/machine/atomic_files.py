@@ -9,14 +9,7 @@ from pathlib import Path
 
 
 def replace_file(path: Path, content: bytes, mode: int = 0o666) -> None:
-    """Replace a file atomically and flush it to the disk. A link is replaced as well; the file that it leads to stays as it is.
-
-    Args:
-        path: The file, which need not exist.
-
-    Raises:
-        OSError: It cannot be written; the old one stays.
-    """
+    """Replace a file atomically and flush it to the disk. A link is replaced, not the file that it leads to."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
     try:
         made = os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode)

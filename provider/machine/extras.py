@@ -25,24 +25,14 @@ EXTRAS = {
 
 
 def missing(module: str, where: str = "") -> list[Problem]:
-    """Return the problem that a module of an extra is not installed, or no problem; nothing is imported.
-
-    Args:
-        module: Name of the module, a key of `EXTRAS`.
-        where: Place that the problem names, such as the argument that needs the module; empty for none.
-    """
+    """Return the problem that a module of an extra is not installed, or no problem; nothing is imported."""
     if find_spec(module):
         return []
     return [_not_installed(module, where)]
 
 
 def not_installed(module: str, where: str = "") -> TargetFault:
-    """Return the error for a module of an extra whose import has failed.
-
-    Args:
-        module: Name of the module, a key of `EXTRAS`.
-        where: Place that the error names, such as the address that needs the module; empty for none.
-    """
+    """Return the error for a module of an extra whose import has failed."""
     return TargetFault(_not_installed(module, where))
 
 
@@ -66,9 +56,6 @@ def requirement(extra: str = "") -> str:
     It names the wheel, the folder or the commit that the installer has recorded
     (https://packaging.python.org/specifications/direct-url/), else the version. A query of the URL may be a credential and is
     left out.
-
-    Args:
-        extra: Name of an extra, such as `kubernetes`; empty for none.
     """
     name = "pulumi-trainer"
     if extra:

@@ -92,14 +92,12 @@ def is_finished(train_job: Document) -> bool:
 
 
 def train_job_status(train_job: Document, jobset: Document | None, *, created: float, now: float) -> dict[str, Any]:
-    """Return the `status` of a TrainJob after one reconcile of Trainer's controller.
+    """Return the `status` of a TrainJob after one reconcile of Trainer's controller; times are seconds since the epoch.
 
     A new condition `Failed` with the reason DeadlineExceeded means that the JobSet is to be deleted.
 
     Args:
         jobset: As in the cluster after the objects of this reconcile were applied.
-        created: Seconds since the epoch.
-        now: Seconds since the epoch.
     """
     status: dict[str, Any] = copy.deepcopy(dict(accessors.section(train_job, "status")))
     conditions: list[dict[str, Any]] = status.pop("conditions", [])

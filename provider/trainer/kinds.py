@@ -21,11 +21,7 @@ ALL = tuple(value for value in _NAMES if isinstance(value, Kind))
 
 
 def kind_of(document: Mapping[str, Any]) -> Kind:
-    """Return the kind of a document.
-
-    Raises:
-        KeyError: The kind is unknown.
-    """
+    """Return the kind of a document."""
     return _BY_NAME[str(document.get("apiVersion")), str(document.get("kind"))]
 
 

@@ -29,12 +29,7 @@ def trainer_step(jobset: Mapping[str, Any]) -> str:
 
 
 def patched_jobs(patch: Any, at: str = "") -> list[ReplicatedJob]:
-    """Return the replicated jobs that a runtimePatch of a TrainJob changes.
-
-    Args:
-        patch: An item of `spec.runtimePatches`.
-        at: Path of the patch, which the paths of the replicated jobs start with; empty for paths in the patch.
-    """
+    """Return the replicated jobs that a runtimePatch of a TrainJob changes."""
     spec = section(patch, "trainingRuntimeSpec", "template", "spec")
     return replicated_jobs(spec, f"{at}.trainingRuntimeSpec.template.spec")
 

@@ -15,7 +15,6 @@ class Upstream:
 
     Args:
         followed: The version whose rules this package applies; of Pulumi the newest whose private parts it knows.
-        least: The least version that works; empty if any does.
         differences: What is known to differ in another version, each beginning with that version.
     """
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import inspect
+import subprocess
+import sys
 from pathlib import Path
 
 import pulumi
 import pulumi_trainer as trainer
 import pytest
+from pulumi_trainer import exports
 
 TYPED = [
     "BuiltinTrainer", "ContainerPatch", "CoschedulingPodGroup", "CoschedulingPolicy", "DataCacheInitializer",
@@ -24,19 +27,18 @@ def test_the_typed_api_is_exported_and_documented(name: str) -> None:
     assert len(inspect.getdoc(getattr(trainer, name)) or "") > 20
 
 
-def test_type_checkers_see_what_is_imported_when_it_is_used() -> None:
-    tree = ast.parse(Path(str(trainer.__file__)).read_text())
-    checked = next(n for n in tree.body if isinstance(n, ast.If))
-    seen = {
-        alias.asname or alias.name: str(node.module).removeprefix("pulumi_trainer.")
-        for node in checked.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
-    lazy = {name: module for module, names in trainer._MODULES.items() for name in names}
-    assert seen == lazy
-    assert len(trainer.__all__) == len(set(trainer.__all__)) == len(lazy)
-    assert {name: getattr(trainer, name).__module__.removeprefix("pulumi_trainer.") for name in lazy} == lazy
+def test_names_are_exported_as_type_checkers_require_and_come_from_the_package() -> None:
+    tree = ast.parse(Path(str(exports.__file__)).read_text())
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    aliases = [alias for node in imports for alias in node.names]
+    assert all(alias.asname == alias.name for alias in aliases)
+    assert sorted(alias.name for alias in aliases) == trainer.__all__ == dir(trainer)
+    assert all(getattr(trainer, name).__module__.startswith("pulumi_trainer.") for name in trainer.__all__)
+
+
+def test_a_module_is_imported_without_the_names_that_load_pulumi() -> None:
+    code = "import sys; from pulumi_trainer import plugins; sys.exit('pulumi' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_an_unknown_name_is_a_problem_of_the_program_with_its_line() -> None:

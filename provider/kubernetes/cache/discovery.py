@@ -41,12 +41,7 @@ class Facts:
 
     @classmethod
     def of(cls, client: Client, patience: float | None = None) -> Facts:
-        """Return the answers that this process has cached for a client.
-
-        Args:
-            patience: Seconds for an answer, after which the cluster counts as out of reach; None for the client's patience, for
-                each request.
-        """
+        """Return the answers that this process has cached for a client."""
         with _lock:
             known = _facts.setdefault(client, {})
             if patience not in known:
@@ -55,23 +50,12 @@ class Facts:
             return known[patience]
 
     def remember(self, what: str, key: Any, value: Any) -> None:
-        """Cache a value.
-
-        Args:
-            what: Kind of the value, for example `dry run`.
-            key: Identifies the value among those of its kind; hashable.
-            value: The value; not None, which `recall` returns for a missing one.
-        """
+        """Cache a value."""
         with self._lock:
             self._known[what, key] = value
 
     def recall(self, what: str, key: Any) -> Any:
-        """Return a cached value; None if not found.
-
-        Args:
-            what: Kind of the value, for example `dry run`.
-            key: Identifies the value among those of its kind; hashable.
-        """
+        """Return a cached value; None if not found."""
         return self._known.get((what, key))
 
     def alone(self, *key: Any) -> threading.Lock:
@@ -98,11 +82,7 @@ class Facts:
         return self._ask_once(("plurals", api_version), ask)
 
     def schema(self, kind: Kind, predicates: Predicates) -> Schema | None:
-        """Return the schema of a kind; None if the server does not have it.
-
-        Args:
-            predicates: Text of a CEL rule -> the function that checks it; a CEL library checks other rules.
-        """
+        """Return the schema of a kind; None if the server does not have it."""
 
         def ask() -> Schema | None:
             try:
@@ -113,11 +93,7 @@ class Facts:
         return self._ask_once(("schema", kind), ask)
 
     def find(self, kind: Kind, namespace: str, name: str) -> Document | bool:
-        """Return an object; False if it does not exist, True if reading it is forbidden.
-
-        Args:
-            namespace: Namespace of the object; ignored for an object of the cluster.
-        """
+        """Return an object; False if it does not exist, True if reading it is forbidden."""
         where = namespace if kind.namespaced else ""
 
         def ask() -> Document | bool:
@@ -134,9 +110,6 @@ class Facts:
         """Return name, labels and owners of an object from a list of its kind; None if not found, or if listing is forbidden.
 
         Secrets are not listed, because who may list them reads all of a namespace.
-
-        Args:
-            namespace: Namespace of the object; empty for an object of the cluster.
         """
         if kind == SECRET:
             return self._ask_once(("metadata", kind, namespace, name), lambda: self._metadata(kind, namespace, name))
@@ -161,11 +134,7 @@ class Facts:
             return None
 
     def all(self, kind: Kind, namespace: str = "") -> list[Document] | None:
-        """Return all objects of a kind (and a namespace); None if the kind does not exist, or if listing is forbidden.
-
-        Args:
-            namespace: The namespace; default: all namespaces.
-        """
+        """Return all objects of a kind (and a namespace); None if the kind does not exist, or if listing is forbidden."""
 
         def ask() -> list[Document] | None:
             try:
@@ -178,11 +147,7 @@ class Facts:
         return self._ask_once(("all", kind, namespace), ask)
 
     def find_now(self, kind: Kind, namespace: str, name: str) -> Document | bool:
-        """Return an object as `find` does, but look again for one that did not exist before.
-
-        Args:
-            namespace: Namespace of the object; ignored for an object of the cluster.
-        """
+        """Return an object as `find` does, but look again for one that did not exist before."""
         found = self.find(kind, namespace, name)
         if found is False:
             self._forget(kind, namespace if kind.namespaced else "", name)
@@ -190,11 +155,7 @@ class Facts:
         return found
 
     def everywhere(self, kind: Kind, fields: str, most: int = 50) -> list[Document] | None:
-        """Return objects of all namespaces by a field selector; None if listing is forbidden.
-
-        Args:
-            most: Largest number of objects; default: 50.
-        """
+        """Return objects of all namespaces by a field selector; None if listing is forbidden."""
 
         def ask() -> list[Document] | None:
             try:
@@ -220,10 +181,7 @@ class Facts:
         """Return whether a SelfSubjectAccessReview allows one permission.
 
         Args:
-            namespace: Namespace of the objects; empty for all namespaces, or for objects of the cluster.
-            group: API group; empty for the core group.
             resource: Plural of the kind, with a subresource if it is about one: `pods/log`.
-            verb: Verb of RBAC, for example `create`.
             object_name: The only object that it is about; empty for all.
         """
         name, _, subresource = resource.partition("/")

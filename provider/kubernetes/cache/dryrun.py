@@ -72,9 +72,6 @@ def dry_run(
 ) -> Answer:
     """Return the result of a dry run.
 
-    Args:
-        judge: Returns warnings about the object as the server would store it.
-
     Raises:
         Unreachable: The server does not answer.
     """

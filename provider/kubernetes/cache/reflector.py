@@ -35,13 +35,8 @@ class Stream:
     cluster does not have the kind, or if the user may not read it.
 
     Args:
-        namespace: The namespace; empty for all.
         keep: Returns what to keep of an object; None drops it.
         listed: Called with all objects, each time they are listed.
-        changed: Called with the type of an event (ADDED, MODIFIED, DELETED) and its object.
-        faulty: Called when `fault` changes.
-        labels: Label selector; empty for all objects.
-        fields: Field selector; empty for all objects.
     """
 
     def __init__(

@@ -147,11 +147,7 @@ class _Opener:
 
 
 def access(choice: Chosen) -> Access:
-    """Return the access to a server as a user. Runs the user's credential plugin.
-
-    Raises:
-        TargetFault: The kubeconfig's entries cannot be used, or the plugin fails.
-    """
+    """Return the access to a server as a user. Runs the user's credential plugin."""
     with _LOADING:
         from kubernetes.client import Configuration
         from kubernetes.client.rest import RESTClientObject

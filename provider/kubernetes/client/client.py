@@ -59,7 +59,6 @@ class Client:
 
     Args:
         configure: Opens the access; called again when the server rejects the credentials, or they have expired.
-        patience: Seconds for which a request is retried.
         warn: Called once with each risk of the access, such as insecure-skip-tls-verify.
     """
 
@@ -139,14 +138,10 @@ class Client:
         keep: Callable[[Document], Document | None] = lambda found: found,
         whole: bool = True,
     ) -> tuple[list[Document], str]:
-        """Return all objects, and the resource version to watch from. Raises as `get`.
+        """Return all objects, or only their metadata unless `whole`, and the resource version to watch from. Raises as `get`.
 
         Args:
-            namespace: The namespace; empty for all namespaces.
-            labels: Label selector; empty for all objects.
-            fields: Field selector; empty for all objects.
             keep: Returns what to keep of an object; None drops it.
-            whole: Whether whole objects are needed; else only their metadata are read.
         """
         found: list[Document] = []
         query = {"labelSelector": labels, "fieldSelector": fields, "limit": str(PAGE)}
@@ -187,11 +182,6 @@ class Client:
 
     def apply(self, kind: Kind, document: Mapping[str, Any], *, force: bool = False, dry_run: bool = False) -> Document:
         """Apply an object with server-side apply as `FIELD_MANAGER`, and return it as stored.
-
-        Args:
-            document: The fields to set, with name and namespace.
-            force: Whether to take over fields of other field managers.
-            dry_run: Whether the server only checks the object and stores nothing.
 
         Raises:
             ApiError: 409 Conflict has a cause for each field of another field manager.
@@ -268,11 +258,6 @@ class Client:
         self, kind: Kind, namespace: str, version: str, *, labels: str = "", fields: str = "", seconds: int = 300
     ) -> Iterator[Document]:
         """Yield events (type, object) after a resource version, until the server ends the watch, without retries.
-
-        Args:
-            namespace: The namespace; empty for all namespaces.
-            labels: Label selector; empty for all objects.
-            fields: Field selector; empty for all objects.
 
         Raises:
             ApiError: 410 if the version is too old.

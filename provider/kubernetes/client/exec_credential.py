@@ -39,9 +39,6 @@ def credentials(
 
     Returns:
         `user` fields of a kubeconfig with a token or a certificate, and when they expire (seconds since the epoch; None: never).
-
-    Raises:
-        TargetFault: The plugin cannot be run, or has failed.
     """
     command = str(plugin.get("command") or "")
     version = str(plugin.get("apiVersion") or "")

@@ -39,8 +39,6 @@ class Chosen:
     """The server and the user of a context. Contains secrets: never put it into a text.
 
     Args:
-        cluster: The cluster's entry of the kubeconfig, with absolute paths.
-        user: The user's entry of the kubeconfig, with absolute paths.
         namespace: Namespace of the context; empty for none.
     """
 
@@ -60,11 +58,6 @@ def choose_context(kubeconfig: str = "", content: str = "", context: str = "") -
 
     Args:
         kubeconfig: Path of a kubeconfig. Default: as kubectl, $KUBECONFIG, then ~/.kube/config, then the pod's service account.
-        content: Content of a kubeconfig, used instead of a file.
-        context: Name of a context. Default: the current one.
-
-    Raises:
-        TargetFault: No kubeconfig, or no valid context was found.
     """
     if content:
         return _of_context([("", _parsed(content, "the kubeconfig given as content"))], context)
@@ -89,13 +82,8 @@ def choose_context(kubeconfig: str = "", content: str = "", context: str = "") -
 
 
 def risks(path: Path) -> list[str]:
-    """Return what a kubeconfig makes of whoever uses it: the programs that it starts, and the files that it sends to a server.
-
-    Args:
-        path: The kubeconfig. Tokens in files of its own folder are left out.
-
-    Raises:
-        TargetFault: It cannot be read.
+    """Return what a kubeconfig makes of whoever uses it: the programs that it starts, and files outside of its folder that it
+    sends to a server.
     """
     found = []
     for user in _entries(_read(path), "user", str(path)).values():

@@ -49,10 +49,7 @@ class Access:
     """How to reach a server; `access` makes it from a kubeconfig.
 
     Args:
-        host: URL of the server.
-        headers: Returns the headers with the credentials for a request.
         expires: When the credentials expire, in seconds since the epoch; None for never.
-        cluster: UID of the cluster; empty if it was not requested.
     """
 
     host: str

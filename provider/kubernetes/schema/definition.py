@@ -15,8 +15,6 @@ class Kind:
     """A kind at its storage version.
 
     Args:
-        name: The kind, such as JobSet.
-        namespaced: Whether its objects belong to a namespace.
         status: Whether status is a subresource, which other requests cannot set.
         schema: Schema of its objects, without metadata.
     """
@@ -38,7 +36,6 @@ def read_kinds(file: Path, predicates: Predicates) -> dict[str, Kind]:
     """Return the kinds in a file by name. Schemas are built when a document first needs them.
 
     Args:
-        file: The file: JSON with `nodes` (schemas) and `kinds`.
         predicates: Text of a CEL rule -> the function that checks it.
     """
     data = json.loads(file.read_text())

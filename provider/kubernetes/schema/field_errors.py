@@ -34,13 +34,10 @@ class Fault:
     """An error about a field.
 
     Args:
-        at: Path of the field.
-        type: The server's error type.
         detail: The server's text; None if it is `before`, the path, and `after`.
         before: Text before the path.
         after: Text after the path.
         nowhere: Whether the server does not name the field.
-        hint: What to do, in this project's words.
         about: "items" for items of list-maps and sets, "rule" for a rule that could not be evaluated, else empty. Updates treat
             these differently.
     """

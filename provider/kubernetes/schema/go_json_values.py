@@ -56,11 +56,7 @@ def _no_data(value: Any, at: At) -> Problem:
 
 
 def plain_data(value: Any, at: At, depth: int = MAX_DEPTH) -> Any:
-    """Return a copy of a value without a schema.
-
-    Raises:
-        Invalid: As `Schema.pruned`.
-    """
+    """Return a copy of a value without a schema."""
     if not depth:
         raise Invalid(Problem(dotted_path(at), f"is nested deeper than {MAX_DEPTH} levels"))
     if isinstance(value, dict):
@@ -71,11 +67,7 @@ def plain_data(value: Any, at: At, depth: int = MAX_DEPTH) -> Any:
 
 
 def field_name(name: Any, at: At) -> str:
-    """Return the name of a field.
-
-    Raises:
-        Invalid: The name is not a string.
-    """
+    """Return the name of a field."""
     if isinstance(name, str):
         return str.__str__(name)
     raise Invalid(Problem(dotted_path((at, str(name))), "the name of a field must be a string", "write it in quotes"))

@@ -71,10 +71,6 @@ def decode(document: Document, kind: Kind, unknown: list[str]) -> Document:
 
     Args:
         kind: Kind of the object; cluster-wide kinds lose the namespace.
-        unknown: Paths of unknown fields are added to it.
-
-    Raises:
-        Invalid: A field has a wrong type.
     """
     given = document.get("metadata")
     if isinstance(given, dict):
@@ -119,11 +115,7 @@ def object_name(metadata: Document) -> str | Unknown:
 
 
 def faults(metadata: Document, old: Document | None) -> Iterator[Fault]:
-    """Yield the errors of decoded metadata.
-
-    Args:
-        old: Metadata of the stored object; None on creation.
-    """
+    """Yield the errors of decoded metadata."""
     if old is None:
         yield from _names(metadata)
     else:

@@ -45,10 +45,6 @@ def reason_without_node(pod_spec: Document, nodes: Sequence[Document], count: in
 
     Args:
         pod_spec: The spec of the Pods, with their overhead and without unknown values.
-        count: Number of the Pods, which run at the same time.
-
-    Raises:
-        ValueError: A quantity is not valid.
     """
     if not nodes or pod_spec.get("nodeName"):
         return None

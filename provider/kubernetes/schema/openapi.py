@@ -24,12 +24,7 @@ def path(kind: Kind) -> str:
 
 
 def schema(described: Mapping[str, Any], kind: Kind, predicates: Predicates) -> Schema | None:
-    """Return the schema of a kind; None if not found.
-
-    Args:
-        described: The server's answer for `path`.
-        predicates: Known validation rules by their text; a CEL library evaluates the others.
-    """
+    """Return the schema of a kind; None if not found."""
     wanted = {"group": kind.group, "version": kind.api_version.rpartition("/")[2], "kind": kind.kind}
     for given in section(described, "components", "schemas").values():
         if isinstance(given, dict) and wanted in (given.get("x-kubernetes-group-version-kind") or []):
@@ -48,9 +43,6 @@ def problems(
     """Return what the server would reject in a new document; unknown leaves count as valid.
 
     A validation rule that could not be evaluated is a problem of the type UNCHECKED: the server decides.
-
-    Args:
-        hint: Returns what to do about an unknown field, by its path.
     """
     unknown: list[str] = []
     try:

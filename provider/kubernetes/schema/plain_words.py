@@ -56,11 +56,7 @@ def problems(schema: Schema, document: Any, more: Sequence[Schema] = (), *, rule
 
 
 def bound_problems(schema: Schema, pruned: Any, *, rules: bool = False) -> list[Problem]:
-    """Return the problems of a value that `Schema.pruned` has returned.
-
-    Args:
-        rules: Whether to check validation rules (CEL) as well.
-    """
+    """Return the problems of a value that `Schema.pruned` has returned."""
     return [_problem(fault, schema, pruned) for fault in _faults(schema, pruned, rules)]
 
 

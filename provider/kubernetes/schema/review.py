@@ -39,7 +39,6 @@ def review(
     """Return the server's verdict on a document.
 
     Args:
-        document: The document to create or update; it is not changed, and unknown leaves count as valid.
         old: The stored object (`Verdict.stored` of an earlier review); None on creation.
         problems: Further problems, reported with those of the schema.
     """
@@ -110,11 +109,6 @@ def _new(faults: Iterable[Fault], stored: Document, old: Document | None, schema
 
 
 def rejected(stage: Stage, problems: Iterable[Problem], unknown: list[str], warnings: Iterable[str] = ()) -> Verdict:
-    """Return a rejecting verdict, with the errors sorted and without duplicates.
-
-    Args:
-        unknown: Paths of the fields that the server drops.
-        warnings: The server's warnings; default: none.
-    """
+    """Return a rejecting verdict, with the errors sorted and without duplicates."""
     errors = sorted(set(problems), key=lambda problem: (problem.where, problem.type, problem.why))
     return Verdict(False, stage, tuple(errors), tuple(warnings), tuple(sorted(unknown)))

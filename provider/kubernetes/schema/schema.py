@@ -94,11 +94,7 @@ Predicates = Mapping[str, Predicate]
 
 
 class Rule:
-    """One of a schema's `x-kubernetes-validations`.
-
-    Args:
-        predicates: Predicates by the text of the rule; a CEL library evaluates other rules.
-    """
+    """One of a schema's `x-kubernetes-validations`."""
 
     def __init__(self, given: dict[str, Any], predicates: Predicates) -> None:
         self.text: str = given["rule"].strip()
@@ -219,9 +215,6 @@ class Schema:
 
         Whole floats become ints. Values of wrong types stay.
 
-        Args:
-            unknown: Paths of unknown fields are added to it.
-
         Raises:
             Invalid: JSON cannot represent a part: NaN, keys that are not strings, Python objects, too deep nesting.
         """
@@ -294,12 +287,7 @@ class Schema:
         return found
 
     def faults(self, value: Any, at: At = None) -> Iterator[Fault]:
-        """Yield the errors of a pruned value, without those of validation rules; unknown leaves count as valid.
-
-        Args:
-            value: The value, without fields that the schema does not have.
-            at: Path of the value, which the paths of the errors start with; None for the document.
-        """
+        """Yield the errors of a pruned value, without those of validation rules; unknown leaves count as valid."""
         kind = type(value)
         if kind is Unknown:
             return

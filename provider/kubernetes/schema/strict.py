@@ -16,11 +16,7 @@ _STEPS = re.compile(r"[^.\[\]]+")
 
 
 def unknown_fields(schema: Schema, paths: Iterable[str]) -> list[Problem]:
-    """Return a problem for each path of an unknown field.
-
-    Args:
-        paths: Paths such as `spec.template.spec.hostNetwrk`.
-    """
+    """Return a problem for each path of an unknown field."""
     return [Problem(path, "unknown field", _did_you_mean(schema, path)) for path in paths]
 
 

@@ -20,7 +20,6 @@ def broken_rules(schema: Schema, value: Any, old: Any, at: At = None) -> Iterato
     """Yield the errors of the rules that a pruned value breaks.
 
     Args:
-        value: A value without other errors.
         old: The stored value; None if no value is comparable.
     """
     if value is None or isinstance(value, Unknown) or not schema.has_type(value):

@@ -26,11 +26,8 @@ class Verdict:
     """The answer of an API server with its webhooks to a document.
 
     Args:
-        admitted: Whether the server stores the document.
         stage: The step that rejects it, after which no step runs; None if it is admitted.
         errors: All errors of this step: `where` is the field, `why` the server's text.
-        warnings: The server's warnings.
-        unknown: Sorted paths of fields that the server drops.
         stored: The document as it would be stored, without fields that only a server can set (uid, times).
     """
 

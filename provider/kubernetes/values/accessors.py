@@ -20,11 +20,7 @@ def section(document: Any, *path: str) -> Document:
 
 
 def section_if_given(document: Document | None, name: str) -> Document | None:
-    """Return the mapping at a field; None if not found or unknown, which differs from an empty one.
-
-    Args:
-        document: The object that has the field; None has no fields.
-    """
+    """Return the mapping at a field; None if not found or unknown, which differs from an empty one."""
     found = (document or {}).get(name)
     if not isinstance(found, dict):
         return None
@@ -32,11 +28,7 @@ def section_if_given(document: Document | None, name: str) -> Document | None:
 
 
 def only(document: Mapping[str, Any], names: Collection[str]) -> Document:
-    """Return the fields of a document with these names.
-
-    Args:
-        names: Names of the fields to keep; a name that the document does not have is left out.
-    """
+    """Return the fields of a document with these names."""
     return {name: value for name, value in document.items() if name in names}
 
 
@@ -56,12 +48,7 @@ def text(value: Any) -> str:
 
 
 def number(value: Any, default: int = 0) -> int:
-    """Return a whole number; `default` for any other value.
-
-    Args:
-        value: The value of a field; a bool does not count as a number.
-        default: Result for a missing field and for a value of another type; default: 0.
-    """
+    """Return a whole number; `default` for any other value."""
     return value if isinstance(value, int) and not isinstance(value, bool) else default
 
 
@@ -71,31 +58,18 @@ def conditions(document: Document | None) -> list[dict[str, Any]]:
 
 
 def condition(among: Iterable[dict[str, Any]], type_: str) -> dict[str, Any]:
-    """Return the condition of a type; empty if not found.
-
-    Args:
-        type_: Type of the condition, for example `Failed`.
-    """
+    """Return the condition of a type; empty if not found."""
     return next((c for c in among if c.get("type") == type_), {})
 
 
 def true_condition(among: Iterable[dict[str, Any]], type_: str) -> dict[str, Any]:
-    """Return the condition of a type if its status is True; else empty.
-
-    Args:
-        type_: Type of the condition, for example `Failed`.
-    """
+    """Return the condition of a type if its status is True; else empty."""
     found = condition(among, type_)
     return found if found.get("status") == "True" else {}
 
 
 def epoch_seconds(time: Any, default: float = 0.0) -> float:
-    """Return seconds since the epoch of an RFC 3339 time; `default` for any other value.
-
-    Args:
-        time: The value of a field such as `creationTimestamp`.
-        default: Result for a missing field and for a text that is not a time; default: 0.
-    """
+    """Return seconds since the epoch of an RFC 3339 time; `default` for any other value."""
     if not isinstance(time, str):
         return default
     whole = re.sub(
@@ -142,12 +116,7 @@ def texts(value: Any) -> list[str]:
 
 
 def equal_as_go(one: Any, other: Any) -> bool:
-    """Return whether two documents that Go has printed are equal, types included (1 differs from 1.0).
-
-    Args:
-        one: A document, or a part of it; an unknown leaf is equal to everything.
-        other: The other one, likewise.
-    """
+    """Return whether two documents that Go has printed are equal, types included (1 differs from 1.0); Unknown equals all."""
     if isinstance(one, Unknown) or isinstance(other, Unknown):
         return True
     if isinstance(one, dict) and isinstance(other, dict):

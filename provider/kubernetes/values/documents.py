@@ -40,8 +40,6 @@ class Document:
     """One document and its place in a file.
 
     Args:
-        number: Number of the document in the file, from 1.
-        line: Line where the document begins, from 1.
         item: Index in the items of a List; None if it is not in a List.
     """
 
@@ -78,10 +76,6 @@ def control_character_problems(document: Any, where: str = "") -> Iterator[Probl
     """Yield a problem for each text of a foreign document with control characters.
 
     `pulumi preview --diff` prints texts of several lines unchanged, so a text could hide others.
-
-    Args:
-        document: The document, or a part of it; keys count too.
-        where: Path of the part, which the paths of its problems start with; empty for a whole document.
     """
     if isinstance(document, str):
         found = control_character(document)
@@ -107,11 +101,7 @@ _STEP = re.compile(r"\.?([^.\[\]]+)|\[([^\]]*)\]")
 
 
 def read_all(source: Path | str) -> list[dict[str, Any]]:
-    """Return all documents of a file (a Path) or of a text.
-
-    Raises:
-        Invalid: A document cannot be read.
-    """
+    """Return all documents of a file (a Path) or of a text."""
     if isinstance(source, Path):
         found = documents(source)
     else:
@@ -124,9 +114,6 @@ def documents(path: Path | str, stdin: IO[bytes] | None = None) -> Iterator[Docu
 
     Args:
         path: The file; "-" for standard input.
-
-    Raises:
-        Invalid: A document cannot be read.
     """
     if str(path) == "-" and stdin is not None:
         yield from _stream(stdin, "stdin")
@@ -153,10 +140,6 @@ def parse(text: str | bytes, name: str = "text") -> Iterator[Document]:
 
     Args:
         text: The text; bytes are UTF-8.
-        name: Name of the text in errors, for example that of its file.
-
-    Raises:
-        Invalid: The text is not valid YAML, or a document is not an object with a kind.
     """
     if isinstance(text, str):
         text = text.encode("utf-8", "surrogatepass")

@@ -16,7 +16,6 @@ def matches(pattern: str, text: str) -> bool:
 
     Args:
         pattern: A regular expression in the syntax of RE2, which Go has.
-        text: The text; half a surrogate pair counts as a replacement character.
 
     Raises:
         ValueError: The pattern is not valid.
@@ -27,11 +26,7 @@ def matches(pattern: str, text: str) -> bool:
 
 @lru_cache(1024)
 def compiled(pattern: str) -> Any:
-    """Return the compiled pattern.
-
-    Raises:
-        ValueError: RE2 rejects the pattern; the text contains the reason.
-    """
+    """Return the compiled pattern."""
     try:
         return re2.compile(pattern, _OPTIONS)
     except re2.error as error:

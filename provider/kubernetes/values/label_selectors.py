@@ -9,11 +9,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import Document, listed
 
 
 def matches_selector(selector: Document, labels: Mapping[str, Any]) -> bool:
-    """Return whether a LabelSelector matches; an empty one matches everything.
-
-    Args:
-        selector: The LabelSelector: `matchLabels` and `matchExpressions`.
-    """
+    """Return whether a LabelSelector matches; an empty one matches everything."""
     if any(labels.get(key) != value for key, value in section(selector, "matchLabels").items()):
         return False
     return all(matches(section(expression), labels) for expression in listed(selector.get("matchExpressions")))

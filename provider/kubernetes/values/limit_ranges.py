@@ -17,11 +17,7 @@ _CONTAINERS = ("containers", "initContainers")
 
 
 def with_defaults(pod_spec: Document, ranges: Iterable[Document]) -> Document:
-    """Return the spec of a Pod with the limits and requests that LimitRanges add to its containers.
-
-    Args:
-        ranges: The LimitRanges of its namespace. For each resource, the first one that has a default counts.
-    """
+    """Return the spec of a Pod with the limits and requests that LimitRanges add; of several defaults, the first one counts."""
     limits: Document = {}
     requests: Document = {}
     for each in _items(ranges, "Container"):
@@ -54,14 +50,7 @@ def _default_requests(item: Document) -> Document:
 
 
 def refusals(pod_spec: Document, ranges: Sequence[Document]) -> list[str]:
-    """Return why the API server refuses a Pod, in its words; empty if it does not.
-
-    Args:
-        pod_spec: The spec of the Pod, without unknown values.
-
-    Raises:
-        ValueError: A quantity is not valid.
-    """
+    """Return why the API server refuses a Pod, in its words; empty if it does not. The spec has no unknown values."""
     spec = with_defaults(with_limits_as_requests(pod_spec), ranges)
     found = [*_limits_below_requests(pod_spec, spec)]
     if found:  # validated before admission compares with the LimitRanges

@@ -64,11 +64,7 @@ def _requesting(container: dict[str, Any]) -> dict[str, Any]:
 
 
 def requests_together(sets: Iterable[tuple[dict[str, Any], int | Unknown]]) -> Amounts | Unknown:
-    """Return what sets of equal Pods request together; Unknown if the names of the resources are not known.
-
-    Args:
-        sets: The spec of the Pods of each set, and their number.
-    """
+    """Return what sets of equal Pods request together; Unknown if the names of the resources are not known."""
     total: Amounts = {}
     for pod_spec, count in sets:
         unseen = _unseen(pod_spec)

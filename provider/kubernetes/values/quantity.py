@@ -47,9 +47,7 @@ class Quantity:
     """An exact amount.
 
     Args:
-        amount: The number, without unit.
         format: The family of suffixes it was written with.
-        text: The canonical text.
         digits: Number of digits it was written with; Go keeps up to 18 in an int64.
     """
 
@@ -60,11 +58,7 @@ class Quantity:
 
     @classmethod
     def parse(cls, text: str) -> Quantity:
-        """Parse "3", "500m", "1.5Gi" or "1e3"; digits below a nano are rounded up.
-
-        Raises:
-            ValueError: The text is not a valid quantity, or not a text.
-        """
+        """Parse "3", "500m", "1.5Gi" or "1e3"; digits below a nano are rounded up."""
         if not isinstance(text, str):
             raise ValueError(_wrong(str(text)))
         return _parse(text)
@@ -98,11 +92,7 @@ class Quantity:
 
 
 def canonical(value: str | int) -> str:
-    """Return the text that Kubernetes stores: "500m" for "0.5", "1Gi" for "1024Mi".
-
-    Raises:
-        ValueError: The value is not a valid quantity.
-    """
+    """Return the text that Kubernetes stores: "500m" for "0.5", "1Gi" for "1024Mi"."""
     return _parse(str(value)).text
 
 

@@ -55,9 +55,6 @@ def exceeded(pods: Sequence[Pods], quotas: Iterable[Document], *, used: bool = F
 
     Args:
         used: Whether to subtract what is in use, by the status of the quotas.
-
-    Raises:
-        ValueError: A quantity is not valid.
     """
     for quota in quotas:
         needed = _usage([each for each in pods if _is_in_scope(each.spec, quota)])
@@ -72,11 +69,7 @@ def exceeded(pods: Sequence[Pods], quotas: Iterable[Document], *, used: bool = F
 
 
 def unspecified(spec: Document, quotas: Iterable[Document]) -> Iterator[str]:
-    """Yield why the API server refuses a Pod whose containers lack a request or limit of a quota, in its words.
-
-    Args:
-        spec: The spec of the Pod, with the defaults of LimitRanges.
-    """
+    """Yield why the API server refuses a Pod whose containers lack a request or limit of a quota, in its words."""
     if section(spec, "resources"):
         return
     for quota in quotas:

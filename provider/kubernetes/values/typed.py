@@ -32,8 +32,6 @@ class Field:
     """How Go writes one field.
 
     Args:
-        struct: Whether the kind is a type of the table.
-        always: Whether Go writes it even when it is empty.
         pointer: Whether Go keeps an explicit zero value.
         merge: Key of a merged list; None for other fields.
     """

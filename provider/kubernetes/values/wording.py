@@ -9,12 +9,7 @@ from typing import Any
 
 
 def join_names(names: list[str], most: int = 3) -> str:
-    """Return the first names and the number of the others: "a, b, c and 2 more".
-
-    Args:
-        names: The names, in the order in which they are shown.
-        most: Number of names to show; default: 3.
-    """
+    """Return the first names and the number of the others: "a, b, c and 2 more"."""
     text = ", ".join(names[:most])
     more = len(names) - most
     if more > 0:
@@ -23,11 +18,7 @@ def join_names(names: list[str], most: int = 3) -> str:
 
 
 def plural(number: int, what: str) -> str:
-    """Return a number with its noun: "1 pod", "2 pods".
-
-    Args:
-        what: The noun in the singular; its plural ends with s.
-    """
+    """Return a number with its noun: "1 pod", "2 pods"."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
@@ -57,7 +48,6 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", *, cutoff
     """Return a question for the known name that is most similar; `otherwise` if none is similar enough.
 
     Args:
-        otherwise: Result if no name is similar enough; default: empty.
         cutoff: Least similarity, from 0 (any name) to 1 (the same name), as for `difflib.get_close_matches`.
     """
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)

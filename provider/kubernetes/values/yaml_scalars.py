@@ -63,11 +63,7 @@ def plain_value(text: str) -> Any:
 
 
 def tagged_value(tag: str, text: str) -> Any:
-    """Return the value of a scalar with an explicit tag.
-
-    Raises:
-        ValueError: The tag is not one of plain data, or the value does not match it.
-    """
+    """Return the value of a scalar with an explicit tag."""
     if tag in (STR, "!"):
         return text
     kind = _TAGS.get(tag)

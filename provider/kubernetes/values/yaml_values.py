@@ -26,11 +26,7 @@ BLANK = " \t\r\n"
 
 
 class Unreadable(Exception):
-    """A value that cannot be read.
-
-    Args:
-        line: Line in the text, from 0.
-    """
+    """A value that cannot be read."""
 
     def __init__(self, why: str, hint: str = "", line: int = 0, path: str = "") -> None:
         super().__init__(why)
@@ -76,12 +72,7 @@ class _Loader(_LibYAML):  # type: ignore[misc]
 
 
 def from_yaml(text: str) -> Iterator[Any]:
-    """Yield the values of the documents in a YAML text.
-
-    Raises:
-        Unreadable: A document is not valid, or too large.
-        yaml.YAMLError: The text is not valid YAML.
-    """
+    """Yield the values of the documents in a YAML text."""
     loader = _Loader(text)
     while loader.check_node():
         loader.nodes = 0
@@ -309,11 +300,7 @@ def find_places(text: str) -> Places:
 
 
 class Places:
-    """The places of the values in a document.
-
-    Args:
-        root: The root node; None for a document without places.
-    """
+    """The places of the values in a document."""
 
     def __init__(self, root: Any) -> None:
         self._root = root

@@ -26,11 +26,8 @@ from pulumi_trainer.provider.trainer.pipeline.release import Release
 
 
 def document_problems(document: dict[str, Any], release: Release, verdict: Verdict | None = None) -> list[Problem]:
-    """Return the problems of a document's metadata and spec; unknown leaves count as valid.
-
-    Args:
-        verdict: The server's verdict on it. An admitted document is not compared with the schema again; only requirements beyond
-            the schema are checked then.
+    """Return the problems of a document's metadata and spec; unknown leaves count as valid. One that the verdict admits is not
+    compared with the schema again.
     """
     kind = document["kind"]
     if verdict is not None and verdict.stored is not None and not verdict.unknown:

@@ -44,9 +44,7 @@ class BrokenRule:
     """A rule that a JobSet breaks.
 
     Args:
-        at: Path of the value.
         detail: The server's text about it.
-        hint: What to do.
         field: The path that the server names; default: the server names no field.
         type: The server's error type; empty if JobSet's webhook accepts the value.
     """
@@ -78,8 +76,6 @@ def broken_rules(jobset: Document, go: GoTypes, lookup: Lookup | None = None) ->
     """Yield the rules that a new JobSet breaks; unknown leaves count as valid.
 
     Args:
-        jobset: The JobSet with its defaults.
-        go: The Go types of a release.
         lookup: Reads the PersistentVolumeClaims of the cluster; default: these rules are left out.
     """
     view = _View(jobset, go)
@@ -127,8 +123,6 @@ class _ClaimTemplate:
     """A template of a volumeClaimPolicy.
 
     Args:
-        document: The template.
-        policy: The policy.
         claim: Name of the template.
         is_repeated: Whether an earlier template has this name.
         places: Index of the policy, and of the template in it.
@@ -478,11 +472,7 @@ def _invalid(
     """Yield a broken rule for each reason why a value is not valid.
 
     Args:
-        at: Path of the value.
-        value: The value that the server quotes.
-        wrong: The reasons.
         too_long: The server's text for a name with too many characters.
-        hint: What to do.
         field: The path that the server names; default: `at`.
     """
     for why in wrong:

@@ -18,9 +18,6 @@ def find_dispatch(train_job: Document, queues: Queues) -> Dispatch | None:
     A job is sent if its ClusterQueue has an AdmissionCheck of MultiKueue's controller, whatever the flavor
     (https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/admissionchecks/multikueue), or if its own fields
     request it.
-
-    Args:
-        train_job: The TrainJob; its label `kueue.x-k8s.io/queue-name` names its queue.
     """
     metadata = section(train_job, "metadata")
     local = queues.find("LocalQueue", section(metadata, "labels").get(QUEUE), metadata.get("namespace") or "default")

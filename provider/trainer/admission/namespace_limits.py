@@ -38,11 +38,7 @@ _SECURITY = (
 
 
 def pod_refusals(jobset: Document, known: Queues) -> Iterator[Problem]:
-    """Yield why the API server refuses Pods of a JobSet in its namespace, in its words.
-
-    Args:
-        jobset: The JobSet; a Pod with unknown values counts as accepted.
-    """
+    """Yield why the API server refuses Pods of a JobSet in its namespace, in its words; a Pod with unknown values is accepted."""
     namespace = _namespace(jobset)
     ranges, quotas = known.inside("LimitRange", namespace), known.inside("ResourceQuota", namespace)
     for job in jobs_of(jobset):
@@ -71,7 +67,6 @@ def exceeded_quotas(jobset: Document, known: Queues, *, used: bool = False) -> l
     """Return what a JobSet needs beyond the ResourceQuotas of its namespace, for all Pods that run at the same time.
 
     Args:
-        jobset: The JobSet; one with unknown values counts as fitting.
         used: Whether to count what others use now.
     """
     quotas = known.inside("ResourceQuota", _namespace(jobset))

@@ -31,11 +31,7 @@ _NOT_A_VARIABLE = "a valid environment variable name must consist only of printa
 
 
 def pod_name_problems(pod: Document, path: str) -> Iterator[Problem]:
-    """Yield the problems of names and paths in a Pod's spec; unknown leaves count as valid.
-
-    Args:
-        path: Path of the spec in the whole document.
-    """
+    """Yield the problems of names and paths in a Pod's spec; unknown leaves count as valid."""
     for at, volume in entries(pod, "volumes", path):
         yield from _volume_problems(volume, at)
     for kind in ("initContainers", "containers"):

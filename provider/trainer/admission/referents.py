@@ -30,9 +30,7 @@ class Referent:
     """A referenced object.
 
     Args:
-        where: The field with the reference.
         needed: Whether no Pod runs without it; Pods may run without a pull secret.
-        keys: Keys that a Secret or a ConfigMap must have.
     """
 
     kind: Kind
@@ -43,11 +41,7 @@ class Referent:
 
 
 def referents(objects: Objects, promised: Iterable[str] = ()) -> list[Referent]:
-    """Return each referenced object once, with its first reference.
-
-    Args:
-        promised: "Kind/name" of what the program creates beside the objects.
-    """
+    """Return each referenced object once, with its first reference."""
     brought = {*objects, *promised}
     found: dict[tuple[Kind, str], Referent] = {}
     for key, document in objects.items():

@@ -31,11 +31,7 @@ _OWN_ENV = {
 
 
 def unknown_field_problems(document: Mapping[str, Any], release: Release, paths: Iterable[str]) -> list[Problem]:
-    """Return a problem for each unknown field of a document, given by its path.
-
-    Args:
-        paths: Paths of the fields that the schema does not have, for example `Verdict.unknown`.
-    """
+    """Return a problem for each unknown field of a document, given by its path."""
     kind = document["kind"]
     found: list[Problem] = []
     for problem in unknown_fields(release.kinds[kind].schema, paths):
@@ -47,12 +43,7 @@ def unknown_field_problems(document: Mapping[str, Any], release: Release, paths:
 
 
 def is_removed(kind: str, path: str) -> bool:
-    """Return whether an earlier version of Trainer had a field of a TrainJob or a runtime.
-
-    Args:
-        kind: `TrainJob`; any other kind is that of a runtime.
-        path: Path of the field, for example `spec.podTemplateOverrides`.
-    """
+    """Return whether an earlier version of Trainer had a field of a TrainJob or a runtime."""
     return path in _removed_from(kind)
 
 

@@ -42,8 +42,6 @@ def review(
     Arguments are not changed; unknown leaves count as valid.
 
     Args:
-        release: The release of Trainer whose CRDs and webhooks the server has.
-        old: The stored object (`Verdict.stored` of an earlier review); None on creation.
         lookup: Reads other objects of the cluster: runtimes, PriorityClass, JobSet, PersistentVolumeClaim. Without it, checks
             that need them are left out.
         now: Time for runtimePatches without one, such as 2026-01-31T09:30:00Z.

@@ -26,7 +26,6 @@ class _Kind:
         replicas: Field of `spec` with a Pod template for each role.
         nodes: The roles that train.
         runtime: The runtime of a TrainJob that trains the same.
-        note: What else changes.
     """
 
     replicas: str

@@ -30,12 +30,6 @@ def mutate(job: Document, old: Document | None, release: Release, now: str) -> D
 
     A new or changed patch gets the time `now`, an unchanged one its old time. If a time was set, the webhook also writes what Go
     prints for required fields that are missing, and canonical quantities.
-
-    Args:
-        old: The stored TrainJob; None on creation.
-
-    Raises:
-        Invalid: Go's types cannot represent the TrainJob.
     """
     findings = Findings()
     spec = job.get("spec")
@@ -73,12 +67,7 @@ AUTOMATIC = "leave it out for one process per GPU (per CPU without GPUs), or giv
 def validate(
     job: Document, old: Document | None, release: Release, lookup: Lookup | None
 ) -> tuple[list[Problem], list[str]]:
-    """Return problems and warnings of the validating webhook.
-
-    Args:
-        old: The stored TrainJob; None on creation.
-        lookup: Reads other objects of the cluster; None: only checks without a cluster.
-    """
+    """Return problems and warnings of the validating webhook."""
     spec, name_of_job = job.get("spec"), job["metadata"].get("name")
     reference = section(spec, "runtimeRef")
     kind, group, name = reference.get("kind", ""), reference.get("apiGroup", ""), reference.get("name", "")

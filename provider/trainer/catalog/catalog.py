@@ -44,7 +44,6 @@ class Deprecation:
     """A deprecated release.
 
     Args:
-        of: The release, `name@release`.
         on: The day from which it is no longer offered, such as 2026-12-01; empty if not set.
         successor: The release to use instead, or `name@release` of another runtime; empty if not set.
     """
@@ -381,12 +380,7 @@ class RuntimeCatalog:
 
 
 def unknown_name(what: str, given: str, known: Sequence[str]) -> Problem:
-    """Return the problem that a name is unknown, with similar names and all known ones.
-
-    Args:
-        what: What the name is expected to be, for example "runtime of the catalogue".
-        known: The names that exist; may be empty.
-    """
+    """Return the problem that a name is unknown, with similar names and all known ones."""
     available = "none is available"
     if known:
         available = f"available: {', '.join(known)}"

@@ -103,22 +103,12 @@ def cached(folder: str) -> Path:
 
 
 def catalogue_folder(url: str, ref: str) -> Path:
-    """Return the folder with the files of a catalogue at a commit.
-
-    Args:
-        ref: A tag, a branch or a commit.
-
-    Raises:
-        Invalid: The address or the ref is not valid, or the repository cannot be fetched.
-    """
+    """Return the folder with the files of a catalogue at a commit."""
     return _folder(url, ref, _CATALOGUE)
 
 
 def project_folder(url: str, ref: str) -> Path:
     """Return the folder with all files of a project at a commit.
-
-    Args:
-        ref: A tag, a branch or a commit.
 
     Raises:
         InvalidRef: The ref is not valid, or not one of the repository.
@@ -270,10 +260,6 @@ def _write_links(fresh: Path, links: Mapping[str, str], files: Iterable[str]) ->
     """Write links to folders of a commit, and links to `NOWHERE` in place of all others.
 
     They are written after all files, so that no file is written through one.
-
-    Args:
-        links: Path of a link -> the path that it leads to.
-        files: Paths of the files and links of the commit.
     """
     folders = {"."}
     for file in {*files} - {*links}:
@@ -360,11 +346,7 @@ def _git(repository: Path, where: str, *arguments: str, stdin: bytes = b"") -> b
 
 
 def tracked_files(folder: Path) -> frozenset[str]:
-    """Return the files below a folder that git tracks, relative to it; none if the folder is not in a repository.
-
-    Raises:
-        Invalid: git cannot list them.
-    """
+    """Return the files below a folder that git tracks, relative to it; none if the folder is not in a repository."""
     return frozenset(_listed_files(folder))
 
 
@@ -382,11 +364,7 @@ def _listed_files(folder: Path, *options: str) -> list[str]:
 
 
 def _answer(folder: Path, *words: str) -> list[str]:
-    """Return what git prints about the repository that a folder is in, as texts between null characters; empty without one.
-
-    Raises:
-        Invalid: git cannot be asked, or fails.
-    """
+    """Return what git prints about the repository that a folder is in, as texts between null characters; empty without one."""
     if not any((above / ".git").exists() for above in (folder, *folder.parents)):
         return []
     argv = [*_command(), "-C", str(folder), *words]
@@ -426,11 +404,7 @@ def describe_commit(folder: Path) -> str:
 
 
 def _differs(folder: Path, entries: Iterable[str]) -> bool | None:
-    """Return whether files differ from the entries of a commit; None if there are too many to compare.
-
-    Args:
-        entries: What `git ls-tree --long` lists below the folder.
-    """
+    """Return whether files differ from the entries of a commit; None if there are too many to compare."""
     read = 0
     for number, entry in enumerate(entries):
         about, _, name = entry.partition("\t")

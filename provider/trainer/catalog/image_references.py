@@ -18,14 +18,7 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Image:
-    """A reference to an image.
-
-    Args:
-        registry: Host of the registry, with a port if it has one.
-        repository: Path in the registry.
-        tag: The tag; empty if the reference has none.
-        digest: The digest; empty if the reference has none.
-    """
+    """A reference to an image."""
 
     text: str
     registry: str
@@ -43,11 +36,7 @@ _MOVING = ("", "latest", "main", "master", "nightly", "edge", "dev")
 
 
 def parse_image(text: str) -> Image:
-    """Return a reference to an image, completed as Docker does it.
-
-    Raises:
-        Invalid: It is not a reference.
-    """
+    """Return a reference to an image, completed as Docker does it."""
     rest, _, digest = text.partition("@")
     head, slash, last = rest.rpartition("/")
     name, _, tag = last.partition(":")

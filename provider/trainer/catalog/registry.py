@@ -37,11 +37,7 @@ _CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
 
 
 def find_digest(image: Image) -> str:
-    """Return the digest of the manifest, or of the index of manifests, that a tag has now.
-
-    Raises:
-        TargetFault: The registry cannot be asked, or has no such image.
-    """
+    """Return the digest of the manifest, or of the index of manifests, that a tag has now."""
     host = image.registry
     if host == "docker.io":
         host = "registry-1.docker.io"

@@ -20,12 +20,7 @@ def by_version(release: str) -> list[int]:
 
 
 def version_step(before: str, after: str) -> Level:
-    """Return the level of a step between two releases, in either direction: 2.3.0 to 2.4.0 is minor.
-
-    Args:
-        before: Number of a release, X.Y.Z or X.Y.Z-N.
-        after: Number of another release. A step between X.Y.Z and X.Y.Z-N is a patch.
-    """
+    """Return the level of a step between two releases, in either direction: 2.3.0 to 2.4.0 is minor."""
     old, new = by_version(before), by_version(after)
     if old == new:
         return "none"
@@ -40,12 +35,7 @@ def larger(one: Level, other: Level) -> Level:
 
 
 def next_version(release: str, level: Level) -> str:
-    """Return the next number for a change of a level.
-
-    Args:
-        release: Number of the release that is changed, X.Y.Z or X.Y.Z-N; N is left out of the result.
-        level: Level of the change; `none` counts as a patch.
-    """
+    """Return the next number for a change of a level."""
     major, minor, patch = by_version(release)[:3]
     if level == "major":
         return f"{major + 1}.0.0"

@@ -82,7 +82,6 @@ class Result:
         stage: The step that rejects it; None if it is admitted. One of `admission`'s, or "jobset" if JobSet rejects the rendered
             JobSet, "pods" if the server rejects its Pods, "warning" if a warning counts as an error, "training-operator" if
             Kubeflow Trainer does not know the kind.
-        objects: The objects that the controller has applied, in that order.
         notes: Why it has applied no objects, and what will fail later.
         later: What later steps would reject if the rejected fields were not there: each step with its problem.
     """
@@ -113,10 +112,8 @@ class Cluster:
 
     Args:
         mode: As in `render`. In "jobset" no controller leaves existing objects alone, and what JobSet rejects is rejected.
-        release: The release of Trainer that the cluster has; in mode "jobset", whose answers are computed.
         catalogue: Returns a runtime by name that the documents lack; None if not found.
         now: Time of all events, in seconds since the epoch. Default: the current time.
-        severities: Which warnings are hidden, and which reject a document.
         explain: Whether to answer beyond the servers: a rejection of Pods rejects the TrainJob, and so does, in mode "trainer", a
             field that Trainer has removed; the error of a TrainJob names its runtime if this is rejected, instead of that it does
             not exist.
@@ -156,9 +153,6 @@ class Cluster:
     def apply(self, document: Document) -> Result | None:
         """Create or update an object, and return the result for a runtime, a TrainJob or a job of Training Operator v1; None for
         other kinds.
-
-        Raises:
-            Invalid: No cluster could have such an object.
         """
         if training_operator.is_job(document):
             return _unknown_to_trainer(document)
@@ -525,11 +519,7 @@ def is_referred(document: Document) -> bool:
 
 
 def _key(document: Document) -> Key:
-    """Return the key of an object.
-
-    Raises:
-        Invalid: The API version is not the known one of the kind, or the object has no name.
-    """
+    """Return the key of an object."""
     kind, version = document["kind"], document["apiVersion"]
     known = _OWN.get(kind)
     if known is not None and version != known.api_version:

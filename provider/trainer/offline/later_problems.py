@@ -22,9 +22,6 @@ def without_rejected(document: Document, problems: Iterable[Problem]) -> Documen
     """Return a copy of a document without the fields that problems are about; None if it has none of them.
 
     A value that has to be a string becomes one, because other fields may refer to it by its text. A name becomes a valid one.
-
-    Args:
-        problems: Problems with paths such as `spec.trainer.image`.
     """
     kept = copy.deepcopy(document)
     places = {split_path(problem.where): problem for problem in problems if problem.where}

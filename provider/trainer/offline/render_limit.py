@@ -20,14 +20,7 @@ class RenderLimit:
         self._replicated_jobs = 0
 
     def add(self, where: str, runtime: dict[str, Any], train_job: dict[str, Any] | None = None) -> None:
-        """Count the replicated jobs of a runtime; a long document counts as several.
-
-        Args:
-            train_job: The TrainJob for which it is rendered; None if the runtime itself is checked.
-
-        Raises:
-            Invalid: There are more than `MOST_REPLICATED_JOBS`.
-        """
+        """Count the replicated jobs of a runtime, for a TrainJob if it is rendered; a long document counts as several."""
         jobs = section(runtime, "spec", "template", "spec").get("replicatedJobs")
         count = 1
         if isinstance(jobs, list):

@@ -17,11 +17,7 @@ KEY = "runtime"
 
 
 def runtime_of_snapshot(configmap: dict[str, Any], train_job: dict[str, Any]) -> dict[str, Any]:
-    """Return the runtime in a TrainJob's snapshot as written, without an API server's defaults.
-
-    Raises:
-        Invalid: The snapshot belongs to another object, or does not contain the TrainJob's runtime.
-    """
+    """Return the runtime in a TrainJob's snapshot as written, without an API server's defaults."""
     name = configmap["metadata"]["name"]
     hint = f"delete the ConfigMap {name}: it is created again from the runtime"
     owners = listed(configmap["metadata"].get("ownerReferences"))

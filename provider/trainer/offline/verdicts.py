@@ -26,7 +26,6 @@ class Verdicts:
 
     Args:
         last: The result of the last TrainJob, or of the last runtime if there is no TrainJob.
-        refused: All results that were not admitted.
         notes: What is known of documents that are not judged.
     """
 
@@ -41,9 +40,6 @@ def judge(documents: Iterable[Document], cluster: Cluster, verdicts: Verdicts) -
 
     The order of files changes no result: what TrainJobs refer to is applied before them. A further document of the same kind and
     name is an update, and is applied in its place.
-
-    Raises:
-        Invalid: No cluster could have such a document, or none is a runtime or a TrainJob.
     """
     others: dict[str, Document] = {}
     for document in _in_order(documents):

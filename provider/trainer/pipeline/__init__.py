@@ -25,11 +25,7 @@ MergeFailed = core.MergeFailed
 
 @dataclass(frozen=True)
 class Rendered:
-    """The result of rendering.
-
-    Args:
-        objects: The objects by "Kind/name", in the order in which they are applied.
-    """
+    """The result of rendering."""
 
     objects: Objects
     notes: tuple[Problem, ...]

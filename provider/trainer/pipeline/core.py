@@ -41,15 +41,7 @@ def read(
     exists: Callable[[str, str, str], bool] | None = None,
     status_server_ca: str | None = None,
 ) -> tuple[Info, TrainJob, tuple[Problem, ...]]:
-    """Return both documents merged, before any plugin, with notes on unknown fields.
-
-    Args:
-        exists: As in `pipeline.validate`.
-        status_server_ca: As in `pipeline.render`.
-
-    Raises:
-        Invalid: A type is wrong, a policy has no plugin, a patch cannot be merged, or a name is missing.
-    """
+    """Return both documents merged, before any plugin, with notes on unknown fields."""
     findings = Findings()
     job = _train_job(train_job, release.go, findings)
     given = _spec(runtime, findings)

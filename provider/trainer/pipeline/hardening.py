@@ -36,9 +36,6 @@ def harden_jobset(jobset: Document, ml_policy: Mapping[str, Any], mode: Mode) ->
 
     Args:
         mode: In mode trainer nothing is changed, as a patch has done it.
-
-    Raises:
-        Invalid: A Pod cannot run so.
     """
     found: list[Problem] = []
     if mode != "trainer":
@@ -54,14 +51,7 @@ def harden_jobset(jobset: Document, ml_policy: Mapping[str, Any], mode: Mode) ->
 
 
 def with_patch(runtime: Document, train_job: Document, release: Release) -> Document:
-    """Return a TrainJob whose last runtimePatch hardens the Pods that the controller will render.
-
-    Args:
-        release: As in `pipeline.render`.
-
-    Raises:
-        Invalid: A Pod cannot run so, or the TrainJob cannot be rendered.
-    """
+    """Return a TrainJob whose last runtimePatch hardens the Pods that the controller will render."""
     info, job, _ = core.read(runtime, train_job, release)
     jobset = next(document for document in core.build(info, job, release) if document["kind"] == "JobSet")
     ml_policy = info.ml_policy or {}

@@ -202,11 +202,7 @@ def _hides_names(containers: Any) -> bool:
 
 
 def defaulted_field(policy: dict[str, Any], place: str) -> Any:
-    """Return a field that an API server defaults.
-
-    Raises:
-        Invalid: The field is missing, as in a snapshot written by hand.
-    """
+    """Return a field that an API server defaults."""
     value = policy.get(place.rpartition(".")[2])
     if value is None:
         why = "is missing: an API server would set the default, and Trainer's controller fails without it"

@@ -65,20 +65,12 @@ def register_plugin(plugin: Plugin) -> None:
 
 
 def own_plugins() -> tuple[Plugin, ...]:
-    """Return the users' plugins: of packages by the names of their entry points, then as registered.
-
-    Raises:
-        Invalid: A plugin of a package is not valid.
-    """
+    """Return the users' plugins: of packages by the names of their entry points, then as registered."""
     return (*_packaged(), *_registered)
 
 
 def own_policies() -> dict[str, type[Policy]]:
-    """Return the policies of users' plugins by their places: `mlPolicy.tensorflow`.
-
-    Raises:
-        Invalid: A plugin of a package is not valid.
-    """
+    """Return the policies of users' plugins by their places: `mlPolicy.tensorflow`."""
     found: dict[str, type[Policy]] = {}
     for plugin in own_plugins():
         for policy in plugin.policies:
@@ -90,14 +82,7 @@ def own_policies() -> dict[str, type[Policy]]:
 def split_own_policies(
     spec: dict[str, Any], plugins: Sequence[Plugin], findings: Findings
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Return a runtime's spec without the policies of users' plugins, and these policies by part of the spec.
-
-    Args:
-        findings: Problems of the policies are added to it.
-
-    Raises:
-        Invalid: A plugin of a package is not valid.
-    """
+    """Return a runtime's spec without the policies of users' plugins, and these policies by part of the spec."""
     rest = dict(spec)
     own: dict[str, dict[str, Any]] = {}
     for place, policy in own_policies().items():
@@ -139,20 +124,12 @@ def own_policy_problems(spec: Mapping[str, Any]) -> list[Problem]:
 
 
 def served_policies(plugins: Sequence[Plugin]) -> list[str]:
-    """Return the places of all policies that a plugin implements: the built-in ones of a release, and users'.
-
-    Raises:
-        Invalid: A plugin of a package is not valid.
-    """
+    """Return the places of all policies that a plugin implements: the built-in ones of a release, and users'."""
     return sorted(map(_place, chain.from_iterable(plugin.policies for plugin in (*plugins, *own_plugins()))))
 
 
 def launcher(framework: str) -> tuple[str, ...] | None:
-    """Return the command that starts user code, if a user's plugin defines one for the framework of its `mlPolicy`; else None.
-
-    Raises:
-        Invalid: A plugin of a package is not valid.
-    """
+    """Return the command that starts user code, if a user's plugin defines one for the framework of its `mlPolicy`; else None."""
     for plugin in own_plugins():
         if f"mlPolicy.{framework}" in map(_place, plugin.policies):
             return tuple(getattr(plugin, "launcher", ())) or None

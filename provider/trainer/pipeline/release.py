@@ -20,9 +20,7 @@ class Release:
     """A release of Kubeflow Trainer, or a commit, with the release of JobSet that it is built with.
 
     Args:
-        version: Number of the release, or the commit.
         folder: Folder with `schemas.json` and `go_types.txt`, which `make record` writes.
-        predicates: Checks of the validation rules in its CRDs, by the text of the rule.
         plugins: Its plugins in the order of each phase and of the objects that they build, the JobSet's last.
         failure_is_final: Whether its controller leaves a TrainJob failed whose JobSet is gone.
     """

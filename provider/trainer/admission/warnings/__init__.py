@@ -13,7 +13,7 @@ from pulumi_trainer.provider.trainer.admission.warnings.placing import gpu_taint
 from pulumi_trainer.provider.trainer.admission.warnings.rule import Rule, Warning
 from pulumi_trainer.provider.trainer.admission.warnings.severity import IGNORE, REFUSED, Severities, Severity
 from pulumi_trainer.provider.trainer.admission.warnings.starting import subdomain
-from pulumi_trainer.provider.trainer.admission.warnings.table import CLOSED_NETWORK, QUEUE_RULES, RULES
+from pulumi_trainer.provider.trainer.admission.warnings.table import CLOSED_NETWORK, RULES
 from pulumi_trainer.provider.trainer.admission.warnings.view import Document, Taints, View
 from pulumi_trainer.provider.trainer.pipeline import Mode, Release
 
@@ -54,11 +54,8 @@ def warnings(
         runtime: The runtime, with the API server's defaults.
         train_job: The TrainJob, with the API server's defaults.
         objects: The rendered objects (`Rendered.objects`, or a list); empty if rendering failed.
-        release: As in `pipeline.render`.
         siblings: Other JobSets; the one of this job may be among them.
         taints: Taints of nodes and flavors with GPUs (`gpu_taints`); None if unknown, then PT111 is left out.
-        cluster: Whether the Pods run in a cluster.
-        mode: As in `pipeline.render`.
     """
     given = objects.values() if isinstance(objects, Mapping) else objects
     view = View(runtime, train_job, tuple(given), release, tuple(siblings), taints, queues or Queues(), mode)
@@ -69,6 +66,7 @@ def warnings(
 def queue_warnings(documents: Iterable[Document], queues: Queues) -> tuple[Warning, ...]:
     """Return the warnings about queues, which do not depend on jobs, in the order of their codes."""
     found: list[Warning] = []
-    for (code, rule), document in product(QUEUE_RULES.items(), documents):
-        found += [Warning(p.where, p.why, p.hint, p.type, code=code) for p in rule(document, queues)]
+    for rule, document in product(RULES, documents):
+        if rule.of_queue is not None:
+            found += [Warning(p.where, p.why, p.hint, p.type, rule.code) for p in rule.of_queue(document, queues)]
     return tuple(found)

@@ -120,11 +120,7 @@ def endless_steps(view: View) -> Iterator[Problem]:
 
 
 def _reason_to_run_on(container: Container, *names: str) -> str:
-    """Return why a container runs on: its command, or the name of its program; empty if it may end.
-
-    Args:
-        names: Other names that tell it.
-    """
+    """Return why a container runs on: its command, or the name of its program; empty if it may end."""
     text, program = _text(container), _program(container)
     command = _RUNS_ON.search(text)
     if command and not _MAY_END.search(text):

@@ -69,11 +69,7 @@ def _pods_without_node(view: View) -> Iterator[tuple[ReplicatedJob, NoNode, str]
 
 
 def _admission(levels: list[list[str]], found: NoNode) -> str:
-    """Return what Kueue does with Pods that do not tolerate the taints of all nodes; empty if flavors differ in that.
-
-    Args:
-        levels: Levels of the topology of each flavor.
-    """
+    """Return what Kueue does with Pods that do not tolerate the taints of all nodes; empty if flavors differ in that."""
     if not all(levels) or not found.tainted:
         return ""
     by_host = {_HOSTNAME in each for each in levels}

@@ -5,7 +5,7 @@ It compares the ClusterQueues of a program with those of the cluster. Only a pre
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -34,7 +34,6 @@ def affected_jobs(document: Document, queues: Queues) -> Iterator[Problem]:
     """Yield which jobs a change of a ClusterQueue or Cohort leaves over quota or without a chance to start.
 
     Args:
-        document: The ClusterQueue or Cohort as the program has it.
         queues: The objects of the program over those of the cluster, with its LocalQueues and Workloads.
     """
     before = queues.below
@@ -47,16 +46,8 @@ def affected_jobs(document: Document, queues: Queues) -> Iterator[Problem]:
             yield from _never_fitting(name, new, old, queues, before)
 
 
-def has_quota_changes(documents: Iterable[Document], before: Queues) -> bool:
-    """Return whether some of a program's ClusterQueues and Cohorts differ from those of the cluster.
-
-    Args:
-        documents: Objects of the program; kinds other than ClusterQueue and Cohort are left out.
-    """
-    return any(_is_changed(document, before) for document in documents)
-
-
-def _is_changed(document: Document, before: Queues) -> bool:
+def has_changed_quota(document: Document, before: Queues) -> bool:
+    """Return whether a ClusterQueue or Cohort of a program has other quotas than in the cluster; False for other kinds."""
     kind = str(document.get("kind"))
     if kind not in ("ClusterQueue", "Cohort"):
         return False
@@ -76,7 +67,7 @@ def _affected_queues(document: Document, queues: Queues, before: Queues) -> list
     own: list[str] = []
     if is_queue:
         own.append(name_of(document))
-    if not _is_changed(document, before):
+    if not has_changed_quota(document, before):
         return own
     members = set[str]()
     for tree in (before.tree, queues.tree):
@@ -96,8 +87,6 @@ class _Excess:
 
     Args:
         slot: Flavor and resource.
-        used: What the jobs of the queue hold.
-        nominal: The quota after the change.
         jobs: Workloads beyond it, in the order in which Kueue preempts.
     """
 

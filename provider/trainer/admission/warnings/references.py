@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pulumi_trainer.provider.kubernetes.client.api_resources import CLAIM, CONFIG_MAP, SECRET, Kind
+from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, section
 from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean
@@ -17,28 +17,8 @@ _PULL = "without it the nodes pull only public images"
 _MADE = "create it; or ignore this warning if another repository or a controller makes it"
 
 
-def missing_secrets(view: View) -> Iterator[Problem]:
-    """Yield Secrets, and keys of Secrets, that Pods wait for."""
-    yield from _missing(view, SECRET)
-
-
-def missing_config_maps(view: View) -> Iterator[Problem]:
-    """Yield ConfigMaps, and keys of ConfigMaps, that Pods wait for."""
-    yield from _missing(view, CONFIG_MAP)
-
-
-def missing_claims(view: View) -> Iterator[Problem]:
-    """Yield claims that Pods wait for."""
-    yield from _missing(view, CLAIM)
-
-
-def missing_pull_secrets(view: View) -> Iterator[Problem]:
-    """Yield pull secrets that do not exist."""
-    yield from _missing(view, SECRET, needed=False)
-
-
-def _missing(view: View, kind: Kind, *, needed: bool = True) -> Iterator[Problem]:
-    """Yield each missing object of a kind, and each missing key, once."""
+def missing_objects(view: View, *, kind: Kind, needed: bool = True) -> Iterator[Problem]:
+    """Yield each missing object of a kind that Pods wait for (or not: `needed`), and each missing key, once."""
     if not view.queues.has_all(kind.kind):
         return
     made = {section(each, "metadata").get("name") for each in view.objects if each.get("kind") == kind.kind}

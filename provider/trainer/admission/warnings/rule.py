@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from pulumi_trainer.provider.kubernetes.errors import Problem
-from pulumi_trainer.provider.trainer.admission.warnings.view import View
+from pulumi_trainer.provider.kueue.queue_state import Queues
+from pulumi_trainer.provider.trainer.admission.warnings.view import Document, View
 from pulumi_trainer.provider.trainer.pipeline import Mode
 
 
@@ -17,7 +18,6 @@ class Warning(Problem):
     `where` is a path of the TrainJob or, below `spec.mlPolicy`, `spec.podGroupPolicy` and `spec.template`, of the runtime.
 
     Args:
-        code: A code such as PT103, which never changes its meaning.
         is_note: Whether this is often what the user wants.
         is_refused: Whether it is an error unless the user has set its severity.
     """
@@ -35,14 +35,12 @@ class Rule:
     """A rule that finds warnings.
 
     Args:
-        code: Code of its warnings.
-        title: The subject, in one line.
-        find: Yields the problems of a job.
         cluster: Whether the rule only concerns clusters, not Pods that are processes of one machine.
         is_note: Whether it finds what users often want, which a plan shows as information.
         refused: Whether an API server refuses an object that a controller makes later, and the job never starts. Such a warning
             is an error, unless the user has set its severity.
         refused_in: Mode in which it is such an error; None if `refused` decides.
+        of_queue: Yields the problems of an object of Kueue, for a rule that depends on no job.
     """
 
     code: str
@@ -52,6 +50,7 @@ class Rule:
     is_note: bool = False
     refused: bool = False
     refused_in: Mode | None = None
+    of_queue: Callable[[Document, Queues], Iterator[Problem]] | None = None
 
     def warnings(self, view: View) -> Iterator[Warning]:
         """Yield the warnings about a job."""

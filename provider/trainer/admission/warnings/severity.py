@@ -33,11 +33,7 @@ class Severities:
 
     @classmethod
     def read(cls, given: Any) -> Severities:
-        """Return the severities of a mapping such as {"PT103": "ignore"}.
-
-        Raises:
-            Invalid: A code or a severity is unknown.
-        """
+        """Return the severities of a mapping such as {"PT103": "ignore"}."""
         if not isinstance(given, Mapping):
             raise Invalid(Problem("", 'must be a mapping such as {"PT103": "ignore"}'))
         found: list[Problem] = []
@@ -55,9 +51,6 @@ class Severities:
 
         Args:
             ignore: Codes to ignore; a text may have several ("PT103,PT107").
-
-        Raises:
-            Invalid: A code is unknown.
         """
         return cls.read({**dict.fromkeys(codes(ignore), "ignore"), **dict.fromkeys(codes(error), "error")})
 
@@ -69,11 +62,7 @@ class Severities:
     def split(
         self, warnings: Iterable[Warning], train_job: Mapping[str, Any]
     ) -> tuple[tuple[Warning, ...], tuple[Problem, ...]]:
-        """Return the warnings that are errors, and the others together with the problems of the annotation.
-
-        Args:
-            train_job: The TrainJob, whose annotation may ignore codes.
-        """
+        """Return the warnings that are errors, and the others together with the problems of the annotation."""
         errors: list[Warning] = []
         others: list[Problem] = []
         ignored, problems = _ignored(train_job)

@@ -45,11 +45,8 @@ _CLAIM = "a PersistentVolumeClaim, or one of volumeClaimPolicies"
 
 
 def lasting_mounts(step: Step, *, writable: bool = False) -> dict[Any, str] | None:
-    """Return the mounted volumes of a step that outlive its Pods, by name with their sources; None if they are not all known.
-
-    Args:
-        step: The step.
-        writable: Whether only those count that a container can write to.
+    """Return the mounted volumes of a step (that a container can write to) that outlive its Pods, by name with their sources;
+    None if they are not all known.
     """
     spec = value_or_unknown(step.document, "template", "spec", "template", "spec")
     parts = [spec, *(value_or_unknown(spec, part) for part in ("volumes", "containers", "initContainers"))]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from pulumi_trainer.provider.kubernetes.client.api_resources import CLAIM, CONFIG_MAP, SECRET
 from pulumi_trainer.provider.trainer.admission.warnings import (
     devices,
     endings,
@@ -26,6 +29,12 @@ from pulumi_trainer.provider.trainer.admission.warnings import (
 from pulumi_trainer.provider.trainer.admission.warnings.rule import Rule
 
 CLOSED_NETWORK = "PT308"
+
+
+def _of_queue(code: str, title: str, find: queues.QueueRule) -> Rule:
+    return Rule(code, title, queues.for_queue_of_job(find), cluster=True, of_queue=find)
+
+
 RULES = (
     Rule("PT101", "a name too long for the Pods of the job", starting.long_names),
     Rule("PT102", "a gang that waits for Pods that it blocks", starting.gang_deadlock, cluster=True),
@@ -91,37 +100,29 @@ RULES = (
     Rule("PT163", "completions that Trainer replaces", given_twice.replaced_completions),
     Rule("PT164", "a volume mounted at the root folder", pods.mounts_at_root, cluster=True),
     Rule("PT165", "a memory limit without its unit", placing.tiny_memory, cluster=True),
-    Rule("PT166", "a missing Secret", references.missing_secrets, cluster=True),
-    Rule("PT167", "a missing ConfigMap", references.missing_config_maps, cluster=True),
-    Rule("PT168", "a missing claim", references.missing_claims, cluster=True),
-    Rule("PT169", "a missing pull secret", references.missing_pull_secrets, cluster=True),
+    Rule("PT166", "a missing Secret", partial(references.missing_objects, kind=SECRET), cluster=True),
+    Rule("PT167", "a missing ConfigMap", partial(references.missing_objects, kind=CONFIG_MAP), cluster=True),
+    Rule("PT168", "a missing claim", partial(references.missing_objects, kind=CLAIM), cluster=True),
+    Rule(
+        "PT169", "a missing pull secret", partial(references.missing_objects, kind=SECRET, needed=False), cluster=True
+    ),
     Rule("PT170", "nodes with GPUs that nobody requests", placing.unrequested_gpus, cluster=True),
     Rule("PT171", "a storage URI that no initializer serves", storage.unserved_uris, cluster=True),
-    Rule(
-        "PT201",
-        "a LocalQueue without ClusterQueue",
-        queues.for_queue_of_job(queues.missing_cluster_queue),
-        cluster=True,
-    ),
+    _of_queue("PT201", "a LocalQueue without ClusterQueue", queues.missing_cluster_queue),
     Rule("PT202", "a resource that the queue does not cover", queues.resource_without_quota, cluster=True),
     Rule("PT203", "a job larger than its queue", queues.too_large, cluster=True),
-    Rule("PT204", "a flavor that no node matches", queues.for_queue_of_job(queues.unmatched_flavor), cluster=True),
-    Rule("PT205", "cohorts in a circle", queues.for_queue_of_job(queues.cohort_cycle), cluster=True),
+    _of_queue("PT204", "a flavor that no node matches", queues.unmatched_flavor),
+    _of_queue("PT205", "cohorts in a circle", queues.cohort_cycle),
     Rule("PT206", "a missing priority class", queues.no_priority_class, cluster=True),
     Rule("PT207", "queue settings without a queue", queues.unused_queue_fields, cluster=True),
     Rule("PT208", "no flavor for the job", queues.no_flavor, cluster=True),
     Rule("PT209", "a queue that does not admit the namespace", queues.namespace_not_selected, cluster=True),
-    Rule("PT210", "a queue with missing references", queues.for_queue_of_job(queues.missing_references), cluster=True),
+    _of_queue("PT210", "a queue with missing references", queues.missing_references),
     Rule("PT211", "a topology without room for the job", queues.no_topology_domain, cluster=True),
     Rule("PT212", "a missing LocalQueue", queues.missing_local_queue, cluster=True),
-    Rule("PT213", "a stopped queue", queues.for_queue_of_job(queues.stopped_queue), cluster=True),
-    Rule("PT214", "a quota far beyond the nodes", queues.for_queue_of_job(queues.quota_beyond_nodes), cluster=True),
-    Rule(
-        "PT215",
-        "a change of quota that affects jobs",
-        queues.for_queue_of_job(quota_changes.affected_jobs),
-        cluster=True,
-    ),
+    _of_queue("PT213", "a stopped queue", queues.stopped_queue),
+    _of_queue("PT214", "a quota far beyond the nodes", queues.quota_beyond_nodes),
+    _of_queue("PT215", "a change of quota that affects jobs", quota_changes.affected_jobs),
     Rule("PT216", "a renamed queue", queues.renamed_queue, cluster=True),
     Rule("PT217", "a preemption that loses everything", interruptions.unsaved_work, cluster=True),
     Rule("PT218", "a job that no Workload can describe", queues.refused_workload, cluster=True, refused=True),
@@ -143,17 +144,6 @@ RULES = (
     Rule("PT309", "addresses that wait for a probe", networks.unpublished_addresses, cluster=True),
 )
 """A code never changes its meaning, and is not reused."""
-
-QUEUE_RULES: dict[str, queues.QueueRule] = {
-    "PT201": queues.missing_cluster_queue,
-    "PT204": queues.unmatched_flavor,
-    "PT205": queues.cohort_cycle,
-    "PT210": queues.missing_references,
-    "PT213": queues.stopped_queue,
-    "PT214": queues.quota_beyond_nodes,
-    "PT215": quota_changes.affected_jobs,
-}
-"""Rules about queues, which do not depend on jobs."""
 
 NEVER_START = frozenset(f"PT{number}" for number in (*range(201, 207), *range(208, 214), 218, 220, 221, 301, 302))
 """Rules that find a job that never starts while queues, quotas and nodes stay as they are."""

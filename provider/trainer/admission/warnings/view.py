@@ -77,9 +77,6 @@ class View:
     Args:
         runtime: The runtime, with an API server's defaults.
         train_job: The TrainJob, with an API server's defaults.
-        objects: The rendered objects; empty if rendering failed.
-        release: The release of Trainer that renders.
-        siblings: Other JobSets.
         taints: Taints of nodes and flavors with GPUs; None if unknown.
         queues: Known objects that decide whether the job starts.
         mode: Who makes the objects: Trainer's controller (`trainer`), or this package (`jobset`).
