@@ -97,6 +97,7 @@ RULES = (
     Rule("PT169", "a missing pull secret", references.missing_pull_secrets, cluster=True),
     Rule("PT170", "nodes with GPUs that nobody requests", placing.unrequested_gpus, cluster=True),
     Rule("PT171", "a storage URI that no initializer serves", storage.unserved_uris, cluster=True),
+    Rule("PT172", "a part of a storage URI that no initializer serves", storage.unsupported_parts, cluster=True),
     Rule(
         "PT201",
         "a LocalQueue without ClusterQueue",
