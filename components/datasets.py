@@ -235,7 +235,7 @@ class Fetched(FetchedData, JobComponent):
         if isinstance(self.storage_uri, pulumi.Output):
             problems += source.scheme_problems(document["storageUri"])
         if job.cluster and image is None:
-            problems += sources.upstream_problems(document["storageUri"])
+            problems += sources.upstream_problems(document["storageUri"], self.kind)
         return problems
 
     async def _has_several_nodes(self) -> bool:

@@ -7,6 +7,7 @@ SDK's.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,6 +17,7 @@ from pulumi_trainer.args.trainers import env_list, env_problems
 from pulumi_trainer.provider.kubernetes.client.masking import hide_credentials
 from pulumi_trainer.provider.kubernetes.errors import Problem, problems_below
 from pulumi_trainer.provider.kubernetes.values.quantity import quantity_problems
+from pulumi_trainer.provider.trainer.admission.storage_uris import repository_problem
 
 Secret = pulumi.Output[str]
 """A secret Output, such as `config.require_secret("hfToken")`; a plain string is refused."""
@@ -319,26 +321,16 @@ UPSTREAM = "ghcr.io/kubeflow/trainer/"
 """Registry path of the images of Kubeflow Trainer's initializers."""
 
 
-def upstream_problems(uri: Any) -> list[Problem]:
+def upstream_problems(uri: Any, kind: str) -> list[Problem]:
     """Return the parts of a URI that Trainer's own initializers, which run in clusters, do not support.
 
-    https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/initializers/dataset/huggingface.py
+    Args:
+        kind: dataset or model.
     """
-    if not isinstance(uri, str) or not uri.startswith("hf://"):
+    found = repository_problem(uri, kind)
+    if found is None:
         return []
-    owner, _, rest = uri.removeprefix("hf://").partition("/")
-    name, _, path = rest.partition("/")
-    if "@" in name:
-        name, _, revision = name.partition("@")
-        why = f"Trainer's initializers do not support @REVISION: they would look for a repository {rest.partition('/')[0]!r}"
-        hint = f"give hf://{owner}/{name}, or your own image= that fetches {revision}"
-        return [Problem("storage_uri", why, hint)]
-    if path:
-        why = (
-            f"Trainer's initializers do not support a path in a repository: all of hf://{owner}/{name} would be fetched"
-        )
-        return [Problem("storage_uri", why, f"give hf://{owner}/{name}, and exclude other files with ignore_patterns=")]
-    return []
+    return [replace(found, where="storage_uri")]
 
 
 def _variables(env: Any, own: dict[str, Any]) -> Any:

@@ -498,7 +498,7 @@ def _unfetchable(kind: str, source: dict[str, Any], runtime: dict[str, Any]) -> 
     is_of_trainer = isinstance(image, str) and image.startswith(sources.UPSTREAM)
     if not is_of_trainer:
         return []
-    return problems_below(where, sources.upstream_problems(uri))
+    return problems_below(where, sources.upstream_problems(uri, kind))
 
 
 def _judge_sources(

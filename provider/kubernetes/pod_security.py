@@ -147,15 +147,23 @@ def standard_violations(spec: Document, level: str) -> Iterator[str]:
             yield f"{reason} ({detail})"
 
 
-def refusal(spec: Document, namespace: Document | None) -> str:
-    """Return the words with which Pod Security of a namespace refuses a Pod; empty if it admits the Pod."""
+_WORDS = {"enforce": "violates", "warn": "would violate"}
+
+
+def words_of_namespace(spec: Document, namespace: Document | None, mode: str = "enforce") -> str:
+    """Return the words with which Pod Security of a namespace refuses a Pod, or warns of it; empty if it does not.
+
+    Args:
+        namespace: The Namespace; None if it is not known.
+        mode: The label with the level: enforce or warn.
+    """
     labels = section(namespace, "metadata", "labels")
-    level = text(labels.get(f"{LABEL}enforce"))
+    level = text(labels.get(f"{LABEL}{mode}"))
     found = ", ".join(standard_violations(spec, level))
     if not found:
         return ""
-    version = text(labels.get(f"{LABEL}enforce-version")) or "latest"
-    return f'violates PodSecurity "{level}:{version}": {found}'
+    version = text(labels.get(f"{LABEL}{mode}-version")) or "latest"
+    return f'{_WORDS[mode]} PodSecurity "{level}:{version}": {found}'
 
 
 def _quoted(names: Iterable[Any]) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import chain
 from typing import Any, Literal
 
 from pulumi_trainer.provider.kubernetes.schema.tolerations import Tolerations
@@ -132,9 +131,7 @@ class FlavorSearch:
         self.node, self.queues = node, queues
         self.groups = [*map(section, listed(section(cluster_queue, "spec").get("resourceGroups")))]
         self.counts_pods = any("pods" in covered_resources(group) for group in self.groups)
-        names = set(chain.from_iterable(map(flavor_names, self.groups)))
-        flavors = [section(queues.find("ResourceFlavor", name), "spec") for name in names]
-        self.topology_only = bool(flavors) and all(flavor.get("topologyName") for flavor in flavors)
+        self.topology_only = queues.has_only_topologies(cluster_queue)
         self._tries_left = _MOST_TRIES
         self._most: dict[Slot, Fraction] = {}
 

@@ -161,6 +161,14 @@ class Queues:
             return None
         return [str(section(level).get("nodeLabel")) for level in listed(section(topology, "spec").get("levels"))]
 
+    def has_only_topologies(self, cluster_queue: Document | None) -> bool:
+        """Return whether all flavors of a ClusterQueue have a topology: Kueue then places also Pods that request none by it."""
+        specs: list[Document] = []
+        for group in mappings(section(cluster_queue, "spec").get("resourceGroups")):
+            for flavor in mappings(group.get("flavors")):
+                specs.append(section(self.find("ResourceFlavor", flavor.get("name")), "spec"))
+        return bool(specs) and all(spec.get("topologyName") for spec in specs)
+
 
 REQUIRED_BY_QUEUES = ("AdmissionCheck", "LocalQueue")
 """Kinds that complete documents have if they have ClusterQueues and use them."""

@@ -82,7 +82,8 @@ def _unfitting(pods: PodSet, cluster_queue: Document, queues: Queues) -> TooSmal
     if not isinstance(annotations, Mapping) or SLICES in annotations or first_unknown([*annotations.values()]):
         return None
     explicit = bool(annotations.keys() & {REQUIRED, PREFERRED, UNCONSTRAINED})
-    if not pods.count or not requests or not (explicit or _is_implied(annotations, cluster_queue, queues)):
+    implied = annotations.keys().isdisjoint((SLICE_LEVEL, SLICE_SIZE)) and queues.has_only_topologies(cluster_queue)
+    if not pods.count or not requests or not (explicit or implied):
         return None
     for group in map(section, listed(section(cluster_queue, "spec").get("resourceGroups"))):
         if not requests.keys() & {*texts(group.get("coveredResources"))}:
@@ -95,19 +96,6 @@ def _unfitting(pods: PodSet, cluster_queue: Document, queues: Queues) -> TooSmal
         if failures and len(failures) == len(results):
             return max(failures, key=lambda failure: failure.most)
     return None
-
-
-def _is_implied(annotations: Mapping[str, Any], cluster_queue: Document, queues: Queues) -> bool:
-    """Return whether Kueue places pods that request no topology in the topology of their flavor: it does if all flavors of the
-    queue have one."""
-    specs = []
-    for group in map(section, listed(section(cluster_queue, "spec").get("resourceGroups"))):
-        for quotas in listed(group.get("flavors")):
-            flavor = queues.find("ResourceFlavor", section(quotas).get("name"))
-            specs.append(section(flavor, "spec"))
-    if annotations.keys() & {SLICE_LEVEL, SLICE_SIZE} or not specs:
-        return False
-    return all(spec.get("topologyName") for spec in specs)
 
 
 def _in_flavor(

@@ -10,10 +10,13 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 
 import pulumi
 import pulumi_trainer as trainer
 import pytest
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
 from pulumi_trainer import datasets
 from pulumi_trainer.args import sources
 from pulumi_trainer.plan import dataset_configmap
@@ -122,20 +125,38 @@ def test_the_patterns_are_those_of_a_fetch_and_the_order_is_that_of_paths(folder
 
 
 @pytest.mark.parametrize(
-    ("uri", "why"),
+    ("uri", "of_dataset", "of_model"),
     [
-        ("hf://a/b@v1", "do not support @REVISION"),
-        ("hf://a/b@v1/x", "do not support @REVISION"),
-        ("hf://a/b/x", "do not support a path in a repository"),
-        ("hf://a/b", ""),
-        ("hf://a/b/", ""),
-        ("s3://a/b/c@d", ""),
-        (Unknown("uri"), ""),
+        ("hf://a/b@v1", "do not support @REVISION", "do not support @REVISION"),
+        ("hf://a/b@v1/x", "do not support @REVISION", "do not support @REVISION"),
+        ("hf://a/b/x", "all of hf://a/b would be fetched", "would look for a model 'a/b/x'"),
+        ("hf://a/b", "", ""),
+        ("hf://a/b/", "", "would look for a model 'a/b/'"),
+        ("hf://b", "names no repository", ""),
+        ("hf://user@a/b", "has text before the owner", "has text before the owner"),
+        ("s3://a/b/c@d", "", ""),
+        (Unknown("uri"), "", ""),
     ],
 )
-def test_what_upstreams_initializers_do_not_know(uri: Any, why: str) -> None:
-    found = sources.upstream_problems(uri)
-    assert [why in p.why for p in found] == ([True] if why else [])
+def test_what_upstreams_initializers_do_not_know(uri: Any, of_dataset: str, of_model: str) -> None:
+    for kind, why in (("dataset", of_dataset), ("model", of_model)):
+        found = sources.upstream_problems(uri, kind)
+        assert [why in p.why for p in found] == ([True] if why else [])
+        if isinstance(uri, str) and uri.startswith("hf://"):
+            assert _ends_with_an_error(uri, kind) is bool(why and "all of" not in why)
+
+
+def _ends_with_an_error(uri: str, kind: str) -> bool:
+    """Return whether the hub's library refuses the name that Trainer's initializer makes of a URI."""
+    parsed = urlparse(uri)
+    try:
+        if kind == "model":
+            validate_repo_id(parsed.netloc + parsed.path)
+        else:
+            validate_repo_id(parsed.netloc + "/" + parsed.path.split("/")[1])
+    except (HFValidationError, IndexError):
+        return True
+    return False
 
 
 def test_the_access_mode_follows_the_nodes_unless_it_is_given() -> None:

@@ -97,6 +97,21 @@ def test_pod_security_of_the_namespace_refuses_pods_in_its_words(mode: Any) -> N
     assert refused(hardened, train_job(), namespace(**{f"{PS}/enforce": "restricted"}), mode=mode) == []
 
 
+@MODES
+def test_pod_security_of_the_namespace_warns_in_its_words(mode: Any) -> None:
+    documents = runtime({"hostNetwork": True}), train_job()
+    warns = {f"{PS}/warn": "baseline", f"{PS}/warn-version": "v1.30", f"{PS}/enforce": "privileged"}
+    (warning,) = (each for each in warned(namespace(**warns), *documents, mode=mode) if "PodSecurity" in each)
+    assert warning.startswith(
+        "JobSet/llama.spec.replicatedJobs[0].template.spec.template.spec:"
+        ' would violate PodSecurity "baseline:v1.30": host namespaces (hostNetwork=true). Hint: '
+    )
+    for silent in ({f"{PS}/audit": "restricted"}, {f"{PS}/warn": "privileged"}, {f"{PS}/warn-version": "v1.30"}):
+        assert not any("PodSecurity" in each for each in warned(namespace(**silent), *documents, mode=mode))
+    both = namespace(**{f"{PS}/warn": "restricted", f"{PS}/enforce": "baseline"})
+    assert "would violate" not in "".join(refused(*documents, both, mode=mode)), "the server warns of no refused Pod"
+
+
 PLAIN = {"name": "a", "securityContext": HARDENED}
 
 

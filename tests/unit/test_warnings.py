@@ -560,6 +560,10 @@ CASES: list[Case] = [
         "PT171", FETCHED, job({}, initializer={"dataset": {"storageUri": "gs://team/data"}}), {},
         lambda r, j, k: j["spec"]["initializer"]["dataset"].update(storageUri="s3://team/data"),
     ),
+    (
+        "PT172", FETCHED, job({}, initializer={"dataset": {"storageUri": "hf://team/data@v1"}}), {},
+        lambda r, j, k: j["spec"]["initializer"]["dataset"].update(storageUri="hf://team/data"),
+    ),
     *(
         (code, runtime(TORCH), queued(**given), {"queues": shrunk(8) if code == "PT215" else complete_queues(QUEUES)}, change)
         for code, given, change in (

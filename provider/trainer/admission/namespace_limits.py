@@ -45,7 +45,7 @@ def pod_refusals(jobset: Document, known: Queues) -> Iterator[Problem]:
         spec, at = job.pod.spec, job.pod.at
         if first_unknown(spec) is not None:
             continue
-        why = pod_security.refusal(spec, known.find("Namespace", namespace))
+        why = pod_security.words_of_namespace(spec, known.find("Namespace", namespace))
         if why:
             yield Problem(at, why, _SECURITY, "FieldValueForbidden")
         for each in pod_referents(job.pod):
@@ -61,6 +61,15 @@ def pod_refusals(jobset: Document, known: Queues) -> Iterator[Problem]:
         yield from (Problem(f"{at}.containers", why, hint) for why in refused)
         hint = "set these in resources_per_node, or give the namespace a LimitRange with defaults"
         yield from (Problem(f"{at}.containers", why, hint) for why in lacking)
+
+
+def pod_warnings(jobset: Document, known: Queues) -> Iterator[Problem]:
+    """Yield what Pod Security of the namespace warns of when Pods of a JobSet are created, in the API server's words."""
+    namespace = known.find("Namespace", _namespace(jobset))
+    for job in jobs_of(jobset):
+        why = pod_security.words_of_namespace(job.pod.spec, namespace, "warn")
+        if why and first_unknown(job.pod.spec) is None:
+            yield Problem(job.pod.at, why, _SECURITY)
 
 
 def exceeded_quotas(jobset: Document, known: Queues, *, used: bool = False) -> list[Exceeded]:

@@ -223,12 +223,14 @@ class Cluster:
                 result.notes += notes
             if result.admitted and self._explain:
                 coded = [error for error in errors if error.code in REFUSED]
-                refused_pods = [*self._refused_pods(result.objects), *coded]
+                by_server = self._of_pods(result.objects, lambda jobset, _: pod_refusals(jobset))
+                refused_pods = [*by_server, *self._of_pods(result.objects, namespace_limits.pod_refusals), *coded]
                 if refused_pods:
                     result.refuse("pods", refused_pods)
             if errors and result.admitted:
                 result.refuse("warning", errors)
             if result.admitted and self._explain:
+                result.found += tuple(self._of_pods(result.objects, namespace_limits.pod_warnings))
                 never = any(isinstance(each, Warning) and each.code in NEVER_START for each in result.found)
                 result.notes += [] if never else self._start_notes(key, result.objects)
         return result
@@ -335,15 +337,15 @@ class Cluster:
             self._known = gpu_taints(documents), complete_queues(documents)
         return self._known
 
-    def _refused_pods(self, objects: Iterable[Document]) -> list[Problem]:
-        """Return why the server refuses Pods of JobSets."""
-        found: list[Problem] = []
+    def _of_pods(
+        self, objects: Iterable[Document], rule: Callable[[Document, Queues], Iterable[Problem]]
+    ) -> Iterator[Problem]:
+        """Yield what a rule finds in the Pods of JobSets."""
         for document in objects:
             if document["kind"] == "JobSet":
-                known = self.known_objects()
-                refused = [*pod_refusals(document), *namespace_limits.pod_refusals(document, known)]
-                found += problems_below(f"JobSet/{document['metadata']['name']}", refused)
-        return found
+                yield from problems_below(
+                    f"JobSet/{document['metadata']['name']}", rule(document, self.known_objects())
+                )
 
     def _queued(self, key: Key, objects: Iterable[Document]) -> list[Problem]:
         """Return why Kueue's webhooks refuse a job with a queue."""

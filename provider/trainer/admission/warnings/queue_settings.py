@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pulumi_trainer.provider.kubernetes.errors import Problem
-from pulumi_trainer.provider.kubernetes.values.accessors import listed, section, texts
+from pulumi_trainer.provider.kubernetes.values.accessors import section, texts
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kubernetes.values.wording import duration
 from pulumi_trainer.provider.kueue.configuration import KIND, pods_ready_timeout
@@ -209,11 +209,7 @@ def _has_topology(view: View) -> bool:
     for step in view.steps:
         if section(step.template, "metadata", "annotations").keys() & {*PLACED}:
             return True
-    flavors: list[Document | None] = []
-    for group in listed(section(cluster_queue_of_job(view), "spec").get("resourceGroups")):
-        for each in listed(section(group).get("flavors")):
-            flavors.append(view.queues.find("ResourceFlavor", section(each).get("name")))
-    return bool(flavors) and all(section(flavor, "spec").get("topologyName") for flavor in flavors)
+    return view.queues.has_only_topologies(cluster_queue_of_job(view))
 
 
 def pods_never_ready(view: View) -> Iterator[Problem]:

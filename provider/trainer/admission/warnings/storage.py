@@ -6,6 +6,7 @@ import json
 import posixpath
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain, pairwise
 from typing import Any
 
@@ -16,6 +17,7 @@ from pulumi_trainer.provider.kubernetes.values.unknown import any_unknown, first
 from pulumi_trainer.provider.kubernetes.values.wording import plural
 from pulumi_trainer.provider.kubernetes.views import entries
 from pulumi_trainer.provider.pod.code import WORKSPACE
+from pulumi_trainer.provider.trainer.admission.storage_uris import repository_problem
 from pulumi_trainer.provider.trainer.admission.warnings.pods import mounts_without_volume
 from pulumi_trainer.provider.trainer.admission.warnings.view import (
     Step,
@@ -101,26 +103,39 @@ def passing_data(view: View) -> Iterator[Problem]:
 
 _IMAGE = re.compile(r"(^|/)(dataset|model)-initializer([:@]|$)")
 """Images of Trainer's initializers, in any registry."""
-_SERVED = {DATASET_INITIALIZER: ("hf", "s3", "cache"), MODEL_INITIALIZER: ("hf", "s3")}
+_SERVED = {"dataset": ("hf", "s3", "cache"), "model": ("hf", "s3")}
 """Schemes of Trainer's initializers: https://github.com/kubeflow/trainer/tree/v2.3.0/pkg/initializers."""
 
 
 def unserved_uris(view: View) -> Iterator[Problem]:
     """Yield storage URIs that Trainer's initializers do not support, and end with an error."""
+    for kind, uri in _uris_of_trainers_images(view):
+        served = _SERVED[kind]
+        scheme, separator, _ = uri.partition("://")
+        if separator and scheme.lower() not in served:
+            why = f"{scheme}:// is not supported by Trainer's {kind}-initializer, which ends with an error"
+            forms = " or ".join(f"{each}://..." for each in served)
+            hint = f"supported are {forms}; for another scheme give the step an image of your own"
+            yield Problem(f"spec.initializer.{kind}.storageUri", why, hint)
+
+
+def unsupported_parts(view: View) -> Iterator[Problem]:
+    """Yield `hf://` URIs of which Trainer's initializers do not fetch what they name."""
+    for kind, uri in _uris_of_trainers_images(view):
+        found = repository_problem(uri, kind)
+        if found is not None:
+            yield replace(found, where=f"spec.initializer.{kind}.storageUri")
+
+
+def _uris_of_trainers_images(view: View) -> Iterator[tuple[str, str]]:
+    """Yield kind and storage URI of each initializer that has Trainer's own image."""
     for step in view.steps:
-        served = _SERVED.get(step.ancestor, ())
+        kind = text(step.ancestor).partition("-")[0]
         for container in step.pod.containers:
             image = text(container.document.get("image"))
-            if not served or container.name != step.ancestor or not _IMAGE.search(image):
-                continue
-            uri = next((text(each.get("value")) for each in container.env if each.get("name") == STORAGE_URI), "")
-            scheme, separator, _ = uri.partition("://")
-            if separator and scheme.lower() not in served:
-                kind = step.ancestor.partition("-")[0]
-                why = f"{scheme}:// is not supported by Trainer's {step.ancestor}, which ends with an error"
-                forms = " or ".join(f"{each}://..." for each in served)
-                hint = f"supported are {forms}; for another scheme give the step an image of your own"
-                yield Problem(f"spec.initializer.{kind}.storageUri", why, hint)
+            if kind in _SERVED and container.name == step.ancestor and _IMAGE.search(image):
+                uris = [text(each.get("value")) for each in container.env if each.get("name") == STORAGE_URI]
+                yield from ((kind, uri) for uri in uris[-1:])
 
 
 def _fetches(view: View, kind: str) -> bool:

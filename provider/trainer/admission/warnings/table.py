@@ -108,6 +108,7 @@ RULES = (
     ),
     Rule("PT170", "nodes with GPUs that nobody requests", placing.unrequested_gpus, cluster=True),
     Rule("PT171", "a storage URI that no initializer serves", storage.unserved_uris, cluster=True),
+    Rule("PT172", "a part of a storage URI that no initializer serves", storage.unsupported_parts, cluster=True),
     _of_queue("PT201", "a LocalQueue without ClusterQueue", queues.missing_cluster_queue),
     Rule("PT202", "a resource that the queue does not cover", queues.resource_without_quota, cluster=True),
     Rule("PT203", "a job larger than its queue", queues.too_large, cluster=True),
