@@ -98,7 +98,7 @@ def pages() -> dict[str, str]:
 
 def public_names(modules: Iterable[str]) -> list[str]:
     """Return the public names of `pulumi_trainer` that modules define: components first, in the order of the modules."""
-    classes = {name: getattr(pulumi_trainer, name) for name in pulumi_trainer.__all__}
+    classes = {name: getattr(pulumi_trainer, name) for name in dir(pulumi_trainer)}
     names: list[str] = []
     for module in modules:
         names += [name for name, each in classes.items() if each.__module__ == f"pulumi_trainer.{module}"]
