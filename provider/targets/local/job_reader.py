@@ -254,7 +254,7 @@ class JobReader:
 
 def runs_of(folder: JobFolder, record: Record, status: JobStatus) -> list[Run]:
     """Return the runs of a job with their metrics, the newest last. status: Status of the current run, or of the one before."""
-    found = [replace(run, history=folder.read_metrics(run.id)) for run in record.runs(status)]
+    found = [replace(run, history_text=folder.read_metrics(run.id)) for run in record.runs(status)]
     return [*found[:-1], *(replace(run, metrics=metrics_of(run)) for run in found[-1:])]
 
 

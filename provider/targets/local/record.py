@@ -368,7 +368,7 @@ class Record:
         inputs, demand = read_inputs(status.inputs or self.inputs), self.demand
         current = Run(
             self.run, status.phase, created=self.created, finished=status.finished, inputs=inputs, started=status.started,
-            note=status.recorded_note, demand=demand, metrics={}, history="", message=status.message[:LONGEST],
+            note=status.recorded_note, usage=demand, metrics={}, history_text="", message=status.message[:LONGEST],
             resumed_from=resumed_step(status.progress), steps=status.steps_done,
             **self.known_identity.to_dict(),
         )  # fmt: skip

@@ -107,7 +107,7 @@ class Record:
         attempts: Attempts of the run, as they were known when the record was written last.
         copy_of: UID of the record in the manager cluster, if this is the owner of copies in a worker cluster; else empty.
         sending: Whether `rerun` has begun the run, and has not recorded that it sent the job.
-        histories: Id of a run -> its metrics with their history (`Run.history`).
+        histories: Id of a run -> its metrics with their history (`Run.history_text`).
         fault: What is not valid in the ConfigMap, which somebody has edited; else empty.
     """
 
@@ -264,14 +264,14 @@ class Record:
 
     def runs(self, status: JobStatus) -> list[Run]:
         """Return the runs of the job, the newest last. status: Status of the current one."""
-        earlier = [replace(run, history=self.histories.get(run.id, "")) for run in self.earlier]
+        earlier = [replace(run, history_text=self.histories.get(run.id, "")) for run in self.earlier]
         if self.sending and status.phase == Phase.DELETED:
             return earlier
         inputs = status.inputs or self.inputs
         history = self.histories.get(self.identity.id, "")
         current = Run(
             self.run, status.phase, created=self.created, finished=status.finished, inputs=inputs, started=status.started,
-            note=status.recorded_note, demand=self.demand, metrics=Metrics.from_text(history).summary(), history=history,
+            note=status.recorded_note, usage=self.demand, metrics=Metrics.from_text(history).summary(), history_text=history,
             message=status.message[:LONGEST], resumed_from=resumed_step(status.progress),
             steps=status.steps_done, **self.identity.to_dict(),
         )  # fmt: skip
@@ -322,7 +322,7 @@ def document(submission: Submission) -> Document:
     }
     if submission.earlier:
         data[EARLIER] = runs_as_text(submission.earlier)
-        data |= histories_as_data({run.id: run.history for run in submission.earlier})
+        data |= histories_as_data({run.id: run.history_text for run in submission.earlier})
     return {
         "apiVersion": CONFIG_MAP.api_version,
         "kind": CONFIG_MAP.kind,
@@ -448,7 +448,7 @@ def histories_as_data(histories: Mapping[str, str]) -> dict[str, str]:
     """Return the metrics of runs as the data of a record, of as many of the newest runs as it may have.
 
     Args:
-        histories: Id of a run -> `Run.history`.
+        histories: Id of a run -> `Run.history_text`.
     """
     kept: dict[str, str] = {}
     left = _MOST_HISTORY
