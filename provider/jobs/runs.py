@@ -187,11 +187,6 @@ def _whole(given: Mapping[str, Any], name: str) -> int | None:
     return found if found >= 0 else None
 
 
-def metrics_of(run: Run) -> Mapping[str, Metric]:
-    """Return the metrics of a run: those of its history, if it is known."""
-    return Metrics.from_text(run.history_text).summary() or run.metrics
-
-
 def fault_of_runs(identity: Any, earlier: Any) -> str:
     """Return what is not valid in the runs of a job as its record has them: field, value, and what is expected; else empty.
 
