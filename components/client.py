@@ -18,9 +18,9 @@ from typing import Any, Literal
 
 from pulumi_trainer.provider.jobs.attempts import Attempt
 from pulumi_trainer.provider.jobs.lineage import find_run
-from pulumi_trainer.provider.jobs.metrics import Metric, Metrics, Point
+from pulumi_trainer.provider.jobs.metrics import Metric, Point
 from pulumi_trainer.provider.jobs.output_facts import Output
-from pulumi_trainer.provider.jobs.runs import Run, metrics_of
+from pulumi_trainer.provider.jobs.runs import Run
 from pulumi_trainer.provider.jobs.status import Phase, Step
 from pulumi_trainer.provider.kubernetes.errors import Invalid, NotFound, Problem, TrainerError
 from pulumi_trainer.provider.service import jobs as commands
@@ -295,7 +295,7 @@ class Jobs:
         Raises:
             Invalid: The job has no such run.
         """
-        return metrics_of(self._run(name, run))
+        return self._run(name, run).metrics
 
     def history(self, name: str, run: str = "") -> Mapping[str, list[Point]]:
         """Return the history of the metrics of a run by name, the newest point last, of at most 200 points each.
@@ -307,7 +307,7 @@ class Jobs:
         Raises:
             Invalid: The job has no such run.
         """
-        return Metrics.from_text(self._run(name, run).history).history()
+        return self._run(name, run).history
 
     def suspend(self, name: str) -> None:
         """End the processes or Pods of a job until it is resumed; returns before they have ended.

@@ -8,7 +8,7 @@ from typing import Any
 
 from pulumi_trainer.provider.cli.formats import aligned, print_data, report_no_jobs, shortened
 from pulumi_trainer.provider.jobs.lineage import find_run
-from pulumi_trainer.provider.jobs.metrics import Metric, Metrics, in_order, is_lower_better, number_of
+from pulumi_trainer.provider.jobs.metrics import Metric, in_order, is_lower_better, number_of
 from pulumi_trainer.provider.jobs.observed_inputs import DATA
 from pulumi_trainer.provider.jobs.runs import NODES, Run
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
@@ -120,10 +120,10 @@ def _changed_files(one: Run, other: Run) -> Changes | None:
 
 def entry(job: Job, run: Run) -> dict[str, Any]:
     """Return a run of a job as JSON, with all keys."""
-    shown = {"metrics": {}, "fork": "", "origin": "", "removed": "", **run.to_dict(), "usage": run.demand.to_dict()}
+    shown = {"metrics": {}, "fork": "", "origin": "", "removed": "", **run.to_dict(), "usage": run.usage.to_dict()}
     shown |= {"started": run.started, "note": run.note, "message": run.message}
     shown |= {"resumedFrom": run.resumed_from, "steps": run.steps}
-    history = {name: [*map(vars, points)] for name, points in Metrics.from_text(run.history).history().items()}
+    history = {name: [*map(vars, points)] for name, points in run.history.items()}
     return {"job": job.resource or job.name, "namespace": job.namespace, **shown, "history": history}
 
 

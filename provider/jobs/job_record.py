@@ -76,8 +76,8 @@ class JobRecord:
         """Return the runs of the job, the newest last. status, demand, history: Those of the current run."""
         current = Run(
             self.run, status.phase, created=self.created, finished=status.finished, inputs=status.inputs or self.inputs,
-            started=status.started, note=status.recorded_note, demand=demand,
-            metrics=Metrics.from_text(history).summary(), history=history, message=harmless_message(status.message[:LONGEST]),
+            started=status.started, note=status.recorded_note, usage=demand,
+            metrics=Metrics.from_text(history).summary(), history_text=history, message=harmless_message(status.message[:LONGEST]),
             resumed_from=resumed_step(status.progress), steps=status.steps_done, **self.identity.to_dict(),
         )  # fmt: skip
         return [*earlier, current][-MOST_RUNS:]

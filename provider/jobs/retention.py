@@ -74,4 +74,4 @@ def removal(earlier: Sequence[Run], identity: Identity, keep: int, *, removes_fo
 def as_row(run: Run) -> Run:
     """Return a run with its identity, phase, times, usage and last metrics alone."""
     metrics = {name: Metric(last=metric.last) for name, metric in [*run.metrics.items()][:_MOST_METRICS]}
-    return replace(run, inputs={}, metrics=metrics, history="", message="")
+    return replace(run, inputs={}, metrics=metrics, history_text="", message="")

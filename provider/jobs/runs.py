@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from pulumi_trainer.provider.jobs.metrics import Metric, Metrics, in_order, read_summary
+from pulumi_trainer.provider.jobs.metrics import Metric, Metrics, Point, in_order, read_summary
 from pulumi_trainer.provider.jobs.usage import NOTHING_KNOWN, Demand
 from pulumi_trainer.provider.kubernetes.terminal import message as harmless_message
 from pulumi_trainer.provider.kubernetes.terminal import plain_field
@@ -90,9 +90,9 @@ class Run(Identity):
         started: When it began to run, in seconds since the epoch; 0 if it has not, or if unknown.
         note: That it has ended without a step, why it may not have trained although it has succeeded (`JobStatus.note`), or that
             its folders were removed; else empty.
-        demand: What it has requested.
+        usage: What it has requested.
         metrics: The metrics that it has reported, by name.
-        history: The same with the history, as text (`metrics.Metrics`); no part of the JSON; empty if not known.
+        history_text: The same with the history, as text (`metrics.Metrics`); no part of the JSON; empty if not known.
         message: Why it has ended, with its last lines if it has failed.
         resumed_from: Step of the checkpoint that it has loaded last, as it has reported; None if it has reported none.
         steps: Steps that it has done, as far as it has reported; None if that is not known.
@@ -104,10 +104,10 @@ class Run(Identity):
     finished: float = 0.0
     inputs: Mapping[str, str] = field(default_factory=dict)
     started: float = 0.0
-    demand: Demand = NOTHING_KNOWN
+    usage: Demand = NOTHING_KNOWN
     note: str = ""
     metrics: Mapping[str, Metric] = field(default_factory=dict)
-    history: str = field(default="", compare=False, repr=False)
+    history_text: str = field(default="", compare=False, repr=False)
     message: str = ""
     resumed_from: int | None = None
     steps: int | None = None
@@ -116,6 +116,11 @@ class Run(Identity):
     def identity(self) -> Identity:
         """What it is called, and where it comes from."""
         return Identity(**{part: getattr(self, part) for part in _IDENTITY})
+
+    @property
+    def history(self) -> dict[str, list[Point]]:
+        """The history of each metric by name, the newest point last; empty if it is not known."""
+        return Metrics.from_text(self.history_text).history()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the run as JSON."""
@@ -130,8 +135,8 @@ class Run(Identity):
         document |= {name: value for name, value in optional.items() if value}
         numbers = {"resumedFrom": self.resumed_from, "steps": self.steps}
         document |= {name: value for name, value in numbers.items() if value is not None}
-        if self.demand != NOTHING_KNOWN:
-            document["usage"] = self.demand.to_dict()
+        if self.usage != NOTHING_KNOWN:
+            document["usage"] = self.usage.to_dict()
         if self.metrics:
             document["metrics"] = {name: asdict(metric) for name, metric in self.metrics.items()}
         return document
@@ -148,7 +153,7 @@ class Run(Identity):
             inputs=read_inputs(known.get("inputs")),
             started=plausible_seconds(known.get("started")),
             note=plain_field(known.get("note"), LONGEST),
-            demand=Demand.from_dict(known.get("usage")),
+            usage=Demand.from_dict(known.get("usage")),
             metrics=in_order(read_summary(known.get("metrics"))),
             message=harmless_message(text(known.get("message"))[:LONGEST]),
             resumed_from=resumed_step(given),
@@ -180,11 +185,6 @@ def resumed_step(given: Any) -> int | None:
 def _whole(given: Mapping[str, Any], name: str) -> int | None:
     found = number(given.get(name), -1)
     return found if found >= 0 else None
-
-
-def metrics_of(run: Run) -> Mapping[str, Metric]:
-    """Return the metrics of a run: those of its history, if it is known."""
-    return Metrics.from_text(run.history).summary() or run.metrics
 
 
 def fault_of_runs(identity: Any, earlier: Any) -> str:

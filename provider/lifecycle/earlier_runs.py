@@ -17,7 +17,7 @@ _INTERRUPTED = "Interrupted"
 _UNKNOWN_END = "it is not known whether it had ended"
 """Note of a run whose record is gone."""
 _histories: dict[tuple[str, str], str] = {}
-"""Owner and id of a run -> its metrics with their history (`Run.history`), which is too large for the state of the stack.
+"""Owner and id of a run -> its metrics with their history (`Run.history_text`), which is too large for the state of the stack.
 
 They are kept from the check of the next run until its creation, since the record is deleted between the two."""
 
@@ -29,13 +29,13 @@ def with_earlier_runs(inputs: JobInputs, found: Sequence[Run]) -> JobInputs:
         if run.phase not in (*ENDS, Phase.DELETED):
             run = replace(run, phase=_INTERRUPTED)
         earlier.append(run)
-        _histories[inputs.owner, run.id] = run.history
+        _histories[inputs.owner, run.id] = run.history_text
     return replace(inputs, earlier_runs=[run.to_dict() for run in earlier], identity=identity_input(inputs, earlier))
 
 
 def with_histories(submission: Submission) -> Submission:
     """Return a submission with what this process knows of the metrics of its earlier runs."""
-    known = [replace(run, history=_histories.get((submission.owner, run.id), "")) for run in submission.earlier]
+    known = [replace(run, history_text=_histories.get((submission.owner, run.id), "")) for run in submission.earlier]
     return replace(submission, earlier=known)
 
 

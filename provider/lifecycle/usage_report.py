@@ -156,14 +156,14 @@ def earlier_runs(namespace: str, name: str, runs: Sequence[Run], created: float)
     """Yield the earlier runs of a job."""
     later = [*(run.created for run in runs), created][1:]
     for run, next_ in zip(runs, later, strict=True):
-        begin = run.demand.since or run.started
-        never_began = not begin and run.demand != NOTHING_KNOWN
+        begin = run.usage.since or run.started
+        never_began = not begin and run.usage != NOTHING_KNOWN
         if never_began:
             continue
         end = 0.0
         if begin:
             end = run.finished or next_
-        yield Ran(namespace, name, run.demand, begin, end, run.created)
+        yield Ran(namespace, name, run.usage, begin, end, run.created)
 
 
 def recorded_run(namespace: str, name: str, demand: Demand, started: float, finished: float) -> Iterator[Ran]:

@@ -56,6 +56,9 @@ def test_both_runs_are_shown_after_a_changed_argument(project: Project, monkeypa
         == first.metrics["loss"]
     )
     assert [point.value for point in jobs.history("digits", second.id)["loss"]] == ["2.0", "1.0", "1.5"]
+    for run, entry in zip((first, second, third), entries, strict=True):
+        shown = {**run.to_dict(), "history": {name: [*map(vars, points)] for name, points in run.history.items()}}
+        assert shown.items() <= entry.items() and run.usage.to_dict() == entry["usage"], "the same names"
     assert jobs.metrics("digits")["loss"].last == third.metrics["loss"].last == "nan"
     with pytest.raises(client.Invalid, match="no run 'nothing' is recorded"):
         jobs.metrics("digits", "nothing")

@@ -62,23 +62,37 @@ def test_it_resumes_after_sigterm_and_after_a_killed_rank(train: Callable[..., P
     assert f"from step {stop} to 120" in logs, "no step is done twice"
 
 
-def test_a_corrected_learning_rate_is_that_of_the_steps_that_follow(train: Callable[..., Project]) -> None:
-    """The rates are those that TRL's own log has: a linear schedule from 5e-3, and from 1e-5 after the change."""
-    job = JOB.format(name="rate").replace("{**COMMON, ", '{**COMMON, "learning_rate": RATE, ')
-    project = train(job.replace("RATE", "5e-3"))
-    eventually(lambda: checkpoints(project, "rate"), SECONDS)
+@pytest.mark.parametrize(
+    ("job", "rate", "metric", "steps"),
+    [
+        (JOB.replace("120", "300"), ("COMMON", "learning_rate"), "learning_rate", 300),
+        (TORCHTUNE, ("TUNE", "optimizer.lr"), "lr", 48),
+    ],
+    ids=["trl", "torchtune"],
+)
+def test_a_corrected_learning_rate_is_that_of_the_steps_that_follow(
+    job: str, rate: tuple[str, str], metric: str, steps: int, train: Callable[..., Project]
+) -> None:
+    """The rates are those that the tool's own log has."""
+
+    def job_with(value: str) -> str:
+        fields, name = rate
+        return job.format(name="rate").replace(f"{{**{fields}, ", f'{{**{fields}, "{name}": {value}, ', 1)
+
+    project = train(job_with("5e-3"))
+    saved = project.root / "volumes" / "default"
+    eventually(lambda: [*saved.glob("rate-*/data/*/checkpoints/[cs]*-*/.complete")], SECONDS)
     run_cli(project, "stop", "rate")
     eventually(lambda: end_of(project, "rate"), SECONDS)
-    train(job.replace("RATE", "1e-5"))
+    train(job_with("1e-5"))
     assert eventually(lambda: end_of(project, "rate"), SECONDS).phase == "Succeeded"
     one, two = json.loads(run_cli(project, "runs", "rate", "-o", "json"))
-    assert two["parent"] == one["id"] and 20 <= two["resumedFrom"] == 120 - two["steps"] < 120
+    assert two["parent"] == one["id"] and 0 < two["resumedFrom"] == steps - two["steps"] < steps
     assert "the learning rate is 1e-05, and not that of the checkpoint, 0.005\n" in project.logs("rate-")
-    points = two["history"]["learning_rate"]
-    assert points and all(float(each["value"]) <= 1e-5 * (1.01 - (each["step"] - 1) / 120) for each in points), points
-    assert float(one["metrics"]["learning_rate"]["last"]) > 1e-3
+    points = [float(point["value"]) for point in two["history"][metric]]
+    assert points and max(points) <= 1e-5 and float(one["metrics"][metric]["first"]) > 1e-3, points
     card = Path(project.job("rate-").output, "README.md").read_text()
-    assert f"| Run | {two['id']} |\n" in card and f"| Steps | {two['resumedFrom'] + 1} to 120 |\n" in card
+    assert f"| Run | {two['id']} |\n" in card and f"| Steps | {two['resumedFrom'] + 1} to {steps} |\n" in card
 
 
 def test_torchtune_resumes_after_its_last_epoch(train: Callable[..., Project]) -> None:

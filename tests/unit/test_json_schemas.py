@@ -53,7 +53,7 @@ def test_steps_have_the_keys_of_the_schema() -> None:
 
 def test_metrics_have_the_keys_of_the_schema() -> None:
     metrics = Metrics.of([{"metrics": {"loss": "0.5"}}])
-    entry = runs.entry(JOB, Run("1", metrics=metrics.summary(), history=metrics.to_text()))
+    entry = runs.entry(JOB, Run("1", metrics=metrics.summary(), history_text=metrics.to_text()))
     assert set(entry["metrics"]["loss"]) == set(get_type_hints(MetricEntry))
     assert set(entry["history"]["loss"][0]) == set(get_type_hints(PointEntry))
 

@@ -18,7 +18,7 @@ from pulumi_trainer.provider import source_archives
 from pulumi_trainer.provider.cli import operations as commands
 from pulumi_trainer.provider.jobs.attempts import Attempt
 from pulumi_trainer.provider.jobs.manual import Override
-from pulumi_trainer.provider.jobs.metrics import Metric, Metrics
+from pulumi_trainer.provider.jobs.metrics import Metric
 from pulumi_trainer.provider.jobs.runs import MOST_RUNS, Identity, Run
 from pulumi_trainer.provider.jobs.status import Owner, describe
 from pulumi_trainer.provider.jobs.submission import Submission
@@ -651,9 +651,11 @@ def test_the_record_keeps_the_metrics_of_a_run_and_of_the_runs_before(
     goes_on = how == "stopped"
     assert (first.id == second.id) is goes_on and first.metrics == only.metrics
     assert second.metrics == (only.metrics if goes_on else {})
-    assert [point.step for point in Metrics.from_text(first.history).history()["loss"]] == [0, 1, 2]
+    assert [point.step for point in first.history["loss"]] == [0, 1, 2]
     created = replace(submission(), earlier=target(server).jobs.runs("team", "job"))
-    assert records.document(created)["data"][f"{records.METRICS}{first.id}"] == first.history, "also after a new `up`"
+    assert records.document(created)["data"][f"{records.METRICS}{first.id}"] == first.history_text, (
+        "also after a new `up`"
+    )
 
 
 def test_jobs_of_others(server: Server) -> None:

@@ -133,7 +133,7 @@ def test_runs_of_this_machine_keep_their_metrics(local: LocalTarget) -> None:
     run(local, document)
     (only,) = local.jobs.runs(NAMESPACE, "job")
     assert only.metrics == {"loss": Metric("2.5", "nan", "0.5", "0.5", "2.5")}
-    assert [point.value for point in Metrics.from_text(only.history).history()["loss"]] == ["2.5", "0.5", "nan"]
+    assert [point.value for point in only.history["loss"]] == ["2.5", "0.5", "nan"]
     local.jobs.rerun(submission(document))
     wait(local)
     first, second = local.jobs.runs(NAMESPACE, "job")
@@ -146,14 +146,14 @@ def test_runs_of_this_machine_keep_their_metrics(local: LocalTarget) -> None:
 def test_a_job_that_is_created_again_has_the_history_of_its_earlier_runs(local: LocalTarget) -> None:
     history = reported(3, 2).to_text()
     earlier = [
-        Run("1", "Succeeded", id="a1", metrics=reported(3, 2).summary(), history=history),
+        Run("1", "Succeeded", id="a1", metrics=reported(3, 2).summary(), history_text=history),
         Run("1", "Failed", id="a2"),
     ]
     sent = submission(jobset(step()))
     local.jobs.create(replace(sent, earlier=earlier))
     wait(local)
     found = local.jobs.runs(NAMESPACE, "job")
-    assert [each.history for each in found] == [history, "", ""]
+    assert [each.history_text for each in found] == [history, "", ""]
     assert found[0].metrics["loss"].best == "2"
 
 
@@ -241,7 +241,7 @@ def a_run(name: str, arguments: str, *values: object, metric: str = "loss") -> R
         id=name,
         inputs={"arguments": arguments, "nodes": "1"},
         metrics=made.summary(),
-        history=made.to_text(),
+        history_text=made.to_text(),
     )
 
 

@@ -65,12 +65,12 @@ def test_keep_runs_names_what_it_takes(given: Any) -> None:
 class TestRows:
     def test_older_runs_keep_what_a_row_shows(self) -> None:
         whole = replace(
-            run("a"), metrics={"loss": Metric("3", "1", "1", "1", "3")}, message="why", history="x", parent="z",
-            demand=Demand("ann", gpus=8.0), created=5.0, finished=9.0, cause="changed",
+            run("a"), metrics={"loss": Metric("3", "1", "1", "1", "3")}, message="why", history_text="x", parent="z",
+            usage=Demand("ann", gpus=8.0), created=5.0, finished=9.0, cause="changed",
         )  # fmt: skip
         first, second = shorten_runs([whole, replace(whole, id="b")], Identity(id="c", lineage="c"), 2)
         assert first == replace(whole, inputs={}, message="", metrics={"loss": Metric(last="1")})
-        assert not first.history and second.history == "x" and second == replace(whole, id="b")
+        assert not first.history_text and second.history_text == "x" and second == replace(whole, id="b")
 
     def test_a_run_that_went_on_counts_once(self) -> None:
         twice = [run("a"), run("b"), run("b")]

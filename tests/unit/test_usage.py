@@ -282,7 +282,7 @@ def test_earlier_runs_count_and_an_interrupted_one_until_the_next() -> None:
 def test_a_record_keeps_the_start_of_its_runs() -> None:
     known = Record.of(configmap(usage={"gpus": 2}))
     (run,) = known.runs(JobStatus("digits", "team", phase="Failed", started=5.0, finished=6.0))
-    assert (run.started, run.demand.gpus) == (5.0, 2)
+    assert (run.started, run.usage.gpus) == (5.0, 2)
 
 
 @pytest.mark.parametrize(

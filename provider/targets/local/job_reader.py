@@ -12,8 +12,9 @@ from typing import Any
 
 from pulumi_trainer.provider.jobs.lineage import identified
 from pulumi_trainer.provider.jobs.manual import STOPPED, SUSPENDED, Override
+from pulumi_trainer.provider.jobs.metrics import Metrics
 from pulumi_trainer.provider.jobs.observed_inputs import DATA, PACKAGES, PYTHON
-from pulumi_trainer.provider.jobs.runs import Run, metrics_of
+from pulumi_trainer.provider.jobs.runs import Run
 from pulumi_trainer.provider.jobs.status import (
     NOT_STARTED,
     OUTCOME_UNKNOWN,
@@ -251,8 +252,10 @@ class JobReader:
 
 def runs_of(folder: JobFolder, record: Record, status: JobStatus) -> list[Run]:
     """Return the runs of a job with their metrics, the newest last. status: Status of the current run, or of the one before."""
-    found = [replace(run, history=folder.read_metrics(run.id)) for run in record.runs(status)]
-    return [*found[:-1], *(replace(run, metrics=metrics_of(run)) for run in found[-1:])]
+    found = [replace(run, history_text=folder.read_metrics(run.id)) for run in record.runs(status)]
+    if found and not found[-1].metrics:  # the record has those of earlier runs
+        found[-1] = replace(found[-1], metrics=Metrics.from_text(found[-1].history_text).summary())
+    return found
 
 
 def _lost_status(namespace: str, name: str, owner: Owner, why: str, phase: Phase = Phase.DELETED) -> JobStatus:

@@ -248,7 +248,7 @@ class JobFolder:
         """Write the metrics of earlier runs that the folder does not have, and remove those of all other runs."""
         for run in runs:
             if not self.read_metrics(run.id):
-                self.write_metrics(run.id, run.history)
+                self.write_metrics(run.id, run.history_text)
         known = {run.id for run in runs}
         for file in self.metrics.glob("*.json"):
             if file.stem not in known:

@@ -84,7 +84,7 @@ class Record(JobRecord):
         channel_of: "project/stack" of the channel.
         copy_of: UID of the record in the manager cluster, if this is the owner of copies in a worker cluster; else empty.
         sending: Whether `rerun` has begun the run, and has not recorded that it sent the job.
-        histories: Id of a run -> its metrics with their history (`Run.history`).
+        histories: Id of a run -> its metrics with their history (`Run.history_text`).
     """
 
     version: str
@@ -195,7 +195,7 @@ class Record(JobRecord):
 
     def runs(self, status: JobStatus) -> list[Run]:
         """Return the runs of the job, the newest last. status: Status of the current one."""
-        earlier = [replace(run, history=self.histories.get(run.id, "")) for run in self.earlier]
+        earlier = [replace(run, history_text=self.histories.get(run.id, "")) for run in self.earlier]
         if self.sending and status.phase == Phase.DELETED:
             return earlier
         return self.all_runs(status, self.demand, earlier, self.histories.get(self.identity.id, ""))
@@ -244,7 +244,7 @@ def document(submission: Submission) -> Document:
     }
     if submission.earlier:
         data[EARLIER] = runs_as_text(submission.earlier)
-        data |= histories_as_data({run.id: run.history for run in submission.earlier})
+        data |= histories_as_data({run.id: run.history_text for run in submission.earlier})
     return {
         "apiVersion": CONFIG_MAP.api_version,
         "kind": CONFIG_MAP.kind,
