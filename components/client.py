@@ -25,7 +25,7 @@ from pulumi_trainer.provider.jobs.status import Phase, Step
 from pulumi_trainer.provider.kubernetes.errors import Invalid, NotFound, Problem, TrainerError
 from pulumi_trainer.provider.service import jobs as commands
 from pulumi_trainer.provider.service import logs, operations, outputs
-from pulumi_trainer.provider.service.reach import Job as Found
+from pulumi_trainer.provider.service.reach import ReachedJob as Found
 from pulumi_trainer.provider.service.reach import Where
 from pulumi_trainer.provider.service.runs import distinct, read_runs_of
 

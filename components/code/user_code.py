@@ -369,6 +369,7 @@ def files(
         if tool is not None:
             launch["modules"] = code.TOOL_MODULES
         data |= _script_texts(code.PACKAGE_FILE, code.TRAINING_NAMES_FILE, code.TRAINING_FILE, code.GLOO_FILE)
+        data |= _script_texts(*code.TRAINING_PARTS)
     if checkpoints or training:
         data[code.CHECKPOINT_FILE] = _script_text(code.CHECKPOINT_FILE)
     launch |= {name: given for name, given in (("secrets", secrets), ("rewards", rewards)) if given}

@@ -13,7 +13,7 @@ from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.terminal import Prefixes, escaped, plain, safe_line
 from pulumi_trainer.provider.service.jobs import check_single, chosen_jobs, read_states
 from pulumi_trainer.provider.service.logs import MOST_FOLLOWED, LogLine, Selection, check_rank, log_lines, print_note
-from pulumi_trainer.provider.service.reach import Job, Where
+from pulumi_trainer.provider.service.reach import ReachedJob, Where
 
 
 def logs(job: str | None, where: Where, selection: Selection, *, output: str = "text") -> None:
@@ -44,7 +44,7 @@ def logs(job: str | None, where: Where, selection: Selection, *, output: str = "
         sys.exit(130)
 
 
-def print_logs(jobs: Sequence[Job], selection: Selection, *, output: str = "text") -> bool:
+def print_logs(jobs: Sequence[ReachedJob], selection: Selection, *, output: str = "text") -> bool:
     """Print the selected lines of jobs, and return whether there were any."""
     show = _as_json if output == "json" else _as_text()
     printed = False
@@ -74,7 +74,7 @@ def _as_text() -> Callable[[LogLine], str]:
     return show
 
 
-def _announce(jobs: Sequence[Job]) -> None:
+def _announce(jobs: Sequence[ReachedJob]) -> None:
     """Explain why some jobs print nothing yet."""
     for each in read_states(jobs):
         now = each.status

@@ -7,7 +7,7 @@ from pulumi_trainer.provider.jobs.status import JobStatus, Phase
 from pulumi_trainer.provider.kubernetes.terminal import plain, print_line
 from pulumi_trainer.provider.service.jobs import read_view
 from pulumi_trainer.provider.service.operations import Operation, apply, find_job
-from pulumi_trainer.provider.service.reach import Job, Where
+from pulumi_trainer.provider.service.reach import ReachedJob, Where
 from pulumi_trainer.provider.service.runs import read_runs_of_all
 
 _DONE: dict[Operation, str] = {
@@ -52,7 +52,7 @@ def _result(operation: Operation, status: JobStatus, *, suspended: bool | None) 
     return _DONE[operation]
 
 
-def _is_suspended(job: Job) -> bool | None:
+def _is_suspended(job: ReachedJob) -> bool | None:
     """Return whether a job is suspended, by its program or by a user; None if the cluster shows no such job."""
     if job.local is not None:
         return job.local.jobs.is_suspended(job.namespace, job.name)
@@ -64,7 +64,7 @@ def _is_suspended(job: Job) -> bool | None:
     return operations.is_suspended(view)
 
 
-def _already_suspended(job: Job) -> str:
+def _already_suspended(job: ReachedJob) -> str:
     """Return what `suspend` prints of a suspended job: by whom and since when, if a user has suspended it."""
     if job.local is not None:
         found = job.local.jobs.suspension(job.namespace, job.name)

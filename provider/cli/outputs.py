@@ -21,7 +21,7 @@ from pulumi_trainer.provider.kubernetes.values.wording import duration, plural
 from pulumi_trainer.provider.pod.code import OUTPUT_PATH
 from pulumi_trainer.provider.service.jobs import State, check_single, chosen_jobs, list_all, of_stack, read_states
 from pulumi_trainer.provider.service.outputs import Found, find_output
-from pulumi_trainer.provider.service.reach import Job, Where
+from pulumi_trainer.provider.service.reach import ReachedJob, Where
 from pulumi_trainer.provider.service.runs import read_runs_of
 
 
@@ -180,7 +180,7 @@ def _writer(runs: list[Run], where: str) -> Run:
 
 
 @contextmanager
-def _archive(job: Job, each: Found, image: str) -> Iterator[Iterator[bytes]]:
+def _archive(job: ReachedJob, each: Found, image: str) -> Iterator[Iterator[bytes]]:
     """Provide the archive of the output."""
     from pulumi_trainer.provider.cli.output_copy import read_folder
 

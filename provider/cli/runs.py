@@ -17,7 +17,7 @@ from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean, plur
 from pulumi_trainer.provider.lifecycle.run_changes import changed_inputs
 from pulumi_trainer.provider.lifecycle.source_changes import Changes, compare_archives
 from pulumi_trainer.provider.service.jobs import check_single, chosen_jobs
-from pulumi_trainer.provider.service.reach import Job, Where
+from pulumi_trainer.provider.service.reach import ReachedJob, Where
 from pulumi_trainer.provider.service.runs import (
     check_recorded,
     distinct,
@@ -54,7 +54,7 @@ def runs(job: str | None, where: Where, *, output: str, metrics: bool = False, s
     of_jobs = read_runs_of_all(jobs)
     if len(of_jobs) == 1:
         check_recorded(*of_jobs[0])
-    found: list[tuple[Job, Run]] = []
+    found: list[tuple[ReachedJob, Run]] = []
     for each, of_job in of_jobs:
         if len(of_jobs) == 1 or not _fetches_data(of_job):
             found += [(each, run) for run in distinct(of_job)]
@@ -118,7 +118,7 @@ def _changed_files(one: Run, other: Run) -> Changes | None:
     return compare_archives(before, after)
 
 
-def entry(job: Job, run: Run) -> dict[str, Any]:
+def entry(job: ReachedJob, run: Run) -> dict[str, Any]:
     """Return a run of a job as JSON, with all keys."""
     shown = {"metrics": {}, "fork": "", "origin": "", "removed": "", **run.to_dict(), "usage": run.usage.to_dict()}
     shown |= {"started": run.started, "note": run.note, "message": run.message}
@@ -127,7 +127,7 @@ def entry(job: Job, run: Run) -> dict[str, Any]:
     return {"job": job.resource or job.name, "namespace": job.namespace, **shown, "history": history}
 
 
-def _sorted(found: Sequence[tuple[Job, Run]], metric: str) -> list[tuple[Job, Run]]:
+def _sorted(found: Sequence[tuple[ReachedJob, Run]], metric: str) -> list[tuple[ReachedJob, Run]]:
     """Return runs sorted by the last value of a metric, the best first; runs whose value is not a finite number come last."""
     names = _metric_names(found)
     if metric not in names:
@@ -137,7 +137,7 @@ def _sorted(found: Sequence[tuple[Job, Run]], metric: str) -> list[tuple[Job, Ru
         raise Invalid(Problem("--sort", f"unknown metric {metric!r}", hint))
     sign = -1 if is_lower_better(metric) is False else 1
 
-    def place(each: tuple[Job, Run]) -> tuple[bool, float]:
+    def place(each: tuple[ReachedJob, Run]) -> tuple[bool, float]:
         value = number_of(each[1].metrics.get(metric, Metric()).last)
         if value is None:
             return True, 0.0
@@ -146,7 +146,7 @@ def _sorted(found: Sequence[tuple[Job, Run]], metric: str) -> list[tuple[Job, Ru
     return sorted(found, key=place)
 
 
-def _metric_names(found: Sequence[tuple[Job, Run]]) -> list[str]:
+def _metric_names(found: Sequence[tuple[ReachedJob, Run]]) -> list[str]:
     """Return the names of the metrics of runs."""
     names: dict[str, None] = {}
     for _, run in found:
@@ -154,7 +154,7 @@ def _metric_names(found: Sequence[tuple[Job, Run]]) -> list[str]:
     return [*in_order(names)]
 
 
-def _print_metrics(found: Sequence[tuple[Job, Run]], first: str) -> None:
+def _print_metrics(found: Sequence[tuple[ReachedJob, Run]], first: str) -> None:
     """Print the metrics of runs as a table. first: Name of the metric in the first column; empty for the usual order."""
     names = _metric_names(found)
     names.sort(key=lambda name: name != first)
@@ -176,7 +176,7 @@ def _value(metric: Metric) -> str:
     return plain(f"{metric.last} (best {metric.best})")
 
 
-def _lines(job: Job, found: list[Run], resumed: Collection[str] = ()) -> list[str]:
+def _lines(job: ReachedJob, found: list[Run], resumed: Collection[str] = ()) -> list[str]:
     """Return the lines of the runs of a job. resumed: Ids of those that went on after an interruption."""
     lines = []
     before: Run | None = None
@@ -205,7 +205,7 @@ def _members(run: Run, found: Sequence[Run]) -> str:
     return ", ".join(dict.fromkeys(each.id for each in found if each.lineage in lineages)) or plain(run.removed)
 
 
-def _head(job: Job, run: Run) -> str:
+def _head(job: ReachedJob, run: Run) -> str:
     label = f"{job.label} {run.id}".rstrip()
     if run.run not in _UNNAMED:
         label += f' (run="{plain(run.run)}")'

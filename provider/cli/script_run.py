@@ -29,7 +29,7 @@ from pulumi_trainer.provider.service import operations
 from pulumi_trainer.provider.service.jobs import open_cluster, read_states
 from pulumi_trainer.provider.service.logs import Selection
 from pulumi_trainer.provider.service.outputs import find_output
-from pulumi_trainer.provider.service.reach import Job, Where
+from pulumi_trainer.provider.service.reach import ReachedJob, Where
 from pulumi_trainer.provider.service.stack import pulumi_command
 
 if sys.version_info >= (3, 11):
@@ -163,7 +163,7 @@ def run(script: Script, where: Where, copy: str = "") -> int:
     name = job_name(script.resource, PROJECT, stack.name)
     if where.cluster:
         client, namespace = open_cluster(where)
-        job, target = Job(namespace, name, client=client), ""
+        job, target = ReachedJob(namespace, name, client=client), ""
         configuration = {"trainer:target": "kubernetes", "trainer:namespace": namespace}
         if where.context:
             configuration["trainer:context"] = where.context
@@ -172,14 +172,14 @@ def run(script: Script, where: Where, copy: str = "") -> int:
         from pulumi_trainer.provider.targets.local import LocalTarget
 
         root = Path(_ROOT).absolute()
-        job, configuration = Job("default", name, local=LocalTarget(root)), {}
+        job, configuration = ReachedJob("default", name, local=LocalTarget(root)), {}
         target = f"trainer.Local(root={json.dumps(str(root))})"
     program = script.program(str(script.folder), _output_of(job, copy), target)
     with ends_on_signals():
         return _run_in(stack, configuration, job, script, program, copy)
 
 
-def _output_of(job: Job, copy: str) -> str:
+def _output_of(job: ReachedJob, copy: str) -> str:
     """Return the argument `output` of a job: it stays on this machine if it is not copied; in a cluster only a copy needs it."""
     if copy:
         return "True"
@@ -189,7 +189,7 @@ def _output_of(job: Job, copy: str) -> str:
 
 
 def _run_in(
-    stack: TemporaryStack, configuration: Mapping[str, str], job: Job, script: Script, program: str, copy: str
+    stack: TemporaryStack, configuration: Mapping[str, str], job: ReachedJob, script: Script, program: str, copy: str
 ) -> int:
     """Run a job until it ends, remove its stack, and return the exit code."""
     stack.create(program, configuration)
@@ -225,7 +225,7 @@ def _start(stack: TemporaryStack, program: str) -> None:
         raise
 
 
-def _follow(job: Job) -> tuple[int, str]:
+def _follow(job: ReachedJob) -> tuple[int, str]:
     """Print the log of a job until it has ended, and return the exit code and how it has ended. Ctrl-C ends the job."""
     try:
         _wait_until(job, (*_STARTED, *_ENDED))
@@ -239,7 +239,7 @@ def _follow(job: Job) -> tuple[int, str]:
     return _result(job)
 
 
-def _wait_until(job: Job, phases: Collection[Phase]) -> None:
+def _wait_until(job: ReachedJob, phases: Collection[Phase]) -> None:
     """Wait until a job is in one of several phases, or gone, and print what it waits for; an API server may be away meanwhile."""
     shown, again = "", time.monotonic() + _NOTED_AFTER
     while True:
@@ -262,7 +262,7 @@ def _shown(status: JobStatus) -> str:
     return ": ".join(filter(None, [phase, _LOG_FILE.sub("", status.message)]))
 
 
-def _status_of(job: Job) -> JobStatus | None:
+def _status_of(job: ReachedJob) -> JobStatus | None:
     """Return the status of a job; None if it is gone."""
     with suppress(NotFound):
         (state,) = read_states([job])
@@ -270,14 +270,14 @@ def _status_of(job: Job) -> JobStatus | None:
     return None
 
 
-def _stop(job: Job) -> None:
+def _stop(job: ReachedJob) -> None:
     """End a job within its grace period, unless it has ended."""
     status = _status_of(job)
     if status is not None and not status.terminal:
         operations.apply("stop", replace(job, owner=status.whose))
 
 
-def _keep_output(job: Job, copy: str) -> str:
+def _keep_output(job: ReachedJob, copy: str) -> str:
     """Copy the output of a job that has ended, or leave it where it is, and return where it is; empty if it has no files."""
     (state,) = read_states([job])
     found = find_output(state, "", "")
@@ -292,7 +292,7 @@ def _keep_output(job: Job, copy: str) -> str:
     return f"output: {os.path.relpath(found.where)} ({files})"
 
 
-def _remove_volume(job: Job, path: str) -> None:
+def _remove_volume(job: ReachedJob, path: str) -> None:
     """Remove the empty output volume of a job of this machine, since the stack retains it. path: A folder in it."""
     assert job.local is not None
     claim = Path(path).relative_to(job.local.root / "volumes" / job.namespace).parts[0]
@@ -301,7 +301,7 @@ def _remove_volume(job: Job, path: str) -> None:
         job.local.volumes.delete(job.namespace, claim, known[0]["generation"])
 
 
-def _result(job: Job) -> tuple[int, str]:
+def _result(job: ReachedJob) -> tuple[int, str]:
     """Return the exit code for a job that has ended, and how it has ended."""
     status = _status_of(job)
     if status is None:

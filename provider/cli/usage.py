@@ -15,7 +15,7 @@ from pulumi_trainer.provider.kubernetes.terminal import plain, print_line, print
 from pulumi_trainer.provider.kubernetes.values.wording import join_names, plural
 from pulumi_trainer.provider.lifecycle.usage_report import By, Ran, Row, summarize, to_json
 from pulumi_trainer.provider.service.jobs import of_stack, open_cluster
-from pulumi_trainer.provider.service.reach import Job, Where
+from pulumi_trainer.provider.service.reach import ReachedJob, Where
 
 if TYPE_CHECKING:
     from pulumi_trainer.provider.kubernetes.client.client import Client
@@ -77,7 +77,7 @@ def _of_stack(where: Where) -> Usage:
     runs: list[Ran] = []
     teams: dict[tuple[str, str], str] = {}
     unseen: set[str] = set()
-    clusters: dict[tuple[int, str], list[Job]] = {}
+    clusters: dict[tuple[int, str], list[ReachedJob]] = {}
     for job in stack.jobs(where.stack or None, None, where.project):
         if job.local is not None:
             runs += job.local.jobs.usage(job.namespace, job.name)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Any
 
+from pulumi_trainer.provider.jobs.edited_json import parse
 from pulumi_trainer.provider.jobs.status import JobStatus
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.terminal import plain
@@ -36,7 +36,7 @@ class Override:
     @property
     def since(self) -> str:
         """By whom and since when the job is as it is."""
-        return f"by {self.by} since {_utc(self.at)}"
+        return f"by {self.by} since {utc_time(self.at)}"
 
     def differs(self, suspend: object) -> bool:
         """Return whether this value differs from the program's, which may be absent."""
@@ -58,10 +58,7 @@ class Override:
     @classmethod
     def from_text(cls, text: str) -> Override | None:
         """Return the override in a text; None if it is not valid."""
-        try:
-            return cls.from_dict(json.loads(text))
-        except (ValueError, RecursionError):
-            return None
+        return cls.from_dict(parse(text))
 
 
 def stop_note(by: str, at: float) -> str:
@@ -77,10 +74,11 @@ def not_ended_problem(status: JobStatus) -> Problem:
 
 def _done(verb: str, by: str, at: float) -> str:
     past = {"suspend": "suspended", "resume": "resumed", "stop": "stopped"}[verb]
-    return f"{past} by {by} with `pulumi-trainer {verb}` at {_utc(at)}"
+    return f"{past} by {by} with `pulumi-trainer {verb}` at {utc_time(at)}"
 
 
-def _utc(at: float) -> str:
+def utc_time(at: float) -> str:
+    """Return a time in seconds since the epoch as messages have it."""
     if not plausible_seconds(at):
         return "an unknown time"
     return f"{datetime.fromtimestamp(at, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"

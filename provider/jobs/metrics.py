@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from pulumi_trainer.provider.jobs.edited_json import parse
 from pulumi_trainer.provider.jobs.progress import metric_text, read_metrics
 from pulumi_trainer.provider.kubernetes.values.accessors import (
     epoch_seconds,
@@ -183,11 +184,7 @@ class Metrics:
     @classmethod
     def from_text(cls, text: str) -> Metrics:
         """Return metrics from JSON that anybody may have written; those that are not valid are left out."""
-        made = cls()
-        try:
-            given = section(json.loads(text or "{}"))
-        except (ValueError, RecursionError):
-            return made
+        made, given = cls(), section(parse(text))
         for name, metric in read_summary(given).items():
             found = section(given, name)
             series = _Series(metric, max(0, number(found.get("count"))), max(1, number(found.get("every"))))

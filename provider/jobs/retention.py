@@ -12,8 +12,6 @@ from pulumi_trainer.provider.kubernetes.values.wording import plural
 
 KEEP_RUNS = 20
 """Default of `keep_runs`."""
-KEPT_RUNS = "keepRuns"
-"""Input of a job with its `keep_runs`; absent where it is the default."""
 MOST_KEPT = 100
 """The greatest `keep_runs`."""
 REMOVED = "its output and checkpoints were removed (keep_runs)"

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
+from pulumi_trainer.provider.jobs.edited_json import parse
 from pulumi_trainer.provider.jobs.nodes import given_nodes
 from pulumi_trainer.provider.kubernetes.terminal import plain, plain_field
 from pulumi_trainer.provider.kubernetes.values.accessors import labels_of, plausible_seconds, section
@@ -61,10 +62,7 @@ class Demand:
     @classmethod
     def from_text(cls, given: Any) -> Demand:
         """Return the demand in a text that anybody may have written."""
-        try:
-            return cls.from_dict(json.loads(given or "null"))
-        except (TypeError, ValueError, RecursionError):
-            return cls()
+        return cls.from_dict(parse(given))
 
     def to_text(self) -> str:
         return json.dumps(self.to_dict(), separators=(",", ":"))

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from datetime import datetime, timezone
 from typing import Any
 
+from pulumi_trainer.provider.jobs.progress import timestamp
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, epoch_seconds, name_of, number, section, text
 from pulumi_trainer.provider.lifecycle.diagnosis.job_view import JobView, last_observed
 
@@ -30,7 +30,7 @@ class JobEvent:
     source: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "first": _time(self.first), "last": _time(self.last)}
+        return {**asdict(self), "first": timestamp(self.first), "last": timestamp(self.last)}
 
 
 def object_pattern(view: JobView) -> re.Pattern[str]:
@@ -90,7 +90,3 @@ def _happened(event: Document) -> JobEvent:
         message=text(event.get("message")),
         source=text(section(event, "source").get("component")) or text(event.get("reportingComponent")),
     )
-
-
-def _time(at: float) -> str:
-    return datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

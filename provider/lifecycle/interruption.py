@@ -6,11 +6,10 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from typing import Any
 
 from pulumi_trainer.provider.jobs.checkpoints import saves_checkpoints
-from pulumi_trainer.provider.jobs.manual import SUSPENDED
+from pulumi_trainer.provider.jobs.manual import SUSPENDED, utc_time
 from pulumi_trainer.provider.jobs.status import NOT_STARTED, JobStatus, Phase
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, Refused, TrainerError
 from pulumi_trainer.provider.kubernetes.values.accessors import items, number, section
@@ -227,4 +226,4 @@ def _unfinished(status: JobStatus) -> str:
         began = status.attempts[-1].finished
     if not began:
         return status.phase
-    return f"{status.phase} since {datetime.fromtimestamp(began, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+    return f"{status.phase} since {utc_time(began)}"

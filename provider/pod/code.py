@@ -37,6 +37,8 @@ PACKAGE_FILE = "package.py"
 """`__init__.py` of the package `pulumi_trainer` and those inside of it, of a job whose code imports the module below."""
 TRAINING_FILE = "training.py"
 """What `pulumi_trainer.training` gives, only where the code imports it."""
+TRAINING_PARTS = ("training_files.py", "training_ranks.py", "training_state.py", "training_stop.py")
+"""What `TRAINING_FILE` imports."""
 TRAINING_NAMES_FILE = "training_names.py"
 """`pulumi_trainer.training`: the public names of `TRAINING_FILE`."""
 GLOO_FILE = "wait_for_gloo.py"
@@ -50,6 +52,7 @@ MODULES = {
     "pulumi_trainer/provider/pod/wait_for_gloo.py": GLOO_FILE,
     "pulumi_trainer/provider/pod/shared/__init__.py": PACKAGE_FILE,
     "pulumi_trainer/provider/pod/shared/find_checkpoint.py": CHECKPOINT_FILE,
+    **{f"pulumi_trainer/provider/pod/shared/{file}": file for file in TRAINING_PARTS},
 }
 """File of a package that a job's code imports -> file of the ConfigMap. The bootstrap makes a folder of them for PYTHONPATH; a
 package of this name that the image has is still found, except for these files."""

@@ -21,7 +21,7 @@ from pulumi_trainer.provider.kubernetes.terminal import plain
 from pulumi_trainer.provider.kubernetes.values.accessors import epoch_seconds
 from pulumi_trainer.provider.kubernetes.values.wording import duration, join_names, plural
 from pulumi_trainer.provider.lifecycle.interruption_cost import InterruptionCost, interruption_cost
-from pulumi_trainer.provider.service.reach import COMMAND_SECONDS, Job, Where, in_project, show_warning
+from pulumi_trainer.provider.service.reach import COMMAND_SECONDS, ReachedJob, Where, in_project, show_warning
 
 if TYPE_CHECKING:
     from pulumi_trainer.provider.kubernetes.client.client import Client
@@ -43,7 +43,7 @@ class State:
         view: What the cluster shows of the job; None for a job of this machine.
     """
 
-    job: Job
+    job: ReachedJob
     status: JobStatus | None
     queue: str = ""
     kind: str = ""
@@ -79,14 +79,14 @@ class State:
         return entry
 
 
-def _adopted(job: Job, status: JobStatus | None) -> str:
+def _adopted(job: ReachedJob, status: JobStatus | None) -> str:
     """Return that another stack has adopted a job of the stack; empty if none has, or if its owner is not known."""
     if job.owner is None or status is None or not status.owner or job.owner.owns(status.whose):
         return ""
     return plain(f"{job.namespace}/{job.name} {status.whose.adopted_from(job.owner)}")
 
 
-def chosen_jobs(wanted: str | None, where: Where, *, secrets: bool = False) -> list[Job]:
+def chosen_jobs(wanted: str | None, where: Where, *, secrets: bool = False) -> list[ReachedJob]:
     """Return the jobs that a command is about.
 
     Args:
@@ -124,7 +124,7 @@ def in_cluster_of_stack(where: Where) -> Where:
     return replace(cluster_of(where.stack or None), everywhere=where.everywhere)
 
 
-def read_states(jobs: Sequence[Job], *, lines: bool = False) -> Iterator[State]:
+def read_states(jobs: Sequence[ReachedJob], *, lines: bool = False) -> Iterator[State]:
     """Yield the state of each job. Three or more jobs of a namespace are listed together."""
     listed: dict[tuple[int, str], dict[str, JobView]] = {}
     sizes = Counter(map(_group, jobs))
@@ -163,10 +163,10 @@ def list_all(where: Where) -> list[State]:
     if where.everywhere:
         namespace = ""
     found = with_losses(client, snapshot_jobs(client, namespace), namespace)
-    return [_state(Job(s.namespace, s.name, client=client), s) for s in found]
+    return [_state(ReachedJob(s.namespace, s.name, client=client), s) for s in found]
 
 
-def read_view(job: Job, *, lines: bool = False) -> JobView | None:
+def read_view(job: ReachedJob, *, lines: bool = False) -> JobView | None:
     """Return what the cluster shows of a job; None if not found.
 
     Raises:
@@ -194,7 +194,7 @@ def read_view(job: Job, *, lines: bool = False) -> JobView | None:
     return view
 
 
-def _state(job: Job, view: JobView | None) -> State:
+def _state(job: ReachedJob, view: JobView | None) -> State:
     from pulumi_trainer.provider.lifecycle.diagnosis import diagnose
 
     if view is None:
@@ -231,16 +231,16 @@ def _lacks_progress(state: State) -> bool:
     return state.status.phase in (Phase.RUNNING, *_ENDS)
 
 
-def _group(job: Job) -> tuple[int, str]:
+def _group(job: ReachedJob) -> tuple[int, str]:
     return id(job.client), job.namespace
 
 
-def _local_status(target: LocalTarget, job: Job) -> JobStatus | None:
+def _local_status(target: LocalTarget, job: ReachedJob) -> JobStatus | None:
     """Return the status of a job of this machine; if its record cannot be read, a status that says why."""
     return target.jobs.cached_status(job.namespace, job.name, job.uid, job.phase, job.owner or Owner(""))
 
 
-def _without_others(job: Job, view: JobView) -> JobView:
+def _without_others(job: ReachedJob, view: JobView) -> JobView:
     """Return the view of a job, without objects of another job that has the name of a job of the stack."""
     from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import without_others
 
@@ -249,7 +249,7 @@ def _without_others(job: Job, view: JobView) -> JobView:
     return without_others(view, job.owner)
 
 
-def check_own(job: Job) -> None:
+def check_own(job: ReachedJob) -> None:
     """Check that the cluster has a job, and no other job of its name."""
     view = read_view(job)
     if view is not None and view.another:
@@ -257,7 +257,7 @@ def check_own(job: Job) -> None:
         raise TargetFault(Problem(f"{job.namespace}/{job.name}", "another job has this name now", hint))
 
 
-def _list_group(job: Job, listed: dict[tuple[int, str], dict[str, JobView]]) -> dict[str, JobView]:
+def _list_group(job: ReachedJob, listed: dict[tuple[int, str], dict[str, JobView]]) -> dict[str, JobView]:
     """Return what the cluster shows of all jobs of a job's namespace, by name. listed: Earlier results, by group."""
     from pulumi_trainer.provider.targets.kubernetes.observe.listing import snapshot_jobs, with_losses
 
@@ -283,7 +283,7 @@ def _parsed(wanted: str, where: Where) -> tuple[str, str]:
     return kind, name
 
 
-def _of_cluster(kind: str, name: str, where: Where) -> list[Job]:
+def _of_cluster(kind: str, name: str, where: Where) -> list[ReachedJob]:
     from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB
 
     if not name:
@@ -294,7 +294,7 @@ def _of_cluster(kind: str, name: str, where: Where) -> list[Job]:
         )
     client, namespace = open_cluster(where)
     chosen = {"jobset": JOBSET, "trainjob": TRAIN_JOB}
-    return [Job(namespace, name, client=client, kind=chosen.get(kind))]
+    return [ReachedJob(namespace, name, client=client, kind=chosen.get(kind))]
 
 
 def open_cluster(where: Where) -> tuple[Client, str]:
@@ -343,7 +343,7 @@ class Explanation:
         return {name: getattr(self, name) for name in names}
 
 
-def why(job: Job) -> Explanation:
+def why(job: ReachedJob) -> Explanation:
     if job.local is not None:
         local = _local_status(job.local, job)
         text = _explain_local(job, local)
@@ -371,13 +371,13 @@ def why(job: Job) -> Explanation:
     return _explanation(job, status, found.why or found.message, found.hint, text)
 
 
-def _explanation(job: Job, status: JobStatus, detail: str, hint: str, text: str) -> Explanation:
+def _explanation(job: ReachedJob, status: JobStatus, detail: str, hint: str, text: str) -> Explanation:
     """Return an explanation whose detail may end with lines of a log."""
     first, *lines = detail.splitlines() or [""]
     return Explanation(job.label, job.namespace, status.phase, status.reason, first, hint, tuple(lines), text)
 
 
-def _with_owner(text: str, job: Job, status: JobStatus | None) -> str:
+def _with_owner(text: str, job: ReachedJob, status: JobStatus | None) -> str:
     found = _adopted(job, status)
     if not found:
         return text
@@ -436,7 +436,7 @@ def _with_note(text: str, status: JobStatus) -> str:
     return f"{text} {first}, as its program has reported: {follows}."
 
 
-def _loss(job: Job, status: JobStatus | None) -> InterruptionCost | None:
+def _loss(job: ReachedJob, status: JobStatus | None) -> InterruptionCost | None:
     """Return what a job would lose if it were stopped now; None if that is not known.
 
     Its newest checkpoint is the one in a volume of this machine, else the one that it has reported.
@@ -452,7 +452,7 @@ def _loss(job: Job, status: JobStatus | None) -> InterruptionCost | None:
     return interruption_cost(status, time.time(), checkpoints)
 
 
-def _with_loss(text: str, job: Job, status: JobStatus) -> str:
+def _with_loss(text: str, job: ReachedJob, status: JobStatus) -> str:
     """Return a paragraph with what the job would lose if it were stopped, if that is known."""
     loss = _loss(job, status)
     if loss is None:
@@ -468,7 +468,7 @@ _LOCAL_PHASES = {
 }
 
 
-def _explain_local(job: Job, status: JobStatus | None) -> str:
+def _explain_local(job: ReachedJob, status: JobStatus | None) -> str:
     where = f"{job.namespace}/{job.name}"
     if status is None:
         return f"{where} is Deleted: it does not exist on this machine. `pulumi up` creates it."
@@ -487,7 +487,7 @@ def _explain_local(job: Job, status: JobStatus | None) -> str:
     return f"{where} is {status.phase}{reason}: {what.rstrip('.')}."
 
 
-def check_single(jobs: Sequence[Job], what: str) -> None:
+def check_single(jobs: Sequence[ReachedJob], what: str) -> None:
     if len(jobs) > 1:
         names = join_names([job.label for job in jobs], 10)
         raise Invalid(Problem(what, f"there are {len(jobs)} jobs", f"name one of: {names}"))

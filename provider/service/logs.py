@@ -22,7 +22,7 @@ from pulumi_trainer.provider.kubernetes.values.wording import join_names
 from pulumi_trainer.provider.pod import code
 from pulumi_trainer.provider.service.jobs import check_own, read_states
 from pulumi_trainer.provider.service.outputs import find_output
-from pulumi_trainer.provider.service.reach import Job
+from pulumi_trainer.provider.service.reach import ReachedJob
 from pulumi_trainer.provider.service.runs import distinct, read_runs_of, times_of
 
 MOST_FOLLOWED = 20
@@ -128,7 +128,7 @@ def pod_place(job: str, pod: str) -> PodPlace:
     return PodPlace(found[1], max(int(found[2]), int(found[3])))
 
 
-def check_rank(jobs: Sequence[Job], selection: Selection, where: str = "--rank") -> None:
+def check_rank(jobs: Sequence[ReachedJob], selection: Selection, where: str = "--rank") -> None:
     """Raise Invalid if the jobs do not have the selected node, or if its lines are of other processes."""
     if selection.node is not None:
         if selection.run:  # the status is that of the newest run
@@ -140,7 +140,7 @@ def check_rank(jobs: Sequence[Job], selection: Selection, where: str = "--rank")
         _check_process(jobs, selection, where)
 
 
-def _check_node(jobs: Sequence[Job], counts: Sequence[int], node: int, where: str) -> None:
+def _check_node(jobs: Sequence[ReachedJob], counts: Sequence[int], node: int, where: str) -> None:
     """Raise Invalid if no step of the jobs has so many pods. A job whose pods are not known yet may have that node later."""
     most = max(counts)
     if min(counts) and node >= most:
@@ -154,7 +154,7 @@ def _check_node(jobs: Sequence[Job], counts: Sequence[int], node: int, where: st
         raise Invalid(Problem(where, why, hint))
 
 
-def _check_process(jobs: Sequence[Job], selection: Selection, where: str) -> None:
+def _check_process(jobs: Sequence[ReachedJob], selection: Selection, where: str) -> None:
     """Raise Invalid if the selected node has printed lines, but the selected process of it has not.
 
     Which processes a node has is only known from its lines.
@@ -185,7 +185,7 @@ def _pods(status: JobStatus | None, step: str) -> int:
     return max((each.count for each in status.steps if step in ("", each.name)), default=0)
 
 
-def log_lines(jobs: Sequence[Job], selection: Selection) -> Iterator[LogLine]:
+def log_lines(jobs: Sequence[ReachedJob], selection: Selection) -> Iterator[LogLine]:
     """Return the selected lines of jobs: job by job, or as they come if several jobs are followed."""
     streams = [filter(selection.shows, _stream(j, selection)) for j in jobs]
     if selection.follow and len(streams) > 1:
@@ -197,13 +197,13 @@ def print_note(text: str) -> None:
     print_line(f"pulumi-trainer: {text}", error=True)
 
 
-def _stream(job: Job, selection: Selection) -> Iterator[LogLine]:
+def _stream(job: ReachedJob, selection: Selection) -> Iterator[LogLine]:
     if job.local is not None:
         return _local_lines(job, selection)
     return _cluster_lines(job, selection)
 
 
-def _cluster_lines(job: Job, selection: Selection) -> Iterator[LogLine]:
+def _cluster_lines(job: ReachedJob, selection: Selection) -> Iterator[LogLine]:
     from pulumi_trainer.provider.targets.kubernetes.logs.pod_logs import LogSelection
     from pulumi_trainer.provider.targets.kubernetes.logs.tail import tail
 
@@ -232,7 +232,7 @@ def _cluster_lines(job: Job, selection: Selection) -> Iterator[LogLine]:
         yield LogLine(job.label, place_of(line.pod), line.pod, container, line.text, run.id)
 
 
-def _recorded_lines(job: Job, run: Run, selection: Selection) -> Iterator[LogLine]:
+def _recorded_lines(job: ReachedJob, run: Run, selection: Selection) -> Iterator[LogLine]:
     """Yield what the record has of the output of an earlier run of a cluster."""
     where, gone = f"{job.label}: run {run.id}", "Kubernetes has removed its Pods, and their logs with them"
     kept = _kept_logs(job, run)
@@ -251,7 +251,7 @@ def _recorded_lines(job: Job, run: Run, selection: Selection) -> Iterator[LogLin
         yield LogLine(job.label, PodPlace("", None), job.name, "", text, run.id)
 
 
-def _kept_logs(job: Job, run: Run) -> str:
+def _kept_logs(job: ReachedJob, run: Run) -> str:
     """Return where all lines of a run with `logs="keep"` are; empty if the run has kept none, or its output is gone."""
     if run.inputs.get(LOGS) != KEEP:
         return ""
@@ -265,7 +265,7 @@ def _kept_logs(job: Job, run: Run) -> str:
     return f"all its lines are in {folder}: `pulumi-trainer outputs {job.label} --run {run.id} --copy DEST` copies them"
 
 
-def _local_lines(job: Job, selection: Selection) -> Iterator[LogLine]:
+def _local_lines(job: ReachedJob, selection: Selection) -> Iterator[LogLine]:
     """Yield the lines of the selected runs, the newest last; notes say which runs these are if all are selected."""
     assert job.local is not None
     known: list[Run] = []
@@ -301,7 +301,7 @@ def _local_lines(job: Job, selection: Selection) -> Iterator[LogLine]:
             yield from _lines_of_run(job, selection, run.id, earlier)
 
 
-def _lines_of_run(job: Job, selection: Selection, run: str, earlier: str) -> Iterator[LogLine]:
+def _lines_of_run(job: ReachedJob, selection: Selection, run: str, earlier: str) -> Iterator[LogLine]:
     """Yield the selected lines of one run. earlier: Its id; empty for the current run."""
     assert job.local is not None
     lines = sys.maxsize if selection.lines is None else selection.lines

@@ -11,12 +11,12 @@ from pulumi_trainer.provider.jobs.submission import Submission
 from pulumi_trainer.provider.jobs.usage import current_user
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, Refused
 from pulumi_trainer.provider.service.jobs import check_own, check_single, chosen_jobs, of_stack
-from pulumi_trainer.provider.service.reach import Job, Where
+from pulumi_trainer.provider.service.reach import ReachedJob, Where
 
 Operation = Literal["suspend", "resume", "stop", "rerun"]
 
 
-def find_job(operation: Operation, name: str, where: Where) -> Job:
+def find_job(operation: Operation, name: str, where: Where) -> ReachedJob:
     """Return the only job of a name.
 
     Only an operation that starts the job needs its Secrets, which the state of its stack has.
@@ -33,7 +33,7 @@ def find_job(operation: Operation, name: str, where: Where) -> Job:
     return jobs[0]
 
 
-def apply(operation: Operation, job: Job) -> JobStatus:
+def apply(operation: Operation, job: ReachedJob) -> JobStatus:
     if job.client is not None:
         check_own(job)
     if operation == "stop":
@@ -43,7 +43,7 @@ def apply(operation: Operation, job: Job) -> JobStatus:
     return _set_suspend(job, suspend=operation == "suspend")
 
 
-def _set_suspend(job: Job, *, suspend: bool) -> JobStatus:
+def _set_suspend(job: ReachedJob, *, suspend: bool) -> JobStatus:
     override = Override(suspend, current_user(), time.time())
     if job.local is not None:
         submission = None if suspend else _submission(job)
@@ -58,7 +58,7 @@ def _set_suspend(job: Job, *, suspend: bool) -> JobStatus:
     return status
 
 
-def _stop(job: Job) -> JobStatus:
+def _stop(job: ReachedJob) -> JobStatus:
     message = stop_note(current_user(), time.time())
     if job.local is not None:
         status = job.local.jobs.stop(job.namespace, job.name, _owner(job), message)
@@ -72,7 +72,7 @@ def _stop(job: Job) -> JobStatus:
     return status
 
 
-def _rerun(job: Job) -> JobStatus:
+def _rerun(job: ReachedJob) -> JobStatus:
     submission = _submission(job)
     if job.local is not None:
         return job.local.jobs.rerun(submission, job.uid)
@@ -82,7 +82,7 @@ def _rerun(job: Job) -> JobStatus:
     return operations.rerun(job.client, submission)
 
 
-def _submission(job: Job) -> Submission:
+def _submission(job: ReachedJob) -> Submission:
     """Return what the stack of a job has submitted.
 
     Raises:
@@ -104,11 +104,11 @@ def _without_stack(place: str, where: Where) -> Problem:
     return Problem(place, why, f"{change}, or name the stack with {where.spelled('stack')}")
 
 
-def _owner(job: Job) -> Owner:
+def _owner(job: ReachedJob) -> Owner:
     """Return the owner of a job of this machine, which is always a job of a stack."""
     assert job.owner is not None
     return job.owner
 
 
-def _place(job: Job) -> str:
+def _place(job: ReachedJob) -> str:
     return f"{job.namespace}/{job.name}"

@@ -14,7 +14,7 @@ from pulumi_trainer.provider.jobs.status import Phase
 from pulumi_trainer.provider.jobs.submission import Submission
 from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault
 from pulumi_trainer.provider.service.jobs import State
-from pulumi_trainer.provider.service.reach import Job
+from pulumi_trainer.provider.service.reach import ReachedJob
 from pulumi_trainer.provider.service.runs import read_runs_of, stored_runs_of
 
 
@@ -80,7 +80,7 @@ def find_output(state: State, run: str, argument: str) -> Found | None:
     return Found(state, path, claims.output(job.client, job.namespace, path), chosen)
 
 
-def _stored_result(job: Job, output_of: Callable[[Submission], str]) -> str:
+def _stored_result(job: ReachedJob, output_of: Callable[[Submission], str]) -> str:
     """Return the folder with the result of a job whose record is gone, as the state of its stack has it; empty if it has none."""
     if job.stored is None or not job.stored.identity:
         return ""
@@ -89,7 +89,7 @@ def _stored_result(job: Job, output_of: Callable[[Submission], str]) -> str:
     return result_of(output, run.lineage, job.phase, stored_runs_of(job)[:-1])
 
 
-def _folder(job: Job, result: str, run: str, argument: str) -> tuple[str, Run | None]:
+def _folder(job: ReachedJob, result: str, run: str, argument: str) -> tuple[str, Run | None]:
     """Return the folder of a run's lineage beside the result of its job, and the run; None if none was asked for."""
     if not run:
         return result, None

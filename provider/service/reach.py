@@ -50,12 +50,10 @@ class Where:
 
 
 @dataclass(frozen=True)
-class Job:
-    """A job of a cluster or of this machine.
+class ReachedJob:
+    """A job, and how to reach it: the client of its cluster, or its target on this machine.
 
     Args:
-        client: Client of its cluster; None for a job of this machine.
-        local: The target of a job of this machine; None for a job of a cluster.
         owner: Its owner in the state of the stack; None without a stack.
         kind: JobSet or TrainJob; None for either.
         submission: What the stack has submitted, with the values of Secrets; None without a stack, or if not asked for.

@@ -15,7 +15,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import section
 from pulumi_trainer.provider.kubernetes.values.wording import duration
 from pulumi_trainer.provider.lifecycle.earlier_runs import stored_runs, with_outputs
 from pulumi_trainer.provider.service.jobs import State, read_states, with_progress
-from pulumi_trainer.provider.service.reach import Job
+from pulumi_trainer.provider.service.reach import ReachedJob
 
 if TYPE_CHECKING:
     from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
@@ -36,26 +36,26 @@ def went_on(found: Sequence[Run]) -> set[str]:
     return {each for each in ids if ids.count(each) > 1}
 
 
-def read_runs_of(job: Job) -> list[Run]:
+def read_runs_of(job: ReachedJob) -> list[Run]:
     """Return the runs of a job, the newest last."""
     ((_, found),) = read_runs_of_all([job])
     check_recorded(job, found)
     return found
 
 
-def check_recorded(job: Job, found: Sequence[Run]) -> None:
+def check_recorded(job: ReachedJob, found: Sequence[Run]) -> None:
     if not found:
         why, hint = "no record of its runs was found", "`pulumi up` makes one, which somebody may have deleted"
         raise TargetFault(Problem(f"{job.namespace}/{job.name}", why, hint))
 
 
-def read_runs_of_all(jobs: Sequence[Job]) -> list[tuple[Job, list[Run]]]:
+def read_runs_of_all(jobs: Sequence[ReachedJob]) -> list[tuple[ReachedJob, list[Run]]]:
     """Return jobs with their runs, the newest last; of a job without a record those in the state of its stack."""
     in_cluster = [job for job in jobs if job.client is not None]
     shown = with_progress([*read_states(in_cluster)]) if in_cluster else []
     states = {id(state.job): state for state in shown}
     records = _records(in_cluster)
-    found: list[tuple[Job, list[Run]]] = []
+    found: list[tuple[ReachedJob, list[Run]]] = []
     for job in jobs:
         try:
             if job.local is not None:
@@ -70,24 +70,24 @@ def read_runs_of_all(jobs: Sequence[Job]) -> list[tuple[Job, list[Run]]]:
     return found
 
 
-def stored_runs_of(job: Job) -> list[Run]:
+def stored_runs_of(job: ReachedJob) -> list[Run]:
     """Return the runs of a job as the state of its stack has them, the newest last; none without a stack."""
     if job.stored is None:
         return []
     return with_outputs(stored_runs(job.stored), job.stored.identity, job.phase)
 
 
-def _place(job: Job) -> tuple[int, str, str]:
+def _place(job: ReachedJob) -> tuple[int, str, str]:
     return id(job.client), job.namespace, job.name
 
 
-def _records(jobs: Sequence[Job]) -> dict[tuple[int, str, str], Record]:
+def _records(jobs: Sequence[ReachedJob]) -> dict[tuple[int, str, str], Record]:
     """Return the records of jobs in clusters. Those of several jobs of a namespace are listed together."""
     from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP
     from pulumi_trainer.provider.targets.kubernetes.jobs import record
 
     found: dict[tuple[int, str, str], Record] = {}
-    groups: dict[tuple[int, str], list[Job]] = {}
+    groups: dict[tuple[int, str], list[ReachedJob]] = {}
     for job in jobs:
         groups.setdefault((id(job.client), job.namespace), []).append(job)
     for (number, namespace), members in groups.items():

@@ -16,7 +16,14 @@ from pulumi_trainer.provider.kubernetes.values.accessors import only, section, t
 from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean
 from pulumi_trainer.provider.lifecycle.job_inputs import JobInputs
 from pulumi_trainer.provider.lifecycle.state_format import FORGET, check_format
-from pulumi_trainer.provider.service.reach import COMMAND_SECONDS, Job, Where, in_project, project_file, show_warning
+from pulumi_trainer.provider.service.reach import (
+    COMMAND_SECONDS,
+    ReachedJob,
+    Where,
+    in_project,
+    project_file,
+    show_warning,
+)
 from pulumi_trainer.provider.service.trust import kubeconfig_check
 from pulumi_trainer.provider.targets import connection
 from pulumi_trainer.provider.targets.local import LocalTarget
@@ -50,7 +57,7 @@ class StackJob:
         return self.urn.rpartition("::")[2]
 
 
-def jobs(stack: str | None, wanted: str | None, project: str = ".", *, secrets: bool = False) -> list[Job]:
+def jobs(stack: str | None, wanted: str | None, project: str = ".", *, secrets: bool = False) -> list[ReachedJob]:
     """Return the jobs of a stack, with the connections to them."""
     found = resources(stack, wanted, project=project)
     needs_secrets = _has_secret if secrets else _has_secret_target
@@ -200,12 +207,12 @@ def _decrypted(value: Any) -> Any:
     return {key: _decrypted(each) for key, each in value.items()}
 
 
-def _connected(job: StackJob, clients: dict[int, Client], check: Callable[[str], None]) -> Job:
+def _connected(job: StackJob, clients: dict[int, Client], check: Callable[[str], None]) -> ReachedJob:
     connection.warn_with(show_warning)
     target = connection.connect(job.inputs.target, check)
     uid, phase = [text(job.outputs.get(name)) for name in ("uid", "phase")]
     whose, stored = job.inputs.whose, job.inputs
-    known = Job(stored.namespace, stored.name, job.resource, owner=whose, uid=uid, phase=phase, stored=stored)
+    known = ReachedJob(stored.namespace, stored.name, job.resource, owner=whose, uid=uid, phase=phase, stored=stored)
     if isinstance(target, LocalTarget):
         return replace(known, local=target)
     client = target.client

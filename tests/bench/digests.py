@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from pulumi_trainer.provider.pod import training
-from pulumi_trainer.provider.pod.shared import find_checkpoint
+from pulumi_trainer.provider.pod.shared import find_checkpoint, training_files
 
 SIZE = 1 << 30
 BLOCK = os.urandom(1 << 24)
@@ -33,7 +32,7 @@ def _measure_once(root: Path, count: int) -> tuple[float, float, float]:
         begun = time.monotonic()
         assert not find_checkpoint.damage(f"{folder}/step-1")
         verified = time.monotonic() - begun
-        patch.setattr(training, "_digests_of", _no_digests)
+        patch.setattr(training_files, "_digests_of", _no_digests)
         return _save(Path(folder), 2, count), with_digests, verified
 
 
@@ -49,5 +48,5 @@ def _save(folder: Path, step: int, count: int) -> float:
             for _ in range(SIZE // count // len(BLOCK)):
                 file.write(BLOCK)
     begun = time.monotonic()
-    training._complete(str(made), str(folder / f"step-{step}"), step, {})
+    training_files.complete(str(made), str(folder / f"step-{step}"), step, {})
     return time.monotonic() - begun

@@ -22,7 +22,7 @@ from pulumi_trainer.provider.kubernetes.errors import Invalid
 from pulumi_trainer.provider.lifecycle.state_format import FORMAT
 from pulumi_trainer.provider.service import jobs, logs, stack
 from pulumi_trainer.provider.service.jobs import State
-from pulumi_trainer.provider.service.reach import Job, Where
+from pulumi_trainer.provider.service.reach import ReachedJob, Where
 from rich.console import Console
 
 
@@ -124,7 +124,7 @@ def test_status_shows_restarts_in_pods(
     restarts: int, shown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     STATUS.restarts = restarts
-    monkeypatch.setattr(job_status, "find_states", lambda *_: [State(Job("team", "digits"), STATUS)])
+    monkeypatch.setattr(job_status, "find_states", lambda *_: [State(ReachedJob("team", "digits"), STATUS)])
     job_status.status("digits", Where(namespace="team"), output="table")
     assert shown in capsys.readouterr().out
     job_status.status("digits", Where(namespace="team"), output="yaml")
@@ -146,13 +146,15 @@ def test_time_in_which_a_job_is_suspended_or_queued_is_not_time_that_it_ran(
 ) -> None:
     monkeypatch.setattr(job_status.time, "time", lambda: NOW)
     found = JobStatus("b", "team", phase=Phase.QUEUED.value, created=NOW - 120, started=NOW - 90, attempts=attempts)
-    monkeypatch.setattr(job_status, "find_states", lambda *_: [State(Job("team", "b"), found)])
+    monkeypatch.setattr(job_status, "find_states", lambda *_: [State(ReachedJob("team", "b"), found)])
     job_status.status("b", Where(namespace="team"), output="table")
     assert capsys.readouterr().out.splitlines()[1].split()[-2:] == ["2m00s", shown]
 
 
 def waiting(name: str, message: str, phase: Phase = Phase.QUEUED, queue: str = "") -> State:
-    return State(Job("team", name), JobStatus(name, "team", phase=phase.value, reason="Full", message=message), queue)
+    return State(
+        ReachedJob("team", name), JobStatus(name, "team", phase=phase.value, reason="Full", message=message), queue
+    )
 
 
 def test_status_shows_what_jobs_wait_for(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -347,22 +349,22 @@ def test_why_says_when_a_running_job_last_reported_progress(monkeypatch: pytest.
     progress = {"progressPercentage": 40, "step": 1200, "lastUpdatedTime": timestamp(time.time() - 90)}
     running = JobStatus("digits", "team", phase=Phase.RUNNING.value, progress=progress)
     monkeypatch.setattr(jobs, "_local_status", lambda *_: running)
-    explained = jobs.why(Job("team", "digits", local=cast(Any, object()))).text
+    explained = jobs.why(ReachedJob("team", "digits", local=cast(Any, object()))).text
     assert re.search(r"its processes run. It reported progress 1m ?3\ds ago: 40% step 1,200.", explained), explained
     running.steps = [Step("node", Phase.RUNNING.value, count=3, active=1, succeeded=2)]
-    explained = jobs.why(Job("team", "digits", local=cast(Any, object()))).text
+    explained = jobs.why(ReachedJob("team", "digits", local=cast(Any, object()))).text
     assert "2 of 3 Pods of node ended with exit code 0 and count as complete, while others run. If SIGTERM" in explained
     in_turns = Step("node", Phase.RUNNING.value, count=1, active=1, succeeded=3)
     running.steps = [in_turns]
-    assert "SIGTERM" not in jobs.why(Job("team", "digits", local=cast(Any, object()))).text, "they run in turns"
+    assert "SIGTERM" not in jobs.why(ReachedJob("team", "digits", local=cast(Any, object()))).text, "they run in turns"
     running.phase = Phase.SUCCEEDED.value
-    ended = jobs.why(Job("team", "digits", local=cast(Any, object()))).text
+    ended = jobs.why(ReachedJob("team", "digits", local=cast(Any, object()))).text
     assert "reported progress" not in ended and "SIGTERM" not in ended
     running.progress = {"step": 0}
-    ended = jobs.why(Job("team", "digits", local=cast(Any, object()))).text
+    ended = jobs.why(ReachedJob("team", "digits", local=cast(Any, object()))).text
     assert "0 steps were done, as its program has reported: its result is not trained. Look at the size" in ended
     running.progress = {"step": 9, "resumedFrom": 9, "progressPercentage": 100}
-    ended = jobs.why(Job("team", "digits", local=cast(Any, object()))).text
+    ended = jobs.why(ReachedJob("team", "digits", local=cast(Any, object()))).text
     assert "Nothing was left to do (0 steps), as its program has reported: it has resumed from the last step." in ended
     for progress, shown in (
         (
@@ -375,7 +377,7 @@ def test_why_says_when_a_running_job_last_reported_progress(monkeypatch: pytest.
         ),
     ):
         running.progress = progress
-        assert shown in jobs.why(Job("team", "digits", local=cast(Any, object()))).text
+        assert shown in jobs.why(ReachedJob("team", "digits", local=cast(Any, object()))).text
     running.phase = Phase.RUNNING.value
     running.progress = {"metrics": {}, "lastUpdatedTime": timestamp(time.time() - 90)}
-    assert "reported" not in jobs.why(Job("team", "digits", local=cast(Any, object()))).text
+    assert "reported" not in jobs.why(ReachedJob("team", "digits", local=cast(Any, object()))).text

@@ -18,9 +18,9 @@ from pulumi_trainer.provider.service import jobs as commands
 from pulumi_trainer.provider.service import logs
 from pulumi_trainer.provider.service.jobs import State
 from pulumi_trainer.provider.service.logs import LogLine, PodPlace, pod_place
-from pulumi_trainer.provider.service.reach import Job
+from pulumi_trainer.provider.service.reach import ReachedJob
 
-FOUND = Job("team", "digits", resource="digits")
+FOUND = ReachedJob("team", "digits", resource="digits")
 
 
 @pytest.mark.parametrize(
@@ -41,11 +41,11 @@ def phases(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The phases of the job, one after the other; the last one stays."""
     coming: list[str] = []
 
-    def states(_: Sequence[Job]) -> Iterator[State]:
+    def states(_: Sequence[ReachedJob]) -> Iterator[State]:
         phase = coming.pop(0) if len(coming) > 1 else coming[0]
         yield State(FOUND, JobStatus("digits", "team", phase=phase, reason="Because", message="of this"))
 
-    def chosen(*_: Any, **__: Any) -> list[Job]:
+    def chosen(*_: Any, **__: Any) -> list[ReachedJob]:
         return [FOUND]
 
     monkeypatch.setattr(commands, "chosen_jobs", chosen)
@@ -86,11 +86,11 @@ def test_a_job_that_is_gone_while_it_is_waited_for_has_failed(
     phases.append("Running")
     read = commands.read_states
 
-    def states(given: Sequence[Job]) -> Iterator[State]:
+    def states(given: Sequence[ReachedJob]) -> Iterator[State]:
         monkeypatch.setattr(commands, "read_states", gone)
         return read(given)
 
-    def gone(_: Sequence[Job]) -> Iterator[State]:
+    def gone(_: Sequence[ReachedJob]) -> Iterator[State]:
         raise NotFound(Problem("team/digits", "no such JobSet"))
 
     monkeypatch.setattr(commands, "read_states", states)
@@ -138,7 +138,7 @@ def test_waiting_too_long(phases: list[str]) -> None:
 def test_a_rank_that_the_job_has_not_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = [Step("node", count=2), Step("launcher", count=1)]
 
-    def states(_: Sequence[Job]) -> Iterator[State]:
+    def states(_: Sequence[ReachedJob]) -> Iterator[State]:
         yield State(FOUND, JobStatus("digits", "team", phase="Running", steps=steps))
 
     monkeypatch.setattr(commands, "chosen_jobs", lambda *_, **__: [FOUND])
@@ -177,7 +177,7 @@ def test_a_rank_that_is_not_valid(rank: Any) -> None:
 
 
 def test_a_rank_may_name_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    def lines(_: Sequence[Job], selection: logs.Selection) -> Iterator[LogLine]:
+    def lines(_: Sequence[ReachedJob], selection: logs.Selection) -> Iterator[LogLine]:
         printed = [LogLine("digits", PodPlace("node", 1), "pod", "", f"[default{n}]:{n}") for n in range(2)]
         return filter(selection.shows, printed)
 

@@ -15,7 +15,7 @@ from pulumi_trainer.provider.cli import runs as command
 from pulumi_trainer.provider.jobs.retention import as_row
 from pulumi_trainer.provider.jobs.runs import Run
 from pulumi_trainer.provider.kubernetes.errors import Invalid
-from pulumi_trainer.provider.service.reach import Job, Where
+from pulumi_trainer.provider.service.reach import ReachedJob, Where
 
 WAS, NOW = "a" * 64, "b" * 64
 
@@ -43,7 +43,7 @@ def known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Run]:
     source_archives.store(WAS, lambda: archive({"a.py": "x = 1\n", "old.py": "", "same.py": "y"}))
     source_archives.store(NOW, lambda: archive({"a.py": "x = 2\n", "new.py": "", "same.py": "y"}))
     found = [run("r1", WAS, 0.1), run("r2", WAS, 0.2), run("r3", NOW, 0.2, "Failed"), run("r3", NOW, 0.2)]
-    monkeypatch.setattr(command, "chosen_jobs", lambda *_: [Job("team", "digits")])
+    monkeypatch.setattr(command, "chosen_jobs", lambda *_: [ReachedJob("team", "digits")])
     monkeypatch.setattr(command, "read_runs_of", lambda _: found)
     return found
 

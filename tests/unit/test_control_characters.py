@@ -18,7 +18,7 @@ from pulumi_trainer.provider.jobs.status import JobStatus, Step
 from pulumi_trainer.provider.jobs.submission import Draft
 from pulumi_trainer.provider.service import jobs
 from pulumi_trainer.provider.service.logs import Selection
-from pulumi_trainer.provider.service.reach import Job, Where
+from pulumi_trainer.provider.service.reach import ReachedJob, Where
 from pulumi_trainer.provider.targets import queries
 from pulumi_trainer.provider.trainer.releases import DEFAULT
 
@@ -58,8 +58,8 @@ class Fake:
 
 
 @pytest.fixture
-def job(monkeypatch: pytest.MonkeyPatch) -> Job:
-    found = Job("default", HOSTILE, local=Fake(  # type: ignore[arg-type]
+def job(monkeypatch: pytest.MonkeyPatch) -> ReachedJob:
+    found = ReachedJob("default", HOSTILE, local=Fake(  # type: ignore[arg-type]
         steps=[Step(HOSTILE)], progress={"metrics": {"[/b]": "[link=https://evil]1"}}
     ))  # fmt: skip
     for module in (jobs, job_status, logs):
@@ -97,7 +97,7 @@ def _env(jobset: dict) -> list[dict]:  # type: ignore[type-arg]
     return [e for c in pod["containers"] for e in c.get("env", []) if "value" in e]
 
 
-def test_status_and_why(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_and_why(job: ReachedJob, capsys: pytest.CaptureFixture[str]) -> None:
     job_status.status("x", Where(), output="table")
     job_status.why("x", Where())
     job_status.why("x", Where(), output="json")
@@ -108,7 +108,9 @@ def test_status_and_why(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
     assert not [line for line in out.splitlines() if line.startswith("error: forged")]
 
 
-def test_logs_on_a_terminal(job: Job, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logs_on_a_terminal(
+    job: ReachedJob, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("NO_COLOR", "1")
     logs.logs("x", Where(), Selection())
@@ -121,7 +123,7 @@ def test_logs_on_a_terminal(job: Job, capsys: pytest.CaptureFixture[str], monkey
 
 def test_the_error_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(Exception, match="jobs") as raised:
-        jobs.check_single([Job("default", HOSTILE)] * 2, "events")
+        jobs.check_single([ReachedJob("default", HOSTILE)] * 2, "events")
     assert not acted_on(str(raised.value))
 
 

@@ -20,7 +20,7 @@ from pulumi_trainer.provider.pod.code import OUTPUT_PATH
 from pulumi_trainer.provider.service import logs, outputs, runs
 from pulumi_trainer.provider.service.jobs import State
 from pulumi_trainer.provider.service.logs import Selection
-from pulumi_trainer.provider.service.reach import Job, Where
+from pulumi_trainer.provider.service.reach import ReachedJob, Where
 from pulumi_trainer.provider.targets.kubernetes.jobs import record
 from pulumi_trainer.provider.targets.kubernetes.storage import claims
 from pulumi_trainer.provider.targets.local.store import JobFolder
@@ -42,7 +42,7 @@ def replace_job(local: LocalTarget, document: dict[str, Any]) -> None:
 
 def shown(local: LocalTarget, **selection: Any) -> list[tuple[str, str]]:
     """Run and text of the lines."""
-    job = Job(NAMESPACE, "job", local=local)
+    job = ReachedJob(NAMESPACE, "job", local=local)
     return [(line.run, line.text) for line in logs.log_lines([job], Selection(**selection))]
 
 
@@ -96,7 +96,7 @@ def test_ranks_and_ends_of_an_earlier_run(local: LocalTarget) -> None:
     assert shown(local, run=first, node=1, lines=1) == [(first, "b")]
     selection = Selection(run=first, node=2)
     with pytest.raises(Invalid, match=r"--rank: job has no node 2. Hint: available: 0 and 1; --rank takes a node"):
-        logs.check_rank([Job(NAMESPACE, "job", local=local)], selection)
+        logs.check_rank([ReachedJob(NAMESPACE, "job", local=local)], selection)
 
 
 def test_the_oldest_logs_go_first(local: LocalTarget) -> None:
@@ -178,7 +178,7 @@ def test_a_run_of_a_cluster(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     known = [failed, Run("1", "Interrupted", id="r2"), Run("1", "Running", id="r3")]
     monkeypatch.setattr(logs, "check_own", lambda _: None)
     monkeypatch.setattr(logs, "read_runs_of", lambda _: known)
-    job = Job("team", "digits", client=cast(Client, object()))
+    job = ReachedJob("team", "digits", client=cast(Client, object()))
     lines = [*logs.log_lines([job], Selection(run="r1"))]
     assert [(line.run, line.text) for line in lines] == [("r1", "exit code 1"), ("r1", "  ValueError: bad")]
     assert [line.text for line in logs.log_lines([job], Selection(run="r1", lines=1))] == ["  ValueError: bad"]
@@ -197,7 +197,7 @@ def test_a_run_of_a_cluster_that_has_kept_its_logs(
     keeps = {"logs": "keep"}
     failed = Run("1", "Failed", id="r1", message="exit code 1", inputs=keeps)
     known = [failed, Run("1", "Interrupted", id="r2", lineage="r1", inputs=keeps), Run("1", "Running", id="r3")]
-    job, asked = Job("team", "digits", client=cast(Client, object())), list[str]()
+    job, asked = ReachedJob("team", "digits", client=cast(Client, object())), list[str]()
 
     def find_output(_: object, run: str, __: str) -> outputs.Found | None:
         asked.append(run)
@@ -224,7 +224,7 @@ def test_a_run_of_a_cluster_that_has_kept_its_logs(
 
 
 def test_the_command_takes_one_job(local: LocalTarget, monkeypatch: pytest.MonkeyPatch) -> None:
-    both = [Job(NAMESPACE, name, local=local) for name in ("a", "b")]
+    both = [ReachedJob(NAMESPACE, name, local=local) for name in ("a", "b")]
     monkeypatch.setattr(command, "chosen_jobs", lambda *_: both)
     with pytest.raises(Invalid, match="--run"):
         command.logs(None, Where(), Selection(run="top2v4"))
@@ -244,7 +244,7 @@ def test_the_runs_and_the_output_of_a_job_of_a_cluster_whose_record_is_gone(monk
         run_inputs={"code": "b"}, earlier_runs=[earlier], target={"kind": "kubernetes"},
     )  # fmt: skip
     client: Any = object()
-    job = Job("team", "digits", client=client, phase="Running", stored=stored)
+    job = ReachedJob("team", "digits", client=client, phase="Running", stored=stored)
     monkeypatch.setattr(record, "find", lambda *_: None)
     monkeypatch.setattr(claims, "output", lambda _, __, uri: outputs.Output(uri, 1))
     known = runs.stored_runs_of(job)

@@ -58,7 +58,7 @@ from pulumi_trainer.provider.lifecycle.ownership import Finding
 from pulumi_trainer.provider.lifecycle.usage_report import Ran
 from pulumi_trainer.provider.service import jobs, reach, stack
 from pulumi_trainer.provider.service.logs import Selection, print_note
-from pulumi_trainer.provider.service.reach import Job, Where
+from pulumi_trainer.provider.service.reach import ReachedJob, Where
 from pulumi_trainer.provider.service.trust import kubeconfig_check
 from pulumi_trainer.provider.targets.kubernetes.observe import job_metrics, listing
 from pulumi_trainer.provider.targets.kubernetes.queues import queue_snapshot
@@ -141,7 +141,7 @@ class Machine:
 @pytest.fixture
 def somewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
     """A job of this machine, chosen by each command, in an empty folder."""
-    job = Job(HOSTILE, HOSTILE, HOSTILE, local=Machine(), owner=Owner("mine", "mine"))  # type: ignore[arg-type]
+    job = ReachedJob(HOSTILE, HOSTILE, HOSTILE, local=Machine(), owner=Owner("mine", "mine"))  # type: ignore[arg-type]
     for module in (jobs, job_status, logs, runs, outputs):
         monkeypatch.setattr(module, "chosen_jobs", lambda *_, **__: [job])
     monkeypatch.setattr(outputs, "of_stack", lambda *_: True)
@@ -161,7 +161,7 @@ WHERE = Where(HOSTILE, HOSTILE)
 
 def _events(patch: Patch, output: str) -> None:
     client: Any = types.SimpleNamespace()
-    patch.setattr(event_command, "chosen_jobs", lambda *_: [Job(HOSTILE, HOSTILE, client=client)])
+    patch.setattr(event_command, "chosen_jobs", lambda *_: [ReachedJob(HOSTILE, HOSTILE, client=client)])
     patch.setattr(event_command, "check_own", lambda *_: None)
     for found in ([filled(JobEvent), dataclasses.replace(filled(JobEvent), last=10**6)], []):
         patch.setattr(listing, "list_events", lambda *_, found=found: found)
@@ -373,7 +373,7 @@ def _run(patch: Patch, _: str) -> None:
     file = Path(HOSTILE[:-1].replace("/", ""))
     file.write_text("")
     machine = Machine()
-    job = Job(HOSTILE, HOSTILE, local=machine)  # type: ignore[arg-type]
+    job = ReachedJob(HOSTILE, HOSTILE, local=machine)  # type: ignore[arg-type]
     patch.setattr(script_run.TemporaryStack, "up", lambda _: None)
     patch.setattr(script_run.TemporaryStack, "create", lambda *_: None)
     patch.setattr(script_run.TemporaryStack, "destroy", lambda _: None)

@@ -22,9 +22,9 @@ from pulumi_trainer.provider.lifecycle.usage_report import Row, to_json
 from pulumi_trainer.provider.service.jobs import Explanation, State
 from pulumi_trainer.provider.service.logs import LogLine, PodPlace
 from pulumi_trainer.provider.service.outputs import Found
-from pulumi_trainer.provider.service.reach import Job
+from pulumi_trainer.provider.service.reach import ReachedJob
 
-JOB = Job("team", "digits", "digits")
+JOB = ReachedJob("team", "digits", "digits")
 STATE = State(JOB, JobStatus("digits", "team", steps=[Step("node")]))
 PRINTED: dict[str, dict[str, Any]] = {
     "status": STATE.to_dict(),

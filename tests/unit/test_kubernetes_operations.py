@@ -30,7 +30,7 @@ from pulumi_trainer.provider.lifecycle.diagnosis import JobView, diagnose
 from pulumi_trainer.provider.lifecycle.diagnosis.outcome import FailedContainer
 from pulumi_trainer.provider.pod.code import SOURCE_DIGEST
 from pulumi_trainer.provider.service import jobs as states
-from pulumi_trainer.provider.service.reach import Job, Where
+from pulumi_trainer.provider.service.reach import ReachedJob, Where
 from pulumi_trainer.provider.service.runs import read_runs_of, read_runs_of_all, times_of
 from pulumi_trainer.provider.targets.kubernetes import operations, owner_labels
 from pulumi_trainer.provider.targets.kubernetes.job_writer import JobWriter
@@ -274,8 +274,8 @@ def test_the_command_says_whether_there_was_something_to_resume(
         commands.operate(operation, "job", Where())
         return capsys.readouterr().out
 
-    def find(*_: object) -> Job:
-        return Job("team", "job", client=server, owner=OWNER, submission=given)  # type: ignore[arg-type]
+    def find(*_: object) -> ReachedJob:
+        return ReachedJob("team", "job", client=server, owner=OWNER, submission=given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(commands, "find_job", find)
     given = submission(suspend=True)
@@ -299,7 +299,7 @@ def test_the_command_says_whether_there_was_something_to_resume(
 def test_a_job_that_is_suspended_again_keeps_who_has_suspended_it(
     server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], queued: bool
 ) -> None:
-    job = Job("team", "job", client=server, owner=OWNER)  # type: ignore[arg-type]
+    job = ReachedJob("team", "job", client=server, owner=OWNER)  # type: ignore[arg-type]
     monkeypatch.setattr(commands, "find_job", lambda *_: job)
     if queued:
         target(server).jobs.create(submission(labels=QUEUE))
@@ -321,7 +321,7 @@ def test_a_suspension_that_had_no_effect_or_was_reverted_is_repeated(
     server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], program: bool, result: str
 ) -> None:
     """After a crash of the command, or after `kubectl`."""
-    job = Job("team", "job", client=server, owner=OWNER)  # type: ignore[arg-type]
+    job = ReachedJob("team", "job", client=server, owner=OWNER)  # type: ignore[arg-type]
     monkeypatch.setattr(commands, "find_job", lambda *_: job)
     target(server).jobs.create(submission(suspend=program))
     set_suspend(server, SUSPEND)
@@ -607,13 +607,13 @@ def test_the_runs_of_an_edited_record_are_a_clear_problem(
     assert why in str(fault.value)
     presence = target(server).jobs.presence("team", "job")
     assert presence is not None and why in presence.fault and not presence.deleted and presence.owner == known.owner
-    job = Job("team", "job", client=server, owner=OWNER)  # type: ignore[arg-type]
+    job = ReachedJob("team", "job", client=server, owner=OWNER)  # type: ignore[arg-type]
     (state,) = states.read_states([job])
     assert state.status is not None and state.status.phase == "Pending" and why in state.status.message
     assert why in states.why(job).text
     with pytest.raises(TrainerError, match="is not a valid record of a job"):
         read_runs_of(job)
-    other = Job("team", "other", client=server, owner=OWNER)  # type: ignore[arg-type]
+    other = ReachedJob("team", "other", client=server, owner=OWNER)  # type: ignore[arg-type]
     assert [each for each, _ in read_runs_of_all([job, other])] == [other], "it costs itself alone"
     assert why in capsys.readouterr().err
     (found,) = owned_objects._jobs(server, "here", "team", "kubectl")  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from pulumi_trainer.provider.jobs.progress import progress
 from pulumi_trainer.provider.kubernetes.errors import Invalid
 from pulumi_trainer.provider.service import logs as commands
 from pulumi_trainer.provider.service.logs import Selection, _local_lines, log_lines, parse_rank
-from pulumi_trainer.provider.service.reach import Job, Where
+from pulumi_trainer.provider.service.reach import ReachedJob, Where
 from pulumi_trainer.provider.targets import status_source
 from pulumi_trainer.provider.targets.local import LocalTarget, logs
 from pulumi_trainer.provider.targets.local.logs import CHUNK, Follow, Log, Pipe, dropped_bytes, files, last_lines, show
@@ -222,7 +222,7 @@ class TestReading:
             log.write(f"line {i}..\n".encode())
         log.close()
         assert dropped_bytes(log.path) == 27
-        job = Job("ns", "job", local=LocalTarget(tmp_path))
+        job = ReachedJob("ns", "job", local=LocalTarget(tmp_path))
         assert [line.text for line in _local_lines(job, Selection())] == [f"line {i}.." for i in (3, 4, 5)]
         assert "job-node-0-0: the first 27 bytes of its log were replaced by newer ones" in capsys.readouterr().err
 
@@ -236,7 +236,7 @@ class TestReading:
         log.close()
         local = LocalTarget(tmp_path)
         monkeypatch.setattr(status_source, "connect", lambda _: local)
-        (printed,) = log_lines([Job("ns", "job", local=local)], Selection())
+        (printed,) = log_lines([ReachedJob("ns", "job", local=local)], Selection())
         assert printed.text == line.format("")
         assert [*status_source.log_lines({}, "ns", "job", "node", 9)] == [line.format("")]
         assert "/tmp/main.py-9hnq904w/a.py" in log.path.read_text()
@@ -269,14 +269,14 @@ class TestReading:
         local = LocalTarget(tmp_path)
         monkeypatch.setattr(status_source, "connect", lambda _: local)
         assert [*status_source.log_lines({}, "ns", "job", "node", 99)] == kept
-        assert next(iter(log_lines([Job("ns", "job", local=local)], Selection()))).text == start
+        assert next(iter(log_lines([ReachedJob("ns", "job", local=local)], Selection()))).text == start
 
     def test_one_process_of_a_node(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         for node in (0, 1):
             log = Log(tmp_path / f"jobs/ns/job/logs/job-node-0-{node}/node.log", size=1 << 20, keep=3)
             log.write(b"W1123 torchrun\n[default0]:a\n[default1]: b\n[default1]:\n")
             log.close()
-        job = Job("ns", "job", local=LocalTarget(tmp_path))
+        job = ReachedJob("ns", "job", local=LocalTarget(tmp_path))
 
         def shown(node: int | None = None, process: int | None = None) -> list[str]:
             return [line.text for line in log_lines([job], Selection(node=node, process=process))]
@@ -295,7 +295,7 @@ class TestReading:
         for text in ("1]:a", "0]:b", "1]:c", "0]:d", "0]:e [default1]:"):
             log.write(f"[default{text}\n".encode())
         log.close()
-        job = Job("ns", "job", local=LocalTarget(tmp_path))
+        job = ReachedJob("ns", "job", local=LocalTarget(tmp_path))
 
         def shown(lines: int, node: int = 0, process: int | None = 1) -> list[str]:
             return [line.text for line in log_lines([job], Selection(lines=lines, node=node, process=process))]
@@ -334,7 +334,7 @@ class TestReading:
             log = Log(tmp_path / f"jobs/ns/job/logs/job-node-0-{node}/node.log", size=1 << 20, keep=3)
             log.write(text)
             log.close()
-        job = Job("ns", "job", local=LocalTarget(tmp_path))
+        job = ReachedJob("ns", "job", local=LocalTarget(tmp_path))
         monkeypatch.setattr(printing, "chosen_jobs", lambda *_: [job])
         monkeypatch.setattr(commands, "_check_node", lambda *_: None)
         why = "--rank: job: no line of process 1 is among the lines of node 0 that were read. Hint: available: 0.0, 0.2"

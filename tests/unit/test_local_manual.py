@@ -24,7 +24,7 @@ from pulumi_trainer.provider.kubernetes.errors import Conflict, Problem, Refused
 from pulumi_trainer.provider.pod.initializers import manifest
 from pulumi_trainer.provider.pod.initializers.manifest import FetchedFile, Manifest
 from pulumi_trainer.provider.pod.initializers.source import Patterns
-from pulumi_trainer.provider.service.reach import Job, Where
+from pulumi_trainer.provider.service.reach import ReachedJob, Where
 from pulumi_trainer.provider.targets.local import LocalTarget
 from pulumi_trainer.provider.targets.local.claims import Claim
 from pulumi_trainer.provider.targets.local.record import Record
@@ -84,7 +84,7 @@ def test_resume_although_the_program_suspends(local: LocalTarget) -> None:
 
 def said(local: LocalTarget, operation: operations.Operation, document: dict[str, object]) -> str:
     """Return what `pulumi-trainer` prints of an operation."""
-    job = Job(NAMESPACE, "job", local=local, owner=OWNER, submission=submission(document))
+    job = ReachedJob(NAMESPACE, "job", local=local, owner=OWNER, submission=submission(document))
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as out:
         patch.setattr(operations, "find_job", lambda *_: job)
         operations.operate(operation, "job", Where())

@@ -12,7 +12,7 @@ from pulumi_trainer.provider.kubernetes.client.client import ApiError
 from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault
 from pulumi_trainer.provider.lifecycle.diagnosis.job_view import ATTEMPT, COMPLETION, JOB_INDEX, JOB_NAME, STEP
 from pulumi_trainer.provider.service.logs import LogLine, Selection, log_lines
-from pulumi_trainer.provider.service.reach import Job
+from pulumi_trainer.provider.service.reach import ReachedJob
 from pulumi_trainer.provider.targets.kubernetes.logs.log_follow import LogFollower
 from pulumi_trainer.provider.targets.kubernetes.logs.log_lines import Position
 from pulumi_trainer.provider.targets.kubernetes.logs.log_sources import newest_pods, sort_pods, sources, steps, trim_pod
@@ -157,7 +157,7 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> Processes:
 
 
 def lines_of(client: Any, **more: Any) -> Iterator[LogLine]:
-    return log_lines([Job("team", "a", client=client)], Selection(node=1, process=1, **more))
+    return log_lines([ReachedJob("team", "a", client=client)], Selection(node=1, process=1, **more))
 
 
 def test_the_last_lines_of_a_process_are_counted_without_those_of_the_others(processes: Processes) -> None:

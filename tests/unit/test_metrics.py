@@ -16,7 +16,7 @@ from pulumi_trainer.provider.jobs.runs import Identity, Run, read_runs
 from pulumi_trainer.provider.jobs.status import JobStatus, describe
 from pulumi_trainer.provider.kubernetes.errors import Invalid
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView
-from pulumi_trainer.provider.service.reach import Job, Where
+from pulumi_trainer.provider.service.reach import ReachedJob, Where
 from pulumi_trainer.provider.targets.kubernetes.jobs import record, run_end
 from pulumi_trainer.provider.targets.local import LocalTarget
 
@@ -248,7 +248,7 @@ def a_run(name: str, arguments: str, *values: object, metric: str = "loss") -> R
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
     def show(*jobs: Target, **options: Any) -> str:
-        found = [Job("team", f"job-{i}", f"job-{i}", local=cast(Any, each)) for i, each in enumerate(jobs)]
+        found = [ReachedJob("team", f"job-{i}", f"job-{i}", local=cast(Any, each)) for i, each in enumerate(jobs)]
         monkeypatch.setattr(runs, "chosen_jobs", lambda *_: found)
         runs.runs(None, Where(), **{"output": "table", **options})
         return capsys.readouterr().out

@@ -21,7 +21,7 @@ from pulumi_trainer.provider.jobs.usage import Demand
 from pulumi_trainer.provider.kubernetes.client.api_resources import CLAIM, JOB
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault
 from pulumi_trainer.provider.service import outputs
-from pulumi_trainer.provider.service.reach import Job, Where
+from pulumi_trainer.provider.service.reach import ReachedJob, Where
 from pulumi_trainer.provider.targets.kubernetes.jobs import record
 from pulumi_trainer.provider.targets.kubernetes.outdated_folders import remove_outdated_folders
 from pulumi_trainer.provider.targets.local.target import LocalTarget
@@ -212,14 +212,14 @@ def test_an_output_that_was_removed_is_named_as_that(monkeypatch: pytest.MonkeyP
     row = replace(run("a", "Succeeded", place=""), note=REMOVED)
     monkeypatch.setattr(outputs, "read_runs_of", lambda _: [row, run("b", "Succeeded")])
     with pytest.raises(TargetFault, match=r"run a: its output and checkpoints were removed \(keep_runs\)"):
-        outputs._folder(Job("team", "j"), "/volumes/out/data/b", "a", "--run")
+        outputs._folder(ReachedJob("team", "j"), "/volumes/out/data/b", "a", "--run")
 
 
 @pytest.mark.parametrize(("metrics", "output"), [(True, "table"), (False, "json"), (False, "table")])
 def test_a_run_that_went_on_is_one_row(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], metrics: bool, output: str
 ) -> None:
-    job = Job("team", "j")
+    job = ReachedJob("team", "j")
     monkeypatch.setattr(runs, "chosen_jobs", lambda *_: [job])
     monkeypatch.setattr(runs, "read_runs_of_all", lambda _: [(job, [run("a"), run("a", "Succeeded")])])
     runs.runs("j", Where(), output=output, metrics=metrics)

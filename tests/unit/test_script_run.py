@@ -17,7 +17,7 @@ from pulumi_trainer.provider.cli import script_run, temporary_stack
 from pulumi_trainer.provider.cli.script_run import Script, run
 from pulumi_trainer.provider.cli.temporary_stack import TemporaryStack
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Refused, TargetFault
-from pulumi_trainer.provider.service.reach import Job, Where
+from pulumi_trainer.provider.service.reach import ReachedJob, Where
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_a_copy_is_refused_before_the_training(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_what_a_job_keeps() -> None:
-    there, here = Job("team", "train"), Job("default", "train", local=Any)  # type: ignore[arg-type]
+    there, here = ReachedJob("team", "train"), ReachedJob("default", "train", local=Any)  # type: ignore[arg-type]
     assert [script_run._output_of(job, "") for job in (here, there)] == ["trainer.OutputVolume(retain=True)", ""]
     assert [script_run._output_of(job, "x") for job in (here, there)] == ["True", "True"]
 

@@ -28,7 +28,7 @@ from pulumi_trainer.code import imports, user_code
 from pulumi_trainer.code.compiled import Compiled
 from pulumi_trainer.provider.jobs.progress import progress as parsed
 from pulumi_trainer.provider.pod import code, training
-from pulumi_trainer.provider.pod.shared import find_checkpoint
+from pulumi_trainer.provider.pod.shared import find_checkpoint, training_files, training_stop
 
 SOURCE = Path(training.__file__).read_text(encoding="utf-8")
 
@@ -39,7 +39,7 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in [name for name in os.environ if name.startswith("TRAINER_")]:
         monkeypatch.delenv(name)
     monkeypatch.setattr(training, "_known", {})
-    monkeypatch.setattr(training, "_stop", training._Stop())
+    monkeypatch.setattr(training_stop, "stop", training_stop.Stop())
     monkeypatch.setattr(training, "_shown", training._Shown())
     handler = signal.getsignal(signal.SIGTERM)
     yield
@@ -230,16 +230,16 @@ class TestCheckpoints:
             (made / "model.safetensors").write_text(str(step + 1) * 32)  # a later callback of on_save
             assert not (made / ".complete").exists()
             (callback.on_train_end if step == 20 else callback.on_step_begin)(args, state, None)
-            assert training._newest_in(str(job)) == str(made)
+            assert find_checkpoint.newest(str(job)) == str(made)
         (job / "checkpoint-20" / "global_step" / "shard.pt").write_text("0" * 63 + "1")
-        assert training._newest_in(str(job)) == str(job / "checkpoint-10"), "of the right size, but damaged"
+        assert find_checkpoint.newest(str(job)) == str(job / "checkpoint-10"), "of the right size, but damaged"
         assert "global_step/shard.pt is damaged" in capsys.readouterr().err
         left = sorted(path.name for path in (job / "checkpoint-10").iterdir())
         assert left == [".complete", "global_step", "model.safetensors", "trainer_state.json"]
         (job / "checkpoint-20" / ".tmp-marker").write_text("of a process that was killed")
         callback.on_save(args, SimpleNamespace(global_step=20), None)
         callback.on_train_end(args, SimpleNamespace(global_step=20), None)
-        assert training._newest_in(str(job)) == str(job / "checkpoint-20"), "as another run has saved it again"
+        assert find_checkpoint.newest(str(job)) == str(job / "checkpoint-20"), "as another run has saved it again"
 
     def test_a_folder_of_the_program(self, tmp_path: Path, job: Path) -> None:
         assert training.checkpoints(tmp_path / "own").save({"a": 1}, step=3)
@@ -325,11 +325,11 @@ class TestCheckpoints:
             (made / name).write_text(name)
         for rank in (0, 1, 10):
             monkeypatch.setenv("RANK", str(rank))
-            training._leave_digests(str(made))
+            training_files.leave_digests(str(made))
         read: list[str] = []
         digest = find_checkpoint.digest
         monkeypatch.setattr(find_checkpoint, "digest", lambda path: (read.append(path), digest(path))[1])
-        training._complete(str(made), str(job / "step-00000001"), 1, {})
+        training_files.complete(str(made), str(job / "step-00000001"), 1, {})
         assert read == [str(made / ".metadata")]
         marker = json.loads((job / "step-00000001/.complete").read_text())
         assert marker["sha256"] == {name: sha256(name.encode()).hexdigest() for name in marker["files"]}

@@ -16,7 +16,7 @@ from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client, U
 from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView
 from pulumi_trainer.provider.service.jobs import State, with_progress
-from pulumi_trainer.provider.service.reach import Job
+from pulumi_trainer.provider.service.reach import ReachedJob
 from pulumi_trainer.provider.targets.kubernetes.observe import printed_output, training_progress
 from pulumi_trainer.provider.targets.kubernetes.observe.training_progress import (
     Progress,
@@ -195,6 +195,6 @@ def test_status_reads_the_progress_of_what_runs_or_has_no_recorded_end(
 ) -> None:
     monkeypatch.setattr(training_progress, "progress_of", lambda *_: {"progressPercentage": 7})
     seen = JobView("team", "j", recorded=(recorded and JobStatus("j", "team", phase=recorded)) or None)
-    job = Job("team", "j", client=cast("Client", Log()))
+    job = ReachedJob("team", "j", client=cast("Client", Log()))
     (state,) = with_progress([State(job, JobStatus("j", "team", phase=phase), view=seen)])
     assert state.status is not None and state.status.progress == ({"progressPercentage": 7} if asked else None)

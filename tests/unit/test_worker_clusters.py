@@ -15,7 +15,7 @@ from pulumi_trainer.provider.kubernetes.client.client import Unreachable
 from pulumi_trainer.provider.kubernetes.errors import TargetFault
 from pulumi_trainer.provider.lifecycle.diagnosis import best_finding, diagnose
 from pulumi_trainer.provider.service import jobs
-from pulumi_trainer.provider.service.reach import Job
+from pulumi_trainer.provider.service.reach import ReachedJob
 from pulumi_trainer.provider.targets.kubernetes import operations
 from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import snapshot
 from pulumi_trainer.provider.targets.kubernetes.preflight import server_review
@@ -194,7 +194,7 @@ class TestStatus:
         """They are listed together, and one that is gone is in no list."""
         manager.objects.clear()
         names = ("a", "b", "job")
-        stack = [Job("team", name, client=manager, owner=OWNER) for name in names]  # type: ignore[arg-type]
+        stack = [ReachedJob("team", name, client=manager, owner=OWNER) for name in names]  # type: ignore[arg-type]
         monkeypatch.setattr(jobs, "_list_group", lambda *_: {})
         messages = [state.status.message for state in jobs.read_states(stack) if state.status]
         assert len(messages) == 3 and SILENT in messages[-1]

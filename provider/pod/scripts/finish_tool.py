@@ -4,6 +4,8 @@ here = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, here)
 import run_tool
 
+from pulumi_trainer.provider.pod.shared import training_files, training_stop
+
 training = run_tool.training
 ENDED = "pulumi-trainer/ended"
 WEIGHTS = (".safetensors", ".bin", ".pth", ".pt")
@@ -83,8 +85,8 @@ def merge(base, folder, config):
     for file in glob.glob(f"{folder}/value_head.*"):
         shutil.copy(file, made)
     write_card(made, folder)
-    for path in training._files(made):
-        training._flush(path)
+    for path in training_files.all_files(made):
+        training_files.flush(path)
     shutil.rmtree(former, ignore_errors=True)
     if os.path.exists(target):
         os.rename(target, former)
@@ -141,6 +143,6 @@ def rendezvous(first):
                 return
         except RuntimeError:
             return
-        if training._stop.signaled or os.path.exists(os.environ.get("TRAINER_STOP_FILE", "")):
+        if training_stop.stop.signaled or os.path.exists(os.environ.get("TRAINER_STOP_FILE", "")):
             sys.exit()
         time.sleep(1)

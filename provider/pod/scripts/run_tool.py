@@ -2,7 +2,7 @@ import contextlib, functools, importlib.util, json, math, os, sys, tempfile, tim
 from typing import NoReturn
 
 from pulumi_trainer.provider.pod import training
-from pulumi_trainer.provider.pod.shared import check_data
+from pulumi_trainer.provider.pod.shared import check_data, training_ranks
 
 here = os.path.dirname(os.path.abspath(__file__))
 OTHER_DATASETS = ("datasets", "tokenized_path")
@@ -102,9 +102,9 @@ def fail(why, hint) -> NoReturn:
 
 
 def fail_all(fault):
-    (failed,) = training._reduce([int(bool(fault))], "MAX")
+    (failed,) = training_ranks.reduce_values([int(bool(fault))], "MAX")
     if failed:
-        fail(*(training._from_rank_0(fault) or fault or ("a rank has weights that are not finite", NAN_HINT)))
+        fail(*(training_ranks.from_rank_0(fault) or fault or ("a rank has weights that are not finite", NAN_HINT)))
 
 
 def device(given):

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from pulumi_trainer.provider.jobs.lineage import identified, started
+from pulumi_trainer.provider.jobs.manual import utc_time
 from pulumi_trainer.provider.jobs.status import JobStatus, Owner, another_job
 from pulumi_trainer.provider.jobs.submission import Submission, main_key
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
@@ -251,7 +252,7 @@ class JobWriter(JobRemoval):
         where = f"{submission.namespace}/{submission.name}"
         if not found.is_record:
             raise Conflict(found.foreign_problem(where))
-        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(found.created))
+        since = utc_time(found.created)
         here = not found.stack or found.stack == submission.sweep
         ours = found.owner == submission.owner
         if here and ours and found.digest == submission.digest:

@@ -19,13 +19,13 @@ from pulumi_trainer.provider.targets.kubernetes.copy_pod import node_spec, pod_d
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 from pulumi_trainer.provider.targets.kubernetes.storage import claims
 from pulumi_trainer.provider.trainer.kinds import JOBSET
+from pulumi_trainer.provider.trainer.labels import JOBSET_NAME
 
 Document = dict[str, Any]
 
 _DEADLINE = 24 * 3600
 _KEPT_SECONDS = 600
 """How long the finished Job stays, for who wants to see its Pod."""
-_JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
 
 
 def remove_outdated_folders(client: Client, record: Record, submission: Submission) -> str:
@@ -58,7 +58,7 @@ def _job(record: Record, submission: Submission, claim: str, lineages: list[str]
         "volumeMounts": [{"name": "output", "mountPath": OUTPUT_PATH}],
         "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "256Mi"}},
     }
-    selector = {"matchLabels": {_JOBSET_NAME: record.name}}
+    selector = {"matchLabels": {JOBSET_NAME: record.name}}
     term = {"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}
     affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     spec = {**pod["spec"], "affinity": affinity}

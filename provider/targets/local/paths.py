@@ -7,6 +7,7 @@ document comes from `inside`. Standard library only: the supervisor must start a
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import os
 import shutil
@@ -170,6 +171,18 @@ def _make_private(folder: Path) -> None:
     _check_owner(folder, {found.st_uid, link.st_uid})
     if S_IMODE(found.st_mode) & _OTHERS:
         folder.chmod(S_IMODE(found.st_mode) & ~_OTHERS | FOLDER_MODE)
+
+
+def is_locked(file: Path) -> bool:
+    """Return whether a process holds the lock of a file."""
+    lock = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
 
 
 def read_beginning(path: Path, most: int) -> bytes:

@@ -22,7 +22,13 @@ from pathlib import Path
 
 from pulumi_trainer.provider.kubernetes.values.wording import join_names
 from pulumi_trainer.provider.targets.local.machine import cpus, gpus
-from pulumi_trainer.provider.targets.local.paths import FILE_MODE, make_folder, read_beginning, translate_os_errors
+from pulumi_trainer.provider.targets.local.paths import (
+    FILE_MODE,
+    is_locked,
+    make_folder,
+    read_beginning,
+    translate_os_errors,
+)
 from pulumi_trainer.provider.targets.local.store import write_file
 
 FEWEST = 4
@@ -138,7 +144,7 @@ class Place:
             key, _, state = file.name.partition(".")
             if state not in ("waits", "runs") or key == self._key:
                 continue
-            if _is_locked(file):
+            if is_locked(file):
                 yield key, read_beginning(file, _LONGEST_NAME).decode(errors="replace"), state == "runs"
             else:
                 file.unlink(missing_ok=True)
@@ -162,14 +168,3 @@ class Place:
 
 def _open(file: Path) -> int:
     return os.open(file, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
-
-
-def _is_locked(file: Path) -> bool:
-    lock = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return False
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(lock)

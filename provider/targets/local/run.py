@@ -23,7 +23,7 @@ from pulumi_trainer.provider.jobs.attempts import Attempt, Attempts
 from pulumi_trainer.provider.jobs.metrics import Metrics
 from pulumi_trainer.provider.jobs.observed_inputs import Observed, with_observed
 from pulumi_trainer.provider.jobs.progress import missing_steps, progress, with_kept
-from pulumi_trainer.provider.jobs.status import JobStatus, Phase, Step
+from pulumi_trainer.provider.jobs.status import JobStatus, Phase
 from pulumi_trainer.provider.jobs.submission import Objects
 from pulumi_trainer.provider.kubernetes.client.masking import forms_of_values, mask
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Refused, TrainerError
@@ -51,6 +51,7 @@ from pulumi_trainer.provider.targets.local.plan import (
 )
 from pulumi_trainer.provider.targets.local.pod_processes import ContainerProcess, PodContext, PodRunner, Pumps
 from pulumi_trainer.provider.targets.local.record import Record
+from pulumi_trainer.provider.targets.local.step_status import installing, steps_of
 from pulumi_trainer.provider.targets.local.store import JobFolder
 from pulumi_trainer.provider.trainer.labels import trainer_step
 
@@ -508,7 +509,7 @@ class Run:
         status = self.status
         self._ran = self._ran or any(p.ready for p in self._pods.values())
         status.restarts = self.jobset.restarts
-        status.steps = self._steps()
+        status.steps = steps_of(self.record.jobset, self.jobset, self._pods)
         status.attempts = self.attempts.all
         if status.terminal:
             return
@@ -522,7 +523,7 @@ class Run:
                 status.message = message
         if self._restarting:
             status.phase = Phase.RESTARTING.value
-        elif self._ran and not self._installing():
+        elif self._ran and not installing(self._pods.values()):
             status.phase = Phase.RUNNING.value
         elif self._pods:
             status.phase = Phase.STARTING.value
@@ -533,7 +534,7 @@ class Run:
 
     def suspended(self) -> JobStatus:
         """Return the status of the suspended job, whose pods have ended."""
-        steps = self._steps()
+        steps = steps_of(self.record.jobset, self.jobset, self._pods)
         for step in steps:
             if not Phase(step.phase).terminal:
                 step.phase = Phase.SUSPENDED.value
@@ -561,7 +562,7 @@ class Run:
             waits_for = self.jobset.waits_for()
             if waits_for:
                 return "DependsOn", waits_for
-        packages = self._installing()
+        packages = installing(self._pods.values())
         if not packages:
             return "", ""
         message = f"installing {join_names(packages, _MOST_NAMED)}"
@@ -569,48 +570,6 @@ class Run:
         if install_progress:
             message += f" ({install_progress[0]})"
         return "", message
-
-    def _installing(self) -> list[str]:
-        """Return the packages that are being installed; none if user code runs. With MPI, nodes are ready earlier."""
-        across: set[str] = set()
-        installing: set[str] = set()
-        for container in self._containers():
-            installing.update(container.installing)
-            if container.plan.across:
-                across.update(container.installing)
-        if not across and any(p.ready for p in self._pods.values()):
-            return []
-        return sorted(across or installing)
-
-    def _steps(self) -> list[Step]:
-        return [self._step_status(job.name) for job in jobs_of(self.record.jobset)]
-
-    def _step_status(self, name: str) -> Step:
-        jobs = self.jobset.jobs_of_step(name)
-        pods = [p for (job, _), p in self._pods.items() if any(j.name == job for j in jobs)]
-        finished = 0.0
-        if all(j.phase in ("Complete", "Failed") for j in jobs):
-            finished = max((j.finished for j in jobs), default=0.0)
-        step = Step(
-            name,
-            count=sum(j.parallelism for j in jobs),
-            active=len(pods),
-            ready=sum(p.ready for p in pods),
-            succeeded=sum(len(j.succeeded) for j in jobs),
-            failed=sum(j.replaced for j in jobs),
-            restarts=sum(j.replaced + j.restarted for j in jobs) + sum(p.restarted for p in pods),
-            started=min((j.started for j in jobs if j.started), default=0.0),
-            finished=finished,
-        )
-        if any(j.phase == "Failed" for j in jobs):
-            step.phase = Phase.FAILED.value
-        elif jobs and all(j.phase == "Complete" for j in jobs):
-            step.phase = Phase.SUCCEEDED.value
-        elif step.ready:
-            step.phase = Phase.RUNNING.value
-        elif pods:
-            step.phase = Phase.STARTING.value
-        return step
 
 
 def _error_text(error: Exception) -> str:

@@ -38,6 +38,7 @@ from pulumi_trainer.provider.targets.local.paths import (
     EARLIER_LOGS,
     FILE_MODE,
     inside,
+    is_locked,
     make_folder,
     read_beginning,
     remove_tree,
@@ -185,17 +186,9 @@ class JobFolder:
 
     def supervised(self) -> bool:
         """Return whether a supervisor lives or is being started."""
-        try:
-            lock = os.open(self.supervisor_lock, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return False
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return False
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(lock)
+        with suppress(FileNotFoundError):
+            return is_locked(self.supervisor_lock)
+        return False
 
     def environments(self) -> list[Path]:
         """Return the environments that `layer` has named to the containers of the job."""

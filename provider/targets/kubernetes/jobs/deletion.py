@@ -18,6 +18,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import mappings
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import SELECTOR, Record, belongs, find
 from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB
+from pulumi_trainer.provider.trainer.labels import JOBSET_NAME
 
 DELETE_SECONDS = 120.0
 """Time limit of a deletion, plus the grace period of its pods."""
@@ -122,7 +123,7 @@ def watch_job_deletions(client: Client, namespace: str, kind: Kind) -> DeletionW
 
 def blocking_reason(client: Client, namespace: str, name: str) -> tuple[str, float]:
     """Return what blocks the deletion of a job, and the longest grace period in seconds of its terminating Pods."""
-    pods, _ = client.list(POD, namespace, labels=_of_jobset(name))
+    pods, _ = client.list(POD, namespace, labels=f"{JOBSET_NAME}={name}")
     grace = max((float(p["metadata"].get("deletionGracePeriodSeconds") or 0) for p in pods), default=0.0)
     reasons: list[str] = []
     for kind in (TRAIN_JOB, JOBSET):
@@ -199,11 +200,7 @@ def _is_left(client: Client, ending: Record) -> bool:
     if jobset is not None:
         return any(owner.get("kind") == TRAIN_JOB.kind for owner in mappings(jobset["metadata"].get("ownerReferences")))
     # Owners are listed before what they create, so nothing can appear after the last request.
-    return any(client.list(kind, namespace, labels=_of_jobset(name), whole=False)[0] for kind in (JOB, POD))
-
-
-def _of_jobset(name: str) -> str:
-    return f"jobset.sigs.k8s.io/jobset-name={name}"
+    return any(client.list(kind, namespace, labels=f"{JOBSET_NAME}={name}", whole=False)[0] for kind in (JOB, POD))
 
 
 def await_gone(client: Client, wait: Callable[[float], bool], namespace: str, name: str) -> None:

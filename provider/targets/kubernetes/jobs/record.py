@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pulumi_trainer.provider.jobs.attempts import read_attempts
+from pulumi_trainer.provider.jobs.edited_json import parse
 from pulumi_trainer.provider.jobs.job_record import JobRecord
-from pulumi_trainer.provider.jobs.manual import STOPPED, Override
+from pulumi_trainer.provider.jobs.manual import STOPPED, Override, utc_time
 from pulumi_trainer.provider.jobs.progress import kept_progress
 from pulumi_trainer.provider.jobs.retention import as_row
 from pulumi_trainer.provider.jobs.runs import Identity, Run, fault_of_runs, read_inputs, read_runs
@@ -34,9 +34,6 @@ from pulumi_trainer.provider.targets.kubernetes.storage.claims import output_pat
 from pulumi_trainer.provider.trainer.job_status import epoch_seconds
 from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.trainer.labels import MADE_BY, RELEASE, RUNTIME
-
-if TYPE_CHECKING:
-    pass
 
 Document = dict[str, Any]
 
@@ -109,7 +106,7 @@ class Record(JobRecord):
 
     def foreign_problem(self, where: str) -> Problem:
         """Return the problem that a ConfigMap that is not a record has the job's name."""
-        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(self.created))
+        since = utc_time(self.created)
         why = f"a ConfigMap of that name exists since {since} and is not a record of a job"
         return Problem(where, why, "give the TrainJob another name")
 
@@ -151,10 +148,10 @@ class Record(JobRecord):
             program=str(annotations.get(MADE_BY, "")),
             inputs=read_inputs({**_object(data.get("inputs")), **_object(data.get(OBSERVED))}),
             identity=Identity.from_dict(_object(data.get(IDENTITY))),
-            earlier=read_runs(_parsed(data.get(EARLIER))),
+            earlier=read_runs(parse(data.get(EARLIER))),
             override=Override.from_text(str(annotations.get(owner_labels.OVERRIDE, ""))),
             demand=Demand.from_text(data.get(USAGE)),
-            attempts=read_attempts(_parsed(data.get(ATTEMPTS))),
+            attempts=read_attempts(parse(data.get(ATTEMPTS))),
             copy_of=copy_of,
             sending=SENDING in data,
             histories={key.removeprefix(METRICS): str(data[key]) for key in data if key.startswith(METRICS)},
@@ -378,11 +375,11 @@ def _fault(meta: Mapping[str, Any], data: Mapping[str, Any]) -> str:
     """Return what is not valid in the runs of a record; else empty. meta, data: Those of the ConfigMap."""
     why = ""
     for key in (IDENTITY, EARLIER):
-        if key in data and _parsed(data[key]) is None:
+        if key in data and parse(data[key]) is None:
             why = f"{key} is {data[key]!r:.80}, not JSON"
     if BEGUN in data and not seconds(data[BEGUN]):
         why = f"{BEGUN} is {data[BEGUN]!r:.80}, not seconds since the epoch"
-    why = why or fault_of_runs(_parsed(data.get(IDENTITY, "{}")), _parsed(data.get(EARLIER, "[]")))
+    why = why or fault_of_runs(parse(data.get(IDENTITY, "{}")), parse(data.get(EARLIER, "[]")))
     if not why:
         return ""
     where = f"ConfigMap {meta.get('namespace', '')}/{meta['name']}"
@@ -391,15 +388,7 @@ def _fault(meta: Mapping[str, Any], data: Mapping[str, Any]) -> str:
 
 def _object(text: Any) -> dict[str, Any]:
     """Return a JSON object from text that may have been edited; empty if it is not valid."""
-    return section(_parsed(text))
-
-
-def _parsed(text: Any) -> Any:
-    """Return JSON from text that may have been edited; None if it is not valid."""
-    try:
-        return json.loads(text or "null")
-    except (TypeError, ValueError, RecursionError):
-        return None
+    return section(parse(text))
 
 
 def seconds(text: str | None) -> float:

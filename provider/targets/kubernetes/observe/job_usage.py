@@ -5,13 +5,13 @@ Each kind is listed once, in pages, and trimmed page by page.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
+from pulumi_trainer.provider.jobs.edited_json import parse
 from pulumi_trainer.provider.jobs.runs import Run, read_runs
 from pulumi_trainer.provider.jobs.usage import NOTHING_KNOWN, Demand, count_gpus, demand_of
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, Kind
@@ -173,11 +173,7 @@ def _runs(records: list[Document], jobsets: list[Document], workloads: list[Docu
 
 def read_earlier(given: str) -> list[Run]:
     """Return the earlier runs in a record, without their inputs."""
-    try:
-        found = json.loads(given)
-    except (TypeError, ValueError, RecursionError):
-        return []
-    return read_runs([without(run, "inputs") for run in mappings(found)])
+    return read_runs([without(run, "inputs") for run in mappings(parse(given))])
 
 
 def _observed(place: Place, demand: Demand, jobset: Document, workloads: Mapping[str, Document]) -> Iterator[Ran]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fractions import Fraction
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 from pulumi_trainer.provider.jobs.identity import program_of
 from pulumi_trainer.provider.jobs.output_facts import Output
@@ -32,6 +32,7 @@ from pulumi_trainer.provider.trainer.kinds import JOBSET
 from pulumi_trainer.provider.trainer.labels import JOBSET_NAME, patched_jobs
 
 Document = dict[str, Any]
+T = TypeVar("T")
 Place = tuple[str, str]
 """(namespace, name)"""
 
@@ -58,54 +59,59 @@ def create(
     wanted = _document(namespace, name, owner, sweep, claim)
     if generation:
         wanted["metadata"]["annotations"][GENERATION] = generation
-    attempts = _attempts(namespace, name)
-    while True:
-        next(attempts)
-        found = client.get(kinds.CLAIM, namespace, name)
+
+    def attempt(found: Document | None) -> Document | None:
         if found is not None and found["metadata"].get("deletionTimestamp"):
             _await_gone(client, namespace, name, found["metadata"]["uid"])
-            continue
+            return None
         if found is None:
             missing = classes.missing(client, _where(namespace, name), str(claim.get("storageClass") or ""))
             if missing:
                 raise TargetFault(missing)  # the claim would stay Pending
             try:
-                return _outputs(client.create(kinds.CLAIM, wanted))
+                return client.create(kinds.CLAIM, wanted)
             except ApiError as error:
                 if error.reason != "AlreadyExists":
                     raise
-                continue
+                return None
         _check_owner(found, owner, sweep)
         differing = _immutable(found, wanted)
         if differing:
             why = f"exists, but {' and '.join(differing)} cannot change"
             raise Conflict(Problem(_where(namespace, name), why, _ANEW.format(namespace=namespace, name=name)))
-        change = {"metadata": {k: wanted["metadata"][k] for k in ("labels", "annotations")}}
-        change["metadata"]["annotations"] = {owner_labels.RETAIN: None, **change["metadata"]["annotations"]}
-        about = {
-            "resourceVersion": found["metadata"]["resourceVersion"],
-            "ownerReferences": None,
-        }  # no JobSet owns the claim any more
-        change["metadata"] |= about
-        try:
-            taken = client.patch(kinds.CLAIM, namespace, name, change)
-        except ApiError as error:
-            if not (error.code == 409 or error.absent):
-                raise
-            continue
-        if claim.get("size") and _requested_bytes(taken) < _requested_bytes(wanted):
-            update(client, namespace, name, _annotation(taken, GENERATION), claim)
-        return _outputs(taken)
+        annotations = {owner_labels.RETAIN: None, **wanted["metadata"]["annotations"]}
+        # no JobSet owns the claim any more
+        about = {"labels": wanted["metadata"]["labels"], "annotations": annotations, "ownerReferences": None}
+        return _patch(client, found, about)
+
+    taken = _change(client, namespace, name, attempt)
+    if claim.get("size") and _requested_bytes(taken) < _requested_bytes(wanted):
+        update(client, namespace, name, _annotation(taken, GENERATION), claim)
+    return _outputs(taken)
 
 
-def _attempts(namespace: str, name: str) -> Iterator[None]:
-    """Yield for each attempt to change a claim that may have changed since it was read; it pauses before all but the first."""
+def _change(client: Client, namespace: str, name: str, attempt: Callable[[Document | None], T | None]) -> T:
+    """Return the result of a change of a claim, which is given the claim and returns None if the claim has changed meanwhile."""
     for number in range(ATTEMPTS):
         if number:
             time.sleep(_POLL * number)
-        yield
+        result = attempt(client.get(kinds.CLAIM, namespace, name))
+        if result is not None:
+            return result
     why = f"has changed during each of {ATTEMPTS} attempts to change it"
     raise TargetFault(Problem(_where(namespace, name), why, "find out what changes it, and run `pulumi up` again"))
+
+
+def _patch(client: Client, found: Document, metadata: Document, **more: Any) -> Document | None:
+    """Patch a claim as it was read; None if it has changed since, or is gone."""
+    meta = found["metadata"]
+    change = {"metadata": {"resourceVersion": meta["resourceVersion"], **metadata}, **more}
+    try:
+        return client.patch(kinds.CLAIM, meta["namespace"], meta["name"], change)
+    except ApiError as error:
+        if error.code == 409 or error.absent:
+            return None
+        raise
 
 
 def _requested_bytes(claim: Document) -> Fraction:
@@ -125,45 +131,35 @@ def update(client: Client, namespace: str, name: str, generation: str, claim: Ma
     kept: dict[str, str | None] = {owner_labels.RETAIN: None}
     if claim.get("retain"):
         kept[owner_labels.RETAIN] = "true"
-    attempts = _attempts(namespace, name)
-    while True:
-        next(attempts)
-        found = client.get(kinds.CLAIM, namespace, name)
+
+    def attempt(found: Document | None) -> Document | None:
         if found is None:
             raise TargetFault(Problem(_where(namespace, name), "is gone", "run `pulumi refresh`, then `pulumi up`"))
         if _annotation(found, GENERATION) != generation:
             raise Conflict(
                 Problem(_where(namespace, name), f"belongs to {owner_of(found)}", "give the resource another name")
             )
-        about = {"resourceVersion": found["metadata"]["resourceVersion"], "annotations": kept}
         try:
-            client.patch(kinds.CLAIM, namespace, name, {**size, "metadata": about})
-            return
+            return _patch(client, found, {"annotations": kept}, **size)
         except ApiError as error:
-            if error.code == 409:
-                continue  # the claim has changed since it was read
             if not size or error.code not in (403, 422):
                 raise
             hint = "a claim never shrinks, and grows once it is bound, if its StorageClass has allowVolumeExpansion"
             raise TargetFault(Problem(_where(namespace, name), error.message.partition("\n")[0], hint)) from None
 
+    _change(client, namespace, name, attempt)
+
 
 def relabel(client: Client, namespace: str, name: str, generation: str, owner: str, sweep: str) -> None:
     """Write another owner and stack's label on a claim of that generation."""
-    attempts = _attempts(namespace, name)
-    while True:
-        next(attempts)
-        found = client.get(kinds.CLAIM, namespace, name)
+    metadata = {"annotations": {owner_labels.OWNER: owner}, "labels": {owner_labels.STACK: sweep}}
+
+    def attempt(found: Document | None) -> Document | None:
         if found is None or _annotation(found, GENERATION) != generation:
-            return
-        metadata = {"annotations": {owner_labels.OWNER: owner}, "labels": {owner_labels.STACK: sweep}}
-        change = {"metadata": {"resourceVersion": found["metadata"]["resourceVersion"], **metadata}}
-        try:
-            client.patch(kinds.CLAIM, namespace, name, change)
-            return
-        except ApiError as error:
-            if not (error.code == 409 or error.absent):
-                raise
+            return {}
+        return _patch(client, found, metadata)
+
+    _change(client, namespace, name, attempt)
 
 
 def read(client: Client, namespace: str, name: str) -> tuple[dict[str, str], Owner] | None:
@@ -222,32 +218,21 @@ def delete(client: Client, namespace: str, name: str, generation: str) -> Owner 
     def mine(found: Mapping[str, Any]) -> bool:
         return _annotation(found, GENERATION) == generation
 
-    deadline, attempts = time.monotonic() + GONE_SECONDS, _attempts(namespace, name)
-    while True:
-        found = client.get(kinds.CLAIM, namespace, name)
-        if found is None or not mine(found):
-            break
-        jobsets = _unfinished(client, namespace, name)
-        others = _others(client, namespace, name, jobsets)
-        if others and time.monotonic() < deadline and not _others(client, namespace, name, None):
-            time.sleep(_POLL)  # Pods of a JobSet that is gone: the garbage collector deletes them
-            continue
-        for user in others:
-            why = f"is mounted by {user}, which has not finished"
-            raise Refused(Problem(_where(namespace, name), why, "wait until it has finished, or delete it first"))
-        if not jobsets:
-            break
+    def leave(found: Document | None) -> str | None:
+        jobsets: list[Document] = []
+        if found is not None and mine(found):
+            jobsets = _unfinished_jobsets(client, namespace, name)
+        if found is None or not jobsets:
+            return ""
         owners = [{"apiVersion": JOBSET.api_version, "kind": "JobSet", **job} for job in jobsets]
-        change = {"metadata": {"resourceVersion": found["metadata"]["resourceVersion"], "ownerReferences": owners}}
-        try:
-            client.patch(kinds.CLAIM, namespace, name, change)
-        except ApiError as error:
-            if not (error.code == 409 or error.absent):
-                raise
-            next(attempts)
-            continue
+        if _patch(client, found, {"ownerReferences": owners}) is None:
+            return None
         users = ", ".join(f"JobSet {namespace}/{job['name']}" for job in jobsets)
         return f"{_where(namespace, name)} is kept for {users}, which has not finished, and is deleted with it"
+
+    note = _change(client, namespace, name, leave)
+    if note:
+        return note
     found = client.delete_if(kinds.CLAIM, namespace, name, mine)
     if found is None:
         return ""
@@ -255,6 +240,21 @@ def delete(client: Client, namespace: str, name: str, generation: str) -> Owner 
         return owner_of(found)
     _await_gone(client, namespace, name, str(found["metadata"]["uid"]), lingering=True)
     return ""
+
+
+def _unfinished_jobsets(client: Client, namespace: str, name: str) -> list[Document]:
+    """Return the unfinished JobSets that mount a claim. Raises Refused if another unfinished Pod mounts it."""
+    deadline = time.monotonic() + GONE_SECONDS
+    while True:
+        jobsets = _unfinished(client, namespace, name)
+        others = _others(client, namespace, name, jobsets)
+        if not others or time.monotonic() > deadline or _others(client, namespace, name, None):
+            break
+        time.sleep(_POLL)  # Pods of a JobSet that is gone: the garbage collector deletes them
+    for user in others:
+        why = f"is mounted by {user}, which has not finished"
+        raise Refused(Problem(_where(namespace, name), why, "wait until it has finished, or delete it first"))
+    return jobsets
 
 
 def owner_of(found: Mapping[str, Any]) -> Owner:
