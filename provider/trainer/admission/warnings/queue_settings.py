@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pulumi_trainer.provider.kubernetes.errors import Problem
-from pulumi_trainer.provider.kubernetes.values.accessors import listed, section, texts
+from pulumi_trainer.provider.kubernetes.values.accessors import section, texts
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kubernetes.values.wording import duration
 from pulumi_trainer.provider.kueue.configuration import KIND, pods_ready_timeout
@@ -23,6 +23,7 @@ from pulumi_trainer.provider.kueue.labels import (
     TOGETHER,
     UNCONSTRAINED,
 )
+from pulumi_trainer.provider.kueue.objects import references
 from pulumi_trainer.provider.trainer.admission.warnings.queues import PLACED, QUEUED, cluster_queue_of_job, local_queue
 from pulumi_trainer.provider.trainer.admission.warnings.view import Document, View, value_or_unknown
 from pulumi_trainer.provider.trainer.labels import KAI_QUEUE
@@ -209,10 +210,8 @@ def _has_topology(view: View) -> bool:
     for step in view.steps:
         if section(step.template, "metadata", "annotations").keys() & {*PLACED}:
             return True
-    flavors: list[Document | None] = []
-    for group in listed(section(cluster_queue_of_job(view), "spec").get("resourceGroups")):
-        for each in listed(section(group).get("flavors")):
-            flavors.append(view.queues.find("ResourceFlavor", section(each).get("name")))
+    named = references(cluster_queue_of_job(view) or {})
+    flavors = [view.queues.find(kind, name) for kind, name, _ in named if kind == "ResourceFlavor"]
     return bool(flavors) and all(section(flavor, "spec").get("topologyName") for flavor in flavors)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
-from itertools import chain
 from typing import Any
 
 from pulumi_trainer.provider.kubernetes.errors import Problem
@@ -28,6 +27,7 @@ from pulumi_trainer.provider.kueue.labels import (
     TOGETHER,
     UNCONSTRAINED,
 )
+from pulumi_trainer.provider.kueue.objects import references
 from pulumi_trainer.provider.kueue.podsets import pod_sets
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.kueue.quota import ZERO, amount, format_amount
@@ -104,28 +104,20 @@ def cohort_cycle(document: Document, queues: Queues) -> Iterator[Problem]:
 
 def missing_references(document: Document, queues: Queues) -> Iterator[Problem]:
     """Yield references of a ClusterQueue or a flavor to objects that do not exist: the queue is accepted, but inactive."""
-    spec, kind = section(document, "spec"), document.get("kind")
-    if kind == "ResourceFlavor" and queues.lacks("Topology", spec.get("topologyName")):
-        why = f"Topology {spec['topologyName']} does not exist: ClusterQueues with this flavor are inactive"
-        yield Problem(
-            _at(document, "spec.topologyName"), why, _similar_name(spec["topologyName"], queues.of("Topology"))
-        )
-    if kind != "ClusterQueue":
-        return
-    for i, group in enumerate(listed(spec.get("resourceGroups"))):
-        for j, flavor in enumerate(listed(section(group).get("flavors"))):
-            name = section(flavor).get("name")
-            if queues.lacks("ResourceFlavor", name):
-                why = f"ResourceFlavor {name} does not exist: the queue is inactive and admits no jobs"
-                where = _at(document, f"spec.resourceGroups[{i}].flavors[{j}].name")
-                yield Problem(where, why, _similar_name(name, queues.of("ResourceFlavor")))
-    checks = listed(section(spec, "admissionChecksStrategy").get("admissionChecks"))
-    for i, check in enumerate(checks):
-        name = section(check).get("name")
-        if queues.lacks("AdmissionCheck", name):
-            why = f"AdmissionCheck {name} does not exist: the queue is inactive and admits no jobs"
-            where = _at(document, f"spec.admissionChecksStrategy.admissionChecks[{i}].name")
-            yield Problem(where, why, _similar_name(name, queues.of("AdmissionCheck")))
+    for kind, name, field in references(document):
+        effect = _WITHOUT.get((document.get("kind"), kind))
+        if effect and queues.lacks(kind, name):
+            yield Problem(
+                _at(document, field), f"{kind} {name} does not exist: {effect}", _similar_name(name, queues.of(kind))
+            )
+
+
+_WITHOUT: Mapping[tuple[Any, str], str] = {
+    ("ResourceFlavor", "Topology"): "ClusterQueues with this flavor are inactive",
+    ("ClusterQueue", "ResourceFlavor"): "the queue is inactive and admits no jobs",
+    ("ClusterQueue", "AdmissionCheck"): "the queue is inactive and admits no jobs",
+}
+"""Kind of an object, and kind of what it refers to -> what follows if the latter does not exist."""
 
 
 _FAR = 2
@@ -464,9 +456,7 @@ def cluster_queue_of_job(view: View) -> Document | None:
 
 def _uses(cluster_queue: Document, flavor: Document) -> bool:
     name = section(flavor, "metadata").get("name")
-    groups = listed(section(cluster_queue, "spec").get("resourceGroups"))
-    flavors = chain.from_iterable(listed(section(group).get("flavors")) for group in groups)
-    return any(section(f).get("name") == name for f in flavors)
+    return any(reference[:2] == ("ResourceFlavor", name) for reference in references(cluster_queue))
 
 
 def _at(document: Document, path: str) -> str:
