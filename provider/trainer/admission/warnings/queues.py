@@ -12,8 +12,7 @@ from typing import Any
 
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.schema.node_fit import is_made_on_demand
-from pulumi_trainer.provider.kubernetes.values.accessors import listed, only, section
-from pulumi_trainer.provider.kubernetes.values.label_selectors import matches_selector
+from pulumi_trainer.provider.kubernetes.values.accessors import listed, section
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean
 from pulumi_trainer.provider.kueue.fit import NotFitting, reason_not_fitting
@@ -35,8 +34,6 @@ from pulumi_trainer.provider.kueue.topology_fit import find_unfitting_podset
 from pulumi_trainer.provider.trainer.admission.warnings.view import DEFAULT_NAMESPACE, Document, View
 from pulumi_trainer.provider.trainer.labels import RENAMED_TO
 
-_NAMESPACE = "kubernetes.io/metadata.name"
-"""The label of every namespace with its name."""
 PLACED = (REQUIRED, PREFERRED, UNCONSTRAINED, SLICE_LEVEL)
 
 # --- rules about queues -----------------------------------------------------------------------------------------------------
@@ -258,21 +255,9 @@ def namespace_not_selected(view: View) -> Iterator[Problem]:
     if selector is None:
         yield Problem(QUEUED, f"its ClusterQueue {name} has no namespaceSelector, so it admits no jobs at all", hint)
         return
-    known = view.queues.find("Namespace", namespace)
-    labels = {_NAMESPACE: namespace, **section(known, "metadata", "labels")}
-    if known is None:
-        selector = _about_name(section(selector))
-    if not matches_selector(section(selector), labels):
+    if not view.may_select(section(selector), namespace):
         why = f"its ClusterQueue {name} admits no jobs from namespace {namespace}: {_selector_text(section(selector))}"
         yield Problem(QUEUED, why, f"label the namespace, or {hint}")
-
-
-def _about_name(selector: Document) -> Document:
-    """Return the part of a selector that the name of a namespace decides, as its labels are not known."""
-    labels = only(section(selector, "matchLabels"), (_NAMESPACE,))
-    expressions = map(section, listed(selector.get("matchExpressions")))
-    about_name = [each for each in expressions if each.get("key") == _NAMESPACE]
-    return {"matchLabels": labels, "matchExpressions": about_name}
 
 
 def _selector_text(selector: Document) -> str:
