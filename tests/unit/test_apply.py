@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
 from pulumi_trainer.provider.trainer.pipeline.apply import upsert_ports
 
-HTTP = {"containerPort": 80, "name": "http"}
-DEBUG = {"containerPort": 90, "name": "debug"}
-UNNAMED = {"containerPort": 70}
+
+def reference(current: list[Any], new: list[Any]) -> list[Any]:
+    merged = list(current)
+    for port in new:
+        same = (
+            at for at, other in enumerate(merged) if any(other.get(k) == port.get(k) for k in ("containerPort", "name"))
+        )
+        at = next(same, len(merged))
+        merged[at : at + 1] = [port]
+    return merged
 
 
-@pytest.mark.parametrize(
-    ("new", "merged"),
-    [
-        ([{"containerPort": 80, "name": "web"}], [{"containerPort": 80, "name": "web"}, DEBUG, UNNAMED]),
-        ([{"containerPort": 81, "name": "http"}], [{"containerPort": 81, "name": "http"}, DEBUG, UNNAMED]),
-        ([{"containerPort": 90, "name": "http"}], [{"containerPort": 90, "name": "http"}, DEBUG, UNNAMED]),
-        ([{"containerPort": 71}], [HTTP, DEBUG, {"containerPort": 71}]),
-        ([{"containerPort": 1, "name": "a"}], [HTTP, DEBUG, UNNAMED, {"containerPort": 1, "name": "a"}]),
-        ([{"containerPort": 1, "name": "a"}] * 2, [HTTP, DEBUG, UNNAMED, {"containerPort": 1, "name": "a"}]),
-    ],
-)
-def test_ports_are_merged_by_number_or_name(new: list[Any], merged: list[Any]) -> None:
-    assert upsert_ports([HTTP, DEBUG, UNNAMED], new) == merged
+def test_ports_are_merged_by_number_or_name() -> None:
+    chance = random.Random(0)
+
+    def ports() -> list[dict[str, int]]:
+        fields = [[k for k in ("containerPort", "name") if chance.random() < 0.8] for _ in range(chance.randrange(7))]
+        return [{k: chance.randrange(4) for k in given} for given in fields]
+
+    for _ in range(2000):
+        old, new = ports(), ports()
+        assert upsert_ports(old, new) == reference(old, new)
+
+
+@pytest.mark.timeout(30)
+def test_many_ports() -> None:
+    ports = [{"containerPort": at, "name": f"p{at}"} for at in range(50_000)]
+    assert upsert_ports(ports, ports[::-1]) == ports

@@ -5,6 +5,7 @@ Source: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/apply/apply.go
 
 from __future__ import annotations
 
+import heapq
 from typing import Any
 
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
@@ -43,15 +44,31 @@ def upsert_ports(current: Any, new: Any) -> Any:
         return current
     if isinstance(new, Unknown):
         return new
-    merged = list(current)
-    for port in new:
-        at = next((at for at, each in enumerate(merged) if _is_same_port(each, port)), len(merged))
+    merged: list[Any] = []
+    places: dict[tuple[str, Any], list[int]] = {}
+    """Field and value -> a heap of where ports had them; some have been replaced since."""
+
+    def put(at: int, port: Any) -> None:
         merged[at : at + 1] = [port]
+        for field in _PORT_KEYS:
+            heapq.heappush(places.setdefault((field, _key(port, field)), []), at)
+
+    def first(field: str, value: Any) -> int:
+        heap = places.get((field, value), [])
+        while heap and _key(merged[heap[0]], field) != value:
+            heapq.heappop(heap)
+        if not heap:
+            return len(merged)
+        return heap[0]
+
+    for port in current:
+        put(len(merged), port)
+    for port in new:
+        put(min(first(field, _key(port, field)) for field in _PORT_KEYS), port)
     return merged
 
 
-def _is_same_port(one: Any, other: Any) -> bool:
-    return any(_key(one, field) == _key(other, field) for field in ("containerPort", "name"))
+_PORT_KEYS = ("containerPort", "name")
 
 
 def _key(item: Any, key: str) -> Any:
