@@ -259,10 +259,9 @@ def _effects(name: str) -> dict[str, str]:
         return {}
     fixed = {field.removeprefix("spec."): "replace" for field in FIXED.get(kind, ())}
     fixed |= dict.fromkeys(FROZEN.get(kind, ()), "another name")
-    wraps = getattr(item, "wraps", {})
     found = {}
     for argument in inspect.signature(item).parameters:
-        field = wraps.get(argument, _camel(argument))
+        field = _camel(argument)
         near = [known for known in fixed if known in (field, f"{field}Name")]
         effect = fixed[near[0]] if near else "update"
         found[argument] = "replace" if argument in ("name", "namespace", "target", "resource_name") else effect

@@ -59,6 +59,8 @@ class Args:
     """Fields with a document, whose paths are those of its YAML."""
     elsewhere: ClassVar[Mapping[str, str]] = {}
     """Names that are not fields -> the argument to use instead."""
+    paths: ClassVar[Mapping[str, str]] = {}
+    """Field -> its path in the document, where that is not its name in camelCase; an empty value is left out there."""
     places: ClassVar[Mapping[str, str]] = {}
     """Prefix of a path in the document -> prefix of the argument's path, where the two differ; the first match counts."""
     __slots__ = ("__dict__", "__weakref__", "misnamed")
@@ -114,17 +116,35 @@ class Args:
         for name, value in self.__dict__.items():
             if name not in self.fields or name in self.shipped or value is None:
                 continue
-            if name in self.converters:
-                given[name] = self.converters[name](value)
-            else:
-                given[name] = to_document(value)
-        if not self.api:
-            return {camel(name): value for name, value in given.items()}
-        document: dict[str, Any] = api_names(self.api, given)
+            value = self.converted(name, value)
+            if name not in self.paths or value not in ({}, []):
+                given[name] = value
+        if self.api:
+            given = api_names(self.api, given)
+        document: dict[str, Any] = {}
+        for name, value in given.items():
+            *above, last = self.paths.get(name, camel(name)).split(".")
+            holder = document
+            for step in above:
+                holder = holder.setdefault(step, {})
+            holder[last] = value
         return document
+
+    def converted(self, field: str, value: Any) -> Any:
+        """Return the value of a field as it is in the document."""
+        if field in self.converters and not isinstance(value, Unknown):
+            return self.converters[field](value)
+        return to_document(value)
 
     def place(self, where: str) -> str:
         """Return the argument for a path of the document: `mpi.numProcPerNode` -> `num_proc_per_node`."""
+        for field, path in self.paths.items():
+            if where == path or where.startswith((f"{path}.", f"{path}[")):
+                where = field + where[len(path) :]
+                break
+        inside = [field for field, path in self.paths.items() if path.startswith(f"{where}.")]
+        if len(inside) == 1:
+            return inside[0]
         for start, own in self.places.items():
             rest = where.removeprefix(start)
             if where.startswith(start) and (not rest or rest[0] in ".[" or start[-1] == "."):

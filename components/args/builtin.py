@@ -7,7 +7,7 @@ https://github.com/kubeflow/sdk/tree/0.5.0). The recipe is chosen by the pipelin
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -72,7 +72,7 @@ class TorchTuneInstructDataset(Args):
     column_map: pulumi.Input[Mapping[str, pulumi.Input[str]]] | None = None
 
     def check(self) -> list[Problem]:
-        found = super().check() + _not_one_of(self, "source", [f.value for f in DataFormat])
+        found = super().check() + _not_one_of(self, "source", DataFormat)
         found += _no_flag(self, "train_on_input") + _no_text("split", self.split)
         found += _no_text("new_system_prompt", self.new_system_prompt)
         if isinstance(self.column_map, Mapping):
@@ -121,7 +121,7 @@ class LoraConfig(Args):
         for flag in ("apply_lora_to_mlp", "apply_lora_to_output", "quantize_base", "use_dora"):
             found += _no_flag(self, flag)
         found += _too_small(self, "lora_rank") + _too_small(self, "lora_alpha")
-        found += _no_share(self, "lora_dropout")
+        found += _unless("lora_dropout", self.lora_dropout, _is_share, "a number from 0 to 1")
         return found
 
     def _module_problems(self) -> list[Problem]:
@@ -166,9 +166,9 @@ class TorchTuneConfig(Args):
     resources_per_node: pulumi.Input[ResourceRequirementsArgs | Mapping[str, Any]] | None = None
 
     def check(self) -> list[Problem]:
-        found = super().check() + _not_one_of(self, "dtype", [t.value for t in DataType])
+        found = super().check() + _not_one_of(self, "dtype", DataType)
         found += _too_small(self, "batch_size") + _too_small(self, "epochs")
-        found += _not_one_of(self, "loss", [loss.value for loss in Loss])
+        found += _not_one_of(self, "loss", Loss)
         for field, wanted in {"peft_config": LoraConfig, "dataset_preprocess_config": TorchTuneInstructDataset}.items():
             value = getattr(self, field)
             if value is not None and not isinstance(value, wanted):
@@ -315,36 +315,30 @@ def _later(value: Any) -> bool:
     return isinstance(value, pulumi.Output)
 
 
+def _unless(where: str, value: Any, accepts: Callable[[Any], bool], wanted: str) -> list[Problem]:
+    """Return a problem if a known value is not accepted. wanted: What is accepted, in words."""
+    if value is None or _later(value) or accepts(value):
+        return []
+    return [Problem(where, f"must be {wanted}, not {short_repr(value)}")]
+
+
 def _too_small(args: Args, field: str) -> list[Problem]:
-    value = getattr(args, field)
-    if value is None or _later(value) or (type(value) is int and value >= 1):
-        return []
-    return [Problem(field, f"must be a whole number of at least 1, not {short_repr(value)}")]
+    wanted = "a whole number of at least 1"
+    return _unless(field, getattr(args, field), lambda value: type(value) is int and value >= 1, wanted)
 
 
-def _no_share(args: Args, field: str) -> list[Problem]:
-    value = getattr(args, field)
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if value is None or _later(value) or (number and 0 <= value <= 1):
-        return []
-    return [Problem(field, f"must be a number from 0 to 1, not {short_repr(value)}")]
+def _is_share(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1
 
 
 def _no_text(where: str, value: Any) -> list[Problem]:
-    if value is None or _later(value) or isinstance(value, str):
-        return []
-    return [Problem(where, f"must be a string, not {short_repr(value)}")]
+    return _unless(where, value, lambda value: isinstance(value, str), "a string")
 
 
 def _no_flag(args: Args, field: str) -> list[Problem]:
-    value = getattr(args, field)
-    if value is None or _later(value) or isinstance(value, bool):
-        return []
-    return [Problem(field, f"must be true or false, not {short_repr(value)}")]
+    return _unless(field, getattr(args, field), lambda value: isinstance(value, bool), "true or false")
 
 
-def _not_one_of(args: Args, field: str, values: list[str]) -> list[Problem]:
-    value = getattr(args, field)
-    if value is None or _later(value) or value in values:
-        return []
-    return [Problem(field, f"must be one of {', '.join(values)}, not {short_repr(value)}")]
+def _not_one_of(args: Args, field: str, kind: type[Enum]) -> list[Problem]:
+    values = [each.value for each in kind]
+    return _unless(field, getattr(args, field), values.__contains__, f"one of {', '.join(values)}")

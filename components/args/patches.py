@@ -136,17 +136,11 @@ class JobPatch(Args):
     annotations: Strings | None = None
     pod: pulumi.Input[PodPatch] | None = None
 
-    places = {"template.spec.template": "pod", "template.metadata.": ""}
-
-    def document(self) -> dict[str, Any]:
-        plain = Args.document(self)
-        template = metadata(plain.pop("labels", None), plain.pop("annotations", None))
-        pod = plain.pop("pod", None)
-        if pod:
-            template["spec"] = {"template": pod}
-        if template:
-            plain["template"] = template
-        return plain
+    paths = {
+        "labels": "template.metadata.labels",
+        "annotations": "template.metadata.annotations",
+        "pod": "template.spec.template",
+    }
 
 
 class RuntimePatch(Args):
@@ -166,14 +160,8 @@ class RuntimePatch(Args):
     annotations: Strings | None = None
     jobs: pulumi.Input[Sequence[JobPatch]] | None = None
 
-    places = {"trainingRuntimeSpec.template.spec.replicatedJobs": "jobs", "trainingRuntimeSpec.template.metadata.": ""}
-
-    def document(self) -> dict[str, Any]:
-        plain = Args.document(self)
-        template = metadata(plain.pop("labels", None), plain.pop("annotations", None))
-        jobs = plain.pop("jobs", None)
-        if jobs:
-            template["spec"] = {"replicatedJobs": jobs}
-        if template:
-            plain["trainingRuntimeSpec"] = {"template": template}
-        return plain
+    paths = {
+        "labels": "trainingRuntimeSpec.template.metadata.labels",
+        "annotations": "trainingRuntimeSpec.template.metadata.annotations",
+        "jobs": "trainingRuntimeSpec.template.spec.replicatedJobs",
+    }

@@ -33,11 +33,7 @@ class MLPolicy(Args):
             nodes["numNodes"] = plain.pop("numNodes")
         if not self.framework:
             return nodes
-        return {**nodes, self.framework: self.policy(plain)}
-
-    def policy(self, plain: dict[str, Any]) -> dict[str, Any]:
-        """Return the policy's own part of the document."""
-        return plain
+        return {**nodes, self.framework: plain}
 
     def place(self, where: str) -> str:
         own = where.removeprefix(f"{self.framework}.")
@@ -78,12 +74,7 @@ class TorchPolicy(MLPolicy):
     env_injection: pulumi.Input[Sequence[EnvInjectionTarget]] | None = None
 
     framework = "torch"
-    places = {"envInjection.targets": "env_injection"}
-
-    def policy(self, plain: dict[str, Any]) -> dict[str, Any]:
-        if "envInjection" not in plain:
-            return {}
-        return {"envInjection": {"targets": plain["envInjection"]}}
+    paths = {"env_injection": "envInjection.targets"}
 
 
 class MPIPolicy(MLPolicy):

@@ -20,11 +20,6 @@ from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.values.wording import join_names
 from pulumi_trainer.provider.trainer.catalog import git
 
-if sys.version_info >= (3, 11):
-    pass
-else:
-    pass  # pyright: ignore[reportMissingImports]
-
 _IMPORTED = """import importlib, json, pathlib
 
 if __name__ == "__main__":

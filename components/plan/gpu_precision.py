@@ -8,10 +8,10 @@ from typing import Any
 
 from pulumi_trainer.args.arguments import quoted
 from pulumi_trainer.provider.kubernetes.errors import Problem
-from pulumi_trainer.provider.kubernetes.values.accessors import Document, listed, mappings, section
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, items, listed, mappings, section
 from pulumi_trainer.provider.kubernetes.views import jobs_of
-from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.kueue.queue_state import Queues
+from pulumi_trainer.provider.trainer.admission.multikueue import cluster_queue_of
 
 _FIELDS = ("bf16", "bf16_full_eval", "tf32", "pure_bf16")
 """Fields that need a GPU of NVIDIA's generation Ampere or a newer one."""
@@ -83,13 +83,10 @@ def _of_term(term: Document) -> str:
 
 def _flavors(jobset: Document, queues: Queues) -> list[Document | None]:
     """Return the flavors in which the queue of a job has quota of GPUs; None for one that is not known."""
-    metadata = section(jobset, "metadata")
-    local = queues.find("LocalQueue", section(metadata, "labels").get(QUEUE), metadata.get("namespace") or "default")
-    behind = queues.find("ClusterQueue", section(local or {}, "spec").get("clusterQueue")) or {}
     found = []
-    for group in mappings(section(behind, "spec").get("resourceGroups")):
+    for group in items(section(cluster_queue_of(jobset, queues), "spec"), "resourceGroups"):
         if any("gpu" in str(name) for name in listed(group.get("coveredResources"))):
-            found += [queues.find("ResourceFlavor", each.get("name")) for each in mappings(group.get("flavors"))]
+            found += [queues.find("ResourceFlavor", each.get("name")) for each in items(group, "flavors")]
     return found
 
 

@@ -426,24 +426,17 @@ def _as_stored(train_job: dict[str, Any]) -> dict[str, Any]:
     `spec.trainer` is immutable, and the server treats 1 and "1" as different values.
     """
     spec = train_job["spec"]
-    resources = spec["trainer"].get("resourcesPerNode")
-    if not isinstance(resources, dict):
-        return train_job
-    written = dict(resources)
-    for part in ("limits", "requests"):
-        given = resources.get(part)
-        if isinstance(given, dict):
-            written[part] = _canonical(given)
-    return {**train_job, "spec": {**spec, "trainer": {**spec["trainer"], "resourcesPerNode": written}}}
+    trainer = {**spec["trainer"]}
+    if "resourcesPerNode" in trainer:
+        trainer["resourcesPerNode"] = _canonical(trainer["resourcesPerNode"])
+    return {**train_job, "spec": {**spec, "trainer": trainer}}
 
 
-def _canonical(quantities: Mapping[str, Any]) -> dict[str, Any]:
+def _canonical(value: Any) -> Any:
     """Return quantities in their canonical form; a value of another type stays."""
-    found = dict(quantities)
-    for name, quantity in quantities.items():
-        if isinstance(quantity, (str, int)):
-            found[name] = canonical(quantity)
-    return found
+    if isinstance(value, dict):
+        return {name: _canonical(each) for name, each in value.items()}
+    return canonical(value) if isinstance(value, (str, int)) else value
 
 
 def _queue(train_job: dict[str, Any]) -> Any:

@@ -10,12 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import pulumi
-from pulumi_trainer.args.arguments import Args, to_document
-from pulumi_trainer.args.naming import camel
+from pulumi_trainer.args.arguments import Args
 from pulumi_trainer.program.constructors import ComponentArgs
 from pulumi_trainer.program.targets import Kubernetes
 from pulumi_trainer.provider.kubernetes.errors import Problem
-from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 
 Amount = pulumi.Input[int] | pulumi.Input[float] | pulumi.Input[str]
 """A quantity of Kubernetes: 16, "128Gi"."""
@@ -67,6 +65,9 @@ class QueueArgs(Args):
         for field, kind in self.refers.items():
             found += wrong_reference(field, kind, self.__dict__.get(field))
         return found
+
+    def converted(self, field: str, value: Any) -> Any:
+        return super().converted(field, object_name(value) if field in self.refers else value)
 
 
 class ResourceQuota(QueueArgs):
@@ -171,49 +172,14 @@ class RetryStrategy(QueueArgs):
 
 
 class Spec(QueueArgs, ComponentArgs):
-    """Base of the arguments for an object's spec and metadata.
-
-    Attributes:
-        wraps: Field -> its path in the spec, where the two differ: `admission_mode` -> `admissionScope.admissionMode`.
-    """
+    """Base of the arguments for an object's spec and metadata; its document is the spec."""
 
     labels: Mapping[str, pulumi.Input[str]] | None = None
     annotations: Mapping[str, pulumi.Input[str]] | None = None
     name: str | None = None
     target: Kubernetes | None = None
 
-    wraps: ClassVar[Mapping[str, str]] = {}
-
     def check(self) -> list[Problem]:
         found = super().check()
         found += [Problem(field, "is required") for field in self.required() if getattr(self, field) is None]
         return found
-
-    def document(self) -> dict[str, Any]:
-        """Return the spec."""
-        found: dict[str, Any] = {}
-        for field in self.fields:
-            value = self.__dict__.get(field)
-            if field in self.shipped or value is None:
-                continue
-            if field in self.refers:
-                value = object_name(value)
-            convert = self.converters.get(field, to_document)
-            if isinstance(value, Unknown):
-                convert = to_document
-            plain = convert(value)
-            path = self.wraps.get(field, camel(field)).split(".")
-            holder = found
-            for step in path[:-1]:
-                holder = holder.setdefault(step, {})
-            holder[path[-1]] = plain
-        return found
-
-    def place(self, where: str) -> str:
-        for field, path in self.wraps.items():
-            if where == path or where.startswith((f"{path}.", f"{path}[")):
-                return super().place(field + where[len(path) :])
-        inside = [field for field, path in self.wraps.items() if path.startswith(f"{where}.")]
-        if len(inside) == 1:
-            return inside[0]
-        return super().place(where)

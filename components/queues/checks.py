@@ -24,7 +24,7 @@ class ProvisioningRequestConfigArgs(Spec):
         pulumi.Input[Literal["IdenticalPodTemplates", "IdenticalWorkloadSchedulingRequirements"]] | None
     ) = None
 
-    wraps = {"node_selector_updates": "podSetUpdates.nodeSelector"}
+    paths = {"node_selector_updates": "podSetUpdates.nodeSelector"}
     converters = {
         "node_selector_updates": lambda given: [
             {"key": key, "valueFromProvisioningClassDetail": detail} for key, detail in given.items()
@@ -65,7 +65,7 @@ class MultiKueueClusterArgs(Spec):
     location_type: pulumi.Input[Literal["Secret", "Path"]] | None = None
     cluster_profile: pulumi.Input[str] | None = None
 
-    wraps = {
+    paths = {
         "kubeconfig": "clusterSource.kubeConfig.location",
         "location_type": "clusterSource.kubeConfig.locationType",
         "cluster_profile": "clusterSource.clusterProfileRef.name",

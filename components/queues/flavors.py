@@ -53,7 +53,7 @@ class ResourceFlavorArgs(Spec):
     topology: Topology | pulumi.Input[str] | None = None
 
     refers = {"topology": "Topology"}
-    wraps = {"topology": "topologyName"}
+    paths = {"topology": "topologyName"}
 
 
 class ResourceFlavor(QueueObject):

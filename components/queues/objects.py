@@ -28,7 +28,7 @@ class CohortArgs(Spec):
     fair_sharing: FairSharing | None = None
 
     refers = {"parent": "Cohort"}
-    wraps = {"parent": "parentName"}
+    paths = {"parent": "parentName"}
 
 
 class Cohort(QueueObject):
@@ -81,7 +81,7 @@ class ClusterQueueArgs(Spec):
     drain_seconds: float = 300
 
     refers = {"cohort": "Cohort"}
-    wraps = {
+    paths = {
         "cohort": "cohortName",
         "admission_mode": "admissionScope.admissionMode",
         "admission_checks": "admissionChecksStrategy",

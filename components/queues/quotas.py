@@ -114,6 +114,8 @@ class AdmissionCheckRule(QueueArgs):
     on_flavors: Sequence[ResourceFlavor | pulumi.Input[str]] | None = None
 
     refers = {"check_name": "AdmissionCheck"}
+    paths = {"check_name": "name"}
+    converters = {"on_flavors": lambda given: [*map(object_name, items(given))]}
 
     def check(self) -> list[Problem]:
         found = super().check()
@@ -121,12 +123,6 @@ class AdmissionCheckRule(QueueArgs):
             found.append(Problem("check_name", "is required"))
         for i, flavor in enumerate(items(self.on_flavors)):
             found += wrong_reference(f"on_flavors[{i}]", "ResourceFlavor", flavor)
-        return found
-
-    def document(self) -> dict[str, Any]:
-        found = {"name": object_name(self.check_name)}
-        if self.on_flavors is not None:
-            found["onFlavors"] = [*map(object_name, items(self.on_flavors))]
         return found
 
 
@@ -142,12 +138,7 @@ class ConcurrentAdmissionPolicy(QueueArgs):
     last_acceptable_flavor: ResourceFlavor | pulumi.Input[str] | None = None
 
     refers = {"last_acceptable_flavor": "ResourceFlavor"}
+    paths = {"mode": "migration.mode", "last_acceptable_flavor": "migration.constraints.lastAcceptableFlavorName"}
 
     def document(self) -> dict[str, Any]:
-        migration: dict[str, Any] = {}
-        if self.mode is not None:
-            migration["mode"] = self.mode
-        last = object_name(self.last_acceptable_flavor)
-        if last is not None:
-            migration["constraints"] = {"lastAcceptableFlavorName": last}
-        return {"migration": migration}
+        return {"migration": {}, **super().document()}

@@ -345,11 +345,11 @@ def _validate(given: Given) -> int:
 
 def _severities(given: Given) -> Any:
     """Return the severity of each warning code that the options name, and refuse what --batch cannot be combined with."""
-    from pulumi_trainer.provider.cli import documents
+    from pulumi_trainer.provider.trainer.admission.warnings import Severities
 
     parser: Parser = given.parser
     try:
-        severities = documents.parse_severities(given.ignore, given.error)
+        severities = Severities.of(ignore=given.ignore, error=given.error)
     except Invalid as error:
         parser.error(str(error))
     if given.batch is None:

@@ -57,11 +57,6 @@ def are_files(names: Iterable[str]) -> bool:
 _PATHS = ("/", "./", "../", "~")
 
 
-def parse_severities(ignore: Iterable[str], error: Iterable[str]) -> Severities:
-    """Return the severities of warnings, from the codes to hide and the codes that refuse a document."""
-    return Severities.of(ignore=ignore, error=error)
-
-
 def validate(files: list[str], mode: Mode, release: Release, output: str, taken: Severities) -> int:
     """Print the result of each document as text, or the last result as JSON or YAML, and return the exit code."""
     verdicts = Verdicts()

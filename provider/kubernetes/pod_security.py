@@ -37,54 +37,21 @@ BIND_SERVICE = "NET_BIND_SERVICE"
 LABEL = "pod-security.kubernetes.io/"
 """Prefix of a namespace's labels with levels and their versions."""
 _SE_LINUX_TYPES = ("container_t", "container_init_t", "container_kvm_t", "container_engine_t")
-_CAPABILITIES = frozenset(
-    (
-        "AUDIT_WRITE",
-        "CHOWN",
-        "DAC_OVERRIDE",
-        "FOWNER",
-        "FSETID",
-        "KILL",
-        "MKNOD",
-        BIND_SERVICE,
-        "SETFCAP",
-        "SETGID",
-        "SETPCAP",
-        "SETUID",
-        "SYS_CHROOT",
-    )
-)
+_CAPABILITIES = frozenset([
+    "AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", BIND_SERVICE, "SETFCAP",
+    "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT",
+])  # fmt: skip
 """Capabilities that "baseline" allows to add."""
-_SYSCTLS = frozenset(
-    (
-        "kernel.shm_rmid_forced",
-        "net.ipv4.ip_local_port_range",
-        "net.ipv4.ip_local_reserved_ports",
-        "net.ipv4.ip_unprivileged_port_start",
-        "net.ipv4.ping_group_range",
-        "net.ipv4.tcp_fin_timeout",
-        "net.ipv4.tcp_keepalive_intvl",
-        "net.ipv4.tcp_keepalive_probes",
-        "net.ipv4.tcp_keepalive_time",
-        "net.ipv4.tcp_rmem",
-        "net.ipv4.tcp_syncookies",
-        "net.ipv4.tcp_wmem",
-    )
-)
-_VOLUMES = frozenset(
-    {
-        "name",
-        "configMap",
-        "csi",
-        "downwardAPI",
-        "emptyDir",
-        "ephemeral",
-        "persistentVolumeClaim",
-        "projected",
-        "secret",
-        "image",
-    }
-)
+_SYSCTLS = frozenset([
+    "kernel.shm_rmid_forced", "net.ipv4.ip_local_port_range", "net.ipv4.ip_local_reserved_ports",
+    "net.ipv4.ip_unprivileged_port_start", "net.ipv4.ping_group_range", "net.ipv4.tcp_fin_timeout",
+    "net.ipv4.tcp_keepalive_intvl", "net.ipv4.tcp_keepalive_probes", "net.ipv4.tcp_keepalive_time",
+    "net.ipv4.tcp_rmem", "net.ipv4.tcp_syncookies", "net.ipv4.tcp_wmem",
+])  # fmt: skip
+_VOLUMES = frozenset([
+    "name", "configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected",
+    "secret", "image",
+])  # fmt: skip
 
 
 def harden(spec: Document) -> Document:
@@ -306,13 +273,15 @@ def _host_ports(pod: Pod) -> str:
     return f"{_containers(names)} {use} {_plural('hostPort', ports)} {', '.join(sorted(ports))}"
 
 
-def _privileged(pod: Pod) -> str:
-    return _forbidden(pod, "privileged", True, "must not set securityContext.privileged=true")
-
-
-def _forbidden(pod: Pod, field: str, value: Any, must: str) -> str:
-    names = [name for name, context in _contexts(pod) if context.get(field) is value]
+def _which(pod: Pod, is_bad: Callable[[Document], bool], must: str) -> str:
+    """Return which containers have a security context of a kind, and what they must do; empty for none."""
+    names = [name for name, context in _contexts(pod) if is_bad(context)]
     return f"{_containers(names)} {must}" if names else ""
+
+
+def _privileged(pod: Pod) -> str:
+    must = "must not set securityContext.privileged=true"
+    return _which(pod, lambda context: context.get("privileged") is True, must)
 
 
 def _proc_mount(pod: Pod) -> str:
@@ -320,8 +289,8 @@ def _proc_mount(pod: Pod) -> str:
 
 
 def _forbidden_proc_mount(pod: Pod) -> str:
-    names = [name for name, context in _contexts(pod) if context.get("procMount") == "Unmasked"]
-    return f'{_containers(names)} must not set securityContext.procMount to "Unmasked"' if names else ""
+    must = 'must not set securityContext.procMount to "Unmasked"'
+    return _which(pod, lambda context: context.get("procMount") == "Unmasked", must)
 
 
 def _se_linux(pod: Pod) -> str:
@@ -347,11 +316,11 @@ def _sysctls(pod: Pod) -> str:
 
 
 def _escalation(pod: Pod) -> str:
-    names = []
-    for name, context in _contexts(pod):
-        if not _is_or_unknown(context.get("allowPrivilegeEscalation"), False):
-            names.append(name)
-    return f"{_containers(names)} must set securityContext.allowPrivilegeEscalation=false" if names else ""
+    def may_escalate(context: Document) -> bool:
+        value = context.get("allowPrivilegeEscalation")
+        return value is not False and not isinstance(value, Unknown)
+
+    return _which(pod, may_escalate, "must set securityContext.allowPrivilegeEscalation=false")
 
 
 def _root_allowed(pod: Pod) -> str:
@@ -457,10 +426,6 @@ def _effective(spec: Document, container: Container, field: str) -> Any:
         if value is not None:
             return value
     return None
-
-
-def _is_or_unknown(value: Any, wanted: bool) -> bool:
-    return value is wanted or isinstance(value, Unknown)
 
 
 def _is_root(user: Any) -> bool:

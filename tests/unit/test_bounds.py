@@ -66,7 +66,7 @@ from pulumi_trainer.provider.trainer.releases import DEFAULT
 text = "apiVersion: trainer.kubeflow.org/v1alpha1\\nkind: TrainJob\\nmetadata: {name: a}\\nspec:\\n  runtimeRef: {name: a}\\n"
 text += "  trainer:\\n    env:\\n" + "".join(f"    - {{name: E{i}, value: {i}}}\\n" for i in range(20_000))
 open(sys.argv[1], "w").write(text)
-documents.validate([sys.argv[1]], "jobset", DEFAULT, "text", documents.parse_severities([], []))
+documents.validate([sys.argv[1]], "jobset", DEFAULT, "text", documents.Severities.of())
 """
 
 
@@ -112,7 +112,7 @@ def validated(*found):
     with open(sys.argv[1], "w") as file:
         file.write("\\n---\\n".join(map(json.dumps, found)))
     try:
-        documents.validate([sys.argv[1]], "jobset", DEFAULT, "text", documents.parse_severities([], []))
+        documents.validate([sys.argv[1]], "jobset", DEFAULT, "text", documents.Severities.of())
     except TrainerError as error:
         print(error)
 """

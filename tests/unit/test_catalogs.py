@@ -541,33 +541,25 @@ def test_a_repository_that_is_too_large(repository: Path, monkeypatch: pytest.Mo
     assert not Path("runtimes.lock").exists()
 
 
-def tree_bomb(repository: Path, name: str, width: int, depth: int) -> None:
+def tree_bomb(repository: Path, width: int, depth: int) -> None:
     """A commit with folders that hold the same folder many times over; all of it is a few objects."""
     blob = in_git(repository, "hash-object", "-w", "catalogue.lock")
     entry = f"100644 blob {blob}\t1.0.0.yaml\n"
-    for level in range(depth):
+    for _ in range(depth):
         made = subprocess.run(
             ["git", "mktree"], cwd=repository, input=entry, capture_output=True, text=True, check=True
         )
         tree = made.stdout.strip()
-        names = [name.format(i) if level == depth - 2 else f"{i}" for i in range(width)]
-        entry = "".join(f"040000 tree {tree}\t{each}\n" for each in sorted(names))
+        entry = "".join(f"040000 tree {tree}\t{each}\n" for each in sorted(map(str, range(width))))
     commit = in_git(repository, "commit-tree", "-m", "bomb", tree)
     in_git(repository, "update-ref", "refs/heads/bomb", commit)
 
 
-def test_folders_within_folders_are_not_listed(
-    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_with_too_many_files(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """1,000 times 1,000 times 1,000 files in a few KiB: git's listing of it has 60 GB."""
     monkeypatch.setattr(git, "MAX_OUTPUT", 2**21)
-    tree_bomb(repository, "N{}", 1000, 4)
-    assert "available: " not in refused(again(repository, "bomb")), "folders that are no runtimes are left alone"
-    Path("runtimes.lock").unlink()
-    tree_bomb(repository, "n{}", 1000, 4)
+    tree_bomb(repository, width=1000, depth=4)
     assert "is too large" in refused(again(repository, "bomb"))
-    tree_bomb(repository, "n{}", 1001, 2)
-    assert "it has more than 1000 folders" in refused(again(repository, "bomb"))
     assert sum(p.stat().st_size for p in (tmp_path / "home").rglob("*")) < 2**20
 
 

@@ -20,6 +20,7 @@ from pulumi_trainer.provider.service import jobs
 from pulumi_trainer.provider.service.logs import Selection
 from pulumi_trainer.provider.service.reach import ReachedJob, Where
 from pulumi_trainer.provider.targets import queries
+from pulumi_trainer.provider.trainer.admission.warnings import Severities
 from pulumi_trainer.provider.trainer.releases import DEFAULT
 
 HOSTILE = "x\x1b[2J\x1b]0;owned\x07\x9b1A\u202e\x85\r\nerror: forged\u2066[/b][link=https://evil]\ud800"
@@ -72,7 +73,7 @@ def test_validate(tmp_path: Path, capsys: pytest.CaptureFixture[str], output: st
     document = train_job({"name": HOSTILE[:-1]})
     document["metadata"]["annotations"] = {"note": HOSTILE[:-1]}
     (tmp_path / "a.yaml").write_text(yaml.safe_dump_all([runtime(), document]))
-    documents.validate([str(tmp_path / "a.yaml")], "jobset", DEFAULT, output, documents.parse_severities([], []))
+    documents.validate([str(tmp_path / "a.yaml")], "jobset", DEFAULT, output, Severities.of())
     out, err = capsys.readouterr()
     assert not acted_on(out + err)
     assert output != "text" or not [line for line in out.splitlines() if line.startswith("error: forged")]
@@ -84,7 +85,7 @@ def test_render(tmp_path: Path, capsys: pytest.CaptureFixture[str], output: str)
     document = train_job()
     document["spec"]["trainer"] = {"env": [{"name": "A", "value": HOSTILE[:-1]}]}
     (tmp_path / "a.yaml").write_text(yaml.safe_dump_all([runtime(), document]))
-    documents.render([str(tmp_path / "a.yaml")], "jobset", DEFAULT, output, documents.parse_severities([], []))
+    documents.render([str(tmp_path / "a.yaml")], "jobset", DEFAULT, output, Severities.of())
     out, err = capsys.readouterr()
     assert not acted_on(out + err)
     found = json.loads(out)["objects"] if output == "json" else list(yaml.safe_load_all(out))

@@ -62,6 +62,7 @@ from pulumi_trainer.provider.service.reach import ReachedJob, Where
 from pulumi_trainer.provider.service.trust import kubeconfig_check
 from pulumi_trainer.provider.targets.kubernetes.observe import job_metrics, listing
 from pulumi_trainer.provider.targets.kubernetes.queues import queue_snapshot
+from pulumi_trainer.provider.trainer.admission.warnings import Severities
 from pulumi_trainer.provider.trainer.catalog import registry
 from pulumi_trainer.provider.trainer.releases import DEFAULT
 from pulumi_trainer.provider.trainer.runtime_releases import Effect
@@ -276,9 +277,7 @@ def _files(text: Any = HOSTILE[:-1]) -> list[str]:
 def _validate(_: Patch, output: str) -> None:
     for file in _files():
         for mode in ("jobset", "trainer"):
-            documents.validate(
-                [file], mode, DEFAULT, {"table": "text"}.get(output, output), documents.parse_severities([], [])
-            )  # type: ignore[arg-type]
+            documents.validate([file], mode, DEFAULT, {"table": "text"}.get(output, output), Severities.of())  # type: ignore[arg-type]
     Path("a").mkdir(exist_ok=True)
     Path("0.yaml").rename("a/input.yaml")
     documents.batch(Path(), "jobset", DEFAULT)
@@ -286,9 +285,7 @@ def _validate(_: Patch, output: str) -> None:
 
 def _render(patch: Patch, output: str) -> None:
     for file in _files():
-        documents.render(
-            [file], "trainer", DEFAULT, {"table": "yaml"}.get(output, output), documents.parse_severities([], [])
-        )
+        documents.render([file], "trainer", DEFAULT, {"table": "yaml"}.get(output, output), Severities.of())
     documents.print_objects([{HOSTILE[:-1]: HOSTILE[:-1]}], {"table": "yaml"}.get(output, output))
 
 

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from documents_support import runtime, thing, train_job
 from pulumi_trainer.provider.cli import documents
+from pulumi_trainer.provider.trainer.admission.warnings import Severities
 from pulumi_trainer.provider.trainer.catalog.catalog import BUILT_IN
 from pulumi_trainer.provider.trainer.offline import RenderLimit, render_limit
 from pulumi_trainer.provider.trainer.releases import DEFAULT
@@ -42,7 +43,7 @@ def numbered(count: int, **spec: Any) -> list[dict[str, Any]]:
 
 
 def validate(*found: dict[str, Any]) -> int:
-    return documents.validate([write(*found)], "jobset", DEFAULT, "text", documents.parse_severities([], []))
+    return documents.validate([write(*found)], "jobset", DEFAULT, "text", Severities.of())
 
 
 def test_train_jobs_count_with_the_replicated_jobs_of_their_runtime(capsys: pytest.CaptureFixture[str]) -> None:

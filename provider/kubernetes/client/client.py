@@ -250,9 +250,9 @@ class Client:
         """Return the JSON answer of any path, such as /version."""
         return self._json(Request("GET", path, path, query or {}))
 
-    def post(self, kind: Kind, document: Mapping[str, Any], namespace: str = "") -> Document:
+    def post(self, kind: Kind, document: Mapping[str, Any]) -> Document:
         """Return the answer to an object that is not stored, such as a SelfSubjectAccessReview."""
-        return self._json(Request("POST", kind.path(namespace), kind.kind, body=_encoded(document)))
+        return self._json(Request("POST", kind.path(), kind.kind, body=_encoded(document)))
 
     def watch(
         self, kind: Kind, namespace: str, version: str, *, labels: str = "", fields: str = "", seconds: int = 300

@@ -56,34 +56,11 @@ _NAMES: dict[type, str] = {
 _FORMATS: dict[type, str] = {int: "int64", float: "float64"}
 """The format that Go's JSON reader gives a number."""
 _NUMERIC_FORMATS = ("int32", "int64")
-_TEXT_FORMATS = frozenset(
-    [
-        "bsonobjectid",
-        "uri",
-        "email",
-        "hostname",
-        "ipv4",
-        "ipv6",
-        "cidr",
-        "mac",
-        "uuid",
-        "uuid3",
-        "uuid4",
-        "uuid5",
-        "isbn",
-        "isbn10",
-        "isbn13",
-        "creditcard",
-        "ssn",
-        "hexcolor",
-        "rgbcolor",
-        "byte",
-        "password",
-        "date",
-        "duration",
-        "datetime",
-    ]
-)
+_TEXT_FORMATS = frozenset([
+    "bsonobjectid", "uri", "email", "hostname", "ipv4", "ipv6", "cidr", "mac", "uuid", "uuid3", "uuid4",
+    "uuid5", "isbn", "isbn10", "isbn13", "creditcard", "ssn", "hexcolor", "rgbcolor", "byte", "password",
+    "date", "duration", "datetime",
+])  # fmt: skip
 _MAX_INT = {"int32": 2**31 - 1, "int64": 2**63 - 1}
 
 

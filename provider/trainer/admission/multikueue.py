@@ -19,9 +19,7 @@ def find_dispatch(train_job: Document, queues: Queues) -> Dispatch | None:
     (https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/admissionchecks/multikueue), or if its own fields
     request it.
     """
-    metadata = section(train_job, "metadata")
-    local = queues.find("LocalQueue", section(metadata, "labels").get(QUEUE), metadata.get("namespace") or "default")
-    behind = queues.find("ClusterQueue", section(local, "spec").get("clusterQueue"))
+    behind = cluster_queue_of(train_job, queues)
     for name in _checks(behind):
         check = queues.find("AdmissionCheck", name)
         if check is not None and section(check, "spec").get("controllerName") == MULTIKUEUE:
@@ -30,6 +28,13 @@ def find_dispatch(train_job: Document, queues: Queues) -> Dispatch | None:
     if section(train_job, "spec").get("managedBy") == MULTIKUEUE:
         return Dispatch((), f"managedBy: {MULTIKUEUE}")
     return None
+
+
+def cluster_queue_of(job: Document, queues: Queues) -> Document | None:
+    """Return the ClusterQueue of a TrainJob or a JobSet; None if it has no queue, or if that is not known."""
+    metadata = section(job, "metadata")
+    local = queues.find("LocalQueue", section(metadata, "labels").get(QUEUE), metadata.get("namespace") or "default")
+    return queues.find("ClusterQueue", section(local, "spec").get("clusterQueue"))
 
 
 def _checks(cluster_queue: Document | None) -> Iterator[Any]:

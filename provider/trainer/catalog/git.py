@@ -37,7 +37,6 @@ SECONDS = 60.0
 MAX_REPOSITORY = 256 * 2**20
 """Bytes that a fetch may write, and that the files of a catalogue may have in all."""
 MAX_FILES = 10_000
-MAX_FOLDERS = 1_000
 _LINK = "120000"
 """Mode of a link in git."""
 _SUBMODULE = "160000"
@@ -48,7 +47,7 @@ _OF_A_CLONE = "give path= of a clone instead"
 NOWHERE = ".leads-to-no-file-of-the-commit"
 """Where a link of a project leads that names neither a file nor a folder of the commit."""
 MAX_OUTPUT = MAX_REPOSITORY // 4
-"""Bytes that one command of git may print: the files of a catalogue, or a listing of one folder."""
+"""Bytes that one command of git may print: the files of a catalogue, or a listing of a commit."""
 
 
 _URL = re.compile(
@@ -58,8 +57,8 @@ _REF = re.compile(r"(?!.*(\.\.|//|@\{))[A-Za-z0-9][\w./+-]{0,200}")
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _WITHOUT_NAME = re.compile(r"HEAD|[0-9a-f]{4,39}")
 """Commits for git in a clone, which a server knows by their full hashes alone."""
-_FOLDER = re.compile(r"[a-z0-9][-.a-z0-9]{0,62}")
-_KEPT = re.compile(r"catalogue\.lock|about\.yaml|[a-z0-9][-.a-z0-9]*/\d[\d.-]*\.yaml")
+_KEPT = re.compile(r"catalogue\.lock|about\.yaml|[a-z0-9][-.a-z0-9]{0,62}/\d[\d.-]*\.yaml")
+"""The files of a catalogue."""
 _ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR", "GIT_NAMESPACE",
               "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_TEMPLATE_DIR", "GIT_EXTERNAL_DIFF", "GIT_PREFIX")  # fmt: skip
 
@@ -196,10 +195,10 @@ def _extract(repository: Path, where: str, commit: str, kept: Path, wanted: _Wan
     blobs: list[tuple[str, str, str]] = []
     total = 0
     too_large = Problem(where, f"is too large for a {wanted.what}")
-    listed, hint = _listed, ""
-    if wanted is _PROJECT:
-        listed, hint = _listed_all, _OF_A_CLONE
-    for name, mode, blob, size in listed(repository, where, commit):
+    hint = _OF_A_CLONE if wanted is _PROJECT else ""
+    for name, mode, blob, size in _listed(repository, where, commit):
+        if wanted is _CATALOGUE and not _KEPT.fullmatch(name):
+            continue
         if mode not in ("100644", "100755") and not (mode == _LINK and wanted is _PROJECT):
             raise Invalid(Problem(f"{where}/{name}", "must be a file, not a link or a submodule", hint))
         total += int(size)
@@ -274,29 +273,6 @@ def _write_links(fresh: Path, links: Mapping[str, str], files: Iterable[str]) ->
 
 
 def _listed(repository: Path, where: str, commit: str) -> Iterator[tuple[str, str, str, str]]:
-    """Yield name, mode, blob and size of a catalogue's files: in the root, and in folders named like runtimes.
-
-    Deeper folders are not listed: with folders that contain the same folder many times, 24 KiB become a listing of 700 MiB.
-    """
-    root = _git(repository, where, "ls-tree", "-z", "--full-tree", commit)
-    folders = []
-    for entry in filter(None, root.split(b"\0")):
-        about, _, name = entry.decode(errors="replace").partition("\t")
-        is_folder = about.split()[1:2] == ["tree"]
-        if is_folder and _FOLDER.fullmatch(name):
-            folders.append(name)
-    if len(folders) > MAX_FOLDERS:
-        raise Invalid(Problem(where, f"is too large for a catalogue: it has more than {MAX_FOLDERS} folders"))
-    wanted = ("catalogue.lock", "about.yaml", *(f"{folder}/" for folder in folders))
-    listed = _git(repository, where, "ls-tree", "-l", "-z", "--full-tree", commit, "--", *wanted)
-    for entry in filter(None, listed.split(b"\0")):
-        about, _, name = entry.decode(errors="replace").partition("\t")
-        if _KEPT.fullmatch(name):
-            mode, _, blob, size = about.split()
-            yield name, mode, blob, size
-
-
-def _listed_all(repository: Path, where: str, commit: str) -> Iterator[tuple[str, str, str, str]]:
     """Yield name, mode, blob and size of all files of a commit. git's output is limited, for a hostile commit."""
     listed = _git(repository, where, "ls-tree", "-r", "-l", "-z", "--full-tree", commit)
     for entry in filter(None, listed.split(b"\0")):

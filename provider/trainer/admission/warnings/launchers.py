@@ -31,20 +31,8 @@ _SHELL_OPTION = re.compile(r"-[a-z]*c")
 _SEPARATORS = re.compile(r"[;&|()\n]+")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _BEFORE_COMMANDS = (
-    "then",
-    "else",
-    "do",
-    "!",
-    "{",
-    "time",
-    "exec",
-    "env",
-    "nohup",
-    "nice",
-    "numactl",
-    "tini",
-    "dumb-init",
-)
+    "then", "else", "do", "!", "{", "time", "exec", "env", "nohup", "nice", "numactl", "tini", "dumb-init",
+)  # fmt: skip
 """Words of a shell, and programs that start the command behind their options."""
 _RUNNERS = {
     "uv": "-p --python --with --with-editable --with-requirements --extra --group --only-group --env-file --package --project"

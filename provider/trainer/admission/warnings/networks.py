@@ -8,23 +8,11 @@ from itertools import chain, product
 from typing import Any
 
 from pulumi_trainer.provider.kubernetes.errors import Problem
-from pulumi_trainer.provider.kubernetes.values.accessors import (
-    Document,
-    items,
-    labels_of,
-    listed,
-    name_of,
-    section,
-    text,
-    texts,
-)
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, items, listed, name_of, section, text, texts
 from pulumi_trainer.provider.kubernetes.values.label_selectors import matches_selector
 from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
 from pulumi_trainer.provider.trainer.admission.warnings.view import DEFAULT_NAMESPACE, Step, View, number
 from pulumi_trainer.provider.trainer.labels import JOBSET_NAME
-
-_NAME = "kubernetes.io/metadata.name"
-"""Label that every Namespace has: its name."""
 
 
 @dataclass(frozen=True)
@@ -168,9 +156,7 @@ def closed_networks(view: View) -> Iterator[Problem]:
     if first_unknown([*policies, *(section(step.template, "metadata") for step in steps)]) is not None:
         return
     labels = {str(step.name): _labels(view, step) for step in steps}
-    home = {_NAME: namespace, **labels_of(view.queues.find("Namespace", namespace))}
-    known = view.queues.find("Namespace", namespace) is not None
-    yield from _between_pods(view, policies, labels, home if known else {_NAME: namespace}, known=known)
+    yield from _between_pods(view, policies, labels)
     pairs = {str(source.name) for source, _ in _pairs(view)}
     for step in steps:
         isolating = _EGRESS.of(policies, labels[str(step.name)])
@@ -192,9 +178,7 @@ def closed_networks(view: View) -> Iterator[Problem]:
 _COMPONENT = "the component NetworkPolicy(job=...) writes both, DNS and the Pods of the job"
 
 
-def _between_pods(
-    view: View, policies: list[Document], labels: dict[str, Document], home: Document, *, known: bool
-) -> Iterator[Problem]:
+def _between_pods(view: View, policies: list[Document], labels: dict[str, Document]) -> Iterator[Problem]:
     """Yield the first direction in which Pods of the job do not reach each other."""
     for (source, target), direction in product(_pairs(view), (_INGRESS, _EGRESS)):
         if str(source.name) not in labels or str(target.name) not in labels:
@@ -207,7 +191,7 @@ def _between_pods(
         admitting = []
         for rule in direction.rules_of(isolating):
             given = listed(rule.get(direction.peers))
-            if not given or any(_is_peer(section(peer), peers, home, known=known) for peer in given):
+            if not given or any(_is_peer(view, section(peer), peers) for peer in given):
                 admitting.append(rule)
         if any(map(_has_free_ports, admitting)):
             continue
@@ -248,22 +232,13 @@ def _labels(view: View, step: Step) -> Document:
     }
 
 
-def _is_peer(peer: Document, labels: Document, home: Document, *, known: bool) -> bool:
+def _is_peer(view: View, peer: Document, labels: Document) -> bool:
     """Return whether a peer of a rule may be a Pod of the job; addresses count as its own, since nobody knows them."""
     if "ipBlock" in peer:
         return True
     if "podSelector" in peer and not matches_selector(section(peer, "podSelector"), labels):
         return False
-    return "namespaceSelector" not in peer or _may_match(section(peer, "namespaceSelector"), home, known=known)
-
-
-def _may_match(selector: Document, labels: Document, *, known: bool) -> bool:
-    """Return whether a selector matches a Namespace, of which all labels are known or only its name."""
-    if known:
-        return matches_selector(selector, labels)
-    named = section(selector, "matchLabels").get(_NAME)
-    expressions = [each for each in items(selector, "matchExpressions") if each.get("key") == _NAME]
-    return named in (None, labels[_NAME]) and matches_selector({"matchExpressions": expressions}, labels)
+    return "namespaceSelector" not in peer or view.may_select(section(peer, "namespaceSelector"), _namespace(view))
 
 
 def _has_free_ports(rule: Document) -> bool:
@@ -291,14 +266,10 @@ def _has_port(rule: Document, wanted: int) -> bool:
 def _admits_dns(view: View, rule: Document) -> bool:
     if not _has_port(rule, _DNS_PORT):
         return False
-    system = view.queues.find("Namespace", "kube-system")
-    labels = {_NAME: "kube-system", **labels_of(system)}
     peers = [section(peer) for peer in listed(rule.get("to"))]
     for peer in peers:
         selector = section(peer, "namespaceSelector")
-        if "ipBlock" in peer or (
-            "namespaceSelector" in peer and _may_match(selector, labels, known=system is not None)
-        ):
+        if "ipBlock" in peer or ("namespaceSelector" in peer and view.may_select(selector, "kube-system")):
             return True
     return not peers
 

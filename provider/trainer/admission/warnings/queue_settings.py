@@ -23,6 +23,7 @@ from pulumi_trainer.provider.kueue.labels import (
     TOGETHER,
     UNCONSTRAINED,
 )
+from pulumi_trainer.provider.kueue.objects import references
 from pulumi_trainer.provider.trainer.admission.warnings.queues import PLACED, QUEUED, cluster_queue_of_job, local_queue
 from pulumi_trainer.provider.trainer.admission.warnings.view import Document, View, value_or_unknown
 from pulumi_trainer.provider.trainer.labels import KAI_QUEUE

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
-from itertools import chain
 from typing import Any
 
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.schema.node_fit import is_made_on_demand
-from pulumi_trainer.provider.kubernetes.values.accessors import listed, only, section
-from pulumi_trainer.provider.kubernetes.values.label_selectors import matches_selector
+from pulumi_trainer.provider.kubernetes.values.accessors import listed, section
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean
 from pulumi_trainer.provider.kueue.fit import NotFitting, reason_not_fitting
@@ -28,15 +26,15 @@ from pulumi_trainer.provider.kueue.labels import (
     TOGETHER,
     UNCONSTRAINED,
 )
+from pulumi_trainer.provider.kueue.objects import references
 from pulumi_trainer.provider.kueue.podsets import pod_sets
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.kueue.quota import ZERO, amount, format_amount
 from pulumi_trainer.provider.kueue.topology_fit import find_unfitting_podset
+from pulumi_trainer.provider.trainer.admission.multikueue import cluster_queue_of
 from pulumi_trainer.provider.trainer.admission.warnings.view import DEFAULT_NAMESPACE, Document, View
 from pulumi_trainer.provider.trainer.labels import RENAMED_TO
 
-_NAMESPACE = "kubernetes.io/metadata.name"
-"""The label of every namespace with its name."""
 PLACED = (REQUIRED, PREFERRED, UNCONSTRAINED, SLICE_LEVEL)
 
 # --- rules about queues -----------------------------------------------------------------------------------------------------
@@ -104,28 +102,20 @@ def cohort_cycle(document: Document, queues: Queues) -> Iterator[Problem]:
 
 def missing_references(document: Document, queues: Queues) -> Iterator[Problem]:
     """Yield references of a ClusterQueue or a flavor to objects that do not exist: the queue is accepted, but inactive."""
-    spec, kind = section(document, "spec"), document.get("kind")
-    if kind == "ResourceFlavor" and queues.lacks("Topology", spec.get("topologyName")):
-        why = f"Topology {spec['topologyName']} does not exist: ClusterQueues with this flavor are inactive"
-        yield Problem(
-            _at(document, "spec.topologyName"), why, _similar_name(spec["topologyName"], queues.of("Topology"))
-        )
-    if kind != "ClusterQueue":
-        return
-    for i, group in enumerate(listed(spec.get("resourceGroups"))):
-        for j, flavor in enumerate(listed(section(group).get("flavors"))):
-            name = section(flavor).get("name")
-            if queues.lacks("ResourceFlavor", name):
-                why = f"ResourceFlavor {name} does not exist: the queue is inactive and admits no jobs"
-                where = _at(document, f"spec.resourceGroups[{i}].flavors[{j}].name")
-                yield Problem(where, why, _similar_name(name, queues.of("ResourceFlavor")))
-    checks = listed(section(spec, "admissionChecksStrategy").get("admissionChecks"))
-    for i, check in enumerate(checks):
-        name = section(check).get("name")
-        if queues.lacks("AdmissionCheck", name):
-            why = f"AdmissionCheck {name} does not exist: the queue is inactive and admits no jobs"
-            where = _at(document, f"spec.admissionChecksStrategy.admissionChecks[{i}].name")
-            yield Problem(where, why, _similar_name(name, queues.of("AdmissionCheck")))
+    for kind, name, field in references(document):
+        effect = _WITHOUT.get((document.get("kind"), kind))
+        if effect and queues.lacks(kind, name):
+            yield Problem(
+                _at(document, field), f"{kind} {name} does not exist: {effect}", _similar_name(name, queues.of(kind))
+            )
+
+
+_WITHOUT: Mapping[tuple[Any, str], str] = {
+    ("ResourceFlavor", "Topology"): "ClusterQueues with this flavor are inactive",
+    ("ClusterQueue", "ResourceFlavor"): "the queue is inactive and admits no jobs",
+    ("ClusterQueue", "AdmissionCheck"): "the queue is inactive and admits no jobs",
+}
+"""Kind of an object, and kind of what it refers to -> what follows if the latter does not exist."""
 
 
 _FAR = 2
@@ -266,21 +256,9 @@ def namespace_not_selected(view: View) -> Iterator[Problem]:
     if selector is None:
         yield Problem(QUEUED, f"its ClusterQueue {name} has no namespaceSelector, so it admits no jobs at all", hint)
         return
-    known = view.queues.find("Namespace", namespace)
-    labels = {_NAMESPACE: namespace, **section(known, "metadata", "labels")}
-    if known is None:
-        selector = _about_name(section(selector))
-    if not matches_selector(section(selector), labels):
+    if not view.may_select(section(selector), namespace):
         why = f"its ClusterQueue {name} admits no jobs from namespace {namespace}: {_selector_text(section(selector))}"
         yield Problem(QUEUED, why, f"label the namespace, or {hint}")
-
-
-def _about_name(selector: Document) -> Document:
-    """Return the part of a selector that the name of a namespace decides, as its labels are not known."""
-    labels = only(section(selector, "matchLabels"), (_NAMESPACE,))
-    expressions = map(section, listed(selector.get("matchExpressions")))
-    about_name = [each for each in expressions if each.get("key") == _NAMESPACE]
-    return {"matchLabels": labels, "matchExpressions": about_name}
 
 
 def _selector_text(selector: Document) -> str:
@@ -456,17 +434,12 @@ def local_queue(view: View) -> Document | None:
 
 def cluster_queue_of_job(view: View) -> Document | None:
     """Return the ClusterQueue of the job; None if unknown."""
-    local = local_queue(view)
-    if local is None:
-        return None
-    return view.queues.find("ClusterQueue", section(local, "spec").get("clusterQueue"))
+    return cluster_queue_of(view.train_job, view.queues)
 
 
 def _uses(cluster_queue: Document, flavor: Document) -> bool:
     name = section(flavor, "metadata").get("name")
-    groups = listed(section(cluster_queue, "spec").get("resourceGroups"))
-    flavors = chain.from_iterable(listed(section(group).get("flavors")) for group in groups)
-    return any(section(f).get("name") == name for f in flavors)
+    return any(reference[:2] == ("ResourceFlavor", name) for reference in references(cluster_queue))
 
 
 def _at(document: Document, path: str) -> str:

@@ -176,13 +176,8 @@ def volcano_without_scheduler(view: View) -> Iterator[Problem]:
 
     Source: https://github.com/kubeflow/trainer/blob/v2.3.0/pkg/runtime/framework/plugins/volcano/volcano.go
     """
-    without = _with_scheduler(view, "volcano", _unset)
-    if without:
-        why = (
-            f"the Pods of {_names(without)} go to the cluster's default scheduler, which starts them one by one"
-            " unless it is Volcano"
-        )
-        yield Problem(_scheduler_of(without[0]), why, "write volcano, or the name of your Volcano scheduler")
+    hint = "write volcano, or the name of your Volcano scheduler"
+    yield from _without_scheduler(view, "volcano", "it is Volcano", hint)
 
 
 def coscheduling_without_scheduler(view: View) -> Iterator[Problem]:
@@ -190,13 +185,18 @@ def coscheduling_without_scheduler(view: View) -> Iterator[Problem]:
 
     https://github.com/kubernetes-sigs/scheduler-plugins/blob/v0.34.7/manifests/install/charts/as-a-second-scheduler/values.yaml
     """
-    without = _with_scheduler(view, "coscheduling", _unset)
+    hint = "write scheduler-plugins-scheduler, or the name of your scheduler"
+    yield from _without_scheduler(view, "coscheduling", "it has the coscheduling plugin", hint)
+
+
+def _without_scheduler(view: View, gang: str, unless: str, hint: str) -> Iterator[Problem]:
+    """Yield steps of a gang with the cluster's default scheduler. unless: Which default scheduler does not harm."""
+    without = _with_scheduler(view, gang, _unset)
     if without:
         why = (
-            f"the Pods of {_names(without)} go to the cluster's default scheduler, which starts them one by one"
-            " unless it has the coscheduling plugin"
+            f"the Pods of {_names(without)} go to the cluster's default scheduler, which starts them one by one unless"
+            f" {unless}"
         )
-        hint = "write scheduler-plugins-scheduler, or the name of your scheduler"
         yield Problem(_scheduler_of(without[0]), why, hint)
 
 

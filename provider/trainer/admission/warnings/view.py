@@ -13,7 +13,8 @@ from typing import Any
 
 from pulumi_trainer.provider.jobs.nodes import given_nodes, nodes_with_launcher
 from pulumi_trainer.provider.kubernetes.device_claims import DeviceClaim, claims_of_container, count_gpus
-from pulumi_trainer.provider.kubernetes.values.accessors import items, listed, section
+from pulumi_trainer.provider.kubernetes.values.accessors import items, labels_of, listed, only, section
+from pulumi_trainer.provider.kubernetes.values.label_selectors import matches_selector
 from pulumi_trainer.provider.kubernetes.values.quantity import Quantity
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, any_unknown, first_unknown
 from pulumi_trainer.provider.kubernetes.views import ReplicatedJob, replicated_jobs
@@ -28,6 +29,8 @@ Taints = Mapping[str, Sequence[Mapping[str, Any]]]
 """Name of a node or flavor with GPUs -> its taints."""
 
 DEFAULT_NAMESPACE = "default"
+_NAME = "kubernetes.io/metadata.name"
+"""Label that every Namespace has: its name."""
 
 
 class Step(ReplicatedJob):
@@ -236,6 +239,15 @@ class View:
     def claims_of(self, step: Step) -> tuple[DeviceClaim, ...]:
         """Return the devices that the Pods of a step claim."""
         return self.queues.claims_of(step.pod, section(self.train_job, "metadata").get("namespace"))
+
+    def may_select(self, selector: Document, namespace: str) -> bool:
+        """Return whether a namespaceSelector matches a namespace; of one that is not known, its name alone decides."""
+        known = self.queues.find("Namespace", namespace)
+        labels = {_NAME: namespace, **labels_of(known)}
+        if known is None:
+            about_name = [each for each in items(selector, "matchExpressions") if each.get("key") == _NAME]
+            selector = {"matchLabels": only(section(selector, "matchLabels"), labels), "matchExpressions": about_name}
+        return matches_selector(selector, labels)
 
     @cached_property
     def claimed_gpus(self) -> int | None:
