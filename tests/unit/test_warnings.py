@@ -256,6 +256,9 @@ EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 TEAM = {"key": "team", "operator": "Equal", "value": "nlp", "effect": "NoSchedule"}
 
 
+NAMED_OTHER = {"matchLabels": {"kubernetes.io/metadata.name": "other"}}
+
+
 def configured(**settings: Any) -> Any:
     """Kueue's Configuration."""
     return Queues(({"kind": "Configuration", "metadata": {"name": "kueue-manager-config"}, **settings},))
@@ -625,6 +628,14 @@ CASES: list[Case] = [
         "PT226", runtime(TORCH), queued(),
         {"mode": "trainer", "queues": configured(integrations={"frameworks": ["batch/job"]})},
         lambda r, j, k: k.update(queues=configured(integrations={"frameworks": ["trainer.kubeflow.org/trainjob"]})),
+    ),
+    (
+        "PT227", runtime(TORCH), job({}), {"queues": configured(manageJobsWithoutQueueName=True)},
+        lambda r, j, k: k.update(queues=configured(manageJobsWithoutQueueName=False)),
+    ),
+    (
+        "PT228", runtime(TORCH), queued(), {"queues": configured(managedJobsNamespaceSelector=NAMED_OTHER)},
+        lambda r, j, k: j["metadata"].update(namespace="other"),
     ),
     (
         "PT301", runtime(TORCH), queued(nodes=2, namespace="small"), {"queues": complete_queues(QUEUES)},

@@ -7,12 +7,11 @@ from typing import Any
 
 from pulumi_trainer.provider.jobs.submission import Dispatch
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, listed, section, texts
-from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.trainer.pipeline.modes import MULTIKUEUE
 
 
-def find_dispatch(train_job: Document, queues: Queues) -> Dispatch | None:
+def find_dispatch(job: Document, queues: Queues) -> Dispatch | None:
     """Return the clusters to which MultiKueue may send a job; None if it stays here or its queue is not known.
 
     A job is sent if its ClusterQueue has an AdmissionCheck of MultiKueue's controller, whatever the flavor
@@ -20,17 +19,17 @@ def find_dispatch(train_job: Document, queues: Queues) -> Dispatch | None:
     request it.
 
     Args:
-        train_job: The TrainJob; its label `kueue.x-k8s.io/queue-name` names its queue.
+        job: The TrainJob or JobSet that Kueue admits.
     """
-    metadata = section(train_job, "metadata")
-    local = queues.find("LocalQueue", section(metadata, "labels").get(QUEUE), metadata.get("namespace") or "default")
+    namespace = section(job, "metadata").get("namespace") or "default"
+    local = queues.find("LocalQueue", queues.queue_of(job), namespace)
     behind = queues.find("ClusterQueue", section(local, "spec").get("clusterQueue"))
     for name in _checks(behind):
         check = queues.find("AdmissionCheck", name)
         if check is not None and section(check, "spec").get("controllerName") == MULTIKUEUE:
             reason = f"AdmissionCheck {name} of ClusterQueue {section(behind, 'metadata').get('name')}"
             return Dispatch(_clusters(check, queues), reason)
-    if section(train_job, "spec").get("managedBy") == MULTIKUEUE:
+    if section(job, "spec").get("managedBy") == MULTIKUEUE:
         return Dispatch((), f"managedBy: {MULTIKUEUE}")
     return None
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pulumi_trainer.provider.kubernetes.device_claims import CLAIM, DeviceClaim
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import items, section, text
-from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.kueue.podsets import PodSet, pod_sets
 from pulumi_trainer.provider.pod import code
 from pulumi_trainer.provider.trainer.admission.warnings.given_twice import PROCESSES, torchrun_options
@@ -160,7 +159,7 @@ def unmapped_devices(view: View) -> Iterator[Problem]:
 
 
 def _queued_claims(view: View) -> Iterator[tuple[PodSet, DeviceClaim]]:
-    if section(view.train_job, "metadata", "labels").get(QUEUE):
+    if view.queue:
         for pods in pod_sets(view.jobset, view.queues):
             for claim in pods.claims:
                 yield pods, claim

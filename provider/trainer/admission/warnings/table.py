@@ -134,6 +134,10 @@ RULES = (
     Rule("PT224", "two topologies for the same Pods", queue_settings.exclusive_topology, cluster=True),
     Rule("PT225", "Pods that are not ready in time", queue_settings.pods_never_ready, cluster=True),
     Rule("PT226", "a kind of job that Kueue does not manage", queue_settings.unmanaged_kind, cluster=True),
+    Rule("PT227", "a job without a queue that Kueue holds", queue_settings.held_without_queue, cluster=True),
+    Rule(
+        "PT228", "a queue in a namespace that Kueue does not manage", queue_settings.unmanaged_namespace, cluster=True
+    ),
     Rule("PT301", "more than the namespace's ResourceQuota", limits.over_resource_quota, cluster=True),
     Rule("PT302", "no node that fits the Pods", nodes.no_node, cluster=True),
     Rule("PT303", "tolerations that those of the flavor replace", nodes.replaced_tolerations, cluster=True),
@@ -156,5 +160,7 @@ QUEUE_RULES: dict[str, queues.QueueRule] = {
 }
 """Rules about queues, which do not depend on jobs."""
 
-NEVER_START = frozenset(f"PT{number}" for number in (*range(201, 207), *range(208, 214), 218, 220, 221, 301, 302))
+NEVER_START = frozenset(
+    f"PT{number}" for number in (*range(201, 207), *range(208, 214), 218, 220, 221, 227, 228, 301, 302)
+)
 """Rules that find a job that never starts while queues, quotas and nodes stay as they are."""

@@ -21,6 +21,7 @@ from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.trainer.labels import ancestor_of
 from pulumi_trainer.provider.trainer.pipeline import Mode, Release
 from pulumi_trainer.provider.trainer.pipeline.info import NODE, TRAINER
+from pulumi_trainer.provider.trainer.pipeline.modes import queued_object
 from pulumi_trainer.provider.trainer.pipeline.resources import gpus as counted_gpus
 
 Document = dict[str, Any]
@@ -102,6 +103,16 @@ class View:
     def jobset(self) -> Document:
         """The rendered JobSet; empty if not found."""
         return next((d for d in self.objects if d.get("kind") == "JobSet"), {})
+
+    @cached_property
+    def queued(self) -> Document:
+        """The object that Kueue admits, if it has a queue."""
+        return queued_object(self.train_job, self.jobset, self.mode)
+
+    @cached_property
+    def queue(self) -> Any:
+        """The LocalQueue of the job; empty for none, may be unknown."""
+        return self.queues.queue_of(self.queued)
 
     @cached_property
     def steps(self) -> list[Step]:
