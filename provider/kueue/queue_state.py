@@ -35,6 +35,13 @@ LIMITS = (
 """Kinds of Kubernetes that decide about Pods, and are no part of Kueue."""
 DEFAULT_QUEUE = "default"
 """LocalQueue that Kueue gives jobs of its namespace without a queue."""
+OTHER_POLICIES = (
+    "CiliumNetworkPolicy",
+    "CiliumClusterwideNetworkPolicy",
+    "AdminNetworkPolicy",
+    "BaselineAdminNetworkPolicy",
+)
+"""Kinds that may admit what NetworkPolicies do not."""
 REFERENCED = ("Secret", "ConfigMap", "PersistentVolumeClaim", "ServiceAccount")
 """Kinds inside a namespace that Pods refer to."""
 MAKERS = {"ExternalSecret": ("spec", "target"), "SealedSecret": ("spec", "template", "metadata")}
@@ -86,7 +93,7 @@ class Queues:
             return False
         if self.find(kind, name, namespace) is not None:
             return False
-        return kind not in REFERENCED or self._describes(kind, name, namespace)
+        return kind not in (*REFERENCED, TEMPLATE, CLAIM) or self._describes(kind, name, namespace)
 
     def _describes(self, kind: str, name: str, namespace: Any) -> bool:
         """Return whether the objects are about a namespace: they have it, another object of the kind in it, or an object of that
@@ -229,7 +236,7 @@ REQUIRED_BY_QUEUES = ("AdmissionCheck", "LocalQueue")
 def is_known_kind(document: Document) -> bool:
     """Return whether a document is an object that decides whether a job starts."""
     kind = document.get("kind")
-    if kind in LIMITS or kind in REFERENCED or kind in MAKERS or is_configuration(document):
+    if kind in LIMITS or kind in REFERENCED or kind in MAKERS or kind in OTHER_POLICIES or is_configuration(document):
         return True
     return str(document.get("apiVersion", "")).startswith("kueue.x-k8s.io/")
 

@@ -230,7 +230,7 @@ class Cluster:
                 result.notes += notes
             if result.admitted and self._explain:
                 coded = [error for error in errors if error.code in REFUSED]
-                by_server = self._of_pods(result.objects, lambda jobset, _: pod_refusals(jobset))
+                by_server = self._of_pods(result.objects, lambda jobset, _: pod_refusals(jobset, self.release))
                 refused_pods = [*by_server, *self._of_pods(result.objects, namespace_limits.pod_refusals), *coded]
                 if refused_pods:
                     result.refuse("pods", refused_pods)

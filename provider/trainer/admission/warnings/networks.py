@@ -8,23 +8,12 @@ from itertools import chain, product
 from typing import Any
 
 from pulumi_trainer.provider.kubernetes.errors import Problem
-from pulumi_trainer.provider.kubernetes.values.accessors import (
-    Document,
-    items,
-    labels_of,
-    listed,
-    name_of,
-    section,
-    text,
-    texts,
-)
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, items, listed, name_of, section, text, texts
 from pulumi_trainer.provider.kubernetes.values.label_selectors import matches_selector
 from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
+from pulumi_trainer.provider.kueue.queue_state import OTHER_POLICIES
 from pulumi_trainer.provider.trainer.admission.warnings.view import DEFAULT_NAMESPACE, Step, View, number
 from pulumi_trainer.provider.trainer.labels import JOBSET_NAME
-
-_NAME = "kubernetes.io/metadata.name"
-"""Label that every Namespace has: its name."""
 
 
 @dataclass(frozen=True)
@@ -68,10 +57,12 @@ class _Istio(Mesh):
         if labels.get(self.namespace) == "disabled" or _is_bypassed(pod):
             return ""
         found = super().reason(namespace, pod)
-        revision = text(labels.get(_REVISION))
-        if found or not revision or section(pod, "labels").get(self.pod) or section(pod, "annotations").get(self.pod):
+        revision, own = text(labels.get(_REVISION)), text(section(pod, "labels").get(_REVISION))
+        if found or section(pod, "labels").get(self.pod) or section(pod, "annotations").get(self.pod):
             return found
-        return f"Namespace {namespace.get('name')} has {_REVISION}: {revision}"
+        if revision:
+            return f"Namespace {namespace.get('name')} has {_REVISION}: {revision}"
+        return own and f"its Pods have {_REVISION}: {own}"
 
 
 _REVISION = "istio.io/rev"
@@ -107,7 +98,7 @@ def _proxy_problem(view: View, mesh: Mesh, found: list[tuple[Step, str]]) -> Pro
     names = ", ".join(str(each.name) for each, _ in found)
     effects = []
     if _pairs(view):
-        effects.append("it catches the ports of rendezvous, NCCL and gloo, and nodes wait for one another")
+        effects.append("it catches the ports of rendezvous, NCCL and gloo, and nodes may wait for one another")
     effects.append("unless it is a native sidecar, it keeps the Pods running after the training")
     why = f"{reason}: {mesh.name} adds a proxy to the Pods of {names}; {', and '.join(effects)}"
     where = f"{step.at}.template.spec.template.metadata.{mesh.part}"
@@ -164,13 +155,13 @@ def closed_networks(view: View) -> Iterator[Problem]:
     policies = view.queues.inside("NetworkPolicy", namespace)
     if not policies or any(_OTHER_POLICIES in text(policy.get("apiVersion")) for policy in policies):
         return
+    if any(map(view.queues.of, OTHER_POLICIES)):
+        return
     steps = [step for step in view.steps if step.pod.spec.get("hostNetwork") is not True]
     if first_unknown([*policies, *(section(step.template, "metadata") for step in steps)]) is not None:
         return
     labels = {str(step.name): _labels(view, step) for step in steps}
-    home = {_NAME: namespace, **labels_of(view.queues.find("Namespace", namespace))}
-    known = view.queues.find("Namespace", namespace) is not None
-    yield from _between_pods(view, policies, labels, home if known else {_NAME: namespace}, known=known)
+    yield from _between_pods(view, policies, labels)
     pairs = {str(source.name) for source, _ in _pairs(view)}
     for step in steps:
         isolating = _EGRESS.of(policies, labels[str(step.name)])
@@ -192,9 +183,7 @@ def closed_networks(view: View) -> Iterator[Problem]:
 _COMPONENT = "the component NetworkPolicy(job=...) writes both, DNS and the Pods of the job"
 
 
-def _between_pods(
-    view: View, policies: list[Document], labels: dict[str, Document], home: Document, *, known: bool
-) -> Iterator[Problem]:
+def _between_pods(view: View, policies: list[Document], labels: dict[str, Document]) -> Iterator[Problem]:
     """Yield the first direction in which Pods of the job do not reach each other."""
     for (source, target), direction in product(_pairs(view), (_INGRESS, _EGRESS)):
         if str(source.name) not in labels or str(target.name) not in labels:
@@ -207,7 +196,7 @@ def _between_pods(
         admitting = []
         for rule in direction.rules_of(isolating):
             given = listed(rule.get(direction.peers))
-            if not given or any(_is_peer(section(peer), peers, home, known=known) for peer in given):
+            if not given or any(_is_peer(view, section(peer), peers) for peer in given):
                 admitting.append(rule)
         if any(map(_has_free_ports, admitting)):
             continue
@@ -248,22 +237,14 @@ def _labels(view: View, step: Step) -> Document:
     }
 
 
-def _is_peer(peer: Document, labels: Document, home: Document, *, known: bool) -> bool:
+def _is_peer(view: View, peer: Document, labels: Document) -> bool:
     """Return whether a peer of a rule may be a Pod of the job; addresses count as its own, since nobody knows them."""
     if "ipBlock" in peer:
         return True
     if "podSelector" in peer and not matches_selector(section(peer, "podSelector"), labels):
         return False
-    return "namespaceSelector" not in peer or _may_match(section(peer, "namespaceSelector"), home, known=known)
-
-
-def _may_match(selector: Document, labels: Document, *, known: bool) -> bool:
-    """Return whether a selector matches a Namespace, of which all labels are known or only its name."""
-    if known:
-        return matches_selector(selector, labels)
-    named = section(selector, "matchLabels").get(_NAME)
-    expressions = [each for each in items(selector, "matchExpressions") if each.get("key") == _NAME]
-    return named in (None, labels[_NAME]) and matches_selector({"matchExpressions": expressions}, labels)
+    selector = peer.get("namespaceSelector")
+    return selector is None or view.queues.selects(section(selector), _namespace(view)) is not False
 
 
 def _has_free_ports(rule: Document) -> bool:
@@ -291,14 +272,11 @@ def _has_port(rule: Document, wanted: int) -> bool:
 def _admits_dns(view: View, rule: Document) -> bool:
     if not _has_port(rule, _DNS_PORT):
         return False
-    system = view.queues.find("Namespace", "kube-system")
-    labels = {_NAME: "kube-system", **labels_of(system)}
     peers = [section(peer) for peer in listed(rule.get("to"))]
     for peer in peers:
-        selector = section(peer, "namespaceSelector")
-        if "ipBlock" in peer or (
-            "namespaceSelector" in peer and _may_match(selector, labels, known=system is not None)
-        ):
+        selector = peer.get("namespaceSelector")
+        selected = selector is not None and view.queues.selects(section(selector), "kube-system") is not False
+        if "ipBlock" in peer or selected:
             return True
     return not peers
 
@@ -342,3 +320,23 @@ def unpublished_addresses(view: View) -> Iterator[Problem]:
             hint = f"leave it out (true is the default), or remove the {probes[0]}"
             yield Problem("spec.template.spec.network.publishNotReadyAddresses", why, hint)
             return
+
+
+def unknown_names(view: View) -> Iterator[Problem]:
+    """Yield nodes that do not ask the DNS of the cluster, which alone knows the names by which they find each other."""
+    if not view.has_policy("torch", "jax", "mpi", "flux"):
+        return
+    for step, _ in _pairs(view):
+        policy = step.pod.spec.get("dnsPolicy") or "ClusterFirst"
+        on_host = step.pod.spec.get("hostNetwork") is True
+        if policy == "Default" or (on_host and policy == "ClusterFirst"):
+            reason = f"dnsPolicy {policy}"
+            if on_host:
+                reason = f"hostNetwork and {reason}"
+            why = (
+                f"with {reason} the Pods of {step.name} ask the DNS of their machine, which does not know the names of Pods"
+                " by which the nodes find each other"
+            )
+            yield Problem(
+                f"{step.pod.at}.dnsPolicy", why, "write ClusterFirstWithHostNet" if on_host else "leave it out"
+            )

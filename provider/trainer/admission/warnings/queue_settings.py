@@ -9,9 +9,12 @@ from typing import Any
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import labels_of, section, text
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
-from pulumi_trainer.provider.kubernetes.values.wording import duration
+from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean, duration
 from pulumi_trainer.provider.kueue.configuration import FRAMEWORKS, leaves_out, pods_ready_timeout
 from pulumi_trainer.provider.kueue.labels import (
+    DOMAIN,
+    FAMILIES,
+    KEYS,
     MAX_EXECUTION,
     PREFERRED,
     PRIORITY,
@@ -39,7 +42,13 @@ def suspended_in_queue(view: View) -> Iterator[Problem]:
     """Yield that Kueue starts a suspended job as soon as there is quota."""
     spec, queue = section(view.train_job, "spec"), text(view.queue)
     managers = [patch.get("manager") for _, patch in view.patches]
-    if spec.get("suspend") is not True or not queue or _KUEUE_PATCH in managers or _is_stopped(view):
+    if (
+        spec.get("suspend") is not True
+        or not queue
+        or _KUEUE_PATCH in managers
+        or _is_stopped(view)
+        or _is_left_out(view)
+    ):
         return
     why = f"does not hold a job with queue {queue}: Kueue owns the field, and starts the job when it admits it"
     hint = (
@@ -114,6 +123,17 @@ def misplaced_settings(view: View) -> Iterator[Problem]:
                         f"has no effect there: {setting.reader} reads it as {setting.field}{_effect(view, key, value)}"
                     )
                     yield Problem(f"{place.at}.{field}[{key}]", why, _hint(setting, key))
+
+
+def unknown_settings(view: View) -> Iterator[Problem]:
+    """Yield labels and annotations in Kueue's domain that Kueue does not know."""
+    for place in _places(view):
+        for field in ("labels", "annotations"):
+            for key in section(place.metadata, field):
+                name = str(key).lower()
+                if name.startswith(DOMAIN) and key not in KEYS and not name.startswith(FAMILIES):
+                    why = f"has no effect: Kueue knows no such {field.removesuffix('s')}"
+                    yield Problem(f"{place.at}.{field}[{key}]", why, did_you_mean(name, _SETTINGS, cutoff=0.8))
 
 
 def _places(view: View) -> Iterator[_Place]:

@@ -98,6 +98,9 @@ RULES = (
     Rule("PT170", "nodes with GPUs that nobody requests", placing.unrequested_gpus, cluster=True),
     Rule("PT171", "a storage URI that no initializer serves", storage.unserved_uris, cluster=True),
     Rule("PT172", "a part of a storage URI that no initializer serves", storage.unsupported_parts, cluster=True),
+    Rule("PT173", "a claim that no container uses", devices.unused_claims, cluster=True),
+    Rule("PT174", "a ResourceClaim of several Pods", devices.shared_claims, cluster=True),
+    Rule("PT175", "a missing ResourceClaim or ResourceClaimTemplate", references.missing_device_claims, cluster=True),
     Rule(
         "PT201",
         "a LocalQueue without ClusterQueue",
@@ -138,6 +141,7 @@ RULES = (
     Rule(
         "PT228", "a queue in a namespace that Kueue does not manage", queue_settings.unmanaged_namespace, cluster=True
     ),
+    Rule("PT229", "a label that Kueue does not know", queue_settings.unknown_settings, cluster=True),
     Rule("PT301", "more than the namespace's ResourceQuota", limits.over_resource_quota, cluster=True),
     Rule("PT302", "no node that fits the Pods", nodes.no_node, cluster=True),
     Rule("PT303", "tolerations that those of the flavor replace", nodes.replaced_tolerations, cluster=True),
@@ -146,6 +150,8 @@ RULES = (
     Rule("PT307", "a proxy of a service mesh in the job's Pods", networks.injected_proxies, cluster=True),
     Rule(CLOSED_NETWORK, "a network that is closed for the job", networks.closed_networks, cluster=True),
     Rule("PT309", "addresses that wait for a probe", networks.unpublished_addresses, cluster=True),
+    Rule("PT310", "nodes that do not ask the cluster's DNS", networks.unknown_names, cluster=True),
+    Rule("PT311", "training that begins before its data is there", storage.early_starts, cluster=True),
 )
 """A code never changes its meaning, and is not reused."""
 
