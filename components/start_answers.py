@@ -30,12 +30,11 @@ async def start_note(plan: Plan, documents: Sequence[dict[str, Any]]) -> str:
     jobset = next((made for key, made in plan.made.items() if key.startswith("JobSet/")), None)
     train_job = plan.objects.get(f"TrainJob/{plan.name}")  # in mode trainer
     labels = labels_of(train_job or jobset)
-    queue = labels.get(QUEUE)
     if any(isinstance(warning, Warning) and warning.code in NEVER_START for warning in plan.warnings):
         return ""
-    if jobset is None or not queue or not isinstance(plan.namespace, str) or plan.dispatch is not None:
+    if jobset is None or not isinstance(plan.namespace, str) or plan.dispatch is not None:
         return ""
-    queues = await find_queues(documents, plan.target, plan.namespace, queue)
+    queues = await find_queues(documents, plan.target, plan.namespace, labels.get(QUEUE))
     queues = await _with_priority(queues, plan.target, labels.get(PRIORITY))
     made = {**jobset, "metadata": {**jobset["metadata"], "namespace": plan.namespace}}
     now = time.time()

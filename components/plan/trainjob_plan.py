@@ -71,6 +71,7 @@ from pulumi_trainer.provider.trainer.admission.multikueue import find_dispatch
 from pulumi_trainer.provider.trainer.catalog.git import describe_commit
 from pulumi_trainer.provider.trainer.labels import trainer_step
 from pulumi_trainer.provider.trainer.pipeline import Disruptions, Release, hardening, render
+from pulumi_trainer.provider.trainer.pipeline.modes import queued_object
 
 
 async def plan(args: TrainJobArgs) -> Plan:
@@ -122,8 +123,9 @@ async def plan(args: TrainJobArgs) -> Plan:
     restricted = targets.is_restricted(args.hardening, destination)
     made = session.current().queues_of(destination)
     queues = await queue_lints.find_queues(
-        made, place.target, place.namespace, _queue(train_job), claims=_claims_devices(runtime)
-    )
+        made, place.target, place.namespace, _queue(train_job, runtime if job.mode == "jobset" else None),
+        claims=_claims_devices(runtime),
+    )  # fmt: skip
     owner = await _checkpoint_owner(args)
     result = replace(result, resolved=_with_owner(result.resolved, owner))
     folders = _folders(args, written, job, owner.document[CHECKPOINT_OWNER.token])
@@ -161,7 +163,9 @@ async def plan(args: TrainJobArgs) -> Plan:
     jobsets = [*rendered.jobsets.values()]
     result = result.add(rendered).add(warned).add(claimed).add(judge_tool(written, args, job, jobsets, queues))
     result = result.add(await review_folder(result, folders, jobsets))
-    result = replace(result, dispatch=find_dispatch(complete, queues)).with_inputs(
+    result = replace(
+        result, dispatch=find_dispatch(queued_object(complete, next(iter(jobsets), None), job.mode), queues)
+    ).with_inputs(
         place=_place_of_checkpoints(written, folders, result.claims),
         run_inputs=_describe_inputs(
             result, written, mounted.train_job, runtime, rendered, restricted=restricted, logs=folders.logs
@@ -439,8 +443,10 @@ def _canonical(value: Any) -> Any:
     return canonical(value) if isinstance(value, (str, int)) else value
 
 
-def _queue(train_job: dict[str, Any]) -> Any:
-    return section(train_job["metadata"], "labels").get(QUEUE)
+def _queue(train_job: dict[str, Any], runtime: Mapping[str, Any] | None = None) -> Any:
+    """Return the label with the queue of a job. runtime: The runtime in mode jobset, whose label counts as well."""
+    of_runtime = section(runtime, "spec", "template", "metadata", "labels").get(QUEUE)
+    return section(train_job["metadata"], "labels").get(QUEUE) or of_runtime
 
 
 async def _claim_volumes(args: TrainJobArgs, job: PlacedJob, rendered: RenderedJob, folders: Folders) -> StepResult:

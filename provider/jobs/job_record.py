@@ -77,7 +77,8 @@ class JobRecord:
         current = Run(
             self.run, status.phase, created=self.created, finished=status.finished, inputs=status.inputs or self.inputs,
             started=status.started, note=status.recorded_note, usage=demand,
-            metrics=Metrics.from_text(history).summary(), history_text=history, message=harmless_message(status.message[:LONGEST]),
-            resumed_from=resumed_step(status.progress), steps=status.steps_done, **self.identity.to_dict(),
+            metrics=Metrics.from_text(history).summary(), history_text=history,
+            message=harmless_message(status.message[:LONGEST]), resumed_from=resumed_step(status.progress),
+            steps=status.steps_done, **self.identity.to_dict(),
         )  # fmt: skip
         return [*earlier, current][-MOST_RUNS:]

@@ -1,20 +1,26 @@
 """Kueue's Configuration: the file in the ConfigMap of its manager, which has neither a name nor a namespace.
 
-Source: https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/apis/config/v1beta2/configuration_types.go
+Source: https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/apis/config/v1beta2/defaults.go, and for v1beta1 also
+configuration_conversion.go beside its own
 """
 
 from __future__ import annotations
 
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
-from pulumi_trainer.provider.kubernetes.values.accessors import Document, section
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, section, text, texts
 from pulumi_trainer.provider.kubernetes.values.wording import parse_duration
 
 KIND = "Configuration"
 CONFIGMAP = "kueue-manager-config"
+NAMESPACE = "kueue-system"
+"""Kueue's namespace in its own manifests."""
+FRAMEWORKS = {"TrainJob": "trainer.kubeflow.org/trainjob", "JobSet": "jobset.x-k8s.io/jobset"}
+"""Kind of a job -> what `integrations.frameworks` calls it."""
 _GROUP = "config.kueue.x-k8s.io/"
 _KEY = "controller_manager_config.yaml"
-_PODS_READY = "5m"
-"""Kueue's default of `waitForPodsReady.timeout`."""
+_DEFAULTS: Document = {"integrations": {"frameworks": ["batch/job"]}, "waitForPodsReady": {}}
+_PODS_READY = {"v1beta1": "5m", "v1beta2": "30m"}
+"""Version -> Kueue's default of `waitForPodsReady.timeout`."""
 
 
 def is_configuration(document: Document) -> bool:
@@ -28,7 +34,8 @@ def configuration_of(document: Document) -> Document:
     """Return a Configuration with the name of its ConfigMap.
 
     Args:
-        document: The Configuration, or the ConfigMap with it.
+        document: The Configuration, which may be a part of the file; or the ConfigMap with the file, for which Kueue's defaults
+            apply as well.
 
     Raises:
         Invalid: The ConfigMap contains no document that can be read.
@@ -41,12 +48,26 @@ def configuration_of(document: Document) -> Document:
     found = [each.content for each in parse(document["data"][_KEY], where)]
     if len(found) != 1 or not is_configuration(found[0]):
         raise Invalid(Problem(where, f"must contain one {KIND} of {_GROUP.rstrip('/')}"))
-    return configuration_of(found[0])
+    written = {key: value for key, value in found[0].items() if value is not None}
+    integrations = {**_DEFAULTS["integrations"], **section(written, "integrations")}
+    return configuration_of({**_DEFAULTS, **written, "integrations": integrations})
 
 
 def pods_ready_timeout(configuration: Document) -> int | None:
     """Return the seconds after which Kueue evicts a job whose Pods are not ready; None for never, or if unknown."""
-    waits = configuration.get("waitForPodsReady")
-    if not isinstance(waits, dict) or waits.get("enable") is False:  # `enable` is a field of v1beta1
+    waits, version = configuration.get("waitForPodsReady"), text(configuration.get("apiVersion")).rpartition("/")[2]
+    if not isinstance(waits, dict) or (version == "v1beta1" and waits.get("enable") is not True):
         return None
-    return parse_duration(str(waits.get("timeout") or _PODS_READY))
+    if section(configuration, "featureGates").get("DisableWaitForPodsReady") is True:
+        return None
+    default = _PODS_READY.get(version, _PODS_READY["v1beta2"])
+    seconds = parse_duration(str(waits.get("timeout") or default))
+    if seconds == 0:
+        return parse_duration(default)
+    return seconds
+
+
+def leaves_out(configuration: Document, kind: str) -> bool:
+    """Return whether Kueue does not manage a kind of `FRAMEWORKS`; a Configuration without any list does not say."""
+    listed = section(configuration, "integrations").get("frameworks")
+    return isinstance(listed, list) and FRAMEWORKS.get(kind) not in texts(listed)

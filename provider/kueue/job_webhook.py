@@ -36,14 +36,15 @@ _BOOLEANS = ("1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "fal
 _LAYERS = 3
 
 
-def queued_problems(job: Document, jobset: Document) -> list[Problem]:
+def queued_problems(job: Document, jobset: Document, queue: Any = None) -> list[Problem]:
     """Return what Kueue rejects of a job; empty for a job without a queue. Unknown values count as valid.
 
     Args:
         job: The JobSet or TrainJob that Kueue manages.
+        queue: Its LocalQueue; default: that of its label.
     """
     labels = section(job, "metadata", "labels")
-    if not labels.get(QUEUE):
+    if not (queue or labels.get(QUEUE)):
         return []
     sets = pod_sets(jobset)
     unreadable = next(chain.from_iterable(map(_unreadable, sets)), None)

@@ -16,24 +16,38 @@ from pulumi_trainer.provider.kubernetes.values.accessors import (
     listed,
     mappings,
     name_of,
+    only,
     section,
     text,
     texts,
 )
+from pulumi_trainer.provider.kubernetes.values.label_selectors import matches_selector
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kubernetes.views import Pod
+from pulumi_trainer.provider.kueue import configuration
 from pulumi_trainer.provider.kueue.configuration import is_configuration
+from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.kueue.quota import Tree, tree
 
 LIMITS = (
     "Namespace", "LimitRange", "ResourceQuota", "RuntimeClass", "PriorityClass", "Node", "NetworkPolicy", TEMPLATE, CLAIM, CLASS,
 )  # fmt: skip
 """Kinds of Kubernetes that decide about Pods, and are no part of Kueue."""
-CONFIGURATION = "Configuration"
-"""Kind of the file with Kueue's settings."""
+DEFAULT_QUEUE = "default"
+"""LocalQueue that Kueue gives jobs of its namespace without a queue."""
+OTHER_POLICIES = (
+    "CiliumNetworkPolicy",
+    "CiliumClusterwideNetworkPolicy",
+    "AdminNetworkPolicy",
+    "BaselineAdminNetworkPolicy",
+)
+"""Kinds that may admit what NetworkPolicies do not."""
 REFERENCED = ("Secret", "ConfigMap", "PersistentVolumeClaim", "ServiceAccount")
 """Kinds inside a namespace that Pods refer to."""
 MAKERS = {"ExternalSecret": ("spec", "target"), "SealedSecret": ("spec", "template", "metadata")}
 """Kinds of which a controller makes a Secret -> the place of its name, if this is another one."""
+_NAME_LABEL = "kubernetes.io/metadata.name"
+"""Label of every namespace with its name."""
 NAMESPACED = ("LocalQueue", "LimitRange", "ResourceQuota", "Workload", "NetworkPolicy", TEMPLATE, CLAIM, *REFERENCED)
 
 
@@ -79,7 +93,7 @@ class Queues:
             return False
         if self.find(kind, name, namespace) is not None:
             return False
-        return kind not in REFERENCED or self._describes(kind, name, namespace)
+        return kind not in (*REFERENCED, TEMPLATE, CLAIM) or self._describes(kind, name, namespace)
 
     def _describes(self, kind: str, name: str, namespace: Any) -> bool:
         """Return whether the objects are about a namespace: they have it, another object of the kind in it, or an object of that
@@ -119,21 +133,66 @@ class Queues:
         The resource of a class with `sources` is empty: its quota depends on counters of the devices.
         Source: https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/dra/mapper.go
         """
-        for configuration in self.of(CONFIGURATION):
-            found: dict[str, str] = {}
-            for mapping in mappings(section(configuration, "resources").get("deviceClassMappings")):
-                resource = "" if mapping.get("sources") else text(mapping.get("name"))
-                for name in texts(mapping.get("deviceClassNames")):
-                    found.setdefault(name, resource)
-            for each in self.of(CLASS):
-                extended, resource = (
-                    text(section(each, "spec").get("extendedResourceName")),
-                    found.get(name_of(each), ""),
-                )
-                if extended and resource:
-                    found.setdefault(extended, resource)
-            return found
-        return None
+        if self.configuration is None:
+            return None
+        found: dict[str, str] = {}
+        for mapping in mappings(section(self.configuration, "resources").get("deviceClassMappings")):
+            resource = "" if mapping.get("sources") else text(mapping.get("name"))
+            for name in texts(mapping.get("deviceClassNames")):
+                found.setdefault(name, resource)
+        for each in self.of(CLASS):
+            extended, resource = text(section(each, "spec").get("extendedResourceName")), found.get(name_of(each), "")
+            if extended and resource:
+                found.setdefault(extended, resource)
+        return found
+
+    @cached_property
+    def configuration(self) -> Document | None:
+        """Kueue's Configuration; None if it is not known."""
+        return next(iter(self.of(configuration.KIND)), None)
+
+    def queue_of(self, job: Document) -> Any:
+        """Return the LocalQueue of a TrainJob or a JobSet that Kueue manages itself; empty for none, may be unknown.
+
+        A job without the label gets the LocalQueue named `default` of its namespace, if there is one.
+        Source: https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobframework/defaults.go
+        """
+        metadata = section(job, "metadata")
+        labels = metadata.get("labels")
+        if isinstance(labels, Unknown):
+            return labels
+        queue, namespace = section(labels).get(QUEUE), metadata.get("namespace") or "default"
+        if queue or self.find("LocalQueue", DEFAULT_QUEUE, namespace) is None or not self.manages(namespace):
+            return queue or ""
+        if configuration.leaves_out(self.configuration or {}, str(job.get("kind"))):
+            return ""
+        return DEFAULT_QUEUE
+
+    def manages(self, namespace: Any) -> bool | None:
+        """Return whether Kueue manages jobs of a namespace (`managedJobsNamespaceSelector`); None if that is not known."""
+        settings = self.configuration or {}
+        selector = settings.get("managedJobsNamespaceSelector")
+        if selector is None:
+            return namespace not in ("kube-system", settings.get("namespace") or configuration.NAMESPACE)
+        return self.selects(section(selector), namespace)
+
+    def selects(self, selector: Document, namespace: Any) -> bool | None:
+        """Return whether a LabelSelector selects a namespace; None if labels decide that are not known."""
+        known = self.find("Namespace", namespace)
+        labels = {_NAME_LABEL: namespace, **section(known, "metadata", "labels")}
+        if known is not None:
+            return matches_selector(selector, labels)
+        whole: Document = {
+            "matchLabels": section(selector, "matchLabels"),
+            "matchExpressions": mappings(selector.get("matchExpressions")),
+        }
+        by_name = {
+            "matchLabels": only(whole["matchLabels"], (_NAME_LABEL,)),
+            "matchExpressions": [each for each in whole["matchExpressions"] if each.get("key") == _NAME_LABEL],
+        }
+        if not matches_selector(by_name, labels):
+            return False
+        return True if by_name == whole else None
 
     @cached_property
     def tree(self) -> Tree:
@@ -177,7 +236,7 @@ REQUIRED_BY_QUEUES = ("AdmissionCheck", "LocalQueue")
 def is_known_kind(document: Document) -> bool:
     """Return whether a document is an object that decides whether a job starts."""
     kind = document.get("kind")
-    if kind in LIMITS or kind in REFERENCED or kind in MAKERS or is_configuration(document):
+    if kind in LIMITS or kind in REFERENCED or kind in MAKERS or kind in OTHER_POLICIES or is_configuration(document):
         return True
     return str(document.get("apiVersion", "")).startswith("kueue.x-k8s.io/")
 

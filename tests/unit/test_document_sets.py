@@ -256,7 +256,8 @@ def test_missing_objects_that_pods_wait_for(
 
     assert told(of(kind, "other")) == told(namespace()) == told(of(kind, "x", "other")) == [code]
     assert told() == told(of(kind, "another", "other")) == told(namespace("other")) == []
-    assert told(of(kind, "x", **SECRET)) == told(of(kind, "x"), namespace(), of(kind, "x", "other")) == []
+    there = {**SECRET, "type": "kubernetes.io/dockerconfigjson"} if code == "PT169" else SECRET
+    assert told(of(kind, "x", **there)) == told(of(kind, "x"), namespace(), of(kind, "x", "other")) == []
 
 
 def test_keys_that_are_missing() -> None:
@@ -480,3 +481,36 @@ def test_the_length_that_fits_beside_a_subdomain(name: str) -> None:
     if name == "a":
         expected = "a spec.network.subdomain of at most 52 characters fits"
     assert problem.hint == expected
+
+
+@MODES
+@pytest.mark.parametrize(
+    ("secret", "says"),
+    [
+        (
+            {"type": "Opaque", "data": {"token": "eA=="}},
+            "Secret pull has type Opaque, of which nodes take no credentials",
+        ),
+        ({"stringData": {"token": "x"}}, "Secret pull has type Opaque, of which nodes take no credentials"),
+        ({"type": "kubernetes.io/dockerconfigjson", "data": {".dockerconfigjson": "eA=="}}, ""),
+        ({}, ""),
+    ],
+)
+def test_pull_secrets_of_a_type_that_nodes_do_not_read(secret: Document, says: str, mode: Any) -> None:
+    documents = (
+        namespace(),
+        of("Secret", "pull", **secret),
+        runtime({"imagePullSecrets": [{"name": "pull"}]}),
+        train_job(),
+    )
+    told = [each for each in warned(*documents, mode=mode) if each.startswith("PT169")]
+    assert len(told) == bool(says) and all(says in each for each in told)
+
+
+@MODES
+@pytest.mark.parametrize(
+    ("pod", "says"),
+    [({"restartPolicy": "Always"}, "must be OnFailure or Never in a Job"), ({"restartPolicy": "Never"}, "")],
+)
+def test_what_the_job_api_refuses_after_jobset(pod: Document, says: str, mode: Any) -> None:
+    assert refused(runtime(pod), train_job(), mode=mode) == ([says] if says else [])

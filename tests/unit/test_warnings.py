@@ -224,11 +224,29 @@ def beside(kind: str, name: str) -> Document:
     return {"queues": complete_queues([{"apiVersion": "v1", "kind": k, "metadata": {"name": name}} for k in kinds])}
 
 
+AFTER_DATASET = [{"name": "dataset-initializer", "status": "Complete"}]
+AFTER_DATA = [{"name": "data", "status": "Complete"}]
 UPSTREAM: Document = {"image": "ghcr.io/kubeflow/trainer/dataset-initializer:v2.3.0", **SHARED["container"]}
 FETCHED = runtime(
     TORCH,
     step("dataset-initializer", "dataset-initializer", SHARED["pod"], called="dataset-initializer", container=UPSTREAM),
-    step(**SHARED),
+    step(**SHARED, dependsOn=AFTER_DATASET),
+)
+
+
+def without_waiting(given: Document) -> Document:
+    given = copy.deepcopy(given)
+    del given["spec"]["template"]["spec"]["replicatedJobs"][1]["dependsOn"]
+    return given
+
+
+CLAIMS = {"resourceClaims": [{"name": "gpus", "resourceClaimTemplateName": "gpus"}]}
+SHARING = runtime(
+    TORCH,
+    step(
+        pod={"resourceClaims": [{"name": "gpus", "resourceClaimName": "one"}]},
+        container={"resources": {"claims": [{"name": "gpus"}]}},
+    ),
 )
 TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists"}
 GPU_NODES = {"nvidia.com/gpu.present": "true"}
@@ -254,6 +272,9 @@ def closed(rules: Document) -> Document:
 
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 TEAM = {"key": "team", "operator": "Equal", "value": "nlp", "effect": "NoSchedule"}
+
+
+NAMED_OTHER = {"matchLabels": {"kubernetes.io/metadata.name": "other"}}
 
 
 def configured(**settings: Any) -> Any:
@@ -392,7 +413,10 @@ CASES: list[Case] = [
     ),
     (
         "PT123",
-        runtime(TORCH, step("dataset-initializer", "", called="dataset-initializer", **SHARED), step(**SHARED)),
+        runtime(
+            TORCH, step("dataset-initializer", "", called="dataset-initializer", **SHARED),
+            step(**SHARED, dependsOn=AFTER_DATASET),
+        ),
         job({}, initializer={"dataset": {"storageUri": "hf://a/b"}}), {},
         lambda r, j, k: replicated(r)["template"].update(
             metadata={"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "dataset-initializer"}}
@@ -475,7 +499,8 @@ CASES: list[Case] = [
         lambda r, j, k: r["spec"]["template"]["spec"].update(successPolicy=LAUNCHER_ENDS),
     ),
     (
-        "PT145", runtime(TORCH, step("data", "dataset-initializer", called="dataset-initializer", **SCRATCH), step(**SCRATCH)),
+        "PT145", runtime(TORCH, step("data", "dataset-initializer", called="dataset-initializer", **SCRATCH),
+            step(**SCRATCH, dependsOn=AFTER_DATA)),
         job({}, initializer={"dataset": {"storageUri": "hf://a/b"}}), {},
         lambda r, j, k: [pod(r, i).update(copy.deepcopy(SHARED["pod"])) for i in (0, 1)],
     ),
@@ -564,6 +589,18 @@ CASES: list[Case] = [
         "PT172", FETCHED, job({}, initializer={"dataset": {"storageUri": "hf://team/data@v1"}}), {},
         lambda r, j, k: j["spec"]["initializer"]["dataset"].update(storageUri="hf://team/data"),
     ),
+    (
+        "PT173", runtime(TORCH, step(pod=CLAIMS)), job({}), {},
+        lambda r, j, k: pod(r)["containers"][0].update(resources={"claims": [{"name": "gpus"}]}),
+    ),
+    (
+        "PT174", SHARING, job({"numNodes": 2, "numProcPerNode": 4, "command": TORCHRUN}), {},
+        lambda r, j, k: trainer(j).update(numNodes=1),
+    ),
+    (
+        "PT175", claiming("other"), job({"numProcPerNode": 4, "command": TORCHRUN}), {"queues": claimed(4)},
+        lambda r, j, k: k.update(queues=Queues()),
+    ),
     *(
         (code, runtime(TORCH), queued(**given), {"queues": shrunk(8) if code == "PT215" else complete_queues(QUEUES)}, change)
         for code, given, change in (
@@ -627,6 +664,18 @@ CASES: list[Case] = [
         lambda r, j, k: k.update(queues=configured(integrations={"frameworks": ["trainer.kubeflow.org/trainjob"]})),
     ),
     (
+        "PT227", runtime(TORCH), job({}), {"queues": configured(manageJobsWithoutQueueName=True)},
+        lambda r, j, k: k.update(queues=configured(manageJobsWithoutQueueName=False)),
+    ),
+    (
+        "PT228", runtime(TORCH), queued(), {"queues": configured(managedJobsNamespaceSelector=NAMED_OTHER)},
+        lambda r, j, k: j["metadata"].update(namespace="other"),
+    ),
+    (
+        "PT229", runtime(TORCH), {**job({}), "metadata": {"name": "job", "labels": {"kueue.x-k8s.io/queue": "all"}}}, {},
+        lambda r, j, k: j["metadata"].update(labels={QUEUE: "all"}),
+    ),
+    (
         "PT301", runtime(TORCH), queued(nodes=2, namespace="small"), {"queues": complete_queues(QUEUES)},
         lambda r, j, k: trainer(j).update(numNodes=1),
     ),
@@ -667,11 +716,19 @@ CASES: list[Case] = [
         job({"numNodes": 2}), {},
         lambda r, j, k: r["spec"]["template"]["spec"]["network"].update(publishNotReadyAddresses=True),
     ),
+    (
+        "PT310", runtime(TORCH, step(pod={"hostNetwork": True})), job({"numNodes": 2, "command": TORCHRUN}), {},
+        lambda r, j, k: pod(r).update(dnsPolicy="ClusterFirstWithHostNet"),
+    ),
+    (
+        "PT311", without_waiting(FETCHED), job({}, initializer={"dataset": {"storageUri": "hf://team/data"}}), {},
+        lambda r, j, k: r["spec"]["template"]["spec"]["replicatedJobs"][1].update(dependsOn=AFTER_DATASET),
+    ),
 ]  # fmt: skip
 
 
 FETCHES = step("dataset-initializer", "dataset-initializer", called="dataset-initializer", **SHARED)
-FETCHING = runtime(TORCH, FETCHES, step(**SHARED))
+FETCHING = runtime(TORCH, FETCHES, step(**SHARED, dependsOn=AFTER_DATASET))
 
 
 def fetching(*env: Document, uri: str = "hf://team/data") -> Document:
@@ -972,7 +1029,7 @@ def test_a_cache_and_a_claim_of_the_jobset_are_no_data_that_ends() -> None:
     claims = [{"templates": [{"metadata": {"name": "data"}, "spec": {}}]}]
     mounts = {"container": SHARED["container"]}
     fetches = step("data", "dataset-initializer", called="dataset-initializer", **mounts)
-    given = runtime(TORCH, fetches, step(**mounts), volumeClaimPolicies=claims)
+    given = runtime(TORCH, fetches, step(**mounts, dependsOn=AFTER_DATA), volumeClaimPolicies=claims)
     assert codes(given, job({}, initializer={"dataset": {"storageUri": "hf://a/b"}})) == []
 
 
@@ -1592,3 +1649,153 @@ def test_storage_uris_that_no_initializer_serves(uri: str, image: str, warned: b
     )
     by_env = found(given, fetching({"name": "STORAGE_URI", "value": uri}))
     assert ("PT171" in [each.code for each in by_env]) is warned
+
+
+@pytest.mark.parametrize("mode", ["jobset", "trainer"])
+@pytest.mark.parametrize(
+    ("words", "nodes", "says"),
+    [
+        (["timeout", "--signal=TERM", "2h", "python", "train.py"], 2, "starts Python without torchrun"),
+        (["timeout", "2h", "torchrun", "train.py"], 2, ""),
+        (["sudo", "-E", "python", "train.py"], 2, "starts Python without torchrun"),
+        (["gosu", "user", "python", "train.py"], 2, "starts Python without torchrun"),
+        (["composer", "-n", "8", "train.py"], 2, "starts composer, which reads WORLD_SIZE"),
+        (["composer", "--world_size", "16", "train.py"], 2, ""),
+        (["composer", "train.py"], 1, ""),
+        (["fabric", "run", "train.py"], 2, "starts fabric run, whose --num-nodes is 1"),
+        (["fabric", "run", "--num-nodes=2", "train.py"], 2, ""),
+        (["fabric", "consolidate", "folder"], 2, ""),
+    ],
+)
+def test_launchers_behind_other_programs(words: list[str], nodes: int, says: str, mode: Any) -> None:
+    warned = found(runtime(TORCH), job({"numNodes": nodes, "command": words}), mode)
+    told = [each.why for each in warned if each.code == "PT105"]
+    assert len(told) == bool(says) and all(each.startswith(says) for each in told)
+
+
+@pytest.mark.parametrize("mode", ["jobset", "trainer"])
+@pytest.mark.parametrize(
+    ("script", "warned"),
+    [
+        ("torchrun train.py; sleep infinity", True),
+        ("while true; do torchrun train.py; done", True),
+        ("torchrun train.py && tail -f /dev/null", True),
+        ("torchrun train.py || sleep infinity", False),
+        ('if [ -n "$DEBUG" ]; then sleep infinity; fi; torchrun train.py', False),
+        ("while true; do torchrun train.py && break; done", False),
+        ("(while true; do nvidia-smi; done) & torchrun train.py; exit 0", False),
+        ("sleep infinity", False),
+        ("torchrun train.py", False),
+    ],
+)
+def test_training_that_does_not_end(script: str, warned: bool, mode: Any) -> None:
+    told = [w for w in found(runtime(TORCH), job({"command": ["bash", "-c", script]}), mode) if w.code == "PT144"]
+    assert len(told) == warned, told
+    assert all("which does not end: the job is never complete" in each.why for each in told)
+
+
+@pytest.mark.parametrize(
+    ("policy", "spec", "nodes", "warned"),
+    [
+        (TORCH, {"hostNetwork": True}, 2, True),
+        (TORCH, {"hostNetwork": True, "dnsPolicy": "ClusterFirst"}, 2, True),
+        (TORCH, {"dnsPolicy": "Default"}, 2, True),
+        (TORCH, {"hostNetwork": True}, 1, False),
+        (TORCH, {"hostNetwork": True, "dnsPolicy": "None", "dnsConfig": {"nameservers": ["10.0.0.10"]}}, 2, False),
+        (TORCH, {"hostNetwork": Unknown("n")}, 2, False),
+        ({}, {"hostNetwork": True}, 2, False),
+    ],
+)
+def test_who_asks_the_dns_of_the_machine(policy: Document, spec: Document, nodes: int, warned: bool) -> None:
+    told = codes(runtime(policy, step(pod=spec)), job({"numNodes": nodes, "command": TORCHRUN}))
+    assert ("PT310" in told) is warned
+    assert "PT310" not in codes(runtime(policy, step(pod=spec)), job({"numNodes": nodes}), cluster=False)
+
+
+@pytest.mark.parametrize(
+    ("depends", "warned"),
+    [
+        ([], True), ([{"name": "dataset-initializer", "status": "Ready"}], True), (AFTER_DATASET, False),
+        ([{"name": "between", "status": "Ready"}], False),
+    ],
+)  # fmt: skip
+def test_who_waits_for_the_data(depends: list[Document], warned: bool) -> None:
+    given = copy.deepcopy(FETCHED)
+    jobs = given["spec"]["template"]["spec"]["replicatedJobs"]
+    jobs.insert(1, {**step("between", ""), "dependsOn": AFTER_DATASET})
+    jobs[2]["dependsOn"] = depends
+    assert ("PT311" in codes(given, fetching())) is warned
+    assert "PT311" not in codes(given, job({})), "nothing is fetched"
+    assert "PT311" not in codes(given, fetching(uri="cache://a/b"))
+
+
+def test_claims_that_all_pods_or_no_container_get() -> None:
+    several = job({"numNodes": 3, "numProcPerNode": 1, "command": TORCHRUN})
+    (shared,) = [w for w in found(copy.deepcopy(SHARING), several) if w.code == "PT174"]
+    assert "the 3 Pods of node share its devices" in shared.why and shared.where.startswith("spec.template.spec.repl")
+    assert "PT174" not in codes(claiming("gpus"), copy.deepcopy(several))
+    of_init = runtime(TORCH, step(pod={
+        **CLAIMS, "initContainers": [{"name": "i", "image": "x", "resources": {"claims": [{"name": "gpus"}]}}],
+    }))  # fmt: skip
+    assert "PT173" not in codes(of_init, job({}))
+    of_job = job({"resourcesPerNode": {"limits": {"cpu": 1}}})
+    assert "PT173" not in codes(claiming("gpus"), of_job), "PT148 is about the claims that resourcesPerNode drops"
+
+
+def test_devices_that_the_documents_lack() -> None:
+    asked = job({"numProcPerNode": 4, "command": TORCHRUN})
+    for missing, known in ((True, claimed(4)), (False, Queues()), (False, complete_queues([MESHED]))):
+        assert ("PT175" in codes(claiming("other"), copy.deepcopy(asked), queues=known)) is missing
+    elsewhere = copy.deepcopy(claimed(4).documents[0])
+    elsewhere["metadata"]["namespace"] = "away"
+    assert "PT175" not in codes(claiming("other"), copy.deepcopy(asked), queues=complete_queues([elsewhere]))
+
+
+@pytest.mark.parametrize(
+    ("modes", "nodes", "says"),
+    [
+        (["ReadWriteOnce"], 2, "ReadWriteOnce lets only one node mount the claim data"),
+        (["ReadWriteOncePod"], 2, "ReadWriteOncePod lets only one Pod mount the claim data"),
+        (["ReadWriteMany"], 2, ""), (["ReadWriteOnce", "ReadOnlyMany"], 2, ""), (["ReadWriteOnce"], 1, ""), ([], 2, ""),
+    ],
+)  # fmt: skip
+def test_claims_among_the_documents_for_several_nodes(modes: list[str], nodes: int, says: str) -> None:
+    claim = {"kind": "PersistentVolumeClaim", "metadata": {"name": "data"}, "spec": {"accessModes": modes}}
+    given = runtime(TORCH, step(**SHARED))
+    name = pod(given)["volumes"][0]["persistentVolumeClaim"]["claimName"]
+    claim["metadata"] = {"name": name}
+    warned = found(given, job({"numNodes": nodes, "command": TORCHRUN}), queues=complete_queues([claim]))
+    told = [each.why for each in warned if each.code == "PT128"]
+    assert len(told) == bool(says) and all(each.startswith(says.replace("data", name)) for each in told)
+
+
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [
+        ("kueue.x-k8s.io/queue", "did you mean kueue.x-k8s.io/queue-name?"),
+        ("kueue.x-k8s.io/Queue-Name", "did you mean kueue.x-k8s.io/queue-name?"),
+        ("kueue.x-k8s.io/priority-class-name", "did you mean kueue.x-k8s.io/priority-class?"),
+        ("kueue.x-k8s.io/podset-group", ""),
+        ("kueue.x-k8s.io/pod-group-name", None), ("kueue.x-k8s.io/managed", None), ("kueue.x-k8s.io/multikueue-origin", None),
+        ("team.example/queue", None),
+    ],
+)  # fmt: skip
+def test_labels_that_kueue_does_not_know(key: str, says: str | None) -> None:
+    for field in ("labels", "annotations"):
+        given = {**job({}), "metadata": {"name": "job", field: {key: "x"}}}
+        told = [each.hint for each in found(runtime(TORCH), given) if each.code == "PT229"]
+        assert len(told) == (says is not None) and all((says or "") in each for each in told)
+
+
+def test_cordoned_nodes_ask_for_no_toleration() -> None:
+    cordon = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+    node = {"kind": "Node", "metadata": {"name": "a"}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}}
+    assert gpu_taints([{**node, "spec": {"taints": [cordon]}}]) == {"node a": []}
+
+
+def test_policies_of_other_kinds_may_admit_what_network_policies_do_not() -> None:
+    denied = closed({"egress": [{}], "ingress": []})
+    cilium = {"apiVersion": "cilium.io/v2", "kind": "CiliumNetworkPolicy", "metadata": {"name": "a"}, "spec": {}}
+    several = job({"numNodes": 2, "command": TORCHRUN})
+    assert "PT308" in codes(runtime(TORCH), copy.deepcopy(several), queues=complete_queues([denied]))
+    assert "PT308" not in codes(runtime(TORCH), several, queues=complete_queues([denied, cilium]))

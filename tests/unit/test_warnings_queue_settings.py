@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ TORCH: Document = {"torch": {}}
 def named(labels: Any = None, annotations: Any = None, **spec: Any) -> Document:
     given = {"labels": labels, "annotations": annotations}
     metadata = {key: value for key, value in given.items() if value is not None}
-    return {**job({}, **spec), "metadata": {"name": "job", "namespace": "team", **metadata}}
+    return {**job(spec.pop("trainer", {}), **spec), "metadata": {"name": "job", "namespace": "team", **metadata}}
 
 
 def in_pods(**metadata: Any) -> Document:
@@ -148,9 +149,9 @@ READY = {"waitForPodsReady": {"timeout": "5m0s"}}
 def test_who_waits_for_pods_that_cannot_be_ready() -> None:
     known = Queues((configuration_of(configuration(**READY)),))
     queued = named({QUEUE: "q"})
-    (warned,) = told("PT225", waiting(), queued, mode="trainer", queues=known)
-    assert "node starts after data" in warned and "after 5m00s: then data starts again" in warned
-    assert told("PT225", waiting(), queued, mode="jobset", queues=known) == []
+    for mode in ("trainer", "jobset"):  # Kueue 0.19 counts the replicas of all steps of both kinds
+        (warned,) = told("PT225", waiting(), queued, mode=mode, queues=known)
+        assert "node starts after data" in warned and "after 5m00s: if data takes longer, it starts again" in warned
     assert told("PT225", waiting("Ready"), queued, mode="trainer", queues=known) == []
     assert told("PT225", waiting(), named(), mode="trainer", queues=known) == []
     assert told("PT225", waiting(), queued, mode="trainer") == []
@@ -159,11 +160,125 @@ def test_who_waits_for_pods_that_cannot_be_ready() -> None:
 
 
 @pytest.mark.parametrize(
-    ("waits", "expected"),
+    ("version", "waits", "expected"),
     [
-        ({}, 300), ({"timeout": "1h30m"}, 5400), ({"enable": True}, 300), ({"enable": False, "timeout": "5m"}, None),
-        (None, None), ({"timeout": "soon"}, None),
+        ("v1beta2", {}, 1800), ("v1beta2", {"timeout": "1h30m"}, 5400), ("v1beta2", {"timeout": "0s"}, 1800),
+        ("v1beta2", None, None), ("v1beta2", {"timeout": "soon"}, None), ("v1beta1", {"enable": True}, 300),
+        ("v1beta1", {"enable": False, "timeout": "5m"}, None), ("v1beta1", {"timeout": "5m"}, None),
     ],
 )  # fmt: skip
-def test_timeouts(waits: Any, expected: int | None) -> None:
-    assert pods_ready_timeout(configuration(waitForPodsReady=waits)) == expected
+def test_timeouts(version: str, waits: Any, expected: int | None) -> None:
+    given = {**configuration(waitForPodsReady=waits), "apiVersion": f"config.kueue.x-k8s.io/{version}"}
+    assert pods_ready_timeout(given) == expected
+    assert pods_ready_timeout({**given, "featureGates": {"DisableWaitForPodsReady": True}}) is None
+
+
+def in_config_map(**settings: Any) -> Document:
+    data = {"controller_manager_config.yaml": json.dumps(configuration(**settings))}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kueue-manager-config"}, "data": data}
+
+
+def test_the_defaults_of_a_configuration_in_its_config_map() -> None:
+    whole = Queues((configuration_of(in_config_map()),))
+    part = Queues((configuration_of(configuration()),))
+    queued = named({QUEUE: "q"})
+    (warned,) = told("PT225", waiting(), queued, queues=whole)
+    assert "waitForPodsReady (on by default since 0.19) evicts" in warned and "after 30m00s" in warned
+    assert len(told("PT226", waiting(), queued, queues=whole)) == 1, "by default Kueue manages Jobs alone"
+    listed = Queues((configuration_of(in_config_map(integrations={"frameworks": ["jobset.x-k8s.io/jobset"]})),))
+    assert told("PT226", waiting(), queued, queues=listed) == []
+    for code in ("PT225", "PT226"):
+        assert told(code, waiting(), queued, queues=part) == [], "a part of the file does not say"
+
+
+MANAGED = {"managedJobsNamespaceSelector": {"matchLabels": {"kueue": "on"}}}
+ALL = {"integrations": {"frameworks": ["trainer.kubeflow.org/trainjob", "jobset.x-k8s.io/jobset"]}}
+
+
+def space(name: str = "team", **labels: str) -> Document:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+
+
+def known(*documents: Document, **settings: Any) -> Queues:
+    """Return a set of documents with Kueue's Configuration."""
+    return complete_queues([configuration_of(configuration(**settings)), *documents])
+
+
+@pytest.mark.parametrize("mode", ["trainer", "jobset"])
+def test_jobs_without_a_queue_that_kueue_holds(mode: Any) -> None:
+    plain, holds = runtime(TORCH), {"manageJobsWithoutQueueName": True}
+    (warned,) = told("PT227", plain, named(), mode=mode, queues=known(**holds, **ALL))
+    assert warned.startswith(f"metadata.labels[{QUEUE}]: is missing") and "never starts" in warned
+    unknown = named(Unknown("labels"))
+    for silent, train_job in (
+        (known(**ALL), named()),
+        (known(**holds, **ALL), named({QUEUE: "q"})),
+        (known(**holds, **ALL), unknown),
+        (known(**holds, integrations={"frameworks": ["batch/job"]}), named()),
+        (known(**holds, **ALL, **MANAGED), named()),
+        (known(space(), **holds, **ALL, **MANAGED), named()),
+        (known(kueue("LocalQueue", "default", clusterQueue="cq"), **holds, **ALL), named()),
+        (Queues(), named()),
+    ):
+        assert told("PT227", plain, train_job, mode=mode, queues=silent) == []
+    assert told("PT227", plain, named(), mode=mode, queues=known(space(kueue="on"), **holds, **ALL, **MANAGED))
+
+
+@pytest.mark.parametrize("mode", ["trainer", "jobset"])
+def test_a_queue_in_a_namespace_that_kueue_does_not_manage(mode: Any) -> None:
+    plain, queued = runtime(TORCH), named({QUEUE: "q"})
+    (warned,) = told("PT228", plain, queued, mode=mode, queues=known(space(), **MANAGED))
+    assert "does not select namespace team" in warned
+    by_name = {"managedJobsNamespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "other"}}}
+    assert len(told("PT228", plain, queued, mode=mode, queues=known(**by_name))) == 1
+    for silent in (known(space(kueue="on"), **MANAGED), known(**MANAGED), known(space()), complete_queues([space()])):
+        assert told("PT228", plain, queued, mode=mode, queues=silent) == []
+    assert told("PT228", plain, named(), mode=mode, queues=known(space(), **MANAGED)) == []
+
+
+DEFAULT = [
+    kueue("LocalQueue", "default", clusterQueue="cq"),
+    kueue("ClusterQueue", "cq", namespaceSelector={}, resourceGroups=[
+        {"coveredResources": ["cpu"], "flavors": [{"name": "a", "resources": [{"name": "cpu", "nominalQuota": 1}]}]},
+    ]),
+    kueue("ResourceFlavor", "a"),
+]  # fmt: skip
+ASKING = {"resourcesPerNode": {"requests": {"cpu": 4}}}
+
+
+@pytest.mark.parametrize("mode", ["trainer", "jobset"])
+def test_a_job_without_a_queue_is_in_the_default_queue_of_its_namespace(mode: Any) -> None:
+    """As `ApplyDefaultLocalQueueWithManagedJobsNamespaceSelector` of Kueue 0.19.2."""
+    plain, asking = runtime(TORCH), named(trainer=ASKING)
+    queues = complete_queues(DEFAULT)
+    (warned,) = told("PT203", plain, asking, mode=mode, queues=queues)
+    assert warned.startswith(
+        f"metadata.labels[{QUEUE}]: is missing, so its queue is LocalQueue default of the namespace: it requests more"
+    )
+    assert len(told("PT222", plain, named(suspend=True), mode=mode, queues=queues)) == 1
+    assert told("PT207", plain, named({PRIORITY: "high"}), mode=mode, queues=queues) == []
+    (unused,) = told("PT207", plain, named({PRIORITY: "high"}), mode=mode, queues=complete_queues(DEFAULT[1:]))
+    assert unused.endswith("has no effect without a queue")
+    others = [{**DEFAULT[0], "metadata": {"name": "default", "namespace": "other"}}, *DEFAULT[1:]]
+    system = {**asking, "metadata": {"name": "job", "namespace": "kube-system"}}
+    of_system = [{**DEFAULT[0], "metadata": {"name": "default", "namespace": "kube-system"}}, *DEFAULT[1:]]
+    for silent, train_job in (
+        (complete_queues(others), asking),
+        (complete_queues(of_system), system),
+        (known(*DEFAULT, **MANAGED), asking),
+        (known(*DEFAULT, integrations={"frameworks": ["batch/job"]}), asking),
+        (queues, named(Unknown("labels"), trainer=ASKING)),
+    ):
+        assert told("PT203", plain, train_job, mode=mode, queues=silent) == []
+    assert (
+        len(told("PT203", plain, asking, mode=mode, queues=known(space(kueue="on"), *DEFAULT, **MANAGED, **ALL))) == 1
+    )
+
+
+def test_the_queue_of_the_runtimes_jobset_counts_for_quota_in_mode_jobset() -> None:
+    given, asking = in_jobset(labels={QUEUE: "default"}), named(trainer=ASKING)
+    other = [{**DEFAULT[0], "metadata": {"name": "q", "namespace": "team"}}, *DEFAULT[1:]]
+    assert len(told("PT203", given, asking, queues=complete_queues(DEFAULT))) == 1
+    in_other = in_jobset(labels={QUEUE: "q"})
+    assert len(told("PT203", in_other, asking, queues=complete_queues(other))) == 1
+    assert told("PT203", in_other, asking, mode="trainer", queues=complete_queues(other)) == []

@@ -128,15 +128,19 @@ def _allocatable(node: Document, resource: str) -> Quantity:
     return Quantity.parse(str(section(node, "status", "allocatable").get(resource, "0")))
 
 
+def lasting_taints(node: Document) -> list[Document]:
+    """Return the taints of a node without those of its state, such as not ready or cordoned."""
+    return [
+        taint
+        for taint in mappings(section(node, "spec").get("taints"))
+        if not text(taint.get("key")).startswith(_STATES)
+    ]
+
+
 def untolerated(tolerations: Tolerations, node: Document) -> list[Document]:
-    """Return the taints that keep a Pod away from a node for good, not those of nodes that are not ready or cordoned."""
-    found = []
-    for taint in mappings(section(node, "spec").get("taints")):
-        if text(taint.get("key")).startswith(_STATES):
-            continue
-        if taint.get("effect") in ("NoSchedule", "NoExecute") and not tolerations.tolerate(taint):
-            found.append(taint)
-    return found
+    """Return the taints that keep a Pod away from a node for good."""
+    keep_away = [taint for taint in lasting_taints(node) if taint.get("effect") in ("NoSchedule", "NoExecute")]
+    return [taint for taint in keep_away if not tolerations.tolerate(taint)]
 
 
 def selects(pod_spec: Document, node: Document) -> bool:

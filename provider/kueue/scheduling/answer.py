@@ -12,7 +12,7 @@ from itertools import chain
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, labels_of, mappings, name_of, section, text
 from pulumi_trainer.provider.kubernetes.values.wording import join_names
 from pulumi_trainer.provider.kueue.fit import flavor_names
-from pulumi_trainer.provider.kueue.labels import MAX_EXECUTION, PRIORITY, QUEUE
+from pulumi_trainer.provider.kueue.labels import MAX_EXECUTION, PRIORITY
 from pulumi_trainer.provider.kueue.objects import without_digest
 from pulumi_trainer.provider.kueue.occupancy import admitted_by, reserved_by_status
 from pulumi_trainer.provider.kueue.podsets import pod_sets
@@ -37,7 +37,7 @@ def contender_of(jobset: Document, queues: Queues, created: float, job: Document
     """
     labels = labels_of(job or jobset)
     namespace, rank = text(section(jobset, "metadata").get("namespace")) or "default", text(labels.get(PRIORITY))
-    local = queues.find("LocalQueue", labels.get(QUEUE), namespace)
+    local = queues.find("LocalQueue", queues.queue_of(job or jobset), namespace)
     queue = text(section(local, "spec").get("clusterQueue"))
     if not queue or queues.find("ClusterQueue", queue) is None:
         return None

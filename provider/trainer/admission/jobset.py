@@ -44,10 +44,14 @@ def review_jobset(jobset: Document, release: Release) -> list[Problem]:
     return found
 
 
-def pod_refusals(jobset: Document) -> list[Problem]:
-    """Return what the API server will have against names and paths when the JobSet's Pods are made."""
+def pod_refusals(jobset: Document, release: Release) -> list[Problem]:
+    """Return what the API server will have against the JobSet's Jobs, and names and paths of its Pods, when they are made."""
     pods = [job.pod for job in jobs_of(jobset)]
-    return list(chain.from_iterable(pod_name_problems(pod.spec, pod.at) for pod in pods))
+    broken = [rule for rule in broken_rules(stored_jobset(jobset, release), release.go) if not rule.type]
+    return [
+        *chain.from_iterable(pod_name_problems(pod.spec, pod.at) for pod in pods),
+        *(rule.author_problem for rule in broken),
+    ]
 
 
 def _check_pod(pod: Pod) -> Iterator[Problem]:

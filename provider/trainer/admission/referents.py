@@ -23,6 +23,7 @@ _BY_CONTROLLER = ("default",)
 """Service accounts that Kubernetes creates in every namespace."""
 _BUILT_IN = ("system-cluster-critical", "system-node-critical")
 """PriorityClasses that an API server creates."""
+_CLAIMS = {"resourceClaimTemplateName": kinds.RESOURCE_CLAIM_TEMPLATE, "resourceClaimName": kinds.RESOURCE_CLAIM}
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,9 @@ def pod_referents(pod: Pod) -> Iterator[Referent]:
         yield from _sources(volume, at)
         for place, source in entries(section(volume, "projected"), "sources", f"{at}.projected"):
             yield from _sources(source, place)
+    for at, claim in entries(spec, "resourceClaims", where):
+        for field, kind in _CLAIMS.items():
+            yield from _named(kind, claim.get(field), f"{at}.{field}")
     for container in pod.all_containers:
         yield from _environment(container.document, container.at)
 

@@ -19,10 +19,10 @@ from typing import Any
 
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, problems_below
 from pulumi_trainer.provider.kubernetes.values.accessors import section, text, without
-from pulumi_trainer.provider.kueue import queue_state
+from pulumi_trainer.provider.kueue import configuration, queue_state
 from pulumi_trainer.provider.kueue.configuration import configuration_of, is_configuration
 from pulumi_trainer.provider.kueue.job_webhook import queued_problems
-from pulumi_trainer.provider.kueue.queue_state import CONFIGURATION, is_known_kind
+from pulumi_trainer.provider.kueue.queue_state import is_known_kind
 from pulumi_trainer.provider.kueue.scheduling.answer import answer, contender_of
 from pulumi_trainer.provider.kueue.scheduling.snapshot import Contender
 from pulumi_trainer.provider.trainer.admission import namespace_limits, review, training_operator
@@ -53,6 +53,7 @@ from pulumi_trainer.provider.trainer.offline.later_problems import about_others,
 from pulumi_trainer.provider.trainer.offline.render_limit import RenderLimit
 from pulumi_trainer.provider.trainer.offline.snapshots import SUFFIX, runtime_of_snapshot
 from pulumi_trainer.provider.trainer.pipeline import Mode, Release, render
+from pulumi_trainer.provider.trainer.pipeline.modes import queued_object
 
 Document = dict[str, Any]
 Key = tuple[str, str, str, str]
@@ -223,7 +224,7 @@ class Cluster:
                 result.notes += notes
             if result.admitted and self._explain:
                 coded = [error for error in errors if error.code in REFUSED]
-                by_server = self._of_pods(result.objects, lambda jobset, _: pod_refusals(jobset))
+                by_server = self._of_pods(result.objects, lambda jobset, _: pod_refusals(jobset, self.release))
                 refused_pods = [*by_server, *self._of_pods(result.objects, namespace_limits.pod_refusals), *coded]
                 if refused_pods:
                     result.refuse("pods", refused_pods)
@@ -350,13 +351,11 @@ class Cluster:
     def _queued(self, key: Key, objects: Iterable[Document]) -> list[Problem]:
         """Return why Kueue's webhooks refuse a job with a queue."""
         jobset = next((document for document in objects if document["kind"] == "JobSet"), None)
-        if self.mode == "jobset":
-            job = jobset
-        else:
-            job = self.get(key)
-        if jobset is None or job is None:
+        if jobset is None:
             return []
-        return problems_below(f"JobSet/{key[3]}", queued_problems(job, jobset))
+        job = queued_object(self.get(key) or {}, jobset, self.mode)
+        queue = self.known_objects().queue_of(job)
+        return problems_below(f"JobSet/{key[3]}", queued_problems(job, jobset, queue))
 
     def _sharing(self, namespace: str, objects: Iterable[Document]) -> list[Document]:
         """Return the oldest other JobSet of a namespace with the same subdomain, for each of the objects that has one."""
@@ -530,7 +529,7 @@ def _key(document: Document) -> Key:
     metadata = section(metadata)
     name = metadata.get("name")
     if not isinstance(name, str) or not name:
-        if known is None and kind != CONFIGURATION:
+        if known is None and kind != configuration.KIND:
             raise Invalid(Problem("metadata.name", f"a {kind} needs a name, a string"))
         name = ""  # reported by admission
     return version.rpartition("/")[0], kind, _namespace(kind, metadata.get("namespace")), name

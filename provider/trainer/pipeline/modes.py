@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pulumi_trainer.provider.kubernetes.values.accessors import items, listed
-from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
+from pulumi_trainer.provider.kubernetes.values.accessors import items, listed, section
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.kubernetes.views import Container, jobs_of
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.trainer.labels import ancestor_of
@@ -38,6 +38,21 @@ def finish(objects: list[dict[str, Any]], info: Info, job: TrainJob, mode: Mode)
             _limit_time(document, job)
             if info.policy("mpi") is not None:
                 _connect_open_mpi_5(document)
+
+
+def queued_object(train_job: dict[str, Any], jobset: dict[str, Any] | None, mode: Mode) -> dict[str, Any]:
+    """Return the object that Kueue admits, if it has a queue: the TrainJob; in mode jobset the JobSet, in its namespace.
+
+    Args:
+        jobset: The rendered JobSet; None or empty if rendering failed.
+    """
+    if mode == "trainer" or not jobset:
+        return {"kind": "TrainJob", **train_job}
+    of_job = section(train_job, "metadata")
+    metadata = {**section(jobset, "metadata"), "namespace": of_job.get("namespace")}
+    if isinstance(of_job.get("labels"), Unknown):
+        metadata["labels"] = of_job["labels"]
+    return {**jobset, "metadata": metadata}
 
 
 def _own(document: dict[str, Any], job: TrainJob) -> None:

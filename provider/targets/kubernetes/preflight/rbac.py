@@ -24,6 +24,7 @@ from pulumi_trainer.provider.kueue.api_resources import (
     TOPOLOGY,
     WORKLOAD,
 )
+from pulumi_trainer.provider.kueue.configuration import CONFIGMAP
 from pulumi_trainer.provider.kueue.objects import GROUP, KINDS, NAMESPACED, NEWEST
 from pulumi_trainer.provider.trainer.kinds import (
     CLUSTER_RUNTIME,
@@ -128,8 +129,8 @@ _TABLE = (
         helps=True,
         everywhere=True,
     ),
-    _may("list", kinds.RESOURCE_CLAIM_TEMPLATE, "preview: the devices that the job's pods claim", helps=True),
-    _may("list", kinds.RESOURCE_CLAIM, "preview: the devices that the job's pods share", helps=True),
+    _may("get list", kinds.RESOURCE_CLAIM_TEMPLATE, "preview: the devices that the job's pods claim", helps=True),
+    _may("get list", kinds.RESOURCE_CLAIM, "preview: the devices that the job's pods share", helps=True),
     _may("list", kinds.DEVICE_CLASS, "preview: whether claimed devices are GPUs", helps=True, everywhere=True),
     _may("list", kinds.RESOURCE_QUOTA, "preview: whether the namespace has room for the job", helps=True),
     _may("list", kinds.LIMIT_RANGE, "preview: whether the namespace takes the job's pods", helps=True),
@@ -191,20 +192,26 @@ _OUTPUTS = (
     _may("create get delete", kinds.POD, "outputs --copy: the pod that mounts the volume"),
     _may("create get", kinds.POD, "outputs --copy: to read the files through it", subresource="exec"),
 )
-_QUOTAS = tuple(
-    _may("list", kind, why, helps=True, everywhere=True)
-    for kind, why in (
-        (WORKLOAD, "queues: who holds quota and who waits, in all namespaces"),
-        (LOCAL_QUEUE, "queues: the queues of all namespaces"),
-        (CLUSTER_QUEUE, "queues: quotas and what is used; preview: whether a job ever fits"),
-        (COHORT, "queues and preview: what cohorts add to quotas"),
-        (RESOURCE_FLAVOR, "preview: whether a flavor is for the job's pods"),
-        (TOPOLOGY, "preview: whether a flavor has the level that a job asks for"),
-        (ADMISSION_CHECK, "preview: whether what a queue names is there, and whether it sends jobs to other clusters"),
-        (MULTIKUEUE_CONFIG, "preview: to which clusters a queue sends jobs"),
-        (MULTIKUEUE_CLUSTER, "status and why: whether Kueue reaches the cluster to which it has sent a job"),
-    )
-)
+_QUOTAS = (
+    *(
+        _may("list", kind, why, helps=True, everywhere=True)
+        for kind, why in (
+            (WORKLOAD, "queues: who holds quota and who waits, in all namespaces"),
+            (LOCAL_QUEUE, "queues: the queues of all namespaces"),
+            (CLUSTER_QUEUE, "queues: quotas and what is used; preview: whether a job ever fits"),
+            (COHORT, "queues and preview: what cohorts add to quotas"),
+            (RESOURCE_FLAVOR, "preview: whether a flavor is for the job's pods"),
+            (TOPOLOGY, "preview: whether a flavor has the level that a job asks for"),
+            (ADMISSION_CHECK, "preview: whether what a queue names is there, and whether it sends jobs to other clusters"),
+            (MULTIKUEUE_CONFIG, "preview: to which clusters a queue sends jobs"),
+            (MULTIKUEUE_CLUSTER, "status and why: whether Kueue reaches the cluster to which it has sent a job"),
+        )
+    ),
+    _may(
+        "get", kinds.CONFIG_MAP, "preview: which jobs Kueue manages, and how it counts devices", names=(CONFIGMAP,),
+        helps=True, everywhere=True,
+    ),
+)  # fmt: skip
 _USAGE = tuple(
     _may(verbs, kind, why, helps=kind not in (kinds.CONFIG_MAP, JOBSET), everywhere=True)
     for verbs, kind, why in (

@@ -8,13 +8,15 @@ and no error.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import TypeVar
 
 from pulumi_trainer.provider.kubernetes.cache.discovery import PLAN_SECONDS, Document, Facts
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
-from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault
+from pulumi_trainer.provider.kueue import configuration
 from pulumi_trainer.provider.kueue.api_resources import (
     ADMISSION_CHECK,
     CLUSTER_QUEUE,
@@ -28,7 +30,7 @@ from pulumi_trainer.provider.kueue.api_resources import (
     older,
 )
 from pulumi_trainer.provider.kueue.objects import GROUP
-from pulumi_trainer.provider.kueue.queue_state import Queues
+from pulumi_trainer.provider.kueue.queue_state import DEFAULT_QUEUE, Queues
 
 Answer = TypeVar("Answer")
 
@@ -41,22 +43,30 @@ CLAIMS = (kinds.RESOURCE_CLAIM_TEMPLATE, kinds.RESOURCE_CLAIM, kinds.DEVICE_CLAS
 
 
 def read_queues(client: Client, namespace: str = "", queue: str = "", *, claims: bool = False) -> Queues:
-    """Return what decides whether a job starts: the limits of its namespace, the nodes, and if it has a queue, all queues."""
+    """Return what decides whether a job starts: the limits of its namespace, the nodes, Kueue's Configuration, and if it has a
+    queue, all queues.
+
+    Args:
+        queue: LocalQueue of the job; empty for none, or for the one that Kueue gives it.
+    """
     facts = Facts.of(client, PLAN_SECONDS)
-    there: Queues | None = None
-    if queue or not namespace:
-        there = _read_once(facts, "queues", lambda: _listed(facts, LISTED))
+    has_kueue = GROUP in facts.served()
+    local = has_kueue and namespace and facts.find(LOCAL_QUEUE, namespace, queue or DEFAULT_QUEUE)
+    kinds_read: tuple[Kind, ...] = (kinds.NODE,)
+    if queue or not namespace or isinstance(local, Mapping):
+        kinds_read = LISTED
+    below = _read_once(
+        facts, f"queues, {len(kinds_read)} kinds", lambda: _listed(facts, kinds_read, has_kueue=has_kueue)
+    )
     if not namespace:
-        return there or Queues()
-    below = _read_once(facts, f"limits of {namespace}", lambda: _limits(facts, namespace, there))
+        return below
+    limits = _read_once(facts, f"limits of {namespace}", lambda: _limits(facts, namespace))
+    found = [*limits.documents]
     if claims:
-        below = Queues(tuple(_list_each(facts, CLAIMS, namespace)), below=below)
-    if not queue:
-        return below
-    local = facts.find(LOCAL_QUEUE, namespace, queue)
-    if not isinstance(local, Mapping):
-        return below
-    return Queues(({**local},), below=below)
+        found += _list_each(facts, CLAIMS, namespace)
+    if isinstance(local, Mapping):
+        found.append({**local})
+    return Queues(tuple(found), below=below)
 
 
 def _read_once(facts: Facts, what: str, read: Callable[[], Queues]) -> Queues:
@@ -81,17 +91,16 @@ def _list_each(facts: Facts, listed_kinds: Iterable[Kind], namespace: str) -> It
             yield {"apiVersion": kind.api_version, "kind": kind.kind, **document}
 
 
-def _limits(facts: Facts, namespace: str, queues: Queues | None) -> Queues:
-    """Return the limits of a namespace with its labels and the nodes, over the queues of the cluster."""
-    below = queues or _listed(facts, (kinds.NODE,))
+def _limits(facts: Facts, namespace: str) -> Queues:
+    """Return the limits of a namespace with its labels."""
     own = facts.find(kinds.NAMESPACE, "", namespace)
     found = [*read_limits(facts, namespace).documents, *_list_each(facts, (kinds.NETWORK_POLICY,), namespace)]
     if isinstance(own, Mapping):
         found.append({"apiVersion": "v1", "kind": "Namespace", **own})
-    return Queues(tuple(found), below=below)
+    return Queues(tuple(found))
 
 
-def _listed(facts: Facts, listed_kinds: Iterable[Kind]) -> Queues:
+def _listed(facts: Facts, listed_kinds: Iterable[Kind], *, has_kueue: bool) -> Queues:
     found: list[Document] = []
     whole = set()
     for kind in listed_kinds:
@@ -99,7 +108,18 @@ def _listed(facts: Facts, listed_kinds: Iterable[Kind]) -> Queues:
         if listed is not None:
             found += ({"apiVersion": kind.api_version, "kind": kind.kind, **document} for document in listed)
             whole.add(kind.kind)
+    if has_kueue:
+        found += _configuration(facts)
     return Queues(tuple(found), frozenset(whole))
+
+
+def _configuration(facts: Facts) -> Iterator[Document]:
+    """Yield Kueue's Configuration, if it may be read and Kueue has its usual namespace."""
+    found = facts.find(kinds.CONFIG_MAP, configuration.NAMESPACE, configuration.CONFIGMAP)
+    if not isinstance(found, dict) or not configuration.is_configuration({**found, "kind": kinds.CONFIG_MAP.kind}):
+        return
+    with suppress(Invalid):  # Kueue does not start with such a file
+        yield configuration.configuration_of({**found, "kind": kinds.CONFIG_MAP.kind})
 
 
 def overview(client: Client, namespace: str = "") -> tuple[list[Document], set[str]]:

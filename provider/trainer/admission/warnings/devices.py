@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
-from pulumi_trainer.provider.kubernetes.device_claims import CLAIM, DeviceClaim
+from pulumi_trainer.provider.kubernetes.device_claims import CLAIM, DeviceClaim, device_claims
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import items, section, text
-from pulumi_trainer.provider.kueue.labels import QUEUE
+from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
 from pulumi_trainer.provider.kueue.podsets import PodSet, pod_sets
 from pulumi_trainer.provider.pod import code
 from pulumi_trainer.provider.trainer.admission.warnings.given_twice import PROCESSES, torchrun_options
@@ -79,6 +80,35 @@ def dropped_claims(view: View) -> Iterator[Problem]:
 
 def _claims_of_node(step: Step) -> list[str]:
     return [str(each.get("name")) for each in items(section(step.node, "resources"), "claims")]
+
+
+def unused_claims(view: View) -> Iterator[Problem]:
+    """Yield claims of a Pod that none of its containers names: the devices are allocated, and no container gets them."""
+    for step in view.template:
+        if first_unknown(step.pod.spec) is not None:
+            continue
+        used = set[Any]()
+        for container in step.pod.all_containers:
+            used.update(each.get("name") for each in items(container.document.get("resources"), "claims"))
+        for claim in device_claims(step.pod):
+            if claim.name not in used:
+                why = f"{claim}: no container of {step.name} names it in resources.claims, so none gets its devices"
+                yield Problem(claim.at, why, f'resources: {{"claims": [{{"name": "{claim.name}"}}]}} of the container')
+
+
+def shared_claims(view: View) -> Iterator[Problem]:
+    """Yield claims that all Pods of a step share, as a ResourceClaim is allocated once."""
+    for step in view.steps:
+        if (step.pods or 0) < 2:
+            continue
+        for claim in view.claims_of(step):
+            if claim.kind == CLAIM:
+                why = (
+                    f"{claim} is allocated once: the {step.pods} Pods of {step.name} share its devices, and devices of a node"
+                    " keep all of them on this node"
+                )
+                hint = "use a ResourceClaimTemplate, of which Kubernetes makes a claim for each Pod"
+                yield Problem(claim.at, why, hint)
 
 
 def processes_for_cpus(view: View) -> Iterator[Problem]:
@@ -160,7 +190,7 @@ def unmapped_devices(view: View) -> Iterator[Problem]:
 
 
 def _queued_claims(view: View) -> Iterator[tuple[PodSet, DeviceClaim]]:
-    if section(view.train_job, "metadata", "labels").get(QUEUE):
+    if view.queue:
         for pods in pod_sets(view.jobset, view.queues):
             for claim in pods.claims:
                 yield pods, claim

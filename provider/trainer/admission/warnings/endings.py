@@ -23,6 +23,10 @@ _RUNS_ON = re.compile(
 """Commands in the foreground that do not end."""
 _MAY_END = re.compile(r"\b(break|exit|return|kill)\b|--pid\b|\bdone\b[^;&|]{0,200}&(?!&)")
 """Parts of scripts whose loops end, or run in the background."""
+_MAY_DECIDE = re.compile(r"\|\||\b(if|case|until|trap)\b")
+"""Parts of scripts that run a command only sometimes."""
+_TRAINS = re.compile(r"python|torchrun|\.(py|sh)\b|\b(accelerate|deepspeed|mpirun)\b")
+"""Parts of scripts that do more than to keep a Pod for its user."""
 _SERVERS = re.compile(
     r"(^|[-_.])(shipper|forwarder|exporter|proxy|daemon|agent|collector|monitor|server|serve|sshd|git-sync|tensorboard|jupyter|mlflow"
     r"|fluentd|fluent|promtail|filebeat|vector|envoy|telegraf|otelcol|statsd|prometheus|nginx|redis|vllm)($|[-_.\d])"
@@ -107,7 +111,10 @@ def endless_steps(view: View) -> Iterator[Problem]:
     for step in view.steps:
         reason = "".join([*filter(None, map(_reason_to_run_on, step.pod.containers))][:1])
         waiting = _what_waits(view, step)
-        if not reason or not waiting or step is view.first_trainer or step.pods == 0:
+        if step is view.first_trainer:
+            yield from _endless_training(step, waiting)
+            continue
+        if not reason or not waiting or step.pods == 0:
             continue
         later = next((other for other in view.steps if _waits_for_end(other, step)), None)
         if later is None:
@@ -119,13 +126,33 @@ def endless_steps(view: View) -> Iterator[Problem]:
         yield Problem(where, f"waits for the end of {step.name}, but {reason}: {waiting}", hint)
 
 
+def _endless_training(step: Step, waiting: str) -> Iterator[Problem]:
+    """Yield that the command that trains does not end, except one of a shell that decides by itself."""
+    main = next((each for each in step.pod.containers if each.name == NODE), None)
+    if main is None or not waiting or _MAY_DECIDE.search(_text(main)) or not _TRAINS.search(_text(main)):
+        return
+    reason = _endless_command(main)
+    if reason:
+        yield Problem(
+            main.at, f"{reason}: {waiting}, and its Pods keep their nodes", "let the command end with the training"
+        )
+
+
+def _endless_command(container: Container) -> str:
+    """Return that a container runs a command that does not end; empty if it may end."""
+    text = _text(container)
+    command = _RUNS_ON.search(text)
+    if command is None or _MAY_END.search(text):
+        return ""
+    return f"{container.name} runs `{command[0]}`, which does not end"
+
+
 def _reason_to_run_on(container: Container, *names: str) -> str:
     """Return why a container runs on: its command, or the name of its program; empty if it may end."""
-    text, program = _text(container), _program(container)
-    command = _RUNS_ON.search(text)
-    if command and not _MAY_END.search(text):
-        return f"{container.name} runs `{command[0]}`, which does not end"
-    if _may_end(container) or not any(_SERVERS.search(name.lower()) for name in (program, *names)):
+    endless = _endless_command(container)
+    if endless:
+        return endless
+    if _may_end(container) or not any(_SERVERS.search(name.lower()) for name in (_program(container), *names)):
         return ""
     return f"{container.name} looks like a program that runs on"
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pulumi_trainer.provider.jobs.attempts import INTERRUPTED_RULE
 from pulumi_trainer.provider.jobs.checkpoints import CHECKPOINT_DIR
 from pulumi_trainer.provider.kubernetes.errors import Problem
-from pulumi_trainer.provider.kubernetes.values.accessors import items, name_of, section, text
+from pulumi_trainer.provider.kubernetes.values.accessors import items, labels_of, name_of, section, text
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.kubernetes.values.wording import join_names
-from pulumi_trainer.provider.kueue.labels import PRIORITY, QUEUE
+from pulumi_trainer.provider.kueue.labels import PRIORITY
 from pulumi_trainer.provider.trainer.admission.warnings.launchers import find_launch, is_bootstrapped
 from pulumi_trainer.provider.trainer.admission.warnings.queues import cluster_queue_of_job
 from pulumi_trainer.provider.trainer.admission.warnings.quota_changes import preemption_policy, reclaiming_queues
@@ -346,13 +346,12 @@ def unsaved_work(view: View) -> Iterator[Problem]:
             "give it checkpoint=CheckpointPolicy(...), a volume for checkpoints, or the highest priority; ignore this if the"
             " program saves them elsewhere"
         )
-        queue_name = text(section(view.train_job, "metadata", "labels").get(QUEUE))
-        yield Problem(f"LocalQueue {queue_name}", why, hint)  # reported for the first job in it
+        yield Problem(f"LocalQueue {text(view.queue)}", why, hint)  # reported for the first job in it
 
 
 def _lower_priority(view: View) -> bool:
     """Return whether a known WorkloadPriorityClass is higher than the priority of a job, which has to be known too."""
-    name = section(view.train_job, "metadata", "labels").get(PRIORITY)
+    name = labels_of(view.queued).get(PRIORITY)
     own: int | None = 0
     if name:
         own = number((view.queues.find("WorkloadPriorityClass", name) or {}).get("value"))

@@ -31,9 +31,12 @@ _SHELL_OPTION = re.compile(r"-[a-z]*c")
 _SEPARATORS = re.compile(r"[;&|()\n]+")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _BEFORE_COMMANDS = (
-    "then", "else", "do", "!", "{", "time", "exec", "env", "nohup", "nice", "numactl", "tini", "dumb-init",
+    "then", "else", "do", "!", "{", "time", "exec", "env", "nohup", "nice", "numactl", "tini", "dumb-init", "sudo", "stdbuf",
+    "timeout", "gosu", "su-exec",
 )  # fmt: skip
 """Words of a shell, and programs that start the command behind their options."""
+_WITH_WORD = ("timeout", "gosu", "su-exec")
+"""Those that take a word before the command: a time, or a user."""
 _RUNNERS = {
     "uv": "-p --python --with --with-editable --with-requirements --extra --group --only-group --env-file --package --project"
     " --directory --index --default-index --index-url --extra-index-url",
@@ -128,12 +131,16 @@ def _launch(words: list[str], view: View) -> Launch | None:
 
 def _unwrapped(words: list[str]) -> list[str]:
     """Return a command without variables, options and programs before it."""
-    place = 0
-    while place < len(words) and (
-        words[place].rpartition("/")[2] in _BEFORE_COMMANDS
-        or _ASSIGNMENT.fullmatch(words[place])
-        or (place and words[place].startswith("-"))
-    ):
+    place = skipped = 0
+    while place < len(words):
+        program = words[place].rpartition("/")[2]
+        option = place and words[place].startswith("-")
+        if program in _BEFORE_COMMANDS:
+            skipped = program in _WITH_WORD
+        elif skipped and not option:
+            skipped = False
+        elif not option and not _ASSIGNMENT.fullmatch(words[place]):
+            break
         place += 1
     return words[place:]
 
@@ -298,7 +305,31 @@ def _deepspeed(words: list[str], view: View) -> Launch | None:
     return Launch(why, "start the program with torchrun instead of deepspeed")
 
 
+def _composer(words: list[str], _view: View) -> Launch | None:
+    """Read `composer`, which takes its nodes from options or WORLD_SIZE, NODE_RANK and MASTER_ADDR.
+
+    Source: https://github.com/mosaicml/composer/blob/006ea7ac6e7aafa2d3df6a695c99d0982ca206f0/composer/cli/launcher.py
+    """
+    if any(word.startswith("--world_size") for word in words):
+        return None
+    why = "starts composer, which reads WORLD_SIZE, NODE_RANK and MASTER_ADDR instead of the PET_* variables"
+    return Launch(why, "start the program with torchrun instead of composer")
+
+
+def _fabric(words: list[str], _view: View) -> Launch | None:
+    """Read `fabric run`, which gives torchrun `--nnodes` from its own option, otherwise 1.
+
+    Source: https://github.com/Lightning-AI/pytorch-lightning/blob/021e6b11da0ee2842011308f67693d5662a4e0db/src/lightning/fabric/cli.py
+    """
+    if words[1:2] != ["run"] or any(re.match("--num[-_]nodes", word) for word in words):
+        return None
+    why = "starts fabric run, whose --num-nodes is 1 by default, instead of the value of PET_NNODES"
+    return Launch(why, "start the program with torchrun instead of fabric run")
+
+
 _LAUNCHERS = {
+    "composer": _composer,
+    "fabric": _fabric,
     "accelerate": _accelerate,
     "accelerate-launch": lambda words, view: _accelerate(["accelerate", "launch", *words[1:]], view),
     "trl": _trl,

@@ -11,6 +11,7 @@ from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, items, listed, name_of, section, text, texts
 from pulumi_trainer.provider.kubernetes.values.label_selectors import matches_selector
 from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
+from pulumi_trainer.provider.kueue.queue_state import OTHER_POLICIES
 from pulumi_trainer.provider.trainer.admission.warnings.view import DEFAULT_NAMESPACE, Step, View, number
 from pulumi_trainer.provider.trainer.labels import JOBSET_NAME
 
@@ -56,10 +57,12 @@ class _Istio(Mesh):
         if labels.get(self.namespace) == "disabled" or _is_bypassed(pod):
             return ""
         found = super().reason(namespace, pod)
-        revision = text(labels.get(_REVISION))
-        if found or not revision or section(pod, "labels").get(self.pod) or section(pod, "annotations").get(self.pod):
+        revision, own = text(labels.get(_REVISION)), text(section(pod, "labels").get(_REVISION))
+        if found or section(pod, "labels").get(self.pod) or section(pod, "annotations").get(self.pod):
             return found
-        return f"Namespace {namespace.get('name')} has {_REVISION}: {revision}"
+        if revision:
+            return f"Namespace {namespace.get('name')} has {_REVISION}: {revision}"
+        return own and f"its Pods have {_REVISION}: {own}"
 
 
 _REVISION = "istio.io/rev"
@@ -95,7 +98,7 @@ def _proxy_problem(view: View, mesh: Mesh, found: list[tuple[Step, str]]) -> Pro
     names = ", ".join(str(each.name) for each, _ in found)
     effects = []
     if _pairs(view):
-        effects.append("it catches the ports of rendezvous, NCCL and gloo, and nodes wait for one another")
+        effects.append("it catches the ports of rendezvous, NCCL and gloo, and nodes may wait for one another")
     effects.append("unless it is a native sidecar, it keeps the Pods running after the training")
     why = f"{reason}: {mesh.name} adds a proxy to the Pods of {names}; {', and '.join(effects)}"
     where = f"{step.at}.template.spec.template.metadata.{mesh.part}"
@@ -151,6 +154,8 @@ def closed_networks(view: View) -> Iterator[Problem]:
     namespace = _namespace(view)
     policies = view.queues.inside("NetworkPolicy", namespace)
     if not policies or any(_OTHER_POLICIES in text(policy.get("apiVersion")) for policy in policies):
+        return
+    if any(map(view.queues.of, OTHER_POLICIES)):
         return
     steps = [step for step in view.steps if step.pod.spec.get("hostNetwork") is not True]
     if first_unknown([*policies, *(section(step.template, "metadata") for step in steps)]) is not None:
@@ -313,3 +318,23 @@ def unpublished_addresses(view: View) -> Iterator[Problem]:
             hint = f"leave it out (true is the default), or remove the {probes[0]}"
             yield Problem("spec.template.spec.network.publishNotReadyAddresses", why, hint)
             return
+
+
+def unknown_names(view: View) -> Iterator[Problem]:
+    """Yield nodes that do not ask the DNS of the cluster, which alone knows the names by which they find each other."""
+    if not view.has_policy("torch", "jax", "mpi", "flux"):
+        return
+    for step, _ in _pairs(view):
+        policy = step.pod.spec.get("dnsPolicy") or "ClusterFirst"
+        on_host = step.pod.spec.get("hostNetwork") is True
+        if policy == "Default" or (on_host and policy == "ClusterFirst"):
+            reason = f"dnsPolicy {policy}"
+            if on_host:
+                reason = f"hostNetwork and {reason}"
+            why = (
+                f"with {reason} the Pods of {step.name} ask the DNS of their machine, which does not know the names of Pods"
+                " by which the nodes find each other"
+            )
+            yield Problem(
+                f"{step.pod.at}.dnsPolicy", why, "write ClusterFirstWithHostNet" if on_host else "leave it out"
+            )

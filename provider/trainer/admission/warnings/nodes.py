@@ -11,7 +11,6 @@ from pulumi_trainer.provider.kubernetes.schema.tolerations import Tolerations
 from pulumi_trainer.provider.kubernetes.values.accessors import listed, mappings, section, texts
 from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
 from pulumi_trainer.provider.kubernetes.views import Container, ReplicatedJob
-from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.kueue.podsets import PodSet, pod_sets
 from pulumi_trainer.provider.trainer.admission.namespace_limits import pods_without_node
 from pulumi_trainer.provider.trainer.admission.warnings.placing import untolerated_taints
@@ -51,8 +50,7 @@ def _pods_without_node(view: View) -> Iterator[tuple[ReplicatedJob, NoNode, str]
     """Yield steps without a node, each with what Kueue does with such a job."""
     queues, behind = view.queues, cluster_queue_of_job(view)
     if behind is None:
-        queued = section(view.train_job, "metadata", "labels").get(QUEUE)
-        if not queued:
+        if not view.queue:
             for step, found in pods_without_node(view.jobset, queues):
                 yield step, found, ""
         return

@@ -9,11 +9,20 @@ from typing import Any
 
 from pulumi_trainer.provider.kubernetes.device_claims import count_gpus
 from pulumi_trainer.provider.kubernetes.errors import Problem
-from pulumi_trainer.provider.kubernetes.schema.node_fit import shown_taint
+from pulumi_trainer.provider.kubernetes.schema.node_fit import lasting_taints, shown_taint
 from pulumi_trainer.provider.kubernetes.schema.tolerations import Tolerations
 from pulumi_trainer.provider.kubernetes.values.accessors import items, listed, mappings, section, texts
 from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
-from pulumi_trainer.provider.trainer.admission.warnings.view import Document, Step, Taints, View, amount, gpus
+from pulumi_trainer.provider.kubernetes.views import entries
+from pulumi_trainer.provider.trainer.admission.warnings.view import (
+    DEFAULT_NAMESPACE,
+    Document,
+    Step,
+    Taints,
+    View,
+    amount,
+    gpus,
+)
 
 _NCCL = ("torch", "jax", "mpi")
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108
@@ -34,7 +43,7 @@ def gpu_taints(documents: Iterable[Document]) -> Taints | None:
         name = str(section(document, "metadata").get("name"))
         spec = section(document, "spec")
         if document.get("kind") == "Node" and _has_gpus(section(document, "status", "allocatable")):
-            found[f"node {name}"] = mappings(spec.get("taints"))
+            found[f"node {name}"] = lasting_taints(document)
         elif document.get("kind") == "ResourceFlavor" and (not queues or name in flavors):
             taints = mappings(spec.get("nodeTaints"))
             own = Tolerations(listed(spec.get("tolerations")))
@@ -241,8 +250,19 @@ def one_node_claims(view: View) -> Iterator[Problem]:
         if step.pods is None or step.pods < 2:
             continue
         mounted = {mount.get("name") for mount in step.pod.mounts}
-        for name, (at, modes) in claims.items():
-            if name in mounted and modes and not any("Many" in mode for mode in modes):
+        known = {name: claim for name, claim in claims.items() if name in mounted}
+        for name, (at, modes) in {**known, **dict(_known_claims(view, step))}.items():
+            if modes and not any("Many" in mode for mode in modes):
+                one = "Pod" if modes == ["ReadWriteOncePod"] else "node"
                 needed = f"{step.pods} Pods of {step.name} need it"
-                why = f"{' and '.join(modes)} lets only one node mount the claim {name}, but {needed}"
+                why = f"{' and '.join(modes)} lets only one {one} mount the claim {name}, but {needed}"
                 yield Problem(at, why, "use ReadWriteMany, with a StorageClass that supports it")
+
+
+def _known_claims(view: View, step: Step) -> Iterator[tuple[Any, tuple[str, list[str]]]]:
+    """Yield name, path and access modes of each known PersistentVolumeClaim of a step."""
+    namespace = section(view.jobset, "metadata").get("namespace") or DEFAULT_NAMESPACE
+    for at, volume in entries(step.pod.spec, "volumes", step.pod.at):
+        name = section(volume, "persistentVolumeClaim").get("claimName")
+        claim = view.queues.find("PersistentVolumeClaim", name, namespace)
+        yield name, (f"{at}.persistentVolumeClaim", texts(section(claim, "spec").get("accessModes")))

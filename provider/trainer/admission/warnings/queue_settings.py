@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from pulumi_trainer.provider.kubernetes.errors import Problem
-from pulumi_trainer.provider.kubernetes.values.accessors import section, texts
+from pulumi_trainer.provider.kubernetes.values.accessors import labels_of, section, text
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
-from pulumi_trainer.provider.kubernetes.values.wording import duration
-from pulumi_trainer.provider.kueue.configuration import KIND, pods_ready_timeout
+from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean, duration
+from pulumi_trainer.provider.kueue.configuration import FRAMEWORKS, leaves_out, pods_ready_timeout
 from pulumi_trainer.provider.kueue.labels import (
+    DOMAIN,
+    FAMILIES,
+    KEYS,
     MAX_EXECUTION,
     PREFERRED,
     PRIORITY,
@@ -23,9 +26,8 @@ from pulumi_trainer.provider.kueue.labels import (
     TOGETHER,
     UNCONSTRAINED,
 )
-from pulumi_trainer.provider.kueue.objects import references
 from pulumi_trainer.provider.trainer.admission.warnings.queues import PLACED, QUEUED, cluster_queue_of_job, local_queue
-from pulumi_trainer.provider.trainer.admission.warnings.view import Document, View, value_or_unknown
+from pulumi_trainer.provider.trainer.admission.warnings.view import DEFAULT_NAMESPACE, Document, View, value_or_unknown
 from pulumi_trainer.provider.trainer.labels import KAI_QUEUE
 
 _KUEUE_PATCH = "kueue.x-k8s.io/manager"
@@ -38,9 +40,15 @@ _LONG_FETCH = 3600
 
 def suspended_in_queue(view: View) -> Iterator[Problem]:
     """Yield that Kueue starts a suspended job as soon as there is quota."""
-    spec, queue = section(view.train_job, "spec"), _queue(view)
+    spec, queue = section(view.train_job, "spec"), text(view.queue)
     managers = [patch.get("manager") for _, patch in view.patches]
-    if spec.get("suspend") is not True or not queue or _KUEUE_PATCH in managers or _is_stopped(view):
+    if (
+        spec.get("suspend") is not True
+        or not queue
+        or _KUEUE_PATCH in managers
+        or _is_stopped(view)
+        or _is_left_out(view)
+    ):
         return
     why = f"does not hold a job with queue {queue}: Kueue owns the field, and starts the job when it admits it"
     hint = (
@@ -48,16 +56,6 @@ def suspended_in_queue(view: View) -> Iterator[Problem]:
         " the queue out"
     )
     yield Problem("spec.suspend", why, hint)
-
-
-def _queue(view: View) -> str:
-    """Return the queue of the job; empty if it has none, or if it is unknown."""
-    queue = section(view.train_job, "metadata", "labels").get(QUEUE)
-    if view.mode == "jobset" and not queue:
-        queue = section(view.jobset, "metadata", "labels").get(QUEUE)
-    if not isinstance(queue, str):
-        return ""
-    return queue
 
 
 def _is_stopped(view: View) -> bool:
@@ -127,6 +125,17 @@ def misplaced_settings(view: View) -> Iterator[Problem]:
                     yield Problem(f"{place.at}.{field}[{key}]", why, _hint(setting, key))
 
 
+def unknown_settings(view: View) -> Iterator[Problem]:
+    """Yield labels and annotations in Kueue's domain that Kueue does not know."""
+    for place in _places(view):
+        for field in ("labels", "annotations"):
+            for key in section(place.metadata, field):
+                name = str(key).lower()
+                if name.startswith(DOMAIN) and key not in KEYS and not name.startswith(FAMILIES):
+                    why = f"has no effect: Kueue knows no such {field.removesuffix('s')}"
+                    yield Problem(f"{place.at}.{field}[{key}]", why, did_you_mean(name, _SETTINGS, cutoff=0.8))
+
+
 def _places(view: View) -> Iterator[_Place]:
     runtime = section(view.runtime, "metadata")
     template = section(view.runtime, "spec", "template", "metadata")
@@ -151,21 +160,15 @@ def _is_read(view: View, place: _Place, field: str, key: str, value: Any) -> boo
         return False
     if view.mode == "jobset" and (place.of, field) == ("jobset", "labels"):
         return True
-    return bool(value == _label(view, key))
-
-
-def _label(view: View, key: str) -> Any:
-    """Return the value of a label that Kueue reads."""
-    labels: Mapping[str, Any] = section(view.train_job, "metadata", "labels")
-    if view.mode == "jobset":
-        labels = {**section(view.jobset, "metadata", "labels"), **labels}
-    return labels.get(key)
+    if key == QUEUE:
+        return bool(value == view.queue)
+    return bool(value == labels_of(view.queued).get(key))
 
 
 def _effect(view: View, key: str, value: Any) -> str:
     if key != QUEUE:
         return ""
-    actual = _queue(view)
+    actual = text(view.queue)
     if actual:
         return f", so the job is in queue {actual}"
     named = "this queue"
@@ -184,7 +187,7 @@ def _hint(setting: _Setting, key: str) -> str:
 
 def exclusive_topology(view: View) -> Iterator[Problem]:
     """Yield that JobSet and Kueue place the same Pods, each by a topology of its own."""
-    if not _queue(view):
+    if not text(view.queue):
         return
     where = _exclusive_at(view)
     if where and _has_topology(view):
@@ -214,43 +217,72 @@ def _has_topology(view: View) -> bool:
 
 
 def pods_never_ready(view: View) -> Iterator[Problem]:
-    """Yield that Kueue evicts a TrainJob whose steps wait for the end of others, as it waits for the Pods of all steps.
+    """Yield that Kueue evicts a job whose steps wait for the end of others, as it waits for the Pods of all steps.
 
     Source: `PodsReady` of https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobs/trainjob/trainjob_controller.go
+    and of jobset/jobset_controller.go beside it
     """
-    if view.mode != "trainer" or not _queue(view):
+    configuration = view.queues.configuration or {}
+    timeout, default = pods_ready_timeout(configuration), ""
+    if not configuration.get("waitForPodsReady"):
+        default = " (on by default since 0.19)"
+    if not text(view.queue) or timeout is None or timeout >= _LONG_FETCH:
         return
-    if _READY_TIMEOUT in section(view.train_job, "metadata", "annotations"):
+    if _READY_TIMEOUT in section(view.queued, "metadata", "annotations"):
         return
-    for configuration in view.queues.of(KIND):
-        timeout = pods_ready_timeout(configuration)
-        if timeout is None or timeout >= _LONG_FETCH:
-            continue
-        for step in view.steps:
-            first = [each.get("name") for each in step.depends_on if each.get("status") == "Complete"]
-            if first:
-                why = (
-                    f"{step.name} starts after {first[0]}, and Kueue's waitForPodsReady evicts a TrainJob whose Pods are not"
-                    f" all ready after {duration(timeout)}: then {first[0]} starts again"
-                )
-                hint = (
-                    "fetch data and models before the job, or give waitForPodsReady a longer timeout; since Kueue 0.20 also"
-                    f" for one job, by the annotation {_READY_TIMEOUT} (gate WorkloadLevelWaitForPodsReady)"
-                )
-                yield Problem(f"{step.at}.dependsOn", why, hint)
-                return
-
-
-_FRAMEWORKS = {"trainer": "trainer.kubeflow.org/trainjob", "jobset": "jobset.x-k8s.io/jobset"}
+    for step in view.steps:
+        first = [each.get("name") for each in step.depends_on if each.get("status") == "Complete"]
+        if first:
+            why = (
+                f"{step.name} starts after {first[0]}, and Kueue's waitForPodsReady{default} evicts a job whose Pods are"
+                f" not all ready after {duration(timeout)}: if {first[0]} takes longer, it starts again"
+            )
+            hint = (
+                "fetch data and models before the job, or give waitForPodsReady a longer timeout; since Kueue 0.20 also for"
+                f" one job, by the annotation {_READY_TIMEOUT} (gate WorkloadLevelWaitForPodsReady)"
+            )
+            yield Problem(f"{step.at}.dependsOn", why, hint)
+            return
 
 
 def unmanaged_kind(view: View) -> Iterator[Problem]:
     """Yield that Kueue's Configuration leaves the job to itself, so that it starts beside its queue."""
-    if not _queue(view):
+    kind = text(view.queued.get("kind"))
+    if text(view.queue) and _is_left_out(view):
+        why = f"Kueue's Configuration does not list {FRAMEWORKS[kind]}: the job starts at once, beside its queue"
+        yield Problem(QUEUED, why, f"add {FRAMEWORKS[kind]} to integrations.frameworks of Kueue's Configuration")
+
+
+def unmanaged_namespace(view: View) -> Iterator[Problem]:
+    """Yield that Kueue's webhook suspends a job with a queue, in a namespace whose jobs Kueue never starts.
+
+    Source: `WorkloadShouldBeSuspended` and `ReconcileGenericJob` of
+    https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobframework
+    """
+    namespace = section(view.train_job, "metadata").get("namespace") or DEFAULT_NAMESPACE
+    if view.queues.configuration is None or not text(view.queue) or _is_left_out(view):
         return
-    needed = _FRAMEWORKS[view.mode]
-    for configuration in view.queues.of(KIND):
-        frameworks = section(configuration, "integrations").get("frameworks")
-        if isinstance(frameworks, list) and needed not in texts(frameworks):
-            why = f"Kueue's Configuration does not list {needed}: the job starts at once, beside its queue"
-            yield Problem(QUEUED, why, f"add {needed} to integrations.frameworks of Kueue's Configuration")
+    if view.queues.manages(namespace) is False:
+        why = (
+            "Kueue suspends the job because of its queue, and never starts it: managedJobsNamespaceSelector of its"
+            f" Configuration does not select namespace {namespace}"
+        )
+        yield Problem(QUEUED, why, "label the namespace, change the selector, or leave the queue out")
+
+
+def held_without_queue(view: View) -> Iterator[Problem]:
+    """Yield that Kueue suspends a job without a queue, which no queue can admit."""
+    configuration = view.queues.configuration or {}
+    namespace = section(view.train_job, "metadata").get("namespace") or DEFAULT_NAMESPACE
+    if view.queue or configuration.get("manageJobsWithoutQueueName") is not True or _is_left_out(view):
+        return
+    if view.queues.manages(namespace):
+        why = (
+            "is missing, and Kueue's Configuration has manageJobsWithoutQueueName: true: Kueue suspends the job, and it never"
+            " starts"
+        )
+        yield Problem(QUEUED, why, "name a LocalQueue of the namespace")
+
+
+def _is_left_out(view: View) -> bool:
+    return leaves_out(view.queues.configuration or {}, text(view.queued.get("kind")))

@@ -12,7 +12,7 @@ from typing import Any
 
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.schema.node_fit import is_made_on_demand
-from pulumi_trainer.provider.kubernetes.values.accessors import listed, section
+from pulumi_trainer.provider.kubernetes.values.accessors import labels_of, listed, section
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean
 from pulumi_trainer.provider.kueue.fit import NotFitting, reason_not_fitting
@@ -214,7 +214,7 @@ def resource_without_quota(view: View) -> Iterator[Problem]:
             f"its queue has no quota for {resource}, which {found.pod_set.name} requests, so Kueue never admits the"
             f" job: {found.words}"
         )
-        yield Problem(QUEUED, why, "choose another queue, or add quota for the resource to its ClusterQueue")
+        yield _about_queue(view, why, "choose another queue, or add quota for the resource to its ClusterQueue")
 
 
 def too_large(view: View) -> Iterator[Problem]:
@@ -222,14 +222,16 @@ def too_large(view: View) -> Iterator[Problem]:
     found = reason_not_fitting_queue(view)
     if found and found.cause == "capacity":
         why = f"it requests more than its queue can ever have, even with everything it may borrow: {found.words}"
-        yield Problem(QUEUED, why, "request less (fewer nodes, or fewer devices per node), or choose another queue")
+        yield _about_queue(view, why, "request less (fewer nodes, or fewer devices per node), or choose another queue")
 
 
 def no_flavor(view: View) -> Iterator[Problem]:
     """Yield that no flavor of the queue matches a job: taints, node labels, topology."""
     found = reason_not_fitting_queue(view)
     if found and found.cause == "flavor":
-        yield Problem(QUEUED, f"none of its queue's flavors matches the job: {found.words}", _hint_flavor(view, found))
+        yield _about_queue(
+            view, f"none of its queue's flavors matches the job: {found.words}", _hint_flavor(view, found)
+        )
 
 
 def no_topology_domain(view: View) -> Iterator[Problem]:
@@ -239,7 +241,7 @@ def no_topology_domain(view: View) -> Iterator[Problem]:
         return
     found = find_unfitting_podset(pod_sets(view.jobset, view.queues), behind, view.queues)
     if found:
-        yield Problem(QUEUED, f"it does not fit the nodes that exist: {found}", found.hint)
+        yield _about_queue(view, f"it does not fit the nodes that exist: {found}", found.hint)
 
 
 def namespace_not_selected(view: View) -> Iterator[Problem]:
@@ -254,11 +256,11 @@ def namespace_not_selected(view: View) -> Iterator[Problem]:
     name = section(behind, "metadata").get("name")
     hint = "set its namespaceSelector; {} admits jobs from all namespaces"
     if selector is None:
-        yield Problem(QUEUED, f"its ClusterQueue {name} has no namespaceSelector, so it admits no jobs at all", hint)
-        return
-    if not view.may_select(section(selector), namespace):
+        why = f"its ClusterQueue {name} has no namespaceSelector, so it admits no jobs at all"
+        yield _about_queue(view, why, hint)
+    elif not view.may_select(section(selector), namespace):
         why = f"its ClusterQueue {name} admits no jobs from namespace {namespace}: {_selector_text(section(selector))}"
-        yield Problem(QUEUED, why, f"label the namespace, or {hint}")
+        yield _about_queue(view, why, f"label the namespace, or {hint}")
 
 
 def _selector_text(selector: Document) -> str:
@@ -275,11 +277,11 @@ def _selector_text(selector: Document) -> str:
 
 def missing_local_queue(view: View) -> Iterator[Problem]:
     """Yield that the LocalQueue of a job does not exist in its namespace."""
-    name, namespace = section(view.train_job, "metadata", "labels").get(QUEUE), _namespace(view)
+    name, namespace = view.queue, _namespace(view)
     if isinstance(namespace, str) and view.queues.lacks("LocalQueue", name, namespace):
         why = f"LocalQueue {name} does not exist in namespace {namespace}: Kueue never admits the job"
         near = _similar_name(name, view.queues.inside("LocalQueue", namespace))
-        yield Problem(QUEUED, why, near or "create it, or name another queue")
+        yield _about_queue(view, why, near or "create it, or name another queue")
 
 
 def renamed_queue(view: View) -> Iterator[Problem]:
@@ -292,7 +294,7 @@ def renamed_queue(view: View) -> Iterator[Problem]:
             " may be deleted"
         )
         hint = f'set queue="{now}": a waiting job moves without a new run; let a running job end first'
-        yield Problem(QUEUED, why, hint)
+        yield _about_queue(view, why, hint)
 
 
 def refused_workload(view: View) -> Iterator[Problem]:
@@ -300,14 +302,13 @@ def refused_workload(view: View) -> Iterator[Problem]:
 
     Source: https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/apis/kueue/v1beta2/workload_types.go
     """
-    labels = section(view.train_job, "metadata", "labels")
-    if not labels.get(QUEUE):
+    if not view.queue:
         return
     sets = pod_sets(view.jobset)
     if len(sets) > MOST_PODSETS:
         why = f"spec.podSets: Too many: {len(sets)}: must have at most {MOST_PODSETS} items (a replicated job is one)"
         yield Problem("spec.template.spec.replicatedJobs", why, "fewer replicated jobs with more replicas")
-    limit = labels.get(MAX_EXECUTION)
+    limit = labels_of(view.queued).get(MAX_EXECUTION)
     if isinstance(limit, str) and limit.isascii() and limit.isdigit() and int(limit[:20]) > _MOST_SECONDS:
         why = f"{limit} s are more than the maximum of a Workload, {_MOST_SECONDS} s: another limit would apply"
         yield Problem(f"metadata.labels[{MAX_EXECUTION}]", why, "give a shorter time, or none")
@@ -323,7 +324,7 @@ def refused_workload(view: View) -> Iterator[Problem]:
 def many_steps(view: View) -> Iterator[Problem]:
     """Yield that only newer versions of Kueue take a job with so many replicated jobs."""
     count = len(view.steps)
-    if section(view.train_job, "metadata", "labels").get(QUEUE) and _OLDER_PODSETS[0] < count <= MOST_PODSETS:
+    if view.queue and _OLDER_PODSETS[0] < count <= MOST_PODSETS:
         most, later = _OLDER_PODSETS
         why = (
             f"has {count} replicated jobs, but a Workload of older versions of Kueue has at most {most} (0.18: {later})"
@@ -363,7 +364,7 @@ def stopped_queue(document: Document, _queues: Queues) -> Iterator[Problem]:
 
 def no_priority_class(view: View) -> Iterator[Problem]:
     """Yield that a job's WorkloadPriorityClass does not exist."""
-    name = section(view.train_job, "metadata", "labels").get(PRIORITY)
+    name = labels_of(view.queued).get(PRIORITY)
     if view.queues.lacks("WorkloadPriorityClass", name):
         why = f"WorkloadPriorityClass {name} does not exist: Kueue creates no Workload for the job, which never starts"
         near = _similar_name(name, view.queues.of("WorkloadPriorityClass"))
@@ -372,12 +373,9 @@ def no_priority_class(view: View) -> Iterator[Problem]:
 
 def unused_queue_fields(view: View) -> Iterator[Problem]:
     """Yield labels and annotations that only Kueue reads, on a job without a queue."""
-    labels = section(view.train_job, "metadata").get("labels")
-    if labels is None:
-        labels = {}
-    if not isinstance(labels, Mapping) or labels.get(QUEUE):
+    if view.queue:
         return
-    found: dict[str, str] = {}
+    labels, found = labels_of(view.queued), dict[str, str]()
     for label in (PRIORITY, MAX_EXECUTION):
         if labels.get(label):
             found[label] = f"metadata.labels[{label}]"
@@ -388,12 +386,22 @@ def unused_queue_fields(view: View) -> Iterator[Problem]:
         for key in PLACED:
             if key in notes:
                 found.setdefault(key, f"spec.template.{pods.at}.metadata.annotations[{key}]")
+    unless = ", unless the namespace has a LocalQueue named default"
+    if view.queues.has_all("LocalQueue"):
+        unless = ""
     for label, where in found.items():
-        why = f"{label} has no effect without a queue, unless the namespace has a LocalQueue named default"
+        why = f"{label} has no effect without a queue{unless}"
         yield Problem(where, why, "give the job a queue, or leave it out")
 
 
 QUEUED = f"metadata.labels[{QUEUE}]"
+
+
+def _about_queue(view: View, why: str, hint: str) -> Problem:
+    """Return a problem of a job with its queue, which is named if the job does not name it."""
+    if not labels_of(view.queued).get(QUEUE):
+        why = f"is missing, so its queue is LocalQueue {view.queue} of the namespace: {why}"
+    return Problem(QUEUED, why, hint)
 
 
 def reason_not_fitting_queue(view: View) -> NotFitting | None:
@@ -428,8 +436,7 @@ def _namespace(view: View) -> Any:
 
 def local_queue(view: View) -> Document | None:
     """Return the LocalQueue of the job; None if unknown."""
-    name = section(view.train_job, "metadata", "labels").get(QUEUE)
-    return view.queues.find("LocalQueue", name, _namespace(view))
+    return view.queues.find("LocalQueue", view.queue, _namespace(view))
 
 
 def cluster_queue_of_job(view: View) -> Document | None:

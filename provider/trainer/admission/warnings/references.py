@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
+from pulumi_trainer.provider.kubernetes.client.api_resources import RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE, Kind
 from pulumi_trainer.provider.kubernetes.errors import Problem
-from pulumi_trainer.provider.kubernetes.values.accessors import Document, section
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, section, text
 from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean
 from pulumi_trainer.provider.trainer.admission.referents import Referent, pod_referents
 from pulumi_trainer.provider.trainer.admission.warnings.view import DEFAULT_NAMESPACE, View
@@ -14,7 +14,14 @@ from pulumi_trainer.provider.trainer.admission.warnings.view import DEFAULT_NAME
 _BY_KUBERNETES = "kube-root-ca.crt"
 """ConfigMap that Kubernetes makes in every namespace."""
 _PULL = "without it the nodes pull only public images"
+_PULL_TYPES = ("kubernetes.io/dockerconfigjson", "kubernetes.io/dockercfg")
 _MADE = "create it; or ignore this warning if another repository or a controller makes it"
+
+
+def missing_device_claims(view: View) -> Iterator[Problem]:
+    """Yield ResourceClaimTemplates and ResourceClaims that Pods wait for."""
+    for kind in (RESOURCE_CLAIM_TEMPLATE, RESOURCE_CLAIM):
+        yield from missing_objects(view, kind=kind)
 
 
 def missing_objects(view: View, *, kind: Kind, needed: bool = True) -> Iterator[Problem]:
@@ -45,7 +52,14 @@ def _lacking(view: View, each: Referent, effect: str) -> Iterator[tuple[tuple[st
         hint = f"{did_you_mean(each.name, [name for name in names if isinstance(name, str)])} {_MADE}".strip()
         yield (each.name,), Problem(each.where, why, hint)
         return
-    keys = _keys(view.queues.find(kind, each.name, namespace))
+    found = view.queues.find(kind, each.name, namespace)
+    keys, given = _keys(found), text(section(found).get("type")) or "Opaque"
+    if not each.needed and keys and given not in _PULL_TYPES:
+        why = f"Secret {each.name} has type {given}, of which nodes take no credentials: {effect}"
+        yield (
+            (each.name,),
+            Problem(each.where, why, f"give it type {_PULL_TYPES[0]}: kubectl create secret docker-registry"),
+        )
     for key in each.keys:
         if keys and key not in keys:
             why = f"{kind} {each.name} has no key {key}, but {', '.join(sorted(keys))}: {effect}"

@@ -101,6 +101,32 @@ def passing_data(view: View) -> Iterator[Problem]:
             yield Problem(f"{trainer.pod.at}.volumes", why, f"mount it at {WORKSPACE} in {trainer.name} too")
 
 
+def early_starts(view: View) -> Iterator[Problem]:
+    """Yield initializers for whose end the step that trains does not wait."""
+    trainer = view.first_trainer
+    depends = [each.document.get("dependsOn") for each in view.steps]
+    if trainer is None or not view.steps_known or first_unknown(depends) is not None:
+        return
+    for kind, ancestor in (("dataset", DATASET_INITIALIZER), ("model", MODEL_INITIALIZER)):
+        step = next((step for step in view.steps if step.ancestor == ancestor), None)
+        if step is None or step is trainer or not _fetches(view, kind) or step.name in _awaited(view, trainer):
+            continue
+        why = f"{trainer.name} does not wait for the end of {step.name}, and starts while the {kind} is not complete"
+        entry = json.dumps({"name": step.name, "status": "Complete"})
+        yield Problem(f"{trainer.at}.dependsOn", why, f"add {entry} in the runtime; ignore this if the program waits")
+
+
+def _awaited(view: View, step: Step) -> set[Any]:
+    """Return the names of the steps that have ended before a step starts."""
+    found = set[Any]()
+    for each in step.depends_on:
+        name = each.get("name")
+        other = view.step(text(name))
+        if other is not None and other.place < step.place:
+            found |= _awaited(view, other) | ({name} if each.get("status") == "Complete" else set())
+    return found
+
+
 _IMAGE = re.compile(r"(^|/)(dataset|model)-initializer([:@]|$)")
 """Images of Trainer's initializers, in any registry."""
 _SERVED = {"dataset": ("hf", "s3", "cache"), "model": ("hf", "s3")}

@@ -109,6 +109,9 @@ RULES = (
     Rule("PT170", "nodes with GPUs that nobody requests", placing.unrequested_gpus, cluster=True),
     Rule("PT171", "a storage URI that no initializer serves", storage.unserved_uris, cluster=True),
     Rule("PT172", "a part of a storage URI that no initializer serves", storage.unsupported_parts, cluster=True),
+    Rule("PT173", "a claim that no container uses", devices.unused_claims, cluster=True),
+    Rule("PT174", "a ResourceClaim of several Pods", devices.shared_claims, cluster=True),
+    Rule("PT175", "a missing ResourceClaim or ResourceClaimTemplate", references.missing_device_claims, cluster=True),
     _of_queue("PT201", "a LocalQueue without ClusterQueue", queues.missing_cluster_queue),
     Rule("PT202", "a resource that the queue does not cover", queues.resource_without_quota, cluster=True),
     Rule("PT203", "a job larger than its queue", queues.too_large, cluster=True),
@@ -135,6 +138,11 @@ RULES = (
     Rule("PT224", "two topologies for the same Pods", queue_settings.exclusive_topology, cluster=True),
     Rule("PT225", "Pods that are not ready in time", queue_settings.pods_never_ready, cluster=True),
     Rule("PT226", "a kind of job that Kueue does not manage", queue_settings.unmanaged_kind, cluster=True),
+    Rule("PT227", "a job without a queue that Kueue holds", queue_settings.held_without_queue, cluster=True),
+    Rule(
+        "PT228", "a queue in a namespace that Kueue does not manage", queue_settings.unmanaged_namespace, cluster=True
+    ),
+    Rule("PT229", "a label that Kueue does not know", queue_settings.unknown_settings, cluster=True),
     Rule("PT301", "more than the namespace's ResourceQuota", limits.over_resource_quota, cluster=True),
     Rule("PT302", "no node that fits the Pods", nodes.no_node, cluster=True),
     Rule("PT303", "tolerations that those of the flavor replace", nodes.replaced_tolerations, cluster=True),
@@ -143,8 +151,12 @@ RULES = (
     Rule("PT307", "a proxy of a service mesh in the job's Pods", networks.injected_proxies, cluster=True),
     Rule(CLOSED_NETWORK, "a network that is closed for the job", networks.closed_networks, cluster=True),
     Rule("PT309", "addresses that wait for a probe", networks.unpublished_addresses, cluster=True),
+    Rule("PT310", "nodes that do not ask the cluster's DNS", networks.unknown_names, cluster=True),
+    Rule("PT311", "training that begins before its data is there", storage.early_starts, cluster=True),
 )
 """A code never changes its meaning, and is not reused."""
 
-NEVER_START = frozenset(f"PT{number}" for number in (*range(201, 207), *range(208, 214), 218, 220, 221, 301, 302))
+NEVER_START = frozenset(
+    f"PT{number}" for number in (*range(201, 207), *range(208, 214), 218, 220, 221, 227, 228, 301, 302)
+)
 """Rules that find a job that never starts while queues, quotas and nodes stay as they are."""

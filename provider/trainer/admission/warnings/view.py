@@ -13,8 +13,7 @@ from typing import Any
 
 from pulumi_trainer.provider.jobs.nodes import given_nodes, nodes_with_launcher
 from pulumi_trainer.provider.kubernetes.device_claims import DeviceClaim, claims_of_container, count_gpus
-from pulumi_trainer.provider.kubernetes.values.accessors import items, labels_of, listed, only, section
-from pulumi_trainer.provider.kubernetes.values.label_selectors import matches_selector
+from pulumi_trainer.provider.kubernetes.values.accessors import items, listed, section
 from pulumi_trainer.provider.kubernetes.values.quantity import Quantity
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, any_unknown, first_unknown
 from pulumi_trainer.provider.kubernetes.views import ReplicatedJob, replicated_jobs
@@ -22,6 +21,7 @@ from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.trainer.labels import ancestor_of
 from pulumi_trainer.provider.trainer.pipeline import Mode, Release
 from pulumi_trainer.provider.trainer.pipeline.info import NODE, TRAINER
+from pulumi_trainer.provider.trainer.pipeline.modes import queued_object
 from pulumi_trainer.provider.trainer.pipeline.resources import gpus as counted_gpus
 
 Document = dict[str, Any]
@@ -29,7 +29,6 @@ Taints = Mapping[str, Sequence[Mapping[str, Any]]]
 """Name of a node or flavor with GPUs -> its taints."""
 
 DEFAULT_NAMESPACE = "default"
-_NAME = "kubernetes.io/metadata.name"
 """Label that every Namespace has: its name."""
 
 
@@ -102,6 +101,16 @@ class View:
     def jobset(self) -> Document:
         """The rendered JobSet; empty if not found."""
         return next((d for d in self.objects if d.get("kind") == "JobSet"), {})
+
+    @cached_property
+    def queued(self) -> Document:
+        """The object that Kueue admits, if it has a queue."""
+        return queued_object(self.train_job, self.jobset, self.mode)
+
+    @cached_property
+    def queue(self) -> Any:
+        """The LocalQueue of the job; empty for none, may be unknown."""
+        return self.queues.queue_of(self.queued)
 
     @cached_property
     def steps(self) -> list[Step]:
@@ -241,13 +250,8 @@ class View:
         return self.queues.claims_of(step.pod, section(self.train_job, "metadata").get("namespace"))
 
     def may_select(self, selector: Document, namespace: str) -> bool:
-        """Return whether a namespaceSelector matches a namespace; of one that is not known, its name alone decides."""
-        known = self.queues.find("Namespace", namespace)
-        labels = {_NAME: namespace, **labels_of(known)}
-        if known is None:
-            about_name = [each for each in items(selector, "matchExpressions") if each.get("key") == _NAME]
-            selector = {"matchLabels": only(section(selector, "matchLabels"), labels), "matchExpressions": about_name}
-        return matches_selector(selector, labels)
+        """Return whether a namespaceSelector may match a namespace, whose labels may be unknown."""
+        return self.queues.selects(selector, namespace) is not False
 
     @cached_property
     def claimed_gpus(self) -> int | None:
