@@ -154,17 +154,19 @@ class Queues:
     def queue_of(self, job: Document) -> Any:
         """Return the LocalQueue of a TrainJob or a JobSet that Kueue manages itself; empty for none, may be unknown.
 
-        A job without the label gets the LocalQueue named `default` of its namespace, if there is one.
-        Source: https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobframework/defaults.go
+        A job without the label gets the LocalQueue named `default` of its namespace, unless it is stopped.
+        Source: https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobframework/defaults.go, and
+        core/localqueue_controller.go beside it for stopped ones
         """
         metadata = section(job, "metadata")
         labels = metadata.get("labels")
         if isinstance(labels, Unknown):
             return labels
         queue, namespace = section(labels).get(QUEUE), metadata.get("namespace") or "default"
-        if queue or self.find("LocalQueue", DEFAULT_QUEUE, namespace) is None or not self.manages(namespace):
+        default = self.find("LocalQueue", DEFAULT_QUEUE, namespace)
+        if queue or default is None or section(default, "spec").get("stopPolicy") not in (None, "None"):
             return queue or ""
-        if configuration.leaves_out(self.configuration or {}, str(job.get("kind"))):
+        if not self.manages(namespace) or configuration.leaves_out(self.configuration or {}, str(job.get("kind"))):
             return ""
         return DEFAULT_QUEUE
 

@@ -8,11 +8,14 @@ import pytest
 from pulumi_trainer.provider.kubernetes.client.access import open_client
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
+from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.kueue.objects import KINDS, NEWEST, at_version
+from pulumi_trainer.provider.targets.kubernetes.queues.queue_snapshot import read_queues
+from pulumi_trainer.provider.trainer.kinds import JOBSET
 
 from tests.trainer import review
 
-from .jobs import send
+from .jobs import jobset, send, until
 from .queue_cases import CASES, UPDATES, Document, document, label
 
 
@@ -87,3 +90,27 @@ def test_what_an_older_version_is_told_is_what_it_knows(client: Client, namespac
             each.pop("borrowingLimit", None), each.pop("lendingLimit", None)
     if kind not in ("MultiKueueCluster",):  # stored, that one would be checked as v1beta2
         assert said(client, older) == ""
+
+
+def test_a_job_without_a_queue_is_in_the_default_queue_of_its_namespace(client: Client, namespace: str) -> None:
+    """As Kueue's webhook has it, and as a preview reads it."""
+    made = jobset("job")
+    made["metadata"]["namespace"] = namespace
+
+    def queue() -> str:
+        answer = send(client, "POST", JOBSET.path(namespace), {"dryRun": "All"}, made)
+        return str((answer["metadata"].get("labels") or {}).get(QUEUE, ""))
+
+    def ours() -> str:
+        known = read_queues(client.within(client.patience), namespace)  # which has asked nothing yet
+        return str(known.queue_of(made))
+
+    assert queue() == ours() == ""
+    default = document(("LocalQueue", "stopPolicy", "None"), "default", namespace)
+    created = client.create(kind_of(default), default)
+    until(queue)
+    assert queue() == ours() == "default"
+    held = {"spec": {"stopPolicy": "Hold"}}
+    send(client, "PATCH", kind_of(default).path(namespace, created["metadata"]["name"]), {}, held)
+    until(lambda: not queue())
+    assert queue() == ours() == ""

@@ -261,9 +261,11 @@ def test_a_job_without_a_queue_is_in_the_default_queue_of_its_namespace(mode: An
     assert unused.endswith("has no effect without a queue")
     others = [{**DEFAULT[0], "metadata": {"name": "default", "namespace": "other"}}, *DEFAULT[1:]]
     system = {**asking, "metadata": {"name": "job", "namespace": "kube-system"}}
+    held = [{**DEFAULT[0], "spec": {"clusterQueue": "cq", "stopPolicy": "Hold"}}, *DEFAULT[1:]]
     of_system = [{**DEFAULT[0], "metadata": {"name": "default", "namespace": "kube-system"}}, *DEFAULT[1:]]
     for silent, train_job in (
         (complete_queues(others), asking),
+        (complete_queues(held), asking),
         (complete_queues(of_system), system),
         (known(*DEFAULT, **MANAGED), asking),
         (known(*DEFAULT, integrations={"frameworks": ["batch/job"]}), asking),

@@ -15,7 +15,7 @@ from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kubernetes.views import Pod, jobs_of
 from pulumi_trainer.provider.trainer.admission.defaults import stored_jobset
 from pulumi_trainer.provider.trainer.admission.document_checks import document_problems
-from pulumi_trainer.provider.trainer.admission.jobset_rules import broken_rules
+from pulumi_trainer.provider.trainer.admission.jobset_rules import broken_rules, later_rules
 from pulumi_trainer.provider.trainer.admission.pod_names import pod_name_problems
 from pulumi_trainer.provider.trainer.admission.server import review
 from pulumi_trainer.provider.trainer.pipeline.release import Release
@@ -47,10 +47,9 @@ def review_jobset(jobset: Document, release: Release) -> list[Problem]:
 def pod_refusals(jobset: Document, release: Release) -> list[Problem]:
     """Return what the API server will have against the JobSet's Jobs, and names and paths of its Pods, when they are made."""
     pods = [job.pod for job in jobs_of(jobset)]
-    broken = [rule for rule in broken_rules(stored_jobset(jobset, release), release.go) if not rule.type]
     return [
         *chain.from_iterable(pod_name_problems(pod.spec, pod.at) for pod in pods),
-        *(rule.author_problem for rule in broken),
+        *(rule.author_problem for rule in later_rules(jobset, release.go)),
     ]
 
 

@@ -94,6 +94,14 @@ def broken_rules(jobset: Document, go: GoTypes, lookup: Lookup | None = None) ->
         yield from _existing_claim(jobset, template, go, lookup)
 
 
+def later_rules(jobset: Document, go: GoTypes) -> Iterator[BrokenRule]:
+    """Yield the rules that JobSet's webhook does not check and a new JobSet breaks, which may have no defaults yet."""
+    view = _View(jobset, go)
+    for job in view.jobs:
+        yield from _restart_policy(view, job)
+    yield from (rule for rule in _failure_policy(view) if not rule.type)
+
+
 def _failure_policy(view: _View) -> Iterator[BrokenRule]:
     """Yield what is wrong with the failurePolicy. The webhook reads no further after an action that is switched off."""
     for failure in view.failure_rules:
@@ -234,7 +242,7 @@ def _pods_within_int32(_view: _View, job: ReplicatedJob) -> Iterator[BrokenRule]
 
 
 def _restart_policy(_view: _View, job: ReplicatedJob) -> Iterator[BrokenRule]:
-    restart, at = job.pod.spec.get("restartPolicy"), f"{job.pod.at}.restartPolicy"
+    restart, at = job.pod.spec.get("restartPolicy") or "OnFailure", f"{job.pod.at}.restartPolicy"
     if restart not in ("OnFailure", "Never") and not isinstance(restart, Unknown):
         yield BrokenRule(at, "must be OnFailure or Never in a Job", type="")
     elif restart == "OnFailure" and "podFailurePolicy" in job.job:

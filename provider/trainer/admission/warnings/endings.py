@@ -25,7 +25,7 @@ _MAY_END = re.compile(r"\b(break|exit|return|kill)\b|--pid\b|\bdone\b[^;&|]{0,20
 """Parts of scripts whose loops end, or run in the background."""
 _MAY_DECIDE = re.compile(r"\|\||\b(if|case|until|trap)\b")
 """Parts of scripts that run a command only sometimes."""
-_TRAINS = re.compile(r"python|torchrun|\.(py|sh)\b|\b(accelerate|deepspeed|mpirun)\b")
+_TRAINS = re.compile(r"python|torchrun|\.py\b|\b(accelerate|deepspeed|mpirun)\b")
 """Parts of scripts that do more than to keep a Pod for its user."""
 _SERVERS = re.compile(
     r"(^|[-_.])(shipper|forwarder|exporter|proxy|daemon|agent|collector|monitor|server|serve|sshd|git-sync|tensorboard|jupyter|mlflow"
