@@ -312,6 +312,39 @@ class TestUpload:
         bad.times = 0
         assert node.uploads.finish(lambda: 0.0) == "" and has(place, "step-10", "model.pt", b"new")
 
+    def test_what_nothing_marks_as_complete_is_named(
+        self, modules: tuple[Any, Any], node: Node, place: Place, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        node.monkeypatch.setattr(modules[1], "QUIET", 0.05)
+        node.start()
+        save(node.folder, "step-10")
+        node.uploads.start()
+        wait_until(lambda: "manifests/step-10/node-0.json" in place.objects())
+        for name, files in {"step-20": ["model.pt"], "best": ["model.pt"], "step-30": []}.items():
+            (node.folder / name).mkdir()
+            for file in files:
+                (node.folder / name / file).write_text("weights")
+        needs = "a folder needs .complete, or .metadata or _CHECKPOINT_METADATA or trainer_state.json"
+        why = f"nothing marks it as complete ({needs})"
+        lost = f"step-20 is not in {place.where}: {why}; the newest there is step-10"
+        wait_until(lambda: node.uploads.incomplete)
+        assert node.uploads.finish(lambda: 0.0) == lost
+        err = capsys.readouterr().err
+        assert err.count(f"pulumi-trainer: {lost}\n") == 1, "while it trains, once"
+        assert "not uploaded, since their names do not end in a number: best\n" in err
+
+    def test_what_is_marked_in_the_end_is_uploaded(
+        self, modules: tuple[Any, Any], node: Node, place: Place, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        node.monkeypatch.setattr(modules[1], "QUIET", 0)
+        node.start()
+        node.uploads.start()
+        (node.folder / "step-20").mkdir()
+        (node.folder / "step-20/model.pt").write_text("weights")
+        wait_until(lambda: node.uploads.incomplete)
+        (node.folder / "step-20/.metadata").write_text("{}")
+        assert node.uploads.finish(lambda: 0.0) == "" and "manifests/step-20/node-0.json" in place.objects()
+
     @pytest.mark.parametrize("first", [".complete", "model.pt"])
     def test_a_deletion_that_was_killed_is_not_a_checkpoint(self, node: Node, place: Place, first: str) -> None:
         node.start()
@@ -1190,6 +1223,17 @@ class TestFirstProcess:
         anew = SAVES.replace('points.load() or {"step": 0}', '{"step": 0}')
         code, _, err = Container(place, tmp_path / "b", anew, LAST="3").end()
         assert code == 1 and f"step-00000003 is not in {place.where}: 403 AccessDenied" in err, err
+
+    def test_a_program_whose_checkpoints_nothing_marks_as_complete_fails(self, place: Place, tmp_path: Path) -> None:
+        program = """
+            import os
+            folder = os.environ["TRAINER_CHECKPOINT_DIR"] + "/epoch-3"
+            os.mkdir(folder)
+            open(folder + "/model.safetensors", "w").write("weights")
+        """
+        code, _, err = Container(place, tmp_path, program).end()
+        assert code == 1 and f"epoch-3 is not in {place.where}: nothing marks it as complete" in err, err
+        assert err.count("epoch-3") == 1 and "the container fails, so that the job goes on from there" in err
 
     def test_another_attempt_ends_it(self, place: Place, tmp_path: Path) -> None:
         """What it saves from then on is lost; as an interruption, the two would end each other for ever."""

@@ -269,7 +269,10 @@ class TestSupervisorLost:
             with pytest.raises(Unreadable, match=re.escape(why)):
                 call(NAMESPACE, "job")
         assert why in local.jobs.list_all()[0].message
-        assert ended == [] and processes.processes_with_mark("") == []
+        with subprocess.Popen(["sleep", "60"], env={MARK: ""}) as other:
+            found = processes.processes_with_mark("", record.parent)
+            other.kill()
+        assert ended == found == []
         record.write_text(own)
 
     def test_a_supervisor_ended_by_a_signal(self, local: LocalTarget, home: Path) -> None:

@@ -12,6 +12,7 @@ import sys
 import tarfile
 import threading
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -166,9 +167,9 @@ def test_an_output_with_a_run_json_of_its_own_keeps_it(output: Path, tmp_path: P
     assert (tmp_path / "copy" / "run.pulumi-trainer.json").read_bytes() == record_of(copied)
 
 
-def forged(*paths: str) -> str:
-    """A record that a job writes into its output: it knows neither size nor content of files of others."""
-    files = [{"path": path, "size": 5, "sha256": "0" * 64} for path in paths]
+def forged(*paths: str, content: bytes = b"none") -> str:
+    """A record that a job writes into its output. content: That of files of others, as far as the job knows it."""
+    files = [{"path": path, "size": len(content), "sha256": sha256(content).hexdigest()} for path in paths]
     return json.dumps({"run": "1", "copy": {"at": "now", "files": files, "links": {"linked": "notes.md"}, "notes": []}})
 
 
@@ -178,7 +179,8 @@ NOTES = ("notes.md", "eval/results.csv")
 @pytest.mark.parametrize("removed", [False, True], ids=["our record is there", "our record is gone"])
 def test_a_record_in_the_output_removes_no_file_of_the_user(output: Path, tmp_path: Path, removed: bool) -> None:
     to = tmp_path / "copy"
-    (output / RECORD).write_text(forged(*NOTES, "model.pt", "linked", RECORD))
+    known = b"none!" if removed else b"mine!"
+    (output / RECORD).write_text(forged(*NOTES, "model.pt", "linked", RECORD, content=known))
     copy(output, str(to))
     if removed:
         (to / OTHER_RECORD).unlink()
@@ -453,7 +455,8 @@ def test_what_others_have_put_at_the_path_of_a_file_is_not_replaced(bucket: Any,
 
 @pytest.mark.parametrize("state", ["complete", "our record is gone", "incomplete"])
 def test_a_record_in_the_output_removes_no_object_of_others(bucket: Any, output: Path, state: str) -> None:
-    (output / RECORD).write_text(forged("other-model.bin", RECORD))
+    known = b"none" if state == "our record is gone" else b"theirs"
+    (output / RECORD).write_text(forged("other-model.bin", RECORD, content=known))
     copy(output, "s3://models/team")
     if state != "complete":
         bucket.delete_object(Bucket="models", Key=f"team/{OTHER_RECORD}")

@@ -120,6 +120,8 @@ OF_HEX_DIGITS = {
     "shopify": "shpca_" + made(32, _HEX), "postman": "PMAK-" + made(24, _HEX) + "-" + made(34, _HEX), "rubygems": "rubygems_" + made(48, _HEX),
     "airtable": "pat" + letters(14) + "." + made(64, _HEX), "supabase": "sbp_" + made(40, _HEX), "circleci": "CCIPAT_" + letters(22) + "_" + made(40, _HEX),
     "discord hook": "discord.com/api/webhooks/123456789012345678/" + letters(60), "office hook": "IncomingWebhook/" + made(32, _HEX),
+    "weights & biases": "wandb_v1_" + letters(22) + "_" + letters(54), "langsmith": "lsv2_pt_" + made(32, _HEX) + "_" + made(10, _HEX), "pinecone": "pcsk_" + letters(6) + "_" + made(62),
+    "slack hook": "https://hooks.slack.com/services/T0" + letters(8, _UPPER) + "/B0" + letters(8, _UPPER) + "/" + letters(24), "telegram": "123456789:AA" + letters(33, _LETTERS_URLSAFE),
 }  # fmt: skip
 """Tokens that always have a digit."""
 NAMED = {
@@ -187,6 +189,7 @@ NAMES_LIKE_TOKENS = [
     "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", "hf_XLMRobertaForSequenceClassification", "hf_BertForMaskedLMTokenizer(config)", "hf_hub_download_with_retries_of_errors", "hf_" + "x" * 34, "hf_" + "X" * 34,
     "tfp_distribution_lambda_layer_for_normals", "github_pat_of_the_readonly_repository", "hvs.compute_weighted_average_of_all()", "sk-admin-panel-header-navigation-item",
     "glpat-YOUR_TOKEN_GOES_HERE_OK", "glpat-your-token-goes-here-please", "sk-proj-your-api-key-goes-here", "AKIAXXXXXXXXXXXXXXXX", "api_org_name_of_the_organisation_in_the_hub",
+    "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", "https://hooks.slack.com/services/T00000000/B00000000/" + "X" * 24,
     "ghp_" + "x" * 36, "npm_" + "X" * 36, "secret_for_the_training_namespace_of_the_whole_team", "glc_gradient_length_control_of_all_layers", "fly_pat_for_deployments_of_the_staging_app",
 ]  # fmt: skip
 """Names in programs and placeholders in their comments."""

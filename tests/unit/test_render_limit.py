@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -113,3 +115,60 @@ def test_jobs_with_one_subdomain_are_compared_with_one_other(capsys: pytest.Capt
     assert validate(made, *numbered(5)) == documents.ADMITTED
     found = [line for line in capsys.readouterr().out.splitlines() if "has the subdomain shared too" in line]
     assert len(found) == 4 and all("JobSet job-0 has the subdomain" in line for line in found)
+
+
+def _pod(job: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = job["template"]["spec"]["template"]["spec"]
+    return found
+
+
+def _depend_on_the_first(job: dict[str, Any]) -> None:
+    job["dependsOn"] = [{"name": "node", "status": "Complete"}]
+
+
+def _run_on(job: dict[str, Any]) -> None:
+    _pod(job)["containers"][0]["command"] = ["/usr/sbin/sshd", "-De"]
+
+
+def _add_a_server(job: dict[str, Any]) -> None:
+    _pod(job)["containers"].append({"name": "side", "image": "nginx", "ports": [{"containerPort": 80}]})
+
+
+def _mount_a_volume(job: dict[str, Any]) -> None:
+    pod = _pod(job)
+    pod["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": job["name"]}}]
+    pod["containers"][0]["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
+
+
+@pytest.mark.parametrize("change", [dict, _depend_on_the_first, _run_on, _add_a_server, _mount_a_volume])
+def test_the_work_for_a_runtime_is_in_proportion_to_its_replicated_jobs(
+    change: Callable[[dict[str, Any]], object], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else the limit would not bound the time: to compare each of 1,500 with all others takes seconds for each TrainJob."""
+    monkeypatch.setattr(render_limit, "MOST_REPLICATED_JOBS", 1000)
+
+    def calls(jobs: int) -> int:
+        made = large_runtime(jobs)
+        found = made["spec"]["template"]["spec"]["replicatedJobs"]
+        for each in found[1:]:
+            change(each)
+        made["spec"]["template"]["spec"]["successPolicy"] = {
+            "operator": "All",
+            "targetReplicatedJobs": [each["name"] for each in found],
+        }
+        counted = 0
+
+        def count(*_: object) -> None:
+            nonlocal counted
+            counted += 1
+
+        sys.setprofile(count)
+        try:
+            validate(made, *numbered(1))
+        finally:
+            sys.setprofile(None)
+        return counted
+
+    calls(2)  # loads what is loaded once
+    assert calls(120) < 2.2 * calls(60)
+    assert capsys.readouterr().out.count("TrainJob team/job-0 is admitted") == 3

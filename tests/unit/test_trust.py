@@ -146,6 +146,8 @@ def test_where_a_kubeconfig_needs_trust(project: Path, tmp_path: Path, home: Pat
         kubeconfig_check(".")(str(path))
     with pytest.raises(TargetFault, match="is in the folder of the project"):
         kubeconfig_check(str(below.parent))(str(project / "kc.yaml"))
+    with pytest.raises(TargetFault, match="is in the folder of the project"):
+        kubeconfig_check(".")("../other/kc.yaml")  # an archive may have made both folders
     (tmp_path / ".git").mkdir()
     with pytest.raises(TargetFault, match="is in the folder of the project"):
         kubeconfig_check(".")(str(beside))

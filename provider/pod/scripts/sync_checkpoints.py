@@ -1,6 +1,6 @@
 import json, os, re, secrets, shutil, sys, threading, time
 
-from find_checkpoint import OWN, UPLOADED, fault, missing_fork, newest, newest_first, number_of
+from find_checkpoint import FINISHED, OWN, UPLOADED, fault, missing_fork, newest, newest_first, number_of
 from s3 import Bucket, DiskFailed, Failed, words
 
 MANIFESTS = "manifests/"
@@ -11,6 +11,7 @@ MOST_BYTES = 1 << 50
 PERIOD = 1
 POLL = 5
 SETTLED = 3
+QUIET = 60
 LONGEST_PAUSE = 60
 RESERVE = 8
 SHARDED = {".metadata", "_CHECKPOINT_METADATA"}
@@ -274,6 +275,7 @@ class Uploads(threading.Thread):
         if self.owner and self.node == 0:  # a Job that was suspended starts its Pods again
             self.attempt += f"/{secrets.token_hex(4)}"
         self.adopts, self.taken, self.when_taken = bool(os.environ.get("TRAINER_CHECKPOINT_ADOPT")), "", lambda: None
+        self.incomplete = ""
         self.ending, self.newest, self.restored, self.present = threading.Event(), "", "", set()
         self.trying, self.sending, self.part, self.sent, self.hurries = "a checkpoint", ("", 0), "", {}, False
         outdated = os.environ.get("TRAINER_CHECKPOINT_REMOVE", "").split(",") if self.owner else []
@@ -458,8 +460,11 @@ class Uploads(threading.Thread):
                     self.sent_order = order
                     self.prune()
                     self.remove_outdated()
-                elif ends:
-                    return
+                else:
+                    self.incomplete = self.find_incomplete(ends)
+                    if ends:
+                        self.name_others()
+                        return
                 self.mark_if_whole()
                 self.why, self.pauses = "", 0
                 pause = 0 if name else PERIOD
@@ -496,6 +501,28 @@ class Uploads(threading.Thread):
         self.trying, self.polled = ready[0], time.monotonic()
         present = self.store.names()
         return next((name for name in ready if self.is_begun(name, present.get(name, set()))), "")
+
+    def find_incomplete(self, ends):
+        unsent = {name: seen for name, seen in self.seen.items() if seen.order > self.sent_order and seen.state}
+        name = max(unsent, key=lambda each: unsent[each].order, default="")
+        path = os.path.join(self.folder, name)
+        why = fault(path, part=True) if name and os.path.getsize(path) else ""
+        if not why or not (ends or time.monotonic() - unsent[name].since > QUIET):
+            return ""
+        found = f"{name} is not in {self.store.where}: {why} (a folder needs {OWN}, or {' or '.join(sorted(FINISHED))})"
+        found += f"; the newest there is {self.newest or 'none'}"
+        if not ends and found != self.incomplete:
+            log(found)
+        return found
+
+    def name_others(self):
+        others = [
+            name
+            for name in sorted(os.listdir(self.folder))
+            if number_of(name) < 0 and name[0] != "." and "tmp" not in name
+        ]
+        if others:
+            log(f"not uploaded, since their names do not end in a number: {', '.join(others[:5])[:500]}")
 
     def is_begun(self, name, parts):
         try:
@@ -630,4 +657,4 @@ class Uploads(threading.Thread):
             if late or (self.why and now - max(began, self.since) > self.grace):
                 why = self.why or "the grace period is over"
                 return f"{self.trying} is not in {self.store.where}: {why}; the newest there is {self.newest or 'none'}"
-        return self.taken
+        return self.taken or self.incomplete

@@ -253,6 +253,8 @@ def _dependencies(view: _View, job: ReplicatedJob) -> Iterator[BrokenRule]:
     """Check that a job depends on jobs before it. The webhook also accepts the job itself."""
     if job.place == 0 and listed(job.document.get("dependsOn")):
         yield BrokenRule(f"{job.at}.dependsOn", "DependsOn can't be set for the first ReplicatedJob")
+    if not job.depends_on:
+        return
     earlier = [each.document.get("name") for each in view.jobs if each.place < job.place]
     own = job.document.get("name")
     hint = ""

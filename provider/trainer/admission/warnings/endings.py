@@ -79,17 +79,13 @@ def _trains_too(view: View, step: Step, container: Container) -> bool:
 
 def _what_waits(view: View, step: Step) -> str:
     """Return what does not come about before a step is complete; empty if nothing waits for it."""
-    later = [str(other.name) for other in view.steps if _waits_for_end(other, step)]
+    later = view.later_steps.get(str(step.name))
     if later:
-        return f"{join_names(later)} never begins"
+        return f"{join_names([str(other.name) for other in later])} never begins"
     policy = view.success_policy
     if policy is None or step.name not in policy.steps or (policy.one_is_enough and len(policy.steps) > 1):
         return ""
     return "the job is never complete"
-
-
-def _waits_for_end(other: Step, step: Step) -> bool:
-    return any(each.get("name") == step.name and each.get("status") == "Complete" for each in other.depends_on)
 
 
 def endless_init_containers(view: View) -> Iterator[Problem]:
@@ -108,21 +104,20 @@ def endless_steps(view: View) -> Iterator[Problem]:
     """Yield steps beside the trainer that run on, such as MPI's nodes with sshd, and for which the job waits."""
     if not view.steps_known:
         return
-    for step in view.steps:
-        reason = "".join([*filter(None, map(_reason_to_run_on, step.pod.containers))][:1])
+    reasons = ["".join([*filter(None, map(_reason_to_run_on, step.pod.containers))][:1]) for step in view.steps]
+    ending = [str(step.name) for step, reason in zip(view.steps, reasons, strict=True) if not reason]
+    policy = json.dumps({"operator": "All", "targetReplicatedJobs": ending})
+    for step, reason in zip(view.steps, reasons, strict=True):
         waiting = _what_waits(view, step)
         if step is view.first_trainer:
             yield from _endless_training(step, waiting)
             continue
         if not reason or not waiting or step.pods == 0:
             continue
-        later = next((other for other in view.steps if _waits_for_end(other, step)), None)
-        if later is None:
-            ending = [other.name for other in view.steps if not any(map(_reason_to_run_on, other.pod.containers))]
-            policy = json.dumps({"operator": "All", "targetReplicatedJobs": ending})
-            where, hint = "spec.template.spec.successPolicy", f"name the steps that end, in the runtime: {policy}"
-        else:
-            where, hint = f"{later.at}.dependsOn", "write status: Ready"
+        later = view.later_steps.get(str(step.name))
+        where, hint = "spec.template.spec.successPolicy", f"name the steps that end, in the runtime: {policy}"
+        if later:
+            where, hint = f"{later[0].at}.dependsOn", "write status: Ready"
         yield Problem(where, f"waits for the end of {step.name}, but {reason}: {waiting}", hint)
 
 

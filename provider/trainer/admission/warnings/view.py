@@ -118,6 +118,17 @@ class View:
         return steps_of(section(self.jobset, "spec"))
 
     @cached_property
+    def later_steps(self) -> dict[str, list[Step]]:
+        """Name of a step -> the steps that begin after its end."""
+        found: dict[str, list[Step]] = {}
+        for step in self.steps:
+            for name in dict.fromkeys(
+                str(each.get("name")) for each in step.depends_on if each.get("status") == "Complete"
+            ):
+                found.setdefault(name, []).append(step)
+        return found
+
+    @cached_property
     def template(self) -> list[Step]:
         """The steps of the runtime, before patches and plugins."""
         return steps_of(section(self.runtime, "spec", "template", "spec"))
