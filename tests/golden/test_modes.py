@@ -228,7 +228,7 @@ def test_owner_and_stack_are_kept_with_a_job(tmp_path: Path) -> None:
     local = LocalRecord.of(submission, site, Tuning())
     assert record.labels(submission)[owner_labels.STACK] == "stack-1"
     assert record.job_annotations(submission)[owner_labels.OWNER] == "owner-1"
-    assert (local.owner, local.sweep) == ("owner-1", "stack-1")
+    assert (local.owner, local.stack) == ("owner-1", "stack-1")
     theirs = render(load("plain"), train_job("plain"), mode="trainer").objects
     assert "stack-1" not in str(theirs)
 
