@@ -78,7 +78,7 @@ def said(
     contender = contender_of(asked, known, 2e9)
     assert contender is not None
     others = [each for each in (contender_of(one, known, 1.9e9) for one in before or ()) if each is not None]
-    return answer(known, workloads, contender, others, now=NOW)
+    return answer(known, workloads, contender, others, now=NOW)[0]
 
 
 def test_a_job_that_fits_into_its_own_quota() -> None:

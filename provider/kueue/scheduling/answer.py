@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import chain
 
@@ -57,8 +57,8 @@ def contender_of(jobset: Document, queues: Queues, created: float, job: Document
 
 def answer(
     queues: Queues, workloads: Sequence[Document], asked: Contender, before: Iterable[Contender] = (), *, now: float
-) -> str:
-    """Return what Kueue would do with a job, as a sentence without the name of the job.
+) -> tuple[str, Collection[Slot]]:
+    """Return what Kueue would do with a job, as a sentence without the name of the job, and where it would get quota now.
 
     Args:
         queues: Known objects.
@@ -73,7 +73,8 @@ def answer(
     scheduler.run()
     outcome = scheduler.outcomes[asked.key]
     if outcome.unknown:
-        return "it is not known whether it starts now: what its Pods request is not known yet"
+        return "it is not known whether it starts now: what its Pods request is not known yet", ()
+    slots = () if outcome.admitted is None else tuple(outcome.admitted.usage)
     if outcome.admitted is not None and not outcome.victims:
         sentence = _starts(snapshot, outcome)
     elif hidden:
@@ -84,7 +85,7 @@ def answer(
     else:
         sentence = _waits(snapshot, scheduler, outcome) or "waits"
         sentence = f"{sentence}; {_when(find_latest_starts(scheduler, now)[asked.key], now)}"
-    return f"{sentence}{_not_counted(queues, asked.queue)}"
+    return f"{sentence}{_not_counted(queues, asked.queue)}", slots
 
 
 def forecast_waiting(queues: Queues, workloads: Sequence[Document], now: float) -> dict[str, str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from pulumi_trainer.provider.kueue.prices import invalid_amounts
 from pulumi_trainer.provider.trainer.admission.warnings import (
+    budgets,
     devices,
     endings,
     given_twice,
@@ -133,6 +135,13 @@ RULES = (
     Rule("PT224", "two topologies for the same Pods", queue_settings.exclusive_topology, cluster=True),
     Rule("PT225", "Pods that are not ready in time", queue_settings.pods_never_ready, cluster=True),
     Rule("PT226", "a kind of job that Kueue does not manage", queue_settings.unmanaged_kind, cluster=True),
+    Rule(budgets.BEYOND, "more than the budget of a month", budgets.beyond_budget, cluster=True),
+    Rule(
+        budgets.WITHOUT_EFFECT,
+        "a price or a budget without effect",
+        queues.for_queue_of_job(invalid_amounts),
+        cluster=True,
+    ),
     Rule("PT301", "more than the namespace's ResourceQuota", limits.over_resource_quota, cluster=True),
     Rule("PT302", "no node that fits the Pods", nodes.no_node, cluster=True),
     Rule("PT303", "tolerations that those of the flavor replace", nodes.replaced_tolerations, cluster=True),
@@ -152,6 +161,7 @@ QUEUE_RULES: dict[str, queues.QueueRule] = {
     "PT213": queues.stopped_queue,
     "PT214": queues.quota_beyond_nodes,
     "PT215": quota_changes.affected_jobs,
+    budgets.WITHOUT_EFFECT: invalid_amounts,
 }
 """Rules about queues, which do not depend on jobs."""
 
