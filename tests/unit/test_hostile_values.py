@@ -53,6 +53,7 @@ from pulumi_trainer.provider.jobs.runs import Run
 from pulumi_trainer.provider.jobs.status import JobStatus, Owner, Phase
 from pulumi_trainer.provider.kubernetes.errors import Problem, TrainerError
 from pulumi_trainer.provider.kueue.occupancy import Occupancy
+from pulumi_trainer.provider.kueue.prices import Amount, read_price
 from pulumi_trainer.provider.lifecycle.events import JobEvent
 from pulumi_trainer.provider.lifecycle.ownership import Finding
 from pulumi_trainer.provider.lifecycle.usage_report import Ran
@@ -94,6 +95,8 @@ def filled(type_: Any, depth: int = 0) -> Any:
         return {filled(inner[0], depth + 1)}
     if origin in (dict, Mapping):
         return {HOSTILE: filled(inner[1], depth + 1)}
+    if type_ is Amount:  # its unit is one that is known
+        return read_price("3 USD")
     assert dataclasses.is_dataclass(type_), type_
     hints = typing.get_type_hints(type_)
     return type_(**{f.name: filled(hints[f.name], depth + 1) for f in dataclasses.fields(type_) if f.init})
