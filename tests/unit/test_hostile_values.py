@@ -467,7 +467,7 @@ def test_what_components_report(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_csv_has_a_row_a_line(somewhere: Patch, capsys: pytest.CaptureFixture[str]) -> None:
     somewhere.setattr(usage, "of_stack", lambda *_: True)
     usage.usage(WHERE, since=3600, by="job", output="csv")
-    assert [len(row) for row in csv.reader(io.StringIO(capsys.readouterr().out))] == [7]
+    assert [len(row) for row in csv.reader(io.StringIO(capsys.readouterr().out))] == [8]
 
 
 def test_json_is_what_it_was(capsys: pytest.CaptureFixture[str]) -> None:

@@ -309,7 +309,7 @@ class Record:
 
     def consumer(self, status: JobStatus | None) -> Consumer:
         """Return the job as a consumer of its runtime."""
-        about = {part: str(self.runtime.get(part, "")) for part in ("release", "channel", "follow")}
+        about: dict[str, Any] = {part: str(self.runtime.get(part, "")) for part in ("release", "channel", "follow")}
         ended = status is not None and status.terminal
         name = str(self.runtime.get("name", ""))
         return Consumer(
@@ -317,6 +317,8 @@ class Record:
             name,
             stack=self.sweep,
             ended=ended,
+            runs=None if status is None else not ended,
+            jobset=self.jobset,
             channel_of=str(self.runtime.get("of", "")),
             **about,
         )
