@@ -29,7 +29,7 @@ from pulumi_trainer.provider.kubernetes.errors import Problem, TrainerError
 from pulumi_trainer.provider.kubernetes.terminal import message, plain
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.targets import queries
-from pulumi_trainer.start_answers import start_note
+from pulumi_trainer.start_answers import start_notes
 
 
 async def _name_scope(target: Destination | None) -> tuple[str, str] | None:
@@ -94,6 +94,9 @@ class JobComponent(pulumi.ComponentResource):
     may_fail = False
     """Whether a failure of the job is a warning although the program waits for it."""
 
+    expected_hours: float | None = None
+    """Hours that the program expects a run to take."""
+
     _sweep: Any = ""
     _timeouts: Mapping[str, Any] = MappingProxyType({})
 
@@ -117,7 +120,6 @@ class JobComponent(pulumi.ComponentResource):
         self._opts = opts or pulumi.ResourceOptions()
         self.volumes: dict[str, dynamic.Volume] = {}
         self._log_step = ""
-        self._planned: Plan | None = None
         self._before = list[pulumi.Resource]()
         session.current().await_with_rpcs()
         self._resource = session.current().spawn(self._submit(plan))
@@ -170,7 +172,10 @@ class JobComponent(pulumi.ComponentResource):
             here.problems += [replace(p, where=python_path(p.where)).below(where) for p in problems]
             return None
         # As a plain string: as an Output, a child's property would depend on its own parent.
-        return self._register(plan, await here.target(plan.target), await self.urn.future() or "")
+        made = self._register(plan, await here.target(plan.target), await self.urn.future() or "")
+        if pulumi.runtime.is_dry_run():
+            here.answer(self._answer(plan, made))
+        return made
 
     async def _review(self, plan: Plan) -> list[Problem]:
         """Return why the target would reject the job; log warnings and notes."""
@@ -249,7 +254,6 @@ class JobComponent(pulumi.ComponentResource):
     def _register(self, plan: Plan, target: dynamic.TargetResource, urn: str) -> dynamic.JobSet:
         self._sweep = target.sweep
         self._log_step = plan.log_step
-        self._planned = plan
         unknown = {**plan.resolved.unknown}
         retained = bool(self._opts.retain_on_delete)  # children do not inherit it, and a job keeps what it has written
         for token, each in plan.claims.items():
@@ -316,7 +320,6 @@ class JobComponent(pulumi.ComponentResource):
         if not preview and not await _have_reached(self._before):
             return None, False
         if not await resource.uid.is_known():
-            await self._tell_start()
             return None, False
         target, namespace, name = [await o.future() for o in (resource.target, resource.namespace, resource.name)]
         assert target is not None and namespace is not None and name is not None
@@ -346,14 +349,12 @@ class JobComponent(pulumi.ComponentResource):
             )
         return status, self._check_failure(status, wait_for)
 
-    async def _tell_start(self) -> None:
-        """Log in a preview what the queue would do now with the new run, at whose expense, or behind whom it waits."""
-        plan, self._planned = self._planned, None  # once, whatever waits for the job
-        if plan is None or not pulumi.runtime.is_dry_run():
+    async def _answer(self, plan: Plan, made: dynamic.JobSet) -> None:
+        """Log in a preview what the queue would do now with a new run, at whose expense or behind whom, and what it will cost."""
+        if await made.uid.is_known():
             return
         documents = session.current().queues_of(targets.choose(self._named[1]))
-        note = await start_note(plan, documents)
-        if note:
+        for note in await start_notes(plan, documents, self.expected_hours):
             messages.info(note, self)
 
     def _report(self, text: str, *, fails: bool) -> bool:

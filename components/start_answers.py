@@ -1,20 +1,25 @@
-"""Whether the jobs that a preview starts would start at once, and at whose expense: an answer of the moment, not an input."""
+"""Whether the jobs that a preview starts would start at once, at whose expense and for how much: answers, not inputs."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from pulumi_trainer.plan.job_plan import Plan
-from pulumi_trainer.program import session
+from pulumi_trainer.program import amounts, session
+from pulumi_trainer.program.budgets import Started
 from pulumi_trainer.program.queue_lints import find_queues
-from pulumi_trainer.provider.kubernetes.values.accessors import labels_of, section, text
+from pulumi_trainer.provider.jobs.cost import cost_of, estimate_time, flavors_of, time_limit
+from pulumi_trainer.provider.jobs.usage import demand_of
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, labels_of, section, text
 from pulumi_trainer.provider.kueue.api_resources import QUEUE_PRIORITY
 from pulumi_trainer.provider.kueue.labels import PRIORITY, QUEUE
+from pulumi_trainer.provider.kueue.prices import Prices, budget_of
 from pulumi_trainer.provider.kueue.queue_state import Queues
+from pulumi_trainer.provider.kueue.quota import Slot
 from pulumi_trainer.provider.kueue.scheduling.answer import answer, contender_of
 from pulumi_trainer.provider.kueue.workload_reasons import owner_of
 from pulumi_trainer.provider.targets import queries
@@ -22,34 +27,82 @@ from pulumi_trainer.provider.trainer.admission.warnings import Warning
 from pulumi_trainer.provider.trainer.admission.warnings.table import NEVER_START
 
 
-async def start_note(plan: Plan, documents: Sequence[dict[str, Any]]) -> str:
-    """Return what Kueue would do now with a new run of a job.
+async def start_notes(plan: Plan, documents: Sequence[Document], expected_hours: float | None) -> list[str]:
+    """Return what Kueue would do now with a new run of a job, and what the run will use and cost, as far as that is known.
 
-    Empty if it has no queue, if its queue cannot be read, or if a warning says that it never starts.
+    Empty if a warning says that it never starts.
+
+    Args:
+        documents: Kueue's objects of the program.
+        expected_hours: Hours that the program expects the run to take.
     """
     jobset = next((made for key, made in plan.made.items() if key.startswith("JobSet/")), None)
     train_job = plan.objects.get(f"TrainJob/{plan.name}")  # in mode trainer
-    labels = labels_of(train_job or jobset)
-    if any(isinstance(warning, Warning) and warning.code in NEVER_START for warning in plan.warnings):
-        return ""
-    if jobset is None or not isinstance(plan.namespace, str) or plan.dispatch is not None:
-        return ""
-    queues = await find_queues(documents, plan.target, plan.namespace, labels.get(QUEUE))
-    queues = await _with_priority(queues, plan.target, labels.get(PRIORITY))
+    never = any(isinstance(warning, Warning) and warning.code in NEVER_START for warning in plan.warnings)
+    if never or jobset is None or not isinstance(plan.namespace, str):
+        return []
+    queue = text(labels_of(train_job or jobset).get(QUEUE))
+    queues = await find_queues(documents, plan.target, plan.namespace, queue)
+    sentence, slots = await _start(plan, jobset, train_job, queues) if plan.dispatch is None else ("", ())
+    cost = await _cost(plan, [jobset, train_job], queues, queue, slots, expected_hours)
+    return [f"{plan.name}: {each}" for each in (sentence, cost) if each]
+
+
+async def _start(
+    plan: Plan, jobset: Document, train_job: Document | None, queues: Queues
+) -> tuple[str, Collection[Slot]]:
+    """Return what Kueue would do with a job, and where it gets quota; empty if its queue cannot be read."""
+    queues = await _with_priority(queues, plan.target, labels_of(train_job or jobset).get(PRIORITY))
     made = {**jobset, "metadata": {**jobset["metadata"], "namespace": plan.namespace}}
     now = time.time()
     contender = contender_of(made, queues, now, train_job)
     if contender is None:
-        return ""
+        return "", ()
     work = await asyncio.to_thread(queries.list_queued_work, plan.target)
     if work is None:
-        return ""
+        return "", ()
     others = [each for each in work if each.get("kind") == "Workload" and not _is_of(each, plan)]
     here = session.current()
     before, expect = [*here.contenders], partial(queries.job_durations, plan.target)
     here.contenders.append(contender)
-    found = await asyncio.to_thread(answer, queues, others, contender, before, now=now, expect=expect)
-    return f"{plan.name}: {found}"
+    return await asyncio.to_thread(answer, queues, others, contender, before, now=now, expect=expect)
+
+
+async def _cost(
+    plan: Plan,
+    jobs: Sequence[Document | None],
+    queues: Queues,
+    queue: str,
+    slots: Collection[Slot],
+    expected_hours: float | None,
+) -> str:
+    """Return what a run will use and cost, and remember it for the total of the plan; empty if nothing is known.
+
+    Args:
+        jobs: Its JobSet and, in mode trainer, its TrainJob.
+        slots: Where it gets quota; empty if that is not known.
+    """
+    jobset = jobs[0] or {}
+    runs = await asyncio.to_thread(queries.list_runs, plan.target, plan.namespace, plan.name)
+    taken = estimate_time(expected_hours, runs, time_limit(*jobs), demand_of(jobset).gpus)
+    prices = Prices.of(queues.of("ResourceFlavor"), amounts.configured("prices"))
+    cost = cost_of(jobset, taken, flavors_of(queues, plan.namespace, queue, slots), prices)
+    if cost is None:
+        return ""
+    local = queues.find("LocalQueue", queue, plan.namespace)
+    budget = amounts.configured("budget").get(queue) or (budget_of(local) if local else None)
+    started = Started(
+        f"{plan.namespace}/{plan.name}",
+        cost,
+        plan.target,
+        session.key(plan.target),
+        plan.namespace,
+        queue,
+        budget,
+        prices,
+    )
+    session.current().started.append(started)
+    return str(cost)
 
 
 def _is_of(workload: Mapping[str, Any], plan: Plan) -> bool:

@@ -60,6 +60,8 @@ class TrainJob(JobComponent):
             Initializers are not constrained.
         max_execution: Seconds after admission until Kueue stops the job and takes its quota back; default: no limit.
         suspend: Whether a job without a queue is suspended (`suspend`).
+        expected_hours: Hours that a run is expected to take, from which a plan computes its cost; changes nothing of the job.
+            Default: the time of its last successful run, or else `max_execution`.
         active_deadline_seconds: Seconds that the training may run, with or without a queue (`activeDeadlineSeconds`).
         managed_by: Controller that manages the TrainJob (`managedBy`).
         hardening: `restricted`: Pods get what the profile of Pod Security of this name demands, and no service account token;
@@ -100,7 +102,7 @@ class TrainJob(JobComponent):
     def construct(self, args: TrainJobArgs) -> None:
         """Start the job."""
         self.where = f'TrainJob("{args.resource_name}")'
-        self.may_fail = args.may_fail
+        self.may_fail, self.expected_hours = args.may_fail, args.expected_hours
         site = session.call_site()
         for source in parts(args.initializer).values():
             if isinstance(source, Fetched):

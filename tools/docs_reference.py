@@ -244,7 +244,9 @@ _STARTING = {
     "logs": "none; with `keep` next run",
     "checkpoint": "new run",
     "resource_name": "another job",
-    **dict.fromkeys(("rerun_on", "wait_for", "may_fail", "timeouts", "interrupt", "adopt", "opts"), "none"),
+    **dict.fromkeys(
+        ("rerun_on", "wait_for", "may_fail", "expected_hours", "timeouts", "interrupt", "adopt", "opts"), "none"
+    ),
 }
 """Arguments that are not in the TrainJob's document, or that several documents have."""
 
@@ -385,6 +387,10 @@ _OWN = {
     "target": "Where jobs run that have no `target`. Default: `local`.",
     "warnings": "Severity of warnings by code, such as `trainer:warnings.PT112`: `ignore`, `warning` or `error`"
     " ([warnings](../warnings.md)).",
+    "prices": "Price of an hour of a GPU by flavor, such as `trainer:prices.h100`: a number, in US dollars, or `3.20 EUR`. It"
+    " comes before the annotation of the ResourceFlavor ([review a plan](../guides/review-a-plan.md)).",
+    "budget": "What a team may use in a calendar month, by its LocalQueue, such as `trainer:budget.nlp`: `20000 USD` or"
+    " `5000 GPU-hours`. It comes before the annotation of the LocalQueue ([review a plan](../guides/review-a-plan.md)).",
     "version": "Version of Kubeflow Trainer whose rules plans apply. Default: in mode `trainer` that of the cluster's CRDs, else"
     f" `{DEFAULT.version}`.",
 }

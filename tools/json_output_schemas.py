@@ -350,7 +350,8 @@ class UsageResult(TypedDict):
         by: team, queue, user or job; each row has its name by this key.
         since: Begin of the window.
         until: End of the window.
-        rows: jobs, running, gpus, gpuHours, cpuHours (null if no job requests CPUs), incomplete of each.
+        rows: jobs, running, gpus, gpuHours, cpuHours (null if no job requests CPUs), incomplete, unpriced, and cost by currency,
+            of each.
         total: The same numbers of all.
         unseen: Kinds that could not be listed.
     """
@@ -359,7 +360,7 @@ class UsageResult(TypedDict):
     since: float
     until: float
     rows: list[dict[str, Any]]
-    total: dict[str, float | None]
+    total: dict[str, Any]
     unseen: list[str]
 
 

@@ -35,6 +35,8 @@ from pulumi_trainer.provider.kueue.labels import QUEUE
 WRITTEN = "written"
 """First part of the paths of what the user wrote."""
 
+_MOST_HOURS = 1_000_000
+
 RERUN_ON = ("code", "data", "runtime")
 """What may start a new run of a job when it changes."""
 
@@ -58,6 +60,7 @@ class TrainJobArgs(ComponentArgs):
     priority: pulumi.Input[str] | pulumi.Resource | None = None
     topology: Topology | None = None
     max_execution: pulumi.Input[int] | None = None
+    expected_hours: float | None = None
     suspend: pulumi.Input[bool] | None = None
     active_deadline_seconds: pulumi.Input[int] | None = None
     managed_by: pulumi.Input[str] | None = None
@@ -134,6 +137,8 @@ class TrainJobArgs(ComponentArgs):
             hint = f"the rows of {MOST_RUNS} runs stay in any case; `outputs JOB --run ID --copy DEST` copies an output"
             why = f"must be an int from 1 to {MOST_KEPT}, not {shown_value(self.keep_runs)}"
             found.append(Problem("keep_runs", why, hint))
+        if isinstance(self.expected_hours, (int, float)) and not 0 < self.expected_hours < _MOST_HOURS:
+            found.append(Problem("expected_hours", f"must be a number of hours above 0, not {self.expected_hours!r}"))
         if self.keeps_logs and self.output_volume is None:
             found.append(Problem("logs", "'keep' requires an output volume, which has the logs", "set output=True"))
         if isinstance(self.trainer, ToolTrainer):

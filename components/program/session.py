@@ -19,7 +19,8 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import pulumi
-from pulumi_trainer.program import messages, queue_lints, targets
+from pulumi_trainer.program import budgets, messages, queue_lints, targets
+from pulumi_trainer.program.budgets import Started
 from pulumi_trainer.program.object_owner import ObjectOwner, Place, guarded_object
 from pulumi_trainer.program.queue_lints import ABOUT_QUEUES
 from pulumi_trainer.program.removals import (
@@ -32,6 +33,7 @@ from pulumi_trainer.program.removals import (
     recorded_cluster,
     refusals,
 )
+from pulumi_trainer.program.severities import by_severity
 from pulumi_trainer.program.targets import CONFIGURATION, Destination
 from pulumi_trainer.program.watch import Watch
 from pulumi_trainer.provider.engine import dynamic, pulumi_compat
@@ -91,6 +93,7 @@ class Program:
         registered: Resources of the program's jobs and volumes.
         failures: What the program has waited for in vain.
         contenders: The new runs of a preview, in the order in which Kueue gets them.
+        started: The new runs of a preview with GPUs.
     """
 
     problems: list[Problem] = field(default_factory=list)
@@ -113,6 +116,8 @@ class Program:
     cautions: list[Problem] = field(default_factory=list)
     failures: dict[str, None] = field(default_factory=dict)
     contenders: list[Contender] = field(default_factory=list)
+    started: list[Started] = field(default_factory=list)
+    _answers: list[asyncio.Task[None]] = field(default_factory=list)
     _reported_warnings: set[str] = field(default_factory=set)
     _names: dict[str, str] = field(default_factory=dict)
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
@@ -143,6 +148,26 @@ class Program:
             self._reporting = True
             _ = pulumi.Output.from_input(self._raise_refusal())  # awaited with all other outputs
         return task
+
+    def answer(self, work: Coroutine[Any, Any, None]) -> None:
+        """Await an answer about a job of a preview; after all of them report what the plan uses and costs."""
+        self._answers.append(asyncio.ensure_future(work))
+        if len(self._answers) == 1:
+            _: pulumi.Output[None] = pulumi.Output.from_input(self._report_costs())
+
+    async def _report_costs(self) -> None:
+        await self._wait_for_tasks()
+        await asyncio.gather(*self._answers, return_exceptions=True)  # a resource that fails ends the program itself
+        total = budgets.total_note(self.started)
+        notes, found = await budgets.judge_budgets(self.started)
+        found += await budgets.judge_names(self.started, [*itertools.chain.from_iterable(self.queues.values())])
+        errors, warnings = by_severity(found, {})
+        for note in filter(None, (total, *notes)):
+            messages.info(note)
+        for warning in warnings:
+            messages.warn(warning)
+        for error in errors:
+            self.fail(str(error))
 
     def register(self, kind: str, name: str, parent: pulumi.Resource | None) -> None:
         """Register a component of the program.

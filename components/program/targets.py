@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 import pulumi
 from pulumi_trainer.args.arguments import Args, as_mapping, shown_value
 from pulumi_trainer.args.signatures import not_one_of, unknown_fields
+from pulumi_trainer.program import amounts
 from pulumi_trainer.program.absent_outputs import absent_output
 from pulumi_trainer.provider.engine import pulumi_compat
 from pulumi_trainer.provider.jobs.submission import WORKERS
@@ -177,7 +178,19 @@ def problems(given: Any) -> list[Problem]:
     return found
 
 
-KEYS = ("target", "mode", "namespace", "kubeconfig", "context", "workers", "warnings", "hardening", "version")
+KEYS = (
+    "target",
+    "mode",
+    "namespace",
+    "kubeconfig",
+    "context",
+    "workers",
+    "warnings",
+    "hardening",
+    "version",
+    "prices",
+    "budget",
+)
 """Keys of the stack's configuration below `trainer:`."""
 
 
@@ -206,7 +219,7 @@ def configuration_problems() -> list[Problem]:
     if is_content(config.get("kubeconfig") or ""):
         hint = 'give a path, or target=Kubernetes(content=pulumi.Config().require_secret("kubeconfig"))'
         found.append(Problem("kubeconfig", "must be the path of a kubeconfig file, not its content", hint))
-    found += _configured_worker_problems(config)
+    found += [*_configured_worker_problems(config), *amounts.problems()]
     return [Problem("", f"trainer:{p.where}: {p.why}", p.hint, CONFIGURATION) for p in found]
 
 

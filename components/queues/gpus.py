@@ -18,6 +18,7 @@ from pulumi_trainer.provider.kubernetes.errors import Problem, problems_below
 from pulumi_trainer.provider.kubernetes.values.accessors import text, without
 from pulumi_trainer.provider.kubernetes.values.names import dns_1123_subdomain
 from pulumi_trainer.provider.kueue.objects import BOUNDLESS, quota_rows, quota_table
+from pulumi_trainer.provider.kueue.prices import BUDGET, PRICE, read_budget, read_price
 from pulumi_trainer.provider.trainer.labels import RENAMED_TO
 from pulumi_trainer.queues.arguments import FairSharing, Preemption, ResourceQuota
 from pulumi_trainer.queues.component import Composed, current
@@ -56,6 +57,7 @@ class GpuQueuesArgs(ComponentArgs):
     topology: Topology | Sequence[str] | None = None
     resource: str = GPU
     others: Mapping[str, Any] | None = None
+    prices: Mapping[str, float | str] | None = None
     on_delete: Literal["refuse", "drain"] = "refuse"
     drain_seconds: float = 300
     name: str | None = None
@@ -89,6 +91,8 @@ class GpuQueues(Composed):
             default: none.
         resource: Resource of the GPUs; default: nvidia.com/gpu.
         others: Other resource -> quota of each team; default: practically unlimited cpu, memory and ephemeral-storage.
+        prices: Kind of GPU -> price of an hour of one: a number, in US dollars, or a text such as "3.20 EUR"; default: none.
+            Plans and `pulumi-trainer usage` compute costs from it.
         on_delete: What happens to jobs of a queue that is deleted, as for `ClusterQueue`: `refuse` (default) or
             `drain`.
         drain_seconds: Seconds until jobs that still use quota stop the deletion with `drain`; default: 300.
@@ -104,7 +108,7 @@ class GpuQueues(Composed):
         self.where = f'GpuQueues("{args.resource_name}") ({session.call_site()})'
         super().__init__("trainer:index:GpuQueues", args.resource_name, None, args.opts)
         name, resource = text(args.name) or args.resource_name, text(args.resource) or GPU
-        judged = ("teams", "gpus", "cohort", "borrowing", "priorities", "topology", "others")
+        judged = ("teams", "gpus", "cohort", "borrowing", "priorities", "topology", "others", "prices")
         given: dict[str, Any] = {field: getattr(args, field) for field in judged}
         if args.gpus is None:
             given["gpus"] = {name: None}
@@ -120,6 +124,7 @@ class GpuQueues(Composed):
         valid = without_invalid(given, found)
         teams, kinds, cohort, borrowing = valid["teams"], valid["gpus"], valid["cohort"], valid["borrowing"]
         priorities, topology, beside = valid["priorities"], valid["topology"], valid["others"]
+        self._prices = {kind: read_price(price) for kind, price in (valid["prices"] or {}).items()}
         self._parts = (name, resource, teams, [resource, *beside])
         self.cohort: Cohort | None = None
         self.topology: Topology | None = None
@@ -168,7 +173,10 @@ class GpuQueues(Composed):
         name = kind
         if self.topology is not None:
             name = _name_with_digest(kind, [dict(labels or {}), self.topology.name])
-        return ResourceFlavor(kind, node_labels=labels, topology=self.topology, name=name, **common)
+        annotations = {PRICE: self._prices[kind].written} if kind in self._prices else None
+        return ResourceFlavor(
+            kind, node_labels=labels, topology=self.topology, name=name, annotations=annotations, **common
+        )
 
     def _make_cluster_queue(
         self, team: str, share: Team, quotas: Sequence[FlavorQuotas], common: Mapping[str, Any]
@@ -198,6 +206,7 @@ class GpuQueues(Composed):
         stop_policy: Literal["Hold"] | None = None
         if share.hold:
             stop_policy = "Hold"
+        budget = {BUDGET: read_budget(share.budget).written} if share.budget is not None else {}
         made = []
         for name, own_annotations in notes.items():
             queue = LocalQueue(
@@ -206,7 +215,7 @@ class GpuQueues(Composed):
                 namespace=share.namespace or team,
                 cluster_queue=self.cluster_queues[team],
                 stop_policy=stop_policy,
-                annotations=own_annotations or None,
+                annotations={**own_annotations, **budget} or None,
                 **common,
             )
             made.append(queue)

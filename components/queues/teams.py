@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pulumi
 from pulumi_trainer.args.arguments import Args, nested_problems
-from pulumi_trainer.provider.kubernetes.errors import Problem, problems_below
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, problems_below
 from pulumi_trainer.provider.kubernetes.values.names import dns_1123_subdomain, qualified_name
 from pulumi_trainer.provider.kubernetes.values.quantity import Quantity, quantity_problems
+from pulumi_trainer.provider.kueue.prices import PRICE, Amount, read_budget, read_price
 from pulumi_trainer.queues.arguments import ResourceQuota
 from pulumi_trainer.queues.component import current
 from pulumi_trainer.queues.flavors import ResourceFlavor, Topology
@@ -29,6 +30,8 @@ class Team(Args):
             may borrow the team's quota. Default: False.
         renamed_from: Earlier name of the team; it requires `namespace`. The ClusterQueue keeps its name and its quota, and a
             LocalQueue of the earlier name stays, so that jobs that run or wait keep their place; default: none.
+        budget: What the team may use in a calendar month (UTC): money such as "20000 USD", or "5000 GPU-hours". A plan that
+            goes beyond it is warned of (PT230); nothing stops jobs. Default: no limit.
     """
 
     gpus: int | Mapping[str, int] | None = None
@@ -38,6 +41,7 @@ class Team(Args):
     weight: float | str | None = None
     hold: bool | None = None
     renamed_from: str | None = None
+    budget: str | None = None
 
 
 def as_team(share: Any) -> Team:
@@ -76,6 +80,7 @@ def team_problems(given: Mapping[str, Any], resource: str, own: str) -> Iterator
         yield from _name("cohort", cohort)
     yield from _priorities(given["priorities"])
     yield from _other_quota_problems(given["others"], resource)
+    yield from _price_problems(given["prices"], kinds)
     if not isinstance(teams, Mapping):
         return
     for team, each in teams.items():
@@ -120,6 +125,27 @@ def _other_quota_problems(given: Any, resource: str) -> Iterator[Problem]:
             yield Problem(where, f"must be 0 or more, not {quota}")
 
 
+def _price_problems(given: Any, kinds: Mapping[Any, Any]) -> Iterator[Problem]:
+    if given is not None and not isinstance(given, Mapping):
+        yield Problem("prices", f"must be a mapping from kinds of GPUs to prices, not {given!r}")
+        return
+    for kind, price in (given or {}).items():
+        where = f"prices[{kind}]"
+        if kind not in kinds:
+            yield Problem(where, "unknown kind of GPU", f"available: {', '.join(map(str, kinds))}")
+        elif isinstance(kinds[kind], ResourceFlavor):
+            hint = f'give that ResourceFlavor annotations={{"{PRICE}": "3.20 USD"}}'
+            yield Problem(where, "the price of a ResourceFlavor is one of its annotations", hint)
+        yield from _amount_problems(where, price, read_price)
+
+
+def _amount_problems(where: str, given: Any, read: Callable[[Any], Amount]) -> Iterator[Problem]:
+    try:
+        read(given)
+    except Invalid as error:
+        yield from problems_below(where, error.problems)
+
+
 def _name(where: str, given: Any) -> Iterator[Problem]:
     """Yield why a value is not a valid name of an object."""
     if not isinstance(given, str) or not given:
@@ -155,6 +181,7 @@ def without_invalid(given: Mapping[str, Any], found: Sequence[Problem]) -> dict[
     """Return the arguments without the invalid ones, so that the others can be checked."""
     instead = {
         "teams": {}, "gpus": {}, "cohort": False, "borrowing": True, "priorities": {}, "topology": None, "others": {},
+        "prices": {},
     }  # fmt: skip
     refused = [p.where for p in found]
     kept: dict[str, Any] = {}
@@ -213,6 +240,8 @@ def _share(share: Team, kinds: list[str]) -> Iterator[Problem]:
             )
         else:
             yield from _limit("lending", lending)
+    if share.__dict__.get("budget") is not None:
+        yield from _amount_problems("budget", share.__dict__["budget"], read_budget)
     hold, weight = share.__dict__.get("hold"), share.__dict__.get("weight")
     if not isinstance(hold, bool | None):
         yield Problem("hold", f"must be True or False, not {hold!r}")

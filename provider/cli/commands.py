@@ -247,15 +247,21 @@ def _queues(given: Given) -> None:
 
 
 @command(
-    "usage", "Show the GPU-hours and CPU-hours of jobs, for example `usage -A --since 30d --by team -o csv`.",
-    option("--since", metavar="AGE", default="30d", help="Count jobs that ran within this time, for example 24h. Default: 30d."),
+    "usage", "Show the GPU-hours, CPU-hours and cost of jobs, for example `usage -A --since 30d --by team -o csv`.",
+    option("--since", metavar="AGE", default="", help="Count jobs that ran within this time, for example 24h. Default: 30d."),
     choice("--by", choices=("team", "queue", "user", "job"), metavar="KEY", about="Group the rows by this"),
+    flag("--budget", help="Show what each team has used of its budget in this calendar month (UTC)."),
     _output("table", "csv", "json", "yaml"), *PLACE, EVERYWHERE,
 )  # fmt: skip
 def _usage(given: Given) -> None:
     from pulumi_trainer.provider.cli import usage
 
-    usage.usage(_where(given), since=read_seconds(given.since), by=given.by, output=given.output)
+    if not given.budget:
+        usage.usage(_where(given), since=read_seconds(given.since or "30d"), by=given.by, output=given.output)
+    elif given.since or given.by != "team":
+        raise Invalid(Problem("--budget", "cannot be combined with --since or --by: it counts a month by team"))
+    else:
+        usage.budgets(_where(given), output=given.output)
 
 
 @command(

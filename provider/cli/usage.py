@@ -8,12 +8,15 @@ import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from pulumi_trainer.provider.cli.formats import print_data
+from pulumi_trainer.provider.jobs.cost import rounded
 from pulumi_trainer.provider.kubernetes.terminal import plain, print_line, print_lines
+from pulumi_trainer.provider.kubernetes.values.accessors import without
 from pulumi_trainer.provider.kubernetes.values.wording import join_names, plural
-from pulumi_trainer.provider.lifecycle.usage_report import By, Ran, Row, summarize, to_json
+from pulumi_trainer.provider.kueue.prices import Amount
+from pulumi_trainer.provider.lifecycle.usage_report import By, ClusterUsage, Ran, Row, month_begin, summarize, to_json
 from pulumi_trainer.provider.service.jobs import of_stack, open_cluster
 from pulumi_trainer.provider.service.reach import ReachedJob, Where
 
@@ -27,8 +30,6 @@ _MISSED = {
     "localqueues": "teams",
 }
 """Plural of a kind -> what is missing without it."""
-Usage: TypeAlias = tuple[list[Ran], Mapping[tuple[str, str], str], Collection[str]]
-"""Times, teams by namespace and name of a LocalQueue, and plurals of the kinds that could not be listed."""
 
 
 def usage(where: Where, *, since: float, by: By, output: str) -> None:
@@ -39,43 +40,87 @@ def usage(where: Where, *, since: float, by: By, output: str) -> None:
         output: table, csv, json or yaml.
     """
     now = time.time()
-    if of_stack(None, where):
-        runs, teams, unseen = _of_stack(where)
-    else:
-        client, namespace = open_cluster(where)
-        if where.everywhere:
-            namespace = ""
-        runs, teams, unseen = _of_cluster(client, namespace)
-    rows, total = summarize(runs, by, now - since, now, teams)
+    found = _read(where)
+    rows, total = summarize(found.runs, by, now - since, now, found.teams)
     if output in ("json", "yaml"):
-        print_data({**to_json(rows, total, by, now - since, now), "unseen": list(unseen)}, output)
+        print_data({**to_json(rows, total, by, now - since, now), "unseen": list(found.unseen)}, output)
     elif output == "csv":
-        _print_csv(rows, by)
+        _print_csv(rows, total, by)
     else:
         _print_table(rows, total, by, now - since)
+    _report_unseen(found.unseen)
+
+
+def budgets(where: Where, *, output: str) -> None:
+    """Print what each team with a budget has used of it in this calendar month.
+
+    Args:
+        output: table, csv, json or yaml.
+    """
+    now = time.time()
+    found = _read(where, whole=True)
+    rows, _ = summarize(found.runs, "team", month_begin(now), now, found.teams)
+    by_team = {row.key: row for row in rows}
+    entries = list[dict[str, Any]]()
+    for team, budget in sorted(found.budgets.items()):
+        used, unknown = by_team.get(team, Row(team)).amount(budget.unit)
+        shown = {"team": team, "unit": budget.unit, "used": round(used, 2), "budget": float(budget.number)}
+        entries.append({**shown, "unknown": [*unknown, *found.unseen]})
+    if output in ("json", "yaml"):
+        print_data({"since": month_begin(now), "until": now, "budgets": entries}, output)
+    elif output == "csv":
+        _write_csv([list(each.values())[:4] for each in entries], ["team", "unit", "used", "budget"])
+    elif not entries:
+        print_line("no team has a budget")
+    else:
+        month = time.strftime("%Y-%m", time.gmtime(now))
+        _print_aligned([("team", f"used in {month}", "budget", ""), *map(_budget_cells, entries)])
+        notes = [
+            f"not known of {plain(each['team'])}: {', '.join(each['unknown'])}" for each in entries if each["unknown"]
+        ]
+        print_lines(["", *notes] if notes else [])
+    _report_unseen(found.unseen)
+
+
+def _budget_cells(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    used, budget, unit = entry["used"], entry["budget"], entry["unit"]
+    share = f"{100 * used / budget:.0f} %" if budget else ""
+    least = "at least " if entry["unknown"] else ""
+    return plain(entry["team"]), f"{least}{rounded(used, unit)}", rounded(budget, unit), share
+
+
+def _report_unseen(unseen: Collection[str]) -> None:
     if unseen:
         missing = ", ".join(f"{each} ({_MISSED[each]})" for each in unseen)
         why = "no permission to list them, or no such kind; `pulumi-trainer rbac --usage` prints what is needed"
         print_line(f"not seen: {missing}: {why}", error=True)
 
 
-def _of_cluster(client: Client, namespace: str, only_jobs: Collection[tuple[str, str]] | None = None) -> Usage:
+def _read(where: Where, *, whole: bool = False) -> ClusterUsage:
+    """Return the usage of the jobs of a stack, a namespace or a cluster. whole: Of a stack read all jobs of its namespaces."""
+    if of_stack(None, where):
+        return _of_stack(where, whole=whole)
+    client, namespace = open_cluster(where)
+    return _of_cluster(client, "" if where.everywhere else namespace)
+
+
+def _of_cluster(client: Client, namespace: str, only_jobs: Collection[tuple[str, str]] | None = None) -> ClusterUsage:
     from pulumi_trainer.provider.targets.kubernetes.observe.job_usage import read_usage
 
     gc.disable()  # nothing that is read becomes garbage before the end; searching for it takes a fifth of the time
     try:
-        found = read_usage(client, namespace, only_jobs)
+        return read_usage(client, namespace, only_jobs)
     finally:
         gc.enable()
-    return found.runs, found.teams, found.unseen
 
 
-def _of_stack(where: Where) -> Usage:
+def _of_stack(where: Where, *, whole: bool) -> ClusterUsage:
     """Return the usage of the jobs of a stack, on this machine and in clusters."""
     from pulumi_trainer.provider.service import stack
 
     runs: list[Ran] = []
     teams: dict[tuple[str, str], str] = {}
+    budgets: dict[str, Amount] = {}
     unseen: set[str] = set()
     clusters: dict[tuple[int, str], list[ReachedJob]] = {}
     for job in stack.jobs(where.stack or None, None, where.project):
@@ -86,18 +131,25 @@ def _of_stack(where: Where) -> Usage:
     for (_, namespace), jobs in clusters.items():
         client = jobs[0].client
         assert client is not None
-        found, queues, missing = _of_cluster(client, namespace, {(job.namespace, job.name) for job in jobs})
-        runs += found
-        teams.update(queues)
-        unseen.update(missing)
-    return runs, teams, sorted(unseen)
+        found = _of_cluster(client, namespace, None if whole else {(job.namespace, job.name) for job in jobs})
+        runs += found.runs
+        teams.update(found.teams)
+        budgets.update(found.budgets)
+        unseen.update(found.unseen)
+    return ClusterUsage(runs, teams, budgets, sorted(unseen))
 
 
-def _print_csv(rows: Sequence[Row], by: str) -> None:
-    out = csv.writer(sys.stdout, lineterminator="\n")
-    out.writerow([by, *Row("").numbers()])
+def _print_csv(rows: Sequence[Row], total: Row, by: str) -> None:
+    head = [by, *without(Row("").numbers(), "cost"), *(f"cost {currency}" for currency in sorted(total.cost))]
+    lines = []
     for row in rows:
-        out.writerow([plain(row.key), *row.numbers().values()])
+        costs = (round(row.cost.get(currency, 0.0), 2) for currency in sorted(total.cost))
+        lines.append([plain(row.key), *without(row.numbers(), "cost").values(), *costs])
+    _write_csv(lines, head)
+
+
+def _write_csv(rows: Sequence[Sequence[Any]], head: Sequence[str]) -> None:
+    csv.writer(sys.stdout, lineterminator="\n").writerows([head, *rows])
 
 
 def _print_table(rows: Sequence[Row], total: Row, by: str, since: float) -> None:
@@ -105,23 +157,36 @@ def _print_table(rows: Sequence[Row], total: Row, by: str, since: float) -> None
     if not rows:
         print_line(f"no job has run since {begin:%Y-%m-%d %H:%M} UTC")
         return
-    head = (by, "jobs", "running", "GPUs now", "GPU-hours", "CPU-hours")
-    cells = [head, *map(_cells, rows)]
-    if len(rows) > 1:
-        cells.append(_cells(total))
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for row in cells:
+    currencies = sorted(total.cost)
+    costs = [f"cost in {currency}" for currency in currencies]
+    head = (by, "jobs", "running", "GPUs now", "GPU-hours", "CPU-hours", *costs)
+    lines = [*rows, total] if len(rows) > 1 else rows
+    _print_aligned([head, *(_cells(row, currencies) for row in lines)])
+    if total.incomplete:
+        count, names = _named(total.incomplete)
+        print_lines(["", f"GPUs or times of {count} are only partly known: {names}"])
+    if total.unpriced and currencies:
+        count, names = _named(total.unpriced)
+        print_lines(["", f"the price of the GPUs of {count} is not known: {names}"])
+
+
+def _print_aligned(rows: Sequence[Sequence[str]]) -> None:
+    """Print a table whose columns are numbers, apart from the first one."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
         numbers = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
         print_lines(["  ".join([row[0].ljust(widths[0]), *numbers]).rstrip()])
-    if total.incomplete:
-        names = join_names(sorted(f"{plain(namespace)}/{plain(name)}" for namespace, name in total.incomplete))
-        print_lines(["", f"GPUs or times of {plural(len(total.incomplete), 'job')} are only partly known: {names}"])
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _named(jobs: Collection[tuple[str, str]]) -> tuple[str, str]:
+    names = sorted(f"{plain(namespace)}/{plain(name)}" for namespace, name in jobs)
+    return plural(len(names), "job"), join_names(names)
+
+
+def _cells(row: Row, currencies: Sequence[str]) -> tuple[str, ...]:
     return (
         plain(row.key), str(len(row.jobs)), str(len(row.running)), f"{row.gpus:g}",
-        _hours(row.gpu_hours), _hours(row.cpu_hours),
+        _hours(row.gpu_hours), _hours(row.cpu_hours), *(f"{row.cost.get(each, 0.0):,.2f}" for each in currencies),
     )  # fmt: skip
 
 

@@ -136,6 +136,11 @@ class Consumer:
         where: namespace/name of the job.
         ended: Whether it is known to have ended.
         channel_of: "project/stack" of the channel; empty if unknown.
+        program: "project/stack" of the job; empty if unknown.
+        queue: Its LocalQueue; None if unknown.
+        gpus: GPUs of all its Pods; None if unknown.
+        runs: Whether it runs now; None if unknown.
+        jobset: Its JobSet, as its target has it; None if that is gone.
     """
 
     where: str
@@ -146,6 +151,11 @@ class Consumer:
     stack: str = ""
     ended: bool = False
     channel_of: str = ""
+    program: str = ""
+    queue: str | None = None
+    gpus: float | None = None
+    runs: bool | None = None
+    jobset: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)

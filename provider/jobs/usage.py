@@ -7,12 +7,13 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from fractions import Fraction
+from itertools import chain
 from typing import Any
 
 from pulumi_trainer.provider.jobs.edited_json import parse
 from pulumi_trainer.provider.jobs.nodes import given_nodes
 from pulumi_trainer.provider.kubernetes.terminal import plain, plain_field
-from pulumi_trainer.provider.kubernetes.values.accessors import labels_of, plausible_seconds, section
+from pulumi_trainer.provider.kubernetes.values.accessors import labels_of, mappings, plausible_seconds, section, text
 from pulumi_trainer.provider.kubernetes.values.quantity import Quantity
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.kueue.podsets import claimed_gpus, pod_sets
@@ -32,6 +33,7 @@ class Demand:
         gpus: GPUs of all Pods that run at the same time.
         cpus: CPUs of all Pods that run at the same time; None also if none of them requests any.
         since: When the run began to run, in seconds since the epoch; 0 if not known (yet).
+        flavor: Kueue's flavor of its GPUs; empty if it is not known, or if there are several.
     """
 
     user: str = ""
@@ -39,11 +41,13 @@ class Demand:
     gpus: float | None = None
     cpus: float | None = None
     since: float = 0.0
+    flavor: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         document = asdict(self)
-        if not self.since:
-            del document["since"]
+        for name in ("since", "flavor"):
+            if not document[name]:
+                del document[name]
         return {name: value for name, value in document.items() if value is not None}
 
     @classmethod
@@ -56,6 +60,7 @@ class Demand:
             queue=plain_field(queue, _LONGEST) if isinstance(queue, str) else None,
             gpus=_amount(known.get("gpus")),
             cpus=_amount(known.get("cpus")),
+            flavor=plain_field(known.get("flavor"), _LONGEST),
             since=plausible_seconds(known.get("since")),
         )
 
@@ -91,6 +96,14 @@ def demand_of(job: Mapping[str, Any], user: str = "") -> Demand:
 def count_gpus(amounts: Iterable[tuple[str, Fraction]]) -> float:
     """Return the number of GPUs among amounts of resources: `VENDOR/gpu`, and `VENDOR/mig-...`, each of which counts as one."""
     return float(sum(amount for name, amount in amounts if is_gpu(name)))
+
+
+def flavor_of(workload: Mapping[str, Any] | None) -> str:
+    """Return the flavor of the GPUs of a Workload; empty if it has none, or several."""
+    assigned = mappings(section(workload, "status", "admission").get("podSetAssignments"))
+    pairs = chain.from_iterable(section(each, "flavors").items() for each in assigned)
+    found = {text(flavor) for resource, flavor in pairs if is_gpu(resource)}
+    return found.pop() if len(found) == 1 else ""
 
 
 def current_user() -> str:

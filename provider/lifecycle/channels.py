@@ -6,22 +6,21 @@ follow it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from pulumi_trainer.provider.jobs.submission import Consumer
 from pulumi_trainer.provider.kubernetes.errors import Problem, Refused, TrainerError
 from pulumi_trainer.provider.kubernetes.values.unknown import any_unknown
-from pulumi_trainer.provider.kubernetes.values.wording import join_names
+from pulumi_trainer.provider.kubernetes.values.wording import plural
 from pulumi_trainer.provider.lifecycle.connection import Inputs, Located, with_current_connection
+from pulumi_trainer.provider.lifecycle.impact import effect_lines, find_impacts, impact_lines, job_label, name_list
 from pulumi_trainer.provider.lifecycle.resource import Checked, Diff, Resource
 from pulumi_trainer.provider.lifecycle.target import Connect
 from pulumi_trainer.provider.trainer.releases import known_release
 from pulumi_trainer.provider.trainer.runtime_releases import Effect, compare, follow_refusal, level_of
-
-NAMES = 10
-"""How many jobs a note names; of the others it gives the number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,59 +144,41 @@ def removal_refusals(outputs: ChannelOutputs, connect: Connect, uses: Callable[[
     return [Problem(f"channel {outputs.channel}", _usage(users), hint)]
 
 
-def effect_lines(found: Sequence[Effect]) -> list[str]:
-    """Return the first effects of a release, and the number of the others."""
-    lines = [f"  {effect.level} {effect}" for effect in found[:5]]
-    if len(found) > 5:
-        lines.append(f"  and {len(found) - 5} more")
-    return lines
-
-
-def name_list(jobs: Iterable[str]) -> str:
-    """Return the first jobs, and the number of the others."""
-    return join_names(sorted(jobs), NAMES)
-
-
 def _move_notes(olds: ChannelInputs, news: ChannelInputs, found: Sequence[Consumer]) -> list[str]:
-    before, after = olds.release, news.release
-    effects = compare(olds.document, news.document, known_release(news.trainer))
+    before, after, trainer = olds.release, news.release, known_release(news.trainer)
+    own = news.target.get("sweep", "")
+    effects = compare(olds.document, news.document, trainer)
     lines = [f"{news.runtime} {before} => {after}: {level_of(effects)} for jobs"]
     lines += effect_lines(effects)
-    followers: list[Consumer] = []
-    others: list[str] = []
-    for job in found:
-        if _follows(job, news.channel, news.names):
-            followers.append(job)
-        else:
-            others.append(_label(job, news))
-    groups: dict[str, list[str]] = {}
-    for job in followers:
-        if job.release == after:
-            outcome = f"on {after} already"
-        elif follow_refusal(job.follow, job.release, after, level_of(effects)):
-            outcome = f'staying with {job.release} (follow="{job.follow}")'
-        else:
-            outcome = "on their next run, or at once where interrupt allows it"
-        groups.setdefault(outcome, []).append(_label(job, news))
-    lines.append(f"jobs at this target that follow the channel: {len(followers)}")
-    for outcome, jobs in sorted(groups.items()):
-        lines.append(f"  {len(jobs)} {outcome}: {name_list(jobs)}")
+    following = [job for job in found if _follows(job, news.channel, news.names)]
+    done = [job for job in following if job.release == after]
+    lines.append(f"jobs at this target that follow the channel: {len(following)}")
+    moving = [job for job in following if job.release != after]
+    for impact in find_impacts(moving, olds.document, news.document, effects, trainer, partial(_outcome, after)):
+        lines += [f"  {line}" for line in impact_lines(impact, effects, own)]
+    if done:
+        lines += [
+            f"  {plural(len(done), 'job')} on {after} already",
+            f"    {name_list(job_label(job, own) for job in done)}",
+        ]
+    others = [job_label(job, own) for job in found if job not in following]
     if others:
         lines.append(f"jobs that use {news.runtime} without the channel, and keep their release: {len(others)}")
         lines.append(f"  {name_list(others)}")
     return lines
 
 
+def _outcome(after: str, job: Consumer, effects: list[Effect]) -> str:
+    """Return when a job takes another release of its channel."""
+    if follow_refusal(job.follow, job.release, after, level_of(effects)):
+        return f'staying with {job.release} (follow="{job.follow}")'
+    return "on their next run, or at once where interrupt allows it"
+
+
 def _follows(job: Consumer, channel: str, names: Sequence[str]) -> bool:
     """Return whether a job follows a channel of that name, in a stack that has or had one of `names`. A job counts if that is not
     known: a job of another stack."""
     return job.channel == channel and job.channel_of in ("", *names)
-
-
-def _label(job: Consumer, news: ChannelInputs) -> str:
-    if job.stack and job.stack == news.target.get("sweep"):
-        return f"{job.where} (of this stack)"
-    return job.where
 
 
 def _usage(users: Sequence[Consumer]) -> str:

@@ -9,8 +9,9 @@ from pulumi_trainer.provider.jobs.identity import digest
 from pulumi_trainer.provider.jobs.status import Owner
 from pulumi_trainer.provider.kubernetes.errors import Conflict, TrainerError
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
-from pulumi_trainer.provider.lifecycle.channels import effect_lines, find_consumers, name_list
+from pulumi_trainer.provider.lifecycle.channels import find_consumers
 from pulumi_trainer.provider.lifecycle.connection import Inputs, Located, with_current_connection
+from pulumi_trainer.provider.lifecycle.impact import effect_lines, find_impacts, impact_lines
 from pulumi_trainer.provider.lifecycle.resource import Checked, Diff, Resource
 from pulumi_trainer.provider.lifecycle.target import Connect, ConnectCluster
 from pulumi_trainer.provider.trainer.releases import known_release
@@ -189,12 +190,13 @@ def change_notes(olds: RuntimeInputs | None, news: RuntimeInputs, connect: Conne
         return []
     if olds.document.get("spec") == news.document.get("spec"):
         return []
-    found = compare(olds.document, news.document, known_release(news.trainer))
+    trainer = known_release(news.trainer)
+    found = compare(olds.document, news.document, trainer)
     lines = [f"it changes: {level_of(found)} for jobs", *effect_lines(found)]
     jobs, note = find_consumers(news.identity[2], news, connect)
-    if jobs:
-        lines.append(f"jobs in this cluster that keep their current version until they run again: {len(jobs)}")
-        lines.append(f"  {name_list(job.where for job in jobs)}")
+    outcome = "in this cluster that keep their current version until they run again"
+    for impact in find_impacts(jobs, olds.document, news.document, found, trainer, lambda *_: outcome):
+        lines += impact_lines(impact, found, news.target.get("sweep", ""))
     if note:
         lines.append(note)
     return [f"{news.where}: {line}" for line in lines]

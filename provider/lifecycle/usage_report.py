@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from typing import Any, Literal
 
 from pulumi_trainer.provider.jobs.runs import Run
@@ -17,6 +18,8 @@ from pulumi_trainer.provider.kubernetes.values.accessors import (
     section,
     true_condition,
 )
+from pulumi_trainer.provider.kubernetes.values.wording import plural
+from pulumi_trainer.provider.kueue.prices import GPU_HOURS, Amount
 from pulumi_trainer.provider.trainer.job_status import derive_phase
 
 By = Literal["team", "queue", "user", "job"]
@@ -34,6 +37,7 @@ class Ran:
         begin: Seconds since the epoch; 0 if unknown.
         end: Seconds since the epoch; 0 if it still runs, or if `begin` is unknown.
         known: When the job is known to have existed, for a job whose time is unknown.
+        price: Price of an hour of one of its GPUs; None if it is not known.
     """
 
     namespace: str
@@ -42,6 +46,7 @@ class Ran:
     begin: float
     end: float = 0.0
     known: float = 0.0
+    price: Amount | None = None
 
     @property
     def running(self) -> bool:
@@ -56,7 +61,9 @@ class Row:
         key: Its name; `none` without a queue, `unknown` if not recorded.
         gpu_hours: GPUs times hours in the window.
         cpu_hours: CPUs times hours in the window, of the jobs that request CPUs; None if none of them does.
+        cost: What the GPU-hours with a price cost, by currency.
         incomplete: Jobs whose GPUs or times are not, or not completely, known; what is known of them is counted.
+        unpriced: Jobs with GPUs whose price is not known.
     """
 
     key: str
@@ -65,15 +72,27 @@ class Row:
     gpus: float = 0.0
     gpu_hours: float = 0.0
     cpu_hours: float | None = None
+    cost: dict[str, float] = field(default_factory=dict)
     incomplete: set[tuple[str, str]] = field(default_factory=set)
+    unpriced: set[tuple[str, str]] = field(default_factory=set)
 
-    def numbers(self) -> dict[str, int | float | None]:
+    def numbers(self) -> dict[str, Any]:
         cpu_hours = None if self.cpu_hours is None else round(self.cpu_hours, 3)
         return {
             "jobs": len(self.jobs), "running": len(self.running), "gpus": round(self.gpus, 3),
             "gpuHours": round(self.gpu_hours, 3), "cpuHours": cpu_hours,
-            "incomplete": len(self.incomplete),
+            "incomplete": len(self.incomplete), "unpriced": len(self.unpriced),
+            "cost": {currency: round(cost, 2) for currency, cost in sorted(self.cost.items())},
         }  # fmt: skip
+
+    def amount(self, unit: str) -> tuple[float, list[str]]:
+        """Return what is known to be used, in a unit, and what is not known."""
+        used, gaps = (self.gpu_hours, []) if unit == GPU_HOURS else (self.cost.get(unit, 0.0), [])
+        if self.incomplete:
+            gaps.append(f"GPUs or times of {plural(len(self.incomplete), 'job')}")
+        if self.unpriced and unit != GPU_HOURS:
+            gaps.append(f"the price of the GPUs of {plural(len(self.unpriced), 'job')}")
+        return used, gaps
 
     def add(self, ran: Ran, begin: float, now: float) -> None:
         job = (ran.namespace, ran.name)
@@ -91,9 +110,35 @@ class Row:
         self.gpu_hours += gpus * hours
         if ran.demand.cpus is not None:
             self.cpu_hours = (self.cpu_hours or 0.0) + ran.demand.cpus * hours
+        if ran.price is not None:
+            self.cost[ran.price.unit] = self.cost.get(ran.price.unit, 0.0) + float(ran.price.number) * gpus * hours
+        elif gpus:
+            self.unpriced.add(job)
         if ran.running:
             self.running.add(job)
             self.gpus += gpus
+
+
+@dataclass(frozen=True)
+class ClusterUsage:
+    """What jobs of a cluster have used, or of a stack.
+
+    Args:
+        teams: Namespace and name of a LocalQueue -> its team.
+        budgets: Team -> its budget of a month.
+        unseen: Plurals of the kinds that do not exist, or may not be listed.
+    """
+
+    runs: list[Ran]
+    teams: Mapping[tuple[str, str], str]
+    budgets: Mapping[str, Amount]
+    unseen: Collection[str]
+
+
+def month_begin(now: float) -> float:
+    """Return when the calendar month of a moment began, in UTC."""
+    moment = datetime.fromtimestamp(now, timezone.utc)
+    return datetime(moment.year, moment.month, 1, tzinfo=timezone.utc).timestamp()
 
 
 def summarize(

@@ -6,13 +6,16 @@ its empty result; only `cached_status` and `current_release` raise a fault of th
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from pulumi_trainer.provider.jobs.runs import Run
 from pulumi_trainer.provider.jobs.status import JobStatus, Owner
 from pulumi_trainer.provider.jobs.submission import Draft, Work
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.errors import Problem, Refused, TargetFault, TrainerError
+from pulumi_trainer.provider.kueue.prices import Prices
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.kueue.scheduling.durations import Expectations
 from pulumi_trainer.provider.lifecycle import channels, interruption, volumes
@@ -20,6 +23,7 @@ from pulumi_trainer.provider.lifecycle.channels import ChannelOutputs
 from pulumi_trainer.provider.lifecycle.job_inputs import JobOutputs
 from pulumi_trainer.provider.lifecycle.resource import MALFORMED_STATE
 from pulumi_trainer.provider.lifecycle.state_format import check_format
+from pulumi_trainer.provider.lifecycle.usage_report import Row, month_begin, summarize
 from pulumi_trainer.provider.lifecycle.volumes import VolumeOutputs
 from pulumi_trainer.provider.targets.connection import TargetInput, connect
 from pulumi_trainer.provider.targets.kubernetes.preflight import multikueue
@@ -157,6 +161,36 @@ def job_durations(target: Mapping[str, Any]) -> Expectations:
         return job_durations.read_expectations(_cluster(target).reachable_client())
     except TargetFault:
         return {}
+
+
+def list_runs(target: Mapping[str, Any], namespace: str, name: str) -> Sequence[Run]:
+    """Return the runs of a job, the newest last; [] if it has none, or if they cannot be read."""
+    try:
+        return connect(target).jobs.runs(namespace, name)
+    except TrainerError:
+        return []
+
+
+def month_usage(
+    target: Mapping[str, Any], namespace: str, queue: str, unit: str, prices: Prices
+) -> tuple[float, list[str]]:
+    """Return what the team of a LocalQueue is known to have used in this calendar month, and what is not known of it.
+
+    Args:
+        unit: A currency, or `GPU_HOURS`.
+        prices: Prices by flavor.
+    """
+    from pulumi_trainer.provider.targets.kubernetes.observe import job_usage
+
+    try:
+        client = _cluster(target).reachable_client(namespace)
+        found = job_usage.read_usage(client, namespace, prices=prices)
+    except TrainerError as fault:
+        return 0.0, [f"what it has used: {fault}"]
+    now, team = time.time(), found.teams.get((namespace, queue), queue)
+    rows, _ = summarize(found.runs, "team", month_begin(now), now, found.teams)
+    used, gaps = next((row for row in rows if row.key == team), Row(team)).amount(unit)
+    return used, [*gaps, *(f"what it has used: {kind} cannot be listed" for kind in found.unseen)]
 
 
 def list_queue_work(target: Mapping[str, Any], name: str, version: str) -> Sequence[Work]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from pulumi_trainer.provider.jobs.submission import Objects
 from pulumi_trainer.provider.kubernetes.errors import Invalid
-from pulumi_trainer.provider.kubernetes.values.accessors import only
+from pulumi_trainer.provider.kubernetes.values.accessors import only, section
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.trainer.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.trainer.catalog.versions import LEVELS, VERSION, Level, by_version, larger, version_step
@@ -77,6 +77,60 @@ def effects(before: Objects, after: Objects) -> list[Effect]:
 def compare(before: Document, after: Document, trainer: Release) -> list[Effect]:
     """Return what the change of a runtime does to the jobs of `PROBES`; the largest effect first."""
     return list(_compared(json.dumps(before, sort_keys=True), json.dumps(after, sort_keys=True), trainer))
+
+
+def effects_on(jobset: Document, before: Document, after: Document, trainer: Release) -> list[Effect] | None:
+    """Return what the change of a runtime changes in the JobSet of one job, apart from what the job sets itself.
+
+    None if the runtime cannot be rendered.
+
+    Args:
+        jobset: The JobSet, as the cluster has it.
+    """
+    old, new = (_rendered_alone(json.dumps(each, sort_keys=True), trainer) for each in (before, after))
+    if old is None or new is None:
+        return None
+    live = {**jobset, "metadata": only(section(jobset, "metadata"), ("labels", "annotations"))}
+    (key,) = (name for name in old if name.startswith("JobSet/"))
+    return effects({key: live}, {key: _moved(live, old[key], new.get(key), key)})
+
+
+@lru_cache(maxsize=64)
+def _rendered_alone(runtime: str, trainer: Release) -> Objects | None:
+    """Return what a runtime makes of a job that sets no more than it must; None if it cannot be rendered."""
+    document = default_runtime(json.loads(runtime), trainer)
+    spec = {"trainer": {"numNodes": 1}} if "flux" in (document["spec"].get("mlPolicy") or {}) else {}
+    rendered = _rendered(document, spec, trainer)
+    return rendered if isinstance(rendered, dict) else None
+
+
+def _moved(live: Any, old: Any, new: Any, field: str) -> Any:
+    """Return a value of a job with another release: the new value wherever the job has that of the old release."""
+    if old == new:
+        return live
+    if _is_mapping(field, live) and _is_mapping(field, old) and _is_mapping(field, new):
+        return _moved_fields(*(({} if each is _MISSING else each) for each in (live, old, new)))
+    if _is_keyed_list(field, live) and _is_keyed_list(field, old) and _is_keyed_list(field, new):
+        return [*_moved_fields(*(_by_key(field, each) for each in (live, old, new))).values()]
+    return new if _covers(live, old) else live
+
+
+def _moved_fields(live: Document, old: Document, new: Document) -> Document:
+    fields = dict.fromkeys((*live, *new))
+    moved = {}
+    for name in fields:
+        one, other, third = (each.get(name, _MISSING) for each in (live, old, new))
+        moved[name] = _moved(one, other, third, name)
+    return {name: value for name, value in moved.items() if value is not _MISSING}
+
+
+def _covers(live: Any, old: Any) -> bool:
+    """Return whether a value is the one of a release, apart from defaults that a server has added."""
+    if isinstance(live, dict) and isinstance(old, dict):
+        return all(name in live and _covers(live[name], old[name]) for name in old)
+    if isinstance(live, list) and isinstance(old, list):
+        return len(live) == len(old) and all(map(_covers, live, old))
+    return bool(live == old)
 
 
 def follow_refusal(follow: str, before: str, after: str, effect: Level = "none") -> str:

@@ -175,6 +175,7 @@ trainer.TrainJob(
     output=trainer.OutputVolume(size="1Gi", retain=True),
     wait_for="running",
     may_fail=True,
+    expected_hours=1.5,
     logs="keep",
     timeouts={"admitted": 600, "running": 60},
     interrupt="allow",

@@ -8,6 +8,7 @@ import pytest
 from pulumi_trainer import Team
 from pulumi_trainer.provider.kubernetes.errors import Invalid
 from pulumi_trainer.provider.kueue.objects import quota_rows, with_canonical_quantities
+from pulumi_trainer.queues.flavors import ResourceFlavor
 from pulumi_trainer.queues.teams import team_problems
 
 GPU = "nvidia.com/gpu"
@@ -16,7 +17,7 @@ GPU = "nvidia.com/gpu"
 def problems(**given: Any) -> list[str]:
     arguments = {
         "teams": {"a": 8}, "gpus": {"pool": None}, "cohort": "pool", "borrowing": True, "priorities": ("low", "high"),
-        "topology": None, "others": {}, **given,
+        "topology": None, "others": {}, "prices": None, **given,
     }  # fmt: skip
     return [str(problem) for problem in team_problems(arguments, GPU, "pool")]
 
@@ -48,3 +49,37 @@ def test_a_label_that_is_called_like_a_quantity_is_a_label() -> None:
     assert shared == {"spec": {"fairSharing": {"weight": "1"}}}
     with pytest.raises(Invalid, match=r"spec\.fairSharing\.weight: must be a quantity"):
         with_canonical_quantities({"spec": {"fairSharing": {"weight": "heavy"}}})
+
+
+PRICE = "must be the price of an hour of a GPU, 0 or more, not"
+
+
+@pytest.mark.parametrize(
+    ("prices", "problem"),
+    [
+        ({"a100": 3.2}, "prices[a100]: unknown kind of GPU. Hint: available: pool"),
+        ({"pool": -3.2}, f'prices[pool]: {PRICE} -3.2. Hint: for example 3.20, or "3.20 EUR"'),
+        ({"pool": "much"}, f"prices[pool]: {PRICE} 'much'. Hint: for example 3.20, or \"3.20 EUR\""),
+        ({"pool": True}, f'prices[pool]: {PRICE} True. Hint: for example 3.20, or "3.20 EUR"'),
+        ({"pool": float("nan")}, f'prices[pool]: {PRICE} nan. Hint: for example 3.20, or "3.20 EUR"'),
+        ({"pool": "3 GPU-hours"}, f"prices[pool]: {PRICE} '3 GPU-hours'. Hint: for example 3.20, or \"3.20 EUR\""),
+        (3.2, "prices: must be a mapping from kinds of GPUs to prices, not 3.2"),
+    ],
+)
+def test_prices_that_nothing_can_be_computed_from(prices: Any, problem: str) -> None:
+    assert problems(prices={"pool": "3.20 EUR"}) == problems(prices={"pool": 0}) == []
+    assert problems(prices=prices) == [problem]
+
+
+def test_the_price_of_a_flavor_that_the_program_makes_itself_is_its_annotation() -> None:
+    given = ResourceFlavor.__new__(ResourceFlavor)
+    (problem,) = problems(gpus={"pool": given}, prices={"pool": 3})
+    assert 'annotations={"pulumi-trainer.dev/price-per-hour": "3.20 USD"}' in problem
+
+
+@pytest.mark.parametrize("budget", ["5000", 5000, "-1 USD", "many GPU-hours", "5000 gpu-hours", "1e9 USD"])
+def test_a_budget_is_money_or_gpu_hours(budget: Any) -> None:
+    assert problems(teams={"a": Team(gpus=8, budget="5000 GPU-hours")}) == []
+    (problem,) = problems(teams={"a": Team(gpus=8, budget=budget)})
+    assert problem.startswith("teams[a].budget: must be the money or the GPU-hours of a month, not ")
+    assert problem.endswith('for example "20000 USD" or "5000 GPU-hours"')

@@ -53,6 +53,7 @@ from pulumi_trainer.provider.jobs.runs import Run
 from pulumi_trainer.provider.jobs.status import JobStatus, Owner, Phase
 from pulumi_trainer.provider.kubernetes.errors import Problem, TrainerError
 from pulumi_trainer.provider.kueue.occupancy import Occupancy
+from pulumi_trainer.provider.kueue.prices import Amount, read_price
 from pulumi_trainer.provider.lifecycle.events import JobEvent
 from pulumi_trainer.provider.lifecycle.ownership import Finding
 from pulumi_trainer.provider.lifecycle.usage_report import Ran
@@ -95,6 +96,8 @@ def filled(type_: Any, depth: int = 0) -> Any:
         return {filled(inner[0], depth + 1)}
     if origin in (dict, Mapping):
         return {HOSTILE: filled(inner[1], depth + 1)}
+    if type_ is Amount:  # its unit is one that is known
+        return read_price("3 USD")
     assert dataclasses.is_dataclass(type_), type_
     hints = typing.get_type_hints(type_)
     return type_(**{f.name: filled(hints[f.name], depth + 1) for f in dataclasses.fields(type_) if f.init})
@@ -461,7 +464,7 @@ def test_what_components_report(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_csv_has_a_row_a_line(somewhere: Patch, capsys: pytest.CaptureFixture[str]) -> None:
     somewhere.setattr(usage, "of_stack", lambda *_: True)
     usage.usage(WHERE, since=3600, by="job", output="csv")
-    assert [len(row) for row in csv.reader(io.StringIO(capsys.readouterr().out))] == [7]
+    assert [len(row) for row in csv.reader(io.StringIO(capsys.readouterr().out))] == [8]
 
 
 def test_json_is_what_it_was(capsys: pytest.CaptureFixture[str]) -> None:

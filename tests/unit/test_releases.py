@@ -21,9 +21,17 @@ from pulumi_trainer.provider.lifecycle import runtimes as lifecycle_runtimes
 from pulumi_trainer.provider.lifecycle.channels import Channels
 from pulumi_trainer.provider.lifecycle.resource import StateCalls
 from pulumi_trainer.provider.lifecycle.runtimes import RuntimeInputs
+from pulumi_trainer.provider.trainer.admission import default_runtime
 from pulumi_trainer.provider.trainer.catalog.versions import by_version, next_version, version_step
 from pulumi_trainer.provider.trainer.releases import DEFAULT
-from pulumi_trainer.provider.trainer.runtime_releases import Effect, compare, effects, follow_refusal, level_of
+from pulumi_trainer.provider.trainer.runtime_releases import (
+    Effect,
+    compare,
+    effects,
+    effects_on,
+    follow_refusal,
+    level_of,
+)
 
 Document = dict[str, Any]
 
@@ -357,11 +365,61 @@ def test_what_a_move_says() -> None:
     assert "channel stable: torch 1.0.0 => 1.1.0: minor for jobs" in notes
     assert "minor step[node].containers[node].env[B]: added" in notes
     assert "jobs at this target that follow the channel: 302" in notes
-    assert "300 on their next run, or at once where interrupt allows it: team/job-000, team/job-001," in notes
+    assert (
+        "300 jobs on their next run, or at once where interrupt allows it: minor for jobs, as their objects are gone"
+        in notes
+    )
+    assert "    team/job-000, team/job-001," in notes
     assert "team/job-009 and 290 more" in notes and "job-010" not in notes
-    assert '1 staying with 1.0.0 (follow="pin"): team/p' in notes
-    assert "1 on 1.1.0 already: team/mine (of this stack)" in notes
+    assert '1 job staying with 1.0.0 (follow="pin"): minor' in notes
+    assert "1 job on 1.1.0 already\nchannel stable:     team/mine (of this stack)" in notes
     assert "without the channel, and keep their release: 1\nchannel stable:   team/x" in notes
+
+
+def live(before: Document, **given: Any) -> Document:
+    """The JobSet of a job, as a cluster has it: with a server's defaults, and with what the job sets itself."""
+    document = default_runtime(before, DEFAULT)
+    spec = copy.deepcopy(document["spec"]["template"]["spec"])
+    for step in spec["replicatedJobs"]:
+        step["replicas"] = 1
+        for each in step["template"]["spec"]["template"]["spec"]["containers"]:
+            each |= {"terminationMessagePolicy": "File", "imagePullPolicy": "IfNotPresent", **given}
+    return {"metadata": {"name": "a", "namespace": "team", "labels": {}}, "spec": spec}
+
+
+def test_the_difference_of_each_job_is_that_of_its_own_objects() -> None:
+    """One has another image and command than the runtime, which the release changes."""
+    old, new = torch(), torch()
+    container(new).update(image="torch:2", command=["bash"])
+    container(new)["env"].append({"name": "B", "value": "1"})
+    plain_job = effects_on(live(old), old, new, DEFAULT)
+    assert [effect.path.rpartition(".")[2] for effect in plain_job or ()] == ["command", "image", "env[B]"]
+    own = effects_on(live(old, image="mine:1", command=["python"]), old, new, DEFAULT)
+    assert [(effect.level, effect.path.rpartition(".")[2]) for effect in own or ()] == [("minor", "env[B]")]
+    assert effects_on(live(old, env=[{"name": "B", "value": "mine"}]), old, new, DEFAULT) == (plain_job or [])[:2]
+    assert effects_on(live(old), old, old, DEFAULT) == []
+    removed = torch()
+    pod(removed)["volumes"] = []
+    (gone,) = effects_on(live(old), old, removed, DEFAULT) or ()
+    assert gone.path.endswith("volumes[data]") and gone.what.startswith("removed")
+
+
+def test_jobs_with_the_same_difference_are_one_group() -> None:
+    before = torch()
+    after = copy.deepcopy(before)
+    container(after)["image"] = "torch:2"
+    about: Any = {"program": "lab/dev", "queue": "gpus", "gpus": 16.0, "runs": True}
+    jobs = [
+        job("a", follow="any", jobset=live(before), **about), job("b", follow="any", jobset=live(before)),
+        job("own", follow="any", jobset=live(before, image="mine:1")),
+        job("gone", follow="any", queue="gpus", gpus=8.0),
+    ]  # fmt: skip
+    given = [{**channel("1.0.0"), "document": before}, {**channel("1.1.0"), "document": after}]
+    notes = check(*given, *jobs)[0].replace("channel stable: ", "")
+    when = "on their next run, or at once where interrupt allows it"
+    assert f"  2 jobs {when}: major\n    team/a (of lab/dev, queue gpus, 16 GPUs, runs now), team/b" in notes
+    assert f"  1 job {when}: nothing changes in their objects\n    team/own" in notes
+    assert f"  1 job {when}: major for jobs, as their objects are gone\n    team/gone (queue gpus, 8 GPUs)" in notes
 
 
 def test_a_move_without_the_cluster() -> None:
@@ -422,7 +480,8 @@ def test_what_a_changed_runtime_says() -> None:
     CHANGES["command"][1](new["document"])
     notes = "\n".join(runtime_notes(old, new, lambda _: target))
     assert "ClusterTrainingRuntime torch: it changes: major for jobs" in notes and '=> ["bash"]' in notes
-    assert "until they run again: 2" in notes and "team/a, team/b" in notes
+    assert "2 jobs in this cluster that keep their current version until they run again: major for" in notes
+    assert "team/a, team/b" in notes
     assert "could not list the jobs" in "\n".join(runtime_notes(old, new, lambda _: Target("gone")))
 
 

@@ -17,15 +17,24 @@ from pulumi_trainer.provider.jobs.runs import Run
 from pulumi_trainer.provider.jobs.status import JobStatus, Phase
 from pulumi_trainer.provider.jobs.usage import NOTHING_KNOWN, Demand, demand_of
 from pulumi_trainer.provider.kubernetes.client.client import Client
-from pulumi_trainer.provider.kubernetes.errors import TargetFault
+from pulumi_trainer.provider.kubernetes.errors import Invalid, TargetFault
+from pulumi_trainer.provider.kueue.prices import BUDGET, PRICE, read_budget, read_price
 from pulumi_trainer.provider.kueue.scheduling.durations import Expectation
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView
-from pulumi_trainer.provider.lifecycle.usage_report import Ran, earlier_runs, summarize, team_of
+from pulumi_trainer.provider.lifecycle.usage_report import (
+    ClusterUsage,
+    Ran,
+    earlier_runs,
+    month_begin,
+    summarize,
+    team_of,
+)
 from pulumi_trainer.provider.service.reach import Where
 from pulumi_trainer.provider.targets.kubernetes.jobs import record, run_end
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 from pulumi_trainer.provider.targets.kubernetes.observe.job_durations import read_expectations
 from pulumi_trainer.provider.targets.kubernetes.observe.job_usage import read_usage
+from pulumi_trainer.provider.trainer.labels import RENAMED_TO
 
 from tests.cluster.jobs import submission
 
@@ -187,9 +196,10 @@ def test_ended_jobs_count_by_their_records() -> None:
     usage = {"user": "jane", "queue": "red", "gpus": 16, "cpus": 4}
     runs, _ = read(configmaps=[configmap(usage=usage, **ended(5, 3)), configmap("old", **ended(5, 3))])
     rows, total = summarize(runs, "user", NOW - 100 * HOUR, NOW, {})
+    nothing = {**dict.fromkeys(total.numbers(), 0), "cost": {}}
     assert [(row.key, row.numbers()) for row in rows] == [
-        ("jane", {"jobs": 1, "running": 0, "gpus": 0, "gpuHours": 32, "cpuHours": 8, "incomplete": 0}),
-        ("unknown", {"jobs": 1, "running": 0, "gpus": 0, "gpuHours": 0, "cpuHours": None, "incomplete": 1}),
+        ("jane", {**nothing, "jobs": 1, "gpuHours": 32, "cpuHours": 8, "unpriced": 1}),
+        ("unknown", {**nothing, "jobs": 1, "cpuHours": None, "incomplete": 1}),
     ]
     assert total.numbers()["jobs"] == 2
 
@@ -340,7 +350,8 @@ def printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
         Ran("team", "c", NOTHING_KNOWN, time.time() - 3 * HOUR, time.time() - HOUR),
     ]
     monkeypatch.setattr(command, "open_cluster", lambda _: (None, "team"))
-    monkeypatch.setattr(command, "_of_cluster", lambda *_: (runs, {("team", "blue"): "vision"}, ["localqueues"]))
+    known = ClusterUsage(runs, {("team", "blue"): "vision"}, {}, ["localqueues"])
+    monkeypatch.setattr(command, "_of_cluster", lambda *_: known)
     command.usage(Where(namespace="team"), **{"since": 30 * 86400, "by": "team", "output": "table", **options})
     out, err = capsys.readouterr()
     assert "not seen: localqueues (teams)" in err
@@ -361,12 +372,112 @@ def test_the_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtur
 
 def test_csv_and_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     rows = printed(monkeypatch, capsys, output="csv", by="job").splitlines()
-    assert rows[0] == "job,jobs,running,gpus,gpuHours,cpuHours,incomplete"
-    assert rows[1].startswith("team/a,1,1,4.0,8.0,16.0,0")
+    assert rows[0] == "job,jobs,running,gpus,gpuHours,cpuHours,incomplete,unpriced"
+    assert rows[1].startswith("team/a,1,1,4.0,8.0,16.0,0,1")
     found = json.loads(printed(monkeypatch, capsys, output="json", by="queue"))
     assert set(found) == {"by", "since", "until", "rows", "total", "unseen"}
     assert [row["queue"] for row in found["rows"]] == ["team/red", "team/blue", "unknown"]
     assert found["total"]["gpuHours"] == pytest.approx(12)
+
+
+def priced(name: str, price: str) -> Document:
+    return {"metadata": {"name": name, "annotations": {PRICE: price}}}
+
+
+def cluster_queue(name: str, *flavors: str) -> Document:
+    kinds = [{"name": flavor, "resources": []} for flavor in flavors]
+    return {
+        "metadata": {"name": name},
+        "spec": {"resourceGroups": [{"coveredResources": ["nvidia.com/gpu"], "flavors": kinds}]},
+    }
+
+
+def local_queue(name: str, behind: str, **annotations: str) -> Document:
+    metadata = {"name": name, "namespace": "team", "annotations": annotations}
+    return {"metadata": metadata, "spec": {"clusterQueue": behind}}
+
+
+def cost(**kinds: Any) -> tuple[dict[str, float], set[tuple[str, str]]]:
+    total = summarize(read(**kinds)[0], "team", NOW - 100 * HOUR, NOW, {})[1]
+    return total.cost, total.unpriced
+
+
+def test_the_price_is_that_of_the_flavor_that_kueue_has_assigned() -> None:
+    prices = [priced("h100", "3 USD"), priced("a100", "2 EUR")]
+    running = owned(live("digits", ("Suspended", "False", 4)))
+    admission = {"podSetAssignments": [{"name": "node", "flavors": {"nvidia.com/gpu": "a100", "cpu": "x86"}}]}
+    known = workload("digits", ("Admitted", "True", 2), admission=admission)
+    given = {"configmaps": [configmap()], "jobsets": [running], "resourceflavors": prices}
+    assert cost(**given, workloads=[known]) == ({"EUR": pytest.approx(64)}, set())
+    queues = {"localqueues": [local_queue("red", "gpus-red")]}
+    assert cost(**given, **queues, clusterqueues=[cluster_queue("gpus-red", "h100")])[0] == {"USD": pytest.approx(192)}
+    several = cost(**given, **queues, clusterqueues=[cluster_queue("gpus-red", "h100", "a100")])
+    assert (
+        several
+        == cost(**given)
+        == cost(**{**given, "resourceflavors": 403}, workloads=[known])
+        == ({}, {("team", "digits")})
+    )
+
+
+def test_the_record_of_an_ended_job_has_its_flavor() -> None:
+    restarted = owned(live("digits", ("Suspended", "False", 8), ("Completed", "True", 1)))
+    admission = {"podSetAssignments": [{"name": "node", "flavors": {"nvidia.com/gpu": "h100"}}]}
+    view = JobView("team", "a", jobset=restarted, workload=workload("digits", admission=admission))
+    old = Record.of(configmap())
+    written = run_end.end_of(old, old.status(Phase.SUCCEEDED), view)["usage"]
+    assert Demand.from_text(written).flavor == "h100"
+    found = cost(configmaps=[configmap(usage=written, **ended(2, 1))], resourceflavors=[priced("h100", "0.5 USD")])
+    assert found == ({"USD": pytest.approx(16 * 7 * 0.5)}, set())
+
+
+def test_a_renamed_team_keeps_its_budget_and_usage() -> None:
+    queues = [
+        local_queue("nlp", "gpus-old", **{BUDGET: "5000 GPU-hours"}),
+        local_queue("old", "gpus-old", **{BUDGET: "5000 GPU-hours", RENAMED_TO: "nlp"}),
+    ]
+    _, found = read(localqueues=queues)
+    assert {*found.teams.values()} == {"nlp"} and {team: str(b) for team, b in found.budgets.items()} == {
+        "nlp": "5,000 GPU-hours"
+    }
+
+
+def test_a_month_begins_in_utc() -> None:
+    assert month_begin(1_793_530_800.0) == datetime(2026, 11, 1, tzinfo=timezone.utc).timestamp()
+
+
+def test_budgets(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    begin = month_begin(time.time())
+    dollars = read_price("3 USD")
+    runs = [
+        Ran("team", "a", Demand("jane", "red", 4), begin - 2 * HOUR, begin + 25 * HOUR, price=dollars),
+        Ran("team", "b", Demand("jane", "blue", 2), begin, begin + HOUR),
+    ]
+    given = {"red": "120 USD", "blue": "4 USD", "green": "5000 GPU-hours"}
+    budgets = {team: read_budget(budget) for team, budget in given.items()}
+    monkeypatch.setattr(time, "time", lambda: begin + 30 * HOUR)
+    monkeypatch.setattr(command, "open_cluster", lambda _: (None, "team"))
+    known = ClusterUsage(runs, {}, budgets, [])
+    monkeypatch.setattr(command, "_of_cluster", lambda *_: known)
+    assert cli.run(["usage", "-n", "team", "--budget"]) == 0
+    month = time.strftime("%Y-%m", time.gmtime(begin))
+    assert [" ".join(row.split()) for row in capsys.readouterr().out.splitlines()] == [
+        f"team used in {month} budget",
+        "blue at least 0 USD 4 USD 0 %",
+        "green 0 GPU-hours 5,000 GPU-hours 0 %",
+        "red 300 USD 120 USD 250 %",
+        "",
+        "not known of blue: the price of the GPUs of 1 job",
+    ]
+    assert cli.run(["usage", "-n", "team", "--budget", "-o", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["budgets"][2] == {"team": "red", "unit": "USD", "used": 300, "budget": 120, "unknown": []}
+    for option in (["--by", "job"], ["--since", "1d"]):
+        with pytest.raises(Invalid, match="cannot be combined with --since or --by"):
+            cli.run(["usage", "-n", "team", "--budget", *option])
+    monkeypatch.setattr(command, "_of_cluster", lambda *_: ClusterUsage([], {}, {}, []))
+    cli.run(["usage", "-n", "team", "--budget"])
+    assert capsys.readouterr().out == "no team has a budget\n"
 
 
 @pytest.mark.parametrize("option", [["--by", "moon"], ["-o", "xml"]])

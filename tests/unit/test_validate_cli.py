@@ -18,6 +18,7 @@ from documents_support import WRONG, runtime, thing, train_job
 from pulumi_trainer import runtimes
 from pulumi_trainer.provider.cli import documents as commands
 from pulumi_trainer.provider.cli import main as cli
+from pulumi_trainer.provider.kueue.prices import PRICE
 from pulumi_trainer.provider.lifecycle.job_inputs import JobInputs
 from pulumi_trainer.provider.service import stack as stacks
 from pulumi_trainer.provider.trainer.releases import NEWEST
@@ -628,6 +629,18 @@ def test_what_later_steps_are_asked_changes_nothing_that_is_stored(run: Ran) -> 
     bad["spec"]["mlPolicy"] = {"numNodes": "2"}
     assert run("validate", run.file(bad, train_job())) == 1
     assert "ClusterTrainingRuntime rt was refused, so the TrainJob cannot be checked further" in run.out
+
+
+@pytest.mark.parametrize("mode", ["jobset", "trainer"])
+def test_the_cost_is_said_if_a_price_is_among_the_documents(run: Ran, mode: str) -> None:
+    labels = {"kueue.x-k8s.io/queue-name": "gpus", "kueue.x-k8s.io/max-exec-time-seconds": "5400"}
+    asked = train_job({"name": "llama", "namespace": "nlp", "labels": labels})
+    asked["spec"]["trainer"] = {"numNodes": 2, "resourcesPerNode": {"limits": {"nvidia.com/gpu": 8}}}
+    priced = {**FLAVOR, "metadata": {"name": "h100", "annotations": {PRICE: "3.20 USD"}}}
+    queues = [runtime(), *team("nlp", 32)]
+    assert run("validate", "--mode", mode, run.file(*queues, priced, asked)) == 0
+    assert "note: at most 24 GPU-hours, 77 USD (h100 3.20 USD an hour; its time limit is 1h30m)" in run.out
+    assert run("validate", "--mode", mode, run.file(*queues, FLAVOR, asked)) == 0 and "GPU-hours" not in run.out
 
 
 @pytest.mark.parametrize("mode", ["jobset", "trainer"])

@@ -11,6 +11,7 @@ from pulumi_trainer import runtimes
 from pulumi_trainer.program.queue_lints import ABOUT_QUEUES
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kueue.labels import MAX_EXECUTION, PRIORITY, QUEUE
+from pulumi_trainer.provider.kueue.prices import BUDGET, PRICE
 from pulumi_trainer.provider.kueue.queue_state import REFERENCED
 from pulumi_trainer.provider.trainer.admission.warnings import (
     RULES,
@@ -292,6 +293,17 @@ def tolerating() -> Any:
     taints = [{"key": key, "effect": "NoSchedule", "value": "nlp"} for key in ("team", "nvidia.com/gpu")]
     node = {"kind": "Node", "metadata": {"name": "n", "labels": {"gpu": "h100"}}, "spec": {"taints": taints}}
     return Queues((node,), below=changed("ResourceFlavor", "h100", tolerations=[TEAM]))
+
+
+def priced(flavor: str, price: str, budget: str) -> Any:
+    """The queues, with a price of a flavor, and a budget of the team of the queue `all`."""
+    made = (
+        kueue("ResourceFlavor", flavor, nodeLabels={"gpu": flavor}),
+        kueue("LocalQueue", "all", "default", clusterQueue="all"),
+    )
+    for document, annotation, amount in zip(made, (PRICE, BUDGET), (price, budget), strict=True):
+        document["metadata"]["annotations"] = {annotation: amount}
+    return Queues(made, below=complete_queues(QUEUES))
 
 
 def asking(nodes: int, gpu: str = "nvidia.com/gpu") -> Document:
@@ -674,6 +686,14 @@ CASES: list[Case] = [
     (
         "PT229", runtime(TORCH), {**job({}), "metadata": {"name": "job", "labels": {"kueue.x-k8s.io/queue": "all"}}}, {},
         lambda r, j, k: j["metadata"].update(labels={QUEUE: "all"}),
+    ),
+    (
+        "PT230", runtime(TORCH), limited(queued(nodes=2), "7200"), {"queues": priced("h100", "3.20 USD", "100 USD")},
+        lambda r, j, k: limited(j, "3600"),
+    ),
+    (
+        "PT231", runtime(TORCH), queued(), {"queues": priced("h100", "-3", "100 USD")},
+        lambda r, j, k: k.update(queues=priced("h100", "3.20", "100 USD")),
     ),
     (
         "PT301", runtime(TORCH), queued(nodes=2, namespace="small"), {"queues": complete_queues(QUEUES)},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 from itertools import chain
@@ -65,8 +65,8 @@ def answer(
     *,
     now: float,
     expect: Callable[[], Expectations] = dict,
-) -> str:
-    """Return what Kueue would do with a job, as a sentence without the name of the job.
+) -> tuple[str, Collection[Slot]]:
+    """Return what Kueue would do with a job, as a sentence without the name of the job, and where it would get quota now.
 
     Args:
         queues: Known objects.
@@ -81,7 +81,8 @@ def answer(
     snapshot, hidden = scheduler.snapshot, _find_unread(scheduler.snapshot, queues, workloads)
     outcome = scheduler.outcomes[asked.key]
     if outcome.unknown:
-        return "it is not known whether it starts now: what its Pods request is not known yet"
+        return "it is not known whether it starts now: what its Pods request is not known yet", ()
+    slots = () if outcome.admitted is None else tuple(outcome.admitted.usage)
     if outcome.admitted is not None and not outcome.victims:
         sentence = _starts(snapshot, outcome)
     elif hidden:
@@ -92,7 +93,7 @@ def answer(
     else:
         sentence = _waits(snapshot, scheduler, outcome) or "waits"
         sentence = f"{sentence}; {_forecast(simulate, expect(), now)(asked)}"
-    return f"{sentence}{_not_counted(queues, asked.queue)}"
+    return f"{sentence}{_not_counted(queues, asked.queue)}", slots
 
 
 def forecast_waiting(

@@ -250,7 +250,7 @@ class Record(JobRecord):
         write_json(run_manifest(output), {**about, "inputs": dict(inputs)})
 
     def consumer(self, status: JobStatus | None) -> Consumer:
-        about = {part: str(self.runtime.get(part, "")) for part in ("release", "channel", "follow")}
+        about: dict[str, Any] = {part: str(self.runtime.get(part, "")) for part in ("release", "channel", "follow")}
         ended = status is not None and status.terminal
         name = str(self.runtime.get("name", ""))
         return Consumer(
@@ -258,6 +258,8 @@ class Record(JobRecord):
             name,
             stack=self.stack,
             ended=ended,
+            runs=None if status is None else not ended,
+            jobset=self.jobset,
             channel_of=str(self.runtime.get("of", "")),
             **about,
         )

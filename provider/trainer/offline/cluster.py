@@ -17,11 +17,14 @@ from datetime import datetime, timezone
 from itertools import islice
 from typing import Any
 
+from pulumi_trainer.provider.jobs.cost import cost_of, estimate_time, flavors_of, time_limit
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, problems_below
-from pulumi_trainer.provider.kubernetes.values.accessors import section, text, without
+from pulumi_trainer.provider.kubernetes.values.accessors import labels_of, section, text, without
 from pulumi_trainer.provider.kueue import configuration, queue_state
 from pulumi_trainer.provider.kueue.configuration import configuration_of, is_configuration
 from pulumi_trainer.provider.kueue.job_webhook import queued_problems
+from pulumi_trainer.provider.kueue.labels import QUEUE
+from pulumi_trainer.provider.kueue.prices import Prices
 from pulumi_trainer.provider.kueue.queue_state import is_known_kind
 from pulumi_trainer.provider.kueue.scheduling.answer import answer, contender_of
 from pulumi_trainer.provider.kueue.scheduling.snapshot import Contender
@@ -233,21 +236,33 @@ class Cluster:
             if result.admitted and self._explain:
                 result.found += tuple(self._of_pods(result.objects, namespace_limits.pod_warnings))
                 never = any(isinstance(each, Warning) and each.code in NEVER_START for each in result.found)
-                result.notes += [] if never else self._start_notes(key, result.objects)
+                jobset = next((document for document in result.objects if document["kind"] == "JobSet"), None)
+                if not never and jobset is not None:
+                    result.notes += [*self._start_notes(key, jobset), *self._cost_notes(key, jobset)]
         return result
 
-    def _start_notes(self, key: Key, objects: Iterable[Document]) -> list[Problem]:
+    def _cost_notes(self, key: Key, jobset: Document) -> Iterator[Problem]:
+        """Yield what a job costs by its time limit; nothing if no flavor among the documents has a price."""
+        _, queues = self._facts()
+        prices = Prices.of(queues.of("ResourceFlavor"))
+        train_job = self.get(key) if self.mode == "trainer" else None
+        queue = text(labels_of(train_job or jobset).get(QUEUE))
+        limit = estimate_time(None, [], time_limit(jobset, train_job), None)
+        cost = cost_of(jobset, limit, flavors_of(queues, key[2] or "default", queue), prices)
+        if prices.by_flavor and cost is not None and str(cost):
+            yield Problem("", str(cost))
+
+    def _start_notes(self, key: Key, jobset: Document) -> list[Problem]:
         """Return what Kueue would do with a job now; nothing if the documents have no Workloads, of which this depends."""
         _, queues = self._facts()
         workloads = queues.of("Workload")
-        jobset = next((document for document in objects if document["kind"] == "JobSet"), None)
-        if not workloads or jobset is None:
+        if not workloads:
             return []
         now = float(self.now)
         contender = contender_of(jobset, queues, now, self.get(key) if self.mode == "trainer" else None)
         if contender is None:
             return []
-        found = answer(queues, workloads, contender, self._contenders, now=now)
+        found = answer(queues, workloads, contender, self._contenders, now=now)[0]
         self._contenders.append(contender)
         return [Problem("", found)]
 

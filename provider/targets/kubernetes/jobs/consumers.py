@@ -1,38 +1,67 @@
-"""Finds the jobs of a cluster that use a runtime, by the labels of their records."""
+"""Finds the jobs of a cluster that use a runtime, by the labels of their records, with their JobSets."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from pulumi_trainer.provider.jobs.status import Phase
 from pulumi_trainer.provider.jobs.submission import Consumer
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
-from pulumi_trainer.provider.targets.kubernetes.jobs.record import SELECTOR, Record
+from pulumi_trainer.provider.kubernetes.values.accessors import place_of
+from pulumi_trainer.provider.targets.kubernetes.jobs.record import SELECTOR, Record, belongs
+from pulumi_trainer.provider.trainer.job_status import derive_phase
+from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.trainer.labels import RUNTIME
+
+_RUNS = (Phase.STARTING, Phase.RUNNING, Phase.RESTARTING)
 
 
 def list_consumers(client: Client, runtime: str, namespace: str) -> tuple[list[Consumer], str]:
     """Return the jobs that use a runtime, and a note if only the jobs of `namespace` could be listed (empty: of all
     namespaces)."""
-    selector = f"{SELECTOR},{RUNTIME}={runtime}"
     try:
-        return _list_consumers(client, "", selector), ""
+        return consumers_in(client, runtime, ""), ""
     except ApiError as error:
         if error.code != 403:
             raise
     note = f"only jobs of namespace {namespace} could be seen; listing ConfigMaps of all namespaces is not allowed"
-    return _list_consumers(client, namespace, selector), note
+    return consumers_in(client, runtime, namespace), note
 
 
-def _list_consumers(client: Client, namespace: str, selector: str) -> list[Consumer]:
+def consumers_in(client: Client, runtime: str, namespace: str) -> list[Consumer]:
+    """Return the jobs of a namespace that use a runtime. namespace: Empty for all namespaces."""
+
     def keep(document: dict[str, Any]) -> Any:
         record = Record.of(document)
-        if record.deleting:
-            return None
-        return Consumer(
-            f"{record.namespace}/{record.name}", record.runtime, record.release, record.channel, record.follow,
-            record.stack, record.terminal, record.channel_of,
-        )  # fmt: skip
+        return None if record.deleting else record
 
-    found: list[Any] = client.list(CONFIG_MAP, namespace, labels=selector, keep=keep)[0]
-    return sorted(found, key=lambda c: str(c.where))
+    records: list[Any] = client.list(CONFIG_MAP, namespace, labels=f"{SELECTOR},{RUNTIME}={runtime}", keep=keep)[0]
+    jobsets = _list_jobsets(client, runtime, namespace, records)
+    return sorted((_consumer(record, jobsets) for record in records), key=lambda c: c.where)
+
+
+def _list_jobsets(client: Client, runtime: str, namespace: str, records: list[Record]) -> dict[tuple[str, str], Any]:
+    """Return the JobSets of jobs by namespace and name; none if they may not be listed."""
+    made_by_trainer = any(record.kind is TRAIN_JOB for record in records)  # whose JobSets lack the label
+    wanted = {(record.namespace, record.name) for record in records}
+    labels = "" if made_by_trainer else f"{RUNTIME}={runtime}"
+    try:
+        found = client.list(
+            JOBSET, namespace, labels=labels, keep=lambda each: each if place_of(each) in wanted else None
+        )[0]
+    except ApiError:
+        return {}
+    return {place_of(each): each for each in found}
+
+
+def _consumer(record: Record, jobsets: dict[tuple[str, str], Any]) -> Consumer:
+    jobset = jobsets.get((record.namespace, record.name))
+    if jobset is not None and record.kind is JOBSET and not belongs(jobset, record.uid):
+        jobset = None
+    runs = None if jobset is None else derive_phase(jobset).phase in _RUNS
+    return Consumer(
+        f"{record.namespace}/{record.name}", record.runtime, record.release, record.channel, record.follow,
+        record.stack, record.terminal, record.channel_of, record.program, record.demand.queue, record.demand.gpus,
+        False if record.terminal else runs, jobset,
+    )  # fmt: skip

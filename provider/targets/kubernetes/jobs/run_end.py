@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pulumi_trainer.provider.jobs.attempts import Attempt
 from pulumi_trainer.provider.jobs.metrics import Metrics
 from pulumi_trainer.provider.jobs.status import JobStatus
-from pulumi_trainer.provider.jobs.usage import demand_of
+from pulumi_trainer.provider.jobs.usage import demand_of, flavor_of
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kubernetes.errors import TrainerError
@@ -28,7 +28,6 @@ from pulumi_trainer.provider.targets.kubernetes.jobs.record import (
     METRICS,
     OBSERVED,
     USAGE,
-    Document,
     Record,
     find,
     histories_as_data,
@@ -53,7 +52,7 @@ def end_of(record: Record, status: JobStatus, view: JobView) -> dict[str, str | 
     if observed:
         end[OBSERVED] = json.dumps(observed)
     metrics = _metrics_at_end(record, status, view)
-    return {**end, **attempts_as_data(status.attempts), **_usage_at_end(record, view.jobset), **metrics}
+    return {**end, **attempts_as_data(status.attempts), **_usage_at_end(record, view), **metrics}
 
 
 def _metrics_at_end(record: Record, status: JobStatus, view: JobView) -> dict[str, str | None]:
@@ -84,12 +83,13 @@ def no_end() -> dict[str, None]:
     return dict.fromkeys((*ENDED, ATTEMPTS, OBSERVED))
 
 
-def _usage_at_end(record: Record, jobset: Document | None) -> dict[str, str]:
-    """Return what a run has requested and when it began, as far as its JobSet shows that before it is deleted."""
+def _usage_at_end(record: Record, view: JobView) -> dict[str, str]:
+    """Return what a run has requested and when it began, as far as its JobSet and Workload show that before they are deleted."""
+    jobset = view.jobset
     if jobset is None:
         return {}
     seen = demand_of({**jobset, "kind": JOBSET.kind}, record.demand.user)
-    found = replace(record.demand, since=began_at(jobset))
+    found = replace(record.demand, since=began_at(jobset), flavor=flavor_of(view.workload))
     if found.queue is None:
         found = replace(found, queue=seen.queue)
     if found.gpus is None:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 
 from pulumi_trainer.provider.jobs.edited_json import parse
 from pulumi_trainer.provider.jobs.runs import Run, read_runs
-from pulumi_trainer.provider.jobs.usage import NOTHING_KNOWN, Demand, count_gpus, demand_of
+from pulumi_trainer.provider.jobs.usage import NOTHING_KNOWN, Demand, count_gpus, demand_of, flavor_of, is_gpu
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, Kind
 from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault
@@ -29,34 +29,26 @@ from pulumi_trainer.provider.kubernetes.values.accessors import (
     text,
     without,
 )
-from pulumi_trainer.provider.kueue.api_resources import LOCAL_QUEUE, WORKLOAD
+from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, LOCAL_QUEUE, RESOURCE_FLAVOR, WORKLOAD
+from pulumi_trainer.provider.kueue.prices import Prices, budget_of, gpu_flavors
 from pulumi_trainer.provider.kueue.quota import ZERO, amount
 from pulumi_trainer.provider.kueue.workload_reasons import JOB_KINDS, owner_of
 from pulumi_trainer.provider.lifecycle import usage_report
 from pulumi_trainer.provider.lifecycle.diagnosis import keep
-from pulumi_trainer.provider.lifecycle.usage_report import Ran
+from pulumi_trainer.provider.lifecycle.usage_report import ClusterUsage, Ran
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import EARLIER, ENDS, SELECTOR, USAGE, belongs, seconds
 from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import JOB_UID, ask_if_readable
 from pulumi_trainer.provider.targets.kubernetes.queues.queue_snapshot import ask_as_served
 from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB
+from pulumi_trainer.provider.trainer.labels import RENAMED_TO
 
 Place = tuple[str, str]
 
 
-@dataclass(frozen=True)
-class ClusterUsage:
-    """What jobs of a cluster have used.
-
-    Args:
-        unseen: Plurals of the kinds that do not exist, or may not be listed.
-    """
-
-    runs: list[Ran]
-    teams: Mapping[Place, str]
-    unseen: Collection[str]
-
-
-def read_usage(client: Client, namespace: str = "", only_jobs: Collection[Place] | None = None) -> ClusterUsage:
+def read_usage(
+    client: Client, namespace: str = "", only_jobs: Collection[Place] | None = None, prices: Prices | None = None
+) -> ClusterUsage:
+    """Return what jobs have used. prices: By flavor; default: those of the ResourceFlavors, as far as these may be listed."""
     unseen: set[str] = set()
     with ThreadPoolExecutor(4) as threads:  # the server writes one list while another is read
         asked = [
@@ -64,8 +56,11 @@ def read_usage(client: Client, namespace: str = "", only_jobs: Collection[Place]
             threads.submit(list_if_readable, client, JOBSET, namespace, unseen),
             threads.submit(list_if_readable, client, WORKLOAD, namespace, unseen),
             threads.submit(list_if_readable, client, LOCAL_QUEUE, namespace, unseen),
+            # prices are no loss where there are none
+            threads.submit(list_if_readable, client, CLUSTER_QUEUE, "", set[str]()),
+            threads.submit(list_if_readable, client, RESOURCE_FLAVOR, "", set[str]()),
         ]
-    records, jobsets, workloads, queues = (each.result() for each in asked)
+    records, jobsets, workloads, queues, cluster_queues, flavors = (each.result() for each in asked)
     if {CONFIG_MAP.plural, JOBSET.plural} <= unseen:
         where = f"namespace {namespace}" if namespace else "all namespaces"
         hint = "`pulumi-trainer rbac --usage` prints the permissions"
@@ -73,11 +68,23 @@ def read_usage(client: Client, namespace: str = "", only_jobs: Collection[Place]
     runs = [*_runs(records, jobsets, workloads), *_others(workloads)]
     if only_jobs is not None:
         runs = [ran for ran in runs if (ran.namespace, ran.name) in only_jobs]
-    teams: dict[Place, str] = {}
-    for queue in queues:
-        cluster_queue = text(section(queue, "spec").get("clusterQueue"))
-        teams[place_of(queue)] = usage_report.team_of(name_of(queue), cluster_queue)
-    return ClusterUsage(runs, teams, sorted(unseen))
+    prices = prices or Prices.of(flavors)
+    behind = {place_of(queue): text(section(queue, "spec").get("clusterQueue")) for queue in queues}
+    flavors_of = {name_of(queue): gpu_flavors(queue, is_gpu) for queue in cluster_queues}
+    for number, ran in enumerate(runs if prices.by_flavor else ()):
+        queue = behind.get((ran.namespace, ran.demand.queue or ""), "")
+        found = {prices.find(each) for each in ({ran.demand.flavor} - {""}) or flavors_of.get(queue, set())}
+        runs[number] = replace(ran, price=found.pop() if len(found) == 1 else None)
+    renamed = {
+        behind[place_of(queue)]: text(section(queue, "metadata", "annotations").get(RENAMED_TO)) for queue in queues
+    }
+    teams = {
+        place: renamed.get(cluster_queue) or usage_report.team_of(place[1], cluster_queue)
+        for place, cluster_queue in behind.items()
+    }
+    budgets = {teams[place_of(queue)]: budget_of(queue) for queue in queues}
+    known = {team: budget for team, budget in budgets.items() if budget is not None}
+    return ClusterUsage(runs, teams, known, sorted(unseen))
 
 
 def list_if_readable(client: Client, kind: Kind, namespace: str, unseen: set[str]) -> list[Document]:
@@ -115,8 +122,8 @@ def _kept_workload(found: Document) -> Document:
 
 def _kept_queue(found: Document) -> Document:
     return {
-        "metadata": only(found["metadata"], ("name", "namespace")),
-        "spec": only(section(found, "spec"), ("clusterQueue",)),
+        "metadata": only(found["metadata"], ("name", "namespace", "annotations")),
+        "spec": only(section(found, "spec"), ("clusterQueue", "resourceGroups")),
     }
 
 
@@ -132,12 +139,9 @@ def _kept_train_job(found: Document) -> Document:
 
 
 _KEPT = {
-    "ConfigMap": _kept_record,
-    "JobSet": _kept_jobset,
-    "Workload": _kept_workload,
-    "LocalQueue": _kept_queue,
-    "TrainJob": _kept_train_job,
-}
+    "ConfigMap": _kept_record, "JobSet": _kept_jobset, "Workload": _kept_workload, "TrainJob": _kept_train_job,
+    **dict.fromkeys(("LocalQueue", "ClusterQueue", "ResourceFlavor"), _kept_queue),
+}  # fmt: skip
 
 
 def _runs(records: list[Document], jobsets: list[Document], workloads: list[Document]) -> Iterator[Ran]:
@@ -191,7 +195,7 @@ def _known(demand: Demand, jobset: Document, workload: Document | None) -> Deman
     gpus, cpus = demand.gpus, demand.cpus
     if gpus is None:
         gpus, cpus = seen.gpus, seen.cpus
-    return Demand(demand.user, queue, gpus, cpus, demand.since)
+    return Demand(demand.user, queue, gpus, cpus, demand.since, flavor_of(workload) or demand.flavor)
 
 
 def _others(workloads: list[Document]) -> Iterator[Ran]:
@@ -204,6 +208,6 @@ def _others(workloads: list[Document]) -> Iterator[Ran]:
             amounts = [(name, amount(quantity) or ZERO) for name, quantity in used]
             cpus = float(sum(number for name, number in amounts if name == "cpu"))
             queue = text(section(workload, "spec").get("queueName"))
-            demand = Demand(queue=queue, gpus=count_gpus(amounts), cpus=cpus)
+            demand = Demand(queue=queue, gpus=count_gpus(amounts), cpus=cpus, flavor=flavor_of(workload))
             namespace, name = place_of(workload)
             yield from usage_report.other_workload(workload, namespace, text(owner.get("name")) or name, demand)

@@ -220,7 +220,8 @@ _USAGE = tuple(
         ("list watch", TRAIN_JOB, "exporter: what the training has reported to Trainer"),
         ("list watch", WORKLOAD, "usage -A and exporter: when Kueue has admitted a job, and for how long jobs wait"),
         ("list watch", LOCAL_QUEUE, "usage -A and exporter: the team of a queue"),
-        ("list watch", CLUSTER_QUEUE, "exporter: quotas and what is used"),
+        ("list watch", CLUSTER_QUEUE, "exporter: quotas and what is used; usage: flavors of a queue with one price"),
+        ("list", RESOURCE_FLAVOR, "usage: prices of GPUs"),
         ("list watch", COHORT, "exporter: what cohorts add to quotas"),
     )
 )

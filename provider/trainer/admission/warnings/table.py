@@ -5,7 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from pulumi_trainer.provider.kubernetes.client.api_resources import CLAIM, CONFIG_MAP, SECRET
+from pulumi_trainer.provider.kueue.prices import invalid_amounts
 from pulumi_trainer.provider.trainer.admission.warnings import (
+    budgets,
     devices,
     endings,
     given_twice,
@@ -143,6 +145,8 @@ RULES = (
         "PT228", "a queue in a namespace that Kueue does not manage", queue_settings.unmanaged_namespace, cluster=True
     ),
     Rule("PT229", "a label that Kueue does not know", queue_settings.unknown_settings, cluster=True),
+    Rule(budgets.BEYOND, "more than the budget of a month", budgets.beyond_budget, cluster=True),
+    _of_queue(budgets.WITHOUT_EFFECT, "a price or a budget without effect", invalid_amounts),
     Rule("PT301", "more than the namespace's ResourceQuota", limits.over_resource_quota, cluster=True),
     Rule("PT302", "no node that fits the Pods", nodes.no_node, cluster=True),
     Rule("PT303", "tolerations that those of the flavor replace", nodes.replaced_tolerations, cluster=True),
