@@ -56,7 +56,8 @@ def test_train_jobs_count_with_the_replicated_jobs_of_their_runtime(capsys: pyte
     assert shown.out.count("is admitted") == 4, "what was judged before is shown"
     assert "all.yaml, document 5, line " in shown.err and shown.err.endswith(
         ": spec.runtimeRef: all documents up to here have more than 20 replicated jobs to render. Hint: check the files in"
-        " several calls; a document of more than 4 KiB counts as several replicated jobs\n"
+        " several calls; a document of more than 4 KiB counts as several replicated jobs, and so does a TrainJob beside many"
+        " nodes and other objects, or after many others if there are Workloads\n"
     )
 
 
@@ -76,6 +77,43 @@ def test_large_documents_count_as_several(capsys: pytest.CaptureFixture[str]) ->
     env = [{"name": f"A{number}", "value": "x" * 200} for number in range(120)]
     assert validate(runtime(), *numbered(1, trainer={"env": env})) == documents.ADMITTED
     assert validate(runtime(), *numbered(4, trainer={"env": env})) == documents.UNUSABLE
+    assert "to render" in capsys.readouterr().err
+
+
+def test_nodes_count_that_each_job_is_compared_with(capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = [thing("Node", f"node-{number}", "v1", metadata={"name": f"node-{number}"}) for number in range(200)]
+    assert validate(runtime(), *nodes, *numbered(3)) == documents.ADMITTED
+    assert validate(runtime(), *nodes, *numbered(5)) == documents.UNUSABLE
+    assert "to render" in capsys.readouterr().err
+
+
+def test_jobs_count_before_which_a_job_may_start(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With Workloads in the documents, the answer about the start of each job follows those before it."""
+    api, flavor = "kueue.x-k8s.io/v1beta2", {"name": "gpu", "resources": [{"name": "cpu", "nominalQuota": 4}]}
+    groups = [{"coveredResources": ["cpu"], "flavors": [flavor]}]
+    kueue = [
+        thing("ResourceFlavor", "gpu", api, metadata={"name": "gpu"}),
+        thing(
+            "ClusterQueue",
+            "all",
+            api,
+            metadata={"name": "all"},
+            spec={"namespaceSelector": {}, "resourceGroups": groups},
+        ),
+        thing("LocalQueue", "team", api, metadata={"name": "team", "namespace": "team"}, spec={"clusterQueue": "all"}),
+    ]
+    pods = {"containers": [{"name": "a", "image": "a", "resources": {"requests": {"cpu": "1"}}}]}
+    sets = [{"name": "main", "count": 1, "template": {"spec": pods}}]
+    metadata = {"name": "w", "namespace": "team", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    workload = thing("Workload", "w", api, metadata=metadata, spec={"queueName": "team", "podSets": sets})
+    jobs = numbered(40, trainer={"resourcesPerNode": {"requests": {"cpu": "1"}}})
+    for job in jobs:
+        job["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "team"}
+    monkeypatch.setattr(render_limit, "MOST_REPLICATED_JOBS", 50)
+    assert validate(runtime(), *kueue, *jobs) == documents.ADMITTED
+    assert validate(runtime(), *kueue, workload, *jobs) == documents.UNUSABLE
     assert "to render" in capsys.readouterr().err
 
 

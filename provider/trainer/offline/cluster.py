@@ -271,7 +271,8 @@ class Cluster:
         if key[1] in RUNTIMES:
             self._limit.add("spec.template.spec.replicatedJobs", document)
         else:
-            self._limit.add("spec.runtimeRef", self.get(_runtime_of(key, document)) or {}, document)
+            runtime, known = self.get(_runtime_of(key, document)) or {}, (len(self._given), len(self._contenders))
+            self._limit.add("spec.runtimeRef", runtime, document, objects=known[0], earlier=known[1])
 
     def _refused_fields(self, kind: str, dropped: list[Problem]) -> list[Problem]:
         """Return the dropped fields for which a document is rejected; others are only noted."""

@@ -31,7 +31,6 @@ from pulumi_trainer.provider.kueue.podsets import pod_sets
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.kueue.quota import ZERO, amount, format_amount
 from pulumi_trainer.provider.kueue.topology_fit import find_unfitting_podset
-from pulumi_trainer.provider.trainer.admission.multikueue import cluster_queue_of
 from pulumi_trainer.provider.trainer.admission.warnings.view import DEFAULT_NAMESPACE, Document, View
 from pulumi_trainer.provider.trainer.labels import RENAMED_TO
 
@@ -441,7 +440,7 @@ def local_queue(view: View) -> Document | None:
 
 def cluster_queue_of_job(view: View) -> Document | None:
     """Return the ClusterQueue of the job; None if unknown."""
-    return cluster_queue_of(view.train_job, view.queues)
+    return view.queues.find("ClusterQueue", section(local_queue(view), "spec").get("clusterQueue"))
 
 
 def _uses(cluster_queue: Document, flavor: Document) -> bool:
