@@ -318,6 +318,8 @@ class Record:
             stack=self.sweep,
             ended=ended,
             runs=None if status is None else not ended,
+            queue=self.demand.queue,
+            gpus=self.demand.gpus,
             jobset=self.jobset,
             channel_of=str(self.runtime.get("of", "")),
             **about,
