@@ -403,7 +403,7 @@ def _render(given: Given) -> int:
     return 0
 
 
-_CONDITIONS = ("never", "preempts", "refused", "warning")
+_CONDITIONS = ("never", "preempts", "budget", "refused", "warning")
 
 
 def _read_conditions(text: str) -> list[str]:
@@ -415,12 +415,12 @@ def _read_conditions(text: str) -> list[str]:
 
 @command(
     "report",
-    "Print what a preview means for jobs, GPUs and queues as Markdown for a pull request, for example `report preview.json`.",
+    "Print what a preview means for jobs, GPUs, cost and queues as Markdown for a review, for example `report preview.json`.",
     option("file", metavar="PREVIEW", nargs="?", type=Path, default=Path("-"),
            help="Output of `pulumi preview --json`, for example preview.json. Default: stdin."),
     option("--fail-on", metavar="CONDITIONS", type=_read_conditions, default=[],
-           help="End with exit code 1 if a job never starts, preempts others or is refused, or for any warning: never, preempts,"
-           " refused or warning, for example never,refused. Default: none."),
+           help="End with exit code 1 if a job never starts, preempts others or is refused, if a budget is exceeded, or for any"
+           " warning: never, preempts, budget, refused or warning, for example never,refused. Default: none."),
     more="Exit code: 0, 1 for a condition of --fail-on, 2 the preview cannot be used.",
 )  # fmt: skip
 def _report(given: Given) -> int:
@@ -498,6 +498,20 @@ def _diff(given: Given) -> int:
     from pulumi_trainer.provider.cli import releases
 
     return releases.diff(given.names[0], given.names[1], _folder(given), given.output, _release(given))
+
+
+@command(
+    "runtime impact",
+    "Show what another release does to each job that uses the first one, for example"
+    " `runtime impact torch-team@1.0.0 torch-team@1.1.0 -A`.",
+    option("names", nargs=2, metavar="RUNTIME", help="NAME@RELEASE, or a file."),
+    _output("table", "markdown", "json", "yaml"), _FOLDER, _TRAINER, *PLACE, EVERYWHERE,
+)  # fmt: skip
+def _impact(given: Given) -> None:
+    from pulumi_trainer.provider.cli import runtime_impact
+
+    one, other = given.names
+    runtime_impact.impact(one, other, _where(given), _folder(given), given.output, _release(given))
 
 
 @command(

@@ -56,7 +56,7 @@ def new(reference: str, source: str, folder: str, trainer: Release) -> int:
     if not source and name not in (*_names(catalog), *_names(BUILT_IN)):
         why = f"{name} has no release to copy from"
         raise Invalid(Problem(reference, why, "name a runtime to copy from, for example --from torch-distributed"))
-    _write_release(_valid(source or name, catalog, trainer), name, release, folder)
+    _write_release(valid_runtime(source or name, catalog, trainer), name, release, folder)
     print_line(f"{file}: edit it; then `pulumi-trainer runtime check --lock` checks and releases it")
     return OK
 
@@ -69,8 +69,8 @@ def pin(reference: str, folder: str, trainer: Release) -> int:
     """
     from pulumi_trainer.provider.trainer.catalog import registry
 
-    document = _valid(reference, RuntimeCatalog.from_dir(folder), trainer)
-    name, last = str(document["metadata"]["name"]), _release(document) or "0.0.0"
+    document = valid_runtime(reference, RuntimeCatalog.from_dir(folder), trainer)
+    name, last = str(document["metadata"]["name"]), release_of(document) or "0.0.0"
     if not NAME.fullmatch(name):
         raise Invalid(invalid_name(name).below(reference))
     if not VERSION.fullmatch(last):
@@ -181,7 +181,7 @@ def diff(one: str, other: str, folder: str, output: str, trainer: Release) -> in
     catalog = BUILT_IN
     if folder:
         catalog = RuntimeCatalog.from_dir(folder)
-    before, after = _valid(one, catalog, trainer), _valid(other, catalog, trainer)
+    before, after = valid_runtime(one, catalog, trainer), valid_runtime(other, catalog, trainer)
     effects = compare(before, after, trainer)
     level = level_of(effects)
     if output in ("json", "yaml"):
@@ -191,7 +191,7 @@ def diff(one: str, other: str, folder: str, output: str, trainer: Release) -> in
     print_line(f"{one} => {other}: {change}")
     for effect in effects:
         print_line(f"  {effect.level:5}  {effect}")
-    release = _release(before)
+    release = release_of(before)
     if effects and VERSION.fullmatch(release):
         print_line(f"numbered {next_version(release, level)} or higher")
     return OK
@@ -297,7 +297,7 @@ def _without_release(document: dict[str, Any]) -> dict[str, Any]:
     return {**document, "metadata": {**about, **kept}}
 
 
-def _valid(reference: str, catalog: RuntimeCatalog, trainer: Release) -> dict[str, Any]:
+def valid_runtime(reference: str, catalog: RuntimeCatalog, trainer: Release) -> dict[str, Any]:
     """Return a runtime as `_find` does, if a server with this release of Trainer would accept it."""
     document = _find(reference, catalog)
     errors = review(document, trainer).errors
@@ -340,5 +340,5 @@ def _split(reference: str) -> tuple[str, str]:
     return name, release
 
 
-def _release(document: dict[str, Any]) -> str:
+def release_of(document: dict[str, Any]) -> str:
     return str(((document.get("metadata") or {}).get("labels") or {}).get(RELEASE, ""))

@@ -11,9 +11,10 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.terminal import plain, print_line, print_lines
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, mappings, number, section, text
 from pulumi_trainer.provider.kubernetes.values.wording import plural
+from pulumi_trainer.provider.trainer.admission.warnings.budgets import BEYOND
 from pulumi_trainer.provider.trainer.admission.warnings.table import NEVER_START
+from pulumi_trainer.provider.trainer.runtime_releases import Effect, effects
 
 UNUSABLE = 2
 LARGEST_FILE = 2**28
@@ -32,6 +35,9 @@ VISIBLE = 20
 LONGEST_TEXT, LONGEST_NAME = 400, 80
 LONGEST_REPORT = 60_000
 """Most characters of a report; a comment on GitHub has 65,536."""
+COST = re.compile(r"(about|at most) [\d.,]+ GPU-hours|[\d.,]+ [A-Z]{3} an hour \(")
+TOTAL, BUDGET = "this plan starts ", "LocalQueue "
+"""How the notes of a preview on costs begin."""
 NAMED = 5
 """How many jobs a line names."""
 
@@ -69,6 +75,17 @@ class Job:
         """Return the URN of its component, which its diagnostics and its place in the program have."""
         return text((self.after or self.before).get("component"))
 
+    @staticmethod
+    def objects(inputs: Document) -> dict[str, Any]:
+        """Return the objects of inputs; an object that is not valid is left out."""
+        found = {}
+        for key, given in section(inputs, "objects").items():
+            with suppress(ValueError, RecursionError):
+                document = json.loads(given) if isinstance(given, str) else given
+                if isinstance(document, dict) and key.partition("/")[0] in ("JobSet", "TrainJob"):
+                    found[key] = document
+        return found
+
     @property
     def releases(self) -> tuple[str, str]:
         """Return the releases of its runtime before and after."""
@@ -83,9 +100,14 @@ class Warned:
     urns: tuple[str, ...]
 
     @property
+    def code(self) -> str:
+        """Return its code, such as PT203; other text if it has none."""
+        return self.text.partition(":")[0]
+
+    @property
     def never(self) -> bool:
         """Return whether a job never starts, while queues and nodes are as they are."""
-        return self.text.partition(":")[0] in NEVER_START
+        return self.code in NEVER_START
 
 
 class Preview:
@@ -130,10 +152,6 @@ class Preview:
         return [Warned(said, tuple(sorted({*urns} - {""}))) for said, urns in sorted(found.items())]
 
     @cached_property
-    def _never(self) -> set[str]:
-        return set(chain.from_iterable(warned.urns for warned in self.warnings if warned.never))
-
-    @cached_property
     def refusals(self) -> list[str]:
         """Return what an update would refuse, and other errors of the preview."""
         found = list[str]()
@@ -156,11 +174,32 @@ class Preview:
     @cached_property
     def _starts(self) -> dict[tuple[str, str], str]:
         """Return what the queue would do with each job, by the URN of its component and its name in the target."""
+        return self._sentences(cost=False)
+
+    @cached_property
+    def _costs(self) -> dict[tuple[str, str], str]:
+        """Return what each new run costs, by the same."""
+        return self._sentences(cost=True)
+
+    def _sentences(self, *, cost: bool) -> dict[tuple[str, str], str]:
         found = dict[tuple[str, str], str]()
         for urn, note in self._notes:
             name, _, sentence = note.partition(": ")
-            found.setdefault((urn, name), sentence)
+            if bool(COST.match(sentence)) is cost:
+                found.setdefault((urn, name), sentence)
         return found
+
+    @property
+    def total(self) -> str:
+        """Return what all new runs use and cost; that of the only one; empty if not known."""
+        notes = [note.partition(": ")[2] for _, note in self._notes if note.startswith(TOTAL)]
+        only = [*self._costs.values()] if len(self._costs) == 1 else []
+        return next(iter([*notes, *only]), "")
+
+    @property
+    def budgets(self) -> list[str]:
+        """Return what the preview says about budgets that are not exceeded."""
+        return [note for _, note in self._notes if note.startswith(BUDGET)]
 
     @cached_property
     def _reasons(self) -> dict[str, str]:
@@ -173,10 +212,12 @@ class Preview:
         return found
 
     def start(self, job: Job) -> str:
-        """Return what the queue would do now with a run of the job; empty if not computed, or for a job that never starts."""
-        if job.component in self._never:
-            return ""
+        """Return what the queue would do now with a run of the job; empty if not computed."""
         return self._starts.get((job.component, text(job.after.get("name"))), "")
+
+    def cost(self, job: Job) -> str:
+        """Return what a run of the job costs; empty if not known."""
+        return self._costs.get((job.component, text(job.after.get("name"))), "")
 
     def reason(self, job: Job) -> str:
         """Return why a job changes; empty if not known."""
@@ -191,7 +232,12 @@ class Preview:
         """Return how often each condition of `--fail-on` holds."""
         never = sum(warned.never for warned in self.warnings)
         preempting = sum(_preempts(self.start(job)) for job in self.jobs)
-        return {"never": never, "preempts": preempting, "refused": len(self.refusals), "warning": len(self.warnings)}
+        counts = {
+            "never": never,
+            "preempts": preempting,
+            "budget": sum(warned.code == BEYOND for warned in self.warnings),
+        }
+        return {**counts, "refused": len(self.refusals), "warning": len(self.warnings)}
 
     def _of(self, severity: str) -> list[Document]:
         return [each for each in self._diagnostics if each.get("severity") == severity]
@@ -289,6 +335,9 @@ def _head(preview: Preview) -> Iterator[str]:
     if gpus:
         yield ""
         yield f"GPUs: {'; '.join(gpus)}"
+    if preview.total:
+        yield ""
+        yield f"Cost: {code(preview.total)}"
 
 
 def _gpu_sums(jobs: Iterable[Job]) -> Iterator[str]:
@@ -324,12 +373,33 @@ def _shown(preview: Preview) -> Iterator[str]:
     for warned in preview.warnings:
         if warned.never:
             yield _warning(preview, warned, "**never starts**")
+    for warned in preview.warnings:
+        if warned.code == BEYOND:
+            yield _warning(preview, warned, "**beyond the budget**")
     changed = [job for job in preview.jobs if job.change != "unchanged"]
     for job in sorted(changed, key=lambda job: not _preempts(preview.start(job))):
         yield _change(preview, job)
+    yield from _release_differences(preview.jobs)
+    yield from (f"- budget {code(note)}" for note in preview.budgets)
     for warned in preview.warnings:
-        if not warned.never:
+        if not warned.never and warned.code != BEYOND:
             yield _warning(preview, warned, "warning")
+
+
+def _release_differences(jobs: Iterable[Job]) -> Iterator[str]:
+    """Yield what another release of its runtime changes in the objects of a job; jobs with the same difference are one line."""
+    groups: dict[tuple[Effect, ...], list[str]] = {}
+    for job in jobs:
+        with suppress(RecursionError):
+            if job.change == "moved":
+                found = tuple(effects(job.objects(job.before), job.objects(job.after)))
+                groups.setdefault(found, []).append(job.name)
+    for found, names in groups.items():
+        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        what = f"{code(f'{found[0].level} {found[0]}')}{more}" if found else "changes nothing"
+        shown = ", ".join(code(name, LONGEST_NAME) for name in names[:NAMED])
+        rest = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        yield f"- release in {shown}{rest}: {what}"
 
 
 def _unchanged(preview: Preview) -> Iterator[str]:
@@ -347,6 +417,9 @@ def _change(preview: Preview, job: Job) -> str:
         facts.append(plural(gpus, "GPU") if isinstance(gpus, int) else "GPUs not known")
     if job.change == "moved":
         facts.append(f"release {code(old)} -> {code(new)}")
+    cost = preview.cost(job)
+    if cost and cost != preview.total:
+        facts.append(code(cost))
     if start:
         facts.append(f"**{code(start)}**" if _preempts(start) else code(start))
     reason = preview.reason(job)

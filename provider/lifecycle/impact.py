@@ -23,7 +23,7 @@ class Impact:
     Args:
         outcome: When their objects change.
         effects: What differs in their objects, the largest difference first.
-        exact: Whether `effects` are those of their own objects: otherwise these are gone, and it is what changes for jobs.
+        exact: Whether `effects` are those of their own objects; otherwise these are gone or cannot be read.
     """
 
     outcome: str
@@ -35,7 +35,7 @@ class Impact:
     def difference(self) -> str:
         """Return the level of the difference."""
         words = level_of([*self.effects]) if self.effects else "nothing changes in their objects"
-        return words if self.exact else f"{words} for jobs, as their objects are gone"
+        return words if self.exact else f"{words} for jobs in general, as theirs cannot be read"
 
 
 def find_impacts(

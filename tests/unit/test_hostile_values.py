@@ -40,6 +40,7 @@ from pulumi_trainer.provider.cli import (
     releases,
     report,
     runs,
+    runtime_impact,
     runtime_table,
     script_run,
     trust,
@@ -51,6 +52,7 @@ from pulumi_trainer.provider.jobs.attempts import Attempt
 from pulumi_trainer.provider.jobs.output_facts import Output
 from pulumi_trainer.provider.jobs.runs import Run
 from pulumi_trainer.provider.jobs.status import JobStatus, Owner, Phase
+from pulumi_trainer.provider.jobs.submission import Consumer
 from pulumi_trainer.provider.kubernetes.errors import Problem, TrainerError
 from pulumi_trainer.provider.kueue.occupancy import Occupancy
 from pulumi_trainer.provider.kueue.prices import Amount, read_price
@@ -65,6 +67,7 @@ from pulumi_trainer.provider.targets.kubernetes.observe import job_metrics, list
 from pulumi_trainer.provider.targets.kubernetes.queues import queue_snapshot
 from pulumi_trainer.provider.trainer.admission.warnings import Severities
 from pulumi_trainer.provider.trainer.catalog import registry
+from pulumi_trainer.provider.trainer.labels import RELEASE
 from pulumi_trainer.provider.trainer.releases import DEFAULT
 from pulumi_trainer.provider.trainer.runtime_releases import Effect
 from test_control_characters import HOSTILE, acted_on
@@ -329,6 +332,21 @@ def _release(patch: Patch, _: str) -> None:
     releases.pin(HOSTILE, HOSTILE[:-1], DEFAULT)
 
 
+def _impact(patch: Patch, output: str) -> None:
+    """With the jobs and the releases of others."""
+    jobs = [
+        dataclasses.replace(filled(Consumer), release=HOSTILE, channel=channel, jobset=None)
+        for channel in ("", HOSTILE)
+    ]
+    patch.setattr(runtime_impact, "_consumers", lambda *_: (jobs, {}))
+    patch.setattr(runtime_impact, "valid_runtime", lambda *_: {"metadata": {"labels": {RELEASE: HOSTILE}}})
+    patch.setattr(runtime_impact, "compare", lambda *_: [filled(Effect)])
+    for form in (output, "markdown"):
+        runtime_impact.impact(HOSTILE, HOSTILE, WHERE, "", form, DEFAULT)
+        if output != "table":
+            break
+
+
 def _table(patch: Patch, output: str) -> None:
     entry = {"releases": [HOSTILE], "deprecated": [HOSTILE], "devices": [HOSTILE], "gpusPerNode": 1}
     patch.setattr(runtime_table, "list_runtimes", lambda _: [{**dict.fromkeys(
@@ -407,6 +425,7 @@ COMMANDS: dict[str, Callable[[Patch, str], None]] = {
     "validate": _validate, "render": _render, "rbac": _rbac, "runtime list": _table, "runtime new": _release,
     "version": lambda _, output: version.show(output), "report": _report,
     "runtime pin": _release, "runtime check": _check, "runtime diff": _diff,
+    "runtime impact": _impact,
 }  # fmt: skip
 
 

@@ -366,7 +366,7 @@ def test_what_a_move_says() -> None:
     assert "minor step[node].containers[node].env[B]: added" in notes
     assert "jobs at this target that follow the channel: 302" in notes
     assert (
-        "300 jobs on their next run, or at once where interrupt allows it: minor for jobs, as their objects are gone"
+        "300 jobs on their next run, or at once where interrupt allows it: minor for jobs in general, as theirs cannot be read"
         in notes
     )
     assert "    team/job-000, team/job-001," in notes
@@ -410,16 +410,20 @@ def test_jobs_with_the_same_difference_are_one_group() -> None:
     container(after)["image"] = "torch:2"
     about: Any = {"program": "lab/dev", "queue": "gpus", "gpus": 16.0, "runs": True}
     jobs = [
-        job("a", follow="any", jobset=live(before), **about), job("b", follow="any", jobset=live(before)),
+        job("a", follow="any", jobset=live(before), **about),
+        job("b", follow="any", jobset=live(before)),
         job("own", follow="any", jobset=live(before, image="mine:1")),
         job("gone", follow="any", queue="gpus", gpus=8.0),
-    ]  # fmt: skip
+    ]
     given = [{**channel("1.0.0"), "document": before}, {**channel("1.1.0"), "document": after}]
     notes = check(*given, *jobs)[0].replace("channel stable: ", "")
     when = "on their next run, or at once where interrupt allows it"
     assert f"  2 jobs {when}: major\n    team/a (of lab/dev, queue gpus, 16 GPUs, runs now), team/b" in notes
     assert f"  1 job {when}: nothing changes in their objects\n    team/own" in notes
-    assert f"  1 job {when}: major for jobs, as their objects are gone\n    team/gone (queue gpus, 8 GPUs)" in notes
+    assert (
+        f"  1 job {when}: major for jobs in general, as theirs cannot be read\n    team/gone (queue gpus, 8 GPUs)"
+        in notes
+    )
 
 
 def test_a_move_without_the_cluster() -> None:

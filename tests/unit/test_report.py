@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pulumi_trainer.program.budgets import Started, total_note
 from pulumi_trainer.provider.cli import main as cli
 from pulumi_trainer.provider.cli import report as command
 from pulumi_trainer.provider.cli.report import JOB, Preview, code, markdown
+from pulumi_trainer.provider.jobs.cost import Time, cost_of
+from pulumi_trainer.provider.trainer.admission.warnings import Warning
+from pulumi_trainer.provider.trainer.admission.warnings.budgets import BEYOND
 from pulumi_trainer.provider.trainer.admission.warnings.table import NEVER_START, RULES
+from test_cost import prices
 from test_start_answers import jobset, kueue, said, team, workload
 
 RECORDED = Path(__file__).parent / "previews"
@@ -63,7 +69,7 @@ def test_a_recorded_preview_of_jobs_in_queues(capsys: pytest.CaptureFixture[str]
     assert "- new `mixtral` (`__main__.py:8`): 8 GPUs; `starts now: 8 gpus of gpus-nlp`" in rows
     assert [row for row in rows if row.startswith("- warning `llama`, `mixtral` (`__main__.py:8`): `PT113: ")]
     assert printed.err == "error: --fail-on: 1 never\n" and len(rows) <= 20
-    assert "- new `huge` (`__main__.py:8`): 128 GPUs" in rows, "what a plan says of a job that never starts is left out"
+    assert "- new `huge` (`__main__.py:8`): 128 GPUs" in rows
     assert cli.run([*argv, "refused,warning"]) == 1
     assert capsys.readouterr().err == "error: --fail-on: 1 refused, 7 warning\n"
     assert cli.run([*argv, "preempts"]) == 0
@@ -105,7 +111,49 @@ def test_a_job_that_preempts_others() -> None:
     })  # fmt: skip
     first = next(row for row in markdown(preview) if row.startswith("- "))
     assert first.startswith("- new `llama`: 8 GPUs; **`preempts rl/grpo-7 (priority 0) in gpus-rl`**")
-    assert preview.found() == {"never": 0, "preempts": 1, "refused": 0, "warning": 0}
+    assert preview.found() == {"never": 0, "preempts": 1, "budget": 0, "refused": 0, "warning": 0}
+
+
+def test_costs_and_budgets() -> None:
+    """The sentences are those of the plan."""
+    found = {name: cost_of(jobset("nlp", name, 8), Time(hours * 3600, "by expected_hours"), ["h100"], prices(h100=3.2))
+             for name, hours in (("llama", 1.5), ("mix", 1))}  # fmt: skip
+    info = [diagnostic("info", f"{name}: {cost}", name) for name, cost in found.items()]
+    starts = diagnostic("info", "llama: starts now: 64 h100 of gpus-nlp", "llama")
+    alone = shown(step("create", "llama"), diagnostics=[info[0], starts])
+    line = "about 96 GPU-hours, 307 USD (h100 3.20 USD an hour; by expected_hours)"
+    assert f"\n\nCost: `{line}`\n\n" in alone and "- new `llama`: 8 GPUs; `starts now: 64 h100 of gpus-nlp`" in alone
+    started = [
+        Started(f"nlp/{name}", cost, {}, "", "nlp", "gpus", None, prices()) for name, cost in found.items() if cost
+    ]
+    total = diagnostic("info", total_note(started))
+    budget = diagnostic("info", "LocalQueue nlp/gpus: its team has used 5 USD in 2026-11, within the budget")
+    text = shown(step("create", "llama"), step("create", "mix"), diagnostics=[budget, starts, *info, total])
+    assert "Cost: `about 160 GPU-hours, about 512 USD`" in text and f"`{line}`; `starts now" in text
+    assert "- budget `LocalQueue nlp/gpus: its team has used 5 USD in 2026-11, within the budget`" in text
+    beyond = Warning("LocalQueue nlp/gpus", "its team has used", "fewer nodes", code=BEYOND)
+    preview = Preview(
+        {"steps": [step("create", "llama")], "diagnostics": [diagnostic("warning", f"warning: {beyond}")]}
+    )
+    assert preview.found()["budget"] == 1
+    assert "- **beyond the budget**: `PT230: LocalQueue nlp/gpus: its team has used. Hint: fewer nodes`" in markdown(
+        preview
+    )
+
+
+def test_what_another_release_changes() -> None:
+    moved = [step("replace", name, 8, "1.1.0", 8, "1.0.0") for name in ("a", "b", "c", "odd")]
+    for each, image in zip(moved, ("torch:2", "torch:2", "torch:1", ""), strict=True):
+        for state, name in (("oldState", "torch:1"), ("newState", image)):
+            document = {"spec": {"replicatedJobs": [{"name": "node", "image": name}]}}
+            each[state]["inputs"]["objects"] = {
+                "JobSet/a": json.dumps(document),
+                "Secret/a": "{",
+                "JobSet/b": "[" * 5000,
+            }
+    text = shown(*moved)
+    assert "- release in `a`, `b`: `major step[node].image: torch:1 => torch:2`" in text
+    assert "- release in `c`: changes nothing" in text and "- release in `odd`: `major" in text
 
 
 def test_what_is_never_admitted_is_a_rule() -> None:
@@ -198,4 +246,4 @@ def test_conditions_that_do_not_exist(capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(SystemExit) as ended:
         cli.run(["report", "x", "--fail-on", "preempt"])
     assert ended.value.code == 2
-    assert "(expected never, preempts, refused, warning, separated by commas)" in capsys.readouterr().err
+    assert "(expected never, preempts, budget, refused, warning, separated by commas)" in capsys.readouterr().err

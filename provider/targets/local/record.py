@@ -259,6 +259,8 @@ class Record(JobRecord):
             stack=self.stack,
             ended=ended,
             runs=None if status is None else not ended,
+            queue=self.demand.queue,
+            gpus=self.demand.gpus,
             jobset=self.jobset,
             channel_of=str(self.runtime.get("of", "")),
             **about,
