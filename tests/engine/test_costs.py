@@ -9,7 +9,6 @@ import time
 import pytest
 
 from tests.unit.test_start_answers import kueue, team
-from tests.unit.test_usage import configmap
 
 from .conftest import Project, Result
 from .test_cluster_refusals import KUEUE, Api, api  # noqa: F401
@@ -32,8 +31,15 @@ def serve(api: Api, budget: str, gpus: int = 0) -> None:  # noqa: F811
     flavor = kueue("ResourceFlavor", "h100", spec={})
     flavor["metadata"]["annotations"] = {PRICE: "3.20 USD"}
     ended = {"phase": "Succeeded", "started": "1", "finished": str(time.time())}
-    record = configmap("old", usage={"queue": "gpus", "gpus": gpus}, **ended)
-    record["metadata"]["namespace"] = "nlp"
+    record = {
+        "metadata": {
+            "name": "old",
+            "namespace": "nlp",
+            "uid": "record",
+            "labels": {"pulumi-trainer.dev/record": "true"},
+        },
+        "data": {"job": "JobSet/old", "sent": "0", "usage": json.dumps({"queue": "gpus", "gpus": gpus}), **ended},
+    }
     api.objects = {
         f"{KUEUE}/clusterqueues": [queue], f"{KUEUE}/localqueues": [local], f"{KUEUE}/namespaces/nlp/localqueues": [local],
         f"{KUEUE}/resourceflavors": [flavor], "/api/v1/namespaces/nlp/configmaps": [record] if gpus else [],
