@@ -8,7 +8,7 @@ import time
 
 THREAD = "pt_gloo_runloop"
 """Name of the threads in which torch's process groups of gloo run collectives (torch 2.6 and later)."""
-THREAD_SECONDS = 60
+THREAD_SECONDS = 10
 """Seconds for which the end of the process waits at most for these threads."""
 
 

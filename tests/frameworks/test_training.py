@@ -211,10 +211,11 @@ def train():
     import os
     import torch.distributed as dist
     from pulumi_trainer import training
+    from pulumi_trainer.provider.pod import wait_for_gloo
 
     dist.init_process_group("gloo")
     training.should_stop()
-    threads = training.wait_for_gloo.read_threads()
+    threads = wait_for_gloo.read_threads()
     assert threads, "torch has given them another name"
     for path in threads:
         os.sched_setscheduler(int(path.split("/")[4]), os.SCHED_IDLE, os.sched_param(0))
@@ -234,10 +235,10 @@ trainer.TrainJob(
 _NAMES = 'glob.glob("/proc/self/task/*/comm")'
 UNAWARE = (
     STARVED.replace("    from pulumi_trainer import training\n", "    import glob, torch\n")
+    .replace("    from pulumi_trainer.provider.pod import wait_for_gloo\n", "")
     .replace("training.should_stop()", "dist.all_reduce(torch.ones(1))")
     .replace(
-        "training.wait_for_gloo.read_threads()",
-        f'[path for path in {_NAMES} if open(path).read().strip() == "pt_gloo_runloop"]',
+        "wait_for_gloo.read_threads()", f'[path for path in {_NAMES} if open(path).read().strip() == "pt_gloo_runloop"]'
     )
 )
 """The same without `pulumi_trainer.training`."""

@@ -186,7 +186,12 @@ def test_an_expected_end_is_not_after_the_time_limit() -> None:
     line = said(team("nlp", 16), running, jobset("nlp", "llama", 1), mix=Expectation(reported=NOW, remaining=3600))
     assert f"starts about {clock(45)} to {clock(60)}, if no other job comes (by the progress of nlp/mix)" in line
     line = said(team("nlp", 16), running, jobset("nlp", "llama", 1), mix=Expectation(reported=NOW, remaining=0))
-    assert f"starts about {clock(0)}, if" in line
+    assert f"starts by about {clock(0)}, if" in line
+    both = [*running, workload("nlp", "open", 16, "2026-11-01T10:00:00Z")]
+    line = said(team("nlp", 32), both, jobset("nlp", "llama", 1), mix=Expectation(reported=NOW, remaining=3600))
+    assert f"starts by about {clock(60)}, if no other job comes (by the progress of nlp/mix)" in line, (
+        "the other one may end first"
+    )
 
 
 def test_a_job_that_preempts_names_its_victims() -> None:

@@ -160,13 +160,15 @@ def _guess(about: Sequence[Start], expected: Expectations, now: float) -> str:
     if not about or any(start.at == math.inf for start in about):
         return ""
     first, last = sorted(about, key=lambda start: start.at)
-    known = {each.job: expected[each.job] for each in last.after if each.job in expected}
-    reported = [job for job, found in known.items() if found.reported]
-    ran = [job for job, found in known.items() if not found.reported]
+    by: dict[str, list[str]] = {}
+    for each in last.after:
+        by.setdefault(Ends(expected).basis(each, now), []).append(each.job)
+    reported, ran = by.get("progress", []), by.get("runs", [])
     parts = [f"the progress of {join_names(reported)}"] if reported else []
     parts += [f"earlier runs of {join_names(ran)}"] if ran else []
     moments = dict.fromkeys([_clock(first.at, now), _clock(last.at, now)])
-    moment = f"starts about {' to '.join(moments)}, if no other job comes"
+    when = f"about {' to '.join(moments)}" if first.at > now else f"by about {_clock(last.at, now)}"
+    moment = f"starts {when}, if no other job comes"
     return f"{moment} (by {' and '.join(parts)})" if parts else ""
 
 

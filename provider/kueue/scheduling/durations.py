@@ -46,8 +46,7 @@ class Ends:
     latest: bool = False
 
     def of(self, contender: Contender, admitted: float, now: float) -> float:
-        """Return when a job gives its quota back, in seconds since the epoch; infinite if nothing tells: a time limit alone says
-        when at the latest, and not about when.
+        """Return when a job gives its quota back, in seconds since the epoch; infinite if nothing tells.
 
         Args:
             admitted: When it got its quota.
@@ -56,11 +55,23 @@ class Ends:
         limit = admitted + contender.limit
         if self.latest:
             return limit
-        end = self._expected(self.expected.get(contender.job, Expectation()), admitted, now)
-        return end if end == math.inf else min(end, limit)
+        end = self._expected(self._known(contender), admitted, now)
+        if end == math.inf and not self.bound:
+            return now  # nothing tells that it does not end at once
+        return min(end, limit)
+
+    def basis(self, contender: Contender, now: float) -> str:
+        """Return what tells about when a job ends: progress or runs; empty for nothing but a time limit."""
+        admitted, known = contender.reserved or now, self._known(contender)
+        if self._expected(known, admitted, now) == math.inf:
+            return ""
+        return "progress" if known.reported >= admitted else "runs"
+
+    def _known(self, contender: Contender) -> Expectation:
+        return self.expected.get(contender.job, Expectation())
 
     def _expected(self, known: Expectation, admitted: float, now: float) -> float:
-        if known.reported >= admitted and known.reported:
+        if known.reported >= admitted:
             return max(now, known.reported + SPREAD[self.bound] * known.remaining)
         if not known.runs:
             return math.inf
