@@ -26,6 +26,7 @@ else:  # it would make any name right for type checkers
         if name == "__all__":
             return names
         if name in names:
+            globals()[name] = exports[name]  # it is asked for once
             return exports[name]
         from difflib import get_close_matches  # not with each import of the provider
 

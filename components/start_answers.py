@@ -13,6 +13,7 @@ from pulumi_trainer.program import amounts, session
 from pulumi_trainer.program.budgets import Started
 from pulumi_trainer.program.queue_lints import find_queues
 from pulumi_trainer.provider.jobs.cost import cost_of, estimate_time, flavors_of, time_limit
+from pulumi_trainer.provider.jobs.runs import Run
 from pulumi_trainer.provider.jobs.usage import demand_of
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, labels_of, section, text
 from pulumi_trainer.provider.kueue.api_resources import QUEUE_PRIORITY
@@ -23,6 +24,7 @@ from pulumi_trainer.provider.kueue.quota import Slot
 from pulumi_trainer.provider.kueue.scheduling.answer import answer, contender_of
 from pulumi_trainer.provider.kueue.workload_reasons import owner_of
 from pulumi_trainer.provider.targets import queries
+from pulumi_trainer.provider.trainer.admission.multikueue import cluster_queue_of
 from pulumi_trainer.provider.trainer.admission.warnings import Warning
 from pulumi_trainer.provider.trainer.admission.warnings.table import NEVER_START
 
@@ -41,10 +43,10 @@ async def start_notes(plan: Plan, documents: Sequence[Document], expected_hours:
     never = any(isinstance(warning, Warning) and warning.code in NEVER_START for warning in plan.warnings)
     if never or jobset is None or not isinstance(plan.namespace, str):
         return []
-    queue = text(labels_of(train_job or jobset).get(QUEUE))
-    queues = await find_queues(documents, plan.target, plan.namespace, queue)
+    jobset = {**jobset, "metadata": {**jobset["metadata"], "namespace": plan.namespace}}
+    queues = await find_queues(documents, plan.target, plan.namespace, labels_of(train_job or jobset).get(QUEUE))
     sentence, slots = await _start(plan, jobset, train_job, queues) if plan.dispatch is None else ("", ())
-    cost = await _cost(plan, [jobset, train_job], queues, queue, slots, expected_hours)
+    cost = await _cost(plan, jobset, train_job, queues, slots, expected_hours)
     return [f"{plan.name}: {each}" for each in (sentence, cost) if each]
 
 
@@ -53,9 +55,8 @@ async def _start(
 ) -> tuple[str, Collection[Slot]]:
     """Return what Kueue would do with a job, and where it gets quota; empty if its queue cannot be read."""
     queues = await _with_priority(queues, plan.target, labels_of(train_job or jobset).get(PRIORITY))
-    made = {**jobset, "metadata": {**jobset["metadata"], "namespace": plan.namespace}}
     now = time.time()
-    contender = contender_of(made, queues, now, train_job)
+    contender = contender_of(jobset, queues, now, train_job)
     if contender is None:
         return "", ()
     work = await asyncio.to_thread(queries.list_queued_work, plan.target)
@@ -70,23 +71,28 @@ async def _start(
 
 async def _cost(
     plan: Plan,
-    jobs: Sequence[Document | None],
+    jobset: Document,
+    train_job: Document | None,
     queues: Queues,
-    queue: str,
     slots: Collection[Slot],
     expected_hours: float | None,
 ) -> str:
     """Return what a run will use and cost, and remember it for the total of the plan; empty if nothing is known.
 
     Args:
-        jobs: Its JobSet and, in mode trainer, its TrainJob.
+        train_job: In mode trainer.
         slots: Where it gets quota; empty if that is not known.
     """
-    jobset = jobs[0] or {}
-    runs = await asyncio.to_thread(queries.list_runs, plan.target, plan.namespace, plan.name)
-    taken = estimate_time(expected_hours, runs, time_limit(*jobs), demand_of(jobset).gpus)
+    gpus = demand_of(jobset).gpus
+    if gpus == 0:
+        return ""
+    runs: Sequence[Run] = ()
+    if expected_hours is None:
+        runs = await asyncio.to_thread(queries.list_runs, plan.target, plan.namespace, plan.name)
+    taken = estimate_time(expected_hours, runs, time_limit(jobset, train_job), gpus)
     prices = Prices.of(queues.of("ResourceFlavor"), amounts.configured("prices"))
-    cost = cost_of(jobset, taken, flavors_of(queues, plan.namespace, queue, slots), prices)
+    queue = text(queues.queue_of(train_job or jobset))
+    cost = cost_of(jobset, taken, flavors_of(cluster_queue_of(train_job or jobset, queues), slots), prices)
     if cost is None:
         return ""
     local = queues.find("LocalQueue", queue, plan.namespace)

@@ -13,7 +13,6 @@ from pulumi_trainer.provider.kubernetes.values.wording import duration, join_nam
 from pulumi_trainer.provider.kueue.labels import MAX_EXECUTION
 from pulumi_trainer.provider.kueue.objects import without_digest
 from pulumi_trainer.provider.kueue.prices import GPU_HOURS, Amount, Prices, gpu_flavors
-from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.kueue.quota import Slot
 
 _HOUR = 3600
@@ -45,13 +44,13 @@ def estimate_time(expected: float | None, runs: Sequence[Run], limit: float | No
         gpus: GPUs of the new run.
     """
     found: Time | None = None
-    done = [run for run in runs if run.phase == "Succeeded" and 0 < run.started < run.finished]
+    done = [(run.seconds, run.usage.gpus) for run in runs if run.seconds]
     if expected is not None:
         found = Time(expected * _HOUR, "by expected_hours")
     elif done:
-        seconds, before = done[-1].finished - done[-1].started, done[-1].usage.gpus
+        seconds, before = done[-1]
         with_gpus = "" if before in (None, gpus) else f" with {before:g} GPUs"
-        found = Time(seconds, f"its last run took {duration(seconds)}{with_gpus}")
+        found = Time(seconds, f"its last successful run took {duration(seconds)}{with_gpus}")
     if limit is not None and (found is None or limit < found.seconds):
         found = Time(limit, f"its time limit is {duration(limit)}", limited=True)
     return found
@@ -130,16 +129,13 @@ def cost_of(jobset: Document, time: Time | None, flavors: Iterable[str], prices:
     return None if gpus == 0 else Cost(gpus, time, frozenset(flavors), prices)
 
 
-def flavors_of(queues: Queues, namespace: str, queue: str, slots: Collection[Slot] = ()) -> set[str]:
+def flavors_of(cluster_queue: Document | None, slots: Collection[Slot] = ()) -> set[str]:
     """Return the flavors of which a job gets one for its GPUs; empty if they are not known.
 
     Args:
-        queue: Its LocalQueue.
         slots: Where it gets quota; empty if that is not known.
     """
-    local = queues.find("LocalQueue", queue, namespace)
-    behind = queues.find("ClusterQueue", section(local, "spec").get("clusterQueue"))
-    return {flavor for flavor, resource in slots if is_gpu(resource)} or gpu_flavors(behind, is_gpu)
+    return {flavor for flavor, resource in slots if is_gpu(resource)} or gpu_flavors(cluster_queue, is_gpu)
 
 
 def rounded(number: float, unit: str) -> str:

@@ -118,6 +118,12 @@ class Run(Identity):
         return Identity(**{part: getattr(self, part) for part in _IDENTITY})
 
     @property
+    def seconds(self) -> float:
+        """How long it took, if it has succeeded and its times are known; else 0."""
+        known = self.phase == "Succeeded" and 0 < self.started < self.finished
+        return self.finished - self.started if known else 0.0
+
+    @property
     def history(self) -> dict[str, list[Point]]:
         """The history of each metric by name, the newest point last; empty if it is not known."""
         return Metrics.from_text(self.history_text).history()

@@ -29,22 +29,15 @@ TOGETHER = "kueue.x-k8s.io/podset-group-name"
 """On the pod templates of two replicated jobs: their pods share the domain."""
 
 DOMAIN = "kueue.x-k8s.io/"
+_OTHERS = (
+    "elastic-job", "job-min-parallelism", "job-completions-equal-parallelism", "podset", "managed", "workload", "topology",
+    "prebuilt-workload-name", "pod-suspending-parent", "pod-index-offset", "retriable-in-group", "role-hash",
+    "safe-to-forcefully-delete", "workload-allowed-resource-flavors", "admission-gated-by", "wait-for-pods-ready",
+)  # fmt: skip
 KEYS = {
-    *(QUEUE, PRIORITY, MAX_EXECUTION, REQUIRED, PREFERRED, UNCONSTRAINED, SLICE_LEVEL, SLICE_SIZE, SLICES, TOGETHER),
-    *(
-        f"{DOMAIN}{name}"
-        for name in ("elastic-job", "job-min-parallelism", "job-completions-equal-parallelism", "podset")
-    ),
-    *(
-        f"{DOMAIN}{name}"
-        for name in ("managed", "workload", "topology", "prebuilt-workload-name", "pod-suspending-parent")
-    ),
-    *(
-        f"{DOMAIN}{name}"
-        for name in ("pod-index-offset", "retriable-in-group", "role-hash", "safe-to-forcefully-delete")
-    ),
-    *(f"{DOMAIN}{name}" for name in ("workload-allowed-resource-flavors", "admission-gated-by", "wait-for-pods-ready")),
-}
+    QUEUE, PRIORITY, MAX_EXECUTION, REQUIRED, PREFERRED, UNCONSTRAINED, SLICE_LEVEL, SLICE_SIZE, SLICES, TOGETHER,
+    *(f"{DOMAIN}{name}" for name in _OTHERS),
+}  # fmt: skip
 """Labels and annotations that Kueue 0.19, or 0.20, reads or writes at jobs and Pods, except those of `FAMILIES`."""
 FAMILIES = tuple(f"{DOMAIN}{name}-" for name in ("pod-group", "multikueue", "workload-slice"))
 """Beginnings of others."""

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any
 
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
-from pulumi_trainer.provider.kubernetes.values.accessors import Document, mappings, name_of, section, text, texts
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, mappings, name_of, section, text
 from pulumi_trainer.provider.kueue.objects import without_digest
 from pulumi_trainer.provider.kueue.queue_state import Queues
 
@@ -142,6 +142,9 @@ def gpu_flavors(cluster_queue: Document | None, counts: Callable[[str], bool]) -
         counts: Returns whether a resource is a GPU.
     """
     groups = mappings(section(cluster_queue, "spec").get("resourceGroups"))
-    covering = [group for group in groups if any(map(counts, texts(group.get("coveredResources"))))]
-    flavors = chain.from_iterable(mappings(group.get("flavors")) for group in covering)
-    return {text(flavor.get("name")) for flavor in flavors} - {""}
+    flavors = chain.from_iterable(mappings(group.get("flavors")) for group in groups)
+    return {
+        text(flavor.get("name"))
+        for flavor in flavors
+        if any(counts(text(each.get("name"))) for each in mappings(flavor.get("resources")))
+    }

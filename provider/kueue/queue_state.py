@@ -27,6 +27,7 @@ from pulumi_trainer.provider.kubernetes.views import Pod
 from pulumi_trainer.provider.kueue import configuration
 from pulumi_trainer.provider.kueue.configuration import is_configuration
 from pulumi_trainer.provider.kueue.labels import QUEUE
+from pulumi_trainer.provider.kueue.objects import references
 from pulumi_trainer.provider.kueue.quota import Tree, tree
 
 LIMITS = (
@@ -224,10 +225,8 @@ class Queues:
 
     def has_only_topologies(self, cluster_queue: Document | None) -> bool:
         """Return whether all flavors of a ClusterQueue have a topology: Kueue then places also Pods that request none by it."""
-        specs: list[Document] = []
-        for group in mappings(section(cluster_queue, "spec").get("resourceGroups")):
-            for flavor in mappings(group.get("flavors")):
-                specs.append(section(self.find("ResourceFlavor", flavor.get("name")), "spec"))
+        named = references({"kind": "ClusterQueue", **(cluster_queue or {})})
+        specs = [section(self.find(kind, name), "spec") for kind, name, _ in named if kind == "ResourceFlavor"]
         return bool(specs) and all(spec.get("topologyName") for spec in specs)
 
 

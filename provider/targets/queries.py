@@ -157,10 +157,7 @@ def job_durations(target: Mapping[str, Any]) -> Expectations:
     """Return what is known of how long the jobs of a cluster run; {} for an unreachable cluster."""
     from pulumi_trainer.provider.targets.kubernetes.observe import job_durations
 
-    try:
-        return job_durations.read_expectations(_cluster(target).reachable_client())
-    except TargetFault:
-        return {}
+    return _ask(target, lambda cluster: job_durations.read_expectations(cluster.reachable_client()), {})
 
 
 def list_runs(target: Mapping[str, Any], namespace: str, name: str) -> Sequence[Run]:

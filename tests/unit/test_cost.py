@@ -23,7 +23,7 @@ def cost(time: Time | None, *flavors: str, known: Prices | None = None) -> Cost:
     return Cost(64, time, frozenset(flavors), known or Prices())
 
 
-NOTE = "its last run took 1h30m"
+NOTE = "its last successful run took 1h30m"
 LAST = Time(1.5 * HOUR, NOTE)
 
 
@@ -49,7 +49,7 @@ LAST = Time(1.5 * HOUR, NOTE)
             cost(LAST, known=prices(a=2)),
             f"about 96 GPU-hours (its cost is not known, nor is its flavor; {NOTE})",
         ),
-        (cost(LAST, "h100", known=prices()), "about 96 GPU-hours (its last run took 1h30m)"),
+        (cost(LAST, "h100", known=prices()), "about 96 GPU-hours (its last successful run took 1h30m)"),
         (
             cost(None, "h100", known=prices(h100=3.2)),
             "205 USD an hour (h100 3.20 USD an hour), and how long it runs is not known",
@@ -75,8 +75,8 @@ def test_the_time_of_a_run() -> None:
     done = [run("Succeeded", 7200), run("Succeeded", 5400, 32), run("Failed", 60), Run(phase="Running", started=5.0)]
     assert estimate_time(None, [], None, 8) is None and estimate_time(None, done[2:], None, 8) is None
     assert estimate_time(2, done, None, 8) == Time(7200, "by expected_hours")
-    assert estimate_time(None, done, None, 32) == Time(5400, "its last run took 1h30m")
-    assert estimate_time(None, done, 9000, 8) == Time(5400, "its last run took 1h30m with 32 GPUs")
+    assert estimate_time(None, done, None, 32) == Time(5400, "its last successful run took 1h30m")
+    assert estimate_time(None, done, 9000, 8) == Time(5400, "its last successful run took 1h30m with 32 GPUs")
     assert estimate_time(None, done, 3600, 8) == Time(3600, "its time limit is 1h00m", limited=True)
 
 

@@ -410,9 +410,9 @@ def test_jobs_with_the_same_difference_are_one_group() -> None:
     container(after)["image"] = "torch:2"
     about: Any = {"program": "lab/dev", "queue": "gpus", "gpus": 16.0, "runs": True}
     jobs = [
+        job("own", follow="any", jobset=live(before, image="mine:1")),
         job("a", follow="any", jobset=live(before), **about),
         job("b", follow="any", jobset=live(before)),
-        job("own", follow="any", jobset=live(before, image="mine:1")),
         job("gone", follow="any", queue="gpus", gpus=8.0),
     ]
     given = [{**channel("1.0.0"), "document": before}, {**channel("1.1.0"), "document": after}]
@@ -420,6 +420,7 @@ def test_jobs_with_the_same_difference_are_one_group() -> None:
     when = "on their next run, or at once where interrupt allows it"
     assert f"  2 jobs {when}: major\n    team/a (of lab/dev, queue gpus, 16 GPUs, runs now), team/b" in notes
     assert f"  1 job {when}: nothing changes in their objects\n    team/own" in notes
+    assert notes.index("  2 jobs ") < notes.index("  1 job "), "the largest group first"
     assert (
         f"  1 job {when}: major for jobs in general, as theirs cannot be read\n    team/gone (queue gpus, 8 GPUs)"
         in notes

@@ -385,7 +385,8 @@ def priced(name: str, price: str) -> Document:
 
 
 def cluster_queue(name: str, *flavors: str) -> Document:
-    kinds = [{"name": flavor, "resources": []} for flavor in flavors]
+    quota = [{"name": "nvidia.com/gpu", "nominalQuota": 8}]
+    kinds = [{"name": flavor, "resources": quota} for flavor in flavors]
     return {
         "metadata": {"name": name},
         "spec": {"resourceGroups": [{"coveredResources": ["nvidia.com/gpu"], "flavors": kinds}]},
@@ -436,7 +437,7 @@ def test_a_renamed_team_keeps_its_budget_and_usage() -> None:
         local_queue("nlp", "gpus-old", **{BUDGET: "5000 GPU-hours"}),
         local_queue("old", "gpus-old", **{BUDGET: "5000 GPU-hours", RENAMED_TO: "nlp"}),
     ]
-    _, found = read(localqueues=queues)
+    _, found = read(localqueues=[*queues, local_queue("more", "gpus-old")])  # one of the team's queues has no budget
     assert {*found.teams.values()} == {"nlp"} and {team: str(b) for team, b in found.budgets.items()} == {
         "nlp": "5,000 GPU-hours"
     }

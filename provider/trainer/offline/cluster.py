@@ -19,17 +19,17 @@ from typing import Any
 
 from pulumi_trainer.provider.jobs.cost import cost_of, estimate_time, flavors_of, time_limit
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, problems_below
-from pulumi_trainer.provider.kubernetes.values.accessors import labels_of, section, text, without
+from pulumi_trainer.provider.kubernetes.values.accessors import section, text, without
 from pulumi_trainer.provider.kueue import configuration, queue_state
 from pulumi_trainer.provider.kueue.configuration import configuration_of, is_configuration
 from pulumi_trainer.provider.kueue.job_webhook import queued_problems
-from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.kueue.prices import Prices
 from pulumi_trainer.provider.kueue.queue_state import is_known_kind
 from pulumi_trainer.provider.kueue.scheduling.answer import answer, contender_of
 from pulumi_trainer.provider.kueue.scheduling.snapshot import Contender
 from pulumi_trainer.provider.trainer.admission import namespace_limits, review, training_operator
 from pulumi_trainer.provider.trainer.admission.jobset import pod_refusals
+from pulumi_trainer.provider.trainer.admission.multikueue import cluster_queue_of
 from pulumi_trainer.provider.trainer.admission.removed_fields import is_removed, unknown_field_problems
 from pulumi_trainer.provider.trainer.admission.runtime import CLUSTER_WIDE, NAMESPACED
 from pulumi_trainer.provider.trainer.admission.warnings import (
@@ -246,9 +246,9 @@ class Cluster:
         _, queues = self._facts()
         prices = Prices.of(queues.of("ResourceFlavor"))
         train_job = self.get(key) if self.mode == "trainer" else None
-        queue = text(labels_of(train_job or jobset).get(QUEUE))
         limit = estimate_time(None, [], time_limit(jobset, train_job), None)
-        cost = cost_of(jobset, limit, flavors_of(queues, key[2] or "default", queue), prices)
+        queued = queued_object(self.get(key) or {}, jobset, self.mode)
+        cost = cost_of(jobset, limit, flavors_of(cluster_queue_of(queued, queues)), prices)
         if prices.by_flavor and cost is not None and str(cost):
             yield Problem("", str(cost))
 

@@ -50,7 +50,9 @@ def _list_jobsets(client: Client, runtime: str, namespace: str, records: list[Re
         found = client.list(
             JOBSET, namespace, labels=labels, keep=lambda each: each if place_of(each) in wanted else None
         )[0]
-    except ApiError:
+    except ApiError as error:
+        if error.code not in (403, 404):
+            raise
         return {}
     return {place_of(each): each for each in found}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pulumi_trainer.provider.jobs.progress import kept_progress
-from pulumi_trainer.provider.jobs.status import Phase
+from pulumi_trainer.provider.jobs.runs import Run
 from pulumi_trainer.provider.kubernetes.cache.discovery import PLAN_SECONDS, Facts
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP
 from pulumi_trainer.provider.kubernetes.client.client import Client
@@ -58,7 +58,7 @@ def _progress(train_job: Document) -> tuple[float, float]:
 def _seconds_of_runs(record: Document) -> tuple[float, ...]:
     """Return how long the newest runs of a job that have succeeded took."""
     data = section(record, "data")
-    runs = [(run.phase, run.started, run.finished) for run in read_earlier(text(data.get(EARLIER)))]
-    runs.append((text(data.get("phase")), seconds(data.get("started")), seconds(data.get("finished"))))
-    lengths = [end - begin for phase, begin, end in runs if phase == Phase.SUCCEEDED.value and 0 < begin < end]
-    return tuple(lengths[-_NEWEST:])
+    started, finished = seconds(data.get("started")), seconds(data.get("finished"))
+    newest = Run(phase=text(data.get("phase")), started=started, finished=finished)
+    runs = [*read_earlier(text(data.get(EARLIER))), newest]
+    return tuple([run.seconds for run in runs if run.seconds][-_NEWEST:])

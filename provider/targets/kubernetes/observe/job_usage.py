@@ -75,16 +75,15 @@ def read_usage(
         queue = behind.get((ran.namespace, ran.demand.queue or ""), "")
         found = {prices.find(each) for each in ({ran.demand.flavor} - {""}) or flavors_of.get(queue, set())}
         runs[number] = replace(ran, price=found.pop() if len(found) == 1 else None)
-    renamed = {
-        behind[place_of(queue)]: text(section(queue, "metadata", "annotations").get(RENAMED_TO)) for queue in queues
-    }
+    names = [(behind[place_of(each)], section(each, "metadata", "annotations").get(RENAMED_TO)) for each in queues]
+    renamed = {cluster_queue: text(name) for cluster_queue, name in names if name}
     teams = {
         place: renamed.get(cluster_queue) or usage_report.team_of(place[1], cluster_queue)
         for place, cluster_queue in behind.items()
     }
-    budgets = {teams[place_of(queue)]: budget_of(queue) for queue in queues}
-    known = {team: budget for team, budget in budgets.items() if budget is not None}
-    return ClusterUsage(runs, teams, known, sorted(unseen))
+    given = [(teams[place_of(queue)], budget_of(queue)) for queue in queues]
+    budgets = {team: budget for team, budget in given if budget is not None}
+    return ClusterUsage(runs, teams, budgets, sorted(unseen))
 
 
 def list_if_readable(client: Client, kind: Kind, namespace: str, unseen: set[str]) -> list[Document]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pulumi_trainer.provider.jobs.cost import cost_of, estimate_time, rounded, time_limit
-from pulumi_trainer.provider.jobs.usage import is_gpu
+from pulumi_trainer.provider.jobs.cost import cost_of, estimate_time, flavors_of, rounded, time_limit
 from pulumi_trainer.provider.kubernetes.errors import Problem
-from pulumi_trainer.provider.kueue.prices import Prices, budget_of, gpu_flavors
+from pulumi_trainer.provider.kueue.prices import Prices, budget_of
 from pulumi_trainer.provider.trainer.admission.warnings.queues import QUEUED, cluster_queue_of_job, local_queue
 from pulumi_trainer.provider.trainer.admission.warnings.view import View
 
@@ -22,10 +21,8 @@ def beyond_budget(view: View) -> Iterator[Problem]:
     if budget is None:
         return
     limit = time_limit(view.jobset, view.train_job if view.mode == "trainer" else None)
-    flavors = gpu_flavors(cluster_queue_of_job(view), is_gpu)
-    found = cost_of(
-        view.jobset, estimate_time(None, [], limit, None), flavors, Prices.of(view.queues.of("ResourceFlavor"))
-    )
+    flavors, prices = flavors_of(cluster_queue_of_job(view)), Prices.of(view.queues.of("ResourceFlavor"))
+    found = cost_of(view.jobset, estimate_time(None, [], limit, None), flavors, prices)
     used = found.amount(budget.unit) if found else None
     if used is not None and used > budget.number:
         why = f"it may use {rounded(used, budget.unit)}, but the budget of its team for a month is {budget}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
 from typing import Any
 
 from pulumi_trainer.provider.kubernetes.device_claims import count_gpus
@@ -14,6 +13,7 @@ from pulumi_trainer.provider.kubernetes.schema.tolerations import Tolerations
 from pulumi_trainer.provider.kubernetes.values.accessors import items, listed, mappings, section, texts
 from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
 from pulumi_trainer.provider.kubernetes.views import entries
+from pulumi_trainer.provider.kueue.prices import gpu_flavors
 from pulumi_trainer.provider.trainer.admission.warnings.view import (
     DEFAULT_NAMESPACE,
     Document,
@@ -23,6 +23,7 @@ from pulumi_trainer.provider.trainer.admission.warnings.view import (
     amount,
     gpus,
 )
+from pulumi_trainer.provider.trainer.pipeline.resources import is_gpu
 
 _NCCL = ("torch", "jax", "mpi")
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108
@@ -38,7 +39,7 @@ def gpu_taints(documents: Iterable[Document]) -> Taints | None:
     found: dict[str, list[Any]] = {}
     documents = mappings([*documents])
     queues = [document for document in documents if document.get("kind") == "ClusterQueue"]
-    flavors = {*chain.from_iterable(map(_gpu_flavors, queues))}
+    flavors = set().union(*(gpu_flavors(queue, is_gpu) for queue in queues))
     for document in documents:
         name = str(section(document, "metadata").get("name"))
         spec = section(document, "spec")
@@ -49,14 +50,6 @@ def gpu_taints(documents: Iterable[Document]) -> Taints | None:
             own = Tolerations(listed(spec.get("tolerations")))
             found[f"flavor {name}"] = _untolerated(taints, own)
     return found or None
-
-
-def _gpu_flavors(queue: Document) -> Iterator[str]:
-    for group in listed(section(queue, "spec").get("resourceGroups")):
-        for flavor in listed(section(group).get("flavors")):
-            names = [str(section(each).get("name")) for each in listed(section(flavor).get("resources"))]
-            if any("gpu" in name.lower() for name in names):
-                yield str(section(flavor).get("name"))
 
 
 def _untolerated(taints: Iterable[Mapping[str, Any]], tolerations: Tolerations) -> list[Any]:

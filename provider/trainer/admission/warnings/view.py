@@ -29,7 +29,6 @@ Taints = Mapping[str, Sequence[Mapping[str, Any]]]
 """Name of a node or flavor with GPUs -> its taints."""
 
 DEFAULT_NAMESPACE = "default"
-"""Label that every Namespace has: its name."""
 
 
 class Step(ReplicatedJob):
