@@ -58,6 +58,8 @@ class FieldType:
         allowed = [cls for cls in self.classes if cls is not Sequence]
         if Sequence in self.classes:
             allowed += [list, tuple]
+        if float in self.classes and not isinstance(value, bool):
+            allowed.append(int)
         if self.output:
             allowed.append(pulumi.Output)
         if self.output and self.is_container:
@@ -67,7 +69,13 @@ class FieldType:
         return isinstance(value, tuple(allowed))
 
 
-_NAMES: Mapping[type, str] = {Mapping: "a mapping", Sequence: "a list", bool: "True or False", str: "a string"}
+_NAMES: Mapping[type, str] = {
+    Mapping: "a mapping",
+    Sequence: "a list",
+    bool: "True or False",
+    str: "a string",
+    float: "a number",
+}
 
 
 def field_types(arguments: type) -> dict[str, FieldType]:

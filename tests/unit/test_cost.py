@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pulumi_trainer.plan.trainjob_args import TrainJobArgs
 from pulumi_trainer.provider.jobs.cost import Cost, Time, cost_of, estimate_time, rounded, time_limit
 from pulumi_trainer.provider.jobs.runs import Run
 from pulumi_trainer.provider.jobs.usage import Demand, is_gpu
@@ -78,6 +79,23 @@ def test_the_time_of_a_run() -> None:
     assert estimate_time(None, done, None, 32) == Time(5400, "its last successful run took 1h30m")
     assert estimate_time(None, done, 9000, 8) == Time(5400, "its last successful run took 1h30m with 32 GPUs")
     assert estimate_time(None, done, 3600, 8) == Time(3600, "its time limit is 1h00m", limited=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (2, ""),
+        (1.5, ""),
+        (None, ""),
+        ("2", "must be a number, not '2'"),
+        (True, "must be a number, not True"),
+        (-2, "must be a number of hours above 0, not -2"),
+        (float("nan"), "must be a number of hours above 0, not nan"),
+    ],
+)
+def test_expected_hours(given: Any, why: str) -> None:
+    found = TrainJobArgs("job", runtime="plain", expected_hours=given).check()
+    assert [(p.where, p.why) for p in found] == ([("expected_hours", why)] if why else [])
 
 
 def test_the_time_limit_of_a_job() -> None:
