@@ -152,12 +152,14 @@ def _from_step(olds: JobInputs, run: Run, target: Target, status: JobStatus | No
     last = max(saved)
     newest = f"from its newest checkpoint, which is of step {last:,}"
     progress, most = section(status.progress) if status is not None else {}, _most_steps(news)
+    if most is not None and most > last:
+        newest += f" of {most:,}"
+    if status is not None and not status.terminal:
+        newest += " now"
     if most is not None and most <= last:
         newest += f", but max_steps is {most:,}: nothing is left to do"
-    elif (progress.get("step"), progress.get("progressPercentage")) == (last, 100):
+    elif most is None and (progress.get("step"), progress.get("progressPercentage")) == (last, 100):
         newest += " and its last: unless this run has more steps or epochs, nothing is left to do"
-    elif status is not None and not status.terminal:
-        newest += " now"
     return Start(f"{newest}. resume=False starts anew", checkpoints=saved)
 
 

@@ -525,15 +525,13 @@ def test_a_run_that_continues_after_the_last_step_has_nothing_to_do(tmp_path: Pa
     (note,) = checked(made, inputs(objects=with_policy(320), digest="d2", place="j-output", resume=True), target).notes
     assert "of step 300 and its last: unless this run has more steps or epochs, nothing is left to do" in note
     for arguments, says in (
-        ('{"max_steps": 100}', True),
-        ('{"config": {"max_steps": 300}}', True),
-        ('{"max_steps": 400}', False),
+        ('{"max_steps": 100}', ", but max_steps is 100: nothing is left to do. resume=False"),
+        ('{"config": {"max_steps": 300}}', ", but max_steps is 300: nothing is left to do. resume=False"),
+        ('{"max_steps": 400}', " of 400. resume=False"),
     ):
         more = {"runInputs": {"arguments": arguments}, "digest": "d2", "place": "j-output", "resume": True}
         *_, note = checked(made, inputs(objects=with_policy(320), **more), target).notes
-        assert ("of step 300, but max_steps is " in note and "nothing is left to do. resume=False" in note) == says, (
-            note
-        )
+        assert f"from its newest checkpoint, which is of step 300{says}" in note
 
 
 def test_a_run_keeps_the_commit_that_it_was_created_at() -> None:
