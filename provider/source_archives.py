@@ -10,6 +10,7 @@ import gzip
 import os
 import re
 import tempfile
+import time
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,6 +24,8 @@ from pulumi_trainer.provider.machine.user_cache import cache_folder
 from pulumi_trainer.provider.pod.code import SOURCE_ADDRESS, SOURCE_DIGEST, SOURCE_FILE
 
 _DIGEST = re.compile("[0-9a-f]{64}")
+_NOTED = 3600.0
+"""Seconds after which another use of an archive is noted."""
 
 
 def archive_path(digest: str) -> Path:
@@ -61,7 +64,8 @@ def store(digest: str, archive: Callable[[], bytes]) -> None:
     place = archive_path(digest)
     if _is_whole(place):
         with suppress(OSError):
-            os.utime(place)  # its time is that of the last use, for `cache prune`
+            if time.time() - place.stat().st_mtime > _NOTED:
+                os.utime(place)  # its time is that of the last use, for `cache prune`
         return
     try:
         place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
