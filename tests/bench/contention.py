@@ -389,12 +389,12 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--fair", action="store_true", help="with fair sharing")
-    parser.add_argument("--kubeconfig", type=Path, help="of a cluster that is there")
+    parser.add_argument("--kubeconfig", type=Path, help="of a cluster that is there, whose Kueue shares as asked")
     parser.add_argument(
         "--record", type=Path, help="folder for set-ups that disagree, those with preemption, and each tenth"
     )
     args = parser.parse_args()
-    with cluster_of(args.kubeconfig) as kubeconfig:
+    with cluster_of(args.kubeconfig, kueue_alone=True, fair=args.fair) as kubeconfig:
         agreed = measure(kubeconfig, args.count, args.seed, fair=args.fair, record=args.record)
     sys.exit(not agreed)
 

@@ -8,6 +8,7 @@ run at the same time; each set-up has a resource of its own on the nodes, so tha
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import shutil
 import sys
@@ -381,14 +382,21 @@ def measure(kubeconfig: Path, count: int, seed: int, limit: float) -> bool:
 
 
 @contextmanager
-def cluster_of(given: Path | None) -> Iterator[Path]:
-    """The kubeconfig that is given, or that of a cluster of its own."""
+def cluster_of(given: Path | None, *, kueue_alone: bool = False, fair: bool = False) -> Iterator[Path]:
+    """The kubeconfig that is given, or that of a cluster of its own. fair: Its Kueue shares quota fairly."""
     if given is not None:
         yield given
         return
     with tempfile.TemporaryDirectory() as temporary:
-        cluster = Cluster.start(Path(temporary) / "cluster")
+        more: dict[str, Any] = {"components": ("kueue",), "simulated": 0} if kueue_alone else {}
+        cluster = Cluster.start(Path(temporary) / "cluster", **more)
         try:
+            if fair:
+                file = cluster.place.conf / "kueue.json"
+                strategies = ["LessThanOrEqualToFinalShare", "LessThanInitialShare"]
+                configuration = {**json.loads(file.read_text()), "fairSharing": {"preemptionStrategies": strategies}}
+                file.write_text(json.dumps(configuration))
+                cluster.restart("kueue")
             yield cluster.kubeconfig
         finally:
             cluster.stop()
