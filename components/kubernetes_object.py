@@ -17,10 +17,12 @@ from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.plan.outputs import resolve, restore_outputs
 from pulumi_trainer.program import session, targets
 from pulumi_trainer.program.constructors import ComponentArgs
+from pulumi_trainer.program.drift import PATCH_FORCE, Drift, review_edits
 from pulumi_trainer.program.object_owner import ObjectOwner, Place, mark_of
 from pulumi_trainer.program.targets import Destination, Kubernetes
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.errors import Problem, problems_below
+from pulumi_trainer.provider.kubernetes.hand_edits import HandEdit, restoring_patch
 from pulumi_trainer.provider.kubernetes.values.accessors import section, text
 from pulumi_trainer.provider.targets import queries
 from pulumi_trainer.provider.trainer.labels import MADE_BY
@@ -36,6 +38,7 @@ class ObjectArgs(ComponentArgs):
     annotations: Strings | None = None
     name: str | None = None
     target: Destination | None = None
+    drift: Drift | None = None
 
     places = {"spec.": "", "metadata.": ""}
 
@@ -71,6 +74,10 @@ class KubernetesObject(pulumi.ComponentResource):
     def object_problems(self, document: Mapping[str, Any]) -> list[Problem]:
         """Return what is wrong with the object, by the paths of the object or of the arguments; unknown values are valid."""
 
+    @abstractmethod
+    def affects(self, job: Mapping[str, Any]) -> bool:
+        """Return whether a change of the object affects a JobSet of its namespace."""
+
     async def _make(self, found: list[Problem], where: str) -> pulumi.Resource | None:
         """Return the object as a resource; None if there are problems, or the target is Local."""
         destination = targets.choose(self._target)
@@ -92,7 +99,17 @@ class KubernetesObject(pulumi.ComponentResource):
         if not found and isinstance(destination, Kubernetes) and isinstance(namespace, str):
             live = await asyncio.to_thread(self._live, place.target, namespace)
             owner = await session.current().object_owner()
-            found += await asyncio.to_thread(self._name_conflicts, place.target, live, owner)
+            about = section(live, "metadata")
+            found += await asyncio.to_thread(self._name_conflicts, place.target, about, owner)
+        edits: list[HandEdit] = []
+        if live and not found:
+            edits, found = await review_edits(
+                self.resource,
+                live,
+                resolved.document,
+                self._args.drift,
+                lambda: self._affected_jobs(place.target, live),
+            )
         if found:
             found = [Problem(self._args.place(p.where), p.why, p.hint, p.type) for p in found]
             session.current().problems.extend(problems_below(where, found))
@@ -102,8 +119,8 @@ class KubernetesObject(pulumi.ComponentResource):
         from pulumi_kubernetes.apiextensions import CustomResource
 
         document = restore_outputs(resolved.document, resolved.unknown)
-        mark = await session.current().owner_mark(self._place(namespace), live)
-        annotations = {**document["metadata"].get("annotations", {}), MADE_BY: mark}
+        mark = await session.current().owner_mark(self._place(namespace), section(live, "metadata"))
+        annotations = {**document["metadata"].get("annotations", {}), MADE_BY: mark, PATCH_FORCE: "true"}
         document["metadata"] = {**document["metadata"], "annotations": annotations}
         options = pulumi.ResourceOptions(
             parent=self,
@@ -120,18 +137,24 @@ class KubernetesObject(pulumi.ComponentResource):
             spec=document["spec"],
             opts=options,
         )
-        session.current().guard(made, self.resource, document["metadata"], place.target)
+        restored = restoring_patch(edits, document)
+        session.current().guard(made, self.resource, document["metadata"], place.target, restored)
         return made
 
     def _place(self, namespace: Any) -> Place:
         return self.resource.group, self.resource.kind, text(namespace), self.name
 
     def _live(self, target: Mapping[str, Any], namespace: str) -> Mapping[str, Any]:
-        """Return the metadata of the object of that name in the cluster; empty if not found, or if it is being deleted."""
-        live = section(queries.find_object(target, self.resource, namespace, self.name), "metadata")
-        if "deletionTimestamp" in live:
+        """Return the object of that name in the cluster; empty if not found, or if it is being deleted."""
+        live = queries.find_object(target, self.resource, namespace, self.name) or {}
+        if "deletionTimestamp" in section(live, "metadata"):
             return {}
         return live
+
+    def _affected_jobs(self, target: Mapping[str, Any], live: Mapping[str, Any]) -> list[str]:
+        """Return the unfinished jobs that a change of the object affects."""
+        jobs = queries.list_unfinished_jobs(target, live["metadata"]["namespace"])
+        return [job["metadata"]["name"] for job in jobs if self.affects(job)]
 
     def _name_conflicts(self, target: Mapping[str, Any], found: Mapping[str, Any], owner: ObjectOwner) -> list[Problem]:
         """Return a problem if another owner's object has the name, which pulumi-kubernetes would overwrite silently."""

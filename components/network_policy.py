@@ -97,6 +97,9 @@ class NetworkPolicy(KubernetesObject):
         labels: Labels of the object.
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
+        drift: What an update does if the object was changed by hand: `restore` puts it back, `refuse` stops the update, `keep`
+            leaves it until the program changes the object; default: `refuse` if running or waiting jobs are affected, else
+            `restore`.
         opts: Resource options.
     """
 
@@ -126,6 +129,14 @@ class NetworkPolicy(KubernetesObject):
             "ingress": [{"from": [own]}],
             "egress": [{"to": [own]}, _DNS, *map(_rule, _valid(args.egress))],
         }
+
+    def affects(self, job: Mapping[str, Any]) -> bool:
+        """Return whether the policy selects the pods of a JobSet."""
+        if isinstance(self._args.job, JobComponent):
+            name: Any = self._args.job.name_in_target
+        else:
+            name = self._args.job
+        return not isinstance(name, str) or name == job["metadata"]["name"]
 
     def object_problems(self, document: Mapping[str, Any]) -> list[Problem]:
         found = metadata_problems(document)

@@ -13,6 +13,7 @@ from pulumi_trainer.args.policies import VolcanoNetworkTopology
 from pulumi_trainer.kubernetes_object import KubernetesObject, ObjectArgs
 from pulumi_trainer.program.constructors import constructor
 from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.values.accessors import items, section
 from pulumi_trainer.provider.trainer.admission.podgroups import mistakes, refusals
 from pulumi_trainer.provider.trainer.kinds import POD_GROUP, VOLCANO_POD_GROUP
 from pulumi_trainer.provider.trainer.pipeline.plugins import coscheduling, volcano
@@ -57,6 +58,15 @@ class _PodGroup(KubernetesObject):
         """Return the annotations for the template of its pods."""
         return {}
 
+    def affects(self, job: Mapping[str, Any]) -> bool:
+        """Return whether a JobSet has pods of the group."""
+        own = {"labels": self.pod_labels, "annotations": self.pod_annotations}
+        for each in items(section(job, "spec"), "replicatedJobs"):
+            about = section(each, "template", "spec", "template", "metadata")
+            if all(wanted.items() <= section(about, part).items() for part, wanted in own.items()):
+                return True
+        return False
+
     def spec(self, args: PodGroupArgs) -> Mapping[str, Any]:
         return args.document()
 
@@ -82,6 +92,9 @@ class CoschedulingPodGroup(_PodGroup):
         labels: Labels of the object.
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
+        drift: What an update does if the object was changed by hand: `restore` puts it back, `refuse` stops the update, `keep`
+            leaves it until the program changes the object; default: `refuse` if running or waiting jobs are affected, else
+            `restore`.
         opts: Resource options.
     """
 
@@ -117,6 +130,9 @@ class VolcanoPodGroup(_PodGroup):
         labels: Labels of the object.
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
+        drift: What an update does if the object was changed by hand: `restore` puts it back, `refuse` stops the update, `keep`
+            leaves it until the program changes the object; default: `refuse` if running or waiting jobs are affected, else
+            `restore`.
         opts: Resource options.
     """
 

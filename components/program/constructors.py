@@ -21,7 +21,7 @@ class ComponentArgs(Args):
     resource_name: str = positional(kw_only=False)
     opts: pulumi.ResourceOptions | None = None
 
-    shipped = frozenset({"resource_name", "name", "namespace", "labels", "annotations", "target", "opts"})
+    shipped = frozenset({"resource_name", "name", "namespace", "labels", "annotations", "target", "drift", "opts"})
     free = frozenset({"resource_name", "target", "opts"})
 
 

@@ -38,7 +38,7 @@ class ObjectOwner:
 
     Attributes:
         mark: The mark with the random part; empty if the stack has none yet.
-        recorded: Objects in the stack's state -> their metadata.
+        recorded: Objects in the stack's state, as the server returned them.
     """
 
     name: str
@@ -56,7 +56,7 @@ class ObjectOwner:
             metadata = section(outputs, "metadata")
             if type_.startswith("kubernetes:") and metadata:
                 place = version.rpartition("/")[0], kind, text(metadata.get("namespace")), text(metadata.get("name"))
-                recorded[place] = metadata
+                recorded[place] = outputs
         mark = ""
         if randoms and randoms[0]:
             mark = f"{name}/{randoms[0]}"
@@ -74,8 +74,11 @@ class ObjectOwner:
         if maker != self.name:
             return False
         namespace, name = text(metadata.get("namespace")), text(metadata.get("name"))
-        known = self.recorded.get((kind.group, kind.kind, namespace, name))
-        if known is not None and known.get("uid") in (None, metadata.get("uid")):
+        place = kind.group, kind.kind, namespace, name
+        if place in self.recorded and section(self.recorded[place], "metadata").get("uid") in (
+            None,
+            metadata.get("uid"),
+        ):
             return True
         live = queries.find_object(target, kind, namespace, name)
         return live is not None and not _is_marked_by_plugin(section(live, "metadata"))
@@ -84,7 +87,7 @@ class ObjectOwner:
         """Return the mark without a random part that an object keeps, as another one would be a change or a conflict. Empty: it
         gets the mark with the random part.
         """
-        kept = mark_of(live) or mark_of(self.recorded.get(place, {}))
+        kept = mark_of(live) or mark_of(section(self.recorded.get(place, {}), "metadata"))
         if kept != self.name:
             return ""
         return kept

@@ -67,6 +67,7 @@ class _Guarded:
     guarded: dict[str, Any]
     mark: pulumi.Input[str]
     connection: dict[str, Any]
+    restored: Mapping[str, Any]
 
 
 async def _until_cancelled() -> None:
@@ -244,11 +245,22 @@ class Program:
         self._mark = self._mark or dynamic.StackMark("stack")
         return pulumi.Output.concat((await self.object_owner()).name, "/", self._mark.random)
 
-    def guard(self, made: pulumi.Resource, kind: Kind, metadata: Mapping[str, Any], connection: dict[str, Any]) -> None:
-        """Let an object of pulumi-kubernetes be deleted only while it belongs to this stack."""
+    def guard(
+        self,
+        made: pulumi.Resource,
+        kind: Kind,
+        metadata: Mapping[str, Any],
+        connection: dict[str, Any],
+        restored: Mapping[str, Any],
+    ) -> None:
+        """Let an object of pulumi-kubernetes be deleted only while it belongs to this stack.
+
+        Args:
+            restored: Patch that reverts what was changed by hand; empty: nothing was.
+        """
         place = kind.group, kind.kind, text(metadata.get("namespace")), text(metadata["name"])
         mark = metadata["annotations"][MADE_BY]
-        guarded = _Guarded(place, made, guarded_object(kind, metadata), mark, connection)
+        guarded = _Guarded(place, made, guarded_object(kind, metadata), mark, connection, restored)
         self._guarded.setdefault(key(connection), []).append(guarded)
 
     async def _register_guards(self) -> None:
@@ -261,6 +273,7 @@ class Program:
             inputs = dynamic.ObjectInputs(
                 target=guarded[0].connection,
                 objects=[each.guarded for each in guarded],
+                restored=[{**each.guarded, "patch": each.restored} for each in guarded if each.restored],
                 stack=(await self.object_owner()).name,
                 mark=next((each.mark for each in guarded if isinstance(each.mark, pulumi.Output)), ""),
             )

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 import pulumi
 from pulumi_trainer.args.arguments import Args
 from pulumi_trainer.program.constructors import ComponentArgs
+from pulumi_trainer.program.drift import Drift
 from pulumi_trainer.program.targets import Kubernetes
 from pulumi_trainer.provider.kubernetes.errors import Problem
 
@@ -178,6 +179,7 @@ class Spec(QueueArgs, ComponentArgs):
     annotations: Mapping[str, pulumi.Input[str]] | None = None
     name: str | None = None
     target: Kubernetes | None = None
+    drift: Drift | None = None
 
     def check(self) -> list[Problem]:
         found = super().check()

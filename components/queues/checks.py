@@ -49,6 +49,9 @@ class ProvisioningRequestConfig(QueueObject):
         labels: Labels of the object.
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
+        drift: What an update does if the object was changed by hand: `restore` puts it back, `refuse` stops the update, `keep`
+            leaves it until the program changes the object; default: `refuse` if running or waiting jobs are affected, else
+            `restore`.
         opts: Resource options.
     """
 
@@ -88,6 +91,9 @@ class MultiKueueCluster(QueueObject):
         labels: Labels of the object.
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
+        drift: What an update does if the object was changed by hand: `restore` puts it back, `refuse` stops the update, `keep`
+            leaves it until the program changes the object; default: `refuse` if running or waiting jobs are affected, else
+            `restore`.
         opts: Resource options.
     """
 
@@ -117,6 +123,9 @@ class MultiKueueConfig(QueueObject):
         labels: Labels of the object.
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
+        drift: What an update does if the object was changed by hand: `restore` puts it back, `refuse` stops the update, `keep`
+            leaves it until the program changes the object; default: `refuse` if running or waiting jobs are affected, else
+            `restore`.
         opts: Resource options.
     """
 
@@ -173,6 +182,9 @@ class AdmissionCheck(QueueObject):
         labels: Labels of the object.
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
+        drift: What an update does if the object was changed by hand: `restore` puts it back, `refuse` stops the update, `keep`
+            leaves it until the program changes the object; default: `refuse` if running or waiting jobs are affected, else
+            `restore`.
         opts: Resource options.
     """
 

@@ -22,11 +22,13 @@ from pulumi_trainer.args.naming import api_names
 from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.plan.outputs import Resolved, resolve, restore_outputs
 from pulumi_trainer.program import dependencies, messages, session, targets
+from pulumi_trainer.program.drift import PATCH_FORCE, Drift, review_edits
 from pulumi_trainer.program.removals import jobs_of
 from pulumi_trainer.program.targets import Kubernetes
 from pulumi_trainer.provider.engine.pulumi_compat import known_output
 from pulumi_trainer.provider.jobs.submission import ANYTHING, MAIN, Work
 from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.hand_edits import HandEdit, restoring_patch
 from pulumi_trainer.provider.kubernetes.values.accessors import text
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.kueue.api_resources import api_resource
@@ -44,6 +46,7 @@ from pulumi_trainer.provider.kueue.objects import (
 )
 from pulumi_trainer.provider.targets import queries
 from pulumi_trainer.provider.trainer.labels import MADE_BY, ON_DELETE
+from pulumi_trainer.queues.affected_jobs import affected_jobs
 from pulumi_trainer.queues.arguments import Spec
 from pulumi_trainer.queues.removed_queues import (
     Place,
@@ -88,6 +91,7 @@ class QueueObject(pulumi.ComponentResource):
         """Check the arguments, register the component, and create the object once its values are known."""
         self.misnamed += check_names(vars(args))
         resource_name, target, opts = args.resource_name, args.target, args.opts
+        self.drift: Drift | None = args.drift
         self.above = _composing(opts)
         """The component of this package that creates this one, if any."""
         self.resource_name = resource_name
@@ -100,6 +104,8 @@ class QueueObject(pulumi.ComponentResource):
         self.connection: Any = None
         self.live: Mapping[str, Any] = {}
         """Metadata of this stack's object in the cluster; empty if not found."""
+        self.edits: list[HandEdit] = []
+        """What was changed in it by hand, and is put back."""
         self.mark: pulumi.Input[str] = ""
         """Its owner mark, once it is created."""
         self._args: Spec = without_refused(args)
@@ -216,6 +222,7 @@ class QueueObject(pulumi.ComponentResource):
             "annotations": {
                 **older["metadata"].get("annotations", {}),
                 MADE_BY: self.mark,
+                PATCH_FORCE: "true",
                 **self._deletion_annotations(),
             },
         }
@@ -225,7 +232,8 @@ class QueueObject(pulumi.ComponentResource):
         document = restore_outputs(older, resolved.unknown)
         made = _Object(self.pulumi_resource_name, document, options)
         kind = api_resource(self.kind, self.version)
-        session.current().guard(made, kind, document["metadata"], self.connection)
+        restored = restoring_patch(self.edits, document)
+        session.current().guard(made, kind, document["metadata"], self.connection, restored)
         return made
 
     def _deletion_annotations(self) -> dict[str, str]:
@@ -459,8 +467,20 @@ class _Set:
             if not await asyncio.to_thread(owner.owns, connection, of, found):
                 return [Problem("name", *owner.foreign_object(of, found))]
             member.live = found
-            return member._with_argument_paths([*immutable_changes(member.document, each, served or VERSIONS)])
+            wrong = [*immutable_changes(member.document, each, served or VERSIONS)]
+            return member._with_argument_paths(wrong or await self._review_edits(member, each, connection, version))
         return []
+
+    async def _review_edits(
+        self, member: QueueObject, live: Mapping[str, Any], connection: Any, version: str
+    ) -> list[Problem]:
+        """Note what was changed in an object by hand and is put back; return why it is refused."""
+        wanted, _ = at_version(with_canonical_quantities(member.document), version)
+        kind = api_resource(member.kind, version)
+        member.edits, wrong = await review_edits(
+            kind, live, wanted, member.drift, lambda: affected_jobs(connection, live, member.kind, version)
+        )
+        return wrong
 
     def check(self) -> None:
         """Report problems of several objects: equal names, and cohorts in a circle."""

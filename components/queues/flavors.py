@@ -35,6 +35,9 @@ class Topology(QueueObject):
         labels: Labels of the object.
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
+        drift: What an update does if the object was changed by hand: `restore` puts it back, `refuse` stops the update, `keep`
+            leaves it until the program changes the object; default: `refuse` if running or waiting jobs are affected, else
+            `restore`.
         opts: Resource options.
     """
 
@@ -71,6 +74,9 @@ class ResourceFlavor(QueueObject):
         labels: Labels of the object.
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
+        drift: What an update does if the object was changed by hand: `restore` puts it back, `refuse` stops the update, `keep`
+            leaves it until the program changes the object; default: `refuse` if running or waiting jobs are affected, else
+            `restore`.
         opts: Resource options.
     """
 

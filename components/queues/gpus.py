@@ -12,6 +12,7 @@ from pulumi_trainer.args.arguments import shown_value, walk
 from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.program import messages, session
 from pulumi_trainer.program.constructors import ComponentArgs, constructor
+from pulumi_trainer.program.drift import Drift
 from pulumi_trainer.program.targets import Kubernetes
 from pulumi_trainer.provider.jobs.identity import short_digest
 from pulumi_trainer.provider.kubernetes.errors import Problem, problems_below
@@ -60,6 +61,7 @@ class GpuQueuesArgs(ComponentArgs):
     prices: Mapping[str, float | str] | None = None
     on_delete: Literal["refuse", "drain"] = "refuse"
     drain_seconds: float = 300
+    drift: Drift | None = None
     name: str | None = None
     target: Kubernetes | None = None
 
@@ -96,6 +98,7 @@ class GpuQueues(Composed):
         on_delete: What happens to jobs of a queue that is deleted, as for `ClusterQueue`: `refuse` (default) or
             `drain`.
         drain_seconds: Seconds until jobs that still use quota stop the deletion with `drain`; default: 300.
+        drift: What an update does with objects that were changed by hand, as for `ClusterQueue`.
         name: Name of the cohort and start of other names; default: the resource's name.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
         opts: Resource options.
@@ -143,7 +146,7 @@ class GpuQueues(Composed):
             protect=self._opts.protect,
             retain_on_delete=self._opts.retain_on_delete,
         )
-        common: dict[str, Any] = {"target": args.target, "opts": own}
+        common: dict[str, Any] = {"target": args.target, "drift": args.drift, "opts": own}
         self.making = True
         self.cohort = _cohort(cohort, name, common)
         self.topology = _topology(topology, name, common)
@@ -223,7 +226,7 @@ class GpuQueues(Composed):
 
     def argument(self, kind: str, name: str, path: str) -> str:
         """Return the argument that sets an argument of one of the objects."""
-        if path.partition(".")[0] in ("target", "on_delete", "drain_seconds"):
+        if path.partition(".")[0] in ("target", "on_delete", "drain_seconds", "drift"):
             return path
         match kind:
             case "Topology" if path.startswith("levels"):

@@ -44,6 +44,9 @@ class Cohort(QueueObject):
         labels: Labels of the object.
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
+        drift: What an update does if the object was changed by hand: `restore` puts it back, `refuse` stops the update, `keep`
+            leaves it until the program changes the object; default: `refuse` if running or waiting jobs are affected, else
+            `restore`.
         opts: Resource options.
     """
 
@@ -124,6 +127,9 @@ class ClusterQueue(QueueObject):
         labels: Labels of the object.
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
+        drift: What an update does if the object was changed by hand: `restore` puts it back, `refuse` stops the update, `keep`
+            leaves it until the program changes the object; default: `refuse` if running or waiting jobs are affected, else
+            `restore`.
         opts: Resource options.
     """
 
@@ -197,6 +203,9 @@ class LocalQueue(QueueObject):
         labels: Labels of the object.
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
+        drift: What an update does if the object was changed by hand: `restore` puts it back, `refuse` stops the update, `keep`
+            leaves it until the program changes the object; default: `refuse` if running or waiting jobs are affected, else
+            `restore`.
         opts: Resource options.
     """
 
@@ -225,6 +234,9 @@ class WorkloadPriorityClass(QueueObject):
         labels: Labels of the object.
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
+        drift: What an update does if the object was changed by hand: `restore` puts it back, `refuse` stops the update, `keep`
+            leaves it until the program changes the object; default: `refuse` if running or waiting jobs are affected, else
+            `restore`.
         opts: Resource options.
     """
 

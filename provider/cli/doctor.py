@@ -88,7 +88,7 @@ def doctor(where: Where, *, output: str) -> int:
         listed = [each.to_dict() for each in findings]
         print_data({"findings": listed, "unseen": _names(sorted(unread))}, output)
     else:
-        seen = sum((each.where, each.kind) not in unread for each in expected)
+        seen = [each for each in expected if (each.where, each.kind) not in unread]
         _print(findings, state.program, sorted(unread), seen, len(expected))
     return 1 if findings else 0
 
@@ -107,7 +107,11 @@ def _names(unread: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def _print(
-    findings: Sequence[Finding], program: str, unread: Sequence[tuple[str, str]], seen: int, expected: int
+    findings: Sequence[Finding],
+    program: str,
+    unread: Sequence[tuple[str, str]],
+    seen: Sequence[Expected],
+    expected: int,
 ) -> None:
     for each in findings:
         name = "/".join(filter(None, (each.namespace, each.name)))
@@ -121,12 +125,13 @@ def _print(
         print_line(f"not seen: {', '.join(_names(unread))} (no permission to list them)")
     if findings:
         return
-    if seen == expected:
-        print_line(f"The state of {program} agrees with its targets: {expected} objects checked.")
-    elif seen:
-        print_line(f"What was seen agrees with the state of {program}: {seen} of {expected} objects checked.")
-    else:
+    if not seen:
         print_line(f"None of the {expected} objects in the state of {program} could be checked.")
+        return
+    of = f"All {expected}" if len(seen) == expected else f"{len(seen)} of the {expected}"
+    compared = sum(bool(each.applied) for each in seen)
+    also = f"; {compared} of them were compared with what was applied, and are unchanged" if compared else ""
+    print_line(f"{of} objects in the state of {program} exist and belong to it{also}.")
 
 
 def _places(resources: Sequence[Mapping[str, Any]], where: Where, local_root: str) -> dict[str, _Place]:
@@ -192,9 +197,9 @@ def _expected(resources: Sequence[Mapping[str, Any]], places: Mapping[str, _Plac
             metadata = section(document, "metadata")
             name, namespace = text(metadata.get("name")), text(metadata.get("namespace"))
             owner = Owner(text(inputs.get("owner")), label)
-            yield Expected(
-                where, text(document.get("kind")), namespace, name, resource, owner, text(outputs.get("uid"))
-            )
+            place = where, text(document.get("kind")), namespace, name
+            applied = section(outputs, "document")
+            yield Expected(*place, resource, owner, text(outputs.get("uid")), applied=applied, wanted=document)
 
 
 def _queue(each: Mapping[str, Any], resource: str, where: str) -> Expected:
@@ -202,7 +207,9 @@ def _queue(each: Mapping[str, Any], resource: str, where: str) -> Expected:
     namespace, _, name = str(each.get("id", "")).rpartition("/")
     mark = text(section(each, "inputs", "metadata", "annotations").get(MADE_BY))
     owner = Owner(program_of(str(each["urn"])), random_of_mark(mark))
-    return Expected(where, str(each["type"]).rpartition(":")[2], namespace, name, resource, owner)
+    kind = str(each["type"]).rpartition(":")[2]
+    applied, wanted = section(each, "outputs"), section(each, "inputs")
+    return Expected(where, kind, namespace, name, resource, owner, applied=applied, wanted=wanted)
 
 
 def _on_this_machine(place: _Place) -> list[Found]:

@@ -8,7 +8,7 @@ counts in the flavor that `GpuQueues` has made in its place: both stand for the 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import chain
 from typing import Any
@@ -30,7 +30,10 @@ from pulumi_trainer.provider.kueue.podsets import PodSet
 from pulumi_trainer.provider.kueue.quota import ZERO, Node, Slot, amount, quotas, tree
 from pulumi_trainer.provider.kueue.quota import format_amount as amount_text
 from pulumi_trainer.provider.kueue.workload_reasons import (
+    Flavors,
     Waiting,
+    find_peer,
+    flavors_of,
     job_of,
     owner_of,
     preemptor,
@@ -225,7 +228,12 @@ def occupancy(documents: Iterable[Document], unseen: Iterable[str]) -> Occupancy
         local_queues.append(_local_queue(key, local[key], _usage(local[key], slots, workloads_of_queue)))
 
     jobs = {text(section(d, "metadata").get("uid")): job_of(d) for d in workloads}
-    work = [_work(d, cluster_queue_names, jobs) for d in workloads if not _is_finished(d)]
+    flavors = {name_of(d): flavors_of(d) for d in _of_kind(all_, "ClusterQueue")}
+    work = []
+    for document in workloads:
+        if not _is_finished(document):
+            behind = admitted_by(document) or cluster_queue_names.get(local_queue_of(document), "")
+            work.append(_work(document, behind, jobs, flavors.get(behind), workloads))
     return Occupancy(
         cluster_queues,
         local_queues,
@@ -407,12 +415,19 @@ def reserved_by_status(document: Document) -> dict[Slot, Fraction]:
     return reserved
 
 
-def _work(workload: Document, cluster_queues: Mapping[tuple[str, str], str], jobs: Mapping[str, str]) -> Work:
+def _work(
+    workload: Document,
+    cluster_queue: str,
+    jobs: Mapping[str, str],
+    flavors: Flavors | None,
+    workloads: Sequence[Document],
+) -> Work:
     """Return a Workload's job.
 
     Args:
-        cluster_queues: Those of the LocalQueues, by namespace and name.
         jobs: The jobs of all Workloads, by the UIDs of these.
+        flavors: Those of its ClusterQueue; None if that is not known.
+        workloads: All Workloads.
     """
     found = conditions(workload)
     spec, metadata = section(workload, "spec"), section(workload, "metadata")
@@ -420,14 +435,16 @@ def _work(workload: Document, cluster_queues: Mapping[tuple[str, str], str], job
     owner = owner_of(workload)
     name, kind = text(owner.get("name")) or name_of(workload), text(owner.get("kind")) or "Workload"
     quota = true_condition(found, "QuotaReserved")
-    cluster_queue = admitted_by(workload) or cluster_queues.get((namespace, queue), "")
     reason, why = "", ""
     if not true_condition(found, "Admitted"):
         uid, _ = preemptor(workload) or ("", "")
         preempting_job = ""
         if uid:
             preempting_job = jobs.get(uid, "")
-        waiting = why_queued(Waiting(queue, workload, preemptor=preempting_job))
+        asked = Waiting(queue, workload, preemptor=preempting_job, flavors=flavors)
+        if not condition(found, "QuotaReserved").get("message"):
+            asked = replace(asked, peer=find_peer(workload, workloads))
+        waiting = why_queued(asked)
         reason, why = waiting.reason, waiting.why
     since = metadata.get("creationTimestamp")
     if quota:

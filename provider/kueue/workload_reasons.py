@@ -6,8 +6,9 @@ messages: pkg/scheduler/flavorassigner, pkg/scheduler/scheduler.go and pkg/cache
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from pulumi_trainer.provider.kubernetes.values.accessors import (
@@ -16,6 +17,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import (
     conditions,
     epoch_seconds,
     mappings,
+    only,
     section,
     text,
     true_condition,
@@ -23,6 +25,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import (
 from pulumi_trainer.provider.kubernetes.values.wording import duration, join_names, without_full_stop
 from pulumi_trainer.provider.kueue.topology_fit import HINT, TooSmall
 
+Flavors = Sequence[Collection[str]]
 JOB_KINDS = ("JobSet", "TrainJob")
 """Kinds of this package's jobs among the owners of Workloads."""
 WORKLOAD_SECONDS = 15.0
@@ -44,6 +47,9 @@ class Waiting:
         preemptor: The job that has preempted it, as in "team/llama (high)"; empty for none, or if it is not known.
         no_room: Why the existing nodes have no capacity for it in its topology; None if they may, or if it was not computed.
         inactive: Why its ClusterQueue takes no jobs, in Kueue's words; empty if it does, or if it was not looked up.
+        flavors: The flavors of each resource group of its ClusterQueue; None if they are not known.
+        peer: A Workload of its ClusterQueue that is equal for Kueue's scheduler, which judges one of them for all; None: none.
+        turn: Whether Kueue has judged another Workload of its ClusterQueue since this one was created.
     """
 
     queue: str
@@ -55,6 +61,9 @@ class Waiting:
     preemptor: str = ""
     no_room: TooSmall | None = None
     inactive: str = ""
+    flavors: Flavors | None = None
+    peer: Document | None = None
+    turn: bool = False
 
 
 @dataclass(frozen=True)
@@ -213,10 +222,13 @@ SHAPES = (
 )
 
 
-def explain_message(message: str) -> tuple[str, str, bool]:
+def explain_message(message: str, groups: Flavors | None) -> tuple[str, str, bool]:
     """Return the meaning of a message of Kueue, what to do, and whether the job can never start; an unknown message unchanged.
 
-    A message has a part for each set of Pods, flavor and resource.
+    A message has parts for sets of Pods, flavors and resources, but may leave out a flavor whose topology has no room now.
+
+    Args:
+        groups: As `Waiting.flavors`.
     """
     matched: list[Shape] = []
     explanations: dict[str, None] = {}
@@ -226,7 +238,7 @@ def explain_message(message: str) -> tuple[str, str, bool]:
             explanations[shape.explain(match)] = None
     if not matched:
         return without_full_stop(message), "", False
-    never = any(map(_never_fits, _POD_SET.split(message)))
+    never = any(_never_fits(part, groups) for part in _POD_SET.split(message))
     hint = next((shape.hint for shape in matched if shape.never == never and shape.hint), "")
     return "; ".join(explanations), hint, never
 
@@ -235,10 +247,10 @@ _POD_SET = re.compile(r"; (?=couldn't assign flavors to pod set)")
 _FLAVOR = re.compile(r'[Ff]lavor "?([^\s",;]+)')
 
 
-def _never_fits(message: str) -> bool:
-    """Return whether waiting does not help a set of Pods: in each flavor, there is too little of one resource for ever.
+def _never_fits(message: str, groups: Flavors | None) -> bool:
+    """Return whether waiting does not help a set of Pods: in each flavor of a resource group, there is too little for ever.
 
-    Parts that name no flavor, such as those about a topology, count as one flavor with one resource.
+    A part that names no flavor, such as one about a topology, stands for one of the flavors that the message does not name.
     """
     flavors: dict[str, list[bool]] = {}
     for shape in SHAPES:
@@ -248,14 +260,12 @@ def _never_fits(message: str) -> bool:
             if named:
                 flavor = named[1]
             flavors.setdefault(flavor, []).append(shape.never)
-    for flavor, parts in flavors.items():
-        if flavor:
-            never_fits = any(parts)
-        else:
-            never_fits = all(parts)
-        if not never_fits:
-            return False
-    return bool(flavors)
+    others = flavors.pop("", [])
+    closed = {flavor for flavor, parts in flavors.items() if any(parts)}
+    if not flavors:
+        return bool(others) and all(others)
+    unnamed = len(others) if all(others) else 0
+    return any(closed & set(group) and len(set(group) - closed) <= unnamed for group in groups or ())
 
 
 _CROWDED = re.compile(r'topology "[^"]+" (?:allows to fit only|doesn\'t allow to fit any)')
@@ -376,9 +386,11 @@ def why_queued(job: Waiting) -> Reason:
         return _checking(work, found, quota)
     message, explanation, hint, never = "", "", "", False
     if quota.get("status") != "True":
-        message = text(quota.get("message"))
+        message = text(quota.get("message")) or _judgement(job.peer)
     if message:
-        explanation, hint, never = explain_message(message)
+        explanation, hint, never = explain_message(message, job.flavors)
+    if message and job.peer is not None and work is not job.peer:
+        explanation += f", as Kueue says of {job_of(job.peer)}, which requests the same"
     if job.inactive:
         explanation = f"its ClusterQueue is inactive: {without_full_stop(job.inactive)}"
     if job.no_room:
@@ -398,7 +410,60 @@ def why_queued(job: Waiting) -> Reason:
     if never:
         why = f"{_NEVER} (queue {job.queue}): {explanation}"
         return Reason(reason, f"{message}; {_NEVER}", why, hint or _CHANGE)
+    if job.flavors is None and _never_fits(message, [{*_FLAVOR.findall(message)}]):
+        hint = f"unless its queue has another flavor, which cannot be read, it never starts: {_CHANGE}"
     return Reason(reason, message, f"{waits}: {explanation}", hint or "it starts by itself as soon as there is room")
+
+
+def _judgement(workload: Document | None) -> str:
+    """Return why Kueue has not admitted a Workload, in its words; empty if it has not said."""
+    quota = condition(conditions(workload), "QuotaReserved")
+    return "" if quota.get("status") == "True" else text(quota.get("message"))
+
+
+def find_peer(workload: Document, others: Iterable[Document]) -> Document | None:
+    """Return another Workload of the same LocalQueue that is equal for Kueue's scheduler and was judged; None: there is none.
+
+    Source: https://github.com/kubernetes-sigs/kueue/tree/v0.19.2/pkg/workload (computeSchedulingHash)
+    """
+    shape = _shape_of(workload)
+    for other in others:
+        if other is not workload and _judgement(other) and _shape_of(other) == shape:
+            return other
+    return None
+
+
+def _shape_of(workload: Document) -> str:
+    spec = section(workload, "spec")
+    about = [section(workload, "metadata").get("namespace"), spec.get("queueName"), spec.get("priority")]
+    for each in mappings(spec.get("podSets")):
+        pod = section(each, "template", "spec")
+        parts = only(pod, _PLACING)
+        for name in ("initContainers", "containers"):
+            parts[name] = [[section(c, "resources").get("requests"), c.get("ports")] for c in mappings(pod.get(name))]
+        about += [parts, only(each, ("name", "count", "minCount", "topologyRequest"))]
+    return json.dumps(about, sort_keys=True)
+
+
+_PLACING = (
+    "nodeSelector", "affinity", "tolerations", "runtimeClassName", "topologySpreadConstraints", "overhead", "resourceClaims",
+)  # fmt: skip
+
+
+def is_judged_since(workload: Document, others: Iterable[Document]) -> bool:
+    """Return whether Kueue has judged one of other Workloads since a Workload was created."""
+    created = epoch_seconds(section(workload, "metadata").get("creationTimestamp"))
+    for other in others:
+        quota = condition(conditions(other), "QuotaReserved")
+        if other is not workload and epoch_seconds(quota.get("lastTransitionTime")) > created:
+            return True
+    return False
+
+
+def flavors_of(cluster_queue: Document) -> list[set[str]]:
+    """Return the flavors of each resource group of a ClusterQueue."""
+    groups = mappings(section(cluster_queue, "spec").get("resourceGroups"))
+    return [{text(each.get("name")) for each in mappings(group.get("flavors"))} for group in groups]
 
 
 _NEVER = "Kueue will never admit it as it is"
@@ -410,6 +475,9 @@ def _not_looked_at(job: Waiting, reason: str) -> Reason:
     why = f"it waits in the LocalQueue {job.queue}, and Kueue has not looked at it"
     if job.age < SLOW:
         return Reason(reason, job.message, f"{why} yet")
+    if job.turn:
+        hint = "Kueue judges other jobs of its queue: it starts by itself when it is its turn and there is room"
+        return Reason(reason, job.message, f"{why} yet", hint)
     since = duration(job.age)
     message = f"Kueue has not looked at its Workload in {since}"
     hint = f"jobs before it in a StrictFIFO queue hold it up, or Kueue does not answer: {_RUNNING}"

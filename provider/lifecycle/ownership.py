@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pulumi_trainer.provider.jobs.status import NAMESAKE, UNKNOWN_END, Owner
+from pulumi_trainer.provider.kubernetes.hand_edits import edits_text, find_edits
 
 REFRESH = "pulumi refresh"
 UP = "pulumi up"
@@ -25,6 +26,8 @@ class Expected:
         where: The target, as messages name it.
         identity: UID or generation in the state; empty if not recorded.
         stays_gone: Whether it is a job that `pulumi up` does not create again if it is gone, since it may have ended.
+        applied: The object as the server returned it when the stack applied it; empty: it is not compared.
+        wanted: What the stack has sent.
     """
 
     where: str
@@ -35,6 +38,8 @@ class Expected:
     owner: Owner
     identity: str = ""
     stays_gone: bool = False
+    applied: Mapping[str, Any] = field(default_factory=dict)
+    wanted: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def key(self) -> Key:
@@ -50,6 +55,8 @@ class Found:
         identity: Its UID or generation.
         take: Command that gives it to this stack, or `ADOPT`; empty if there is none.
         record_gone: Whether it is a job whose record is gone.
+        main_gone: Whether it is a job of which only the record is there, although it has not ended as far as that says.
+        live: The object, if it can be compared.
     """
 
     where: str
@@ -62,6 +69,8 @@ class Found:
     take: str = ""
     record_gone: bool = False
     fault: str = ""
+    main_gone: bool = False
+    live: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def key(self) -> Key:
@@ -73,7 +82,7 @@ class Finding:
     """A difference between a target and the state.
 
     Args:
-        code: not-in-state, namesake, gone, unreadable, other-owner, other-run or no-record.
+        code: not-in-state, namesake, gone, changed, unreadable, other-owner, other-run or no-record.
         resource: Name of its resource in the state; empty if it is not there.
         settle: How to settle it: what it does, and the command.
     """
@@ -123,7 +132,7 @@ def _of_expected(each: Expected, found: Found | None) -> Iterator[Finding]:
         "where": each.where, "kind": each.kind, "namespace": each.namespace, "name": each.name, "resource": each.resource,
     }  # fmt: skip
     again = [("removes it from the state", REFRESH), ("creates it again, if the program still has it", UP)]
-    if found is None and each.stays_gone:
+    if (found.main_gone and each.owner.owns(found.owner)) if found else each.stays_gone:
         settle = [("runs it again", f"pulumi-trainer rerun {each.resource}")]
         yield Finding("gone", **about, message=UNKNOWN_END, settle=settle)
     elif found is None:
@@ -146,6 +155,9 @@ def _of_expected(each: Expected, found: Found | None) -> Iterator[Finding]:
         yield Finding(
             "other-run", **about, message=message, settle=[("records the existing object", REFRESH), again[1]]
         )
+    elif edits := find_edits(each.applied, found.live, each.wanted):
+        settle = [("puts it back, or names the jobs that this affects", UP)]
+        yield Finding("changed", **about, message=edits_text(edits), settle=settle)
 
 
 def _of_found(found: Found, labels: Collection[str], program: str) -> Iterator[Finding]:

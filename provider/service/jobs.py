@@ -174,9 +174,9 @@ def read_view(job: ReachedJob, *, lines: bool = False) -> JobView | None:
     """
     from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import (
         snapshot,
-        with_inactive_queue,
         with_lines,
         with_node_reason,
+        with_queue,
         with_topology_reason,
     )
     from pulumi_trainer.provider.targets.kubernetes.observe.listing import snapshot_job, with_losses
@@ -189,7 +189,7 @@ def read_view(job: ReachedJob, *, lines: bool = False) -> JobView | None:
     (view,) = with_losses(job.client, [view], job.namespace)
     if not lines:
         return view
-    for look in (with_lines, with_topology_reason, with_inactive_queue, with_node_reason):
+    for look in (with_lines, with_topology_reason, with_queue, with_node_reason):
         view = look(job.client, view)
     return view
 

@@ -15,6 +15,7 @@ from pulumi_trainer.provider.jobs.status import JobStatus, Owner
 from pulumi_trainer.provider.jobs.submission import Draft, Work
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.errors import Problem, Refused, TargetFault, TrainerError
+from pulumi_trainer.provider.kubernetes.values.accessors import section
 from pulumi_trainer.provider.kueue.prices import Prices
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.kueue.scheduling.durations import Expectations
@@ -28,6 +29,7 @@ from pulumi_trainer.provider.lifecycle.volumes import VolumeOutputs
 from pulumi_trainer.provider.targets.connection import TargetInput, connect
 from pulumi_trainer.provider.targets.kubernetes.preflight import multikueue
 from pulumi_trainer.provider.targets.local import LocalTarget
+from pulumi_trainer.provider.trainer.kinds import JOBSET
 
 if TYPE_CHECKING:
     from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
@@ -134,6 +136,16 @@ def find_object(target: Mapping[str, Any], kind: Kind, namespace: str, name: str
     return _ask(target, lambda cluster: cluster.reachable_client(namespace).get(kind, namespace, name), None)
 
 
+def list_unfinished_jobs(target: Mapping[str, Any], namespace: str) -> Sequence[Mapping[str, Any]]:
+    """Return the JobSets of a namespace that have not ended.
+
+    Raises:
+        TargetFault: They cannot be listed.
+    """
+    found, _ = _cluster(target).reachable_client(namespace).list(JOBSET, namespace)
+    return [each for each in found if not section(each, "status").get("terminalState")]
+
+
 def queue_api_versions(target: Mapping[str, Any]) -> Mapping[str, Sequence[str]] | None:
     """Return each version of Kueue's API with the plurals that the cluster serves in it; None for an unreachable cluster."""
     return _ask(target, lambda cluster: cluster.queues.served_versions(), None)
@@ -190,9 +202,18 @@ def month_usage(
     return used, [*gaps, *(f"what it has used: {kind} cannot be listed" for kind in found.unseen)]
 
 
+def queue_work(target: Mapping[str, Any], name: str, version: str) -> Sequence[Work]:
+    """Return the running and waiting jobs of a ClusterQueue.
+
+    Raises:
+        TargetFault: They cannot be listed.
+    """
+    return _cluster(target).queues.list_work(name, version)
+
+
 def list_queue_work(target: Mapping[str, Any], name: str, version: str) -> Sequence[Work]:
-    """Return the running and waiting jobs of a ClusterQueue; [] for an unreachable cluster."""
-    return _ask(target, lambda cluster: cluster.queues.list_work(name, version), [])
+    """Return the running and waiting jobs of a ClusterQueue; [] if they cannot be listed."""
+    return _ask(target, lambda _: queue_work(target, name, version), [])
 
 
 def lacks_namespace(target: Mapping[str, Any], namespace: str) -> bool:

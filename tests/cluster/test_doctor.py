@@ -35,7 +35,7 @@ def test_each_difference_has_the_command_that_settles_it(lab: Lab) -> None:  # n
     lab.program(JOB, head())
     lab.up()
     done = doctor(lab)
-    assert done.returncode == 0 and "agrees with its targets: 2 objects checked" in done.stdout, done.stderr
+    assert done.returncode == 0 and "All 2 objects in the state of" in done.stdout, done.stderr
     record = lab.root_client.get(CONFIG_MAP, lab.namespace, "digits")
     assert record is not None
     label = record["metadata"]["labels"][owner_labels.STACK]

@@ -46,6 +46,17 @@ def test_a_policy_of_a_job(owner: Lab, admin: ApiClient) -> None:
     owner.up()
     (changed,) = client.NetworkingV1Api(admin).list_namespaced_network_policy(owner.namespace).items
     assert changed.metadata.uid == policy.metadata.uid and len(changed.spec.egress[-1].ports) == 2
+
+    hand = partial(client.NetworkingV1Api(admin).patch_namespaced_network_policy, field_manager="kubectl-edit")
+    hand(changed.metadata.name, owner.namespace, {"spec": {"egress": [{}]}})
+    refused = " ".join(owner.preview(ok=False).out.split())
+    assert f"NetworkPolicy {owner.namespace}/train was changed by hand (kubectl-edit at 20" in refused
+    assert "These jobs are affected: train-alone. Hint:" in refused
+    owner.program(PROGRAM.replace("egress=", 'drift="restore", egress='), "")
+    owner.up()
+    (restored,) = client.NetworkingV1Api(admin).list_namespaced_network_policy(owner.namespace).items
+    assert len(restored.spec.egress) == len(policy.spec.egress) and len(restored.spec.egress[-1].ports) == 1
+    owner.preview("--expect-no-changes")
     owner.destroy()
     assert client.NetworkingV1Api(admin).list_namespaced_network_policy(owner.namespace).items == []
 

@@ -16,7 +16,15 @@ import pytest
 from pulumi_trainer.provider.jobs.status import JobStatus
 from pulumi_trainer.provider.kubernetes.schema.node_fit import NoNode
 from pulumi_trainer.provider.kubernetes.values.accessors import epoch_seconds
-from pulumi_trainer.provider.kueue.workload_reasons import Reason, Waiting, explain_message, preemptor, why_queued
+from pulumi_trainer.provider.kueue.workload_reasons import (
+    Reason,
+    Waiting,
+    explain_message,
+    find_peer,
+    is_judged_since,
+    preemptor,
+    why_queued,
+)
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView, diagnose, explain, keep
 from pulumi_trainer.provider.lifecycle.diagnosis.outcome import FailedContainer, failed_containers
 from pulumi_trainer.provider.lifecycle.diagnosis.stages import _refusal_hint
@@ -80,7 +88,7 @@ def recorded(name: str) -> tuple[JobView, float]:
     """The documents of a file, and a time shortly after."""
     found = json.loads((RECORDED / f"{name}.json").read_text())
     last = epoch_seconds(found.pop("last"))
-    return JobView("team", found.pop("name"), **found), last + (40 if name == "no-scheduler" else 1)
+    return JobView("team", found.pop("name"), **found, queue_flavors=[{"h100"}]), last + (40 if name == "no-scheduler" else 1)
 
 
 @pytest.mark.parametrize(("name", "phase", "reason", "message", "paragraph"), TOLD, ids=[t[0] for t in TOLD])
@@ -474,12 +482,12 @@ class TestQueues:
         ],
     )
     def test_shapes(self, message: str, never: bool, fragment: str) -> None:
-        told_, _, found = explain_message(f"couldn't assign flavors to pod set node: {message}")
+        told_, _, found = explain_message(f"couldn't assign flavors to pod set node: {message}", [{"a"}])
         assert found is never and fragment in told_
 
     def test_one_flavor_that_may_become_free_is_hope(self) -> None:
         words = "untolerated taint x in flavor a, insufficient unused quota for g in flavor b, 2 more needed"
-        said, _, never = explain_message(f"couldn't assign flavors to pod set n: {words}")
+        said, _, never = explain_message(f"couldn't assign flavors to pod set n: {words}", [{"a", "b"}])
         assert not never
         assert "2 more of g must become free in flavor b" in said
         assert "flavor a has the taint" in said
@@ -503,9 +511,33 @@ class TestQueues:
         ],
     )
     def test_a_flavor_that_lacks_one_resource_for_ever_never_fits(self, message: str, never: bool) -> None:
-        said, hint, found = explain_message(f"couldn't assign flavors to pod set {message}")
+        flavors = {"h100", "a100"} if "a100" in message else {"h100"}
+        said, hint, found = explain_message(f"couldn't assign flavors to pod set {message}", [flavors])
         assert found is never and "can never have more than 16" in said
         assert ("request less" in hint) is never, hint
+
+    @pytest.mark.parametrize(
+        ("groups", "more", "never"),
+        [
+            ([{"h100"}], "", True),
+            ([{"h100", "l40s"}], "", False),  # the other one has no room in its topology now
+            ([{"h100", "l40s"}], ', topology "t" allows to fit only 2 out of 4 pod(s)', False),
+            ([{"h100", "l40s"}], ", no topology domains at level: rack", True),
+            ([{"h100", "l40s", "a100"}], ", no topology domains at level: rack", False),
+            ([{"cpu"}, {"h100"}], "", True),
+            (None, "", False),
+        ],
+    )
+    def test_never_needs_every_flavor_of_a_group(self, groups: Any, more: str, never: bool) -> None:
+        _, _, found = explain_message(f"couldn't assign flavors to pod set node: {self.OVER}{more}", groups)
+        assert found is never
+
+    def test_no_promise_where_the_flavors_are_not_known(self) -> None:
+        assert queued(self.OVER).hint.startswith(
+            "unless its queue has another flavor, which cannot be read, it never starts"
+        )
+        assert "as soon as there is room" in queued(self.OVER, flavors=[{"h100", "l40s"}]).hint
+        assert "never admit it as it is" in queued(self.OVER, flavors=[{"h100"}]).why
 
 
 class TestEnds:
@@ -783,6 +815,39 @@ def queued(message: str, **more: Any) -> Reason:
     return why_queued(Waiting("red", work, **more))
 
 
+def member(name: str, message: str = "", *, gpus: int = 1, created: int = 0, judged: int = 5) -> dict[str, Any]:
+    """A Workload of a sweep. created, judged: Seconds of a minute."""
+    container = {"name": "node", "env": [{"name": "LR", "value": name}], "resources": {"requests": {"gpu": gpus}}}
+    pods = {"name": "node", "count": 2, "template": {"spec": {"containers": [container]}}}
+    at = f"2026-11-29T00:00:{judged:02}Z"
+    quota = {"type": "QuotaReserved", "status": "False", "message": message, "lastTransitionTime": at}
+    about = {"name": name, "namespace": "team", "creationTimestamp": f"2026-11-29T00:00:{created:02}Z"}
+    owners = [{"kind": "JobSet", "name": name, "controller": True}]
+    spec = {"queueName": "red", "podSets": [pods]}
+    status = {"conditions": [quota]} if message else {}
+    return {"metadata": {**about, "ownerReferences": owners}, "spec": spec, "status": status}
+
+
+def test_equal_workloads_have_the_reason_of_the_one_that_kueue_judges() -> None:
+    needs = "couldn't assign flavors to pod set node: insufficient unused quota for gpu in flavor h100, 2 more needed"
+    works = [member("sweep-1", needs), member("sweep-2"), member("sweep-3", "another", gpus=2)]
+    assert find_peer(works[1], works) is works[0] and find_peer(works[2], works) is None
+    found = why_queued(Waiting("red", works[1], age=300, peer=works[0]))
+    assert (
+        "2 more of gpu must become free in flavor h100, as Kueue says of team/sweep-1, which requests the same"
+        in found.why
+    )
+    assert found.reason != "NoAnswer" and "does Kueue's controller run" not in found.hint
+
+
+def test_kueue_answers_if_it_has_judged_another_job_since() -> None:
+    late, early = member("a", "x", judged=30), member("b", "x", judged=5)
+    own = member("c", created=10)
+    assert is_judged_since(own, [own, late]) and not is_judged_since(own, [own, early])
+    found = why_queued(Waiting("red", own, age=300, turn=True))
+    assert found.reason == "" and "Kueue judges other jobs of its queue" in found.hint
+
+
 EVICTED = {
     "type": "Evicted",
     "status": "True",
@@ -798,7 +863,7 @@ EVICTED = {
 ])  # fmt: skip
 @pytest.mark.parametrize("evicted", [[], [EVICTED]])
 def test_never_does_not_start_by_itself(message: str, evicted: list[Any]) -> None:
-    found = queued(message, conditions=evicted)
+    found = queued(message, conditions=evicted, flavors=[{"gone"}])
     assert "will never admit it as it is" in found.why and "will never admit" in found.message
     assert found.hint and "by itself" not in found.hint
 

@@ -19,6 +19,9 @@ PROGRAM = "lab/dev"
 STATE = Expected("here", "Job", "team", "digits", "digits", Owner("id", MINE), "uid-1")
 THERE = Found("here", "Job", "team", "digits", Owner("id", MINE, PROGRAM), "uid-1", "delete it", ADOPT)
 QUEUE_STATE = Expected("here", "ClusterQueue", "", "gpus-nlp", "gpus-nlp", Owner(PROGRAM))
+COMPARED = dataclasses.replace(
+    QUEUE_STATE, applied={"apiVersion": "v1", "spec": {"stopPolicy": "None"}}, wanted={"apiVersion": "v1", "spec": {}}
+)
 QUEUE = Found("here", "ClusterQueue", "", "gpus-nlp", Owner(PROGRAM, "", PROGRAM), "", "delete it", "pulumi up")
 
 
@@ -105,6 +108,22 @@ def test_a_queue_of_a_stack_of_the_same_name_in_another_backend() -> None:
     assert found(own, state=(dataclasses.replace(mine, owner=Owner(PROGRAM, "22222222")),)) == []
 
 
+def test_a_queue_that_was_changed_by_hand() -> None:
+    hand = {"manager": "kubectl-edit", "fieldsV1": {"f:spec": {"f:stopPolicy": {}}}}
+    live = {"apiVersion": "v1", "metadata": {"managedFields": [hand]}, "spec": {"stopPolicy": "Hold"}}
+    (finding,) = found(dataclasses.replace(QUEUE, live=live), state=(COMPARED,))
+    assert finding.code == "changed"
+    assert finding.message == "was changed by hand (kubectl-edit): stopPolicy None -> Hold"
+    assert [command for _, command in finding.settle] == ["pulumi up"]
+
+
+def test_a_job_of_which_only_the_record_is_there() -> None:
+    (finding,) = found(dataclasses.replace(THERE, main_gone=True))
+    assert finding.code == "gone" and "it is not known whether it had ended" in finding.message
+    (other,) = found(dataclasses.replace(THERE, main_gone=True, owner=Owner("x", OTHER, "lab/prod")))
+    assert other.code == "other-owner"
+
+
 def test_json() -> None:
     (finding,) = found()
     assert finding.to_dict() == {
@@ -123,11 +142,17 @@ def test_a_volume_that_no_command_can_give_to_the_stack() -> None:
 @pytest.mark.parametrize(
     ("seen", "said"),
     [
-        (5, "The state of lab/dev agrees with its targets: 5 objects checked."),
-        (3, "What was seen agrees with the state of lab/dev: 3 of 5 objects checked."),
-        (0, "None of the 5 objects in the state of lab/dev could be checked."),
+        (
+            (STATE, STATE, STATE, QUEUE_STATE, COMPARED),
+            "All 5 objects in the state of lab/dev exist and belong to it; 1 of them were compared with what was applied,"
+            " and are unchanged.",
+        ),
+        ((STATE, STATE, STATE), "3 of the 5 objects in the state of lab/dev exist and belong to it."),
+        ((), "None of the 5 objects in the state of lab/dev could be checked."),
     ],
 )
-def test_only_what_was_seen_is_said_to_agree(seen: int, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_what_was_seen_is_said_to_agree(
+    seen: tuple[Expected, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     doctor._print([], "lab/dev", [], seen, 5)
     assert capsys.readouterr().out == f"{said}\n"

@@ -221,14 +221,18 @@ def _named(found: Document) -> Document:
 
 
 def _small(document: Document) -> Document:
-    """Return an object without managedFields: of a Node's status only its allocatable, of a Pod its node and its resources."""
-    metadata = without(document["metadata"], "managedFields")
-    if document.get("kind") == "Pod":
+    """Return what is needed of the kinds with many objects: of a Node's status its allocatable, of a Pod node and resources;
+    none has managedFields.
+    """
+    kind = document.get("kind")
+    if kind == "Pod":
         return _small_pod(document)
-    if document.get("kind") == "Node":
-        status = {"allocatable": (document.get("status") or {}).get("allocatable") or {}}
-        return {**document, "metadata": metadata, "status": status}
-    return {**document, "metadata": metadata}
+    if kind not in ("Node", "Workload"):
+        return document
+    small = {**document, "metadata": without(document["metadata"], "managedFields")}
+    if kind == "Node":
+        small["status"] = {"allocatable": (document.get("status") or {}).get("allocatable") or {}}
+    return small
 
 
 def _small_pod(pod: Document) -> Document:

@@ -32,6 +32,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import (
 from pulumi_trainer.provider.kubernetes.views import ReplicatedJob, completions, jobs_of
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.kueue.topology_fit import TooSmall
+from pulumi_trainer.provider.kueue.workload_reasons import Flavors
 from pulumi_trainer.provider.trainer.labels import JOBSET_NAME, RECORD, trainer_step
 
 STEP = "jobset.sigs.k8s.io/replicatedjob-name"
@@ -57,6 +58,7 @@ class JobView:
         no_fit: Why the cluster's nodes can never fit its topology request; None if they can, or not looked up.
         no_node: Why no node takes its pods, even an empty one; None if one does, or not looked up.
         queue_inactive: Why its ClusterQueue takes no jobs; empty if it does, or not looked up.
+        queue_flavors, peer, turn: As `Waiting.flavors` and so on.
         gone: Failed pods that have been deleted since.
         recorded: The status in its record, for a job whose objects are gone; None if it has no record.
         awaited: The record was just created, and the job follows.
@@ -84,6 +86,9 @@ class JobView:
     no_fit: TooSmall | None = None
     no_node: NoNode | None = None
     queue_inactive: str = ""
+    queue_flavors: Flavors | None = None
+    peer: Document | None = None
+    turn: bool = False
     pod_group: Document | None = None
     jobs: Sequence[Document] = ()
     pods: Sequence[Document] = ()

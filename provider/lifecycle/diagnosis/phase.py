@@ -117,6 +117,9 @@ def _queued(view: JobView, now: float, message: str) -> Finding:
         preemptor=view.preemptor,
         no_room=view.no_fit,
         inactive=view.queue_inactive,
+        flavors=view.queue_flavors,
+        peer=view.peer,
+        turn=view.turn,
     )
     found = why_queued(job)
     if view.worker_fault is not None:

@@ -34,7 +34,15 @@ from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, LOCAL_QUE
 from pulumi_trainer.provider.kueue.occupancy import inactive
 from pulumi_trainer.provider.kueue.podsets import PodSet
 from pulumi_trainer.provider.kueue.topology_fit import find_unfitting_podset
-from pulumi_trainer.provider.kueue.workload_reasons import job_of, no_topology_capacity, preemptor, waits_for_queue
+from pulumi_trainer.provider.kueue.workload_reasons import (
+    find_peer,
+    flavors_of,
+    is_judged_since,
+    job_of,
+    no_topology_capacity,
+    preemptor,
+    waits_for_queue,
+)
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView, keep
 from pulumi_trainer.provider.lifecycle.diagnosis.error_output import explain_failure, is_consequence
 from pulumi_trainer.provider.lifecycle.diagnosis.job_view import (
@@ -208,21 +216,28 @@ def with_node_reason(client: Client, view: JobView) -> JobView:
     return view
 
 
-def with_inactive_queue(client: Client, view: JobView) -> JobView:
-    """Return the view with why the ClusterQueue of a pending job admits no jobs, if the queue is readable."""
-    if not waits_for_queue(view.workload):
+def with_queue(client: Client, view: JobView) -> JobView:
+    """Return the view with what decides of a waiting job in its queue, as far as that is readable: why the ClusterQueue admits no
+    jobs, its flavors, and if Kueue has not judged the job, whether it has judged another one, or an equal one.
+    """
+    quota = condition(conditions(view.workload), "QuotaReserved")
+    if view.workload is None or quota.get("status") == "True":
         return view
     facts = Facts.of(client)
     with contextlib.suppress(TargetFault):
         local = facts.find(LOCAL_QUEUE, view.namespace, view.queue)
-        if not isinstance(local, dict):
-            return view
         name = text(section(local, "spec").get("clusterQueue"))
-        if not name:
-            return view
-        behind = facts.find(CLUSTER_QUEUE, "", name)
+        behind = facts.find(CLUSTER_QUEUE, "", name) if name else None
         if isinstance(behind, dict):
-            return replace(view, queue_inactive=inactive(behind))
+            inactivity = inactive(behind) if waits_for_queue(view.workload) else ""
+            view = replace(view, queue_inactive=inactivity, queue_flavors=flavors_of(behind))
+        if not quota.get("message"):
+            works = facts.all(WORKLOAD, view.namespace) or facts.all(older(WORKLOAD), view.namespace) or []
+            uid = text(section(view.workload, "metadata").get("uid"))
+            others = [each for each in works if section(each, "spec").get("queueName") == view.queue]
+            for own in others:
+                if section(own, "metadata").get("uid") == uid:
+                    view = replace(view, peer=find_peer(own, others), turn=is_judged_since(own, others))
     return view
 
 

@@ -35,6 +35,7 @@ from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import (
     JOB_UID,
     ask_if_readable,
     snapshot,
+    with_queue,
     without_stranger,
 )
 from pulumi_trainer.provider.targets.kubernetes.observe.worker_view import with_worker
@@ -87,7 +88,7 @@ def snapshot_jobs(client: Client, namespace: str = "") -> list[JobView]:
         if record is not None and view.main is not None:
             override = record.override_note(view.main)
         found.append(replace(view, workload=_keep_if_found("Workload", works.get(uid)), override=override))
-    return [with_worker(client, view) for view in _with_refusals(client, namespace, found)]
+    return [with_worker(client, with_queue(client, view)) for view in _with_refusals(client, namespace, found)]
 
 
 def with_losses(client: Client, found: Sequence[JobView], namespace: str = "") -> list[JobView]:

@@ -17,7 +17,7 @@ from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import SELECTOR, Record
 from pulumi_trainer.provider.targets.kubernetes.queues.queue_snapshot import ask_as_served
 from pulumi_trainer.provider.targets.kubernetes.storage import claims
-from pulumi_trainer.provider.trainer.kinds import CLUSTER_RUNTIME, JOBSET, TRAINING_RUNTIME
+from pulumi_trainer.provider.trainer.kinds import CLUSTER_RUNTIME, JOBSET, TRAIN_JOB, TRAINING_RUNTIME
 from pulumi_trainer.provider.trainer.labels import MADE_BY, random_of_mark, stack_of_mark
 
 JOB, VOLUME = "Job", "Volume"
@@ -64,14 +64,18 @@ def list_owned(
 def _jobs(client: Client, where: str, namespace: str, kubectl: str) -> list[Found]:
     """Return the jobs with a record, and JobSets whose record is gone."""
     records = [Record.of(each) for each in client.list(CONFIG_MAP, namespace, labels=SELECTOR)[0]]
+    jobs = {JOBSET: client.list(JOBSET, namespace, labels=owner_labels.JOB, keep=_metadata, whole=False)[0]}
+    if any(each.kind == TRAIN_JOB for each in records):
+        jobs[TRAIN_JOB] = client.list(TRAIN_JOB, namespace, keep=_metadata, whole=False)[0]
+    there = {kind: {*map(place_of, listed)} for kind, listed in jobs.items()}
     found = []
     for each in records:
         delete = f"{kubectl} delete {each.kind.kind.lower()},configmap -n {each.namespace} {each.name}"
-        found.append(
-            Found(where, JOB, each.namespace, each.name, each.whose, each.uid, delete, ADOPT, fault=each.fault)
-        )
+        gone = each.sent and not each.terminal and not each.ttl and (each.namespace, each.name) not in there[each.kind]
+        at = where, JOB, each.namespace, each.name
+        found.append(Found(*at, each.whose, each.uid, delete, ADOPT, fault=each.fault, main_gone=gone))
     known = {(each.namespace, each.name) for each in records}
-    for document in client.list(JOBSET, namespace, labels=owner_labels.JOB, keep=_metadata, whole=False)[0]:
+    for document in jobs[JOBSET]:
         place = place_of(document)
         if place not in known and section(document, "metadata", "annotations").get(owner_labels.OWNER):
             delete = f"{kubectl} delete jobset -n {' '.join(place)}"
@@ -96,15 +100,15 @@ def _volumes(client: Client, where: str, namespace: str, kubectl: str, label: st
 
 def _runtimes(client: Client, where: str, kind: Kind, namespace: str, kubectl: str) -> list[Found]:
     found = []
-    for each in client.list(kind, namespace, labels=owner_labels.MANAGED_BY, keep=_metadata, whole=False)[0]:
+    for each in client.list(kind, namespace, labels=owner_labels.MANAGED_BY)[0]:
         place = place_of(each)
         delete = f"{kubectl} delete {kind.plural} {_in(place[0])}{place[1]}"
-        found.append(Found(where, kind.kind, *place, _owner(each), _uid(each), delete, UP))
+        found.append(Found(where, kind.kind, *place, _owner(each), _uid(each), delete, UP, live=each))
     return found
 
 
 def _served(client: Client, kind: str) -> list[Document]:
-    return ask_as_served(api_resource(kind), lambda k: client.list(k, keep=_metadata, whole=False)[0])
+    return ask_as_served(api_resource(kind), lambda k: client.list(k)[0])
 
 
 def _of_stacks(
@@ -121,7 +125,7 @@ def _of_stacks(
         if made_by == program and label in ("", random):
             take = UP
         delete = f"{kubectl} delete {resource} {_in(namespace)}{name}"
-        yield Found(where, kind, namespace, name, Owner(made_by, label, made_by), "", delete, take)
+        yield Found(where, kind, namespace, name, Owner(made_by, label, made_by), "", delete, take, live=each)
 
 
 def _metadata(found: dict[str, Any]) -> Document:

@@ -87,9 +87,13 @@ class ClusterQueues:
         """Raise Refused if an object that pulumi-kubernetes is about to delete belongs to another stack."""
         found = []
         for each in objects:
-            kind = Kind(each["apiVersion"], each["kind"], each["plural"], bool(each["namespace"]))
-            found.append((kind, each["namespace"], each["name"]))
+            found.append((_kind(each), each["namespace"], each["name"]))
         _check_owners(self.client, found, marks)
+
+    def restore(self, objects: Sequence[Mapping[str, Any]]) -> None:
+        """Apply to each object the patch that reverts what was changed by hand."""
+        for each in objects:
+            self.client.patch(_kind(each), each["namespace"], each["name"], each["patch"])
 
 
 @dataclass(frozen=True)
@@ -114,6 +118,10 @@ class Holder:
         if self.since:
             shown += f" since {self.since}"
         return shown
+
+
+def _kind(guarded: Mapping[str, str]) -> Kind:
+    return Kind(guarded["apiVersion"], guarded["kind"], guarded["plural"], bool(guarded["namespace"]))
 
 
 def _drain(client: Client, name: str, version: str, seconds: float, marks: Collection[str]) -> list[str]:

@@ -1,0 +1,148 @@
+"""What others have changed in an object since this stack applied it last, and the patch that puts it back.
+
+A field that the stack has not set counts only if a field manager other than pulumi-kubernetes has it: defaults that a newer API
+adds, and what controllers set in metadata and status, are no changes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pulumi_trainer.provider.kubernetes.errors import several
+from pulumi_trainer.provider.kubernetes.values.accessors import mappings, section, text
+
+_PLUGIN = "pulumi-kubernetes"
+_LONGEST = 60
+"""Characters of a value in a message."""
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class HandEdit:
+    """A field that somebody has changed.
+
+    Attributes:
+        path: Fields of mappings, up to the first list or scalar.
+        manager: Who has it now, and when that has written last; empty if not known.
+        lines: What differs, such as `stopPolicy None -> Hold`.
+    """
+
+    path: Path
+    manager: str
+    lines: Sequence[str]
+
+
+def find_edits(applied: Mapping[str, Any], live: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[HandEdit]:
+    """Return what others have changed.
+
+    Args:
+        applied: The object as the server returned it when this stack applied it.
+        live: The object as it is now, with its managedFields.
+        wanted: The object that the program describes. A field that is already as it should be is not returned.
+    """
+    if applied.get("apiVersion") != live.get("apiVersion", applied.get("apiVersion")):
+        return []
+    others = [each for each in mappings(section(live, "metadata").get("managedFields")) if _is_of_others(each)]
+    found = []
+    for path, before, now in _changed(_body(applied, wanted), _body(live, wanted), ()):
+        manager = _manager(path, others)
+        if (before or manager) and now != value_at(wanted, path):
+            at = path[-1] if path[0] == "metadata" else ".".join(path[1:] or path)
+            found.append(HandEdit(path, manager, [*_differences(before, now, at)]))
+    return found
+
+
+def edits_text(edits: Sequence[HandEdit]) -> str:
+    """Return who has changed what, as the end of a sentence about an object."""
+    managers = [*dict.fromkeys(edit.manager for edit in edits if edit.manager)]
+    whose = f" ({', '.join(managers)})" if managers else ""
+    return f"was changed by hand{whose}: {several([line for edit in edits for line in edit.lines])}"
+
+
+def restoring_patch(edits: Sequence[HandEdit], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON merge patch that sets the changed fields to those that the program describes, or removes them."""
+    patch: dict[str, Any] = {}
+    for edit in edits:
+        *parents, last = edit.path
+        part = patch
+        for name in parents:
+            part = part.setdefault(name, {})
+        part[last] = value_at(wanted, edit.path)
+    return patch
+
+
+def value_at(document: Any, path: Path) -> Any:
+    """Return the value at a path of an object; None if it has none."""
+    for name in path:
+        document = document.get(name) if isinstance(document, Mapping) else None
+    return document
+
+
+def _body(document: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of an object that belong to its stack: all but metadata and status, and the program's labels and
+    annotations."""
+    about: dict[str, Any] = {}
+    for part in ("labels", "annotations"):
+        own = section(wanted, "metadata", part)
+        about[part] = {name: value for name, value in section(document, "metadata", part).items() if name in own}
+    names = wanted.keys() - {"apiVersion", "kind", "metadata", "status"}
+    return {"metadata": about, **{name: document.get(name) for name in sorted(names)}}
+
+
+def _changed(before: Any, now: Any, path: Path) -> Iterator[tuple[Path, Any, Any]]:
+    """Yield path and both values of the fields of mappings that differ. Missing and empty values are equal."""
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        for name in {**before, **now}:
+            yield from _changed(before.get(name), now.get(name), (*path, name))
+    elif before != now and (before or now):
+        yield path, before, now
+
+
+def _is_of_others(entry: Mapping[str, Any]) -> bool:
+    return not text(entry.get("manager")).startswith(_PLUGIN) and entry.get("subresource") != "status"
+
+
+def _manager(path: Path, entries: Sequence[Mapping[str, Any]]) -> str:
+    """Return which of some managers has a field, and when that has written last; empty if none has it."""
+    for entry in entries:
+        if _has_field(entry.get("fieldsV1"), path):
+            return " at ".join(filter(None, (text(entry.get("manager")), text(entry.get("time")))))
+    return ""
+
+
+def _has_field(fields: Any, path: Path) -> bool:
+    for name in path:
+        if fields == {}:
+            return True  # the manager has the whole value
+        fields = section(fields).get(f"f:{name}")
+    return fields is not None
+
+
+def _differences(before: Any, now: Any, at: str) -> Iterator[str]:
+    if isinstance(before, Sequence) and isinstance(now, Sequence) and not isinstance(before, str):
+        old, new = _by_name(before), _by_name(now)
+        for name in {**old, **new}:
+            yield from _differences(old.get(name), new.get(name), f"{at}[{name}]")
+    elif isinstance(before, Mapping) and isinstance(now, Mapping):
+        for name in {**before, **now}:
+            yield from _differences(before.get(name), now.get(name), f"{at}.{name}")
+    elif before != now:
+        yield f"{at} {_shown(before)} -> {_shown(now)}"
+
+
+def _by_name(values: Sequence[Any]) -> dict[str, Any]:
+    """Return the items of a list by their names, else by their places."""
+    named = {text(each.get("name")): each for each in values if isinstance(each, Mapping)}
+    if len(named) == len(values) and "" not in named:
+        return named
+    return {str(place): each for place, each in enumerate(values)}
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    shown = value if isinstance(value, str) else json.dumps(value, default=str)
+    return shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."

@@ -1,0 +1,96 @@
+"""Objects that somebody changes by hand: what a plan says, and what an update does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubernetes.client import CustomObjectsApi
+from kubernetes.config import new_client_from_config
+from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE
+
+from tools.cluster.cluster import Cluster
+
+from .jobs import until
+from .queue_lab import Lab
+from .test_doctor import doctor as run_doctor
+from .test_queues import lab, pulumi_home  # noqa: F401 (fixtures)
+
+TEAM = """
+trainer.GpuQueues(
+    "{name}", teams={{"{name}": trainer.Team(gpus={cpus}, namespace="{namespace}")}}, resource="cpu", priorities=(),
+    others={{"memory": "1Gi"}}{more},
+)
+"""
+
+
+def edit(cluster: Cluster, name: str, spec: dict[str, Any]) -> None:
+    """Change a ClusterQueue as `kubectl edit` does."""
+    group, _, version = CLUSTER_QUEUE.api_version.partition("/")
+    with new_client_from_config(str(cluster.kubeconfig)) as client:
+        CustomObjectsApi(client).patch_cluster_custom_object(
+            group, version, CLUSTER_QUEUE.plural, name, {"spec": spec}, field_manager="kubectl-edit"
+        )
+
+
+def with_quota(queue: dict[str, Any], quota: str) -> dict[str, Any]:
+    """The spec that sets the quota of the first resource."""
+    (group,) = queue["spec"]["resourceGroups"]
+    group["flavors"][0]["resources"][0]["nominalQuota"] = quota
+    return {"resourceGroups": [group]}
+
+
+def test_a_change_by_hand_is_said_and_put_back(lab: Lab, cluster: Cluster) -> None:  # noqa: F811
+    queue = f"{lab.prefix}-{lab.prefix}"
+    lab.up_of(lab.text(TEAM, cpus=16))
+    lab.preview("--expect-no-changes")
+    edit(cluster, queue, {**with_quota(lab.objects("ClusterQueue")[queue], "3"), "stopPolicy": "Hold"})
+    said = " ".join(lab.preview().out.split())
+    assert f"ClusterQueue {queue} was changed by hand (kubectl-edit at 20" in said
+    assert (
+        "resourceGroups[0].flavors" in said and "resources[cpu].nominalQuota 16 -> 3, stopPolicy None -> Hold" in said
+    )
+    assert "an update puts it back" in said
+    found = " ".join(run_doctor(lab).stdout.split())
+    assert f"ClusterQueue {queue}" in found and "nominalQuota 16 -> 3" in found and "exist and belong" not in found
+    lab.up()
+    spec = lab.objects("ClusterQueue")[queue]["spec"]
+    assert spec["stopPolicy"] == "None"
+    assert spec["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] == "16"
+    lab.preview("--expect-no-changes", "--refresh")
+    lab.up_of(lab.text(TEAM, cpus=8))  # no conflict with what has put it back
+    edit(cluster, queue, with_quota(lab.objects("ClusterQueue")[queue], "3"))
+    lab.up("--refresh")
+    assert "nominalQuota': '8'" in str(lab.objects("ClusterQueue")[queue]["spec"])
+    lab.preview("--expect-no-changes")
+
+
+def test_a_change_by_hand_that_concerns_jobs_is_refused_unless_the_program_decides(lab: Lab, cluster: Cluster) -> None:  # noqa: F811
+    queue = f"{lab.prefix}-{lab.prefix}"
+    lab.up_of(lab.text(TEAM, cpus=16))
+    lab.job("first")
+    until(lambda: lab.running() == {"first"})
+    edit(cluster, queue, {"stopPolicy": "Hold"})
+    for told in (lab.preview(ok=False).out, lab.up(ok=False).out):
+        said = " ".join(told.split())
+        assert f'GpuQueues("{lab.prefix}") (__main__.py:4).drift: ClusterQueue {queue} was changed by hand' in said
+        assert (
+            "stopPolicy None -> Hold. These jobs are affected: " in said
+            and f"(JobSet {lab.namespace}/first) holds 1 cpu" in said
+        )
+        assert 'Hint: drift="restore" puts it back' in said
+    kept = lab.up_of(lab.text(TEAM, cpus=16, more=', drift="keep"'))
+    assert "stays so until the program changes the object" in kept
+    assert lab.objects("ClusterQueue")[queue]["spec"]["stopPolicy"] == "Hold"
+    lab.up_of(lab.text(TEAM, cpus=16, more=', drift="restore"'))
+    assert lab.objects("ClusterQueue")[queue]["spec"]["stopPolicy"] == "None" and lab.running() == {"first"}
+    lab.preview("--expect-no-changes")
+
+
+def test_controllers_and_labels_of_others_are_no_change(lab: Lab, cluster: Cluster) -> None:  # noqa: F811
+    name = f"{lab.prefix}-{lab.prefix}"
+    lab.up_of(lab.text(TEAM, cpus=16))
+    lab.root_client.patch(
+        CLUSTER_QUEUE, "", name, {"metadata": {"labels": {"cost-center": "7"}, "annotations": {"a": "b"}}}
+    )
+    lab.preview("--expect-no-changes")
+    assert "by hand" not in lab.preview().out
