@@ -151,7 +151,7 @@ def _preemption(node: Node, queue: Document, queues: Queues) -> str:
         causes.append("jobs of a higher priority in the queue itself")
     if not causes:
         return "; Kueue preempts none of them"
-    return f", unless Kueue preempts them for {' or '.join(causes)}"
+    return f", unless Kueue preempts them for {', or for '.join(causes)}"
 
 
 def reclaiming_queues(node: Node, queues: Queues) -> list[str]:
