@@ -29,6 +29,8 @@ from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.kueue.quota import ZERO, Node, Slot, format_amount, quotas
 from pulumi_trainer.provider.kueue.workload_reasons import job_of
 
+AFFECTS = "PT215"
+
 
 def affected_jobs(document: Document, queues: Queues) -> Iterator[Problem]:
     """Yield which jobs a change of a ClusterQueue or Cohort leaves over quota or without a chance to start.
