@@ -30,9 +30,15 @@ from .jobs import until
 from .test_platform_and_teams import stacks  # noqa: F401 (a fixture)
 
 Document = dict[str, Any]
-DIFF, PLAN, URGENT, REPORT = blocks("docs/guides/review-a-plan.md", __file__)
-NAMES = {"sorters": "sorter-17893", "large": "sorter-5110f", "others": "sorter-6ed4f", "trial": "trial-62216"}
-"""What the jobs of the guide are called, by the stack of the team; the trial is the platform's."""
+DIFF, PLAN, URGENT, REPORT, TEAM = blocks("docs/guides/review-a-plan.md", __file__)
+NAMES = {
+    "sorters": "sorter-17893",
+    "large": "sorter-5110f",
+    "others": "sorter-6ed4f",
+    "next": "sorter-20c4e",
+    "trial": "trial-62216",
+}
+"""What the jobs of the guide are called, by the stack of the team; next: what the team sorters would start."""
 SIMULATED = """runtime_patches=[trainer.RuntimePatch(manager="example.com/sim", jobs=[
         trainer.JobPatch(name="node", pod=trainer.PodPatch(annotations={"sim/outcome": "forever"}))])],
     hardening="""
@@ -48,9 +54,11 @@ class Cluster:
     Args:
         namespaces: Namespace by team.
         jobs: Stack and name of each job.
+        team: Stack of the team `sorters` without a job so far, with the least role.
     """
 
     platform: Project
+    team: Project
     root: Client
     namespaces: dict[str, str]
     jobs: dict[str, tuple[Project, str]]
@@ -129,7 +137,7 @@ def example(
     file.write_text(
         file.read_text().replace("hardening=", SIMULATED).replace('wait_for="complete"', 'wait_for="created"')
     )
-    found = Cluster(platform, root, {"sorters": namespace, "others": others}, {})
+    found = Cluster(platform, team, root, {"sorters": namespace, "others": others}, {})
     with least_user(cluster.kubeconfig, admin, others, tmp_path / "kubeconfig-others") as of_others:
         for stack, nodes in (("sorters", "5"), ("others", "3"), ("large", "7")):
             mine = stack == "others"
@@ -146,9 +154,9 @@ def example(
         running = {found.jobs[stack][1] for stack in ("sorters", "others")}
         until(lambda: found.having("Admitted") == running and len(found.workloads()) == 3)
         yield found
-        for stack in NAMES:
-            if stack != "trial":
-                found.jobs[stack][0].destroy()
+        for made, _ in found.jobs.values():
+            if made is not platform:
+                made.destroy()
         platform.destroy()
     root.delete(NAMESPACE, "", others)
 
@@ -163,7 +171,7 @@ def report(platform: Project) -> str:
     return done.stdout
 
 
-def test_one_plan_answers_what_reviewers_ask(example: Cluster) -> None:
+def test_a_plan_and_its_report_answer_what_reviewers_ask(example: Cluster) -> None:
     platform, names = example.platform, {stack: name for stack, (_, name) in example.jobs.items()}
     program = platform.folder / "__main__.py"
     apply_diff(program, DIFF.text)
@@ -180,6 +188,10 @@ def test_one_plan_answers_what_reviewers_ask(example: Cluster) -> None:
     assert example.as_in_the_guide(without_plugin(report(platform))) == shown(REPORT)
     program.write_text(urgent)
     assert {*shown(URGENT)} <= {*example.as_in_the_guide(messages(platform.preview().out))}
+
+    of_team = example.team.preview().out
+    (name,) = {*re.findall(r"(sorter-\w{5}): it is", of_team)}
+    assert {*shown(TEAM)} <= {*example.as_in_the_guide(messages(of_team).replace(name, NAMES["next"]))}
 
     program.write_text(asked)
     platform.up()
