@@ -28,6 +28,8 @@ from pulumi_trainer.provider.trainer.admission.multikueue import cluster_queue_o
 from pulumi_trainer.provider.trainer.admission.warnings import Warning
 from pulumi_trainer.provider.trainer.admission.warnings.table import NEVER_START
 
+_UNKNOWN = "it is not known whether it starts now: its queue, its priority or the Workloads are not known"
+
 
 async def start_notes(plan: Plan, documents: Sequence[Document], expected_hours: float | None) -> list[str]:
     """Return what Kueue would do now with a new run of a job, and what the run will use and cost, as far as that is known.
@@ -53,15 +55,15 @@ async def start_notes(plan: Plan, documents: Sequence[Document], expected_hours:
 async def _start(
     plan: Plan, jobset: Document, train_job: Document | None, queues: Queues
 ) -> tuple[str, Collection[Slot]]:
-    """Return what Kueue would do with a job, and where it gets quota; empty if its queue cannot be read."""
+    """Return what Kueue would do with a job, and where it gets quota; empty for a job without a queue."""
+    if plan.target["kind"] != "kubernetes" or not queues.queue_of(train_job or jobset):
+        return "", ()
     queues = await _with_priority(queues, plan.target, labels_of(train_job or jobset).get(PRIORITY))
     now = time.time()
     contender = contender_of(jobset, queues, now, train_job)
-    if contender is None:
-        return "", ()
     work = await asyncio.to_thread(queries.list_queued_work, plan.target)
-    if work is None:
-        return "", ()
+    if contender is None or work is None:
+        return _UNKNOWN, ()
     others = [each for each in work if each.get("kind") == "Workload" and not _is_of(each, plan)]
     here = session.current()
     before, expect = [*here.contenders], partial(queries.job_durations, plan.target)

@@ -24,6 +24,7 @@ from pulumi_trainer.provider.kubernetes.terminal import plain, print_line, print
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, mappings, number, section, text
 from pulumi_trainer.provider.kubernetes.values.wording import plural
 from pulumi_trainer.provider.trainer.admission.warnings.budgets import BEYOND
+from pulumi_trainer.provider.trainer.admission.warnings.quota_changes import AFFECTS
 from pulumi_trainer.provider.trainer.admission.warnings.table import NEVER_START
 from pulumi_trainer.provider.trainer.runtime_releases import Effect, effects
 
@@ -36,8 +37,14 @@ LONGEST_TEXT, LONGEST_NAME = 400, 80
 LONGEST_REPORT = 60_000
 """Most characters of a report; a comment on GitHub has 65,536."""
 COST = re.compile(r"(about|at most) [\d.,]+ GPU-hours|[\d.,]+ [A-Z]{3} an hour \(")
+_KINDS = {BEYOND: "**beyond the budget**", AFFECTS: "**affects jobs in queues**"}
+"""Warnings that come first, after jobs that never start."""
 TOTAL, BUDGET = "this plan starts ", "LocalQueue "
 """How the notes of a preview on costs begin."""
+MOVE = re.compile(r"((?:channel|ClusterTrainingRuntime) \S+: )( *)(.*)")
+"""A note on what another release does to the jobs of all stacks: what it is about, the depth of the line, and the line."""
+_DEEPEST = 4
+"""Most spaces before a line of a list."""
 NAMED = 5
 """How many jobs a line names."""
 
@@ -201,6 +208,13 @@ class Preview:
         """Return what the preview says about budgets that are not exceeded."""
         return [note for _, note in self._notes if note.startswith(BUDGET)]
 
+    @property
+    def moves(self) -> Iterator[str]:
+        """Yield the lines on moved channels and changed runtimes, as a list of Markdown."""
+        for matched in filter(None, (MOVE.fullmatch(note) for _, note in self._notes)):
+            about, depth, line = matched.groups()
+            yield f"{depth[:_DEEPEST]}- {code(line)}" if depth else f"- release {code(about + line)}"
+
     @cached_property
     def _reasons(self) -> dict[str, str]:
         """Return the first note of a change, by namespace/name of the job."""
@@ -329,7 +343,7 @@ def _head(preview: Preview) -> Iterator[str]:
     if preview.refusals:
         parts.insert(0, f"**{len(preview.refusals)} refused**")
     if preview.hides_unchanged:
-        parts.append("unchanged jobs not in the preview (`--show-sames` adds them)")
+        parts.append("unchanged jobs not counted (`--show-sames` adds them)")
     yield f"### Jobs of {code(preview.stack)}: {', '.join(parts) or 'none'}"
     gpus = [*_gpu_sums(preview.jobs)]
     if gpus:
@@ -374,15 +388,16 @@ def _shown(preview: Preview) -> Iterator[str]:
         if warned.never:
             yield _warning(preview, warned, "**never starts**")
     for warned in preview.warnings:
-        if warned.code == BEYOND:
-            yield _warning(preview, warned, "**beyond the budget**")
+        if warned.code in _KINDS:
+            yield _warning(preview, warned, _KINDS[warned.code])
     changed = [job for job in preview.jobs if job.change != "unchanged"]
     for job in sorted(changed, key=lambda job: not _preempts(preview.start(job))):
         yield _change(preview, job)
     yield from _release_differences(preview.jobs)
+    yield from preview.moves
     yield from (f"- budget {code(note)}" for note in preview.budgets)
     for warned in preview.warnings:
-        if not warned.never and warned.code != BEYOND:
+        if not warned.never and warned.code not in _KINDS:
             yield _warning(preview, warned, "warning")
 
 

@@ -13,7 +13,7 @@ from pulumi_trainer.provider.jobs.submission import Consumer
 from pulumi_trainer.provider.kubernetes.terminal import plain, print_lines
 from pulumi_trainer.provider.kubernetes.values.accessors import name_of
 from pulumi_trainer.provider.kubernetes.values.wording import plural
-from pulumi_trainer.provider.lifecycle.impact import Impact, effect_lines, find_impacts
+from pulumi_trainer.provider.lifecycle.impact import NEXT_RUN, REPLACED_OR_NEXT_RUN, Impact, effect_lines, find_impacts
 from pulumi_trainer.provider.service.jobs import in_cluster_of_stack, of_stack, open_cluster
 from pulumi_trainer.provider.service.reach import Where
 from pulumi_trainer.provider.trainer.catalog.catalog import BUILT_IN, RuntimeCatalog
@@ -85,10 +85,10 @@ def _outcome(after: str, interrupts: Mapping[str, str]) -> Callable[[Consumer, l
         if not job.channel:
             return "on the first run after their program names the release"
         if job.ended or interrupts.get(job.where) == "refuse":
-            return "on their next run"
+            return NEXT_RUN
         if job.where in interrupts and job.runs:
             return "replaced: they run, and interrupt allows it"
-        return "on their next run, or at once where interrupt allows it"
+        return REPLACED_OR_NEXT_RUN
 
     return outcome
 

@@ -16,7 +16,15 @@ from pulumi_trainer.provider.kubernetes.errors import Problem, Refused, TrainerE
 from pulumi_trainer.provider.kubernetes.values.unknown import any_unknown
 from pulumi_trainer.provider.kubernetes.values.wording import plural
 from pulumi_trainer.provider.lifecycle.connection import Inputs, Located, with_current_connection
-from pulumi_trainer.provider.lifecycle.impact import effect_lines, find_impacts, impact_lines, job_label, name_list
+from pulumi_trainer.provider.lifecycle.impact import (
+    NEXT_RUN,
+    REPLACED_OR_NEXT_RUN,
+    effect_lines,
+    find_impacts,
+    impact_lines,
+    job_label,
+    name_list,
+)
 from pulumi_trainer.provider.lifecycle.resource import Checked, Diff, Resource
 from pulumi_trainer.provider.lifecycle.target import Connect
 from pulumi_trainer.provider.trainer.releases import known_release
@@ -172,7 +180,7 @@ def _outcome(after: str, job: Consumer, effects: list[Effect]) -> str:
     """Return when a job takes another release of its channel."""
     if follow_refusal(job.follow, job.release, after, level_of(effects)):
         return f'staying with {job.release} (follow="{job.follow}")'
-    return "on their next run, or at once where interrupt allows it"
+    return NEXT_RUN if job.ended else REPLACED_OR_NEXT_RUN
 
 
 def _follows(job: Consumer, channel: str, names: Sequence[str]) -> bool:

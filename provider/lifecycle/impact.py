@@ -13,6 +13,9 @@ from pulumi_trainer.provider.trainer.runtime_releases import Effect, effects_on,
 
 NAMES = 10
 """How many jobs a note names; of the others it gives the number."""
+NEXT_RUN = "on the next run"
+REPLACED_OR_NEXT_RUN = "on the next run (with interrupt=, at the next `pulumi up` of the job's stack)"
+"""When an unfinished job takes another release of its channel: its own program decides."""
 _EFFECTS = 5
 
 

@@ -211,7 +211,7 @@ def channel(count: int) -> None:
         folder = Path(temporary) / "channel"
         env = environment(folder)
         timed(["pulumi", "stack", "init", "bench", "--non-interactive"], folder, env)
-        releases.moved(lambda *argv: timed(["pulumi", *argv, "--non-interactive"], folder, env), folder, count)
+        releases.moved(lambda argv: timed(argv, folder, env), folder, count)
 
 
 def project(count: int) -> None:

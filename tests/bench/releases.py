@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -94,12 +95,20 @@ def catalogue() -> None:
 
 
 def moved(run: Callable[..., float], folder: Path, count: int) -> None:
-    """run: the Pulumi CLI, with these arguments; tells the seconds."""
+    """run: a command in the folder; tells the seconds."""
+    preview = ["pulumi", "preview", "--non-interactive"]
     write(folder / "runtimes", 2)
     program = folder / "__main__.py"
     program.write_text(PROGRAM.format(release="1.0.0", count=count))
-    run("up", "--yes", "--skip-preview")
-    print(f"| preview without a change, {count} jobs | {run('preview'):.1f} s | |", flush=True)
+    run(["pulumi", "up", "--yes", "--skip-preview", "--non-interactive"])
+    print(f"| preview without a change, {count} jobs | {run(preview):.1f} s | |", flush=True)
     program.write_text(PROGRAM.format(release="1.1.0", count=count))
-    print(f"| preview of a channel's move, {count} jobs | {run('preview'):.1f} s | 10 s |", flush=True)
-    run("destroy", "--yes", "--skip-preview")
+    print(f"| preview of a channel's move, {count} jobs | {run(preview):.1f} s | 10 s |", flush=True)
+    program.write_text(program.read_text().replace("suspend=True", 'suspend=True, run="2", interrupt="allow"'))
+    run(["sh", "-c", f"{' '.join(preview)} --json --show-sames > preview.json"])
+    size = (folder / "preview.json").stat().st_size / 1e6
+    report = run([sys.executable, "-m", "pulumi_trainer.provider.cli", "report", "preview.json"])
+    print(
+        f"| `report` of {count} jobs with another release, {size:.0f} MB of JSON | {report:.1f} s | 5 s |", flush=True
+    )
+    run(["pulumi", "destroy", "--yes", "--skip-preview", "--non-interactive"])

@@ -100,14 +100,14 @@ def test_a_channel_moved_previewed_trained_with_and_rolled_back(
     stacks: tuple[Project, Project], root: Client, namespace: str
 ) -> None:
     platform, team = stacks
-    assert re.search(r"sorters +gpus +32 +all +all +64", platform.plain_up().out)
+    assert re.search(r"sorters +h100 +32 +all +all +64", platform.plain_up().out)
     assert "Succeeded" in team.plain_up().out
     assert jobset(root, namespace) == ("1.0.0", "1", False)
 
     move(platform, "1.1.0")
     told = platform.preview().out
     assert "channel stable: torch-team 1.0.0 => 1.1.0: minor for jobs" in told
-    assert f"1 on their next run, or at once where interrupt allows it: {namespace}/sorter-" in told
+    assert "1 job on the next run: minor" in told and f"{namespace}/sorter-" in told
     platform.up()
     told = team.preview().out
     assert "stable has torch-team 1.1.0, but this job has 1.0.0 (minor: " in told and "On its next run" in told
@@ -128,7 +128,7 @@ def test_a_channel_moved_previewed_trained_with_and_rolled_back(
     team.destroy()
     platform.destroy()
     assert not root.list(JOBSET, namespace)[0]
-    made = {"gpus", "gpus-sorters", "gpus-others", "sorters", "others", "low", "normal", "high"}
+    made = {"gpus", "gpus-sorters", "gpus-others", "sorters", "others", "low", "normal", "high", "h100"}
     for kind, plural in KINDS.items():
         left, _ = root.list(Kind(f"{GROUP}/{NEWEST}", kind, plural, kind == NAMESPACED))
         assert not made & {each["metadata"]["name"] for each in left}, kind

@@ -132,7 +132,10 @@ def test_what_a_move_does_to_each_job(project: Project) -> None:
     program(project, PLATFORM + JOBS, RELEASE="1.0.0", FORCE="False", RUN=again)
     out = project.preview().out
     assert 'No change: 1.0.0 is older than its 1.1.0, and only follow="any" allows a downgrade' in out
-    assert "1 job on their next run, or at once where interrupt allows it: major" in out and "    default/now-" in out
+    assert (
+        "1 job on the next run (with interrupt=, at the next `pulumi up` of the job's stack): major" in out
+        and "    default/now-" in out
+    )
 
     (catalog / "plain" / "1.0.0.yaml").write_text((catalog / "plain" / "1.0.0.yaml").read_text() + "# better\n")
     program(project, PLATFORM + JOBS + WRONG, RELEASE="1.1.0", FORCE="False", RUN=runs)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 import time
+from pathlib import Path
 
 import pytest
 
 from tests.unit.test_start_answers import kueue, team
 
+from . import kubernetes_plugin
 from .conftest import Project, Result
 from .test_cluster_refusals import KUEUE, Api, api  # noqa: F401
 
@@ -103,3 +105,28 @@ def test_prices_and_budgets_that_mean_nothing(project: Project, api: Api) -> Non
     project.config("trainer:prices.h100", "much", "--path")
     refused = project.preview(ok=False).out
     assert "trainer:prices.h100: must be the price of an hour of a GPU, 0 or more, not" in refused
+
+
+TEAMS = """
+teams = {"nlp": trainer.Team(gpus=64, budget="5000 GPU-hours")}
+gpus = trainer.GpuQueues("gpus", teams=teams, gpus={"h100": None}, prices={"h100": 3.2})
+trainer.TrainJob("llama", name="llama", runtime="torch-distributed", queue=gpus.queues["nlp"], expected_hours=1.5,
+    trainer=trainer.Trainer(command=["train"], num_nodes=2, resources_per_node={"gpu": 8}))
+"""
+
+
+def test_an_unreachable_cluster_is_no_empty_one(project: Project, tmp_path: Path, api: Api) -> None:  # noqa: F811
+    """What only the cluster knows is named, and not guessed."""
+    project.program(TEAMS, HEAD)
+    project.env["PATH"] = kubernetes_plugin.install(tmp_path, project.environment["PATH"])
+    project.config("trainer:namespace", "nlp")
+    file = tmp_path / "kubeconfig"
+    file.write_text(file.read_text().replace(api.url, "http://127.0.0.1:1"))
+    shown = project.preview().out.partition("Diagnostics:")[2]
+    assert "checked without the cluster: " in shown
+    assert (
+        "llama: it is not known whether it starts now: its queue, its priority or the Workloads are not known" in shown
+    )
+    assert "llama: about 24 GPU-hours, 77 USD (h100 3.20 USD an hour; by expected_hours)" in shown
+    why = r"whether its team stays within its budget of 5,000 GPU-hours for \S+ is not known: what it has used: "
+    assert re.search(rf"LocalQueue nlp/nlp: {why}", shown), shown

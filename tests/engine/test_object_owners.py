@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -90,11 +89,7 @@ def store(api: Api, project: Project, tmp_path: Path) -> Store:  # noqa: F811
     assert isinstance(api, Store)
     api.stored = {}
     api.does(api.act)
-    (tmp_path / "bin").mkdir()
-    plugin = tmp_path / "bin" / "pulumi-resource-kubernetes"
-    plugin.write_text(f"#!/bin/sh\nexec {sys.executable} {kubernetes_plugin.__file__}\n")
-    plugin.chmod(0o755)
-    project.env["PATH"] = f"{plugin.parent}:{project.environment['PATH']}"
+    project.env["PATH"] = kubernetes_plugin.install(tmp_path, project.environment["PATH"])
     project.program(OBJECTS, head="")
     return api
 

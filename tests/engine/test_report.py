@@ -62,7 +62,7 @@ def test_a_report_of_new_replaced_deleted_unchanged_and_refused_jobs(project: Pr
     assert "hf_abcdef" not in made.stdout and not re.search(r"warning|refused", made.stdout)
 
     hidden = report(project, project.preview("--json").out).stdout
-    assert "1 deleted, unchanged jobs not in the preview (`--show-sames` adds them)" in hidden and "kept" not in hidden
+    assert "1 deleted, unchanged jobs not counted (`--show-sames` adds them)" in hidden and "kept" not in hidden
 
     project.config("stage", "refused")
     refused = report(project, project.preview("--json", ok=False).out, "--fail-on", "refused")

@@ -366,8 +366,8 @@ def test_what_a_move_says() -> None:
     assert "minor step[node].containers[node].env[B]: added" in notes
     assert "jobs at this target that follow the channel: 302" in notes
     assert (
-        "300 jobs on their next run, or at once where interrupt allows it: minor for jobs in general, as theirs cannot be read"
-        in notes
+        "300 jobs on the next run (with interrupt=, at the next `pulumi up` of the job's stack): minor for jobs in general,"
+        " as theirs cannot be read" in notes
     )
     assert "    team/job-000, team/job-001," in notes
     assert "team/job-009 and 290 more" in notes and "job-010" not in notes
@@ -417,7 +417,7 @@ def test_jobs_with_the_same_difference_are_one_group() -> None:
     ]
     given = [{**channel("1.0.0"), "document": before}, {**channel("1.1.0"), "document": after}]
     notes = check(*given, *jobs)[0].replace("channel stable: ", "")
-    when = "on their next run, or at once where interrupt allows it"
+    when = "on the next run (with interrupt=, at the next `pulumi up` of the job's stack)"
     assert f"  2 jobs {when}: major\n    team/a (of lab/dev, queue gpus, 16 GPUs, runs now), team/b" in notes
     assert f"  1 job {when}: nothing changes in their objects\n    team/own" in notes
     assert notes.index("  2 jobs ") < notes.index("  1 job "), "the largest group first"

@@ -156,6 +156,30 @@ def test_what_another_release_changes() -> None:
     assert "- release in `c`: changes nothing" in text and "- release in `odd`: `major" in text
 
 
+def test_whom_a_moved_channel_and_less_quota_affect() -> None:
+    notes = [
+        "note: channel stable: torch 1.0.0 => 1.1.0: minor for jobs\n\n",
+        "note: channel stable:   2 jobs on the next run: minor\n\n", "note: channel stable:     vision/vit, nlp/mix\n\n",
+        "note: ClusterTrainingRuntime torch: it changes: major for jobs\n\n", "note: channel/stable: is a job\n\n",
+    ]  # fmt: skip
+    quota = diagnostic("warning", "warning: PT215: ClusterQueue gpus-nlp: spec.resourceGroups: jobs use 40\n")
+    other = diagnostic("warning", "warning: PT112: shared memory\n", "llama")
+    rows = shown(
+        step("create", "llama"), diagnostics=[other, *(diagnostic("info", note) for note in notes), quota]
+    ).splitlines()
+    assert rows[4:] == [
+        "- **affects jobs in queues**: `PT215: ClusterQueue gpus-nlp: spec.resourceGroups: jobs use 40`",
+        "- new `llama`: 8 GPUs",
+        "- release `channel stable: torch 1.0.0 => 1.1.0: minor for jobs`",
+        "  - `2 jobs on the next run: minor`",
+        "    - `vision/vit, nlp/mix`",
+        "- release `ClusterTrainingRuntime torch: it changes: major for jobs`",
+        "- warning `llama`: `PT112: shared memory`",
+    ]
+    deep = shown(step("create", "llama"), diagnostics=[diagnostic("info", f"channel x:{' ' * 90}y")])
+    assert deep.endswith("\n    - `y`"), "no depth is more than that of a list"
+
+
 def test_what_is_never_admitted_is_a_rule() -> None:
     assert {rule.code for rule in RULES} >= NEVER_START
     warnings = [diagnostic("warning", f"warning: {rule.code}: queue: x\n", "llama") for rule in RULES]
@@ -163,7 +187,7 @@ def test_what_is_never_admitted_is_a_rule() -> None:
 
 
 def test_unchanged_jobs_are_counted_only_if_the_preview_has_them() -> None:
-    assert "unchanged jobs not in the preview" in shown(step("create", "a"), changeSummary={"same": 3})
+    assert "unchanged jobs not counted" in shown(step("create", "a"), changeSummary={"same": 3})
     assert "unchanged" not in shown(step("create", "a"), changeSummary={"create": 1})
     assert "1 unchanged" in shown(step("same", "a"), changeSummary={"same": 1})
 
@@ -183,7 +207,7 @@ def test_texts_of_a_preview_have_no_effect_in_markdown(text: str) -> None:
     component = {"op": "create", "urn": urn(text), "newState": {"sourcePosition": f"project:///{text}#1"}}
     diagnostics = [
         diagnostic("error", f"error: {text}"), diagnostic("warning", f"warning: {text}", text),
-        diagnostic("info", f"{text}: {text}", text),
+        diagnostic("info", f"{text}: {text}", text), diagnostic("info", f"channel x:   {text}"),
     ]  # fmt: skip
     for row in shown(made, component, diagnostics=diagnostics).split("\n"):
         assert row.isprintable()

@@ -93,7 +93,7 @@ def test_jobs_are_grouped_by_what_becomes_of_them(
     assert all("/namespaces/team/" in path for path in paths), paths
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].endswith("1.1.0.yaml: major") and lines[1].startswith("  major step[node].containers[node].image: ")
-    when = "on their next run, or at once where interrupt allows it"
+    when = "on the next run (with interrupt=, at the next `pulumi up` of the job's stack)"
     at = lines.index(f"2 jobs {when}: major")
     assert [row.split() for row in lines[at + 1 : at + 4]] == [
         ["job", "stack", "queue", "GPUs", "runs", "now"],
@@ -133,8 +133,8 @@ def test_what_cannot_be_read_is_not_known(
     run(monkeypatch, *releases, "-n", "team", jobs=[JOBS[0]], jobsets=403)
     text = capsys.readouterr().out
     assert (
-        "1 job on their next run, or at once where interrupt allows it: major for jobs in general, as theirs cannot be read"
-        in text
+        "1 job on the next run (with interrupt=, at the next `pulumi up` of the job's stack): major for jobs in general,"
+        " as theirs cannot be read" in text
     )
     assert text.split()[-5:] == ["team/a", "lab/dev", "gpus", "8", "unknown"]
 

@@ -118,8 +118,8 @@ def test_a_job_that_waits_says_behind_whom() -> None:
 
 
 def clock(minutes: int) -> str:
-    """The time so many minutes after `NOW`, as people here see it."""
-    return time.strftime("%H:%M", time.localtime(NOW + 60 * minutes))
+    """The time so many minutes after `NOW`, in UTC: who reads the report of a pull request is elsewhere."""
+    return time.strftime("%H:%M", time.gmtime(NOW + 60 * minutes))
 
 
 def test_the_latest_start_is_computed_from_time_limits() -> None:
@@ -128,12 +128,13 @@ def test_the_latest_start_is_computed_from_time_limits() -> None:
     running[1]["spec"]["maximumExecutionTimeSeconds"] = 10800 + 600
     line = said(team("nlp", 32), running, jobset("nlp", "llama", 3))
     assert line.endswith(
-        f"; starts at {clock(60)} at the latest, by the time limits of the jobs before it, if no other job comes"
+        f"; starts at {clock(60)} UTC at the latest, by the time limits of the jobs before it, if no other job comes; how much"
+        " earlier is open: when nlp/mix ends is not known"
     )
-    assert f"starts at {clock(70)} at the latest" in said(team("nlp", 32), running, jobset("nlp", "llama", 4))
+    assert f"starts at {clock(70)} UTC at the latest" in said(team("nlp", 32), running, jobset("nlp", "llama", 4))
     waiting = workload("nlp", "first", 16, "2026-11-01T10:30:00Z", runs=False)
     waiting["spec"]["maximumExecutionTimeSeconds"] = 3600
-    assert f"starts at {clock(120)} at the latest" in said(
+    assert f"starts at {clock(120)} UTC at the latest" in said(
         team("nlp", 24), [*running, waiting], jobset("nlp", "llama", 3)
     )
     del running[1]["spec"]["maximumExecutionTimeSeconds"]
@@ -141,12 +142,19 @@ def test_the_latest_start_is_computed_from_time_limits() -> None:
     assert line.endswith("when it starts is open: nlp/old has no time limit")
 
 
+def test_what_a_queue_lacks_counts_what_is_used_beyond_its_quota() -> None:
+    """As after a change that takes quota away."""
+    running = [workload("nlp", "mix", 16, "2026-11-01T10:00:00Z"), workload("nlp", "old", 16, "2026-11-01T09:00:00Z")]
+    line = said(team("nlp", 16), running, jobset("nlp", "llama", 1))
+    assert line.startswith("waits behind nlp/old (16 h100), nlp/mix (16 h100): 24 h100 more must become free;")
+
+
 def test_a_start_is_expected_by_progress_and_earlier_runs() -> None:
     running = [workload("nlp", "mix", 16, "2026-11-01T10:00:00Z"), workload("nlp", "old", 8, "2026-11-01T09:00:00Z")]
     asked, mine = jobset("nlp", "llama", 4), team("nlp", 32)
     mix = Expectation(reported=NOW, remaining=3600)
     line = said(mine, running, jobset("nlp", "llama", 3), mix=mix)
-    moment = f"{clock(45)} to {clock(90)}"
+    moment = f"{clock(45)} to {clock(90)} UTC"
     assert line.endswith(
         f"; starts about {moment}, if no other job comes (by the progress of nlp/mix); how late is open: nlp/mix, nlp/old have no"
         " time limit"
@@ -154,13 +162,11 @@ def test_a_start_is_expected_by_progress_and_earlier_runs() -> None:
     assert "open: nlp/mix, nlp/old have no time limit" in said(mine, running, asked, mix=mix), "it needs both"
     old = Expectation(runs=(9000, 10800, 10200))
     line = said(mine, running, asked, mix=mix, old=old)
-    moment = (
-        f"{clock(45)} to {clock(90)}, if no other job comes (by the progress of nlp/mix and earlier runs of nlp/old)"
-    )
+    moment = f"{clock(45)} to {clock(90)} UTC, if no other job comes (by the progress of nlp/mix and earlier runs of nlp/old)"
     assert f"starts about {moment}; how late is open" in line
     running[0]["spec"]["maximumExecutionTimeSeconds"] = running[1]["spec"]["maximumExecutionTimeSeconds"] = 36_000
     line = said(mine, running, asked, mix=mix, old=old)
-    assert line.endswith(f"; at {clock(540)} at the latest, by the time limits of the jobs before it")
+    assert line.endswith(f"; at {clock(540)} UTC at the latest, by the time limits of the jobs before it")
 
 
 @pytest.mark.parametrize(
@@ -177,19 +183,19 @@ def test_what_says_nothing_of_the_end_of_a_job_is_no_guess(mix: Expectation) -> 
     assert line.endswith("; when it starts is open: nlp/mix has no time limit")
     running[0]["spec"]["maximumExecutionTimeSeconds"] = 7200
     line = said(team("nlp", 16), running, jobset("nlp", "llama", 1), mix=mix)
-    assert f"; starts at {clock(60)} at the latest" in line, "a time limit alone is no guess"
+    assert f"; starts at {clock(60)} UTC at the latest" in line, "a time limit alone is no guess"
 
 
 def test_an_expected_end_is_not_after_the_time_limit() -> None:
     running = [workload("nlp", "mix", 16, "2026-11-01T10:00:00Z")]
     running[0]["spec"]["maximumExecutionTimeSeconds"] = 7200
     line = said(team("nlp", 16), running, jobset("nlp", "llama", 1), mix=Expectation(reported=NOW, remaining=3600))
-    assert f"starts about {clock(45)} to {clock(60)}, if no other job comes (by the progress of nlp/mix)" in line
+    assert f"starts about {clock(45)} to {clock(60)} UTC, if no other job comes (by the progress of nlp/mix)" in line
     line = said(team("nlp", 16), running, jobset("nlp", "llama", 1), mix=Expectation(reported=NOW, remaining=0))
-    assert f"starts by about {clock(0)}, if" in line
+    assert f"starts by about {clock(0)} UTC, if" in line
     both = [*running, workload("nlp", "open", 16, "2026-11-01T10:00:00Z")]
     line = said(team("nlp", 32), both, jobset("nlp", "llama", 1), mix=Expectation(reported=NOW, remaining=3600))
-    assert f"starts by about {clock(60)}, if no other job comes (by the progress of nlp/mix)" in line, (
+    assert f"starts by about {clock(60)} UTC, if no other job comes (by the progress of nlp/mix)" in line, (
         "the other one may end first"
     )
 
@@ -223,7 +229,7 @@ def test_a_time_limit_of_a_job_of_the_same_program_counts() -> None:
     first = jobset("nlp", "first", 2)
     assert said(team("nlp", 16), [], jobset("nlp", "next", 1), [first]).endswith("open: nlp/first has no time limit")
     first["metadata"]["labels"][MAX_EXECUTION] = "3600"
-    assert f"starts at {clock(60)} at the latest" in said(team("nlp", 16), [], jobset("nlp", "next", 1), [first])
+    assert f"starts at {clock(60)} UTC at the latest" in said(team("nlp", 16), [], jobset("nlp", "next", 1), [first])
 
 
 def test_a_deadline_of_pods_is_no_time_limit_of_their_job() -> None:

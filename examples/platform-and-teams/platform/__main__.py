@@ -8,10 +8,11 @@ catalog = trainer.RuntimeCatalog.from_dir("runtimes")
 stable = trainer.RuntimeChannel("stable", release="torch-team@1.0.0", catalog=catalog)
 
 teams = {
-    "sorters": trainer.Team(gpus=32, namespace=config.get("sorters") or "sorters"),
-    "others": trainer.Team(gpus=32, namespace=config.get("others") or "others"),
+    "sorters": trainer.Team(gpus=32, namespace=config.get("sorters") or "sorters", budget="20000 USD"),
+    "others": trainer.Team(gpus=32, namespace=config.get("others") or "others", budget="5000 GPU-hours"),
 }
-gpus = trainer.GpuQueues("gpus", teams=teams)
+h100 = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}  # the label of their nodes
+gpus = trainer.GpuQueues("gpus", teams=teams, gpus={"h100": h100}, prices={"h100": 3.20})
 
 pulumi.export("stable", stable.offer)
 for team, queue in gpus.queues.items():

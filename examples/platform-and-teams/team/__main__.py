@@ -27,8 +27,9 @@ job = trainer.TrainJob(
         num_nodes=config.get_int("nodes") or 2,
         resources_per_node={"gpu": 8, "memory": "256Gi"},
     ),
-    queue=platform.get_output("queue-sorters"),
+    queue=platform.get_output(f"queue-{config.get('team') or 'sorters'}"),
     priority=config.get("priority"),
+    max_execution=2 * 3600,  # Kueue stops the job then, so plans know until when others wait for it at most
     hardening="restricted",  # the namespace may enforce this profile of Pod Security
     run=config.get("run") or "1",
     wait_for="complete",

@@ -146,8 +146,11 @@ def _when(about: Sequence[Start], latest: Start, expected: Expectations, now: fl
     """Return when a job starts. about: The earliest and the last start that are expected; empty if nothing is known."""
     guess = _guess(about, expected, now)
     if latest.at != math.inf:
-        moment = f"at {_clock(latest.at, now)} at the latest, by the time limits of the jobs before it"
-        return f"{guess}; {moment}" if guess else f"starts {moment}, if no other job comes"
+        moment = f"at {_clock(latest.at, now)} UTC at the latest, by the time limits of the jobs before it"
+        silent = [each.job for each in latest.after if not Ends(expected).basis(each, now)]
+        verb = "ends" if len(silent) == 1 else "end"
+        earlier = f"; how much earlier is open: when {join_names(silent)} {verb} is not known" if silent else ""
+        return f"{guess}; {moment}" if guess else f"starts {moment}, if no other job comes{earlier}"
     opening = f"{guess}; how late is open" if guess else "when it starts is open"
     if not latest.open_for:
         return opening
@@ -167,13 +170,13 @@ def _guess(about: Sequence[Start], expected: Expectations, now: float) -> str:
     parts = [f"the progress of {join_names(reported)}"] if reported else []
     parts += [f"earlier runs of {join_names(ran)}"] if ran else []
     moments = dict.fromkeys([_clock(first.at, now), _clock(last.at, now)])
-    when = f"about {' to '.join(moments)}" if first.at > now else f"by about {_clock(last.at, now)}"
+    when = f"about {' to '.join(moments)} UTC" if first.at > now else f"by about {_clock(last.at, now)} UTC"
     moment = f"starts {when}, if no other job comes"
     return f"{moment} (by {' and '.join(parts)})" if parts else ""
 
 
 def _clock(at: float, now: float) -> str:
-    return time.strftime("%H:%M" if at - now < _DAY else "%Y-%m-%d %H:%M", time.localtime(at))
+    return time.strftime("%H:%M" if at - now < _DAY else "%Y-%m-%d %H:%M", time.gmtime(at))
 
 
 def _find_unread(snapshot: Snapshot, queues: Queues, workloads: Sequence[Document]) -> set[str]:

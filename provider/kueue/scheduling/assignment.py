@@ -225,9 +225,7 @@ def missing_quota(snapshot: Snapshot, contender: Contender, groups: Sequence[Pod
                 slots = {(flavor, resource): amount for resource, amount in wanted.requests.items()}
                 possible = all(taken.get(s, ZERO) + amount <= node.potential(s) for s, amount in slots.items())
                 if possible and not search.mismatch(flavor, group, wanted.group):
-                    lacking = {
-                        s: taken.get(s, ZERO) + amount - max(ZERO, node.available(s)) for s, amount in slots.items()
-                    }
+                    lacking = {s: taken.get(s, ZERO) + amount - node.available(s) for s, amount in slots.items()}
                     choices.append((slots, {s: value for s, value in lacking.items() if value > 0}))
             if choices:
                 slots, lacking = min(choices, key=lambda choice: sum(choice[1].values(), ZERO))

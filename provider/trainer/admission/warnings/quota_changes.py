@@ -29,6 +29,8 @@ from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.kueue.quota import ZERO, Node, Slot, format_amount, quotas
 from pulumi_trainer.provider.kueue.workload_reasons import job_of
 
+AFFECTS = "PT215"
+
 
 def affected_jobs(document: Document, queues: Queues) -> Iterator[Problem]:
     """Yield which jobs a change of a ClusterQueue or Cohort leaves over quota or without a chance to start.
@@ -151,7 +153,7 @@ def _preemption(node: Node, queue: Document, queues: Queues) -> str:
         causes.append("jobs of a higher priority in the queue itself")
     if not causes:
         return "; Kueue preempts none of them"
-    return f", unless Kueue preempts them for {' or '.join(causes)}"
+    return f", unless Kueue preempts them for {', or for '.join(causes)}"
 
 
 def reclaiming_queues(node: Node, queues: Queues) -> list[str]:

@@ -128,7 +128,7 @@ RULES = (
     Rule("PT212", "a missing LocalQueue", queues.missing_local_queue, cluster=True),
     _of_queue("PT213", "a stopped queue", queues.stopped_queue),
     _of_queue("PT214", "a quota far beyond the nodes", queues.quota_beyond_nodes),
-    _of_queue("PT215", "a change of quota that affects jobs", quota_changes.affected_jobs),
+    _of_queue(quota_changes.AFFECTS, "a change of quota that affects jobs", quota_changes.affected_jobs),
     Rule("PT216", "a renamed queue", queues.renamed_queue, cluster=True),
     Rule("PT217", "a preemption that loses everything", interruptions.unsaved_work, cluster=True),
     Rule("PT218", "a job that no Workload can describe", queues.refused_workload, cluster=True, refused=True),
