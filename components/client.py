@@ -83,6 +83,7 @@ class Job:
         finished: Time of the end.
         progress: The newest `trainerStatus` that rank 0 has printed, with metrics by name; None if it has printed none.
         queue: Its LocalQueue; empty if it has none.
+        start: Behind whom it waits in its queue, and when it starts; empty if it does not wait, or if that is not known.
         cluster: Name of the MultiKueueCluster where its Pods run; empty if that is the cluster itself.
         output: Path of its output.
         logs: Folder of its logs on this machine; empty for a job of a cluster.
@@ -115,6 +116,7 @@ class Job:
     finished: float
     progress: Mapping[str, Any] | None
     queue: str
+    start: str
     cluster: str
     output: str = field(repr=False)
     logs: str = field(repr=False)
@@ -184,7 +186,7 @@ class Jobs:
         Args:
             name: The job.
         """
-        (state,) = commands.with_progress([*commands.read_states([self._find(name)])])
+        (state,) = commands.with_starts(commands.with_progress([*commands.read_states([self._find(name)])]))
         return _job(state)
 
     def wait(self, name: str, until: Until = "finished", timeout: float | None = None, interval: float = 2.0) -> Job:

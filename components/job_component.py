@@ -29,7 +29,7 @@ from pulumi_trainer.provider.kubernetes.errors import Problem, TrainerError
 from pulumi_trainer.provider.kubernetes.terminal import message, plain
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.targets import queries
-from pulumi_trainer.start_answers import start_notes
+from pulumi_trainer.start_answers import start_notes, waiting_notes
 
 
 async def _name_scope(target: Destination | None) -> tuple[str, str] | None:
@@ -350,11 +350,15 @@ class JobComponent(pulumi.ComponentResource):
         return status, self._check_failure(status, wait_for)
 
     async def _answer(self, plan: Plan, made: dynamic.JobSet) -> None:
-        """Log in a preview what the queue would do now with a new run, at whose expense or behind whom, and what it will cost."""
+        """Log in a preview what the queue would do now with a new run, at whose expense or behind whom, and what it will cost; of
+        an existing job, behind whom it waits.
+        """
         if await made.uid.is_known():
-            return
-        documents = session.current().queues_of(targets.choose(self._named[1]))
-        for note in await start_notes(plan, documents, self.expected_hours):
+            notes = await waiting_notes(plan, await self.status.future())
+        else:
+            documents = session.current().queues_of(targets.choose(self._named[1]))
+            notes = await start_notes(plan, documents, self.expected_hours)
+        for note in notes:
             messages.info(note, self)
 
     def _report(self, text: str, *, fails: bool) -> bool:

@@ -14,15 +14,16 @@ from pulumi_trainer.program.budgets import Started
 from pulumi_trainer.program.queue_lints import find_queues
 from pulumi_trainer.provider.jobs.cost import cost_of, estimate_time, flavors_of, time_limit
 from pulumi_trainer.provider.jobs.runs import Run
+from pulumi_trainer.provider.jobs.status import JobStatus, Phase
 from pulumi_trainer.provider.jobs.usage import demand_of
-from pulumi_trainer.provider.kubernetes.values.accessors import Document, labels_of, section, text
-from pulumi_trainer.provider.kueue.api_resources import QUEUE_PRIORITY
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, labels_of, text
+from pulumi_trainer.provider.kueue.api_resources import QUEUE_PRIORITY, WORKLOAD
 from pulumi_trainer.provider.kueue.labels import PRIORITY, QUEUE
 from pulumi_trainer.provider.kueue.prices import Prices, budget_of
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.kueue.quota import Slot
 from pulumi_trainer.provider.kueue.scheduling.answer import answer, contender_of
-from pulumi_trainer.provider.kueue.workload_reasons import owner_of
+from pulumi_trainer.provider.kueue.workload_reasons import belongs_to
 from pulumi_trainer.provider.targets import queries
 from pulumi_trainer.provider.trainer.admission.multikueue import cluster_queue_of
 from pulumi_trainer.provider.trainer.admission.warnings import Warning
@@ -40,8 +41,7 @@ async def start_notes(plan: Plan, documents: Sequence[Document], expected_hours:
         documents: Kueue's objects of the program.
         expected_hours: Hours that the program expects the run to take.
     """
-    jobset = next((made for key, made in plan.made.items() if key.startswith("JobSet/")), None)
-    train_job = plan.objects.get(f"TrainJob/{plan.name}")  # in mode trainer
+    jobset, train_job = _objects(plan)
     never = any(isinstance(warning, Warning) and warning.code in NEVER_START for warning in plan.warnings)
     if never or jobset is None or not isinstance(plan.namespace, str):
         return []
@@ -64,7 +64,9 @@ async def _start(
     work = await asyncio.to_thread(queries.list_queued_work, plan.target)
     if contender is None or work is None:
         return _UNKNOWN, ()
-    others = [each for each in work if each.get("kind") == "Workload" and not _is_of(each, plan)]
+    others = [
+        each for each in work if each["kind"] == WORKLOAD.kind and not belongs_to(each, plan.namespace, plan.name)
+    ]
     here = session.current()
     before, expect = [*here.contenders], partial(queries.job_durations, plan.target)
     here.contenders.append(contender)
@@ -113,10 +115,20 @@ async def _cost(
     return str(cost)
 
 
-def _is_of(workload: Mapping[str, Any], plan: Plan) -> bool:
-    """Return whether a Workload is of the run before, which ends before the new one starts."""
-    namespace = section(workload, "metadata").get("namespace")
-    return namespace == plan.namespace and owner_of({**workload}).get("name") == plan.name
+async def waiting_notes(plan: Plan, status: JobStatus | None) -> list[str]:
+    """Return behind whom an existing job waits, and when it starts, as far as that is known; empty if it does not wait."""
+    if status is None or status.phase != Phase.QUEUED:
+        return []
+    jobset, train_job = _objects(plan)
+    queue = text(labels_of(train_job or jobset).get(QUEUE))
+    start = await asyncio.to_thread(queries.job_start, plan.target, status.namespace, status.name, queue)
+    return [f"{plan.name}: {start}"] if start else []
+
+
+def _objects(plan: Plan) -> tuple[Document | None, Document | None]:
+    """Return the JobSet of a plan, and in mode trainer its TrainJob."""
+    jobset = next((made for key, made in plan.made.items() if key.startswith("JobSet/")), None)
+    return jobset, plan.objects.get(f"TrainJob/{plan.name}")
 
 
 async def _with_priority(queues: Queues, target: Mapping[str, Any], name: object) -> Queues:

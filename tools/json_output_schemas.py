@@ -101,6 +101,7 @@ class StatusEntry(TypedDict):
         resource: Name of its resource in the stack; empty without a stack.
         kind: JobSet or TrainJob.
         queue: Its LocalQueue; empty for none.
+        start: Behind whom it waits in its queue, and when it starts; empty if it does not wait, or if that is not known.
         loss: What a running job would lose if it were stopped now: steps, seconds (null if not known), and checkpoint, the step
             of the newest one or null; null if not known.
         goodput: Training time without steps done again, divided by the time since the first start; 0 to 1; null if not known.
@@ -133,6 +134,7 @@ class StatusEntry(TypedDict):
     resource: str
     kind: str
     queue: str
+    start: str
     loss: dict[str, Any] | None
     goodput: float | None
 
@@ -148,6 +150,7 @@ class WhyEntry(TypedDict):
         message: What it waits for or why it has ended.
         hint: What to do; empty for nothing.
         lines: Last lines of the log of what has failed.
+        start: As in `status`.
     """
 
     job: str
@@ -157,6 +160,7 @@ class WhyEntry(TypedDict):
     message: str
     hint: str
     lines: list[str]
+    start: str
 
 
 class LogEntry(TypedDict):
@@ -332,7 +336,8 @@ class QueuesResult(TypedDict):
         cohorts: name, parent, resources.
         clusterQueues: name, cohort, active, message, admitted, pending, resources.
         localQueues: name, namespace, clusterQueue, active, message, admitted, pending, resources.
-        jobs: namespace, name, kind, queue, clusterQueue, holds, asks, priority, priorityClass, since, reason, why.
+        jobs: namespace, name, kind, queue, clusterQueue, holds, asks, priority, priorityClass, since, reason, why,
+            start (as in `status`).
         unseen: Kinds that could not be listed.
     """
 

@@ -311,6 +311,9 @@ _MODE = choice(
     "--mode", choices=("jobset", "trainer"), metavar="MODE",
     about="How objects are rendered", more=" (as Kubeflow Trainer's controller does it)",
 )  # fmt: skip
+_OF_CLUSTER = option(
+    "--context", default="", help="Context of a cluster whose queues are read. Default: only the documents count."
+)
 _TRAINER = option(
     "--trainer-version", metavar="VERSION", help="Release of Kubeflow Trainer whose rules apply; `version` lists them."
 )
@@ -331,12 +334,13 @@ _EXIT = "Exit code for documents: 0 admitted, 1 refused, 2 the input cannot be u
 
 @command(
     "validate",
-    "Check whether runtimes and TrainJobs are admitted, without a cluster, for example `validate job.yaml`.",
+    "Check whether runtimes and TrainJobs are admitted, for example `validate job.yaml`, and with --context what the queues of a"
+    " cluster would do with them.",
     option("names", nargs="*", metavar="FILE", help="YAML or JSON file, or - for stdin."),
     _MODE,
     choice("-o", "--output", choices=("text", "yaml", "json"), metavar="FORMAT",
             about="Output format", more="; yaml and json have the result for the last TrainJob"),
-    _BATCH, *_SEVERITIES, _TRAINER, more=_EXIT,
+    _BATCH, *_SEVERITIES, _TRAINER, _OF_CLUSTER, KUBECONFIG, more=_EXIT,
 )  # fmt: skip
 def _validate(given: Given) -> int:
     from pulumi_trainer.provider.cli import documents
@@ -346,7 +350,9 @@ def _validate(given: Given) -> int:
         return documents.batch(given.batch, given.mode, _release(given))
     if not given.names:
         given.parser.error("give files, or - for stdin, or --batch DIR")
-    return documents.validate(given.names, given.mode, _release(given), given.output, severities)
+    where = Where(context=given.context, kubeconfig=given.kubeconfig)
+    in_cluster = where if where.cluster else None
+    return documents.validate(given.names, given.mode, _release(given), given.output, severities, in_cluster)
 
 
 def _severities(given: Given) -> Any:

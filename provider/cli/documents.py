@@ -9,7 +9,7 @@ import json
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -19,12 +19,14 @@ from typing import IO, Any
 import yaml
 from pulumi_trainer.provider.cli.formats import aligned, dumper
 from pulumi_trainer.provider.kubernetes.container_table import ContainerRow, container_table
-from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, with_hint
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault, with_hint
 from pulumi_trainer.provider.kubernetes.terminal import escaped, message, plain, print_line, print_lines
 from pulumi_trainer.provider.kubernetes.values.accessors import section, text
 from pulumi_trainer.provider.kubernetes.values.documents import Document, documents
 from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean
+from pulumi_trainer.provider.kueue.scheduling.durations import Expectations
 from pulumi_trainer.provider.machine.atomic_files import replace_file
+from pulumi_trainer.provider.service.reach import Where
 from pulumi_trainer.provider.trainer.admission.warnings import Queues, Severities
 from pulumi_trainer.provider.trainer.offline import Cluster, RenderLimit, Result, Verdicts, judge, report, unusable
 from pulumi_trainer.provider.trainer.pipeline import Mode, Release
@@ -57,11 +59,20 @@ def are_files(names: Iterable[str]) -> bool:
 _PATHS = ("/", "./", "../", "~")
 
 
-def validate(files: list[str], mode: Mode, release: Release, output: str, taken: Severities) -> int:
-    """Print the result of each document as text, or the last result as JSON or YAML, and return the exit code."""
+def validate(
+    files: list[str], mode: Mode, release: Release, output: str, taken: Severities, where: Where | None = None
+) -> int:
+    """Print the result of each document as text, or the last result as JSON or YAML, and return the exit code.
+
+    Args:
+        where: A cluster whose queues, Workloads and nodes count beside the documents; None for none.
+    """
     verdicts = Verdicts()
+    cluster = _cluster(mode, release, taken, explain=True)
+    if where is not None:
+        verdicts.notes += _read_cluster(cluster, where)
     try:
-        for document, result in judge(_read(files), _cluster(mode, release, taken, explain=True), verdicts):
+        for document, result in judge(_read(files), cluster, verdicts):
             if output == "text":
                 print_line(_verdict(document, result, mode))
     except Invalid as error:
@@ -204,6 +215,30 @@ def _cluster(
 ) -> Cluster:
     catalogue = _from_catalogue if mode == "jobset" else None
     return Cluster(mode, release, catalogue=catalogue, severities=taken, explain=explain, limit=limit)
+
+
+def _read_cluster(cluster: Cluster, where: Where) -> Iterator[Problem]:
+    """Let a cluster know the queues, Workloads and nodes of a real one, and yield what is not known of it."""
+    from pulumi_trainer.provider.service.jobs import open_cluster
+    from pulumi_trainer.provider.targets.kubernetes.observe.job_durations import read_expectations
+    from pulumi_trainer.provider.targets.kubernetes.observe.job_starts import read_queued
+
+    client, _ = open_cluster(where)
+    unknown = "what Kueue would do with the jobs is not known"
+
+    def expect(running: Sequence[str]) -> Expectations:
+        with suppress(TargetFault):
+            return read_expectations(client, running)
+        return {}
+
+    try:
+        cluster.below, cluster.expect = read_queued(client), expect
+    except TargetFault as fault:
+        yield Problem("", f"{unknown}: {fault}")
+        return
+    if not cluster.below.has_all("Workload"):
+        why = f"{unknown}: Workloads of all namespaces cannot be listed in {client.host}"
+        yield Problem("", why, "is Kueue installed? `pulumi-trainer rbac --quotas` prints the permissions")
 
 
 def _from_catalogue(name: str) -> dict[str, Any] | None:

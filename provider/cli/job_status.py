@@ -78,7 +78,7 @@ def _awaited(each: State) -> str:
     now = each.status
     if now is None or now.phase not in _WAITING or _is_below(each):
         return ""
-    return plain(now.message)
+    return plain("; ".join(filter(None, (now.message, each.start))))
 
 
 def _add_reasons(head: list[str], rows: list[list[Any]], reasons: Sequence[str]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain
@@ -11,16 +11,12 @@ from itertools import chain
 from pulumi_trainer.provider.cli.formats import add_row, print_data, table_console
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.terminal import plain, print_line, print_lines
-from pulumi_trainer.provider.kubernetes.values.accessors import Document
 from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean, duration, plural
 from pulumi_trainer.provider.kueue.objects import BOUNDLESS
 from pulumi_trainer.provider.kueue.occupancy import Cohort, Occupancy, Queue, Share, Work, occupancy
-from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.kueue.quota import ZERO
 from pulumi_trainer.provider.kueue.quota import amount as quantity
 from pulumi_trainer.provider.kueue.quota import format_amount as amount
-from pulumi_trainer.provider.kueue.scheduling.answer import forecast_waiting
-from pulumi_trainer.provider.kueue.scheduling.durations import Expectations
 from pulumi_trainer.provider.service.jobs import in_cluster_of_stack, open_cluster
 from pulumi_trainer.provider.service.reach import Where
 from rich.console import Console
@@ -100,8 +96,8 @@ def _idle_counts(listed: Occupancy, busy: Occupancy) -> str:
 
 def queues(where: Where, *, output: str, shown: Shown = Shown()) -> None:
     """Print the queues of a namespace or of the cluster; in a project, those of the stack's cluster."""
-    from pulumi_trainer.provider.targets.kubernetes.observe.job_durations import read_expectations
-    from pulumi_trainer.provider.targets.kubernetes.queues.queue_snapshot import overview, read_queues
+    from pulumi_trainer.provider.targets.kubernetes.observe.job_starts import read_starts
+    from pulumi_trainer.provider.targets.kubernetes.queues.queue_snapshot import overview
 
     where = in_cluster_of_stack(where)
     client, namespace = open_cluster(where)
@@ -109,13 +105,16 @@ def queues(where: Where, *, output: str, shown: Shown = Shown()) -> None:
         place = "the cluster has"
         documents, unreadable = overview(client, "")
         every = occupancy(documents, unreadable)
-        if not unreadable and not all(work.holds for work in every.work):
-            every = _with_forecasts(every, documents, read_queues(client), read_expectations(client))
     else:
         place = f"namespace {namespace} has"
         documents, unreadable = overview(client, namespace)
         every = _of_namespace(occupancy(documents, unreadable))
     found = shown.of(every)
+    waiting = [work for work in found.work if not work.holds]
+    if waiting:
+        whole = where.everywhere and not unreadable
+        queues_ = {("", w.cluster_queue) if whole else (w.namespace, w.queue) for w in waiting}
+        found = _with_starts(found, read_starts(client, queues_, documents if whole else ()))
     if not (found.cluster_queues or found.local_queues or found.work):
         _check_names(shown, every, place)
     if output != "table":
@@ -150,22 +149,12 @@ def queues(where: Where, *, output: str, shown: Shown = Shown()) -> None:
         print_lines(["", f"not seen: {', '.join(missing)}: {why}"], error=True)
 
 
-def _with_forecasts(
-    found: Occupancy, documents: Sequence[Document], known: Queues, expected: Expectations
-) -> Occupancy:
-    """Return the occupancy with behind whom each job waits, and until when; as it is, if flavors cannot be read."""
-    if not known.has_all("ResourceFlavor"):
-        return found
-    workloads = [document for document in documents if document["kind"] == "Workload"]
-    known = Queues(tuple(document for document in documents if document["kind"] != "Workload"), below=known)
-    forecasts = forecast_waiting(known, workloads, time.time(), expected)
+def _with_starts(found: Occupancy, starts: Mapping[str, str]) -> Occupancy:
+    """Return the occupancy with behind whom each job waits, and when it starts. starts: By namespace/name of the job."""
     work = []
     for each in found.work:
-        sentence = forecasts.get(f"{each.namespace}/{each.name}", "")
-        if each.holds or not sentence:
-            work.append(each)
-        else:
-            work.append(replace(each, why="; ".join(filter(None, (each.why, sentence)))))
+        start = "" if each.holds else starts.get(f"{each.namespace}/{each.name}", "")
+        work.append(replace(each, start=start))
     return replace(found, work=work)
 
 
@@ -308,4 +297,4 @@ def _work_cells(work: Work) -> list[Cell]:
     since = ""
     if work.since:
         since = duration(max(0.0, time.time() - work.since))
-    return [work.name, work.queue, state, asked, rank, since, work.why]
+    return [work.name, work.queue, state, asked, rank, since, "; ".join(filter(None, (work.why, work.start)))]

@@ -18,6 +18,10 @@ ADMISSION_CHECK = Kind("kueue.x-k8s.io/v1beta2", "AdmissionCheck", "admissionche
 MULTIKUEUE_CLUSTER = Kind("kueue.x-k8s.io/v1beta2", "MultiKueueCluster", "multikueueclusters", False)
 MULTIKUEUE_CONFIG = Kind("kueue.x-k8s.io/v1beta2", "MultiKueueConfig", "multikueueconfigs", False)
 
+PENDING_IN_LOCAL_QUEUE = Kind("visibility.kueue.x-k8s.io/v1beta2", "LocalQueue", "localqueues")
+"""Of Kueue's visibility API: its subresource `pendingworkloads` has the waiting Workloads in Kueue's order."""
+PENDING_IN_CLUSTER_QUEUE = Kind("visibility.kueue.x-k8s.io/v1beta2", "ClusterQueue", "clusterqueues", False)
+
 
 def older(kind: Kind) -> Kind:
     """Return a kind in the version of Kueue before 0.15; conditions are the same in both."""

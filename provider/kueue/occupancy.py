@@ -81,6 +81,7 @@ class Work:
         holds: Whether it has its quota; if not, it waits.
         priority: Its priority in Kueue; None for none.
         since: When it was admitted, or else created, in seconds since the epoch; 0 if unknown.
+        start: Behind whom it waits, and when it starts; empty if it does not wait, or if that is not known.
     """
 
     namespace: str
@@ -95,6 +96,7 @@ class Work:
     since: float = 0.0
     reason: str = ""
     why: str = ""
+    start: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the job as JSON."""
@@ -102,6 +104,7 @@ class Work:
             "namespace": self.namespace, "name": self.name, "kind": self.kind, "queue": self.queue,
             "clusterQueue": self.cluster_queue, "holds": self.holds, "asks": dict(self.asks), "priority": self.priority,
             "priorityClass": self.priority_class, "since": self.since, "reason": self.reason, "why": self.why,
+            "start": self.start,
         }  # fmt: skip
 
 

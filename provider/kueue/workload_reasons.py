@@ -319,6 +319,11 @@ def job_name(workload: Document) -> str:
     return next((text(owner.get("name")) for owner in owners if owner.get("kind") in JOB_KINDS), "")
 
 
+def belongs_to(workload: Document, namespace: str, name: str) -> bool:
+    """Return whether a Workload is that of a job. name: Of the JobSet or TrainJob."""
+    return section(workload, "metadata").get("namespace") == namespace and owner_of(workload).get("name") == name
+
+
 def owner_of(workload: Document) -> Document:
     """Return the reference to the job of a Workload; empty if it has none."""
     owners = mappings(section(workload, "metadata").get("ownerReferences"))

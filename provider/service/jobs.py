@@ -41,6 +41,7 @@ class State:
     Args:
         queue: Its LocalQueue; empty for none.
         view: What the cluster shows of the job; None for a job of this machine.
+        start: Behind whom it waits in its queue, and when it starts; empty if it does not wait, or if that is not known.
     """
 
     job: ReachedJob
@@ -48,6 +49,7 @@ class State:
     queue: str = ""
     kind: str = ""
     view: JobView | None = field(default=None, repr=False)
+    start: str = ""
 
     @property
     def loss(self) -> InterruptionCost | None:
@@ -68,6 +70,7 @@ class State:
             "resource": self.job.resource,
             "kind": self.kind,
             "queue": self.queue,
+            "start": self.start,
             "loss": None,
             "goodput": None,
         }
@@ -143,7 +146,7 @@ def read_states(jobs: Sequence[ReachedJob], *, lines: bool = False) -> Iterator[
 
 
 def find_states(wanted: str | None, where: Where) -> Sequence[State]:
-    """Return the states of the jobs that a command is about, with the progress of those in a cluster.
+    """Return the states of the jobs that a command is about, with the progress and the start of those in a cluster.
 
     Args:
         wanted: The job argument of the command; None for all jobs.
@@ -152,7 +155,7 @@ def find_states(wanted: str | None, where: Where) -> Sequence[State]:
         found = list_all(where)
     else:
         found = list(read_states(chosen_jobs(wanted, where)))
-    return with_progress(found)
+    return with_starts(with_progress(found))
 
 
 def list_all(where: Where) -> list[State]:
@@ -219,6 +222,32 @@ def with_progress(states: Sequence[State]) -> Sequence[State]:
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(read, unknown[:MOST_PROGRESS]))
     return states
+
+
+def with_starts(states: Sequence[State]) -> list[State]:
+    """Return states with when each job starts that waits in a queue of a cluster, as far as that can be read."""
+    queues: dict[Client, set[tuple[str, str]]] = {}
+    for state in states:
+        if state.job.client is not None and _waits_in_queue(state):
+            queues.setdefault(state.job.client, set()).add((state.job.namespace, state.queue))
+    if not queues:
+        return list(states)
+    from pulumi_trainer.provider.targets.kubernetes.observe.job_starts import read_starts
+
+    starts: dict[tuple[Client | None, str], str] = {}
+    for client, places in queues.items():
+        with suppress(TargetFault):
+            known = read_starts(client.within(COMMAND_SECONDS), places)  # a copy: what was read before counts no more
+            starts.update({(client, job): start for job, start in known.items()})
+    found = []
+    for state in states:
+        start = starts.get((state.job.client, f"{state.job.namespace}/{state.job.name}"), "")
+        found.append(replace(state, start=start if _waits_in_queue(state) else ""))
+    return found
+
+
+def _waits_in_queue(state: State) -> bool:
+    return bool(state.queue) and state.status is not None and state.status.phase == Phase.QUEUED
 
 
 def _lacks_progress(state: State) -> bool:
@@ -337,9 +366,10 @@ class Explanation:
     hint: str
     lines: Sequence[str]
     text: str
+    start: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        names = ("job", "namespace", "phase", "reason", "message", "hint", "lines")
+        names = ("job", "namespace", "phase", "reason", "message", "hint", "lines", "start")
         return {name: getattr(self, name) for name in names}
 
 
@@ -368,13 +398,16 @@ def why(job: ReachedJob) -> Explanation:
     text = _with_progress(paragraph(view, status, now), status)
     text = _with_note(_with_loss(_with_ended_nodes(text, status), job, status), status)
     text = _with_owner(text, job, status)
-    return _explanation(job, status, found.why or found.message, found.hint, text)
+    (state,) = with_starts([_state(job, view)])
+    if state.start:
+        text = f"{text} It {state.start}."
+    return _explanation(job, status, found.why or found.message, found.hint, text, state.start)
 
 
-def _explanation(job: ReachedJob, status: JobStatus, detail: str, hint: str, text: str) -> Explanation:
+def _explanation(job: ReachedJob, status: JobStatus, detail: str, hint: str, text: str, start: str = "") -> Explanation:
     """Return an explanation whose detail may end with lines of a log."""
     first, *lines = detail.splitlines() or [""]
-    return Explanation(job.label, job.namespace, status.phase, status.reason, first, hint, tuple(lines), text)
+    return Explanation(job.label, job.namespace, status.phase, status.reason, first, hint, tuple(lines), text, start)
 
 
 def _with_owner(text: str, job: ReachedJob, status: JobStatus | None) -> str:

@@ -165,11 +165,26 @@ def list_queued_work(target: Mapping[str, Any]) -> Sequence[dict[str, Any]] | No
     return _ask(target, lambda cluster: queue_snapshot.list_queued_work(cluster.reachable_client()), None)
 
 
-def job_durations(target: Mapping[str, Any]) -> Expectations:
-    """Return what is known of how long the jobs of a cluster run; {} for an unreachable cluster."""
+def job_durations(target: Mapping[str, Any], running: Sequence[str]) -> Expectations:
+    """Return what is known of how long the jobs of a cluster run; {} for an unreachable cluster.
+
+    Args:
+        running: Those whose logs are read, as namespace/name.
+    """
     from pulumi_trainer.provider.targets.kubernetes.observe import job_durations
 
-    return _ask(target, lambda cluster: job_durations.read_expectations(cluster.reachable_client()), {})
+    return _ask(target, lambda cluster: job_durations.read_expectations(cluster.reachable_client(), running), {})
+
+
+def job_start(target: Mapping[str, Any], namespace: str, name: str, queue: str) -> str:
+    """Return behind whom a job waits, and when it starts; empty if that is not known. queue: Its LocalQueue, if known."""
+    from pulumi_trainer.provider.targets.kubernetes.observe import job_starts
+
+    def find(cluster: KubernetesTarget) -> str:
+        places = [(namespace, queue)] if queue else []
+        return job_starts.read_starts(cluster.reachable_client(namespace), places).get(f"{namespace}/{name}", "")
+
+    return _ask(target, find, "")
 
 
 def list_runs(target: Mapping[str, Any], namespace: str, name: str) -> Sequence[Run]:

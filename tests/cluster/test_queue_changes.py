@@ -237,6 +237,22 @@ def test_a_plan_says_what_kueue_would_do_with_a_new_job(lab: Lab) -> None:  # no
     lab.destroy()
 
 
+def test_a_plan_says_behind_whom_a_job_waits(lab: Lab) -> None:  # noqa: F811
+    name = lab.prefix
+    lab.config("trainer:target", "kubernetes")
+    lab.up_of(lab.text(SHARED, cpu=1, other=0))
+    lab.job("first")
+    until(lambda: lab.running() == {"first"})
+    lab.up_of(lab.text(SHARED + WITH_JOB, cpu=1, other=0, asked=1))
+    told = " ".join(lab.preview("--expect-no-changes").out.split())
+    behind = f"behind {lab.namespace}/first (1 cpu in {name}-f): 1 cpu in {name}-f more must become free"
+    assert f": waits {behind}; when it starts is open: {lab.namespace}/first has no time limit" in told
+    lab.root_client.delete(JOBSET, lab.namespace, "first", propagation="Background")
+    until(lambda: lab.running() == {f"{name}-asks"})
+    assert "waits" not in lab.preview("--expect-no-changes").out
+    lab.destroy()
+
+
 TWO_TEAMS = """
 queues = trainer.GpuQueues(
     "{name}", resource="cpu", priorities=(), others={{"memory": "1Gi"}}, gpus={{"{name}": None}}, teams={{

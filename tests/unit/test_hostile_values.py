@@ -63,7 +63,7 @@ from pulumi_trainer.provider.service import jobs, reach, stack
 from pulumi_trainer.provider.service.logs import Selection, print_note
 from pulumi_trainer.provider.service.reach import ReachedJob, Where
 from pulumi_trainer.provider.service.trust import kubeconfig_check
-from pulumi_trainer.provider.targets.kubernetes.observe import job_metrics, listing
+from pulumi_trainer.provider.targets.kubernetes.observe import job_metrics, job_starts, listing
 from pulumi_trainer.provider.targets.kubernetes.queues import queue_snapshot
 from pulumi_trainer.provider.trainer.admission.warnings import Severities
 from pulumi_trainer.provider.trainer.catalog import registry
@@ -177,6 +177,7 @@ def _events(patch: Patch, output: str) -> None:
 
 def _queues(patch: Patch, output: str) -> None:
     patch.setattr(queue_snapshot, "overview", lambda *_: ([], []))
+    patch.setattr(job_starts, "read_starts", lambda *_: {f"{HOSTILE}/{HOSTILE}": HOSTILE})
     found = filled(Occupancy)
     cohorts = [dataclasses.replace(each, parent="") for each in found.cohorts]
     found = dataclasses.replace(found, unseen=["workloads"], cohorts=cohorts)

@@ -85,7 +85,7 @@ def said(
     assert contender is not None
     others = [each for each in (contender_of(one, known, 1.9e9) for one in before or ()) if each is not None]
     expectations = {f"nlp/{job}": what for job, what in expected.items()}
-    return answer(known, workloads, contender, others, now=NOW, expect=lambda: expectations)[0]
+    return answer(known, workloads, contender, others, now=NOW, expect=lambda _: expectations)[0]
 
 
 def test_a_job_that_fits_into_its_own_quota() -> None:

@@ -18,11 +18,14 @@ from documents_support import WRONG, runtime, thing, train_job
 from pulumi_trainer import runtimes
 from pulumi_trainer.provider.cli import documents as commands
 from pulumi_trainer.provider.cli import main as cli
+from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault
 from pulumi_trainer.provider.kueue.prices import PRICE
 from pulumi_trainer.provider.lifecycle.job_inputs import JobInputs
+from pulumi_trainer.provider.service import jobs
 from pulumi_trainer.provider.service import stack as stacks
 from pulumi_trainer.provider.trainer.releases import NEWEST
 from test_start_answers import FLAVOR, team, workload
+from test_starts import Visibility
 
 CASES = Path(__file__).parents[1] / "golden" / "cases"
 KEYS = ["admitted", "stage", "errors", "warnings", "objects", "status"]
@@ -654,6 +657,49 @@ def test_what_kueue_would_do_is_said_if_workloads_are_among_the_documents(run: R
     assert "note: waits behind nlp/mix (24 h100): 8 h100 more must become free; when it starts is open" in run.out
     assert run("validate", "--mode", mode, run.file(*queues, asked)) == 0
     assert "starts now" not in run.out and "waits behind" not in run.out, "without Workloads nothing is known"
+
+
+def of_nlp(name: str) -> dict[str, Any]:
+    """A TrainJob of team nlp that takes a node of 8 GPUs."""
+    asked = train_job({"name": name, "namespace": "nlp", "labels": {"kueue.x-k8s.io/queue-name": "gpus"}})
+    asked["spec"]["trainer"] = {"numNodes": 1, "resourcesPerNode": {"limits": {"nvidia.com/gpu": 8}}}
+    return asked
+
+
+@pytest.mark.parametrize("mode", ["jobset", "trainer"])
+def test_with_a_context_the_queues_of_the_cluster_decide(run: Ran, mode: str) -> None:
+    run.monkeypatch.setattr(jobs, "open_cluster", lambda where: (Visibility(), where.context))
+    assert run("validate", "--context", "prod", "--mode", mode, run.file(runtime(), of_nlp("new"))) == 0
+    behind = "waits behind nlp/old (8 h100)"
+    assert f"note: {behind}, and nlp/llama in its queue: 8 h100 more must become free; when it starts is" in run.out
+    assert run("validate", "--context", "prod", "--mode", mode, run.file(runtime(), of_nlp("llama"))) == 0
+    assert f"note: {behind}: 8 h100 more" in run.out, "its own Workload is no other job"
+    larger = run.file(runtime(), *team("nlp", 64), of_nlp("new"))
+    assert run("validate", "--context", "prod", "--mode", mode, larger) == 0
+    assert "note: starts now: 8 h100 of gpus-nlp" in run.out, "a document takes the place of the cluster's object"
+
+
+def test_what_of_a_cluster_cannot_be_read_is_not_known(run: Ran) -> None:
+    file, unknown = run.file(runtime(), of_nlp("new")), "note: what Kueue would do with the jobs is not known: "
+    run.monkeypatch.setattr(jobs, "open_cluster", lambda _: (Visibility("Workload"), ""))
+    assert run("validate", "--context", "prod", file) == 0 and "waits" not in run.out
+    assert f"{unknown}Workloads of all namespaces cannot be listed in https://server. Hint: " in run.out
+    monkeypatch, away = run.monkeypatch, Visibility()
+    monkeypatch.setattr(away, "read", raises(TargetFault(Problem("https://server", "does not answer"))))
+    monkeypatch.setattr(jobs, "open_cluster", lambda _: (away, ""))
+    assert run("validate", "--context", "prod", file) == 0
+    assert f"{unknown}https://server: does not answer" in run.out
+    monkeypatch.undo()
+    (run.folder / "kubeconfig").write_text("{apiVersion: v1, kind: Config}")
+    assert run("validate", "--context", "prod", "--kubeconfig", "kubeconfig", file) == 1
+    assert run.err.startswith("error: ") and "prod" in run.err
+
+
+def raises(error: Exception) -> Any:
+    def fail(*_: Any) -> None:
+        raise error
+
+    return fail
 
 
 @pytest.mark.parametrize("wrapped", [False, True])

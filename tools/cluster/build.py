@@ -51,6 +51,8 @@ class Component:
     """Module -> its folders that are read when a cluster starts."""
     main: tuple[str, str, str, str] | None = None
     """Module, file of its main package, text, text in its place: the package `.` is that file with one change."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Variables of Go packages -> the values that the linker gives them."""
     archive: tuple[str, str] | None = None
     """What the name of the official archive begins with, and the folder in it that has the programs."""
 
@@ -83,6 +85,8 @@ COMPONENTS: dict[str, Component] = {
             '"/etc/kueue/metrics/certs"',
             'os.Getenv("KUEUE_METRICS_CERTS")',
         ),
+        # Another one, here relative to the folder of the cluster.
+        variables={"sigs.k8s.io/kueue/pkg/visibility.certDir": "pki"},
     ),
     "trainer": Component(
         "trainer",
@@ -202,7 +206,9 @@ def folder(name: str) -> Path:
     """Where a component lies once it is built."""
     component = COMPONENTS[name]
     files = sorted(path for path in (MODULES / component.module).iterdir() if path.suffix in (".go", ".mod", ".sum"))
-    recipe = (component.packages, component.version, sorted(component.keep.items()), component.main)
+    recipe: tuple[object, ...] = (component.packages, component.version, sorted(component.keep.items()), component.main)
+    if component.variables:
+        recipe += (sorted(component.variables.items()),)
     content = [repr(recipe).encode(), *(path.read_bytes() for path in files)]
     digest = hashlib.sha256(b"\0".join(content)).hexdigest()[:16]
     return CACHE / f"{name}-{digest}-{platform.system().lower()}-{platform.machine().lower()}"
@@ -270,18 +276,19 @@ def _fill(component: Component, new: Path, temporary: Path, say: Callable[[str],
             raise go_modules.Failed(f"{path}/{file} holds {old} {content.count(old)} times, not once")
         added[module / "main.go"] = temporary / "main.go"
         added[module / "main.go"].write_text(content.replace(old, text))
-    go_modules.build(module, component.packages, _version(component.version), new / "bin", caches, say, added)
+    go_modules.build(module, component.packages, _linker_flags(component), new / "bin", caches, say, added)
     for path, kept in component.keep.items():
         source = go_modules.source(module, path, caches, say)
         for name in kept:
             shutil.copytree(source / name, new / "module" / name, copy_function=shutil.copyfile)
 
 
-def _version(version: str) -> str:
-    """Linker flags that give a program of Kubernetes its version."""
-    if not version:
-        return ""
-    major, minor, _ = version.split(".")
-    words = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor}
-    packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
-    return " ".join(f"-X {package}.{name}={value}" for package in packages for name, value in words.items())
+def _linker_flags(component: Component) -> str:
+    """Linker flags that set a component's variables, and give a program of Kubernetes its version."""
+    values = {**component.variables}
+    if component.version:
+        major, minor, _ = component.version.split(".")
+        words = {"gitVersion": f"v{component.version}", "gitMajor": major, "gitMinor": minor}
+        for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version"):
+            values |= {f"{package}.{name}": value for name, value in words.items()}
+    return " ".join(f"-X {name}={value}" for name, value in values.items())

@@ -13,7 +13,7 @@ from typing import Any
 
 PORTS = (
     "etcd", "etcd_peer", "apiserver", "tokens", "kcm", "scheduler", "jobset", "jobset_webhook", "kueue", "kueue_webhook",
-    "trainer", "trainer_webhook", "trainer_status", "kwok", "sp_controller", "sp_scheduler",
+    "kueue_visibility", "trainer", "trainer_webhook", "trainer_status", "kwok", "sp_controller", "sp_scheduler",
     "vc_controllers", "vc_scheduler", "kai_podgrouper", "kai_binder", "kai_scheduler",
 )  # fmt: skip
 PROGRAMS = {
@@ -134,8 +134,7 @@ def _flags(place: Place, name: str) -> dict[str, Any]:
     if name in ("scheduler", "sp_scheduler"):
         return {**served, "config": conf / f"{name}.json"}
     if name == "kueue":
-        # It would register an aggregated API, which the API server reaches by a Service.
-        return {"config": conf / "kueue.json", "feature-gates": "VisibilityOnDemand=false", "zap-log-level": 2}
+        return {"config": conf / "kueue.json", "kubeconfig": place.kubeconfig, "zap-log-level": 2}
     if name in ("jobset", "trainer"):
         return {"config": conf / f"{name}.json", "zap-log-level": "info"}
     if name == "kwok":
@@ -181,6 +180,11 @@ def _apiserver(place: Place) -> dict[str, Any]:
         "token-auth-file": pki / "tokens.csv", "authentication-token-webhook-config-file": place.conf / "tokens.json",
         "authentication-token-webhook-version": "v1", "authentication-token-webhook-cache-ttl": "1s",
         "service-cluster-ip-range": "10.0.0.0/24", "allow-privileged": "true", "profiling": "false",
+        # Whom the API server shows aggregated APIs, such as Kueue's, which takes no other client with that name.
+        "proxy-client-cert-file": pki / "tls.crt", "proxy-client-key-file": pki / "tls.key",
+        "requestheader-client-ca-file": pki / "ca.crt", "requestheader-allowed-names": LOCAL,
+        "requestheader-username-headers": "X-Remote-User", "requestheader-group-headers": "X-Remote-Group",
+        "requestheader-extra-headers-prefix": "X-Remote-Extra-",
         "max-requests-inflight": 1200, "max-mutating-requests-inflight": 600,
         # The lock of a killed one would hold up the next; the Service `kubernetes` has no use without nodes.
         "endpoint-reconciler-type": "none",
@@ -267,6 +271,7 @@ def _configurations(place: Place) -> dict[str, dict[str, Any]]:
         "kueue": {
             "apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", **alone,
             "internalCertManagement": {"enable": False}, **_served(place, "kueue"), "clientConnection": busy,
+            "visibilityServer": {"bindAddress": LOCAL, "bindPort": place.ports["kueue_visibility"]},
             "controller": {"groupKindConcurrency": {
                 "Job.batch": 5, "Workload.kueue.x-k8s.io": 10, "LocalQueue.kueue.x-k8s.io": 5, "Cohort.kueue.x-k8s.io": 1,
                 "ClusterQueue.kueue.x-k8s.io": 5, "ResourceFlavor.kueue.x-k8s.io": 1,

@@ -65,7 +65,7 @@ class Facts:
 
     def served(self) -> Mapping[str, list[str]]:
         """Return the versions of each API group."""
-        return self._ask_once(("served",), lambda: _groups(self.client.read("/apis")))
+        return self.ask_once(("served",), lambda: _groups(self.client.read("/apis")))
 
     def served_now(self) -> Mapping[str, list[str]]:
         """Return the versions of each API group, requested again."""
@@ -79,7 +79,7 @@ class Facts:
             resources = self.client.read(f"/apis/{api_version}").get("resources") or []
             return [str(each.get("name")) for each in resources]
 
-        return self._ask_once(("plurals", api_version), ask)
+        return self.ask_once(("plurals", api_version), ask)
 
     def schema(self, kind: Kind, predicates: Predicates) -> Schema | None:
         """Return the schema of a kind; None if the server does not have it."""
@@ -90,7 +90,7 @@ class Facts:
             except ApiError:
                 return None
 
-        return self._ask_once(("schema", kind), ask)
+        return self.ask_once(("schema", kind), ask)
 
     def find(self, kind: Kind, namespace: str, name: str) -> Document | bool:
         """Return an object; False if it does not exist, True if reading it is forbidden."""
@@ -104,7 +104,7 @@ class Facts:
                     raise
                 return True
 
-        return self._ask_once((kind, where, name), ask)
+        return self.ask_once((kind, where, name), ask)
 
     def named(self, kind: Kind, namespace: str, name: str) -> Document | None:
         """Return name, labels and owners of an object from a list of its kind; None if not found, or if listing is forbidden.
@@ -112,7 +112,7 @@ class Facts:
         Secrets are not listed, because who may list them reads all of a namespace.
         """
         if kind == SECRET:
-            return self._ask_once(("metadata", kind, namespace, name), lambda: self._metadata(kind, namespace, name))
+            return self.ask_once(("metadata", kind, namespace, name), lambda: self._metadata(kind, namespace, name))
 
         def ask() -> dict[str, Document]:
             try:
@@ -123,7 +123,7 @@ class Facts:
                 return {}
             return {str(each["metadata"]["name"]): each for each in found}
 
-        return self._ask_once(("names", kind, namespace), ask).get(name)
+        return self.ask_once(("names", kind, namespace), ask).get(name)
 
     def _metadata(self, kind: Kind, namespace: str, name: str) -> Document | None:
         try:
@@ -144,7 +144,7 @@ class Facts:
                     raise
                 return None
 
-        return self._ask_once(("all", kind, namespace), ask)
+        return self.ask_once(("all", kind, namespace), ask)
 
     def find_now(self, kind: Kind, namespace: str, name: str) -> Document | bool:
         """Return an object as `find` does, but look again for one that did not exist before."""
@@ -166,7 +166,7 @@ class Facts:
                 return None
             return mappings(answer.get("items"))
 
-        return self._ask_once((kind, "everywhere", fields), ask)
+        return self.ask_once((kind, "everywhere", fields), ask)
 
     def _forget(self, *key: Any) -> None:
         with self._lock:
@@ -175,7 +175,7 @@ class Facts:
     def rules(self, namespace: str) -> Document:
         """Return the `status` of a SelfSubjectRulesReview: the user's permissions in a namespace."""
         asked = {"apiVersion": RULES_REVIEW.api_version, "kind": RULES_REVIEW.kind, "spec": {"namespace": namespace}}
-        return self._ask_once(("rules", namespace), lambda: self.client.post(RULES_REVIEW, asked).get("status") or {})
+        return self.ask_once(("rules", namespace), lambda: self.client.post(RULES_REVIEW, asked).get("status") or {})
 
     def allowed(self, namespace: str, group: str, resource: str, verb: str, object_name: str) -> bool:
         """Return whether a SelfSubjectAccessReview allows one permission.
@@ -196,9 +196,10 @@ class Facts:
         def ask() -> bool:
             return bool((self.client.post(ACCESS_REVIEW, asked).get("status") or {}).get("allowed"))
 
-        return self._ask_once(("allowed", *wanted.values()), ask)
+        return self.ask_once(("allowed", *wanted.values()), ask)
 
-    def _ask_once(self, key: tuple[Any, ...], ask: Callable[[], T]) -> T:
+    def ask_once(self, key: tuple[Any, ...], ask: Callable[[], T]) -> T:
+        """Return the cached answer to a question; the first one that has the key asks."""
         with self.alone(*key):
             if self._away is not None:
                 raise self._away

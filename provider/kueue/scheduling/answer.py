@@ -19,7 +19,7 @@ from pulumi_trainer.provider.kueue.podsets import pod_sets
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.kueue.quota import Node, Slot, format_amount
 from pulumi_trainer.provider.kueue.scheduling.cycles import Outcome, Scheduler
-from pulumi_trainer.provider.kueue.scheduling.durations import LIMITS, Ends, Expectations
+from pulumi_trainer.provider.kueue.scheduling.durations import LIMITS, Ends, Expect, Expectations, expect_nothing
 from pulumi_trainer.provider.kueue.scheduling.forecast import Start, find_starts
 from pulumi_trainer.provider.kueue.scheduling.snapshot import NEVER, Contender, Snapshot, take_snapshot
 
@@ -64,7 +64,7 @@ def answer(
     before: Sequence[Contender] = (),
     *,
     now: float,
-    expect: Callable[[], Expectations] = dict,
+    expect: Expect = expect_nothing,
 ) -> tuple[str, Collection[Slot]]:
     """Return what Kueue would do with a job, as a sentence without the name of the job, and where it would get quota now.
 
@@ -74,7 +74,7 @@ def answer(
         asked: The job.
         before: Other jobs that are created before it.
         now: Seconds since the epoch.
-        expect: Returns what is known of how long jobs run; called if the job waits.
+        expect: Returns what is known of how long jobs run; called if the job waits, with those that have what it lacks.
     """
     simulate = partial(_simulate, queues, workloads, [*before, asked])
     scheduler = simulate()
@@ -92,31 +92,39 @@ def answer(
         sentence = f"preempts {join_names([*map(_victim, outcome.victims)])}"
     else:
         sentence = _waits(snapshot, scheduler, outcome) or "waits"
-        sentence = f"{sentence}; {_forecast(simulate, expect(), now)(asked)}"
+        sentence = f"{sentence}; {_forecast(simulate, expect(_find_holders(scheduler, [outcome])), now)(asked)}"
     return f"{sentence}{_not_counted(queues, asked.queue)}", slots
 
 
-def forecast_waiting(
-    queues: Queues, workloads: Sequence[Document], now: float, expected: Expectations
-) -> dict[str, str]:
+def forecast_waiting(queues: Queues, workloads: Sequence[Document], now: float, expect: Expect) -> dict[str, str]:
     """Return behind whom each waiting job waits, and when it starts, by namespace/name of the job.
 
     Args:
         queues: All queues.
         workloads: All Workloads.
         now: Seconds since the epoch.
-        expected: What is known of how long jobs run.
+        expect: Returns what is known of how long jobs run; called with those that have what others lack.
     """
     simulate = partial(_simulate, queues, workloads, ())
     scheduler = simulate()
+    waiting = [each for each in scheduler.outcomes.values() if each.admitted is None and not each.unknown]
     sentences = []
-    for outcome in scheduler.outcomes.values():
-        waits = outcome.admitted is None and not outcome.unknown
-        sentence = _waits(scheduler.snapshot, scheduler, outcome) if waits else ""
+    for outcome in waiting:
+        sentence = _waits(scheduler.snapshot, scheduler, outcome)
         if sentence:
             sentences.append((outcome.contender, sentence))
-    when = _forecast(simulate, expected, now)
+    when = _forecast(simulate, expect(_find_holders(scheduler, waiting)), now)
     return {asked.job: f"{sentence}; {when(asked)}{_not_counted(queues, asked.queue)}" for asked, sentence in sentences}
+
+
+def with_position(start: str, position: int) -> str:
+    """Return when a job starts, with its position.
+
+    Args:
+        start: As `forecast_waiting` returns it; empty if that is not known.
+        position: In its ClusterQueue, from 1 on, as Kueue orders it.
+    """
+    return f"waits at position {position} of its ClusterQueue{start.removeprefix('waits')}"
 
 
 def _simulate(queues: Queues, workloads: Sequence[Document], coming: Iterable[Contender]) -> Scheduler:
@@ -244,6 +252,15 @@ def _waits(snapshot: Snapshot, scheduler: Scheduler, outcome: Outcome) -> str:
         return ""
     lacking = f": {_amounts(short)} more must become free" if short else ""
     return f"waits behind {', and '.join(parts)}{lacking}"
+
+
+def _find_holders(scheduler: Scheduler, waiting: Iterable[Outcome]) -> list[str]:
+    """Return the jobs that have what waiting ones lack, those first that have had it the longest."""
+    found: dict[str, float] = {}
+    for outcome in waiting:
+        asked = outcome.contender
+        found |= {each.job: each.reserved for each in _holders(scheduler.snapshot, asked, scheduler.short_of(asked))}
+    return sorted(found, key=lambda job: found[job])
 
 
 def _holders(snapshot: Snapshot, asked: Contender, short: Mapping[Slot, Fraction]) -> Iterator[Contender]:

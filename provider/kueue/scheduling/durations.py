@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pulumi_trainer.provider.kueue.scheduling.snapshot import Contender
@@ -29,6 +29,13 @@ class Expectation:
 
 Expectations = Mapping[str, Expectation]
 """By namespace/name of the job."""
+Expect = Callable[[Sequence[str]], Expectations]
+"""Returns what is known of jobs; of the given ones, which run and decide, it may ask more than of others."""
+
+
+def expect_nothing(_: Sequence[str]) -> Expectations:
+    """Return that nothing is known."""
+    return {}
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import copy
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from itertools import islice
 from typing import Any
@@ -26,7 +26,9 @@ from pulumi_trainer.provider.kueue.job_webhook import queued_problems
 from pulumi_trainer.provider.kueue.prices import Prices
 from pulumi_trainer.provider.kueue.queue_state import is_known_kind
 from pulumi_trainer.provider.kueue.scheduling.answer import answer, contender_of
+from pulumi_trainer.provider.kueue.scheduling.durations import Expect, expect_nothing
 from pulumi_trainer.provider.kueue.scheduling.snapshot import Contender
+from pulumi_trainer.provider.kueue.workload_reasons import belongs_to
 from pulumi_trainer.provider.trainer.admission import namespace_limits, review, training_operator
 from pulumi_trainer.provider.trainer.admission.jobset import pod_refusals
 from pulumi_trainer.provider.trainer.admission.multikueue import cluster_queue_of
@@ -122,6 +124,10 @@ class Cluster:
             field that Trainer has removed; the error of a TrainJob names its runtime if this is rejected, instead of that it does
             not exist.
         limit: Of all clusters of a call. Default: one for this cluster.
+
+    Attributes:
+        below: Objects of a real cluster, which documents override; None for none.
+        expect: Returns what is known of how long its jobs run.
     """
 
     def __init__(
@@ -137,6 +143,8 @@ class Cluster:
     ) -> None:
         self._explain = explain
         self._limit = limit or RenderLimit()
+        self.below: Queues | None = None
+        self.expect: Expect = expect_nothing
         self._refused_runtimes: set[Key] = set()
         self.severities = severities or Severities(lenient=not explain)
         self.mode: Mode = mode
@@ -253,16 +261,16 @@ class Cluster:
             yield Problem("", str(cost))
 
     def _start_notes(self, key: Key, jobset: Document) -> list[Problem]:
-        """Return what Kueue would do with a job now; nothing if the documents have no Workloads, of which this depends."""
+        """Return what Kueue would do with a job now; nothing if Workloads, on which this depends, are not known."""
         _, queues = self._facts()
-        workloads = queues.of("Workload")
-        if not workloads:
+        if not queues.has_all("Workload"):
             return []
+        workloads = [each for each in queues.of("Workload") if not belongs_to(each, *key[2:])]
         now = float(self.now)
         contender = contender_of(jobset, queues, now, self.get(key) if self.mode == "trainer" else None)
         if contender is None:
             return []
-        found = answer(queues, workloads, contender, self._contenders, now=now)[0]
+        found = answer(queues, workloads, contender, self._contenders, now=now, expect=self.expect)[0]
         self._contenders.append(contender)
         return [Problem("", found)]
 
@@ -351,7 +359,9 @@ class Cluster:
         """Return what the documents hold of nodes, queues, limits of namespaces, and what Pods refer to."""
         if self._known is None:
             documents = [self.get(each) or {} for each in self._given]
-            self._known = gpu_taints(documents), complete_queues(documents)
+            queues = replace(complete_queues(documents), below=self.below)
+            placing = [*queues.of("ClusterQueue"), *queues.of("Node"), *queues.of("ResourceFlavor")]
+            self._known = gpu_taints(placing), queues
         return self._known
 
     def _of_pods(

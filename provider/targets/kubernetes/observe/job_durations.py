@@ -2,34 +2,69 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
 from pulumi_trainer.provider.jobs.progress import kept_progress
 from pulumi_trainer.provider.jobs.runs import Run
 from pulumi_trainer.provider.kubernetes.cache.discovery import PLAN_SECONDS, Facts
-from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP
+from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, POD
 from pulumi_trainer.provider.kubernetes.client.client import Client
+from pulumi_trainer.provider.kubernetes.errors import TrainerError
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, epoch_seconds, place_of, section, text
 from pulumi_trainer.provider.kueue.scheduling.durations import Expectation, Expectations
+from pulumi_trainer.provider.lifecycle.diagnosis import JobView
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import EARLIER, seconds
 from pulumi_trainer.provider.targets.kubernetes.observe.job_usage import list_if_readable, read_earlier
+from pulumi_trainer.provider.targets.kubernetes.observe.training_progress import progress_of
 from pulumi_trainer.provider.trainer.kinds import TRAIN_JOB
+from pulumi_trainer.provider.trainer.labels import JOBSET_NAME
 
 _NEWEST = 5
 """Earlier runs of a job that count."""
+_MOST_LOGS = 5
+"""Jobs whose logs are read."""
+_NOTHING = Expectation()
 
 
-def read_expectations(client: Client) -> Expectations:
+def read_expectations(client: Client, running: Sequence[str] = ()) -> Expectations:
     """Return what is known of how long the jobs of all namespaces run, asked once per process; empty if nothing may be listed.
+
+    Args:
+        running: Jobs that run and decide, as namespace/name, the most important first. The logs of the first ones that report no
+            progress to Trainer are read, as far as they may be.
 
     Raises:
         TargetFault: The cluster cannot be read.
     """
     facts = Facts.of(client, PLAN_SECONDS)
-    with facts.alone("durations", None):
-        known: Expectations | None = facts.recall("durations", None)
-        if known is None:
-            known = _read(facts.client)
-            facts.remember("durations", None, known)
-    return known
+    known: Expectations = facts.ask_once(("durations",), lambda: _read(facts.client))
+    silent = [job for job in running if not known.get(job, _NOTHING).reported][:_MOST_LOGS]
+    if not silent:
+        return known
+    with ThreadPoolExecutor(len(silent)) as threads:
+        printed = dict(zip(silent, threads.map(partial(_read_log, facts), silent), strict=True))
+    found = {
+        job: replace(known.get(job, _NOTHING), reported=at, remaining=left) for job, (at, left) in printed.items() if at
+    }
+    return {**known, **found}
+
+
+def _read_log(facts: Facts, job: str) -> tuple[float, float]:
+    """Return when a job has printed how long it still runs, and how long; zeros if it has not, or if its log may not be read."""
+    namespace, _, name = job.partition("/")
+
+    def ask() -> tuple[float, float]:
+        with suppress(TrainerError):
+            pods, _ = facts.client.list(POD, namespace, labels=f"{JOBSET_NAME}={name}")
+            return _remaining(progress_of(facts.client, JobView(namespace, name, pods=pods)))
+        return 0.0, 0.0
+
+    return facts.ask_once(("printed progress", job), ask)
 
 
 def _read(client: Client) -> Expectations:
@@ -50,7 +85,12 @@ def _job(document: Document) -> str:
 
 def _progress(train_job: Document) -> tuple[float, float]:
     """Return when a job has reported how long it still runs, and how long; zeros if it has not."""
-    given = kept_progress(section(train_job, "status").get("trainerStatus")) or {}
+    return _remaining(kept_progress(section(train_job, "status").get("trainerStatus")))
+
+
+def _remaining(progress: Mapping[str, Any] | None) -> tuple[float, float]:
+    """Return when progress was reported and how long the job still runs by it; zeros if it does not say."""
+    given = progress or {}
     remaining, updated = given.get("estimatedRemainingSeconds"), epoch_seconds(given.get("lastUpdatedTime"))
     return (updated, float(remaining)) if remaining is not None and updated else (0.0, 0.0)
 

@@ -19,6 +19,8 @@ from pulumi_trainer.provider.kueue.api_resources import (
     LOCAL_QUEUE,
     MULTIKUEUE_CLUSTER,
     MULTIKUEUE_CONFIG,
+    PENDING_IN_CLUSTER_QUEUE,
+    PENDING_IN_LOCAL_QUEUE,
     QUEUE_PRIORITY,
     RESOURCE_FLAVOR,
     TOPOLOGY,
@@ -172,8 +174,12 @@ _TRAINER = (
 _QUEUES = (
     _may("list watch", WORKLOAD, "status: what Kueue reports about a job that waits"),
     _may("get", LOCAL_QUEUE, "preview: whether the queue is there", helps=True),
+    _may(
+        "get", PENDING_IN_LOCAL_QUEUE, "status, why and preview: at which position of its queue a job waits",
+        subresource="pendingworkloads", helps=True,
+    ),
     _may("get", QUEUE_PRIORITY, "preview: whether the WorkloadPriorityClass is there", helps=True, everywhere=True),
-)
+)  # fmt: skip
 _QUEUE_ADMIN = (
     _may("get", kinds.NAMESPACE, "everything: which cluster this is", names=(IDENTITY,), everywhere=True),
     *(
@@ -206,6 +212,10 @@ _QUOTAS = (
             (MULTIKUEUE_CONFIG, "preview: to which clusters a queue sends jobs"),
             (MULTIKUEUE_CLUSTER, "status and why: whether Kueue reaches the cluster to which it has sent a job"),
         )
+    ),
+    _may(
+        "get", PENDING_IN_CLUSTER_QUEUE, "queues: at which positions jobs wait", subresource="pendingworkloads", helps=True,
+        everywhere=True,
     ),
     _may(
         "get", kinds.CONFIG_MAP, "preview: which jobs Kueue manages, and how it counts devices", names=(CONFIGMAP,),

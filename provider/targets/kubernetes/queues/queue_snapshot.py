@@ -55,27 +55,16 @@ def read_queues(client: Client, namespace: str = "", queue: str = "", *, claims:
     kinds_read: tuple[Kind, ...] = (kinds.NODE,)
     if queue or not namespace or isinstance(local, Mapping):
         kinds_read = LISTED
-    below = _read_once(
-        facts, f"queues, {len(kinds_read)} kinds", lambda: _listed(facts, kinds_read, has_kueue=has_kueue)
-    )
+    below = facts.ask_once(("queues", kinds_read), lambda: _listed(facts, kinds_read, has_kueue=has_kueue))
     if not namespace:
         return below
-    limits = _read_once(facts, f"limits of {namespace}", lambda: _limits(facts, namespace))
+    limits = facts.ask_once(("limits", namespace), lambda: _limits(facts, namespace))
     found = [*limits.documents]
     if claims:
         found += _list_each(facts, CLAIMS, namespace)
     if isinstance(local, Mapping):
         found.append({**local})
     return Queues(tuple(found), below=below)
-
-
-def _read_once(facts: Facts, what: str, read: Callable[[], Queues]) -> Queues:
-    with facts.alone(what, None):
-        known: Queues | None = facts.recall(what, None)
-        if known is None:
-            known = read()
-            facts.remember(what, None, known)
-    return known
 
 
 def read_limits(facts: Facts, namespace: str) -> Queues:
