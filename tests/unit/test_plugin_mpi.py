@@ -48,6 +48,13 @@ class TestPods:
         assert env(main(rendered(mpi(), tj), "launcher"))["A"] == "1"
         assert env(main(rendered(mpi(runLauncherAsNode=True), tj)))["A"] == "1"
 
+    @pytest.mark.parametrize("as_node", [False, True])
+    def test_resources(self, as_node: bool) -> None:
+        tj = train_job({"resourcesPerNode": {"limits": {"cpu": 2}}})
+        objects = rendered(mpi(runLauncherAsNode=as_node), tj)
+        assert main(objects, "launcher")["resources"] == {"limits": {"cpu": "2"}}
+        assert main(objects)["resources"] == ({"limits": {"cpu": "2"}} if as_node else {})
+
 
 class TestCounts:
     @pytest.mark.parametrize(
