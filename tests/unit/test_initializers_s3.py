@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import logging
 import os
 import subprocess
 import threading
@@ -159,26 +158,6 @@ def test_models_come_whole_unless_said(store: Store, tmp_path: Path) -> None:
     assert "big.bin" in tree(tmp_path)
 
 
-def test_second_run_asks_nothing(store: Store, tmp_path: Path) -> None:
-    first = store.get(tmp_path)
-    store.front.requests.clear()
-    store.put("train/a.csv", b"changed since")
-    assert store.get(tmp_path) == first
-    assert store.front.requests == []
-
-
-def test_only_what_is_missing_comes_again(store: Store, tmp_path: Path) -> None:
-    store.get(tmp_path)
-    (tmp_path / "a.csv").unlink()
-    store.front.requests.clear()
-    store.get(tmp_path)
-    assert store.contents == ["train/a.csv"]
-    store.put("train/a.csv", b"changed since")
-    (tmp_path / "a.csv").unlink()
-    with pytest.raises(TargetFault, match="has changed since it was fetched"):
-        store.get(tmp_path)
-
-
 def test_403_of_a_get_shows_the_servers_words_without_secrets(store: Store, tmp_path: Path) -> None:
     body = f"<Error><Code>AccessDenied</Code><Message>no, {KEY} with {SECRET}</Message></Error>".encode()
     store.front.fault(lambda r: r.path.endswith("a.csv"), times=99, answer=Answer(403, body))
@@ -298,66 +277,6 @@ def test_hostile_keys(store: Store, tmp_path: Path, name: str) -> None:
     store.put("bad/good", b"good")
     store.get(tmp_path / "out", "bad", IGNORE_PATTERNS="*" + name[-3:])
     assert tree(tmp_path / "out") == {"good": b"good"}
-
-
-def test_a_key_below_a_key(store: Store, tmp_path: Path) -> None:
-    store.put("train/a.csv/below", b"x")
-    with pytest.raises(TargetFault, match=r"'a\.csv': is both a file and a folder"):
-        store.get(tmp_path)
-
-
-def test_leftovers_of_another_state_are_removed(store: Store, tmp_path: Path) -> None:
-    refused = store.front.fault(lambda r: r.path.endswith("a.csv"), times=99, answer=Answer(500))
-    with pytest.raises(TargetFault):
-        store.get(tmp_path)
-    refused.times = 0
-    store.put("train/big.bin", b"small now")
-    store.put("train/a.csv", b"new")
-    store.get(tmp_path)
-    assert tree(tmp_path) == {**below("train/"), "big.bin": b"small now", "a.csv": b"new"}
-
-
-def test_kill_9_and_again(store: Store, tmp_path: Path) -> None:
-    """Several files at once: what was there stays, what was under way never looks complete."""
-    output = tmp_path / "out"
-    fault = store.front.fault(lambda r: r.content and r.path.endswith("big.bin"), stall=1000)
-    env = environment(f"s3://{store.bucket}/train", output, **store.env)
-    with running(command(), env) as process:
-        while sum(not path.suffix for path in (output / STAGING / "data").glob("*")) < 3:
-            assert process.poll() is None
-            threading.Event().wait(0.02)
-        process.kill()
-        process.wait(30)
-    fault.gate.set()
-    assert nothing(output)
-    store.front.requests.clear()
-    done = subprocess.run(command(), env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert store.contents == ["train/big.bin"]
-    assert tree(output) == below("train/")
-
-
-def test_two_processes_at_once(store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    output = tmp_path / "out"
-    fault = store.front.fault(lambda r: r.path.endswith("a.csv"), stall=1)
-    uri = f"s3://{store.bucket}/train"
-    caplog.set_level(logging.INFO)
-    with running(command(), environment(uri, output, **store.env)) as process:
-        while "train/a.csv" not in store.contents:
-            assert process.poll() is None
-            threading.Event().wait(0.02)
-        second: list[Manifest] = []
-        thread = threading.Thread(target=lambda: second.append(store.get(output)))
-        thread.start()
-        while "waiting for it" not in caplog.text:
-            threading.Event().wait(0.02)
-        fault.gate.set()
-        thread.join(60)
-        assert process.wait(60) == 0
-    assert second
-    assert second[0].complete
-    assert len(store.contents) == len(set(store.contents))
-    assert tree(output) == below("train/")
 
 
 def test_no_credentials_means_a_public_bucket(store: Store, tmp_path: Path) -> None:
