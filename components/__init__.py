@@ -17,9 +17,8 @@ else:  # it would make any name right for type checkers
 
     def __getattr__(name: str) -> Any:
         is_private = name.startswith("_") and name != "__all__"
-        if is_private or find_spec(
-            f"{__name__}.{name}"
-        ):  # Python asks for a module's name before it imports the module
+        # Python asks for the name of a module before it imports the module.
+        if is_private or find_spec(f"{__name__}.{name}"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         exports = vars(import_module(".exports", __name__))
         names = sorted(each for each in exports if not each.startswith("_"))

@@ -355,8 +355,8 @@ def files(
     if requirements:
         data[code.REQUIREMENTS_FILE] = requirements
     needed = {
-        code.RUN_WITH_CHECKPOINTS_FILE: checkpoints, code.SYNC_FILE: s3, code.S3_FILE: s3, code.REPORT_FILE: reports,
-        code.KEEP_LOG_FILE: logs,
+        code.RUN_WITH_CHECKPOINTS_FILE: checkpoints, code.SYNC_FILE: s3, code.STORE_FILE: s3, code.S3_FILE: s3,
+        code.REPORT_FILE: reports, code.KEEP_LOG_FILE: logs,
     }  # fmt: skip
     data |= _script_texts(*(file for file, is_needed in needed.items() if is_needed))
     features = {"checkpoints": checkpoints, "report": reports, "logs": logs and code.LOGS_PATH}

@@ -25,7 +25,7 @@ from pulumi_trainer.provider.kubernetes.views import jobs_of
 from pulumi_trainer.provider.pod.shared import s3
 
 OWNER_FILE = "owner.json"
-"""The object with the owner mark, as `sync_checkpoints.py` writes it."""
+"""The object with the owner mark, as `checkpoint_store.py` writes it."""
 _BUCKET_SECONDS = 5
 """Seconds that a plan waits for S3."""
 _LONGEST_OWNER = 1 << 16

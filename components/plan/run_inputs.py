@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from pulumi_trainer.args.fine_tuning import table
 from pulumi_trainer.code.user_code import tool_packages
+from pulumi_trainer.plan.job_plan import Plan, RenderedJob
+from pulumi_trainer.plan.tool_job import describe_batch
+from pulumi_trainer.plan.written_job import WrittenJob
 from pulumi_trainer.provider.jobs.identity import short_digest
-from pulumi_trainer.provider.jobs.runs import LONGEST, NODES
+from pulumi_trainer.provider.jobs.nodes import nodes_of
+from pulumi_trainer.provider.jobs.runs import BATCH, COMMIT, KEEP, LOGS, LONGEST, NODES
 from pulumi_trainer.provider.kubernetes.values.accessors import listed, mappings, section, text
 from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
 from pulumi_trainer.provider.kubernetes.views import jobs_of
+from pulumi_trainer.provider.trainer.catalog.git import describe_commit
 
 _DIGITS = 12
 """Characters of a digest."""
@@ -185,3 +191,53 @@ def _short_first(value: Any) -> Any:
         return value
     fields = {name: _short_first(each) for name, each in sorted(value.items())}
     return dict(sorted(fields.items(), key=lambda field: len(json.dumps(field))))
+
+
+def describe_run(
+    result: Plan, written: WrittenJob, train_job: dict[str, Any], runtime: dict[str, Any], rendered: RenderedJob,
+    *, restricted: bool, logs: bool,
+) -> dict[str, str]:  # fmt: skip
+    """Return what identifies the inputs of the run: name -> text."""
+    arguments = result.arguments
+    if arguments is None:
+        arguments = written.func_args.document
+    data = {**_named_data(section(train_job, "spec", "initializer")), **result.job.data}
+    code, trainer, tree = written.fields["code"], train_job["spec"]["trainer"], written.compiled.tree
+    revision = tree.revision if tree is not None else ""
+    found = describe_inputs(code, trainer, arguments, result.job.runtime, data, rendered.made, revision)
+    nodes = nodes_of(section(train_job, "spec", "trainer"), section(runtime, "spec", "mlPolicy"))
+    server = section(written.fields, "generation")
+    found |= describe_nodes(nodes, written.fields["trainer"], server, result.secret_name)
+    if restricted:
+        found["hardening"] = "restricted"
+    commit = _commit_of(written)
+    if commit:
+        found[COMMIT] = commit
+    if written.tool is not None and "save_strategy" in table(written.tool.tool)["fields"]:
+        batch = describe_batch(section(written.func_args.visible).get("config"), rendered.jobsets.values())
+        found |= {BATCH: batch} if batch else {}
+    if logs:
+        found[LOGS] = KEEP
+    return found
+
+
+def _commit_of(written: WrittenJob) -> str:
+    """Return the commit of the project whose files travel, else of the program, whose function or configuration does; empty if
+    that is in no repository, or named with the code."""
+    tree = written.compiled.tree
+    if not written.fields["code"] or (tree is not None and tree.revision):
+        return ""
+    folder = Path.cwd()
+    if tree is not None and tree.folder is not None:
+        folder = tree.folder
+    return describe_commit(folder.absolute())
+
+
+def _named_data(initializer: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Return kind -> name of the data that is fetched inside the job, whose version the plan does not know."""
+    found = {}
+    for kind, source in initializer.items():
+        uri = section(source).get("storageUri")
+        if isinstance(uri, str):
+            found[kind] = {"name": uri, "version": ""}
+    return found

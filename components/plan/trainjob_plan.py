@@ -8,20 +8,18 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pulumi
 from pulumi_trainer.args import plaintext_secrets, queue_labels, sources
 from pulumi_trainer.args.arguments import as_sequence, nested_problems
-from pulumi_trainer.args.fine_tuning import table
 from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.args.trainers import CustomTrainer, Trainer
 from pulumi_trainer.code.requirements import project_warnings
-from pulumi_trainer.plan import generation_role, mounts, runtime_ref
+from pulumi_trainer.plan import generation_role, job_content, mounts, runtime_ref
 from pulumi_trainer.plan.card_facts import with_card_facts
 from pulumi_trainer.plan.checkpoint_folder import review_folder
-from pulumi_trainer.plan.checkpoint_policy import CheckpointPolicy, checkpoint_place
+from pulumi_trainer.plan.checkpoint_policy import checkpoint_place
 from pulumi_trainer.plan.job_plan import CHECKPOINT_OWNER, PlacedJob, Plan, RenderedJob, StepResult, new_job, render_job
 from pulumi_trainer.plan.job_warnings import (
     CACHE_NEEDS_TOKEN,
@@ -31,15 +29,13 @@ from pulumi_trainer.plan.job_warnings import (
     find_warnings,
     judge_tool,
 )
-from pulumi_trainer.plan.local_files import is_folder, packages_version, version_of
 from pulumi_trainer.plan.mounts import Folders, MountedCode
-from pulumi_trainer.plan.outputs import FreeForm, Resolved, resolve
+from pulumi_trainer.plan.outputs import Resolved, resolve
 from pulumi_trainer.plan.review import none_problems, train_job_verdict
-from pulumi_trainer.plan.run_inputs import describe_inputs, describe_nodes
+from pulumi_trainer.plan.run_inputs import describe_run
 from pulumi_trainer.plan.runtime_ref import API_VERSION
 from pulumi_trainer.plan.summary import summarize
-from pulumi_trainer.plan.tool_job import describe_batch
-from pulumi_trainer.plan.trainjob_args import WRITTEN, TrainJobArgs, name_of
+from pulumi_trainer.plan.trainjob_args import TrainJobArgs, name_of
 from pulumi_trainer.plan.volume_claims import MANY, Claim, FetchedData, OutputVolume, count_mounting_pods
 from pulumi_trainer.plan.written_job import (
     WrittenJob,
@@ -52,10 +48,8 @@ from pulumi_trainer.plan.written_job import (
 )
 from pulumi_trainer.program import queue_lints, session, targets
 from pulumi_trainer.program.trainer_release import choose_release, configured_release
-from pulumi_trainer.provider.jobs.identity import digest
 from pulumi_trainer.provider.jobs.lineage import ASSIGNED
 from pulumi_trainer.provider.jobs.nodes import nodes_of
-from pulumi_trainer.provider.jobs.runs import BATCH, COMMIT, KEEP, LOGS
 from pulumi_trainer.provider.kubernetes.device_claims import device_claims
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TrainerError, problems_below
 from pulumi_trainer.provider.kubernetes.schema.verdict import Verdict
@@ -68,7 +62,6 @@ from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.trainer.admission import default_runtime, default_train_job
 from pulumi_trainer.provider.trainer.admission.document_checks import document_problems
 from pulumi_trainer.provider.trainer.admission.multikueue import find_dispatch
-from pulumi_trainer.provider.trainer.catalog.git import describe_commit
 from pulumi_trainer.provider.trainer.labels import trainer_step
 from pulumi_trainer.provider.trainer.pipeline import Disruptions, Release, hardening, render
 from pulumi_trainer.provider.trainer.pipeline.modes import queued_object
@@ -106,13 +99,16 @@ async def plan(args: TrainJobArgs) -> Plan:
     )
     checked = await _check_job(args, job, written, train_job, verdict)
     result = (
-        result.with_content(_content(args, job, written))
+        result.with_content(job_content.written_content(args, job, written))
         .add(
             checked,
             resolved=replace(written.resolved, unknown={**written.resolved.unknown, **place.unknown}),
-            arguments=_secret_arguments(written.func_args),
+            arguments=job_content.secret_arguments(written.func_args),
         )
-        .with_inputs(runtime={**loaded.channel, **summary}, data=await _data(args, written.fields, cluster=job.cluster))
+        .with_inputs(
+            runtime={**loaded.channel, **summary},
+            data=await job_content.read_data_versions(args, written.fields, cluster=job.cluster),
+        )
     )
     result = replace(result, problems=[*result.problems, *server_problems])
     if not result.problems:
@@ -167,10 +163,10 @@ async def plan(args: TrainJobArgs) -> Plan:
         result, dispatch=find_dispatch(queued_object(complete, next(iter(jobsets), None), job.mode), queues)
     ).with_inputs(
         place=_place_of_checkpoints(written, folders, result.claims),
-        run_inputs=_describe_inputs(
+        run_inputs=describe_run(
             result, written, mounted.train_job, runtime, rendered, restricted=restricted, logs=folders.logs
         ),
-        without_code=_digest_without_code(args.rerun_on, result.content),
+        without_code=job_content.digest_without_code(args.rerun_on, result.content),
     )
     return _with_rendered(result, args, rendered, complete, runtime, queues)
 
@@ -206,13 +202,6 @@ def _claims_devices(runtime: Mapping[str, Any]) -> bool:
 
 def _nodes(train_job: Mapping[str, Any], runtime: Mapping[str, Any]) -> Any:
     return nodes_of(section(train_job, "spec", "trainer"), section(runtime, "spec", "mlPolicy"))
-
-
-def _secret_arguments(func_args: FreeForm) -> Any:
-    """Return the arguments for the digest if the job's Secret contains them; else None."""
-    if func_args.document is not None:
-        return None
-    return func_args.content
 
 
 def _disruptions(args: TrainJobArgs) -> Disruptions | None:
@@ -338,45 +327,6 @@ def _harden(mounted: MountedCode, written: WrittenJob, job: PlacedJob, runtime: 
     except TrainerError as error:
         return replace(mounted, problems=error.problems)
     return replace(mounted, train_job=patched, problems=mounts.patch_count_problems(patched["spec"]["runtimePatches"]))
-
-
-def _describe_inputs(
-    result: Plan, written: WrittenJob, train_job: dict[str, Any], runtime: dict[str, Any], rendered: RenderedJob,
-    *, restricted: bool, logs: bool,
-) -> dict[str, str]:  # fmt: skip
-    """Return what identifies the inputs of the run: name -> text."""
-    arguments = result.arguments
-    if arguments is None:
-        arguments = written.func_args.document
-    data = {**_named_data(section(train_job, "spec", "initializer")), **result.job.data}
-    code, trainer, tree = written.fields["code"], train_job["spec"]["trainer"], written.compiled.tree
-    revision = tree.revision if tree is not None else ""
-    found = describe_inputs(code, trainer, arguments, result.job.runtime, data, rendered.made, revision)
-    nodes, server = _nodes(train_job, runtime), section(written.fields, "generation")
-    found |= describe_nodes(nodes, written.fields["trainer"], server, result.secret_name)
-    if restricted:
-        found["hardening"] = "restricted"
-    commit = _commit_of(written)
-    if commit:
-        found[COMMIT] = commit
-    if written.tool is not None and "save_strategy" in table(written.tool.tool)["fields"]:
-        batch = describe_batch(section(written.func_args.visible).get("config"), rendered.jobsets.values())
-        found |= {BATCH: batch} if batch else {}
-    if logs:
-        found[LOGS] = KEEP
-    return found
-
-
-def _commit_of(written: WrittenJob) -> str:
-    """Return the commit of the project whose files travel, else of the program, whose function or configuration does; empty if
-    that is in no repository, or named with the code."""
-    tree = written.compiled.tree
-    if not written.fields["code"] or (tree is not None and tree.revision):
-        return ""
-    folder = Path.cwd()
-    if tree is not None and tree.folder is not None:
-        folder = tree.folder
-    return describe_commit(folder.absolute())
 
 
 async def _other_problems(args: TrainJobArgs, found: Sequence[Problem]) -> list[Problem]:
@@ -513,76 +463,6 @@ def _judge_sources(
     if not job.cluster:
         return [*problems, NO_CACHE], []
     return problems, cache_warnings(job, initializer["dataset"], runtime)
-
-
-async def _data(args: TrainJobArgs, fields: Mapping[str, Any], *, cluster: bool) -> dict[str, dict[str, str]]:
-    """Return kind -> name and version of the data that the job reads, if the plan knows a version. Packages of this machine count
-    as data if they are installed on it.
-    """
-    found: dict[str, dict[str, str]] = {}
-    inline = fields["initializer"]
-    for kind in ("dataset", "model"):
-        source = sources.parts(args.initializer).get(kind)
-        if isinstance(source, FetchedData) and source.claim is not None:
-            found[kind] = {"name": source.label, "version": source.claim.digest}
-        elif not cluster:
-            uri = inline.get(kind, {}).get("storageUri")
-            if is_folder(uri):
-                found[kind] = {"name": uri, "version": await version_of(uri, inline[kind])}
-    packages = (fields["code"] or {}).get("packages") or []
-    if cluster or not isinstance(packages, list) or not all(isinstance(word, str) for word in packages):
-        return found
-    version = await packages_version(packages)
-    if version:
-        found["packages"] = {"name": "of this machine", "version": version}
-    return found
-
-
-def _named_data(initializer: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """Return kind -> name of the data that is fetched inside the job, whose version the plan does not know."""
-    found = {}
-    for kind, source in initializer.items():
-        uri = section(source).get("storageUri")
-        if isinstance(uri, str):
-            found[kind] = {"name": uri, "version": ""}
-    return found
-
-
-def _digest_without_code(rerun_on: Sequence[str] | None, content: Mapping[str, Any]) -> str:
-    """Return the digest of what the user wrote apart from the code; empty if a change of the code starts a new run, and in a
-    preview that does not know it yet."""
-    if rerun_on is None or "code" in rerun_on:
-        return ""
-    rest = {**content, WRITTEN: {**content[WRITTEN], "code": None}}
-    return "" if first_unknown(rest) else digest(rest)[:32]
-
-
-def _content(args: TrainJobArgs, job: PlacedJob, written: WrittenJob) -> dict[str, Any]:
-    """Return what the user wrote, without parts that depend on names of stack and resource or on the content of the runtime:
-    the job keeps the runtime it was created with."""
-    content: dict[str, Any] = {
-        WRITTEN: written.fields,
-        "runtime": [written.runtime.get("kind"), written.runtime["metadata"]["name"]],
-        "target": [type(job.destination).__name__, job.place.namespace, job.mode],
-        "name": args.name,
-        "output": args.output_volume is not None,
-        "run": args.run_key,
-        "mounts": sorted(fetched_data(args)),
-    }
-    writable = writable_data(args)
-    if writable:
-        content["writable"] = writable
-    if args.checkpoint is not None:
-        content["checkpoint"] = {name: getattr(args.checkpoint, name) for name in CHECKPOINT_FIELDS}
-    if args.fork is not None:
-        content["fork"] = [args.fork.run, args.fork.step, [*as_sequence(args.fork.reset)]]
-    if args.hardening is not None:  # that of the stack is, as the runtime's content, for the next run
-        content["hardening"] = args.hardening
-    return content
-
-
-CHECKPOINT_FIELDS = tuple(name for name in CheckpointPolicy.fields if name != "to")
-"""Fields of a checkpoint policy that change the job: a volume has a plan of its own."""
 
 
 def _train_job(name: str, namespace: Any, fields: dict[str, Any], runtime: dict[str, Any]) -> dict[str, Any]:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
-import select
-import socket
 import stat
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -16,8 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
-from kubernetes.client import ApiClient, CoreV1Api
-from pulumi_trainer.provider.kubernetes.client import access, kubeconfig
+from pulumi_trainer.provider.kubernetes.client import access
 from pulumi_trainer.provider.kubernetes.client.access import open_client
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, Kind
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client, Unreachable
@@ -124,58 +120,6 @@ class TestWhoWeAre:
         with pytest.raises(TargetFault, match=r"Unauthorized|certificate"):
             who(made)
 
-    def test_a_token(self, plane: Cluster, tmp_path: Path) -> None:
-        assert who(opened(tmp_path / "a", document(plane, {"token": plane.token("joe")}))) == "joe"
-
-    def test_a_content(self, plane: Cluster) -> None:
-        content = yaml.safe_dump(document(plane, {"token": plane.token("joe")}))
-        assert who(open_client({"content": content})) == "joe"
-
-    def test_a_context(self, plane: Cluster, tmp_path: Path) -> None:
-        content = document(plane, {"token": plane.token("joe")})
-        content["users"].append({"name": "ann", "user": {"token": plane.token("ann")}})
-        content["contexts"].append({"name": "as-ann", "context": {"cluster": "test", "user": "ann"}})
-        assert who(opened(tmp_path / "a", content)) == "joe"
-        assert who(opened(tmp_path / "a", content, context="as-ann")) == "ann"
-
-    def test_the_environment_of_kubectl(self, plane: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        (tmp_path / "a").write_text(yaml.safe_dump(document(plane, {"token": plane.token("joe")})))
-        monkeypatch.setenv("KUBECONFIG", f"{tmp_path}/nothing:{tmp_path}/a")
-        assert who(open_client({})) == "joe"
-
-    def test_a_pod(
-        self, plane: Cluster, admin: ApiClient, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        asked: Any = {"spec": {"expirationSeconds": 600}}
-        token = CoreV1Api(admin).create_namespaced_service_account_token("default", namespace, asked).status.token
-        (tmp_path / "token").write_text(token)
-        (tmp_path / "ca.crt").write_bytes(plane.ca.read_bytes())
-        host, _, port = plane.server.removeprefix("https://").partition(":")
-        monkeypatch.setattr(kubeconfig, "SERVICE_ACCOUNT", tmp_path)
-        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
-        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port)
-        assert who(open_client({})) == f"system:serviceaccount:{namespace}:default"
-
-    def test_a_plugin(self, plane: Cluster, tmp_path: Path) -> None:
-        certificate, key = (part.decode() for part in plane.certificate("jane"))
-        token = plugin(tmp_path / "token-login", f"{{'token': {plane.token('joe')!r}}}")
-        pair = plugin(tmp_path / "pair", f"{{'clientCertificateData': {certificate!r}, 'clientKeyData': {key!r}}}")
-        assert who(opened(tmp_path / "a", document(plane, token))) == "joe"
-        assert who(opened(tmp_path / "b", document(plane, pair))) == "jane"
-
-    def test_acting_as_somebody_else(self, plane: Cluster, tmp_path: Path) -> None:
-        user = {"token": plane.token("root", ["system:masters"]), "as": "jane", "as-groups": ["a", "b"]}
-        made = opened(tmp_path / "a", document(plane, user))
-        found = made.post(WHO, {"apiVersion": WHO.api_version, "kind": WHO.kind})["status"]["userInfo"]
-        assert found["username"] == "jane" and {"a", "b"} <= set(found["groups"])
-
-    def test_a_token_that_is_not_accepted(self, plane: Cluster, tmp_path: Path) -> None:
-        canary = "canary-6b0f1d"
-        made = opened(tmp_path / "a", document(plane, {"token": canary}))
-        with pytest.raises(ApiError, match=r"Unauthorized. Hint: log in again") as caught:
-            who(made)
-        assert canary not in str(caught.value)
-
 
 def test_a_token_that_is_replaced_midway(plane: Cluster, tmp_path: Path) -> None:
     """By the plugin, in the token file, in the kubeconfig: the old one is no longer accepted."""
@@ -196,75 +140,7 @@ def test_a_token_that_is_replaced_midway(plane: Cluster, tmp_path: Path) -> None
     assert [who(each) for each in made] == ["joe"] * 3
 
 
-class Tunnel:
-    """A proxy that knows CONNECT. asked: hosts."""
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-        self.logins: list[str] = []
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listening.getsockname()[1]
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                near, _ = self._listening.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._tunnel, args=(near,), daemon=True).start()
-
-    def _tunnel(self, near: socket.socket) -> None:
-        with near:
-            head = b""
-            while b"\r\n\r\n" not in head:
-                head += near.recv(4096)
-            first, *rest = head.decode().split("\r\n")
-            _, place, _ = first.split()
-            self.asked.append(place)
-            self.logins += [line.split(" ", 1)[1] for line in rest if line.lower().startswith("proxy-authorization:")]
-            host, _, port = place.rpartition(":")
-            with socket.create_connection((host, int(port))) as far:
-                near.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-                pair = {near: far, far: near}
-                while True:
-                    for ready in select.select(list(pair), [], [])[0]:
-                        if not (data := ready.recv(65536)):
-                            return
-                        pair[ready].sendall(data)
-
-    def close(self) -> None:
-        self._listening.close()
-
-
-@pytest.fixture
-def tunnel() -> Iterator[Tunnel]:
-    made = Tunnel()
-    yield made
-    made.close()
-
-
 class TestTheWay:
-    def test_a_proxy_of_the_environment(
-        self, plane: Cluster, tunnel: Tunnel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{tunnel.port}")
-        assert who(opened(tmp_path / "a", document(plane, {"token": plane.token("joe")}))) == "joe"
-        assert tunnel.asked == [plane.server.removeprefix("https://")]
-        monkeypatch.setenv("NO_PROXY", "127.0.0.0/8")
-        assert who(opened(tmp_path / "b", document(plane, {"token": plane.token("joe")}))) == "joe"
-        assert len(tunnel.asked) == 1
-
-    def test_a_proxy_of_the_kubeconfig(
-        self, plane: Cluster, tunnel: Tunnel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("NO_PROXY", "*")
-        url = f"http://me:pass@127.0.0.1:{tunnel.port}"
-        content = document(plane, {"token": plane.token("joe")}, **{"proxy-url": url})
-        made = opened(tmp_path / "a", content)
-        assert who(made) == "joe" and len(tunnel.asked) == 1
-        assert base64.b64decode(tunnel.logins[0].split()[1]) == b"me:pass"
-
     def test_a_server_with_another_certificate(self, plane: Cluster, tmp_path: Path) -> None:
         user = {"token": plane.token("joe")}
         made = opened(tmp_path / "a", document(plane, user, **{"certificate-authority-data": None}))

@@ -26,7 +26,6 @@ from pulumi_trainer.provider.kubernetes.errors import Invalid
 from pulumi_trainer.provider.kubernetes.schema import openapi
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kueue.api_resources import LOCAL_QUEUE
-from pulumi_trainer.provider.kueue.objects import GROUP
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB
 
@@ -34,7 +33,6 @@ from tests.engine.conftest import Project, project, pulumi_home  # noqa: F401 (f
 from tools.cluster import Cluster
 
 from .jobs import DEFINITION, Document, jobset, left, pod_template, submission, until
-from .test_queue_outages import serve
 
 POD = "JobSet/a.spec.replicatedJobs[0].template.spec.template.spec"
 CREATE = "create it, or let the TrainJob depend on it (depends_on)"
@@ -449,9 +447,6 @@ def test_the_least_role_is_enough(user_kubeconfig: Path, namespace: str) -> None
     assert told(opened(user_kubeconfig), draft(namespace, jobset("a"))) == ([], [])
 
 
-WITHOUT_WEBHOOK = {"strategy": "None", "webhook": None}
-
-
 @pytest.fixture(scope="module")
 def changed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     made = Cluster.start(tmp_path_factory.mktemp("changed"), components=("kcm", "jobset", "kueue"))
@@ -501,22 +496,6 @@ class TestChangedClusters:
             (refusal,), _ = ask(jobset("a"))
             assert refusal.startswith("JobSet/a.spec: Invalid value: ") and refusal.endswith("never")
 
-    def test_fields_that_an_older_jobset_does_not_know(self, root: Client, ask: Ask) -> None:
-        document = jobset("a")
-        in_order(document)
-        del document["spec"]["startupPolicy"]
-        assert ask(document) == ([], [])
-
-        def older(spec: Document) -> None:
-            del spec["properties"]["replicatedJobs"]["items"]["properties"]["dependsOn"]
-            spec.pop("x-kubernetes-validations")
-
-        with changed_definition(root, older):
-            why = (
-                "the cluster's JobSet has no such field. Hint: JobSet 0.8 introduced it: upgrade JobSet in the cluster"
-            )
-            assert ask(document) == ([f"JobSet/a.spec.replicatedJobs[1].dependsOn: {why}"], [])
-
     def test_a_webhook_that_is_down(self, changed: Cluster, tmp_path: Path) -> None:
         target = opened(Path(shutil.copy(changed.kubeconfig, tmp_path / "all-rights")))
         changed.kill("jobset")
@@ -561,53 +540,6 @@ class TestChangedClusters:
         with pytest.raises(Invalid) as error:
             target.jobs.create(submission("default", job, code=False))
         assert str(error.value).startswith(why)
-
-    def test_kueue_too_old_and_then_missing(self, changed: Cluster, root: Client, ask: Ask, tmp_path: Path) -> None:
-        """The last one with Kueue."""
-        document = jobset("a")
-        queued(document, "team")
-        changed.kill("kueue")
-        install = "install Kueue 0.15 or newer (its API v1beta2)"
-        serve(root, "v1beta1")
-        old = f"queue team: the cluster serves kueue.x-k8s.io in v1beta1, but not in v1beta2. Hint: {install}"
-        refusals, warnings = ask(document)
-        assert old in refusals + warnings, (refusals, warnings)
-        for each in root.list(DEFINITION)[0]:
-            if each["spec"]["group"] == GROUP:
-                # A CRD goes once its objects are listed; Kueue's webhook, which converts them, is killed.
-                root.patch(DEFINITION, "", each["metadata"]["name"], {"spec": {"conversion": WITHOUT_WEBHOOK}})
-                root.delete(DEFINITION, "", each["metadata"]["name"], propagation="Background")
-        with says_what_is_left(root):
-            until(lambda: GROUP not in [group["name"] for group in root.read("/apis")["groups"]], 300)
-        why = f"queue team: the cluster has no Kueue (kueue.x-k8s.io/v1beta2). Hint: {install} before the job"
-        refusals, warnings = ask(document)
-        assert why in refusals, (refusals, warnings)
-        target = opened(Path(shutil.copy(changed.kubeconfig, tmp_path / "all-rights")))
-        with pytest.raises(Invalid) as error:
-            target.jobs.create(submission("default", document, code=False))
-        assert why in map(str, error.value.problems)
-
-    def test_no_jobset_in_the_cluster(self, changed: Cluster, root: Client, ask: Ask, tmp_path: Path) -> None:
-        """The last one: JobSet is not installed again."""
-        root.delete(DEFINITION, "", "jobsets.jobset.x-k8s.io")
-        until(lambda: JOBSET.group not in [group["name"] for group in root.read("/apis")["groups"]])
-        why = "JobSet/a: the cluster has no JobSet (jobset.x-k8s.io/v1alpha2). "
-        why += "Hint: install JobSet 0.9 or newer (groups of replicated jobs)"
-        assert ask(jobset("a")) == ([f"{why} before the job"], [])
-        target = opened(Path(shutil.copy(changed.kubeconfig, tmp_path / "all-rights")))
-        with pytest.raises(Invalid) as error:
-            target.jobs.create(submission("default", jobset("a")))
-        assert str(error.value) == f"{why} before the job"
-
-
-@contextmanager
-def says_what_is_left(root: Client) -> Iterator[None]:
-    """Kueue's CRDs, when they do not go: the server lists and deletes their objects first, and tries again after a minute."""
-    try:
-        yield
-    finally:
-        left = [each for each in root.list(DEFINITION)[0] if each["spec"]["group"] == GROUP]
-        print(*((each["metadata"]["name"], each["status"]["conditions"]) for each in left), sep="\n")
 
 
 @contextmanager

@@ -342,36 +342,3 @@ def test_a_run_too_many_removes_the_oldest_folder_and_leaves_a_row(project: Proj
     project.program(program.replace("resume=False", f'resume="{ids[0]}"'))
     plan = project.preview().out
     assert f"output and checkpoints of run {ids[0]} were removed" in plan and f"those of runs {ids[3]}, " in plan
-
-
-KEEPS = """
-def train(steps):
-    from pulumi_trainer import training
-    kept = training.checkpoints()
-    found = kept.load() or {"step": 0}
-    print("starts at step", found["step"], flush=True)
-    for step in range(found["step"] + 1, steps + 1):
-        kept.save({"step": step}, step=step)
-        training.progress(step=step, total=steps)
-    assert found["step"]
-
-trainer.TrainJob(
-    "long", runtime=plain, trainer=trainer.CustomTrainer(func=train, func_args={"steps": 4}),
-    checkpoint=trainer.CheckpointPolicy(max_restarts=0), wait_for="running",
-)
-"""
-
-
-def test_a_run_goes_on_from_the_checkpoint_before_one_with_garbage_of_its_size(project: Project) -> None:
-    project.program(KEEPS)
-    project.run("up", "--yes", "--skip-preview")
-    eventually(lambda: (found := project.job("long")).phase == "Failed" and found)
-    newest = checkpoints(project)[-1] / "state.json"
-    newest.write_text("x" * newest.stat().st_size)
-    run_cli(project, "rerun", "long")
-    eventually(lambda: (found := project.job("long")).phase == "Succeeded" and found)
-    assert json.loads(run_cli(project, "runs", "long", "-o", "json"))[-1]["resumedFrom"] == 3
-    assert " from step 3" in run_cli(project, "runs", "long")
-    log = project.logs("long")
-    assert f"skips {newest.parent}: state.json is damaged: its SHA-256 is not that of .complete" in log
-    assert "starts at step 3\n" in log

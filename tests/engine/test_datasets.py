@@ -92,16 +92,6 @@ def test_a_volume_is_not_deleted_under_a_running_job(project: Project) -> None:
     eventually(lambda: not project.processes())
 
 
-def test_what_cannot_be_fetched_is_a_problem_of_the_plan(project: Project) -> None:
-    prepared(project)
-    (project.folder / "first" / "link").symlink_to("/etc/passwd")
-    project.program(program("complete", 0))
-    refused = project.preview(ok=False).out
-    assert 'DatasetInitializer("data")' in refused and "leads out of the folder" in refused and "link" in refused, (
-        refused
-    )
-
-
 @pytest.mark.core
 def test_retained_output_survives_destroy(project: Project) -> None:
     project.program("""

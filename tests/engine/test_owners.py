@@ -210,14 +210,6 @@ def test_a_job_that_has_not_started_is_made_again(project: Project) -> None:
     assert UNKNOWN_END not in project.preview("--expect-no-changes").out
 
 
-def test_a_wait_for_a_job_whose_folder_somebody_has_removed_fails(project: Project) -> None:
-    project.program(job('wait_for="complete",', sleep=False))
-    project.up()
-    lost(project)
-    refused = project.up(ok=False).out
-    assert UNKNOWN_END in refused and "no longer exists" not in refused, refused
-
-
 def test_a_finished_job_whose_folder_somebody_has_removed_stays_finished(project: Project) -> None:
     project.program(job('wait_for="complete",', sleep=False))
     project.up()

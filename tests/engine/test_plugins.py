@@ -148,37 +148,3 @@ trainer.TrainJob(
     # Another version of the plugin does not touch the job that is there.
     (project.folder / "ray_plugin.py").write_text(RAY.replace("port + 1", "port + 2"))
     project.preview("--expect-no-changes")
-
-
-def test_what_is_wrong_with_a_plugin_is_told_with_everything_else(project: Project) -> None:
-    (project.folder / "ray_plugin.py").write_text(RAY + "        1 // 0\n")
-    project.program(
-        JOB
-        + """
-class Nothing:
-    name, policies = "Nothing", ()
-
-trainer.register_plugin(Ray())
-trainer.register_plugin(Nothing())
-trainer.register_plugin(Ray)
-code = trainer.CustomTrainer(func=work)
-trainer.TrainJob("fails", runtime=runtime("ray", RayPolicy()), trainer=code)
-trainer.TrainJob("wrong", runtime=runtime("low", RayPolicy(port=80)), trainer=code)
-trainer.TrainJob("mapped", runtime=runtime("map", {"ray": {"prot": 7000}}), trainer=code)
-trainer.TrainJob("other", runtime=runtime("slurm", {"slurm": {}}), trainer=code)
-"""
-    )
-    out = project.preview(ok=False).out
-    for text in (
-        "register_plugin (__main__.py:",
-        "): plugin Nothing: implements no phase",
-        ": plugin Ray: is a class. Hint: give an instance: Ray()",
-        'TrainJob("fails") (__main__.py:48): plugin Ray: enforce_ml_policy failed: ZeroDivisionError',
-        "(ray_plugin.py:20)",
-        "ml_policy.port: must be greater than or equal to 1024, not 80",
-        "ml_policy.ray.prot: unknown field. Hint: did you mean port?",
-        "ml_policy.slurm: unknown field",
-        "a plugin's own policy needs register_plugin(...)",
-    ):
-        assert text in out, f"{text!r} is not in\n{out}"
-    assert "Traceback" not in out

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 from pathlib import Path
@@ -14,7 +13,6 @@ from tests.documented import blocks
 
 from .conftest import Project, eventually
 
-ROOT = Path(__file__).parents[2]
 FILES = {
     "train.py": """
 import os, sys
@@ -188,12 +186,6 @@ def test_what_is_refused(project: Project, repository: Path, case: str) -> None:
     assert why in refused(project, arguments)
 
 
-def test_secrets_among_the_requirements(project: Project, repository: Path) -> None:
-    (repository / "requirements.txt").write_text("--index-url https://someone:pa55word@example.com/simple\ntorch\n")
-    shown = refused(project, 'source="nano", script="train.py", requirements="requirements.txt"')
-    assert "trainer.requirements: requirements.txt:1 is a plain-text secret" in shown and "pa55word" not in shown
-
-
 def test_what_stays_behind_is_said(project: Project, repository: Path) -> None:
     """Files with secrets, and modules that are beside the program and not in the project."""
     (project.folder / "beside.py").write_text("")
@@ -207,39 +199,6 @@ def test_what_stays_behind_is_said(project: Project, repository: Path) -> None:
     assert "imports model" not in shown
 
 
-def test_a_lambda_of_the_project_is_refused(project: Project, repository: Path) -> None:
-    (repository / "tools" / "short.py").write_text("short = lambda: None\n")
-    program = "import sys\nsys.path.insert(0, 'nano')\nfrom tools.short import short\n"
-    project.program(program + job('source="nano", func=short'))
-    assert "a lambda has no source of its own to ship" in project.preview(ok=False).out
-
-
-def test_an_archive_that_cannot_be_stored_is_a_problem(project: Project, repository: Path) -> None:
-    home = project.root.parent / "home"
-    home.write_text("a file")
-    program = f"import os\nos.environ['HOME'] = {str(home)!r}\n"
-    project.program(program + job('source="nano", script="train.py"'))
-    shown = project.preview(ok=False).out
-    assert "cannot be written: Not a directory" in shown and "Traceback" not in shown
-
-
-def test_files_that_do_not_travel(project: Project, repository: Path) -> None:
-    starts = 'source="nano", script="train.py"'
-    (repository / "elsewhere").symlink_to("/etc/hosts")
-    assert "elsewhere is a link that leads out of the project" in refused(project, starts)
-    (repository / "elsewhere").unlink()
-    os.mkfifo(repository / "pipe")
-    assert "pipe is not a regular file" in refused(project, starts)
-    (repository / "pipe").unlink()
-    (repository / "new\nline.py").write_text("")
-    assert "has a control character in its name" in refused(project, starts)
-    (repository / "new\nline.py").unlink()
-    (repository / "train.py").write_text("TOKEN = 'hf_" + "abcdefghij0123456789abcd'")
-    assert "train.py:1 holds a plain-text secret" in refused(project, starts)
-    (repository / "train.py").write_text("def broken(:")
-    assert "train.py:1: invalid syntax" in refused(project, starts)
-
-
 def test_requirements_are_installed(project: Project, repository: Path) -> None:
     package = repository / "packages" / "answer"
     write(package, {"pyproject.toml": '[project]\nname = "answer"\nversion = "42"\n', "answer.py": "VALUE = 42\n"})
@@ -249,15 +208,6 @@ def test_requirements_are_installed(project: Project, repository: Path) -> None:
     project.program(job('source="nano", script="train.py", requirements="requirements.txt"'))
     project.up()
     assert logs(project).count("answer 42") == 2
-
-
-def test_the_plan_warns_of_what_a_project_lacks(project: Project, repository: Path) -> None:
-    """A file of the command, and the Python of its `pyproject.toml`."""
-    (repository / "pyproject.toml").write_text('[project]\ndependencies = []\nrequires-python = ">=3.99"\n')
-    project.program(job('source="nano", command=["python3", "nothere.py"], requirements="pyproject.toml"'))
-    shown = " ".join(project.preview().out.split())
-    assert "trainer.command: nothere.py is not in the project" in shown
-    assert "trainer.requirements: pyproject.toml requires Python >=3.99, and the job runs with 3." in shown
 
 
 def test_the_program_of_the_docs(project: Project, repository: Path) -> None:

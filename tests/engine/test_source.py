@@ -122,31 +122,3 @@ def test_a_script_runs_byte_for_byte(project: Project) -> None:
         text = content.replace(b"\r\n", b"\n") if b"\r" in content else content.replace(b"\n", b"\r\n")
         (project.folder / f"{name}.py").write_bytes(text)
     project.preview("--expect-no-changes")
-
-
-EDITED = """
-import sys
-from pathlib import Path
-
-sys.path.insert(0, "nano")
-import mine
-import train
-
-for module in (mine, train):
-    file = Path(module.__file__)
-    file.write_text(file.read_text().replace("first", "other").replace("second", "first").replace("other", "second"))
-trainer.TrainJob("function", runtime=plain, trainer=trainer.CustomTrainer(func=mine.first))
-trainer.TrainJob("project", runtime=plain, trainer=trainer.CustomTrainer(source="nano", func=train.first))
-"""
-
-
-def test_a_file_that_is_edited_after_its_import_ships_no_other_function(project: Project) -> None:
-    (project.folder / "nano").mkdir()
-    for name in ("mine.py", "nano/train.py"):
-        (project.folder / name).write_text("def first():\n    print(1)\n\ndef second():\n    print(2)\n")
-    project.program(EDITED)
-    told = project.preview(ok=False).out
-    for job, file in (("function", "mine.py"), ("project", "train.py")):
-        (line,) = (line for line in told.splitlines() if f'TrainJob("{job}")' in line)
-        assert f"trainer.func: {file} has changed since it was imported: its text is not that of first any more" in line
-    assert "2 problems" in told and "Traceback" not in told

@@ -130,27 +130,6 @@ def test_what_a_sweep_deletes_is_shown(project: Project) -> None:
     assert not project.target.jobs.list_all()
 
 
-def test_a_folder_that_is_not_of_the_job_is_left_alone(project: Project) -> None:
-    """The root of the state is another folder of the same user, with a folder where the job's would be."""
-    project.program(SUSPENDED)
-    project.up()
-    own = project.folder / "own"
-    own.mkdir(mode=0o755)
-
-    def change(resource: dict[str, Any]) -> None:
-        outputs = resource["outputs"]
-        outputs["target"]["root"] = str(own)
-        folder = own / "jobs" / outputs["namespace"] / outputs["name"]
-        folder.mkdir(parents=True)
-        (folder / "thesis.txt").write_text("work of years")
-
-    changed(project, change)
-    result = project.destroy(ok=False)
-    assert "has no record.json of a job, and holds 'thesis.txt'; nothing there was changed or removed" in result.out
-    assert [p.read_text() for p in own.glob("jobs/*/*/*")] == ["work of years"]
-    assert {p.name for p in own.iterdir()} == {"jobs"}
-
-
 TAMPERED: dict[str, dict[str, Any]] = {
     "is not a name that Kubernetes accepts": {"name": "../../../x"},
     "not a valid absolute path": {"target": {"root": "/tmp/a\0b"}},
@@ -232,12 +211,3 @@ def test_a_state_that_lacks_something_says_so_and_can_be_forgotten(project: Proj
         result = project.run(command, "--yes", "--skip-preview")
         assert "Traceback" not in result.out and "Exception calling" not in result.out, result
         assert result.code == 0 or "the state of this resource cannot be read" in result.out, result
-
-
-def test_the_plan_says_that_it_cannot_tell_what_is_lost(project: Project) -> None:
-    project.program(SUSPENDED)
-    project.up()
-    changed(project, lambda resource: resource["outputs"].pop("name"))
-    project.program("")
-    told = project.preview().out
-    assert "was removed from the program, but its state cannot be read" in told and "Traceback" not in told

@@ -8,7 +8,7 @@ import pytest
 from admission_support import BLOCKED, admitted, answer, changed, jobset
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 
-from tests.trainer import broken_rules, default_runtime, default_train_job, review, stored_jobset
+from tests.trainer import broken_rules, default_runtime, default_train_job, review, review_jobset, stored_jobset
 
 UNKNOWN = Unknown("1")
 POD = "spec.replicatedJobs.0.template.spec.template.spec"
@@ -46,26 +46,30 @@ def claims(*names: str, **policy: Any) -> dict[str, Any]:
 
 LONG = "JobSet name is too long, {} names generated for this JobSet will exceed 63 characters"
 AT = "spec.replicatedJobs[0]"
-WRONG: list[tuple[list[dict[str, Any]], dict[str, Any], set[tuple[str, str, str]]]] = [
+WRONG: list[tuple[list[dict[str, Any]], dict[str, Any], set[tuple[str, str, str]], str]] = [
     (
         [],
         {"failurePolicy": {"restartStrategy": "InPlaceRestart"}},
         {internal("InPlaceRestart restart strategy cannot be set when InPlaceRestart feature gate is disabled")},
+        "spec.failurePolicy.restartStrategy",
     ),
     (
         [job(dependsOn=[{"name": "node", "status": "Ready"}])],
         {},
         {internal("DependsOn can't be set for the first ReplicatedJob")},
+        "spec.replicatedJobs[0].dependsOn",
     ),
     (
         [job(), job("b", dependsOn=[{"name": "c", "status": "Ready"}]), job("c")],
         {},
         {internal("replicatedJob: b cannot depend on replicatedJob: c")},
+        "spec.replicatedJobs[1].dependsOn[0].name",
     ),
     (
         [],
         {"network": {"subdomain": "A"}},
         {invalid("spec.network.subdomain", "A", SUBDOMAIN), invalid("spec.network.subdomain", "A", LABEL_1035)},
+        "spec.network.subdomain",
     ),
     (
         [],
@@ -77,14 +81,16 @@ WRONG: list[tuple[list[dict[str, Any]], dict[str, Any], set[tuple[str, str, str]
                 ".spec.network.subdomain is too long, must be less than 63 characters",
             )
         },
+        "spec.network.subdomain",
     ),
-    ([], {"managedBy": ""}, {("spec.managedBy", "Required", "Required value")}),
+    ([], {"managedBy": ""}, {("spec.managedBy", "Required", "Required value")}, "spec.managedBy"),
     (
         [],
         {"managedBy": "me"},
         {invalid("spec.managedBy", "me", 'must be a domain-prefixed path (such as "acme.io/foo")')},
+        "spec.managedBy",
     ),
-    ([], {"managedBy": "A/b"}, {invalid("spec.managedBy", "A", SUBDOMAIN)}),
+    ([], {"managedBy": "A/b"}, {invalid("spec.managedBy", "A", SUBDOMAIN)}, "spec.managedBy"),
     (
         [],
         {"managedBy": "a/ b"},
@@ -93,14 +99,21 @@ WRONG: list[tuple[list[dict[str, Any]], dict[str, Any], set[tuple[str, str, str]
                 "spec.managedBy", " b", r"Invalid path (regex used for validation is '[A-Za-z0-9/\-._~%!$&'()*+,;=:]+')"
             )
         },
+        "spec.managedBy",
     ),
-    ([], {"managedBy": "a.io/" + "x" * 59}, {("spec.managedBy", "TooLong", "Too long: may not be more than 63 bytes")}),
+    (
+        [],
+        {"managedBy": "a.io/" + "x" * 59},
+        {("spec.managedBy", "TooLong", "Too long: may not be more than 63 bytes")},
+        "spec.managedBy",
+    ),
     (
         [job(replicas=2**30)],
         {},
         {internal("the product of replicas and parallelism must not exceed 2147483647 for replicatedJob 'node'")},
+        "spec.replicatedJobs[0]",
     ),
-    ([job(groupName="A")], {}, {invalid(f"{AT}.groupName", "A", LABEL_1035)}),
+    ([job(groupName="A")], {}, {invalid(f"{AT}.groupName", "A", LABEL_1035)}, "spec.replicatedJobs[0].groupName"),
     (
         [job(groupName="a" * 64)],
         {},
@@ -111,14 +124,21 @@ WRONG: list[tuple[list[dict[str, Any]], dict[str, Any], set[tuple[str, str, str]
                 ".spec.replicatedJob[].groupName is too long, must be less than 63 characters",
             )
         },
+        "spec.replicatedJobs[0].groupName",
     ),
-    ([job("Node")], {}, {invalid(f"{AT}.name", "job-Node-0", LABEL_1035)}),
-    ([job("n" * 50)], {}, {invalid(f"{AT}.name", f"job-{'n' * 50}-0", LONG.format("pod"))}),
-    ([job("n" * 60)], {}, {invalid(f"{AT}.name", f"job-{'n' * 60}-0", LONG.format(kind)) for kind in ("job", "pod")}),
+    ([job("Node")], {}, {invalid(f"{AT}.name", "job-Node-0", LABEL_1035)}, "spec.replicatedJobs[0].name"),
+    ([job("n" * 50)], {}, {invalid(f"{AT}.name", f"job-{'n' * 50}-0", LONG.format("pod"))}, "metadata.name"),
+    (
+        [job("n" * 60)],
+        {},
+        {invalid(f"{AT}.name", f"job-{'n' * 60}-0", LONG.format(kind)) for kind in ("job", "pod")},
+        "metadata.name",
+    ),
     (
         [],
         {"successPolicy": {"operator": "All", "targetReplicatedJobs": ["x", "node"]}},
         {internal("invalid replicatedJob name 'x' does not appear in .spec.ReplicatedJobs")},
+        "spec.successPolicy.targetReplicatedJobs[0]",
     ),
     (
         [],
@@ -129,37 +149,49 @@ WRONG: list[tuple[list[dict[str, Any]], dict[str, Any], set[tuple[str, str, str]
                 "feature gate is disabled"
             )
         },
+        "spec.failurePolicy.rules[0].action",
     ),
     (
         [],
         rules({"name": "a"}, {"name": "a"}),
         {internal("rule names are not unique, rules with indices [0 1] all have the same name 'a'")},
+        "spec.failurePolicy.rules[1].name",
     ),
     (
         [],
         rules({"targetReplicatedJobs": ["x"]}),
         {internal("invalid replicatedJob name 'x' in failure policy does not appear in .spec.ReplicatedJobs")},
+        "spec.failurePolicy.rules[0].targetReplicatedJobs[0]",
     ),
     (
         [],
         rules({"onJobFailureReasons": ["OOM", "FailedIndexes"]}),
         {internal("invalid job failure reason 'OOM' in failure policy is not a recognized job failure reason")},
+        "spec.failurePolicy.rules[0].onJobFailureReasons[0]",
     ),
-    ([], {"coordinator": {"replicatedJob": "x"}}, {internal("coordinator replicatedJob x does not exist")}),
+    (
+        [],
+        {"coordinator": {"replicatedJob": "x"}},
+        {internal("coordinator replicatedJob x does not exist")},
+        "spec.coordinator.replicatedJob",
+    ),
     (
         [],
         {"coordinator": {"replicatedJob": "node", "jobIndex": 1}},
         {internal("coordinator job index 1 is invalid for replicatedJob node")},
+        "spec.coordinator.jobIndex",
     ),
     (
         [],
         {"coordinator": {"replicatedJob": "node", "podIndex": 2}},
         {internal("coordinator pod index 2 is invalid for replicatedJob node job index 0")},
+        "spec.coordinator.podIndex",
     ),
     (
         [changed({"j": job()}, "j.template.spec.completionMode", "NonIndexed")["j"]],
         {"coordinator": {"replicatedJob": "node"}},
         {internal("job for coordinator pod must be indexed completion mode, and completions number must be set")},
+        "spec.coordinator",
     ),
     (
         [],
@@ -171,13 +203,16 @@ WRONG: list[tuple[list[dict[str, Any]], dict[str, Any], set[tuple[str, str, str]
                 "63 bytes"
             )
         },
+        "metadata.name",
     ),
 ]
 
 
-@pytest.mark.parametrize(("jobs", "spec", "found"), WRONG)
-def test_what_the_webhook_refuses(jobs: list[Any], spec: dict[str, Any], found: set[Any]) -> None:
+@pytest.mark.parametrize(("jobs", "spec", "found", "at"), WRONG)
+def test_what_the_webhook_refuses(jobs: list[Any], spec: dict[str, Any], found: set[Any], at: str) -> None:
+    """In the server's words, and at the value that the author has to change."""
     assert answer(review(jobset(*jobs, **spec))) == ("validating-webhook", found)
+    assert {problem.where for problem in review_jobset(jobset(*jobs, **spec))} == {at}
 
 
 @pytest.mark.parametrize(

@@ -101,22 +101,6 @@ def test_stored() -> None:
     assert admitted(verdict.stored) == verdict.stored
 
 
-def test_stored_runtime() -> None:
-    document = runtime(mlPolicy={"mpi": {}}, podGroupPolicy={"coscheduling": {}})
-    document["metadata"]["namespace"] = "dropped"
-    stored = admitted(document)
-    assert stored["metadata"] == {"name": "torch"}
-    assert stored["spec"]["mlPolicy"]["mpi"] == {
-        "numProcPerNode": 1,
-        "mpiImplementation": "OpenMPI",
-        "sshAuthMountPath": "/root/.ssh",
-        "runLauncherAsNode": False,
-    }
-    assert stored["spec"]["podGroupPolicy"] == {"coscheduling": {"scheduleTimeoutSeconds": 60}}
-    (job,) = stored["spec"]["template"]["spec"]["replicatedJobs"]
-    assert (job["replicas"], job["groupName"]) == (1, "default")
-
-
 @pytest.mark.parametrize(
     ("metadata", "found"),
     [

@@ -87,62 +87,6 @@ def test_nulls_that_go_prints_are_wrong() -> None:
     assert answer(review(document, lookup=STORE)) == ("schema", required(terms))
 
 
-IMMUTABLE: list[tuple[str, Any, Any]] = [
-    ("runtimeRef", {"name": "torch"}, {"name": "torch", "kind": "TrainingRuntime"}),
-    ("initializer", {}, {"model": {}}),
-    ("trainer", {"numNodes": 1}, {"numNodes": 2}),
-    ("activeDeadlineSeconds", 5, 6),
-    ("managedBy", "kueue.x-k8s.io/multikueue", "trainer.kubeflow.org/trainjob-controller"),
-]
-
-
-@pytest.mark.parametrize(("field", "one", "other"), IMMUTABLE)
-@pytest.mark.parametrize("suspend", [False, True])
-def test_immutable_fields(field: str, one: Any, other: Any, suspend: bool) -> None:
-    before = train_job(**{"suspend": suspend, field: one})
-    old = review(before).stored
-    verdict = review(changed(before, f"spec.{field}", other), old=old, lookup=STORE)
-    assert answer(verdict) == ("schema", {(f"spec.{field}", "Invalid", "field is immutable")})
-    if field not in ("runtimeRef", "managedBy"):
-        assert review(changed(before, f"spec.{field}"), old=old).admitted, "removing it"
-        assert review(before, old=review(changed(before, f"spec.{field}")).stored).admitted, "adding it"
-
-
-PATCHED: list[tuple[str, Any, Any]] = [
-    ("serviceAccountName", "a", "b"),
-    ("volumes", [{"name": "a"}], [{"name": "b"}]),
-    ("initContainers", [{"name": "a"}], []),
-    ("containers", [{"name": "a"}], [{"name": "a", "env": [{"name": "X"}]}]),
-    ("imagePullSecrets", [{"name": "a"}], [{"name": "b"}]),
-    ("securityContext", {"runAsUser": 1}, {"runAsUser": 2}),
-    ("terminationGracePeriodSeconds", 1, 2),
-]
-
-
-@pytest.mark.parametrize(("field", "one", "other"), PATCHED)
-def test_immutable_fields_of_patches(field: str, one: Any, other: Any) -> None:
-    old = admitted(train_job(suspend=True, runtimePatches=[pod_patch(**{field: one})]), lookup=STORE)
-    after = train_job(suspend=True, runtimePatches=[pod_patch("a.b/c"), pod_patch(**{field: other})])
-    where = f"{POD.replace('[0]', '[1]', 1)}.{field}"
-    assert answer(review(after, old=old, lookup=STORE)) == ("schema", {(where, "Invalid", "field is immutable")})
-    admitted(
-        train_job(suspend=True, runtimePatches=[pod_patch("a.b/renamed", **{field: other})]), old=old, lookup=STORE
-    )
-    admitted(train_job(suspend=True, runtimePatches=[pod_patch()]), old=old, lookup=STORE)
-
-
-@pytest.mark.parametrize("field", ["nodeSelector", "affinity", "tolerations", "schedulingGates"])
-def test_fields_of_patches_that_may_change(field: str) -> None:
-    values: dict[str, tuple[Any, Any]] = {
-        "nodeSelector": ({"a": "b"}, {"a": "c"}),
-        "affinity": ({}, {"podAffinity": {}}),
-        "tolerations": ([], [{"key": "a"}]),
-        "schedulingGates": ([{"name": "a"}], []),
-    }
-    one, other = (train_job(suspend=True, runtimePatches=[pod_patch(**{field: value})]) for value in values[field])
-    admitted(other, old=admitted(one, lookup=STORE), lookup=STORE)
-
-
 def test_the_order_of_named_things_does_not_matter() -> None:
     one = train_job(trainer={"env": names(2)})
     other = train_job(trainer={"env": names(2)[::-1]})
@@ -171,19 +115,6 @@ def test_patches_change_while_suspended(before: bool, after: bool, right: bool) 
     same = train_job(suspend=after, runtimePatches=[pod_patch()])
     admitted(same, old=old, lookup=STORE)
     assert review(train_job(suspend=after, runtimePatches=UNKNOWN), old=old, lookup=STORE).admitted
-
-
-def test_patches_do_not_change_under_active_jobs() -> None:
-    old = admitted(train_job(suspend=True, runtimePatches=[pod_patch()]), lookup=STORE)
-    status = {"replicatedJobsStatus": [{"name": n, "active": a} for n, a in (("x", 0), ("node", 1), ("y", 2))]}
-    running = {"kind": "JobSet", "metadata": {"name": "job", "namespace": "ns"}, "status": status}
-    document = train_job(suspend=True, runtimePatches=[])
-    words = "RuntimePatches cannot be modified when the JobSet's ReplicatedJob {} is still active"
-    verdict = review(document, old=old, lookup=Store(runtime(), running))
-    wanted = {("spec.runtimePatches", "Forbidden", words.format(name)) for name in ("node", "y")}
-    assert answer(verdict) == ("validating-webhook", wanted)
-    status["replicatedJobsStatus"] = []
-    admitted(document, old=old, lookup=Store(runtime(), running))
 
 
 def test_status_is_not_set_with_the_rest() -> None:

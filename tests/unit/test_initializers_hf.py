@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -202,34 +201,6 @@ def test_busy_then_well(hub: Hub, tmp_path: Path, place: str, caplog: pytest.Log
     assert "signed" not in caplog.text
 
 
-@pytest.mark.parametrize("place", ["/revision/", "/tree/", "/resolve/"])
-def test_cut_connections(hub: Hub, tmp_path: Path, place: str, caplog: pytest.LogCaptureFixture) -> None:
-    hub.server.fault(place, times=2, cut=1)
-    hub.storage.fault("weights", times=2, cut=30_000)
-    get(hub, tmp_path)
-    assert tree(tmp_path) == FILES
-    assert "again in" in caplog.text or "Trying to resume download" in caplog.text
-    assert "signed" not in caplog.text
-    assert "another checksum" not in caplog.text
-
-
-@pytest.mark.parametrize("place", ["/revision/", "/tree/", "/resolve/"])
-def test_a_server_that_stalls(hub: Hub, tmp_path: Path, place: str) -> None:
-    hub.server.fault(place, stall=1)
-    hub.storage.fault("weights", stall=30_000)
-    tuning = replace(QUICK, timeout=1.5)
-    fetch("dataset", "hf://owner/some-data.v1", tmp_path, env={"HF_ENDPOINT": hub.url}, tuning=tuning)
-    assert tree(tmp_path) == FILES
-
-
-def test_500_for_ever(hub: Hub, tmp_path: Path) -> None:
-    hub.storage.fault("weights", times=99, answer=Answer(500, b""))
-    with pytest.raises(TargetFault, match=r"/data/weights\.bin: 500 Internal Server Error \(4 attempts\)") as caught:
-        get(hub, tmp_path)
-    assert "signed" not in str(caught.value)
-    assert nothing(tmp_path)
-
-
 @pytest.mark.parametrize(("path", "algorithm"), [("data/train.csv", "git"), ("data/weights.bin", "sha256")])
 def test_changed_bytes_are_seen(hub: Hub, tmp_path: Path, path: str, algorithm: str) -> None:
     server = hub.storage if algorithm == "sha256" else hub.server
@@ -268,12 +239,6 @@ def test_no_token_over_http(hub: Hub, tmp_path: Path, caplog: pytest.LogCaptureF
     assert TOKEN not in caplog.text
 
 
-def test_an_answer_that_is_no_json(hub: Hub, tmp_path: Path) -> None:
-    hub.server.fault("/revision/", times=99, answer=Answer(200, b"<html>a login page</html>"))
-    with pytest.raises(TargetFault, match=r"hf://owner/some-data\.v1: .*\(4 attempts\)"):
-        get(hub, tmp_path)
-
-
 def test_no_telemetry() -> None:
     code = (
         "import os\nfrom pulumi_trainer.provider.pod.initializers import hf, source\nfrom pathlib import Path\n"
@@ -282,13 +247,6 @@ def test_no_telemetry() -> None:
     )
     env = {k: v for k, v in os.environ.items() if not k.startswith("HF_")}
     assert subprocess.check_output([sys.executable, "-c", code], env=env, text=True) == "True\n"
-
-
-def test_a_name_as_long_as_the_file_system_allows(hub: Hub, tmp_path: Path) -> None:
-    name = "x" * 255
-    hub.add(NAME, {name: b"long"})
-    get(hub, tmp_path)
-    assert tree(tmp_path) == {name: b"long"}
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import logging
 import os
 import subprocess
 import threading
@@ -19,7 +18,7 @@ from typing import Any
 import boto3
 import pytest
 from botocore.loaders import create_loader
-from initializers_support import QUICK, Answer, Loopback, Request, command, environment, forward, running, tree
+from initializers_support import QUICK, Answer, Loopback, command, environment, forward, running, tree
 from pulumi_trainer.provider.kubernetes.errors import TargetFault
 from pulumi_trainer.provider.pod.initializers import Manifest, fetch, manifest, s3
 from pulumi_trainer.provider.pod.initializers.file_names import STAGING
@@ -159,40 +158,6 @@ def test_models_come_whole_unless_said(store: Store, tmp_path: Path) -> None:
     assert "big.bin" in tree(tmp_path)
 
 
-def test_second_run_asks_nothing(store: Store, tmp_path: Path) -> None:
-    first = store.get(tmp_path)
-    store.front.requests.clear()
-    store.put("train/a.csv", b"changed since")
-    assert store.get(tmp_path) == first
-    assert store.front.requests == []
-
-
-def test_only_what_is_missing_comes_again(store: Store, tmp_path: Path) -> None:
-    store.get(tmp_path)
-    (tmp_path / "a.csv").unlink()
-    store.front.requests.clear()
-    store.get(tmp_path)
-    assert store.contents == ["train/a.csv"]
-    store.put("train/a.csv", b"changed since")
-    (tmp_path / "a.csv").unlink()
-    with pytest.raises(TargetFault, match="has changed since it was fetched"):
-        store.get(tmp_path)
-
-
-def test_403(store: Store, tmp_path: Path) -> None:
-    body = b"<Error><Code>AccessDenied</Code><Message>User may not, " + SECRET.encode() + b"</Message></Error>"
-    store.front.fault("big.bin", times=99, answer=Answer(403, body))
-    with pytest.raises(TargetFault) as caught:
-        store.get(tmp_path)
-    text = str(caught.value)
-    assert f"s3://{store.bucket}/train/big.bin: 403" in text
-    assert "ACCESS_KEY_ID" in text
-    assert SECRET not in text
-    parts = [r.headers["range"] for r in store.front.requests if "big.bin" in r.path]
-    assert len(parts) == len(set(parts))  # not repeated
-    assert nothing(tmp_path)
-
-
 def test_403_of_a_get_shows_the_servers_words_without_secrets(store: Store, tmp_path: Path) -> None:
     body = f"<Error><Code>AccessDenied</Code><Message>no, {KEY} with {SECRET}</Message></Error>".encode()
     store.front.fault(lambda r: r.path.endswith("a.csv"), times=99, answer=Answer(403, body))
@@ -240,14 +205,6 @@ def test_busy_then_well(store: Store, tmp_path: Path, status: int) -> None:
     assert tree(tmp_path) == below("train/")
 
 
-def test_500_for_ever(store: Store, tmp_path: Path) -> None:
-    store.front.fault(lambda r: r.path.endswith("a.csv"), times=99, answer=Answer(500, b""))
-    with pytest.raises(TargetFault, match=r"train/a\.csv: 500 .*\. Hint: run it again"):
-        store.get(tmp_path)
-    assert store.contents.count("train/a.csv") == 5
-    assert nothing(tmp_path)
-
-
 def test_nobody_listens(tmp_path: Path) -> None:
     gone = Loopback(lambda r: Answer())
     gone.close()
@@ -255,20 +212,6 @@ def test_nobody_listens(tmp_path: Path) -> None:
     with pytest.raises(TargetFault, match=r"Could not connect to the endpoint.*\(4 attempts\)") as caught:
         fetch("dataset", "s3://bucket/x", tmp_path, env=env, tuning=QUICK)
     assert SECRET not in str(caught.value)
-
-
-def test_cut_connections(store: Store, tmp_path: Path) -> None:
-    store.front.fault(lambda r: r.path.endswith("a.csv"), cut=2)
-    store.front.fault(lambda r: r.content and r.path.endswith("big.bin"), times=2, cut=40_000)
-    store.get(tmp_path)
-    assert tree(tmp_path) == below("train/")
-
-
-def test_a_server_that_stalls(store: Store, tmp_path: Path) -> None:
-    store.front.fault(lambda r: r.path.endswith("a.csv"), stall=2)
-    store.front.fault(lambda r: "list-type" in r.query, stall=0)
-    store.get(tmp_path, tuning=replace(QUICK, timeout=1.5))
-    assert tree(tmp_path) == below("train/")
 
 
 def test_a_changed_byte_is_seen(store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -284,21 +227,6 @@ def test_a_changed_byte_is_seen(store: Store, tmp_path: Path, caplog: pytest.Log
     with pytest.raises(TargetFault, match=r"big\.bin: the downloaded data has another checksum.*md5 .*\(4 attempts\)"):
         store.get(tmp_path / "out")
     assert nothing(tmp_path / "out")
-
-
-def test_a_wrong_sha256_is_seen(store: Store, tmp_path: Path) -> None:
-    wrong = base64.b64encode(hashlib.sha256(b"another").digest()).decode()
-    real = store.front._answer
-
-    def answer(request: Request) -> Answer:
-        right = real(request)
-        more = {"x-amz-checksum-sha256": wrong} if request.method == "HEAD" else {}
-        return replace(right, headers={**right.headers, **more})
-
-    store.front._answer = answer
-    with pytest.raises(TargetFault, match=r"big\.bin: the downloaded data has another checksum.*: sha256 "):
-        store.get(tmp_path, "train/big.bin")
-    assert nothing(tmp_path)
 
 
 def test_multipart_uploads_are_known_by_their_size(store: Store, tmp_path: Path) -> None:
@@ -337,18 +265,6 @@ def test_an_object_that_changes_while_it_is_fetched(store: Store, tmp_path: Path
     assert nothing(tmp_path)
 
 
-def test_a_server_that_knows_no_ranges(store: Store, tmp_path: Path) -> None:
-    real = store.front._answer
-
-    def whole(request: Request) -> Answer:
-        return real(replace(request, headers={k: v for k, v in request.headers.items() if k != "range"}))
-
-    store.front._answer = whole
-    with pytest.raises(TargetFault, match=r"big\.bin: the downloaded data has .* bytes, not 196613"):
-        store.get(tmp_path)
-    assert nothing(tmp_path)
-
-
 @pytest.mark.parametrize(
     "name", ["../x", "a/../../x", "a//b", "./x", "x" * 300, ".incomplete/lock", ".pulumi-trainer.json"]
 )
@@ -361,66 +277,6 @@ def test_hostile_keys(store: Store, tmp_path: Path, name: str) -> None:
     store.put("bad/good", b"good")
     store.get(tmp_path / "out", "bad", IGNORE_PATTERNS="*" + name[-3:])
     assert tree(tmp_path / "out") == {"good": b"good"}
-
-
-def test_a_key_below_a_key(store: Store, tmp_path: Path) -> None:
-    store.put("train/a.csv/below", b"x")
-    with pytest.raises(TargetFault, match=r"'a\.csv': is both a file and a folder"):
-        store.get(tmp_path)
-
-
-def test_leftovers_of_another_state_are_removed(store: Store, tmp_path: Path) -> None:
-    refused = store.front.fault(lambda r: r.path.endswith("a.csv"), times=99, answer=Answer(500))
-    with pytest.raises(TargetFault):
-        store.get(tmp_path)
-    refused.times = 0
-    store.put("train/big.bin", b"small now")
-    store.put("train/a.csv", b"new")
-    store.get(tmp_path)
-    assert tree(tmp_path) == {**below("train/"), "big.bin": b"small now", "a.csv": b"new"}
-
-
-def test_kill_9_and_again(store: Store, tmp_path: Path) -> None:
-    """Several files at once: what was there stays, what was under way never looks complete."""
-    output = tmp_path / "out"
-    fault = store.front.fault(lambda r: r.content and r.path.endswith("big.bin"), stall=1000)
-    env = environment(f"s3://{store.bucket}/train", output, **store.env)
-    with running(command(), env) as process:
-        while sum(not path.suffix for path in (output / STAGING / "data").glob("*")) < 3:
-            assert process.poll() is None
-            threading.Event().wait(0.02)
-        process.kill()
-        process.wait(30)
-    fault.gate.set()
-    assert nothing(output)
-    store.front.requests.clear()
-    done = subprocess.run(command(), env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert store.contents == ["train/big.bin"]
-    assert tree(output) == below("train/")
-
-
-def test_two_processes_at_once(store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    output = tmp_path / "out"
-    fault = store.front.fault(lambda r: r.path.endswith("a.csv"), stall=1)
-    uri = f"s3://{store.bucket}/train"
-    caplog.set_level(logging.INFO)
-    with running(command(), environment(uri, output, **store.env)) as process:
-        while "train/a.csv" not in store.contents:
-            assert process.poll() is None
-            threading.Event().wait(0.02)
-        second: list[Manifest] = []
-        thread = threading.Thread(target=lambda: second.append(store.get(output)))
-        thread.start()
-        while "waiting for it" not in caplog.text:
-            threading.Event().wait(0.02)
-        fault.gate.set()
-        thread.join(60)
-        assert process.wait(60) == 0
-    assert second
-    assert second[0].complete
-    assert len(store.contents) == len(set(store.contents))
-    assert tree(output) == below("train/")
 
 
 def test_no_credentials_means_a_public_bucket(store: Store, tmp_path: Path) -> None:

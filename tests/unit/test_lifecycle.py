@@ -261,16 +261,6 @@ def test_objects_are_kept_as_text_where_they_are_known() -> None:
     assert from_state(kept) == {**objects(), "ConfigMap/c": other}
 
 
-@pytest.mark.parametrize("form", [to_state, dict])
-def test_stacks_that_kept_objects_as_they_are_go_on(form: Any) -> None:
-    target = Target("Running")
-    made = checked({}, inputs(objects=form(objects())), target).inputs
-    plain_jobs.create(made, lambda _: target)
-    assert checked(made, inputs(objects=to_state(objects())), target).inputs == made
-    news = inputs(digest="d2", objects=to_state(objects(image="x:2")))
-    assert "containers[node].image" in checked(made, news, target).failures[0]
-
-
 def test_the_same_digest_keeps_the_old_objects_whatever_is_rendered_now() -> None:
     target = Target("Succeeded")
     made, outs = first(target)
@@ -963,15 +953,6 @@ def test_refresh_and_destroy_leave_an_adopted_job(lost: Lost) -> None:
     (note,) = plain_jobs.delete(outs, lambda _: target)
     assert whose(target) in note and "left alone" in note
     assert "j" in target.made
-
-
-def test_a_stack_that_did_not_write_down_its_label_knows_its_jobs() -> None:
-    target = Target("Running")
-    made, outs = first(target)
-    del outs["target"]["sweep"]
-    assert plain_jobs.read(outs, lambda _: target)[0] is not None
-    assert plain_jobs.delete(outs, lambda _: target) == [] and not target.made
-    assert made["target"]["sweep"] == "s"
 
 
 def test_the_program_of_a_job_is_that_of_its_component() -> None:

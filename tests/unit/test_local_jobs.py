@@ -343,11 +343,6 @@ class TestWhole:
         assert (status.phase, status.reason, status.restarts) == ("Failed", "ReachedMaxRestarts", 1)
         assert "exit code 3" in status.message
 
-    def test_a_rule_fails_it_at_once(self, local: LocalTarget) -> None:
-        policy = {"maxRestarts": 5, "rules": [{"name": "r", "action": "FailJobSet", "targetReplicatedJobs": ["node"]}]}
-        status = run(local, jobset(step(command=python("raise SystemExit(3)")), failurePolicy=policy))
-        assert (status.reason, status.restarts) == ("FailJobSetFailurePolicyAction", 0)
-
     def test_an_error_that_would_come_again_is_not_tried_again(self, local: LocalTarget) -> None:
         given = jobset(step(command=python("raise SystemExit(65)"), job={"backoffLimit": 4}))
         labels = {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}
@@ -375,10 +370,6 @@ class TestWhole:
         status = run(local, document)
         assert status.phase == "Succeeded"
         assert [(s.name, s.succeeded, s.active) for s in status.steps] == [("a", 0, 0), ("b", 1, 0)]
-
-    def test_success_of_a_target(self, local: LocalTarget) -> None:
-        policy = {"operator": "All", "targetReplicatedJobs": ["b"]}
-        assert run(local, jobset(step("a", python(SLEEP)), step("b"), successPolicy=policy)).phase == "Succeeded"
 
 
 class TestSuspend:

@@ -17,8 +17,6 @@ from pulumi_trainer.provider.trainer.releases import DEFAULT
 from tests.golden.golden_cases import RecordedCluster
 
 NOW = 1_800_000_000.0
-ADMITTED: dict[str, Any] = {"lastTransitionTime": "2026-01-02T03:04:05Z", "reason": "A", "message": "m"}
-COMPLETED = {"conditions": [{**ADMITTED, "type": "Completed", "status": "True"}]}
 
 
 def jobset(**rest: Any) -> dict[str, Any]:
@@ -44,29 +42,11 @@ def kinds(result: Result) -> list[str]:
     return [document["kind"] for document in result.objects]
 
 
-def test_a_job_is_built() -> None:
-    cluster, result = applied(runtime(2), train_job())
-    assert result.admitted and kinds(result) == ["JobSet"] and not result.notes
-    assert (result.namespace, result.name) == ("team", "job")
-    assert cluster.status(result) == {}
-    stored = cluster.get(("trainer.kubeflow.org", "TrainJob", "team", "job"))
-    assert stored is not None and stored["metadata"]["creationTimestamp"] == "2027-01-15T08:00:00Z"
-    assert result.objects[0]["metadata"]["ownerReferences"][0]["uid"] == stored["metadata"]["uid"]
-
-
 def test_a_refused_document_changes_nothing() -> None:
     cluster, result = applied(runtime(), train_job(), train_job(runtimeRef={"name": "other"}))
     assert (result.stage, result.objects) == ("schema", [])
     stored = cluster.get(("trainer.kubeflow.org", "TrainJob", "team", "job"))
     assert stored is not None and stored["spec"]["runtimeRef"]["name"] == "rt"
-
-
-def test_identity_is_kept_over_updates() -> None:
-    made = {"uid": "u-1", "creationTimestamp": "2020-01-01T00:00:00Z"}
-    cluster, result = applied(runtime(), train_job(made, suspend=True), train_job())
-    stored = cluster.get(("trainer.kubeflow.org", "TrainJob", "team", "job"))
-    assert stored is not None and {k: stored["metadata"][k] for k in made} == made
-    assert result.objects[0]["metadata"]["ownerReferences"][0]["uid"] == "u-1"
 
 
 def test_a_running_jobset_is_left_alone() -> None:
@@ -82,28 +62,6 @@ def test_a_jobset_that_makes_no_sense() -> None:
     for rest in ({"spec": "x"}, {"status": "x"}, {"status": {"conditions": "x", "replicatedJobsStatus": ["x"]}}):
         cluster, result = applied(runtime(), train_job(), jobset(**rest), train_job({"labels": {"a": "b"}}))
         assert result.admitted and not result.objects and cluster.status(result) == {}
-
-
-def test_a_deleted_jobset_is_made_again() -> None:
-    cluster, result = applied(runtime(), train_job(), deleted(jobset()))
-    assert cluster.get(("jobset.x-k8s.io", "JobSet", "team", "job")) is not None
-    assert cluster.status(result) == {}
-
-
-def test_nothing_of_a_finished_job_is_applied() -> None:
-    done = (runtime(), train_job(), jobset(status=COMPLETED))
-    cluster, result = applied(*done, deleted(jobset()), train_job({"labels": {"a": "b"}}))
-    assert result.admitted and kinds(result) == ["JobSet"]
-    assert cluster.get(("jobset.x-k8s.io", "JobSet", "team", "job")) is None
-    assert [c["type"] for c in cluster.status(result)["conditions"]] == ["Complete"]
-
-
-def test_a_deadline_ends_the_jobset() -> None:
-    old = {"creationTimestamp": "2020-01-01T00:00:00Z"}
-    cluster, result = applied(runtime(), train_job(old, activeDeadlineSeconds=60))
-    assert kinds(result) == ["JobSet"]
-    assert cluster.get(("jobset.x-k8s.io", "JobSet", "team", "job")) is None
-    assert cluster.status(result)["conditions"][0]["reason"] == "DeadlineExceeded"
 
 
 def test_multikueue_is_left_to_kueue() -> None:
@@ -123,11 +81,6 @@ def test_the_runtime_is_frozen_when_the_job_comes() -> None:
     assert result.objects[0]["spec"]["replicatedJobs"][0]["template"]["spec"]["completions"] == 5
 
 
-def test_a_deleted_runtime_freezes_its_jobs() -> None:
-    _, result = applied(runtime(), train_job(), deleted(runtime()), train_job({"labels": {"a": "b"}}))
-    assert result.stage == "validating-webhook" and "not found" in result.errors[0].why
-
-
 OWNER = {"kind": "TrainJob", "name": "job", "uid": "11111111-1111-1111-1111-111111111111", "controller": True}
 
 
@@ -142,13 +95,6 @@ def test_without_a_runtime_nothing_is_built() -> None:
     cluster, result = applied(runtime(), train_job(), deleted(runtime()), gone, deleted(jobset()))
     assert cluster.get(("jobset.x-k8s.io", "JobSet", "team", "job")) is None
     assert result.admitted and cluster.status(result) == {}
-
-
-def test_a_snapshot_wins_over_the_runtime() -> None:
-    _, result = applied(runtime(2), snapshot({"runtime": yaml.safe_dump(runtime(7))}), train_job())
-    assert result.objects[0]["spec"]["replicatedJobs"][0]["template"]["spec"]["completions"] == 7
-    _, result = applied(runtime(2), train_job(), snapshot({"runtime": yaml.safe_dump(runtime(7))}), deleted(jobset()))
-    assert not result.notes
 
 
 @pytest.mark.parametrize(

@@ -76,30 +76,6 @@ def patch(pod_spec: dict[str, Any], job: str = "node") -> dict[str, Any]:
 
 
 class TestModes:
-    def test_owner_only_in_mode_trainer_and_only_with_uid(self) -> None:
-        tj = train_job(trainer={})
-        assert "ownerReferences" not in rendered(runtime(), tj, "trainer")["metadata"]
-        tj["metadata"]["uid"] = "u-1"
-        assert rendered(runtime(), tj, "trainer")["metadata"]["ownerReferences"][0]["uid"] == "u-1"
-        assert "ownerReferences" not in rendered(runtime(), tj)["metadata"]
-
-    @pytest.mark.parametrize("part", ["labels", "annotations"])
-    def test_the_jobs_metadata_moves_to_the_jobset_and_wins(self, part: str) -> None:
-        rt, tj = runtime(), train_job(trainer={})
-        rt["spec"]["template"]["metadata"] = {part: {"kueue.x-k8s.io/queue-name": "cpu", "tier": "a"}}
-        tj["metadata"][part] = {"kueue.x-k8s.io/queue-name": "gpu", "team": "a"}
-        wanted = {"kueue.x-k8s.io/queue-name": "gpu", "team": "a", "tier": "a"}
-        assert rendered(rt, tj)["metadata"][part] == wanted
-        assert list(rendered(rt, tj)["metadata"][part]) == sorted(wanted)
-        assert rendered(rt, tj, "trainer")["metadata"][part] == rt["spec"]["template"]["metadata"][part]
-
-    def test_multikueue_manages_the_jobset(self) -> None:
-        tj = train_job(trainer={}, managedBy="kueue.x-k8s.io/multikueue")
-        assert rendered(runtime(), tj)["spec"]["managedBy"] == "kueue.x-k8s.io/multikueue"
-        assert "managedBy" not in rendered(runtime(), tj, "trainer")["spec"]
-        own = train_job(trainer={}, managedBy="trainer.kubeflow.org/trainjob-controller")
-        assert "managedBy" not in rendered(runtime(), own)["spec"]
-
     @pytest.mark.parametrize(("own", "wanted"), [(None, 60), (30, 30), (90, 60), (Unknown("own"), Unknown("own"))])
     def test_deadline_moves_to_the_trainers_job(self, own: Any, wanted: Any) -> None:
         rt, tj = runtime(), train_job(activeDeadlineSeconds=60)
@@ -109,10 +85,6 @@ class TestModes:
         assert nodes(jobset)["activeDeadlineSeconds"] == wanted
         assert "activeDeadlineSeconds" not in jobset["spec"]["replicatedJobs"][0]["template"]["spec"]
         assert nodes(rendered(rt, tj, "trainer")).get("activeDeadlineSeconds") == own
-
-    def test_otherwise_the_modes_agree(self) -> None:
-        tj = train_job(trainer={"numNodes": 3})
-        assert rendered(runtime(), tj) == rendered(runtime(), tj, "trainer")
 
 
 class TestUnknown:
@@ -203,22 +175,6 @@ def leaves(document: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
 
 
 class TestPodSets:
-    def test_endpoints(self) -> None:
-        info, job, _ = core.read(
-            default_runtime(runtime()), default_train_job(train_job(trainer={"numNodes": 3})), DEFAULT
-        )
-        assert list(info.pod_sets[1].endpoints()) == []
-        core.build(info, job, DEFAULT)
-        assert list(info.pod_sets[1].endpoints()) == [f"digits-node-0-{i}.digits" for i in range(3)]
-        assert list(info.pod_sets[0].endpoints()) == ["digits-dataset-initializer-0-0.digits"]
-
-    def test_endpoints_in_a_subdomain_with_replicas(self) -> None:
-        rt = runtime({"numNodes": 1}, network={"subdomain": "net"})
-        rt["spec"]["template"]["spec"]["replicatedJobs"].append({"name": "side", "replicas": 2, "template": {}})
-        info, job, _ = core.read(default_runtime(rt), default_train_job(train_job()), DEFAULT)
-        core.build(info, job, DEFAULT)
-        assert list(info.pod_sets[2].endpoints()) == ["digits-side-0-0.net", "digits-side-1-0.net"]
-
     @pytest.mark.parametrize(
         ("trainer", "template"), [({"numNodes": Unknown("n")}, {}), ({}, {"network": {"subdomain": Unknown("n")}})]
     )
@@ -254,32 +210,12 @@ class TestPodSets:
         rt["spec"]["template"] = Unknown("u")
         assert validate(rt, tj) == ()
 
-    def test_an_added_init_container_and_pod_labels_are_written_back(self) -> None:
-        info, job, _ = core.read(default_runtime(runtime()), default_train_job(train_job()), DEFAULT)
-        made = core.Container("setup", "img:0", ["sh"], [{"name": "A", "value": "1"}], [], [])
-        info.pod_sets[1].init_containers.append(made)
-        info.pod_labels["group"] = "digits"
-        info.pod_annotations["note"] = "x"
-        template = nodes(core.build(info, job, DEFAULT)[0])["template"]
-        wanted = {"name": "setup", "command": ["sh"], "image": "img:0", "env": [{"name": "A", "value": "1"}]}
-        assert template["spec"]["initContainers"] == [wanted]
-        assert template["metadata"] == {"labels": {"group": "digits"}, "annotations": {"note": "x"}}
-
 
 class TestTrainer:
-    def test_an_empty_command_clears(self) -> None:
-        assert "command" not in node(rendered(runtime(), train_job(trainer={"command": []})))
-
     def test_an_empty_command_clears_beside_patches_too(self) -> None:
         change = patch({"serviceAccountName": "sa"})
         tj = train_job(trainer={"command": [], "args": []}, runtimePatches=[change])
         assert not {"command", "args"} & node(rendered(runtime(), tj)).keys()
-
-    def test_plain(self) -> None:
-        jobset = rendered(runtime({"numNodes": 1}), train_job(trainer={"numNodes": 3, "env": [{"name": "A"}]}))
-        assert nodes(jobset)["parallelism"] == 3
-        assert node(jobset)["env"] == [{"name": "A", "value": ""}]
-        assert "ports" not in node(jobset)
 
 
 class TestRefusals:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plugin_support import container, env, job, main, named, pod, pods, problems, rendered, runtime, train_job
+from plugin_support import container, job, main, pod, problems, rendered, runtime, train_job
 from pulumi_trainer.provider.kubernetes.errors import Invalid
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 
@@ -33,20 +33,6 @@ def scripts(trainer: dict[str, Any], *jobs: dict[str, Any], **policy: Any) -> tu
 
 
 class TestObjects:
-    def test_config_map_and_secret_come_before_the_jobset(self) -> None:
-        objects = rendered(flux(), train_job({"numNodes": 1}))
-        assert sorted(list(objects)[:-1]) == [CONFIG, "Secret/digits-flux-curve"]
-        assert list(objects)[-1] == "JobSet/digits"
-        assert objects["Secret/digits-flux-curve"] == {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": "digits-flux-curve", "namespace": "ns"},
-            "data": {"curve.cert": "generated:curve.cert"},
-        }
-
-    def test_nothing_for_other_runtimes(self) -> None:
-        assert list(rendered(runtime({}), train_job({}))) == ["JobSet/digits"]
-
     @pytest.mark.parametrize("trainer", [None, {}, {"numProcPerNode": 2}])
     def test_without_number_of_nodes_the_controller_would_fail_for_ever(self, trainer: Any) -> None:
         assert problems(flux(), train_job(trainer)) == []
@@ -59,58 +45,6 @@ class TestObjects:
         render(flux(), train_job({"numNodes": 1, "numProcPerNode": 1}))
         with pytest.raises(Invalid, match=r"spec\.mlPolicy\.flux\.numProcPerNode: is missing"):
             render(flux(), train_job({"numNodes": 1}))
-
-
-class TestPods:
-    def test_volumes(self) -> None:
-        node = job("node", volumes=[{"name": "a", "emptyDir": {}}, {"name": "shared-memory", "emptyDir": {}}])
-        config = {"name": "digits-flux-entrypoint", "defaultMode": 0o755}
-        assert pod(rendered(flux(node), train_job({"numNodes": 1})))["volumes"] == [
-            {"name": "a", "emptyDir": {}},
-            {"name": "shared-memory", "emptyDir": {"medium": "Memory"}},
-            {"name": "spack-install", "emptyDir": {}},
-            {"name": "flux-install", "emptyDir": {}},
-            {"name": "digits-flux-entrypoint", "configMap": config},
-            {"name": "flux-curve", "secret": {"secretName": "digits-flux-curve", "defaultMode": 0o400}},
-        ]
-
-    def test_installer_is_the_last_init_container(self) -> None:
-        node = job("node", initContainers=[container("prep")])
-        first, installer = pod(rendered(flux(node), train_job({"numNodes": 1})))["initContainers"]
-        assert first["name"] == "prep"
-        assert installer == {
-            "name": "flux-installer",
-            "image": "ghcr.io/converged-computing/flux-view-ubuntu:tag-jammy",
-            "command": ["/bin/bash", "/etc/flux-config/init.sh"],
-            "volumeMounts": [
-                {"name": "flux-install", "mountPath": "/mnt/flux"},
-                {"name": "digits-flux-entrypoint", "mountPath": "/etc/flux-config", "readOnly": True},
-            ],
-        }
-
-    def test_mounts_of_containers_called_node(self) -> None:
-        own = container(volumeMounts=[{"name": "x", "mountPath": "/curve"}])
-        objects = rendered(flux(job("node", None, own, container("side"))), train_job({"numNodes": 1}))
-        assert main(objects)["volumeMounts"] == [
-            {"name": "flux-curve", "mountPath": "/curve", "readOnly": True},
-            {"name": "flux-install", "mountPath": "/mnt/flux"},
-            {"name": "spack-install", "mountPath": "/opt/software"},
-            {"name": "digits-flux-entrypoint", "mountPath": "/etc/flux-config", "readOnly": True},
-            {"name": "shared-memory", "mountPath": "/dev/shm", "readOnly": True},
-        ]
-        assert "volumeMounts" not in named(pod(objects)["containers"], "side")
-
-    def test_only_in_jobs_called_node(self) -> None:
-        objects = rendered(flux(job("work"), job("node", "")), train_job({"numNodes": 1}))
-        assert "volumes" not in pod(objects, "work")
-        assert "initContainers" in pod(objects)
-        assert main(objects, "work")["command"][:1] == ["/bin/bash"]
-        assert "command" not in main(objects)
-
-    def test_number_of_nodes_and_env(self) -> None:
-        tj = train_job({"numNodes": 3, "env": [{"name": "FLUX_QUEUE_POLICY", "value": "easy"}]})
-        assert pods(rendered(flux(), tj))["parallelism"] == 3
-        assert env(main(rendered(flux(), tj))) == {"FLUX_QUEUE_POLICY": "easy"}
 
 
 class TestCommand:
@@ -129,10 +63,6 @@ class TestCommand:
         node = main(rendered(flux(job("node", None, container(**own))), train_job({"numNodes": 1, **trainer})))
         assert node["command"] == ["/bin/bash", "/etc/flux-config/entrypoint.sh", wanted]
         assert node.get("args") == own.get("args")
-
-    def test_of_the_trainer_only(self) -> None:
-        objects = rendered(flux(job("node", None, container("x", command=["a"]))), train_job({"numNodes": 1}))
-        assert main(objects)["command"] == ["a"]
 
 
 class TestSettings:
@@ -193,26 +123,6 @@ class TestSettings:
         node = job("node", None, container(resources={"limits": {GPU: 2}}))
         assert "-g 2" in scripts({}, node)[1]
         assert "-g" not in scripts({"resourcesPerNode": {"limits": {"cpu": 1}}}, node)[1].partition("\n# ")[0]
-
-
-class TestWebhook:
-    def test_the_installers_name_is_reserved(self) -> None:
-        reserved = job("node", initContainers=[container("flux-installer"), container("flux-installer-2")])
-        wanted = [("spec.trainer.initContainers", "InitContainer 'flux-installer' is reserved")]
-        assert [(p.where, p.why) for p in problems(flux(reserved), train_job({"numNodes": 1}))] == wanted
-        assert problems(runtime({}, reserved), train_job({})) == []
-        elsewhere = job("other", "", initContainers=[container("flux-installer")])
-        assert problems(flux(job("node"), elsewhere), train_job({"numNodes": 1})) == []
-        assert (
-            problems(flux(job("node", None, container(), container("flux-installer"))), train_job({"numNodes": 1}))
-            == []
-        )
-
-    def test_in_a_patch_too(self) -> None:
-        spec = {"template": {"spec": {"template": {"spec": {"initContainers": [{"name": "flux-installer"}]}}}}}
-        jobs = {"replicatedJobs": [{"name": "node", **spec}]}
-        patch = {"manager": "a.io/b", "trainingRuntimeSpec": {"template": {"spec": jobs}}}
-        assert len(problems(flux(), train_job({"numNodes": 1}, runtimePatches=[patch]))) == 1
 
 
 class TestUnknown:

@@ -5,18 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from plugin_support import container, env, job, main, named, pod, pods, problems, rendered, runtime, train_job
+from plugin_support import container, env, job, main, pods, problems, rendered, runtime, train_job
 from pulumi_trainer.provider.kubernetes.errors import Invalid
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 
 from tests.trainer import render
 
 GPU = "nvidia.com/gpu"
-KEYS = [
-    {"key": "ssh-privatekey", "path": "id_rsa", "mode": 0o640},
-    {"key": "ssh-publickey", "path": "id_rsa.pub", "mode": 0o644},
-    {"key": "ssh-publickey", "path": "authorized_keys", "mode": 0o644},
-]
 
 
 def mpi(*jobs: dict[str, Any], nodes: Any = None, network: Any = None, **policy: Any) -> dict[str, Any]:
@@ -30,56 +25,7 @@ def hostfile(objects: dict[str, Any]) -> Any:
     return objects["ConfigMap/digits-mpi-hostfile"]["data"]["hostfile"]
 
 
-class TestObjects:
-    def test_in_the_order_of_use(self) -> None:
-        objects = rendered(mpi(), train_job({}))
-        assert sorted(list(objects)[:-1]) == ["ConfigMap/digits-mpi-hostfile", "Secret/digits-mpi-ssh-auth"]
-        assert list(objects)[-1] == "JobSet/digits"
-
-    def test_the_secret_holds_placeholders(self) -> None:
-        assert rendered(mpi(), train_job({}))["Secret/digits-mpi-ssh-auth"] == {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": "digits-mpi-ssh-auth", "namespace": "ns"},
-            "type": "kubernetes.io/ssh-auth",
-            "immutable": True,
-            "data": {"ssh-privatekey": "generated:ssh-privatekey", "ssh-publickey": "generated:ssh-publickey"},
-        }
-
-    def test_nothing_for_other_runtimes(self) -> None:
-        assert list(rendered(runtime({"numNodes": 1}), train_job({}))) == ["JobSet/digits"]
-
-    def test_owned_by_the_train_job(self) -> None:
-        tj = train_job({})
-        tj["metadata"]["uid"] = "u"
-        assert all("ownerReferences" in o["metadata"] for o in rendered(mpi(), tj).values())
-
-
 class TestPods:
-    def test_volumes_and_mounts(self) -> None:
-        objects = rendered(mpi(sshAuthMountPath="/home/me/.ssh"), train_job({}))
-        keys = {
-            "name": "mpi-ssh-auth",
-            "secret": {"secretName": "digits-mpi-ssh-auth", "defaultMode": 0o400, "items": KEYS},
-        }
-        hosts = {"name": "digits-mpi-hostfile", "items": [{"key": "hostfile", "path": "hostfile", "mode": 0o444}]}
-        assert pod(objects)["volumes"] == [keys]
-        assert pod(objects, "launcher")["volumes"] == [keys, {"name": "mpi-hostfile", "configMap": hosts}]
-        mounted = {"name": "mpi-ssh-auth", "mountPath": "/home/me/.ssh"}
-        assert main(objects)["volumeMounts"] == [mounted]
-        wanted = [mounted, {"name": "mpi-hostfile", "mountPath": "/etc/mpi"}]
-        assert main(objects, "launcher")["volumeMounts"] == wanted
-
-    def test_environment_of_the_launcher_only(self) -> None:
-        objects = rendered(mpi(), train_job({"numProcPerNode": 4}))
-        assert main(objects, "launcher")["env"] == [
-            {"name": "OMPI_MCA_orte_default_hostfile", "value": "/etc/mpi/hostfile"},
-            {"name": "OMPI_MCA_orte_keep_fqdn_hostnames", "value": "true"},
-            {"name": "OMPI_MCA_orte_set_default_slots", "value": "4"},
-            {"name": "OMPI_MCA_plm_rsh_args", "value": "-o ConnectionAttempts=10"},
-        ]
-        assert "env" not in main(objects)
-
     def test_variables_of_open_mpi_5_in_mode_jobset(self) -> None:
         objects = rendered(mpi(), train_job({"numProcPerNode": 4}), mode="jobset")
         assert main(objects, "launcher")["env"][4:] == [
@@ -96,37 +42,11 @@ class TestPods:
         found = env(main(rendered(mpi(), tj, mode="jobset"), "launcher"))
         assert own.items() <= found.items() and found["PRTE_MCA_prte_default_hostfile"] == "/etc/mpi/hostfile"
 
-    def test_without_a_trainer_section_too(self) -> None:
-        assert "OMPI_MCA_plm_rsh_args" in env(main(rendered(mpi(), train_job()), "launcher"))
-
-    def test_only_containers_called_node(self) -> None:
-        jobs = [job("launcher", None, container("launcher"), container()), job("node", "", container(), container("x"))]
-        objects = rendered(mpi(*jobs), train_job({}))
-        for name, other in (("launcher", "launcher"), ("node", "x")):
-            assert "volumeMounts" not in named(pod(objects, name)["containers"], other)
-            assert "volumeMounts" in named(pod(objects, name)["containers"], "node")
-
-    def test_other_jobs_get_nothing(self) -> None:
-        objects = rendered(mpi(job("launcher"), job("node", ""), job("worker", "")), train_job({}))
-        assert "volumes" not in pod(objects, "worker")
-
-    def test_volumes_of_the_same_name_are_replaced_in_place(self) -> None:
-        own = [{"name": "mpi-ssh-auth", "emptyDir": {}}, {"name": "z", "emptyDir": {}}]
-        volumes = pod(rendered(mpi(job("launcher"), job("node", "", volumes=own)), train_job({})))["volumes"]
-        assert [volume["name"] for volume in volumes] == ["mpi-ssh-auth", "z"]
-        assert "emptyDir" not in volumes[0]
-
     def test_env_of_the_job_goes_to_the_launcher_and_as_node_to_both(self) -> None:
         tj = train_job({"env": [{"name": "A", "value": "1"}]})
         assert "env" not in main(rendered(mpi(), tj))
         assert env(main(rendered(mpi(), tj), "launcher"))["A"] == "1"
         assert env(main(rendered(mpi(runLauncherAsNode=True), tj)))["A"] == "1"
-
-    @pytest.mark.parametrize("as_node", [False, True])
-    def test_command_and_image_only_to_the_ancestor(self, as_node: bool) -> None:
-        objects = rendered(mpi(runLauncherAsNode=as_node), train_job({"image": "mine", "command": ["mpirun"]}))
-        assert main(objects, "launcher")["command"] == ["mpirun"]
-        assert main(objects)["image"] == "node:1"
 
     @pytest.mark.parametrize("as_node", [False, True])
     def test_resources(self, as_node: bool) -> None:
@@ -145,15 +65,6 @@ class TestCounts:
         objects = rendered(mpi(runLauncherAsNode=as_node), train_job({"numNodes": nodes}))
         assert pods(objects)["parallelism"] == pods(objects)["completions"] == wanted
         assert pods(objects, "launcher")["parallelism"] == 1
-
-    def test_those_of_the_runtime_go_to_the_ancestor(self) -> None:
-        objects = rendered(mpi(nodes=4), train_job({}))
-        assert (pods(objects, "launcher")["parallelism"], pods(objects)["parallelism"]) == (4, 1)
-
-    def test_without_a_node_job(self) -> None:
-        objects = rendered(mpi(job("launcher")), train_job({"numNodes": 3}))
-        assert pods(objects, "launcher")["parallelism"] == 1
-        assert hostfile(objects) == ""
 
 
 class TestSlots:
@@ -194,15 +105,6 @@ class TestHostfile:
         rt = mpi(job("node", ""), job("launcher"), runLauncherAsNode=True)
         assert hostfile(rendered(rt, train_job({}))).startswith("digits-node-")
 
-    def test_launcher_only_as_node(self) -> None:
-        assert "launcher" not in hostfile(rendered(mpi(), train_job({})))
-
-    def test_replicas_and_subdomain(self) -> None:
-        node = {**job("node", ""), "replicas": 2}
-        rt = mpi(job("launcher"), node, network={"subdomain": "net"})
-        found = hostfile(rendered(rt, train_job({}))).splitlines()
-        assert found == ["digits-node-0-0.net slots=1", "digits-node-1-0.net slots=1"]
-
     def test_too_large_for_a_config_map(self) -> None:
         with pytest.raises(Invalid, match=r"spec\.trainer\.numNodes: gives a hostfile that is larger"):
             rendered(mpi(), train_job({"numNodes": 2**31 - 1}))
@@ -212,10 +114,6 @@ class TestImplementation:
     def test_none_fails_for_ever_in_the_controller(self) -> None:
         with pytest.raises(Invalid, match=r"spec\.mlPolicy\.mpi\.mpiImplementation: is not OpenMPI"):
             rendered(mpi(mpiImplementation=""), train_job({}))
-
-    def test_none_does_no_harm_without_a_launcher_to_set_up(self) -> None:
-        for jobs in ([job("node")], [job("launcher", None, container("launcher")), job("node", "")]):
-            assert hostfile(rendered(mpi(*jobs, mpiImplementation=""), train_job({}))) == ""
 
     @pytest.mark.parametrize("name", ["numProcPerNode", "mpiImplementation", "sshAuthMountPath"])
     def test_a_runtime_without_defaults(self, name: str) -> None:

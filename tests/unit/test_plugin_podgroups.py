@@ -37,33 +37,6 @@ def requests(**amounts: Any) -> dict[str, Any]:
 
 
 class TestCoscheduling:
-    def test_pod_group(self) -> None:
-        objects = rendered(gang(job("node", None, requests(cpu=1, memory="1Gi"))), train_job({"numNodes": 3}))
-        assert list(objects) == ["PodGroup/digits", "JobSet/digits"]
-        assert objects["PodGroup/digits"] == {
-            "apiVersion": "scheduling.x-k8s.io/v1alpha1",
-            "kind": "PodGroup",
-            "metadata": {"name": "digits", "namespace": "ns"},
-            "spec": {"minMember": 3, "minResources": {"cpu": "3", "memory": "3Gi"}, "scheduleTimeoutSeconds": 60},
-        }
-
-    def test_timeout(self) -> None:
-        assert (
-            group(gang(policy={"coscheduling": {"scheduleTimeoutSeconds": 0}}))["spec"]["scheduleTimeoutSeconds"] == 0
-        )
-
-    def test_all_pods_are_labelled_over_what_they_have(self) -> None:
-        node = job("node")
-        node["template"]["spec"]["template"]["metadata"] = {"labels": {LABEL: "mine", "a": "b"}}
-        objects = rendered(gang(node, job("aux", "")), train_job({}))
-        assert pods(objects)["template"]["metadata"] == {"labels": {LABEL: "digits", "a": "b"}}
-        assert pods(objects, "aux")["template"]["metadata"] == {"labels": {LABEL: "digits"}}
-
-    @pytest.mark.parametrize("policy", [{}, None])
-    def test_none(self, policy: Any) -> None:
-        rt = runtime({"numNodes": 2}, gang=policy)
-        assert list(rendered(rt, train_job({}))) == ["JobSet/digits"]
-
     def test_a_runtime_without_defaults(self) -> None:
         with pytest.raises(Invalid, match=r"spec\.podGroupPolicy\.coscheduling\.scheduleTimeoutSeconds: is missing"):
             render(gang(), train_job({}))
@@ -76,58 +49,12 @@ class TestVolcano:
         rt["spec"]["template"]["metadata"] = metadata
         return rt
 
-    def test_pod_group(self) -> None:
-        objects = rendered(self.volcano(job("node", None, requests(cpu=1)), queue="q"), train_job({}))
-        assert objects["PodGroup/digits"] == {
-            "apiVersion": "scheduling.volcano.sh/v1beta1",
-            "kind": "PodGroup",
-            "metadata": {"name": "digits", "namespace": "ns"},
-            "spec": {"minMember": 2, "minResources": {"cpu": "2"}, "queue": "q"},
-        }
-        assert pods(objects)["template"]["metadata"] == {"annotations": {ANNOTATION: "digits"}}
-        assert "schedulerName" not in pods(objects)["template"]["spec"]
-
-    def test_the_last_priority(self) -> None:
-        jobs = [job("node", priorityClassName="a"), job("b", "", priorityClassName="b"), job("c", "")]
-        assert group(self.volcano(*jobs))["spec"]["priorityClassName"] == "b"
-
-    @pytest.mark.parametrize(
-        ("given", "wanted"),
-        [
-            ({}, {"mode": "hard", "highestTierAllowed": 1}),
-            ({"mode": "soft", "highestTierAllowed": 0}, {"mode": "soft", "highestTierAllowed": 0}),
-        ],
-    )
-    def test_topology(self, given: Any, wanted: Any) -> None:
-        assert group(self.volcano(networkTopology=given))["spec"]["networkTopology"] == wanted
-
     def test_a_runtime_without_defaults(self) -> None:
         rt = self.volcano(networkTopology={"highestTierAllowed": 2})
         found = render(rt, train_job({})).objects["PodGroup/digits"]["spec"]
         assert found["networkTopology"] == {"mode": "", "highestTierAllowed": 2}
         with pytest.raises(Invalid, match=r"networkTopology\.highestTierAllowed: is missing"):
             render(self.volcano(networkTopology={}), train_job({}))
-
-    def test_a_patch_sets_the_queue(self) -> None:
-        patch = {
-            "manager": "a.io/b",
-            "trainingRuntimeSpec": {"template": {"metadata": {"annotations": {QUEUE: "mine"}}}},
-        }
-        assert group(self.volcano(queue="q"), train_job({}, runtimePatches=[patch]))["spec"]["queue"] == "mine"
-
-    def test_both_schedulers(self) -> None:
-        rt = gang(policy={"coscheduling": {}, "volcano": {}})
-        objects = rendered(rt, train_job({}))
-        assert list(objects) == ["PodGroup/digits", "PodGroup.scheduling.volcano.sh/digits", "JobSet/digits"]
-        assert set(pods(objects)["template"]["metadata"]) == {"labels", "annotations"}
-
-    def test_the_webhook_refuses_an_empty_queue(self) -> None:
-        wanted = [(f"spec.annotations[{QUEUE}]", "Volcano queue name must not be empty")]
-        assert [(p.where, p.why) for p in problems(self.volcano(queue=""), train_job({}))] == wanted
-        assert problems(self.volcano(queue="q"), train_job({})) == []
-        without = self.volcano(queue="")
-        del without["spec"]["podGroupPolicy"]
-        assert problems(without, train_job({})) == []
 
     def told(self, *priorities: str) -> list[str]:
         jobs = [job(f"j{i}", "", priorityClassName=name) for i, name in enumerate(priorities)]
@@ -268,30 +195,8 @@ class TestMembers:
         other = {**job("aux", "", requests(cpu=1)), "replicas": unknown}
         assert staged(gang(job("node"), other))["PodGroup/digits"]["spec"]["minMember"] is unknown
 
-    def test_no_nodes(self) -> None:
-        spec = group(gang(job("node", None, requests(cpu=1))), train_job({"numNodes": 0}))["spec"]
-        assert (spec["minMember"], spec["minResources"]) == (0, {"cpu": "0"})
-
 
 class TestRequests:
-    def test_none(self) -> None:
-        assert minimum() == {}
-
-    def test_limits_do_not_count(self) -> None:
-        assert minimum(container(resources={"limits": {"cpu": 4, "nvidia.com/gpu": 1}, "requests": {"cpu": 1}})) == {
-            "cpu": "1"
-        }
-
-    def test_containers_and_pods_together(self) -> None:
-        found = minimum(requests(cpu="500m"), {**requests(cpu=1, memory="1Gi"), "name": "side"}, nodes=3)
-        assert found == {"cpu": "4500m", "memory": "3Gi"}
-        assert list(minimum(requests(**{"z/z": 1, "cpu": 1, "memory": 1}))) == ["cpu", "memory", "z/z"]
-
-    def test_resources_of_the_job_over_those_of_the_runtime(self) -> None:
-        rt = gang(job("node", None, requests(cpu=1, memory="1Gi")), nodes=1)
-        tj = train_job({"resourcesPerNode": {"requests": {"cpu": 3}}})
-        assert group(rt, tj)["spec"]["minResources"] == {"cpu": "3", "memory": "1Gi"}
-
     def test_the_largest_init_container(self) -> None:
         first, second = (
             {**requests(**r), "name": f"i{i}"} for i, r in enumerate(({"cpu": 3}, {"cpu": 2, "memory": 5}))

@@ -107,36 +107,11 @@ class TestCommand:
         kept = ["output_dir=/out", "tokenizer.path=/t", "checkpointer.checkpoint_dir=/a=b", "tokenizer.merges_file"]
         assert words[5:] == [*kept, "output_dir=/two"]
 
-    def test_nodes_of_the_runtime_count(self) -> None:
-        assert command(trainer(gpus=1, args=[LORA]), numNodes=2, name=LARGE)[-1] == "llama3_3/70B_full_multinode"
-        assert told(trainer(gpus=1, args=[LORA]), LARGE) == []
-
-    def test_args_stay_args(self) -> None:
-        node = main(rendered(tune(), train_job(trainer(gpus=1, args=["epochs=2"]), runtime=SMALL)))
-        assert node["args"] == ["epochs=2"]
-
     @pytest.mark.parametrize("words", [["tune"], ["tune", "run", "x"], ["torchrun"], ["tune", "Run"]])
     def test_other_commands_are_left_alone(self, words: list[str]) -> None:
         node = main(rendered(tune(), train_job({"command": words}, runtime=SMALL)))
         assert node["command"] == words
         assert "PET_MASTER_ADDR" in env(node)
-
-    def test_environment(self) -> None:
-        node = main(rendered(tune(), train_job(trainer(gpus=2), runtime=SMALL)))
-        assert list(env(node)) == ["PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK"]
-        assert node["ports"] == [{"containerPort": 29500}]
-
-    def test_injected_environment_has_the_master_all_the_same(self) -> None:
-        policy = {"envInjection": {"targets": [{"jobName": "node", "containerNames": ["side"]}]}}
-        rt = runtime({"torch": policy}, job("node", None, container(), container("side")), name=SMALL)
-        objects = rendered(rt, train_job(trainer(gpus=2), runtime=SMALL))["JobSet/digits"]
-        side = objects["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"][1]
-        assert len(env(side)) == 5
-        assert "ports" not in side
-
-    def test_without_a_trainer_container(self) -> None:
-        rt = tune(SMALL, job("node", None, container("other")))
-        assert "command" not in main(rendered(rt, train_job(trainer(), runtime=SMALL)))
 
     @pytest.mark.parametrize(
         ("name", "model"),
@@ -147,18 +122,6 @@ class TestCommand:
 
 
 class TestWebhook:
-    def test_supported(self) -> None:
-        assert told(trainer(gpus=1, args=[LORA])) == []
-        assert told(trainer(2, gpus=8), LARGE) == []
-
-    @pytest.mark.parametrize(("name", "model"), [("torchtune-gemma-2b", "gemma/2B"), ("a-b", ""), ("a-b-c-d", "")])
-    def test_models(self, name: str, model: str) -> None:
-        why = f"must have a supported pretrained model, invalid model configured: {model}"
-        assert told(trainer(gpus=1), name) == [("spec.runtimeRef.name", why)]
-
-    def test_one_node_but_for_the_large_model(self) -> None:
-        assert told(trainer(2, gpus=1)) == [("spec.trainer.numNodes", "must be 1 for llama3_2/1B model")]
-
     @pytest.mark.parametrize("args", [[LORA], [QLORA], [LORA, QLORA, "model.use_dora=true"]])
     def test_no_lora_on_several_nodes(self, args: list[str]) -> None:
         why = "LoRA fine-tuning is not supported for multi-node training in TorchTune"
@@ -206,15 +169,6 @@ class TestWebhook:
             )
             for place, key in keys.items()
         ]
-
-    def test_other_runtimes_and_commands(self) -> None:
-        given = trainer(2, gpus=1, args=[LORA])
-        assert problems(runtime({"jax": {}}, name="x"), train_job(given, runtime="x")) == []
-        assert told({**given, "command": ["tune"]}, "x") == []
-
-    def test_reserved_env_too(self) -> None:
-        found = told(trainer(2, gpus=1, env=[{"name": "PET_NNODES", "value": "2"}]))
-        assert [where for where, _ in found] == ["spec.trainer.env", "spec.trainer.numNodes"]
 
 
 class TestUnknown:

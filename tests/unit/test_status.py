@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.trainer.job_status import derive_phase, exceeded_deadline, is_finished, train_job_status
+from pulumi_trainer.provider.trainer.job_status import derive_phase, exceeded_deadline, train_job_status
 
 NOW = 1_800_000_000.0
 THEN = "2026-01-02T03:04:05Z"
@@ -70,35 +70,10 @@ def test_phase(of: Any, job: Any, phase: str, reason: str) -> None:
     assert bool(found.message) == bool(reason)
 
 
-def test_a_job_that_was_never_suspended_has_no_condition() -> None:
-    assert status(train_job(), jobset()) == {}
-    assert status(train_job(), None) == {}
-
-
-def test_suspended_and_resumed() -> None:
-    suspended = status(train_job(suspend=True), jobset())
-    now = "2027-01-15T08:00:00Z"
-    words = {"reason": "Suspended", "message": "TrainJob is suspended"}
-    assert suspended["conditions"] == [{"lastTransitionTime": now, "type": "Suspended", "status": "True", **words}]
-    resumed = status({**train_job(), "status": suspended}, jobset())
-    assert [(c["status"], c["reason"], c["message"]) for c in resumed["conditions"]] == [
-        ("False", "Resumed", "TrainJob is resumed")
-    ]
-    assert status({**train_job(), "status": resumed}, jobset()) == resumed
-
-
 def test_a_condition_keeps_its_time_until_it_turns() -> None:
     before = condition("Suspended", reason="Suspended", message="TrainJob is suspended")
     assert status(train_job(before, suspend=True), jobset())["conditions"] == [before]
     assert status(train_job(before), jobset())["conditions"][0]["lastTransitionTime"] != THEN
-
-
-def test_outcomes_are_the_jobsets_with_its_time() -> None:
-    found = status(train_job(), jobset(condition("Completed", reason="A"), condition("Failed", reason="B")))
-    assert [(c["type"], c["reason"], c["lastTransitionTime"]) for c in found["conditions"]] == [
-        ("Complete", "A", THEN), ("Failed", "B", THEN),
-    ]  # fmt: skip
-    assert status(train_job(), jobset(condition("Suspended"), condition("Completed", "False"))) == {}
 
 
 def test_an_outcome_without_a_time_is_of_now() -> None:
@@ -107,34 +82,9 @@ def test_an_outcome_without_a_time_is_of_now() -> None:
         assert found["conditions"][0]["lastTransitionTime"] == "2027-01-15T08:00:00Z"
 
 
-def test_steps_are_those_of_the_jobset_every_time_anew() -> None:
-    found = status(train_job(), jobset(steps=[{"name": "node", "ready": 2, "active": 2}]))
-    step = {"name": "node", "active": 2, "failed": 0, "ready": 2, "succeeded": 0, "suspended": 0}
-    assert found == {"jobsStatus": [step]}
-    assert status({**train_job(), "status": found}, jobset()) == {}
-    assert status({**train_job(), "status": found}, None) == found
-
-
 def test_what_others_write_stays() -> None:
     progress = {"trainerStatus": {"progressPercentage": 5}}
     assert status({**train_job(), "status": progress}, jobset()) == progress
-
-
-@pytest.mark.parametrize(
-    ("spec", "age", "ended"),
-    [
-        ({"activeDeadlineSeconds": 60}, 61, True),
-        ({"activeDeadlineSeconds": 60}, 60, False),
-        ({}, 10**8, False),
-        ({"activeDeadlineSeconds": 60, "suspend": True}, 61, False),
-    ],
-)
-def test_deadline(spec: dict[str, Any], age: int, ended: bool) -> None:
-    found = status(train_job(**spec), jobset(), NOW - age)
-    assert exceeded_deadline({"status": found}) is ended
-    assert is_finished({"status": found}) is ended
-    if ended:
-        assert found["conditions"][0]["message"] == "TrainJob exceeded its active deadline"
 
 
 def test_the_clock_starts_anew_on_resume() -> None:

@@ -12,7 +12,6 @@ import socket
 import subprocess
 import sys
 import tarfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
@@ -26,10 +25,8 @@ import psutil
 import pulumi_cli
 import pulumi_matrix
 import pytest
-import pythons
 import setup
 import stack
-from alone import alone
 from downloads_support import member, pack, served
 from pulumi_trainer.provider.engine import pulumi_compat
 
@@ -91,12 +88,6 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return given
 
 
-def test_a_cli_on_path_is_taken_as_it_is(path: Path, tmp_path: Path, ways: dict[str, Any]) -> None:
-    cli(path)
-    assert pulumi_cli.ensure(tmp_path / "cache", pytest.fail) is None
-    assert ways["tried"] == [] and not (tmp_path / "cache").exists()
-
-
 @pytest.mark.parametrize(
     ("version", "hosts", "reason"),
     [
@@ -117,27 +108,6 @@ def test_a_cli_on_path_that_will_not_do_is_passed_over(
     assert reason in str(error.value)
     for word in ("official archive: offline", "Go modules: no go on PATH", "pulumi.com/docs", "GOPROXY"):
         assert word in str(error.value)
-
-
-def test_the_archive_comes_before_the_build_and_both_are_kept(
-    path: Path, tmp_path: Path, ways: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said: list[str] = []
-    ways |= {"from_archive": tmp_path / "a", "from_modules": tmp_path / "b"}
-    assert pulumi_cli.ensure(tmp_path, said.append) == tmp_path / "a"
-    ways["from_archive"] = pulumi_cli.Unavailable("offline")
-    assert pulumi_cli.ensure(tmp_path, said.append) == tmp_path / "b"
-    assert ways["tried"] == ["from_archive", "from_archive", "from_modules"]
-    assert said == ["no Pulumi CLI from official archive: offline"]
-    built = cli(pulumi_cli._built_folder(tmp_path, *pulumi_cli.HOSTS))
-    assert pulumi_cli.ensure(tmp_path, pytest.fail) == built
-    archive = cli(pulumi_cli._archive_folder(tmp_path))
-    assert pulumi_cli.ensure(tmp_path, pytest.fail) == archive
-    shutil.rmtree(archive)
-    shutil.copytree(pulumi_cli.MODULE, tmp_path / "module")
-    monkeypatch.setattr(pulumi_cli, "MODULE", tmp_path / "module")
-    (tmp_path / "module" / "go.sum").write_text("other versions")
-    assert pulumi_cli.cached(tmp_path) is None, "what was built from something else is not ours"
 
 
 @pytest.fixture
@@ -212,58 +182,6 @@ def test_an_archive_with_anything_unexpected_is_refused(
     assert names(tmp_path) == ["cache", "releases"]
 
 
-@pytest.mark.usefixtures("pinned")
-def test_an_archive_whose_cli_does_not_run_here_is_refused(tmp_path: Path, releases: Callable[..., str]) -> None:
-    server = releases((member("pulumi/pulumi"), b"#!/nowhere\n"))
-    with pytest.raises(pulumi_cli.Unavailable, match="does not run"):
-        pulumi_cli.from_archive(tmp_path / "cache", lambda text: None, [server, f"{server}/missing"])
-    assert pulumi_cli.cached(tmp_path / "cache") is None
-
-
-GO = """
-out=; while [ $# -gt 0 ]; do echo "$1" >> "$RECORD"; [ "$1" = -o ] && out=$2; shift; done
-env >> "$RECORD"; mkdir -p "$GOMODCACHE"
-{then}
-"""
-
-
-def test_a_build_keeps_to_its_pins_and_to_our_folders(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    record, cache = tmp_path / "record", tmp_path / "cache"
-    monkeypatch.setenv("RECORD", str(record))
-    monkeypatch.setenv("GOPROXY", "https://mirror.invalid")
-    works = f'printf "#!/bin/sh\\necho v{pulumi_cli.VERSION}" > "$out"; chmod +x "$out"'
-    program(path / "go", GO.replace("{then}", works))
-    said: list[str] = []
-    folder = pulumi_cli.from_modules(cache, said.append)
-    assert names(folder) == sorted(["pulumi", *pulumi_cli.HOSTS])
-    assert all(os.access(file, os.X_OK) for file in folder.iterdir())
-    lines = record.read_text().splitlines()
-    assert "-mod=readonly" in lines and "GOPROXY=https://mirror.invalid" in lines
-    assert f"version.Version=v{pulumi_cli.VERSION}" in record.read_text()
-    for name in ("GOPATH", "GOMODCACHE", "GOCACHE"):
-        assert any(line.startswith(f"{name}={cache}/go") for line in lines)
-    assert not (cache / "go").exists(), "gigabytes that nobody needs again"
-    assert len(said) == 1 and "3 to 4 minutes" in said[0]
-    record.unlink()
-    shutil.copytree(pulumi_cli.MODULE, tmp_path / "module")
-    monkeypatch.setattr(pulumi_cli, "MODULE", tmp_path / "module")
-    program(tmp_path / "module" / pulumi_cli.HOSTS[0], "exit 0")
-    assert pulumi_cli.from_modules(cache, pytest.fail) != folder
-    assert not record.exists(), "a stand-in that changes needs no other CLI"
-
-
-def test_a_build_that_fails_says_why(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(pulumi_cli.Unavailable, match="no go on PATH"):
-        pulumi_cli.from_modules(tmp_path, lambda text: None)
-    monkeypatch.setenv("RECORD", str(tmp_path / "record"))
-    program(path / "go", GO.replace("{then}", "echo missing go.sum entry >&2; exit 1"))
-    with pytest.raises(pulumi_cli.Unavailable, match=r"go build failed:\n.*missing go.sum entry"):
-        pulumi_cli.from_modules(tmp_path, lambda text: None)
-    assert pulumi_cli.cached(tmp_path) is None
-
-
 def test_one_version_of_pulumi_everywhere() -> None:
     version = pulumi_cli.VERSION
     modules = (pulumi_cli.MODULE / "go.mod").read_text()
@@ -296,43 +214,6 @@ def test_the_oldest_and_the_newest_pulumi_are_pinned_with_the_versions_that_we_p
         text = pulumi_matrix.pins(release).read_text()
         assert all("--hash=sha256:" in entry for entry in re.split(r"^(?=pulumi)", text, flags=re.M)[1:])
     assert pulumi_cli.new_enough(pulumi_cli.built_version(pulumi_cli.NEWEST))
-
-
-def test_the_newest_cli_is_built_from_modules_of_its_own(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    version, record = pulumi_cli.built_version(pulumi_cli.NEWEST), tmp_path / "record"
-    monkeypatch.setenv("RECORD", str(record))
-    program(path / "go", GO.replace("{then}", f'printf "#!/bin/sh\necho v{version}" > "$out"; chmod +x "$out"'))
-    said: list[str] = []
-    folder = pulumi_cli.newest(tmp_path / "cache", said.append)
-    assert names(folder) == sorted(["pulumi", *pulumi_cli.HOSTS]) and f"Pulumi {version} from Go modules" in said[0]
-    assert f"version.Version=v{version}" in record.read_text()
-    assert pulumi_cli.cached(tmp_path / "cache") is None, "set-up takes the one of its own version"
-    assert pulumi_cli.newest(tmp_path / "cache", pytest.fail) == folder
-
-
-def test_the_suites_run_with_each_release_whatever_fails(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    program(path / "pulumi", "echo v3.300.0")
-    program(path / "python", 'case "$*" in *tests/unit*) echo 1 failed; exit 1;; esac; echo 2 passed')
-    program(path / "uv", 'echo " + pulumi==3.400.0" >&2')
-    monkeypatch.setattr(pulumi_matrix, "environment", lambda release: {**os.environ, "VIRTUAL_ENV": str(tmp_path)})
-    monkeypatch.setattr(setup, "uv", lambda: path / "uv")
-    monkeypatch.setattr(setup, "indexes", dict)
-    with pytest.raises(SystemExit) as end:
-        pulumi_matrix.main()
-    failures, shown = str(end.value).splitlines(), capfd.readouterr().out
-    assert [line.partition(" with ")[0] for line in failures] == ["test: the unit tests failed"] * 2
-    assert f"pulumi {pulumi_compat.OLDEST}" in failures[0] and f"pulumi {pulumi_compat.NEWEST}" in failures[1]
-    assert all(line.endswith("CLI 3.300.0") for line in failures)
-    assert shown.count("2 passed") == 4
-    assert shown.endswith("test: pulumi==3.400.0 is served but not tested: pin it in tools/pulumi/newest.txt\n")
-    program(path / "uv", "exit 2")
-    assert "unknown" in pulumi_matrix.newer_releases({"PATH": str(path)})
-    program(path / "uv", "echo Audited 2 packages >&2")
-    assert pulumi_matrix.newer_releases({"PATH": str(path)}) == "test: the package index serves no newer release"
 
 
 @pytest.fixture
@@ -404,23 +285,6 @@ def test_the_lock_of_a_dead_process_is_removed(lab: clone.Clone) -> None:
     assert len(said) == 1 and f"process {file.stem} on host {socket.gethostname()} since 20" in said[0]
 
 
-def test_the_lock_of_a_process_that_nobody_reaped_is_removed(lab: clone.Clone) -> None:
-    process = subprocess.Popen(["true"])
-    deadline = time.monotonic() + 120
-    while psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline:
-        time.sleep(0.01)
-    file = locked(lab, process.pid)
-    assert locks.clear_dead(lab, "local", lambda text: None) == [] and not file.exists()
-    process.wait()
-
-
-def test_a_number_that_another_process_has_by_now_is_a_dead_lock(lab: clone.Clone, pulumi: psutil.Process) -> None:
-    mine = locked(lab, os.getpid())
-    younger = locked(lab, pulumi.pid, since=datetime.now(timezone.utc) - timedelta(hours=1))
-    assert locks.clear_dead(lab, "local", lambda text: None) == []
-    assert not mine.exists() and not younger.exists()
-
-
 @pytest.mark.parametrize("form", ["{}", "{:.26}9+02:00", "{:.26}789Z"])
 def test_the_lock_of_a_running_cli_stays(lab: clone.Clone, pulumi: psutil.Process, form: str) -> None:
     since = datetime.now(timezone.utc) + (timedelta(hours=2) if "+02:00" in form else timedelta())
@@ -430,19 +294,6 @@ def test_the_lock_of_a_running_cli_stays(lab: clone.Clone, pulumi: psutil.Proces
     assert abs(held.since.timestamp() - time.time()) < 60
     with pytest.raises(SystemExit, match=rf"in use by process {pulumi.pid} .* since (.|\n)*pulumi cancel"):
         stack.hint(lab, {}, "local")
-
-
-def test_a_lock_of_another_host_stays(lab: clone.Clone) -> None:
-    file = locked(lab, ended(), host="elsewhere")
-    (held,) = locks.clear_dead(lab, "local", pytest.fail)
-    assert file.exists() and held.host == "elsewhere"
-
-
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"pid": "x", "hostname": 1, "timestamp": 0}', "\0"])
-def test_what_is_no_lock_is_left_to_the_cli(lab: clone.Clone, text: str) -> None:
-    file = locked(lab, 1)
-    file.write_text(text)
-    assert locks.clear_dead(lab, "local", pytest.fail) == [] and file.read_text() == text
 
 
 def test_pending_operations_go_and_secrets_stay_as_they_are() -> None:
@@ -513,25 +364,6 @@ def test_set_up_does_what_is_missing_and_then_nothing(
     assert steps("user")[0] == "create"
 
 
-def test_who_comes_second_waits_and_says_so(tmp_path: Path) -> None:
-    said: list[str] = []
-    order: list[str] = []
-
-    def second() -> None:
-        with alone(tmp_path, said.append):
-            order.append("second")
-
-    with alone(tmp_path, pytest.fail):
-        thread = threading.Thread(target=second)
-        thread.start()
-        deadline = time.monotonic() + 120
-        while not said and time.monotonic() < deadline:
-            time.sleep(0.01)
-        order.append("first")
-    thread.join(30)
-    assert order == ["first", "second"] and str(tmp_path) in said[0]
-
-
 def test_uv_is_told_what_pip_knows_of_mirrors(monkeypatch: pytest.MonkeyPatch) -> None:
     listed = (
         "global.cert='/etc/certificates.pem'\nglobal.index-url='https://mirror.invalid/simple'\n"
@@ -555,61 +387,6 @@ def test_every_dependency_is_pinned() -> None:
     assert "://" not in setup.LOCK.read_text()
 
 
-def test_pythons_are_found_by_what_they_say(tmp_path: Path) -> None:
-    for name, says in {
-        "a/python3.9": "cpython 3 9 final",
-        "a/python3.11": "cpython 3 11 final",
-        "a/python3.11-config": "cpython 3 11 final",
-        "a/python3.12": "cpython 3 12 candidate",
-        "b/python3.10": "pypy 3 10 final",
-        "b/python3.11": "cpython 3 11 final",
-        "b/python3.13": "cpython 3 13 final",
-        "b/python3.14": "cpython 3 14 final",
-    }.items():
-        program(tmp_path / name, f"echo {says}")
-    program(tmp_path / "a" / "python3.13", "echo not in use here >&2; exit 127")
-    found = pythons.found([tmp_path / "a", tmp_path / "missing", tmp_path / "b"])
-    assert found == {(3, 11): tmp_path / "a/python3.11", (3, 13): tmp_path / "b/python3.13"}
-    assert sys.version_info[:2] in pythons.found([Path(sys.base_prefix) / "bin"])
-
-
-def test_make_alone_lists_the_targets() -> None:
-    done = subprocess.run(["make"], cwd=setup.ROOT, capture_output=True, text=True, check=True)
-    targets = {line.split()[0] for line in done.stdout.splitlines()}
-    assert targets >= {
-        "setup",
-        "up",
-        "preview",
-        "preview-kubernetes",
-        "logs",
-        "down",
-        "clean",
-        "check",
-        "test",
-        "bench",
-    }
-
-
 def test_make_says_which_python_it_needs() -> None:
     done = subprocess.run(["make", "setup", "PYTHON="], cwd=setup.ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "Python 3.10 or newer" in done.stderr and "make PYTHON=" in done.stderr
-
-
-def test_the_stand_in_for_the_language_host_ends_with_its_cli() -> None:
-    host = pulumi_cli.MODULE / "pulumi-language-python"
-    starter = f"""if True:
-        import subprocess, sys, time
-        host = subprocess.Popen([sys.executable, {str(host)!r}, "127.0.0.1:9"], stdout=subprocess.PIPE)
-        print(host.pid, int(host.stdout.readline()), flush=True)
-        time.sleep(600)
-    """
-    cli = subprocess.Popen([sys.executable, "-c", starter], stdout=subprocess.PIPE, text=True)
-    assert cli.stdout
-    host_process = psutil.Process(int(cli.stdout.readline().split()[0]))
-    cli.kill()
-    cli.wait()
-    cli.stdout.close()
-    deadline = time.monotonic() + 120
-    while host_process.is_running() and host_process.status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not host_process.is_running() or host_process.status() == psutil.STATUS_ZOMBIE
