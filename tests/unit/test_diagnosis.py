@@ -88,7 +88,9 @@ def recorded(name: str) -> tuple[JobView, float]:
     """The documents of a file, and a time shortly after."""
     found = json.loads((RECORDED / f"{name}.json").read_text())
     last = epoch_seconds(found.pop("last"))
-    return JobView("team", found.pop("name"), **found, queue_flavors=[{"h100"}]), last + (40 if name == "no-scheduler" else 1)
+    return JobView("team", found.pop("name"), **found, queue_flavors=[{"h100"}]), last + (
+        40 if name == "no-scheduler" else 1
+    )
 
 
 @pytest.mark.parametrize(("name", "phase", "reason", "message", "paragraph"), TOLD, ids=[t[0] for t in TOLD])
