@@ -22,7 +22,7 @@ from pulumi_trainer.program.object_owner import ObjectOwner, Place, mark_of
 from pulumi_trainer.program.targets import Destination, Kubernetes
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.errors import Problem, problems_below
-from pulumi_trainer.provider.kubernetes.hand_edits import HandEdit, restoring_patch
+from pulumi_trainer.provider.kubernetes.hand_edits import HandEdit, restoration
 from pulumi_trainer.provider.kubernetes.values.accessors import section, text
 from pulumi_trainer.provider.targets import queries
 from pulumi_trainer.provider.trainer.labels import MADE_BY
@@ -137,7 +137,7 @@ class KubernetesObject(pulumi.ComponentResource):
             spec=document["spec"],
             opts=options,
         )
-        restored = restoring_patch(edits, document)
+        restored = restoration(edits, document)
         session.current().guard(made, self.resource, document["metadata"], place.target, restored)
         return made
 

@@ -256,7 +256,7 @@ class Program:
         """Let an object of pulumi-kubernetes be deleted only while it belongs to this stack.
 
         Args:
-            restored: Patch that reverts what was changed by hand; empty: nothing was.
+            restored: What reverts changes by hand (`hand_edits.restoration`); empty: nothing was changed.
         """
         place = kind.group, kind.kind, text(metadata.get("namespace")), text(metadata["name"])
         mark = metadata["annotations"][MADE_BY]
@@ -273,7 +273,7 @@ class Program:
             inputs = dynamic.ObjectInputs(
                 target=guarded[0].connection,
                 objects=[each.guarded for each in guarded],
-                restored=[{**each.guarded, "patch": each.restored} for each in guarded if each.restored],
+                restored=[{**each.guarded, **each.restored} for each in guarded if each.restored],
                 stack=(await self.object_owner()).name,
                 mark=next((each.mark for each in guarded if isinstance(each.mark, pulumi.Output)), ""),
             )

@@ -28,7 +28,7 @@ from pulumi_trainer.program.targets import Kubernetes
 from pulumi_trainer.provider.engine.pulumi_compat import known_output
 from pulumi_trainer.provider.jobs.submission import ANYTHING, MAIN, Work
 from pulumi_trainer.provider.kubernetes.errors import Problem
-from pulumi_trainer.provider.kubernetes.hand_edits import HandEdit, restoring_patch
+from pulumi_trainer.provider.kubernetes.hand_edits import HandEdit, restoration
 from pulumi_trainer.provider.kubernetes.values.accessors import text
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.kueue.api_resources import api_resource
@@ -232,7 +232,7 @@ class QueueObject(pulumi.ComponentResource):
         document = restore_outputs(older, resolved.unknown)
         made = _Object(self.pulumi_resource_name, document, options)
         kind = api_resource(self.kind, self.version)
-        restored = restoring_patch(self.edits, document)
+        restored = restoration(self.edits, document)
         session.current().guard(made, kind, document["metadata"], self.connection, restored)
         return made
 

@@ -6,6 +6,7 @@ adds, and what controllers set in metadata and status, are no changes.
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any
 
 from pulumi_trainer.provider.kubernetes.errors import several
 from pulumi_trainer.provider.kubernetes.values.accessors import mappings, section, text
+from pulumi_trainer.provider.kubernetes.values.wording import plural
 
 _PLUGIN = "pulumi-kubernetes"
 _LONGEST = 60
@@ -62,16 +64,35 @@ def edits_text(edits: Sequence[HandEdit]) -> str:
     return f"was changed by hand{whose}: {several([line for edit in edits for line in edit.lines])}"
 
 
-def restoring_patch(edits: Sequence[HandEdit], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON merge patch that sets the changed fields to those that the program describes, or removes them."""
-    patch: dict[str, Any] = {}
+def restoration(edits: Sequence[HandEdit], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what reverts changes as an input of a resource, which has no nulls; empty if nothing was changed.
+
+    Returns:
+        `set`: the fields with the values that the program describes; `removed`: the paths of those that it leaves out.
+    """
+    if not edits:
+        return {}
+    given: dict[str, Any] = {}
     for edit in edits:
-        *parents, last = edit.path
-        part = patch
-        for name in parents:
-            part = part.setdefault(name, {})
-        part[last] = value_at(wanted, edit.path)
+        if value_at(wanted, edit.path) is not None:
+            _put(given, edit.path, value_at(wanted, edit.path))
+    removed = [[*edit.path] for edit in edits if value_at(wanted, edit.path) is None]
+    return {"set": given, "removed": removed}
+
+
+def restoring_patch(restored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON merge patch of a `restoration`."""
+    patch: dict[str, Any] = copy.deepcopy(restored["set"])
+    for path in restored["removed"]:
+        _put(patch, path, None)
     return patch
+
+
+def _put(document: dict[str, Any], path: Sequence[str], value: Any) -> None:
+    *parents, last = path
+    for name in parents:
+        document = document.setdefault(name, {})
+    document[last] = value
 
 
 def value_at(document: Any, path: Path) -> Any:
@@ -124,6 +145,9 @@ def _has_field(fields: Any, path: Path) -> bool:
 def _differences(before: Any, now: Any, at: str) -> Iterator[str]:
     if isinstance(before, Sequence) and isinstance(now, Sequence) and not isinstance(before, str):
         old, new = _by_name(before), _by_name(now)
+        if len(old) != len(new) and "0" in {**old, **new}:
+            yield f"{at} {plural(len(old), 'item')} -> {plural(len(new), 'item')}"
+            return
         for name in {**old, **new}:
             yield from _differences(old.get(name), new.get(name), f"{at}[{name}]")
     elif isinstance(before, Mapping) and isinstance(now, Mapping):

@@ -23,7 +23,7 @@ class ObjectInputs(Located):
     Attributes:
         objects: apiVersion, kind, plural, namespace and name of each object.
         mark: The stack's owner mark, if one of these objects has it.
-        restored: In inputs: objects that were changed by hand, each with the patch that reverts that.
+        restored: In inputs: objects that were changed by hand, each with what reverts that (`hand_edits.restoration`).
     """
 
     objects: Sequence[Mapping[str, str]]

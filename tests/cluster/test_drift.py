@@ -47,7 +47,7 @@ def test_a_change_by_hand_is_said_and_put_back(lab: Lab, cluster: Cluster) -> No
     said = " ".join(lab.preview().out.split())
     assert f"ClusterQueue {queue} was changed by hand (kubectl-edit at 20" in said
     assert (
-        "resourceGroups[0].flavors" in said and "resources[cpu].nominalQuota 16 -> 3, stopPolicy None -> Hold" in said
+        "resourceGroups[0].flavors" in said and "resources[cpu].nominalQuota 16 -> 3; stopPolicy None -> Hold" in said
     )
     assert "an update puts it back" in said
     found = " ".join(run_doctor(lab).stdout.split())

@@ -49,9 +49,10 @@ def test_a_policy_of_a_job(owner: Lab, admin: ApiClient) -> None:
 
     hand = partial(client.NetworkingV1Api(admin).patch_namespaced_network_policy, field_manager="kubectl-edit")
     hand(changed.metadata.name, owner.namespace, {"spec": {"egress": [{}]}})
-    refused = " ".join(owner.preview(ok=False).out.split())
-    assert f"NetworkPolicy {owner.namespace}/train was changed by hand (kubectl-edit at 20" in refused
-    assert "These jobs are affected: train-alone. Hint:" in refused
+    owner.program(PROGRAM.replace("egress=", 'drift="refuse", egress='), "")
+    said = " ".join(owner.preview(ok=False).out.split())
+    assert f"NetworkPolicy {owner.namespace}/train was changed by hand (kubectl-edit at 20" in said
+    assert "egress 3 items -> 1 item" in said and 'Hint: drift="restore" puts it back' in said
     owner.program(PROGRAM.replace("egress=", 'drift="restore", egress='), "")
     owner.up()
     (restored,) = client.NetworkingV1Api(admin).list_namespaced_network_policy(owner.namespace).items

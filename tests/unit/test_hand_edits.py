@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pulumi_trainer.provider.kubernetes.hand_edits import edits_text, find_edits, restoring_patch
+from pulumi_trainer.provider.kubernetes.hand_edits import edits_text, find_edits, restoration, restoring_patch
 
 FLAVOR = {"name": "h100", "resources": [{"name": "nvidia.com/gpu", "nominalQuota": "16"}]}
 SPEC = {"cohortName": "gpus", "resourceGroups": [{"coveredResources": ["nvidia.com/gpu"], "flavors": [FLAVOR]}]}
@@ -42,7 +42,9 @@ def test_changed_values_are_named_with_who_has_changed_them() -> None:
         "was changed by hand (kubectl-edit at 2026-11-29T00:12:00Z): resourceGroups[0].flavors[h100]"
         ".resources[nvidia.com/gpu].nominalQuota 16 -> 3; stopPolicy None -> Hold"
     )
-    assert restoring_patch(edits, WANTED) == {"spec": {"resourceGroups": SPEC["resourceGroups"], "stopPolicy": None}}
+    assert restoring_patch(restoration(edits, WANTED)) == {
+        "spec": {"resourceGroups": SPEC["resourceGroups"], "stopPolicy": None}
+    }
 
 
 def test_removed_fields_count_and_own_labels_too() -> None:
@@ -50,7 +52,10 @@ def test_removed_fields_count_and_own_labels_too() -> None:
     del now["spec"]["cohortName"]
     edits = find_edits(APPLIED, now, WANTED)
     assert edits_text(edits) == "was changed by hand: team rl -> nlp; cohortName gpus -> nothing"
-    assert restoring_patch(edits, WANTED) == {"metadata": {"labels": {"team": "rl"}}, "spec": {"cohortName": "gpus"}}
+    assert restoring_patch(restoration(edits, WANTED)) == {
+        "metadata": {"labels": {"team": "rl"}},
+        "spec": {"cohortName": "gpus"},
+    }
 
 
 def test_a_field_that_nobody_has_set_is_a_default_of_a_newer_api() -> None:
@@ -67,7 +72,7 @@ def test_the_program_may_take_over_what_was_changed() -> None:
     now = live({"resourceGroups": less("3")}, manager("kubectl-edit", "resourceGroups"))
     assert find_edits(APPLIED, now, {**WANTED, "spec": {**SPEC, "resourceGroups": less("3")}}) == []
     (edit,) = find_edits(APPLIED, now, {**WANTED, "spec": {**SPEC, "resourceGroups": less("8")}})
-    assert restoring_patch([edit], {**WANTED, "spec": {**SPEC, "resourceGroups": less("8")}}) == {
+    assert restoring_patch(restoration([edit], {**WANTED, "spec": {**SPEC, "resourceGroups": less("8")}})) == {
         "spec": {"resourceGroups": less("8")}
     }
 

@@ -18,6 +18,7 @@ from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kubernetes.client.transport import FIELD_MANAGER
 from pulumi_trainer.provider.kubernetes.errors import Problem, Refused, TargetFault, several
+from pulumi_trainer.provider.kubernetes.hand_edits import restoring_patch
 from pulumi_trainer.provider.kubernetes.values.quantity import Quantity
 from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD, api_resource
 from pulumi_trainer.provider.kueue.objects import GROUP
@@ -91,9 +92,9 @@ class ClusterQueues:
         _check_owners(self.client, found, marks)
 
     def restore(self, objects: Sequence[Mapping[str, Any]]) -> None:
-        """Apply to each object the patch that reverts what was changed by hand."""
+        """Revert what was changed by hand in objects."""
         for each in objects:
-            self.client.patch(_kind(each), each["namespace"], each["name"], each["patch"])
+            self.client.patch(_kind(each), each["namespace"], each["name"], restoring_patch(each))
 
 
 @dataclass(frozen=True)
