@@ -78,6 +78,12 @@ def test_the_position_is_that_of_kueue(place: tuple[str, str], version: str) -> 
     assert read_starts(server, [place]) == starts and len(server.asked) == 1  # type: ignore[arg-type]
 
 
+def test_a_queue_that_is_not_known_is_not_asked_about() -> None:
+    server = Visibility(answers={})
+    assert read_starts(server, [("", "")]) == {"nlp/llama": f"waits {BEHIND}"}  # type: ignore[arg-type]
+    assert not server.asked
+
+
 def test_where_the_api_is_not_served_nothing_is_asked() -> None:
     server = Visibility()
     assert read_starts(server, [LOCAL]) == {"nlp/llama": f"waits {BEHIND}"}  # type: ignore[arg-type]

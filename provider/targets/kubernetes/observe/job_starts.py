@@ -79,7 +79,7 @@ def read_positions(facts: Facts, queues: Collection[Place]) -> dict[str, int]:
     version = f"{PENDING_IN_LOCAL_QUEUE.group}/{versions[0]}"
     positions: dict[str, int] = {}
     with ThreadPoolExecutor(_AT_ONCE) as threads:
-        for pending in threads.map(partial(_pending, facts, version), sorted(queues)):
+        for pending in threads.map(partial(_pending, facts, version), sorted(place for place in queues if place[1])):
             positions.update({_job(each): number(each.get("positionInClusterQueue")) + 1 for each in pending})
     return positions
 
