@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _MARK = f"{stacks.DYNAMIC}StackMark"
 _TARGETS = (f"{stacks.DYNAMIC}Target", f"{stacks.DYNAMIC}JobSet", f"{stacks.DYNAMIC}Volume", f"{stacks.DYNAMIC}Runtime")
 
+_GUARD = f"{stacks.DYNAMIC}ObjectGuard"
+
 
 @dataclass
 class _Place:
@@ -140,7 +142,7 @@ def _places(resources: Sequence[Mapping[str, Any]], where: Where, local_root: st
     check = kubeconfig_check(where.project, where.kubeconfig)
     for each in resources:
         given = section(each, "inputs", "target")
-        if each["type"] in _TARGETS and given:
+        if each["type"] in (*_TARGETS, _GUARD) and given:
             place = places.setdefault(_key(given), _place(given, check))
             namespaces = (given.get("namespace"), section(each, "inputs").get("namespace"))
             place.namespaces |= {name for name in namespaces if isinstance(name, str)}

@@ -46,9 +46,8 @@ def test_a_change_by_hand_is_said_and_put_back(lab: Lab, cluster: Cluster) -> No
     edit(cluster, queue, {**with_quota(lab.objects("ClusterQueue")[queue], "3"), "stopPolicy": "Hold"})
     said = " ".join(lab.preview().out.split())
     assert f"ClusterQueue {queue} was changed by hand (kubectl-edit at 20" in said
-    assert (
-        "resourceGroups[0].flavors" in said and "resources[cpu].nominalQuota 16 -> 3; stopPolicy None -> Hold" in said
-    )
+    assert "resourceGroups[0].flavors" in said and "resources[cpu].nominalQuota 16 -> 3" in said
+    assert "stopPolicy None -> Hold" in said
     assert "an update puts it back" in said
     found = " ".join(run_doctor(lab).stdout.split())
     assert f"ClusterQueue {queue}" in found and "nominalQuota 16 -> 3" in found and "exist and belong" not in found
