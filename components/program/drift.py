@@ -46,14 +46,17 @@ async def review_edits(
             jobs = [f"jobs that are not known: {fault}"]
     why = f"{kind.where(namespace, name)} {edits_text(edits)}"
     if drift == "refuse" or jobs:
-        affected = f". These jobs are affected: {several(jobs)}" if jobs else ""
+        if jobs:
+            why += f". These jobs are affected: {several(jobs)}"
         hint = (
             'drift="restore" puts it back, drift="keep" leaves it until the program changes the object; or write the'
             " values into the program"
         )
-        return [], [Problem("drift", why + affected, hint)]
-    does = "stays so until the program changes the object" if drift == "keep" else "an update puts it back"
+        return [], [Problem("drift", why, hint)]
+    does = "an update puts it back"
+    if drift == "keep":
+        does, edits = "stays so until the program changes the object", []
     note = Problem("", f"{why}; {does}")
     if session.current().is_unreported(note):
         messages.warn(note)
-    return [] if drift == "keep" else edits, []
+    return edits, []

@@ -24,8 +24,13 @@ def affected_jobs(target: Mapping[str, Any], live: Mapping[str, Any], kind: str,
         queue = f"{about['namespace']}/{about['name']}"
         work = queries.queue_work(target, str(spec.get("clusterQueue")), version)
         return [each.text for each in work if each.queue == queue]
-    names = [about["name"]] if kind == "ClusterQueue" else [*_queues(target, (kind, about["name"]), version)]
-    return [each.text for name in names for each in queries.queue_work(target, name, version)]
+    names = [about["name"]]
+    if kind != "ClusterQueue":
+        names = [*_queues(target, (kind, about["name"]), version)]
+    found = []
+    for name in names:
+        found += [each.text for each in queries.queue_work(target, name, version)]
+    return found
 
 
 def _queues(target: Mapping[str, Any], asked: Named, version: str) -> Iterator[str]:
@@ -43,7 +48,7 @@ def _queues(target: Mapping[str, Any], asked: Named, version: str) -> Iterator[s
 def _leads_to(start: Named, asked: Named, referred: Mapping[Named, set[Named]]) -> bool:
     reached = {start}
     while asked not in reached:
-        more = {other for each in reached for other in referred.get(each, ())} - reached
+        more = set().union(*(referred.get(each, ()) for each in reached)) - reached
         if not more:
             return False
         reached |= more

@@ -130,10 +130,13 @@ def _print(
     if not seen:
         print_line(f"None of the {expected} objects in the state of {program} could be checked.")
         return
-    of = f"All {expected}" if len(seen) == expected else f"{len(seen)} of the {expected}"
-    compared = sum(bool(each.applied) for each in seen)
-    also = f"; {compared} of them were compared with what was applied, and are unchanged" if compared else ""
-    print_line(f"{of} objects in the state of {program} exist and belong to it{also}.")
+    of, compared = f"{len(seen)} of the {expected}", sum(bool(each.applied) for each in seen)
+    if len(seen) == expected:
+        of = f"All {expected}"
+    line = f"{of} objects in the state of {program} exist and belong to it"
+    if compared:
+        line += f"; {compared} of them were compared with what was applied, and are unchanged"
+    print_line(f"{line}.")
 
 
 def _places(resources: Sequence[Mapping[str, Any]], where: Where, local_root: str) -> dict[str, _Place]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pulumi_trainer.provider.kubernetes.errors import several
-from pulumi_trainer.provider.kubernetes.values.accessors import mappings, section, text
+from pulumi_trainer.provider.kubernetes.values.accessors import mappings, only, section, text
 from pulumi_trainer.provider.kubernetes.values.wording import plural
 
 _PLUGIN = "pulumi-kubernetes"
@@ -47,21 +47,26 @@ def find_edits(applied: Mapping[str, Any], live: Mapping[str, Any], wanted: Mapp
     """
     if applied.get("apiVersion") != live.get("apiVersion", applied.get("apiVersion")):
         return []
-    others = [each for each in mappings(section(live, "metadata").get("managedFields")) if _is_of_others(each)]
+    others = [*filter(_is_of_others, mappings(section(live, "metadata").get("managedFields")))]
     found = []
     for path, before, now in _changed(_body(applied, wanted), _body(live, wanted), ()):
         manager = _manager(path, others)
         if (before or manager) and now != value_at(wanted, path):
-            at = path[-1] if path[0] == "metadata" else ".".join(path[1:] or path)
-            found.append(HandEdit(path, manager, [*_differences(before, now, at)]))
+            found.append(HandEdit(path, manager, [*_differences(before, now, _shown_path(path))]))
     return found
 
 
 def edits_text(edits: Sequence[HandEdit]) -> str:
     """Return who has changed what, as the end of a sentence about an object."""
-    managers = [*dict.fromkeys(edit.manager for edit in edits if edit.manager)]
-    whose = f" ({', '.join(managers)})" if managers else ""
-    return f"was changed by hand{whose}: {several([line for edit in edits for line in edit.lines])}"
+    managers, lines = dict[str, None](), list[str]()
+    for edit in edits:
+        lines += edit.lines
+        if edit.manager:
+            managers[edit.manager] = None
+    whose = ""
+    if managers:
+        whose = f" ({', '.join(managers)})"
+    return f"was changed by hand{whose}: {several(lines)}"
 
 
 def restoration(edits: Sequence[HandEdit], wanted: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,10 +78,13 @@ def restoration(edits: Sequence[HandEdit], wanted: Mapping[str, Any]) -> dict[st
     if not edits:
         return {}
     given: dict[str, Any] = {}
+    removed = []
     for edit in edits:
-        if value_at(wanted, edit.path) is not None:
-            _put(given, edit.path, value_at(wanted, edit.path))
-    removed = [[*edit.path] for edit in edits if value_at(wanted, edit.path) is None]
+        value = value_at(wanted, edit.path)
+        if value is None:
+            removed.append([*edit.path])
+        else:
+            _put(given, edit.path, value)
     return {"set": given, "removed": removed}
 
 
@@ -98,7 +106,9 @@ def _put(document: dict[str, Any], path: Sequence[str], value: Any) -> None:
 def value_at(document: Any, path: Path) -> Any:
     """Return the value at a path of an object; None if it has none."""
     for name in path:
-        document = document.get(name) if isinstance(document, Mapping) else None
+        if not isinstance(document, Mapping):
+            return None
+        document = document.get(name)
     return document
 
 
@@ -107,10 +117,11 @@ def _body(document: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, A
     annotations."""
     about: dict[str, Any] = {}
     for part in ("labels", "annotations"):
-        own = section(wanted, "metadata", part)
-        about[part] = {name: value for name, value in section(document, "metadata", part).items() if name in own}
-    names = wanted.keys() - {"apiVersion", "kind", "metadata", "status"}
-    return {"metadata": about, **{name: document.get(name) for name in sorted(names)}}
+        about[part] = only(section(document, "metadata", part), section(wanted, "metadata", part))
+    own = {"metadata": about}
+    for name in sorted(wanted.keys() - {"apiVersion", "kind", "metadata", "status"}):
+        own[name] = document.get(name)
+    return own
 
 
 def _changed(before: Any, now: Any, path: Path) -> Iterator[tuple[Path, Any, Any]]:
@@ -159,7 +170,7 @@ def _differences(before: Any, now: Any, at: str) -> Iterator[str]:
 
 def _by_name(values: Sequence[Any]) -> dict[str, Any]:
     """Return the items of a list by their names, else by their places."""
-    named = {text(each.get("name")): each for each in values if isinstance(each, Mapping)}
+    named = {text(each.get("name")): each for each in mappings(values)}
     if len(named) == len(values) and "" not in named:
         return named
     return {str(place): each for place, each in enumerate(values)}
@@ -168,5 +179,16 @@ def _by_name(values: Sequence[Any]) -> dict[str, Any]:
 def _shown(value: Any) -> str:
     if value is None:
         return "nothing"
-    shown = value if isinstance(value, str) else json.dumps(value, default=str)
-    return shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."
+    shown = value
+    if not isinstance(value, str):
+        shown = json.dumps(value, default=str)
+    if len(shown) > _LONGEST:
+        shown = f"{shown[:_LONGEST]}..."
+    return str(shown)
+
+
+def _shown_path(path: Path) -> str:
+    """Return a path without its first part, and of labels and annotations the name alone."""
+    if path[0] == "metadata":
+        return path[-1]
+    return ".".join(path[1:] or path)

@@ -264,8 +264,11 @@ def _never_fits(message: str, groups: Flavors | None) -> bool:
     closed = {flavor for flavor, parts in flavors.items() if any(parts)}
     if not flavors:
         return bool(others) and all(others)
-    unnamed = len(others) if all(others) else 0
-    return any(closed & set(group) and len(set(group) - closed) <= unnamed for group in groups or ())
+    for group in groups or ():
+        left = set(group) - closed
+        if closed.intersection(group) and (not left or (all(others) and len(left) <= len(others))):
+            return True
+    return False
 
 
 _CROWDED = re.compile(r'topology "[^"]+" (?:allows to fit only|doesn\'t allow to fit any)')
@@ -423,7 +426,9 @@ def why_queued(job: Waiting) -> Reason:
 def _judgement(workload: Document | None) -> str:
     """Return why Kueue has not admitted a Workload, in its words; empty if it has not said."""
     quota = condition(conditions(workload), "QuotaReserved")
-    return "" if quota.get("status") == "True" else text(quota.get("message"))
+    if quota.get("status") == "True":
+        return ""
+    return text(quota.get("message"))
 
 
 def find_peer(workload: Document, others: Iterable[Document]) -> Document | None:

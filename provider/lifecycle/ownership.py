@@ -132,7 +132,7 @@ def _of_expected(each: Expected, found: Found | None) -> Iterator[Finding]:
         "where": each.where, "kind": each.kind, "namespace": each.namespace, "name": each.name, "resource": each.resource,
     }  # fmt: skip
     again = [("removes it from the state", REFRESH), ("creates it again, if the program still has it", UP)]
-    if (found.main_gone and each.owner.owns(found.owner)) if found else each.stays_gone:
+    if _may_have_ended(each, found):
         settle = [("runs it again", f"pulumi-trainer rerun {each.resource}")]
         yield Finding("gone", **about, message=UNKNOWN_END, settle=settle)
     elif found is None:
@@ -158,6 +158,13 @@ def _of_expected(each: Expected, found: Found | None) -> Iterator[Finding]:
     elif edits := find_edits(each.applied, found.live, each.wanted):
         settle = [("puts it back, or names the jobs that this affects", UP)]
         yield Finding("changed", **about, message=edits_text(edits), settle=settle)
+
+
+def _may_have_ended(each: Expected, found: Found | None) -> bool:
+    """Return whether a job is gone of which it is not known whether it had ended."""
+    if found is None:
+        return each.stays_gone
+    return found.main_gone and each.owner.owns(found.owner)
 
 
 def _of_found(found: Found, labels: Collection[str], program: str) -> Iterator[Finding]:

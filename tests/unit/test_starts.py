@@ -135,7 +135,8 @@ def start_of_llama(server: Server) -> str:
 def test_the_progress_in_the_log_of_a_job_that_has_what_another_one_lacks() -> None:
     server = Printing({"estimatedRemainingSeconds": 600})
     assert re.search(
-        r"starts about [\d:]+ to [\d:]+, if no other job comes \(by the progress of nlp/old\)", start_of_llama(server)
+        r"starts about [\d:]+ to [\d:]+ UTC, if no other job comes \(by the progress of nlp/old\)",
+        start_of_llama(server),
     )
     assert start_of_llama(server) and server.logs == ["nlp/old-0"], "once"
 

@@ -227,16 +227,17 @@ def with_queue(client: Client, view: JobView) -> JobView:
     with contextlib.suppress(TargetFault):
         local = facts.find(LOCAL_QUEUE, view.namespace, view.queue)
         name = text(section(local, "spec").get("clusterQueue"))
-        behind = facts.find(CLUSTER_QUEUE, "", name) if name else None
+        behind = name and facts.find(CLUSTER_QUEUE, "", name)
         if isinstance(behind, dict):
-            inactivity = inactive(behind) if waits_for_queue(view.workload) else ""
-            view = replace(view, queue_inactive=inactivity, queue_flavors=flavors_of(behind))
+            view = replace(view, queue_flavors=flavors_of(behind))
+            if waits_for_queue(view.workload):
+                view = replace(view, queue_inactive=inactive(behind))
         if not quota.get("message"):
             works = facts.all(WORKLOAD, view.namespace) or facts.all(older(WORKLOAD), view.namespace) or []
             uid = text(section(view.workload, "metadata").get("uid"))
-            others = [each for each in works if section(each, "spec").get("queueName") == view.queue]
-            for own in others:
+            for own in works:
                 if section(own, "metadata").get("uid") == uid:
+                    others = [each for each in works if section(each, "spec").get("queueName") == view.queue]
                     view = replace(view, peer=find_peer(own, others), turn=is_judged_since(own, others))
     return view
 
