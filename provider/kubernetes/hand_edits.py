@@ -118,7 +118,7 @@ def _body(document: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, A
     about: dict[str, Any] = {}
     for part in ("labels", "annotations"):
         about[part] = only(section(document, "metadata", part), section(wanted, "metadata", part))
-    own = {"metadata": about}
+    own: dict[str, Any] = {"metadata": about}
     for name in sorted(wanted.keys() - {"apiVersion", "kind", "metadata", "status"}):
         own[name] = document.get(name)
     return own
