@@ -87,6 +87,11 @@ class Assignment:
         return self.fits and not self.short
 
     @property
+    def waits_for_ends(self) -> bool:
+        """Whether the Workload would fit if others ended, and may preempt none of them."""
+        return self.fits and bool(self.short) and not self.victims
+
+    @property
     def is_incomplete(self) -> bool:
         """Whether flavors are left that the next attempt tries."""
         return any(self.next_flavors.values())

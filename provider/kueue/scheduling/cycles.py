@@ -13,7 +13,7 @@ from pulumi_trainer.provider.kueue.quota import Node, Slot
 from pulumi_trainer.provider.kueue.scheduling.assignment import Assignment, Place, assign_flavors, missing_quota
 from pulumi_trainer.provider.kueue.scheduling.preemption import Demand, fits
 from pulumi_trainer.provider.kueue.scheduling.shares import Share, dominant_share
-from pulumi_trainer.provider.kueue.scheduling.snapshot import Contender, Snapshot
+from pulumi_trainer.provider.kueue.scheduling.snapshot import ANY, Contender, Snapshot
 
 _CYCLES_FOR_EACH = 20
 """Cycles for each Workload: some settings let Workloads preempt each other for ever, in Kueue as here."""
@@ -117,10 +117,14 @@ class Scheduler:
         """Return whether something changed, or flavors are left to try."""
         entries = [entry for entry in map(self._nominate, heads) if entry is not None]
         reserved: list[_Entry] = []
+        kept: list[tuple[str, dict[Slot, Fraction]]] = []
         preempted: dict[str, Contender] = {}
         changed = len(entries) < len(heads)
         for entry in self._in_order(entries):
             if not self._has_room(entry, preempted):
+                if entry.assignment.waits_for_ends and self.snapshot.policy(entry.contender.queue).reclaim != ANY:
+                    kept.append((entry.contender.queue, self._to_keep(entry)))
+                    self.snapshot.add_usage(*kept[-1])
                 changed |= self._requeue(entry)
                 continue
             changed = True
@@ -130,6 +134,8 @@ class Scheduler:
                 self._preempt(entry)
         for entry in reserved:
             self.snapshot.remove_usage(entry.contender.queue, entry.assignment.usage)
+        for queue, usage in kept:
+            self.snapshot.remove_usage(queue, usage)
         for entry in reserved:
             if entry.assignment.fits_now:
                 self._admit(entry.contender, entry.assignment)
@@ -151,8 +157,7 @@ class Scheduler:
             preempted: Workloads that are preempted in this cycle; those that make room for this one are added.
         """
         assignment = entry.assignment
-        # Kueue keeps quota for those that may not reclaim it, but in a cycle alone: the others are tried again without them.
-        if not assignment.fits or (assignment.short and not assignment.victims):
+        if not assignment.fits or assignment.waits_for_ends:
             return False
         if any(victim.key in preempted for victim in assignment.victims):
             return False
@@ -165,6 +170,21 @@ class Scheduler:
         if has_room:
             preempted.update({victim.key: victim for victim in assignment.victims})
         return has_room
+
+    def _to_keep(self, entry: _Entry) -> dict[Slot, Fraction]:
+        """Return the quota that is kept in a cycle for a Workload that waits and may not reclaim it.
+
+        In a StrictFIFO queue such a Workload is in each cycle, in another queue only in the next one.
+        """
+        node = self.snapshot.node(entry.contender)
+        kept = dict(entry.assignment.usage)
+        for slot, amount in kept.items():
+            quota, used = node.quota(slot), node.usage(slot)
+            if not entry.assignment.borrowing:
+                kept[slot] = max(Fraction(0), min(amount, quota.nominal - used))
+            elif quota.borrowing is not None:
+                kept[slot] = min(amount, quota.nominal + quota.borrowing - used)
+        return kept
 
     def _requeue(self, entry: _Entry) -> bool:
         """Let a Workload wait on; return whether the next cycle tries other flavors for it."""
@@ -179,6 +199,9 @@ class Scheduler:
             for behind in line.active:
                 if behind is not contender:
                     self.outcomes[behind.key].blocked_by = contender
+            return False
+        if assignment.fits and not assignment.waits_for_ends:
+            line.active.append(contender)  # only another one of this cycle was before it
             return False
         line.parked.append(contender)
         return bool(line.active)

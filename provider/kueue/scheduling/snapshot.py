@@ -31,6 +31,7 @@ from pulumi_trainer.provider.kueue.quota import ZERO, Node, Slot, Tree, amount, 
 from pulumi_trainer.provider.kueue.workload_reasons import owner_of, priority_class
 
 NEVER = "Never"
+ANY = "Any"
 
 
 @dataclass(frozen=True)
