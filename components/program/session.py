@@ -471,8 +471,10 @@ class Program:
 
     async def _reserve(self, connection: dict[str, Any]) -> str:
         """Return the resource name of a target: that in the stack's state, else a new one in the order of the jobs."""
-        stack, cluster = await self.stack_resources(), await self.cluster(connection)
         at, known = key(connection), plain(connection)
+        if at in self._names:
+            return self._names[at]
+        stack, cluster = await self.stack_resources(), await self.cluster(connection)
         others = {*names_of_others(stack, known), *self._names.values()}
         names = itertools.chain(names_of_target(stack, known, cluster), _names(known))
         return self._names.setdefault(at, next(name for name in names if name not in others))
