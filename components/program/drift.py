@@ -39,7 +39,7 @@ async def review_edits(
     if not edits:
         return [], []
     jobs: Sequence[str] = ()
-    if drift is None:
+    if drift is None and any(edit.path[0] != "metadata" for edit in edits):  # labels and annotations concern no job
         try:
             jobs = await asyncio.to_thread(list_jobs)
         except TargetFault as fault:

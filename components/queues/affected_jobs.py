@@ -1,4 +1,4 @@
-"""The jobs that a change of one of Kueue's objects affects: those of the ClusterQueues that refer to it."""
+"""The jobs that a change of one of Kueue's objects affects: those of the priority, or of ClusterQueues that refer to it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any
 from pulumi_trainer.provider.kueue.objects import references
 from pulumi_trainer.provider.targets import queries
 
-_REFERRING = ("ClusterQueue", "Cohort", "ResourceFlavor")
+_BETWEEN = ("Cohort", "ResourceFlavor", "AdmissionCheck", "MultiKueueConfig")
+"""Kinds through which ClusterQueues refer to others."""
 Named = tuple[str, str]
 """Kind and name."""
 
 
 def affected_jobs(target: Mapping[str, Any], live: Mapping[str, Any], kind: str, version: str) -> list[str]:
-    """Return the running and waiting jobs that a change of an object affects, as text; a priority concerns those of all queues.
+    """Return the running and waiting jobs that a change of an object affects, as text.
 
     Raises:
         TargetFault: They cannot be listed.
@@ -29,15 +30,19 @@ def affected_jobs(target: Mapping[str, Any], live: Mapping[str, Any], kind: str,
         names = [*_queues(target, (kind, about["name"]), version)]
     found = []
     for name in names:
-        found += [each.text for each in queries.queue_work(target, name, version)]
+        for each in queries.queue_work(target, name, version):
+            if kind != "WorkloadPriorityClass" or each.priority == about["name"]:
+                found.append(each.text)
     return found
 
 
 def _queues(target: Mapping[str, Any], asked: Named, version: str) -> Iterator[str]:
     """Yield the ClusterQueues that refer to an object, also through other objects."""
     referred = dict[Named, set[Named]]()
-    for kind in _REFERRING:
-        for each in queries.list_queue_objects(target, kind, version):
+    listed = {"ClusterQueue": queries.list_cluster_queues(target, version)}
+    listed |= {kind: queries.list_queue_objects(target, kind, version) for kind in _BETWEEN}
+    for kind, objects in listed.items():
+        for each in objects:
             named = {(to, name) for to, name, _ in references({**each, "kind": kind})}
             referred[kind, each["metadata"]["name"]] = named
     for kind, name in referred:

@@ -372,6 +372,8 @@ def _severities(given: Given) -> Any:
         parser.error(f"--batch {given.batch}: writes files, so --summary has no effect")
     if given.ignore or given.error:
         parser.error(f"--batch {given.batch}: reports no warnings, so --ignore and --error have no effect")
+    if getattr(given, "context", "") or getattr(given, "kubeconfig", ""):
+        parser.error(f"--batch {given.batch}: validates files alone, so --context and --kubeconfig have no effect")
     if not given.batch.is_dir():
         parser.error(f"--batch {given.batch}: is not a folder")
     return severities

@@ -121,11 +121,13 @@ class Work:
     Args:
         job: Kind and namespace/name.
         text: The quota that it occupies, or that it waits.
+        priority: Its WorkloadPriorityClass; empty for none.
     """
 
     queue: str
     job: str
     text: str
+    priority: str = ""
 
 
 @dataclass(frozen=True)

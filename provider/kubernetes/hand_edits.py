@@ -1,7 +1,8 @@
 """What others have changed in an object since this stack applied it last, and the patch that puts it back.
 
 A field that the stack has not set counts only if a field manager other than pulumi-kubernetes has it: defaults that a newer API
-adds, and what controllers set in metadata and status, are no changes.
+adds, and what controllers set in metadata and status, are no changes. A refresh takes changes into the state, so what others have
+set since the stack applied the object counts too where it is not as the program wants it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 from pulumi_trainer.provider.kubernetes.errors import several
 from pulumi_trainer.provider.kubernetes.values.accessors import mappings, only, section, text
+from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
 from pulumi_trainer.provider.kubernetes.values.wording import plural
 
 _PLUGIN = "pulumi-kubernetes"
@@ -47,13 +49,23 @@ def find_edits(applied: Mapping[str, Any], live: Mapping[str, Any], wanted: Mapp
     """
     if applied.get("apiVersion") != live.get("apiVersion", applied.get("apiVersion")):
         return []
-    others = [*filter(_is_of_others, mappings(section(live, "metadata").get("managedFields")))]
-    found = []
+    if not applied:
+        return []
+    entries = mappings(section(live, "metadata").get("managedFields"))
+    others = [*filter(_is_of_others, entries)]
+    found: dict[Path, HandEdit] = {}
     for path, before, now in _changed(_body(applied, wanted), _body(live, wanted), ()):
-        manager = _manager(path, others)
-        if (before or manager) and now != value_at(wanted, path):
-            found.append(HandEdit(path, manager, [*_differences(before, now, _shown_path(path))]))
-    return found
+        manager, own = _manager(path, others), value_at(wanted, path)
+        if now != own and (manager or (before is not None and own is not None)):
+            found[path] = HandEdit(path, manager, [*_differences(before, now, _shown_path(path))])
+    last = max((text(each.get("time")) for each in entries if is_of_plugin(each)), default="")
+    later = [each for each in others if last and text(each.get("time")) > last]
+    for path, before, now in _changed(_body(wanted, wanted), _body(live, wanted), ()):
+        manager = _manager(path, later)
+        known = any(path[: len(each)] == each or each[: len(path)] == path for each in found)
+        if manager and not known and not first_unknown(before):
+            found[path] = HandEdit(path, manager, [*_differences(before, now, _shown_path(path))])
+    return [*found.values()]
 
 
 def edits_text(edits: Sequence[HandEdit]) -> str:
@@ -96,6 +108,29 @@ def restoring_patch(restored: Mapping[str, Any]) -> dict[str, Any]:
     return patch
 
 
+def with_plugin_as_manager(entries: Sequence[Mapping[str, Any]], manager: str) -> list[Mapping[str, Any]]:
+    """Return managedFields in which pulumi-kubernetes has what a manager has set; as they are if it has applied nothing."""
+    kept, given = list[Mapping[str, Any]](), list[Mapping[str, Any]]()
+    for entry in entries:
+        is_set = (entry.get("manager"), entry.get("operation")) == (manager, "Update") and not entry.get("subresource")
+        (given if is_set else kept).append(entry)
+    for at, entry in enumerate(kept):
+        if is_of_plugin(entry):
+            fields = entry.get("fieldsV1")
+            for each in given:
+                fields = _merged(fields, each.get("fieldsV1"))
+            kept[at] = {**entry, "fieldsV1": fields}
+            return kept
+    return [*entries]
+
+
+def _merged(one: Any, other: Any) -> dict[str, Any]:
+    found = {**section(one)}
+    for name, fields in section(other).items():
+        found[name] = _merged(found.get(name), fields)
+    return found
+
+
 def _put(document: dict[str, Any], path: Sequence[str], value: Any) -> None:
     *parents, last = path
     for name in parents:
@@ -125,12 +160,17 @@ def _body(document: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, A
 
 
 def _changed(before: Any, now: Any, path: Path) -> Iterator[tuple[Path, Any, Any]]:
-    """Yield path and both values of the fields of mappings that differ. Missing and empty values are equal."""
+    """Yield path and both values of the fields of mappings that differ. Empty is not missing: an empty selector selects all."""
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         for name in {**before, **now}:
             yield from _changed(before.get(name), now.get(name), (*path, name))
-    elif before != now and (before or now):
+    elif before != now:
         yield path, before, now
+
+
+def is_of_plugin(entry: Mapping[str, Any]) -> bool:
+    """Return whether an entry of managedFields is of what pulumi-kubernetes has applied."""
+    return text(entry.get("manager")).startswith(_PLUGIN) and entry.get("operation") == "Apply"
 
 
 def _is_of_others(entry: Mapping[str, Any]) -> bool:

@@ -51,16 +51,21 @@ def without_digest(name: str) -> str:
 
 
 def references(document: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Return kind, name and field of the objects that a v1beta2 document refers to, each once; unknown names are left out."""
+    """Return kind, name and field of the objects that a document refers to, each once; unknown names are left out.
+
+    The fields are those of v1beta2.
+    """
     spec = section(document, "spec")
     found: list[tuple[str, Any, str]] = []
     match document.get("kind"):
         case "ResourceFlavor":
             found = [("Topology", spec.get("topologyName"), "spec.topologyName")]
         case "ClusterQueue":
-            found = [("Cohort", spec.get("cohortName"), "spec.cohortName"), *_flavors(spec), *_checks(spec)]
+            cohort = spec.get("cohortName", spec.get("cohort"))  # v1beta1
+            found = [("Cohort", cohort, "spec.cohortName"), *_flavors(spec), *_checks(spec)]
         case "Cohort":
-            found = [("Cohort", spec.get("parentName"), "spec.parentName"), *_flavors(spec)]
+            parent = spec.get("parentName", spec.get("parent"))  # v1alpha1
+            found = [("Cohort", parent, "spec.parentName"), *_flavors(spec)]
         case "LocalQueue":
             found = [("ClusterQueue", spec.get("clusterQueue"), "spec.clusterQueue")]
         case "AdmissionCheck":

@@ -31,10 +31,11 @@ from pulumi_trainer.provider.kueue.quota import ZERO, Node, Slot, amount, quotas
 from pulumi_trainer.provider.kueue.quota import format_amount as amount_text
 from pulumi_trainer.provider.kueue.workload_reasons import (
     Flavors,
+    Judgements,
     Waiting,
-    find_peer,
     flavors_of,
     job_of,
+    local_queue_of,
     owner_of,
     preemptor,
     priority_class,
@@ -231,12 +232,12 @@ def occupancy(documents: Iterable[Document], unseen: Iterable[str]) -> Occupancy
         local_queues.append(_local_queue(key, local[key], _usage(local[key], slots, workloads_of_queue)))
 
     jobs = {text(section(d, "metadata").get("uid")): job_of(d) for d in workloads}
-    flavors = {name_of(d): flavors_of(d) for d in _of_kind(all_, "ClusterQueue")}
+    flavors, said = {name_of(d): flavors_of(d) for d in _of_kind(all_, "ClusterQueue")}, Judgements.of(workloads)
     work = []
     for document in workloads:
         if not _is_finished(document):
             behind = admitted_by(document) or cluster_queue_names.get(local_queue_of(document), "")
-            work.append(_work(document, behind, jobs, flavors.get(behind), workloads))
+            work.append(_work(document, behind, jobs, flavors.get(behind), said))
     return Occupancy(
         cluster_queues,
         local_queues,
@@ -404,11 +405,6 @@ def admitted_by(workload: Document) -> str:
     return text(section(workload, "status", "admission").get("clusterQueue"))
 
 
-def local_queue_of(workload: Document) -> tuple[str, str]:
-    """Return namespace and name of the LocalQueue of a Workload."""
-    return text(section(workload, "metadata").get("namespace")), text(section(workload, "spec").get("queueName"))
-
-
 def reserved_by_status(document: Document) -> dict[Slot, Fraction]:
     """Return the reservations in the status of a queue."""
     reserved: dict[Slot, Fraction] = {}
@@ -419,18 +415,14 @@ def reserved_by_status(document: Document) -> dict[Slot, Fraction]:
 
 
 def _work(
-    workload: Document,
-    cluster_queue: str,
-    jobs: Mapping[str, str],
-    flavors: Flavors | None,
-    workloads: Sequence[Document],
+    workload: Document, cluster_queue: str, jobs: Mapping[str, str], flavors: Flavors | None, said: Judgements
 ) -> Work:
     """Return a Workload's job.
 
     Args:
         jobs: The jobs of all Workloads, by the UIDs of these.
         flavors: Those of its ClusterQueue; None if that is not known.
-        workloads: All Workloads.
+        said: What Kueue has said of all Workloads.
     """
     found = conditions(workload)
     spec, metadata = section(workload, "spec"), section(workload, "metadata")
@@ -446,7 +438,7 @@ def _work(
             preempting_job = jobs.get(uid, "")
         asked = Waiting(queue, workload, preemptor=preempting_job, flavors=flavors)
         if not condition(found, "QuotaReserved").get("message"):
-            asked = replace(asked, peer=find_peer(workload, workloads))
+            asked = replace(asked, peer=said.peer_of(workload))
         waiting = why_queued(asked)
         reason, why = waiting.reason, waiting.why
     since = metadata.get("creationTimestamp")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pulumi_trainer.provider.kubernetes.values.accessors import (
@@ -322,6 +322,11 @@ def job_name(workload: Document) -> str:
     return next((text(owner.get("name")) for owner in owners if owner.get("kind") in JOB_KINDS), "")
 
 
+def local_queue_of(workload: Document) -> tuple[str, str]:
+    """Return namespace and name of the LocalQueue of a Workload."""
+    return text(section(workload, "metadata").get("namespace")), text(section(workload, "spec").get("queueName"))
+
+
 def belongs_to(workload: Document, namespace: str, name: str) -> bool:
     """Return whether a Workload is that of a job. name: Of the JobSet or TrainJob."""
     return section(workload, "metadata").get("namespace") == namespace and owner_of(workload).get("name") == name
@@ -431,16 +436,37 @@ def _judgement(workload: Document | None) -> str:
     return text(quota.get("message"))
 
 
-def find_peer(workload: Document, others: Iterable[Document]) -> Document | None:
-    """Return another Workload of the same LocalQueue that is equal for Kueue's scheduler and was judged; None: there is none.
+@dataclass(frozen=True)
+class Judgements:
+    """What Kueue has said of Workloads.
 
-    Source: https://github.com/kubernetes-sigs/kueue/tree/v0.19.2/pkg/workload (computeSchedulingHash)
+    Attributes:
+        peers: Of equal Workloads of a LocalQueue, the first one that was judged. Source: computeSchedulingHash in
+            https://github.com/kubernetes-sigs/kueue/tree/v0.19.2/pkg/workload
+        last: When it has judged one of a LocalQueue last, by namespace and name of the queue.
     """
-    shape = _shape_of(workload)
-    for other in others:
-        if other is not workload and _judgement(other) and _shape_of(other) == shape:
-            return other
-    return None
+
+    peers: Mapping[str, Document]
+    last: Mapping[tuple[str, str], float]
+
+    @classmethod
+    def of(cls, workloads: Iterable[Document]) -> Judgements:
+        peers, last = dict[str, Document](), dict[tuple[str, str], float]()
+        for each in workloads:
+            queue, quota = local_queue_of(each), condition(conditions(each), "QuotaReserved")
+            last[queue] = max(last.get(queue, 0.0), epoch_seconds(quota.get("lastTransitionTime")))
+            if _judgement(each):
+                peers.setdefault(_shape_of(each), each)
+        return cls(peers, last)
+
+    def peer_of(self, workload: Document) -> Document | None:
+        """Return a judged Workload that is equal to one that was not judged; None: there is none."""
+        return self.peers.get(_shape_of(workload))
+
+    def is_later(self, workload: Document) -> bool:
+        """Return whether another one of its queue was judged since a Workload that was not judged was created."""
+        created = epoch_seconds(section(workload, "metadata").get("creationTimestamp"))
+        return self.last[local_queue_of(workload)] > created
 
 
 def _shape_of(workload: Document) -> str:
@@ -460,16 +486,6 @@ _PLACING = (
 )  # fmt: skip
 
 
-def is_judged_since(workload: Document, others: Iterable[Document]) -> bool:
-    """Return whether Kueue has judged one of other Workloads since a Workload was created."""
-    created = epoch_seconds(section(workload, "metadata").get("creationTimestamp"))
-    for other in others:
-        quota = condition(conditions(other), "QuotaReserved")
-        if other is not workload and epoch_seconds(quota.get("lastTransitionTime")) > created:
-            return True
-    return False
-
-
 def flavors_of(cluster_queue: Document) -> list[set[str]]:
     """Return the flavors of each resource group of a ClusterQueue."""
     groups = mappings(section(cluster_queue, "spec").get("resourceGroups"))
@@ -486,7 +502,7 @@ def _not_looked_at(job: Waiting, reason: str) -> Reason:
     if job.age < SLOW:
         return Reason(reason, job.message, f"{why} yet")
     if job.turn:
-        hint = "Kueue judges other jobs of its queue: it starts by itself when it is its turn and there is room"
+        hint = "Kueue judges other jobs of its queue: whether it fits is known once it is its turn"
         return Reason(reason, job.message, f"{why} yet", hint)
     since = duration(job.age)
     message = f"Kueue has not looked at its Workload in {since}"

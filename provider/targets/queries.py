@@ -16,6 +16,7 @@ from pulumi_trainer.provider.jobs.submission import Draft, Work
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.errors import Problem, Refused, TargetFault, TrainerError
 from pulumi_trainer.provider.kubernetes.values.accessors import section
+from pulumi_trainer.provider.kueue.api_resources import api_resource
 from pulumi_trainer.provider.kueue.prices import Prices
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.kueue.scheduling.durations import Expectations
@@ -156,6 +157,15 @@ def list_queue_objects(target: Mapping[str, Any], kind: str, version: str) -> Se
     from pulumi_trainer.provider.targets.kubernetes.queues import queue_snapshot
 
     return _ask(target, lambda cluster: queue_snapshot.list_objects(cluster.client, kind, version), [])
+
+
+def list_cluster_queues(target: Mapping[str, Any], version: str) -> Sequence[Mapping[str, Any]]:
+    """Return the cluster's ClusterQueues.
+
+    Raises:
+        TargetFault: They cannot be listed.
+    """
+    return _cluster(target).reachable_client().list(api_resource("ClusterQueue", version))[0]
 
 
 def list_queued_work(target: Mapping[str, Any]) -> Sequence[dict[str, Any]] | None:

@@ -93,3 +93,31 @@ def test_controllers_and_labels_of_others_are_no_change(lab: Lab, cluster: Clust
     )
     lab.preview("--expect-no-changes")
     assert "by hand" not in lab.preview().out
+
+
+QUEUE = """
+trainer.ClusterQueue("{name}", labels={labels}, resource_groups=[]{more})
+"""
+
+
+def test_what_a_refresh_has_taken_into_the_state_is_put_back_too(lab: Lab, cluster: Cluster) -> None:  # noqa: F811
+    lab.up_of(lab.text(QUEUE, labels={}))
+    edit(cluster, lab.prefix, {"stopPolicy": "Hold"})
+    lab.refresh()
+    said = " ".join(lab.preview().out.split())
+    assert f"ClusterQueue {lab.prefix} was changed by hand (kubectl-edit at 20" in said
+    assert "stopPolicy nothing -> Hold" in said
+    lab.up()
+    assert lab.objects("ClusterQueue")[lab.prefix]["spec"]["stopPolicy"] == "None"
+    lab.preview("--expect-no-changes")
+
+
+def test_what_was_put_back_can_be_left_out_of_the_program(lab: Lab, cluster: Cluster) -> None:  # noqa: F811
+    lab.up_of(lab.text(QUEUE, labels={"team": "rl"}, more=', stop_policy="Hold"'))
+    edit(cluster, lab.prefix, {"stopPolicy": "HoldAndDrain"})
+    lab.up()
+    assert lab.objects("ClusterQueue")[lab.prefix]["spec"]["stopPolicy"] == "Hold"
+    lab.up_of(lab.text(QUEUE, labels={}))
+    found = lab.objects("ClusterQueue")[lab.prefix]
+    assert (found["spec"]["stopPolicy"], found["metadata"].get("labels", {}).get("team")) == ("None", None)
+    print(found["metadata"]["managedFields"])

@@ -16,12 +16,13 @@ import pytest
 from pulumi_trainer.provider.jobs.status import JobStatus
 from pulumi_trainer.provider.kubernetes.schema.node_fit import NoNode
 from pulumi_trainer.provider.kubernetes.values.accessors import epoch_seconds
+from pulumi_trainer.provider.kueue import workload_reasons
+from pulumi_trainer.provider.kueue.occupancy import occupancy
 from pulumi_trainer.provider.kueue.workload_reasons import (
+    Judgements,
     Reason,
     Waiting,
     explain_message,
-    find_peer,
-    is_judged_since,
     preemptor,
     why_queued,
 )
@@ -833,7 +834,8 @@ def member(name: str, message: str = "", *, gpus: int = 1, created: int = 0, jud
 def test_equal_workloads_have_the_reason_of_the_one_that_kueue_judges() -> None:
     needs = "couldn't assign flavors to pod set node: insufficient unused quota for gpu in flavor h100, 2 more needed"
     works = [member("sweep-1", needs), member("sweep-2"), member("sweep-3", "another", gpus=2)]
-    assert find_peer(works[1], works) is works[0] and find_peer(works[2], works) is None
+    said = Judgements.of(works)
+    assert said.peer_of(works[1]) is works[0] and said.peer_of(member("sweep-4", gpus=3)) is None
     found = why_queued(Waiting("red", works[1], age=300, peer=works[0]))
     assert (
         "2 more of gpu must become free in flavor h100, as Kueue says of team/sweep-1, which requests the same"
@@ -845,9 +847,23 @@ def test_equal_workloads_have_the_reason_of_the_one_that_kueue_judges() -> None:
 def test_kueue_answers_if_it_has_judged_another_job_since() -> None:
     late, early = member("a", "x", judged=30), member("b", "x", judged=5)
     own = member("c", created=10)
-    assert is_judged_since(own, [own, late]) and not is_judged_since(own, [own, early])
+    assert Judgements.of([own, late]).is_later(own) and not Judgements.of([own, early]).is_later(own)
     found = why_queued(Waiting("red", own, age=300, turn=True))
-    assert found.reason == "" and "Kueue judges other jobs of its queue" in found.hint
+    assert found.hint == "Kueue judges other jobs of its queue: whether it fits is known once it is its turn"
+    assert found.reason == ""
+
+
+def test_each_of_many_waiting_workloads_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at, shape_of = list[Any](), workload_reasons._shape_of
+
+    def count(workload: dict[str, Any]) -> str:
+        looked_at.append(workload)
+        return shape_of(workload)
+
+    monkeypatch.setattr(workload_reasons, "_shape_of", count)
+    works = [member(f"j{i}", "2 more needed" if i % 2 else "", gpus=i + 1) for i in range(60)]
+    found = occupancy([{**each, "kind": "Workload"} for each in works], [])
+    assert len(found.work) == 60 and len(looked_at) == 60
 
 
 EVICTED = {

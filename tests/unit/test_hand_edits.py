@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
 from typing import Any
 
-from pulumi_trainer.provider.kubernetes.hand_edits import edits_text, find_edits, restoration, restoring_patch
+import pytest
+from pulumi_trainer.program import drift
+from pulumi_trainer.provider.kubernetes.hand_edits import (
+    edits_text,
+    find_edits,
+    restoration,
+    restoring_patch,
+    with_plugin_as_manager,
+)
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
+from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE
 
 FLAVOR = {"name": "h100", "resources": [{"name": "nvidia.com/gpu", "nominalQuota": "16"}]}
 SPEC = {"cohortName": "gpus", "resourceGroups": [{"coveredResources": ["nvidia.com/gpu"], "flavors": [FLAVOR]}]}
@@ -19,10 +31,11 @@ def live(spec: dict[str, Any], *managers: dict[str, Any], **metadata: Any) -> di
     return {**APPLIED, "metadata": about, "spec": {**APPLIED["spec"], **spec}, "status": {"pendingWorkloads": 9}}
 
 
-def manager(name: str, *fields: str, subresource: str = "") -> dict[str, Any]:
-    entry = {
+def manager(name: str, *fields: str, subresource: str = "", at: str = "2026-11-29T00:12:00Z") -> dict[str, Any]:
+    entry: dict[str, Any] = {
         "manager": name,
-        "time": "2026-11-29T00:12:00Z",
+        "operation": "Apply" if name.startswith("pulumi") else "Update",
+        "time": at,
         "fieldsV1": {"f:spec": {f"f:{each}": {} for each in fields}},
     }
     return {**entry, "subresource": subresource} if subresource else entry
@@ -80,3 +93,72 @@ def test_the_program_may_take_over_what_was_changed() -> None:
 def test_an_object_that_is_served_in_another_version_is_not_compared() -> None:
     now = {**live({"stopPolicy": "Hold"}, manager("kubectl", "stopPolicy")), "apiVersion": "v1beta3"}
     assert find_edits(APPLIED, now, WANTED) == [] and find_edits({}, now, WANTED) == []
+
+
+def test_an_empty_selector_selects_everything_and_none_nothing() -> None:
+    applied, wanted = ({**each, "spec": {**each["spec"], "namespaceSelector": {}}} for each in (APPLIED, WANTED))
+    edits = find_edits(applied, live({}), wanted)
+    assert edits_text(edits) == "was changed by hand: namespaceSelector {} -> nothing"
+    assert restoring_patch(restoration(edits, wanted)) == {"spec": {"namespaceSelector": {}}}
+    now = live({"namespaceSelector": {}}, manager("kubectl-edit", "namespaceSelector"))
+    assert [*find_edits(APPLIED, now, WANTED)[0].lines] == ["namespaceSelector nothing -> {}"]
+
+
+def test_a_change_that_a_refresh_has_taken_into_the_state_still_counts() -> None:
+    plugin = manager("pulumi-kubernetes-1a2b", at="2026-11-29T00:10:00Z")
+    now = live({"resourceGroups": less("3"), "fairSharing": {"weight": "2"}, "stopPolicy": "Hold"}, plugin)
+    fields = ("resourceGroups", "fairSharing", "stopPolicy")
+    now["metadata"]["managedFields"].append(manager("kubectl-edit", *fields))
+    assert edits_text(find_edits(now, now, WANTED)) == (
+        "was changed by hand (kubectl-edit at 2026-11-29T00:12:00Z): resourceGroups[0].flavors[h100]"
+        '.resources[nvidia.com/gpu].nominalQuota 16 -> 3; stopPolicy nothing -> Hold; fairSharing nothing -> {"weight": "2"}'
+    )
+    partly = {**now, "spec": {**now["spec"], "fairSharing": {"weight": "1"}}}
+    assert [each.path for each in find_edits(partly, now, WANTED)] == [
+        ("spec", "fairSharing", "weight"),
+        ("spec", "resourceGroups"),
+        ("spec", "stopPolicy"),
+    ]
+    assert find_edits(now, now, {**WANTED, "spec": Unknown("spec")}) == []
+
+
+def test_what_others_had_set_before_this_stack_applied_the_object_is_no_change() -> None:
+    creator = manager("kubectl-create", "stopPolicy", "fairSharing", "cohortName", at="2026-11-29T00:10:00Z")
+    now = live({"fairSharing": {"weight": "2"}}, creator, manager("pulumi-kubernetes-1a2b", "cohortName"))
+    assert find_edits(now, now, {**WANTED, "spec": {**SPEC, "cohortName": "other"}}) == []
+
+
+def test_what_was_put_back_belongs_to_the_plugin_again() -> None:
+    plugin, status = manager("pulumi-kubernetes-1a2b", "cohortName"), manager("us", "a", subresource="status")
+    edited, ours = manager("kubectl-edit", "fairSharing"), manager("us", "stopPolicy", "cohortName")
+    ours["fieldsV1"]["f:metadata"] = {"f:labels": {".": {}, "f:team": {}}}
+    given = with_plugin_as_manager([edited, ours, plugin, status], "us")
+    both = {"f:spec": {"f:cohortName": {}, "f:stopPolicy": {}}, "f:metadata": {"f:labels": {".": {}, "f:team": {}}}}
+    assert given == [edited, {**plugin, "fieldsV1": both}, status]
+    assert with_plugin_as_manager([edited, ours], "us") == [edited, ours]
+
+
+def test_labels_concern_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded = {(CLUSTER_QUEUE.group, CLUSTER_QUEUE.kind, "", "gpus-rl"): APPLIED}
+
+    async def owner() -> Any:
+        return SimpleNamespace(recorded=recorded)
+
+    warned: list[str] = []
+    program = SimpleNamespace(object_owner=owner, is_unreported=lambda _: True)
+    monkeypatch.setattr(drift.session, "current", lambda: program)
+    monkeypatch.setattr(drift.messages, "warn", lambda note: warned.append(str(note)))
+
+    def review(now: dict[str, Any]) -> Any:
+        return asyncio.run(drift.review_edits(CLUSTER_QUEUE, now, WANTED, None, lambda: ["nlp/llama"]))
+
+    edits, refused = review(live({}, labels={"team": "nlp"}))
+    assert [edit.path for edit in edits] == [("metadata", "labels", "team")] and refused == []
+    assert warned == ["ClusterQueue gpus-rl was changed by hand: team rl -> nlp; an update puts it back"]
+    edits, (refusal,) = review(live({"stopPolicy": "Hold"}, manager("kubectl", "stopPolicy")))
+    assert edits == [] and "These jobs are affected: nlp/llama" in refusal.why
+
+
+def test_what_was_put_back_is_no_change_though_a_refresh_has_taken_it_into_the_state() -> None:
+    refreshed = {**APPLIED, "spec": {**APPLIED["spec"], "stopPolicy": "Hold", "fairSharing": {"weight": "2"}}}
+    assert find_edits(refreshed, live({}, manager("pulumi-kubernetes-1a2b", "stopPolicy")), WANTED) == []

@@ -320,3 +320,15 @@ def test_a_queue_that_is_not_known_has_no_answer() -> None:
     assert contender_of(jobset("nlp", "llama", 1), Queues((FLAVOR,)), 2e9) is None
     unknown = jobset("nlp", "llama", 1, priority="gone")
     assert contender_of(unknown, Queues((FLAVOR, *team("nlp", 8)), WHOLE), 2e9) is None
+
+
+def test_a_queue_that_uses_more_than_it_may_borrow_keeps_nothing_from_others() -> None:
+    over = team("nlp", 2, queueingStrategy="StrictFIFO")
+    over[0]["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["borrowingLimit"] = 0
+    works = [
+        workload("nlp", "old", 8, "2026-11-01T08:00:00Z"),
+        workload("nlp", "next", 2, "2026-11-01T09:00:00Z", runs=False),
+    ]
+    before = [jobset("vision", name, 1, gpus=1) for name in ("first", "second")]
+    text = said([*over, *team("vision", 10)], works, jobset("vision", "third", 1, gpus=1), before)
+    assert text == "starts now: 1 h100 of gpus-vision"

@@ -325,6 +325,8 @@ def test_wrong_arguments(run: Ran) -> None:
         ["validate", "--output", "x", "-"],
         ["render", "a", "b"],
         ["validate", "--batch", ".", "a.yaml"],
+        ["validate", "--batch", ".", "--context", "prod"],
+        ["validate", "--batch", ".", "--kubeconfig", "config"],
     ):
         assert run(*args) == 2 and f"Hint: `pulumi-trainer {args[0]} -h`" in run.err
     assert run("validate", "none.yaml") == 2 and "none.yaml: cannot be read: No such file" in run.err

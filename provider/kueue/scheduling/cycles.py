@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from pulumi_trainer.provider.kueue.quota import Node, Slot
+from pulumi_trainer.provider.kueue.quota import ZERO, Node, Slot
 from pulumi_trainer.provider.kueue.scheduling.assignment import Assignment, Place, assign_flavors, missing_quota
 from pulumi_trainer.provider.kueue.scheduling.preemption import Demand, fits
 from pulumi_trainer.provider.kueue.scheduling.shares import Share, dominant_share
@@ -179,11 +179,10 @@ class Scheduler:
         node = self.snapshot.node(entry.contender)
         kept = dict(entry.assignment.usage)
         for slot, amount in kept.items():
-            quota, used = node.quota(slot), node.usage(slot)
-            if not entry.assignment.borrowing:
-                kept[slot] = max(Fraction(0), min(amount, quota.nominal - used))
-            elif quota.borrowing is not None:
-                kept[slot] = min(amount, quota.nominal + quota.borrowing - used)
+            quota = node.quota(slot)
+            beyond = quota.borrowing if entry.assignment.borrowing else ZERO
+            if beyond is not None:  # Kueue lets it be negative for a queue that uses more: that gives others nothing
+                kept[slot] = max(ZERO, min(amount, quota.nominal + beyond - node.usage(slot)))
         return kept
 
     def _requeue(self, entry: _Entry) -> bool:

@@ -24,11 +24,11 @@ from pulumi_trainer.provider.kubernetes.values.accessors import (
     true_condition,
 )
 from pulumi_trainer.provider.kueue.fit import FlavorSearch, PodGroup, group_pod_sets
-from pulumi_trainer.provider.kueue.occupancy import admitted_by, local_queue_of, usage_by_slot
+from pulumi_trainer.provider.kueue.occupancy import admitted_by, usage_by_slot
 from pulumi_trainer.provider.kueue.podsets import PodSet, workload_pod_sets
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.kueue.quota import ZERO, Node, Slot, Tree, amount, quotas, tree
-from pulumi_trainer.provider.kueue.workload_reasons import owner_of, priority_class
+from pulumi_trainer.provider.kueue.workload_reasons import local_queue_of, owner_of, priority_class
 
 NEVER = "Never"
 ANY = "Any"

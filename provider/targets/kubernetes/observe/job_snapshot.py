@@ -35,9 +35,8 @@ from pulumi_trainer.provider.kueue.occupancy import inactive
 from pulumi_trainer.provider.kueue.podsets import PodSet
 from pulumi_trainer.provider.kueue.topology_fit import find_unfitting_podset
 from pulumi_trainer.provider.kueue.workload_reasons import (
-    find_peer,
+    Judgements,
     flavors_of,
-    is_judged_since,
     job_of,
     no_topology_capacity,
     preemptor,
@@ -233,13 +232,17 @@ def with_queue(client: Client, view: JobView) -> JobView:
             if waits_for_queue(view.workload):
                 view = replace(view, queue_inactive=inactive(behind))
         if not quota.get("message"):
-            works = facts.all(WORKLOAD, view.namespace) or facts.all(older(WORKLOAD), view.namespace) or []
-            uid = text(section(view.workload, "metadata").get("uid"))
-            for own in works:
-                if section(own, "metadata").get("uid") == uid:
-                    others = [each for each in works if section(each, "spec").get("queueName") == view.queue]
-                    view = replace(view, peer=find_peer(own, others), turn=is_judged_since(own, others))
+            works, said = facts.ask_once(("judged", view.namespace), lambda: _judged(facts, view.namespace))
+            own = works.get(section(view.workload, "metadata").get("uid"))
+            if own is not None:
+                view = replace(view, peer=said.peer_of(own), turn=said.is_later(own))
     return view
+
+
+def _judged(facts: Facts, namespace: str) -> tuple[dict[Any, Document], Judgements]:
+    """Return the Workloads of a namespace by UID, and what Kueue has said of them."""
+    works = facts.all(WORKLOAD, namespace) or facts.all(older(WORKLOAD), namespace) or []
+    return {section(each, "metadata").get("uid"): each for each in works}, Judgements.of(works)
 
 
 def last_lines(client: Client, namespace: str, failed: FailedContainer) -> Sequence[str]:

@@ -18,10 +18,12 @@ from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kubernetes.client.transport import FIELD_MANAGER
 from pulumi_trainer.provider.kubernetes.errors import Problem, Refused, TargetFault, several
-from pulumi_trainer.provider.kubernetes.hand_edits import restoring_patch
+from pulumi_trainer.provider.kubernetes.hand_edits import restoring_patch, with_plugin_as_manager
+from pulumi_trainer.provider.kubernetes.values.accessors import text
 from pulumi_trainer.provider.kubernetes.values.quantity import Quantity
 from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD, api_resource
 from pulumi_trainer.provider.kueue.objects import GROUP
+from pulumi_trainer.provider.kueue.workload_reasons import priority_class
 from pulumi_trainer.provider.trainer.labels import MADE_BY, stack_of_mark
 
 Document = dict[str, Any]
@@ -42,7 +44,7 @@ class ClusterQueues:
     def list_work(self, name: str, version: str) -> list[Work]:
         """Return the unfinished Workloads of a ClusterQueue, with their quota or that they wait."""
         holders = _holders(self.client.within(PLAN_SECONDS), name, version)
-        return [Work(holder.queue, holder.owner, str(holder)) for holder in holders]
+        return [Work(holder.queue, holder.owner, str(holder), holder.priority) for holder in holders]
 
     def served_versions(self) -> dict[str, list[str]]:
         """Return the versions of Kueue's API, with the plurals that the cluster serves in each."""
@@ -92,9 +94,10 @@ class ClusterQueues:
         _check_owners(self.client, found, marks)
 
     def restore(self, objects: Sequence[Mapping[str, Any]]) -> None:
-        """Revert what was changed by hand in objects."""
+        """Revert what was changed by hand in objects, and give the fields back to pulumi-kubernetes: it removes only its own."""
         for each in objects:
-            self.client.patch(_kind(each), each["namespace"], each["name"], restoring_patch(each))
+            kind, place = _kind(each), (each["namespace"], each["name"])
+            _give_back(self.client, kind, self.client.patch(kind, *place, restoring_patch(each)))
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,7 @@ class Holder:
     amounts: Mapping[str, str] | None
     since: str = ""
     queue: str = ""
+    priority: str = ""
 
     def __str__(self) -> str:
         if self.amounts is None:
@@ -119,6 +123,23 @@ class Holder:
         if self.since:
             shown += f" since {self.since}"
         return shown
+
+
+def _give_back(client: Client, kind: Kind, live: Document | None) -> None:
+    """Make pulumi-kubernetes the manager of what this package has set in an object."""
+    deadline = time.monotonic() + SETTLING
+    while live is not None:
+        about = live["metadata"]
+        place = text(about.get("namespace")), about["name"]
+        given = with_plugin_as_manager(about.get("managedFields") or [], FIELD_MANAGER)
+        try:
+            changed = {"managedFields": given, "resourceVersion": about.get("resourceVersion")}
+            client.patch(kind, *place, {"metadata": changed})
+            return
+        except ApiError as error:  # a controller writes the status
+            if error.code != 409 or time.monotonic() > deadline:
+                raise
+        live = client.get(kind, *place)
 
 
 def _kind(guarded: Mapping[str, str]) -> Kind:
@@ -235,7 +256,8 @@ def _holders(client: Client, name: str, version: str) -> list[Holder]:
         if not is_in_queue:
             return None
         since = (conditions.get("QuotaReserved") or {}).get("lastTransitionTime", "")
-        return {"metadata": metadata, "admission": admission, "since": since, "queue": spec.get("queueName")}
+        given = {"queue": spec.get("queueName"), "priority": priority_class(found)}
+        return {"metadata": metadata, "admission": admission, "since": since, **given}
 
     found, _ = client.list(_at(WORKLOAD, version), keep=keep)
     holders = [*map(_job_as_holder, found)]
@@ -256,9 +278,8 @@ def _job_as_holder(found: Document) -> Holder:
     if owner:
         owner_name = f"{owner.get('kind')} {metadata.get('namespace')}/{owner.get('name')}"
     queue = f"{metadata.get('namespace')}/{found['queue']}"
-    if not admission:
-        return Holder(where, owner_name, None, "", queue)
-    return Holder(where, owner_name, _amounts(admission), found["since"], queue)
+    amounts = _amounts(admission) if admission else None
+    return Holder(where, owner_name, amounts, found["since"], queue, found["priority"])
 
 
 def _amounts(admission: Mapping[str, Any]) -> dict[str, str]:

@@ -23,11 +23,11 @@ from pulumi_trainer.provider.kubernetes.values.accessors import (
 from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
 from pulumi_trainer.provider.kubernetes.values.wording import join_names
 from pulumi_trainer.provider.kueue.fit import reason_pods_not_fitting
-from pulumi_trainer.provider.kueue.occupancy import admitted_by, local_queue_of, usage_by_slot
+from pulumi_trainer.provider.kueue.occupancy import admitted_by, usage_by_slot
 from pulumi_trainer.provider.kueue.podsets import workload_pod_sets
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.kueue.quota import ZERO, Node, Slot, format_amount, quotas
-from pulumi_trainer.provider.kueue.workload_reasons import job_of
+from pulumi_trainer.provider.kueue.workload_reasons import job_of, local_queue_of
 
 AFFECTS = "PT215"
 
