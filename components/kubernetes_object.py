@@ -17,7 +17,7 @@ from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.plan.outputs import resolve, restore_outputs
 from pulumi_trainer.program import session, targets
 from pulumi_trainer.program.constructors import ComponentArgs
-from pulumi_trainer.program.drift import PATCH_FORCE, Drift, review_edits
+from pulumi_trainer.program.drift import Drift, force_annotation, review_edits
 from pulumi_trainer.program.object_owner import ObjectOwner, Place, mark_of
 from pulumi_trainer.program.targets import Destination, Kubernetes
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
@@ -119,8 +119,9 @@ class KubernetesObject(pulumi.ComponentResource):
         from pulumi_kubernetes.apiextensions import CustomResource
 
         document = restore_outputs(resolved.document, resolved.unknown)
-        mark = await session.current().owner_mark(self._place(namespace), section(live, "metadata"))
-        annotations = {**document["metadata"].get("annotations", {}), MADE_BY: mark, PATCH_FORCE: "true"}
+        at, about = self._place(namespace), section(live, "metadata")
+        own = {MADE_BY: await session.current().owner_mark(at, about), **await force_annotation(at, about, edits)}
+        annotations = {**document["metadata"].get("annotations", {}), **own}
         document["metadata"] = {**document["metadata"], "annotations": annotations}
         options = pulumi.ResourceOptions(
             parent=self,

@@ -7,14 +7,29 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from pulumi_trainer.program import messages, session
+from pulumi_trainer.program.object_owner import Place
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault, several
 from pulumi_trainer.provider.kubernetes.hand_edits import HandEdit, edits_text, find_edits
 from pulumi_trainer.provider.kubernetes.values.accessors import section, text
 
 Drift = Literal["restore", "refuse", "keep"]
-PATCH_FORCE = "pulumi.com/patchForce"
-"""Annotation with which pulumi-kubernetes takes fields back that others have set by hand."""
+_PATCH_FORCE = "pulumi.com/patchForce"
+"""Annotation with which pulumi-kubernetes takes fields back that others have set by hand. A new object does not have it: another
+stack may make it at the same time."""
+
+
+async def force_annotation(place: Place, live: Mapping[str, Any], edits: Sequence[HandEdit]) -> dict[str, str]:
+    """Return the annotation for an object that was changed by hand; an object that has it keeps it.
+
+    Args:
+        live: Metadata of this stack's object in the cluster; empty if not found.
+        edits: What is put back.
+    """
+    recorded = section((await session.current().object_owner()).recorded.get(place, {}), "metadata")
+    if edits or any(_PATCH_FORCE in section(each, "annotations") for each in (live, recorded)):
+        return {_PATCH_FORCE: "true"}
+    return {}
 
 
 async def review_edits(
@@ -48,14 +63,11 @@ async def review_edits(
     if drift == "refuse" or jobs:
         if jobs:
             why += f". These jobs are affected: {several(jobs)}"
-        hint = (
-            'drift="restore" puts it back, drift="keep" leaves it until the program changes the object; or write the'
-            " values into the program"
-        )
+        hint = 'drift="restore" puts it back, drift="keep" leaves it; or write the values into the program'
         return [], [Problem("drift", why, hint)]
     does = "an update puts it back"
     if drift == "keep":
-        does, edits = "stays so until the program changes the object", []
+        does, edits = "stays so", []
     note = Problem("", f"{why}; {does}")
     if session.current().is_unreported(note):
         messages.warn(note)

@@ -1,7 +1,7 @@
 """The owner mark of objects that pulumi-kubernetes creates, and which of a cluster's objects belong to this stack.
 
 The mark is ORGANIZATION/PROJECT/STACK/RANDOM. Backends that teams run themselves all say `organization`, so only the random part,
-which the stack's state has, distinguishes two stacks of one name. pulumi-kubernetes applies without force, so the API server
+which the stack's state has, distinguishes two stacks of one name. pulumi-kubernetes creates without force, so the API server
 itself refuses to overwrite the mark of another stack. An object that a user has given to a stack by hand keeps its mark, which
 has no random part.
 """

@@ -50,8 +50,7 @@ class ProvisioningRequestConfig(QueueObject):
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
         drift: What an update does if the object was changed by hand: `restore` puts it back, `refuse` stops the update, `keep`
-            leaves it until the program changes the object; default: `refuse` if running or waiting jobs are affected, else
-            `restore`.
+            leaves it; default: `refuse` if running or waiting jobs are affected, else `restore`.
         opts: Resource options.
     """
 
@@ -92,8 +91,7 @@ class MultiKueueCluster(QueueObject):
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
         drift: What an update does if the object was changed by hand: `restore` puts it back, `refuse` stops the update, `keep`
-            leaves it until the program changes the object; default: `refuse` if running or waiting jobs are affected, else
-            `restore`.
+            leaves it; default: `refuse` if running or waiting jobs are affected, else `restore`.
         opts: Resource options.
     """
 
@@ -124,8 +122,7 @@ class MultiKueueConfig(QueueObject):
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
         drift: What an update does if the object was changed by hand: `restore` puts it back, `refuse` stops the update, `keep`
-            leaves it until the program changes the object; default: `refuse` if running or waiting jobs are affected, else
-            `restore`.
+            leaves it; default: `refuse` if running or waiting jobs are affected, else `restore`.
         opts: Resource options.
     """
 
@@ -183,8 +180,7 @@ class AdmissionCheck(QueueObject):
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
         drift: What an update does if the object was changed by hand: `restore` puts it back, `refuse` stops the update, `keep`
-            leaves it until the program changes the object; default: `refuse` if running or waiting jobs are affected, else
-            `restore`.
+            leaves it; default: `refuse` if running or waiting jobs are affected, else `restore`.
         opts: Resource options.
     """
 

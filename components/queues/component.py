@@ -22,7 +22,7 @@ from pulumi_trainer.args.naming import api_names
 from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.plan.outputs import Resolved, resolve, restore_outputs
 from pulumi_trainer.program import dependencies, messages, session, targets
-from pulumi_trainer.program.drift import PATCH_FORCE, Drift, review_edits
+from pulumi_trainer.program.drift import Drift, force_annotation, review_edits
 from pulumi_trainer.program.removals import jobs_of
 from pulumi_trainer.program.targets import Kubernetes
 from pulumi_trainer.provider.engine.pulumi_compat import known_output
@@ -222,7 +222,7 @@ class QueueObject(pulumi.ComponentResource):
             "annotations": {
                 **older["metadata"].get("annotations", {}),
                 MADE_BY: self.mark,
-                PATCH_FORCE: "true",
+                **await force_annotation(at, self.live, self.edits),
                 **self._deletion_annotations(),
             },
         }

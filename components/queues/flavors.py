@@ -36,8 +36,7 @@ class Topology(QueueObject):
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
         drift: What an update does if the object was changed by hand: `restore` puts it back, `refuse` stops the update, `keep`
-            leaves it until the program changes the object; default: `refuse` if running or waiting jobs are affected, else
-            `restore`.
+            leaves it; default: `refuse` if running or waiting jobs are affected, else `restore`.
         opts: Resource options.
     """
 
@@ -75,8 +74,7 @@ class ResourceFlavor(QueueObject):
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
         drift: What an update does if the object was changed by hand: `restore` puts it back, `refuse` stops the update, `keep`
-            leaves it until the program changes the object; default: `refuse` if running or waiting jobs are affected, else
-            `restore`.
+            leaves it; default: `refuse` if running or waiting jobs are affected, else `restore`.
         opts: Resource options.
     """
 

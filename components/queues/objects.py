@@ -45,8 +45,7 @@ class Cohort(QueueObject):
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
         drift: What an update does if the object was changed by hand: `restore` puts it back, `refuse` stops the update, `keep`
-            leaves it until the program changes the object; default: `refuse` if running or waiting jobs are affected, else
-            `restore`.
+            leaves it; default: `refuse` if running or waiting jobs are affected, else `restore`.
         opts: Resource options.
     """
 
@@ -128,8 +127,7 @@ class ClusterQueue(QueueObject):
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
         drift: What an update does if the object was changed by hand: `restore` puts it back, `refuse` stops the update, `keep`
-            leaves it until the program changes the object; default: `refuse` if running or waiting jobs are affected, else
-            `restore`.
+            leaves it; default: `refuse` if running or waiting jobs are affected, else `restore`.
         opts: Resource options.
     """
 
@@ -204,8 +202,7 @@ class LocalQueue(QueueObject):
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
         drift: What an update does if the object was changed by hand: `restore` puts it back, `refuse` stops the update, `keep`
-            leaves it until the program changes the object; default: `refuse` if running or waiting jobs are affected, else
-            `restore`.
+            leaves it; default: `refuse` if running or waiting jobs are affected, else `restore`.
         opts: Resource options.
     """
 
@@ -235,8 +232,7 @@ class WorkloadPriorityClass(QueueObject):
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
         drift: What an update does if the object was changed by hand: `restore` puts it back, `refuse` stops the update, `keep`
-            leaves it until the program changes the object; default: `refuse` if running or waiting jobs are affected, else
-            `restore`.
+            leaves it; default: `refuse` if running or waiting jobs are affected, else `restore`.
         opts: Resource options.
     """
 

@@ -57,7 +57,8 @@ class Plugin(provider_pb2_grpc.ResourceProviderServicer):
         document = {key: value for key, value in properties.items() if not key.startswith("__")}
         manager = properties[MANAGER]
         try:
-            query = f"?fieldManager={manager}&force=false"
+            force = document["metadata"].get("annotations", {}).get("pulumi.com/patchForce", "false")
+            query = f"?fieldManager={manager}&force={force}"
             made = self.send(
                 "PATCH", path_of(document) + query, document, **{"Content-Type": "application/apply-patch+yaml"}
             )

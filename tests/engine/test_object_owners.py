@@ -60,7 +60,8 @@ class Store(Api):
             fields = [
                 entry["fieldsV1"]["f:metadata"]["f:annotations"] for name, entry in by_name.items() if name != manager
             ]
-            if marks.get(key, value) != value and any(f"f:{key}" in field for field in fields):
+            is_kept = "force=true" not in handler.path
+            if is_kept and marks.get(key, value) != value and any(f"f:{key}" in field for field in fields):
                 return refusal(409, "Conflict", f'conflict with "another manager" of {key}')(handler)
         marks.update(mine)
         fields = {"f:metadata": {"f:annotations": {f"f:{key}": {} for key in mine}}}
