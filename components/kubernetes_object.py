@@ -14,7 +14,7 @@ import pulumi
 from pulumi_trainer.args import plaintext_secrets
 from pulumi_trainer.args.arguments import check_names, metadata, nested_problems, without_refused
 from pulumi_trainer.args.signatures import merge_problems
-from pulumi_trainer.plan.outputs import resolve, restore_outputs
+from pulumi_trainer.plan.outputs import Resolved, resolve, restore_outputs
 from pulumi_trainer.program import session, targets
 from pulumi_trainer.program.constructors import ComponentArgs
 from pulumi_trainer.program.drift import Drift, force_annotation, review_edits
@@ -96,30 +96,42 @@ class KubernetesObject(pulumi.ComponentResource):
         if not found and isinstance(destination, Kubernetes):
             found += targets.plugin_problems()
         live: Mapping[str, Any] = {}
+        edits: list[HandEdit] = []
         if not found and isinstance(destination, Kubernetes) and isinstance(namespace, str):
             live = await asyncio.to_thread(self._live, place.target, namespace)
-            owner = await session.current().object_owner()
-            about = section(live, "metadata")
-            found += await asyncio.to_thread(self._name_conflicts, place.target, about, owner)
-        edits: list[HandEdit] = []
-        if live and not found:
-            edits, found = await review_edits(
-                self.resource,
-                live,
-                resolved.document,
-                self._args.drift,
-                lambda: self._affected_jobs(place.target, live),
-            )
+            edits, found = await self._review_live(place.target, live, resolved.document)
         if found:
             found = [Problem(self._args.place(p.where), p.why, p.hint, p.type) for p in found]
             session.current().problems.extend(problems_below(where, found))
             return None
         if not isinstance(destination, Kubernetes):
             return None
+        return await self._register(destination, place, resolved, live, edits)
+
+    async def _review_live(
+        self, target: Mapping[str, Any], live: Mapping[str, Any], wanted: Mapping[str, Any]
+    ) -> tuple[list[HandEdit], list[Problem]]:
+        """Return what was changed by hand in the object and is put back, and why it cannot be created or changed."""
+        owner = await session.current().object_owner()
+        found = await asyncio.to_thread(self._name_conflicts, target, section(live, "metadata"), owner)
+        if not live or found:
+            return [], found
+        return await review_edits(
+            self.resource, live, wanted, self._args.drift, lambda: self._affected_jobs(target, live)
+        )
+
+    async def _register(
+        self,
+        destination: Kubernetes,
+        place: targets.Place,
+        resolved: Resolved,
+        live: Mapping[str, Any],
+        edits: list[HandEdit],
+    ) -> pulumi.Resource:
         from pulumi_kubernetes.apiextensions import CustomResource
 
         document = restore_outputs(resolved.document, resolved.unknown)
-        at, about = self._place(namespace), section(live, "metadata")
+        at, about = self._place(document["metadata"]["namespace"]), section(live, "metadata")
         own = {MADE_BY: await session.current().owner_mark(at, about), **await force_annotation(at, about, edits)}
         annotations = {**document["metadata"].get("annotations", {}), **own}
         document["metadata"] = {**document["metadata"], "annotations": annotations}

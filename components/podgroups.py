@@ -92,8 +92,7 @@ class CoschedulingPodGroup(_PodGroup):
         labels: Labels of the object.
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
-        drift: What an update does if the object was changed by hand: `restore` puts it back, `refuse` stops the update, `keep`
-            leaves it; default: `refuse` if running or waiting jobs are affected, else `restore`.
+        drift: What an update does if the object was changed by hand, as for `ClusterQueue`.
         opts: Resource options.
     """
 
@@ -129,8 +128,7 @@ class VolcanoPodGroup(_PodGroup):
         labels: Labels of the object.
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
-        drift: What an update does if the object was changed by hand: `restore` puts it back, `refuse` stops the update, `keep`
-            leaves it; default: `refuse` if running or waiting jobs are affected, else `restore`.
+        drift: What an update does if the object was changed by hand, as for `ClusterQueue`.
         opts: Resource options.
     """
 

@@ -13,7 +13,6 @@ from pulumi_trainer.plan.job_plan import Plan, RenderedJob
 from pulumi_trainer.plan.tool_job import describe_batch
 from pulumi_trainer.plan.written_job import WrittenJob
 from pulumi_trainer.provider.jobs.identity import short_digest
-from pulumi_trainer.provider.jobs.nodes import nodes_of
 from pulumi_trainer.provider.jobs.runs import BATCH, COMMIT, KEEP, LOGS, LONGEST, NODES
 from pulumi_trainer.provider.kubernetes.values.accessors import listed, mappings, section, text
 from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
@@ -194,7 +193,7 @@ def _short_first(value: Any) -> Any:
 
 
 def describe_run(
-    result: Plan, written: WrittenJob, train_job: dict[str, Any], runtime: dict[str, Any], rendered: RenderedJob,
+    result: Plan, written: WrittenJob, train_job: dict[str, Any], nodes: Any, rendered: RenderedJob,
     *, restricted: bool, logs: bool,
 ) -> dict[str, str]:  # fmt: skip
     """Return what identifies the inputs of the run: name -> text."""
@@ -205,7 +204,6 @@ def describe_run(
     code, trainer, tree = written.fields["code"], train_job["spec"]["trainer"], written.compiled.tree
     revision = tree.revision if tree is not None else ""
     found = describe_inputs(code, trainer, arguments, result.job.runtime, data, rendered.made, revision)
-    nodes = nodes_of(section(train_job, "spec", "trainer"), section(runtime, "spec", "mlPolicy"))
     server = section(written.fields, "generation")
     found |= describe_nodes(nodes, written.fields["trainer"], server, result.secret_name)
     if restricted:

@@ -164,7 +164,13 @@ async def plan(args: TrainJobArgs) -> Plan:
     ).with_inputs(
         place=_place_of_checkpoints(written, folders, result.claims),
         run_inputs=describe_run(
-            result, written, mounted.train_job, runtime, rendered, restricted=restricted, logs=folders.logs
+            result,
+            written,
+            mounted.train_job,
+            _nodes(mounted.train_job, runtime),
+            rendered,
+            restricted=restricted,
+            logs=folders.logs,
         ),
         without_code=job_content.digest_without_code(args.rerun_on, result.content),
     )

@@ -74,11 +74,8 @@ class ObjectOwner:
         if maker != self.name:
             return False
         namespace, name = text(metadata.get("namespace")), text(metadata.get("name"))
-        place = kind.group, kind.kind, namespace, name
-        if place in self.recorded and section(self.recorded[place], "metadata").get("uid") in (
-            None,
-            metadata.get("uid"),
-        ):
+        known = section(self.recorded.get((kind.group, kind.kind, namespace, name), {}), "metadata")
+        if known and known.get("uid") in (None, metadata.get("uid")):
             return True
         live = queries.find_object(target, kind, namespace, name)
         return live is not None and not _is_marked_by_plugin(section(live, "metadata"))

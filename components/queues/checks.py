@@ -49,8 +49,7 @@ class ProvisioningRequestConfig(QueueObject):
         labels: Labels of the object.
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
-        drift: What an update does if the object was changed by hand: `restore` puts it back, `refuse` stops the update, `keep`
-            leaves it; default: `refuse` if running or waiting jobs are affected, else `restore`.
+        drift: What an update does if the object was changed by hand, as for `ClusterQueue`.
         opts: Resource options.
     """
 
@@ -90,8 +89,7 @@ class MultiKueueCluster(QueueObject):
         labels: Labels of the object.
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
-        drift: What an update does if the object was changed by hand: `restore` puts it back, `refuse` stops the update, `keep`
-            leaves it; default: `refuse` if running or waiting jobs are affected, else `restore`.
+        drift: What an update does if the object was changed by hand, as for `ClusterQueue`.
         opts: Resource options.
     """
 
@@ -121,8 +119,7 @@ class MultiKueueConfig(QueueObject):
         labels: Labels of the object.
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
-        drift: What an update does if the object was changed by hand: `restore` puts it back, `refuse` stops the update, `keep`
-            leaves it; default: `refuse` if running or waiting jobs are affected, else `restore`.
+        drift: What an update does if the object was changed by hand, as for `ClusterQueue`.
         opts: Resource options.
     """
 
@@ -179,8 +176,7 @@ class AdmissionCheck(QueueObject):
         labels: Labels of the object.
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
-        drift: What an update does if the object was changed by hand: `restore` puts it back, `refuse` stops the update, `keep`
-            leaves it; default: `refuse` if running or waiting jobs are affected, else `restore`.
+        drift: What an update does if the object was changed by hand, as for `ClusterQueue`.
         opts: Resource options.
     """
 

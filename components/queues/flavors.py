@@ -35,8 +35,7 @@ class Topology(QueueObject):
         labels: Labels of the object.
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
-        drift: What an update does if the object was changed by hand: `restore` puts it back, `refuse` stops the update, `keep`
-            leaves it; default: `refuse` if running or waiting jobs are affected, else `restore`.
+        drift: What an update does if the object was changed by hand, as for `ClusterQueue`.
         opts: Resource options.
     """
 
@@ -73,8 +72,7 @@ class ResourceFlavor(QueueObject):
         labels: Labels of the object.
         annotations: Annotations of the object.
         target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
-        drift: What an update does if the object was changed by hand: `restore` puts it back, `refuse` stops the update, `keep`
-            leaves it; default: `refuse` if running or waiting jobs are affected, else `restore`.
+        drift: What an update does if the object was changed by hand, as for `ClusterQueue`.
         opts: Resource options.
     """
 

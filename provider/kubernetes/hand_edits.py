@@ -47,9 +47,7 @@ def find_edits(applied: Mapping[str, Any], live: Mapping[str, Any], wanted: Mapp
         live: The object as it is now, with its managedFields.
         wanted: The object that the program describes. A field that is already as it should be is not returned.
     """
-    if applied.get("apiVersion") != live.get("apiVersion", applied.get("apiVersion")):
-        return []
-    if not applied:
+    if not applied or applied.get("apiVersion") != live.get("apiVersion", applied.get("apiVersion")):
         return []
     entries = mappings(section(live, "metadata").get("managedFields"))
     others = [*filter(_is_of_others, entries)]

@@ -147,3 +147,10 @@ def test_a_closed_network_is_in_the_plan_unless_the_program_opens_it(
         return [each.code for each in plan.warnings if isinstance(each, Warning)]
 
     assert ("PT308" in asyncio.run(planned())) is not own
+
+
+@pytest.mark.parametrize(("job", "affected"), [(None, {"train", "other"}), ("train", {"train"})])
+def test_a_change_by_hand_affects_the_jobs_that_the_policy_selects(job: str | None, affected: set[str]) -> None:
+    policy = trainer.NetworkPolicy.__new__(trainer.NetworkPolicy)
+    policy._args = NetworkPolicyArgs("p", job=job)
+    assert {name for name in ("train", "other") if policy.affects({"metadata": {"name": name}})} == affected

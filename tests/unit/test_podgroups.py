@@ -108,3 +108,15 @@ def test_what_its_pods_bear() -> None:
     other = podgroups.VolcanoPodGroup.__new__(podgroups.VolcanoPodGroup)
     other.name = "sweep"
     assert (other.pod_labels, other.pod_annotations) == ({}, {"scheduling.k8s.io/group-name": "sweep"})
+
+
+def test_a_change_by_hand_affects_the_jobs_with_pods_of_the_group() -> None:
+    group = trainer.CoschedulingPodGroup.__new__(trainer.CoschedulingPodGroup)
+    group.name = "gang"
+
+    def affected(labels: dict[str, str]) -> bool:
+        pods = {"spec": {"template": {"metadata": {"labels": labels}}}}
+        return group.affects({"spec": {"replicatedJobs": [{"template": {}}, {"template": pods}]}})
+
+    assert affected({"scheduling.x-k8s.io/pod-group": "gang", "a": "b"})
+    assert not affected({"scheduling.x-k8s.io/pod-group": "other"}) and not affected({})
