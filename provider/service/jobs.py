@@ -192,8 +192,9 @@ def read_view(job: ReachedJob, *, lines: bool = False) -> JobView | None:
     (view,) = with_losses(job.client, [view], job.namespace)
     if not lines:
         return view
+    fresh = job.client.within(job.client.patience)  # a copy: what was read of queues and nodes before counts no more
     for look in (with_lines, with_topology_reason, with_queue, with_node_reason):
-        view = look(job.client, view)
+        view = look(fresh, view)
     return view
 
 

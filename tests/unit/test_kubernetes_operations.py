@@ -25,7 +25,7 @@ from pulumi_trainer.provider.jobs.submission import Submission
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, EVENT, POD, Kind
 from pulumi_trainer.provider.kubernetes.client.client import ApiError
 from pulumi_trainer.provider.kubernetes.errors import Conflict, Invalid, Problem, Refused, TargetFault, TrainerError
-from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
+from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView, diagnose
 from pulumi_trainer.provider.lifecycle.diagnosis.outcome import FailedContainer
 from pulumi_trainer.provider.pod.code import SOURCE_DIGEST
@@ -66,7 +66,7 @@ class Server:
         self.forced: list[bool] = []
 
     def within(self, _: float) -> Server:
-        return self
+        return copy.copy(self)
 
     def get(self, kind: Kind, namespace: str, name: str, **_: Any) -> Document | None:
         return copy.deepcopy(self.objects.get((kind.kind, namespace, name)))
@@ -464,6 +464,41 @@ def test_a_list_explains_a_train_job_without_a_jobset_as_why_does(server: Server
     (listed,), alone = snapshot_jobs(server, "team"), job_snapshot.snapshot(server, "team", "job")  # type: ignore[arg-type]
     reasons = [diagnose(view, time.time()).reason for view in (listed, alone)]
     assert reasons == ["TrainJobResourcesCreationFailed"] * 2
+
+
+def queued(server: Server, name: str, message: str = "") -> None:
+    """Store a job that waits since 2026-01-01, and its Workload. message: Why, if Kueue has judged it."""
+    about = {"namespace": "team", "name": name}
+    made = server.create(JOBSET, {"kind": "JobSet", "metadata": {**about, "labels": QUEUE}, "spec": {"suspend": True}})
+    owner = {"kind": "JobSet", "name": name, "uid": made["metadata"]["uid"], "controller": True}
+    labels = {"kueue.x-k8s.io/job-uid": made["metadata"]["uid"]}
+    spec = {"queueName": "research", "podSets": [{"name": "node", "count": 2}]}
+    reserved = {"type": "QuotaReserved", "status": "False", "message": message}
+    server.create(WORKLOAD, {
+        "kind": "Workload", "metadata": {**about, "labels": labels, "ownerReferences": [owner]}, "spec": spec,
+        "status": {"conditions": [reserved] if message else []},
+    })  # fmt: skip
+
+
+def test_a_list_has_the_reason_of_an_equal_workload_as_it_is_now(server: Server) -> None:
+    of_queue = {"metadata": {"namespace": "team", "name": "research"}, "spec": {"clusterQueue": "gpus"}}
+    server.create(LOCAL_QUEUE, {"kind": "LocalQueue", **of_queue})
+    flavors = [{"name": "h100"}, {"name": "l40s"}]
+    behind = {"metadata": {"namespace": "", "name": "gpus"}, "spec": {"resourceGroups": [{"flavors": flavors}]}}
+    server.create(CLUSTER_QUEUE, {"kind": "ClusterQueue", **behind})
+    over = "insufficient unused quota for nvidia.com/gpu in flavor h100, {} more needed"
+    queued(server, "first", over.format(8))
+    queued(server, "second")
+
+    def why() -> str:
+        (view,) = (each for each in snapshot_jobs(server, "team") if each.name == "second")  # type: ignore[arg-type]
+        return diagnose(view, time.time()).message
+
+    assert "8 more needed" in why()
+    server.patch(WORKLOAD, "team", "first", {"status": {"conditions": [
+        {"type": "QuotaReserved", "status": "False", "message": over.format(4)},
+    ]}})  # fmt: skip
+    assert "4 more needed" in why(), "not what the first list has seen"
 
 
 def test_a_rerun_whose_record_changes_meanwhile_succeeds(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,7 +88,8 @@ def snapshot_jobs(client: Client, namespace: str = "") -> list[JobView]:
         if record is not None and view.main is not None:
             override = record.override_note(view.main)
         found.append(replace(view, workload=_keep_if_found("Workload", works.get(uid)), override=override))
-    return [with_worker(client, with_queue(client, view)) for view in _with_refusals(client, namespace, found)]
+    fresh = client.within(client.patience)  # a copy: what was read of queues before counts no more
+    return [with_worker(client, with_queue(fresh, view)) for view in _with_refusals(client, namespace, found)]
 
 
 def with_losses(client: Client, found: Sequence[JobView], namespace: str = "") -> list[JobView]:
