@@ -6,15 +6,18 @@ import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pulumi_trainer.provider.cli.formats import print_data
 from pulumi_trainer.provider.jobs.identity import program_of
 from pulumi_trainer.provider.jobs.status import Owner, may_have_ended
+from pulumi_trainer.provider.kubernetes.hand_edits import edits_text, find_edits
 from pulumi_trainer.provider.kubernetes.terminal import print_line
 from pulumi_trainer.provider.kubernetes.values.accessors import section, text
 from pulumi_trainer.provider.kueue.objects import GROUP
 from pulumi_trainer.provider.lifecycle.ownership import ADOPT, Expected, Finding, Found, compare
+from pulumi_trainer.provider.lifecycle.runtimes import changed_by_others
 from pulumi_trainer.provider.service import stack as stacks
 from pulumi_trainer.provider.service.reach import COMMAND_SECONDS, Where, show_warning
 from pulumi_trainer.provider.service.trust import kubeconfig_check
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
 
 _MARK = f"{stacks.DYNAMIC}StackMark"
 _TARGETS = (f"{stacks.DYNAMIC}Target", f"{stacks.DYNAMIC}JobSet", f"{stacks.DYNAMIC}Volume", f"{stacks.DYNAMIC}Runtime")
-
 _GUARD = f"{stacks.DYNAMIC}ObjectGuard"
 
 
@@ -130,7 +132,7 @@ def _print(
     if not seen:
         print_line(f"None of the {expected} objects in the state of {program} could be checked.")
         return
-    of, compared = f"{len(seen)} of the {expected}", sum(bool(each.applied) for each in seen)
+    of, compared = f"{len(seen)} of the {expected}", sum(each.changes is not None for each in seen)
     if len(seen) == expected:
         of = f"All {expected}"
     line = f"{of} objects in the state of {program} exist and belong to it"
@@ -202,9 +204,9 @@ def _expected(resources: Sequence[Mapping[str, Any]], places: Mapping[str, _Plac
             metadata = section(document, "metadata")
             name, namespace = text(metadata.get("name")), text(metadata.get("namespace"))
             owner = Owner(text(inputs.get("owner")), label)
-            place = where, text(document.get("kind")), namespace, name
-            applied = section(outputs, "document")
-            yield Expected(*place, resource, owner, text(outputs.get("uid")), applied=applied, wanted=document)
+            at = where, text(document.get("kind")), namespace, name
+            changes = partial(_changes_of_runtime, places[_key(target)].target, document, owner)
+            yield Expected(*at, resource, owner, text(outputs.get("uid")), changes=changes)
 
 
 def _queue(each: Mapping[str, Any], resource: str, where: str) -> Expected:
@@ -214,7 +216,17 @@ def _queue(each: Mapping[str, Any], resource: str, where: str) -> Expected:
     owner = Owner(program_of(str(each["urn"])), random_of_mark(mark))
     kind = str(each["type"]).rpartition(":")[2]
     applied, wanted = section(each, "outputs"), section(each, "inputs")
-    return Expected(where, kind, namespace, name, resource, owner, applied=applied, wanted=wanted)
+
+    def changes(live: Mapping[str, Any]) -> str:
+        edits = find_edits(applied, live, wanted)
+        return edits_text(edits) if edits else ""
+
+    return Expected(where, kind, namespace, name, resource, owner, changes=changes)
+
+
+def _changes_of_runtime(target: Any, document: Mapping[str, Any], owner: Owner, _: Mapping[str, Any]) -> str:
+    """Return what others have changed in a runtime, as its preview would say it."""
+    return changed_by_others(target.runtimes.edited(document, document, owner.id, owner.stack) or [])
 
 
 def _on_this_machine(place: _Place) -> list[Found]:

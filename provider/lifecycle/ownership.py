@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pulumi_trainer.provider.jobs.status import NAMESAKE, UNKNOWN_END, Owner
-from pulumi_trainer.provider.kubernetes.hand_edits import edits_text, find_edits
 
 REFRESH = "pulumi refresh"
 UP = "pulumi up"
@@ -26,8 +25,8 @@ class Expected:
         where: The target, as messages name it.
         identity: UID or generation in the state; empty if not recorded.
         stays_gone: Whether it is a job that `pulumi up` does not create again if it is gone, since it may have ended.
-        applied: The object as the server returned it when the stack applied it; empty: it is not compared.
-        wanted: What the stack has sent.
+        changes: Returns what others have changed in the object that was found, as a sentence without its subject; empty for
+            nothing. None: it is not compared.
     """
 
     where: str
@@ -38,8 +37,7 @@ class Expected:
     owner: Owner
     identity: str = ""
     stays_gone: bool = False
-    applied: Mapping[str, Any] = field(default_factory=dict)
-    wanted: Mapping[str, Any] = field(default_factory=dict)
+    changes: Callable[[Mapping[str, Any]], str] | None = None
 
     @property
     def key(self) -> Key:
@@ -55,7 +53,7 @@ class Found:
         identity: Its UID or generation.
         take: Command that gives it to this stack, or `ADOPT`; empty if there is none.
         record_gone: Whether it is a job whose record is gone.
-        main_gone: Whether it is a job of which only the record is there, although it has not ended as far as that says.
+        lost: Of a job of which only the record is there, although it has not ended: what is known of it; else empty.
         live: The object, if it can be compared.
     """
 
@@ -69,7 +67,7 @@ class Found:
     take: str = ""
     record_gone: bool = False
     fault: str = ""
-    main_gone: bool = False
+    lost: str = ""
     live: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -132,9 +130,10 @@ def _of_expected(each: Expected, found: Found | None) -> Iterator[Finding]:
         "where": each.where, "kind": each.kind, "namespace": each.namespace, "name": each.name, "resource": each.resource,
     }  # fmt: skip
     again = [("removes it from the state", REFRESH), ("creates it again, if the program still has it", UP)]
-    if _may_have_ended(each, found):
+    lost = _find_loss(each, found)
+    if lost:
         settle = [("runs it again", f"pulumi-trainer rerun {each.resource}")]
-        yield Finding("gone", **about, message=UNKNOWN_END, settle=settle)
+        yield Finding("gone", **about, message=lost, settle=settle)
     elif found is None:
         yield Finding("gone", **about, message="is in the state, but does not exist any more", settle=again)
     elif found.record_gone:
@@ -155,16 +154,16 @@ def _of_expected(each: Expected, found: Found | None) -> Iterator[Finding]:
         yield Finding(
             "other-run", **about, message=message, settle=[("records the existing object", REFRESH), again[1]]
         )
-    elif edits := find_edits(each.applied, found.live, each.wanted):
+    elif each.changes is not None and (changes := each.changes(found.live)):
         settle = [("puts it back, or names the jobs that this affects", UP)]
-        yield Finding("changed", **about, message=edits_text(edits), settle=settle)
+        yield Finding("changed", **about, message=changes, settle=settle)
 
 
-def _may_have_ended(each: Expected, found: Found | None) -> bool:
-    """Return whether a job is gone of which it is not known whether it had ended."""
+def _find_loss(each: Expected, found: Found | None) -> str:
+    """Return what is known of a job that is gone and may have ended; empty for other objects."""
     if found is None:
-        return each.stays_gone
-    return found.main_gone and each.owner.owns(found.owner)
+        return UNKNOWN_END if each.stays_gone else ""
+    return found.lost if each.owner.owns(found.owner) else ""
 
 
 def _of_found(found: Found, labels: Collection[str], program: str) -> Iterator[Finding]:

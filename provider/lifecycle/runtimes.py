@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -172,11 +173,18 @@ def _check_edits(olds: RuntimeInputs, inputs: RuntimeInputs, connect: ConnectClu
         return Checked(inputs)
     what = "somebody has deleted it; it is created again"
     if edited is not None:
-        shown = ", ".join(edited[:5])
-        if len(edited) > 5:
-            shown += f" and {len(edited) - 5} more"
-        what = f"somebody has changed {shown}; this update restores the values of the program"
+        what = f"{changed_by_others(edited)}; this update restores the values of the program"
     return Checked(replace(inputs, again=olds.again + 1), notes=(f"{inputs.where}: {what}",))
+
+
+def changed_by_others(paths: Sequence[str]) -> str:
+    """Return that somebody has changed fields of a runtime; empty for none."""
+    if not paths:
+        return ""
+    shown = ", ".join(paths[:5])
+    if len(paths) > 5:
+        shown += f" and {len(paths) - 5} more"
+    return f"somebody has changed {shown}"
 
 
 def _apply(inputs: RuntimeInputs, connect: ConnectCluster) -> RuntimeOutputs:

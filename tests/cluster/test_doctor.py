@@ -72,3 +72,17 @@ def test_a_job_and_its_record_that_somebody_has_deleted(lab: Lab) -> None:  # no
     lab.refresh()
     lab.up()
     assert findings(lab) == {}
+
+
+def test_a_jobset_that_somebody_has_deleted(lab: Lab) -> None:  # noqa: F811
+    lab.program(JOB, head("outcome: forever"))
+    lab.up()
+    assert findings(lab) == {}
+    lab.root_client.delete(JOBSET, lab.namespace, "digits")
+    until(lambda: lab.root_client.get(JOBSET, lab.namespace, "digits") is None)
+    until(lambda: findings(lab) != {})  # a job follows its record within seconds
+    (gone,) = findings(lab).values()
+    assert (gone["code"], gone["name"]) == ("gone", "digits") and "it is not known whether it had ended" in gone[
+        "message"
+    ]
+    assert [each["command"] for each in gone["settle"]] == ["pulumi-trainer rerun train"]

@@ -37,6 +37,7 @@ from tests.engine.conftest import Project, pulumi_home  # noqa: F401 (a fixture)
 from tests.trainer import default_runtime, default_train_job, render
 
 from .jobs import left, send, submission, until
+from .test_doctor import findings
 from .test_owners import second
 from .test_up import Lab, head, lab, program  # noqa: F401 (a fixture)
 
@@ -390,6 +391,7 @@ def test_what_others_do_to_a_runtime_is_seen_by_the_plan_and_taken_back(
     lab.program("", top)
     lab.up()
     lab.preview("--expect-no-changes")
+    assert findings(lab) == {}
     added = 'trainer.TrainJob("%s", runtime=simulated, trainer=trainer.Trainer(command=["train"]))\n'
 
     root.patch(CLUSTER_RUNTIME, "", name, {"metadata": {"labels": {"theirs": "1"}}})
@@ -397,6 +399,8 @@ def test_what_others_do_to_a_runtime_is_seen_by_the_plan_and_taken_back(
     template = ("PATCH", CLUSTER_RUNTIME.path("", name), {"fieldManager": "kubectl-edit"})
     send(root, *template, {"spec": {"mlPolicy": {"numNodes": 4}}})
     note = f"ClusterTrainingRuntime {name}: somebody has changed spec.mlPolicy.numNodes; this update restores"
+    (changed,) = findings(lab).values()
+    assert (changed["code"], changed["message"]) == ("changed", "somebody has changed spec.mlPolicy.numNodes")
     lab.program(added % "e", top)
     assert note in lab.preview().out
     assert note in lab.up().out

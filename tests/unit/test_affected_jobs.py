@@ -77,6 +77,22 @@ def test_settings_of_an_admission_check_concern_the_queues_that_have_it(affected
     assert affected("ProvisioningRequestConfig", "gke", *documents) == ["nlp/jobset-llama"]
 
 
+def test_a_local_queue_concerns_the_jobs_in_it(affected: Callable[..., list[str]]) -> None:
+    other = kueue("LocalQueue", "other", "nlp", spec={"clusterQueue": "gpus-nlp"})
+    assert affected("LocalQueue", "gpus", *team("nlp", 8), other) == ["nlp/jobset-llama"]
+    assert affected("LocalQueue", "other", *team("nlp", 8), other) == []
+
+
+def test_only_jobs_that_have_not_ended_are_affected(monkeypatch: pytest.MonkeyPatch) -> None:
+    server: Any = Lists({})
+    server.documents = [
+        {"kind": "JobSet", "metadata": {"name": "ended"}, "status": {"terminalState": "Completed"}},
+        {"kind": "JobSet", "metadata": {"name": "runs"}, "status": {}},
+    ]
+    monkeypatch.setattr(queries, "_cluster", lambda _: SimpleNamespace(reachable_client=lambda _: server))
+    assert [each["metadata"]["name"] for each in queries.list_unfinished_jobs({}, "team")] == ["runs"]
+
+
 def test_whom_it_affects_is_not_known_if_queues_may_not_be_listed(affected: Callable[..., list[str]]) -> None:
     with pytest.raises(TargetFault, match="ClusterQueue"):
         affected("Cohort", "gpus", *team("nlp", 8), kueue("Cohort", "gpus", spec={}), forbidden=("ClusterQueue",))

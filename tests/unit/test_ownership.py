@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.cli import doctor
-from pulumi_trainer.provider.jobs.status import NAMESAKE, Owner
+from pulumi_trainer.provider.jobs.status import NAMESAKE, UNKNOWN_END, Owner
 from pulumi_trainer.provider.lifecycle.ownership import ADOPT, Expected, Finding, Found, compare
 from pulumi_trainer.provider.targets.kubernetes.observe.owned_objects import _of_stacks
 from pulumi_trainer.provider.trainer.labels import MADE_BY
@@ -19,9 +19,12 @@ PROGRAM = "lab/dev"
 STATE = Expected("here", "Job", "team", "digits", "digits", Owner("id", MINE), "uid-1")
 THERE = Found("here", "Job", "team", "digits", Owner("id", MINE, PROGRAM), "uid-1", "delete it", ADOPT)
 QUEUE_STATE = Expected("here", "ClusterQueue", "", "gpus-nlp", "gpus-nlp", Owner(PROGRAM))
-COMPARED = dataclasses.replace(
-    QUEUE_STATE, applied={"apiVersion": "v1", "spec": {"stopPolicy": "None"}}, wanted={"apiVersion": "v1", "spec": {}}
-)
+RESOURCE = {
+    "type": "kubernetes:kueue.x-k8s.io/v1beta2:ClusterQueue",
+    "urn": "urn:pulumi:dev::lab::kubernetes:kueue.x-k8s.io/v1beta2:ClusterQueue::gpus-nlp", "id": "gpus-nlp",
+    "inputs": {"apiVersion": "v1", "spec": {}}, "outputs": {"apiVersion": "v1", "spec": {"stopPolicy": "None"}},
+}  # fmt: skip
+COMPARED = doctor._queue(RESOURCE, "gpus-nlp", "here")
 QUEUE = Found("here", "ClusterQueue", "", "gpus-nlp", Owner(PROGRAM, "", PROGRAM), "", "delete it", "pulumi up")
 
 
@@ -118,9 +121,9 @@ def test_a_queue_that_was_changed_by_hand() -> None:
 
 
 def test_a_job_of_which_only_the_record_is_there() -> None:
-    (finding,) = found(dataclasses.replace(THERE, main_gone=True))
+    (finding,) = found(dataclasses.replace(THERE, lost=UNKNOWN_END))
     assert finding.code == "gone" and "it is not known whether it had ended" in finding.message
-    (other,) = found(dataclasses.replace(THERE, main_gone=True, owner=Owner("x", OTHER, "lab/prod")))
+    (other,) = found(dataclasses.replace(THERE, lost=UNKNOWN_END, owner=Owner("x", OTHER, "lab/prod")))
     assert other.code == "other-owner"
 
 

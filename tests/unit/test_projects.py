@@ -13,6 +13,7 @@ import resource
 import subprocess
 import sys
 import tarfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -1787,3 +1788,13 @@ def test_a_function_in_code_that_is_nested_too_deeply(tmp_path: Path, monkeypatc
     for source in (None, "."):
         (problem,) = compiled(CustomTrainer(func=train, source=source)).problems
         assert "nested too deeply for Python" in str(problem) and problem.where == "func"
+
+
+def test_another_use_of_an_archive_is_noted_once_an_hour(home: Path) -> None:
+    source_archives.store("1" * 64, lambda: gzip.compress(b"x"))
+    place = source_archives.archive_path("1" * 64)
+    for ago, is_noted in ((7200, True), (600, False)):
+        then = time.time() - ago
+        os.utime(place, (then, then))
+        source_archives.store("1" * 64, lambda: b"")
+        assert (place.stat().st_mtime > then + 1) is is_noted

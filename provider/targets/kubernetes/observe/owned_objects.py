@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from pulumi_trainer.provider.kueue.objects import GROUP, KINDS
 from pulumi_trainer.provider.lifecycle.ownership import ADOPT, UP, Found
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import SELECTOR, Record
+from pulumi_trainer.provider.targets.kubernetes.observe.job_store import FOLLOWS
 from pulumi_trainer.provider.targets.kubernetes.queues.queue_snapshot import ask_as_served
 from pulumi_trainer.provider.targets.kubernetes.storage import claims
 from pulumi_trainer.provider.trainer.kinds import CLUSTER_RUNTIME, JOBSET, TRAIN_JOB, TRAINING_RUNTIME
@@ -71,9 +73,11 @@ def _jobs(client: Client, where: str, namespace: str, kubectl: str) -> list[Foun
     found = []
     for each in records:
         delete = f"{kubectl} delete {each.kind.kind.lower()},configmap -n {each.namespace} {each.name}"
-        gone = each.sent and not each.terminal and not each.ttl and (each.namespace, each.name) not in there[each.kind]
+        lost = ""
+        if (each.namespace, each.name) not in there[each.kind] and not each.removes_itself and not _follows(each):
+            lost = each.last_status().message
         at = where, JOB, each.namespace, each.name
-        found.append(Found(*at, each.whose, each.uid, delete, ADOPT, fault=each.fault, main_gone=gone))
+        found.append(Found(*at, each.whose, each.uid, delete, ADOPT, fault=each.fault, lost=lost))
     known = {(each.namespace, each.name) for each in records}
     for document in jobs[JOBSET]:
         place = place_of(document)
@@ -81,6 +85,11 @@ def _jobs(client: Client, where: str, namespace: str, kubectl: str) -> list[Foun
             delete = f"{kubectl} delete jobset -n {' '.join(place)}"
             found.append(Found(where, JOB, *place, _owner(document), _uid(document), delete, ADOPT, True))
     return found
+
+
+def _follows(record: Record) -> bool:
+    """Return whether a record needs no job: it has ended, or was just created, and the job follows."""
+    return record.terminal or time.time() - record.created < FOLLOWS
 
 
 def _volumes(client: Client, where: str, namespace: str, kubectl: str, label: str) -> list[Found]:
@@ -100,10 +109,10 @@ def _volumes(client: Client, where: str, namespace: str, kubectl: str, label: st
 
 def _runtimes(client: Client, where: str, kind: Kind, namespace: str, kubectl: str) -> list[Found]:
     found = []
-    for each in client.list(kind, namespace, labels=owner_labels.MANAGED_BY)[0]:
+    for each in client.list(kind, namespace, labels=owner_labels.MANAGED_BY, keep=_metadata, whole=False)[0]:
         place = place_of(each)
         delete = f"{kubectl} delete {kind.plural} {_in(place[0])}{place[1]}"
-        found.append(Found(where, kind.kind, *place, _owner(each), _uid(each), delete, UP, live=each))
+        found.append(Found(where, kind.kind, *place, _owner(each), _uid(each), delete, UP))
     return found
 
 
