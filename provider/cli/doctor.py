@@ -218,8 +218,7 @@ def _queue(each: Mapping[str, Any], resource: str, where: str) -> Expected:
     applied, wanted = section(each, "outputs"), section(each, "inputs")
 
     def changes(live: Mapping[str, Any]) -> str:
-        edits = find_edits(applied, live, wanted)
-        return edits_text(edits) if edits else ""
+        return edits_text(find_edits(applied, live, wanted))
 
     return Expected(where, kind, namespace, name, resource, owner, changes=changes)
 

@@ -67,7 +67,9 @@ def find_edits(applied: Mapping[str, Any], live: Mapping[str, Any], wanted: Mapp
 
 
 def edits_text(edits: Sequence[HandEdit]) -> str:
-    """Return who has changed what, as the end of a sentence about an object."""
+    """Return who has changed what, as the end of a sentence about an object; empty for no changes."""
+    if not edits:
+        return ""
     managers, lines = dict[str, None](), list[str]()
     for edit in edits:
         lines += edit.lines

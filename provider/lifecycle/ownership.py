@@ -154,16 +154,20 @@ def _of_expected(each: Expected, found: Found | None) -> Iterator[Finding]:
         yield Finding(
             "other-run", **about, message=message, settle=[("records the existing object", REFRESH), again[1]]
         )
-    elif each.changes is not None and (changes := each.changes(found.live)):
-        settle = [("puts it back, or names the jobs that this affects", UP)]
-        yield Finding("changed", **about, message=changes, settle=settle)
+    elif each.changes is not None:
+        changes = each.changes(found.live)
+        if changes:
+            settle = [("puts it back, or names the jobs that this affects", UP)]
+            yield Finding("changed", **about, message=changes, settle=settle)
 
 
 def _find_loss(each: Expected, found: Found | None) -> str:
     """Return what is known of a job that is gone and may have ended; empty for other objects."""
-    if found is None:
-        return UNKNOWN_END if each.stays_gone else ""
-    return found.lost if each.owner.owns(found.owner) else ""
+    if found is None and each.stays_gone:
+        return UNKNOWN_END
+    if found is not None and each.owner.owns(found.owner):
+        return found.lost
+    return ""
 
 
 def _of_found(found: Found, labels: Collection[str], program: str) -> Iterator[Finding]:
