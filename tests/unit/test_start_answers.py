@@ -79,12 +79,12 @@ def said(
     before: list[Document] | None = None,
     **expected: Expectation,
 ) -> str:
-    """What is said of a job. expected: Of the jobs of team nlp."""
+    """What is said of a job. expected: By name for the jobs of team nlp, else by namespace/name."""
     known = Queues((FLAVOR, HIGH, *queues), WHOLE)
     contender = contender_of(asked, known, 2e9)
     assert contender is not None
     others = [each for each in (contender_of(one, known, 1.9e9) for one in before or ()) if each is not None]
-    expectations = {f"nlp/{job}": what for job, what in expected.items()}
+    expectations = {f"nlp/{job}" if "/" not in job else job: what for job, what in expected.items()}
     return answer(known, workloads, contender, others, now=NOW, expect=lambda _: expectations)[0]
 
 
@@ -209,6 +209,15 @@ def test_a_job_that_preempts_names_its_victims() -> None:
     line = "preempts rl/grpo-7 (normal) in gpus-rl"
     assert said(queues, running, jobset("rl", "urgent", 2, priority="high")) == line
     assert said(queues, running, jobset("rl", "urgent", 2)).startswith("waits behind rl/keeps")
+    saved = {"rl/grpo-7": Expectation(saved=NOW - 720)}
+    asked = jobset("rl", "urgent", 2, priority="high")
+    assert (
+        said(queues, running, asked, **saved) == "preempts rl/grpo-7 (normal, 12m00s since its checkpoint) in gpus-rl"
+    )
+    before = {
+        "rl/grpo-7": Expectation(saved=NOW - 30 * 86400)
+    }  # of an earlier attempt: what it has done since is not known
+    assert said(queues, running, asked, **before) == line
 
 
 def test_all_victims_are_counted() -> None:

@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 from pulumi_trainer.provider.kubernetes.client.client import ApiError
 from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.values.accessors import epoch_seconds
+from pulumi_trainer.provider.kueue.scheduling.durations import Expectation
+from pulumi_trainer.provider.targets.kubernetes.observe.job_durations import read_expectations
 from pulumi_trainer.provider.targets.kubernetes.observe.job_starts import read_starts
 from test_queue_snapshot import Server
 from test_start_answers import FLAVOR, Document, team, workload
@@ -150,3 +153,10 @@ def test_few_logs_are_read() -> None:
     server = Printing({}, *(workload("nlp", f"job-{i}", 8, f"2020-01-01T08:0{i}:00Z") for i in range(7)))
     start_of_llama(server)
     assert sorted(server.logs) == [f"nlp/job-{i}-0" for i in range(5)], "of those that have run the longest"
+
+
+def test_when_a_job_has_saved_its_newest_checkpoint_is_in_its_log() -> None:
+    """It reports no remaining time."""
+    server = Printing({"step": 3, "checkpoint": {"step": 2, "time": "2026-11-01T10:30:00Z"}})
+    known = read_expectations(server, ["nlp/old"])["nlp/old"]  # type: ignore[arg-type]
+    assert known == Expectation(saved=epoch_seconds("2026-11-01T10:30:00Z"))

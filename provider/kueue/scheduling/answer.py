@@ -10,7 +10,7 @@ from functools import partial
 from itertools import chain
 
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, labels_of, mappings, name_of, section, text
-from pulumi_trainer.provider.kubernetes.values.wording import join_names
+from pulumi_trainer.provider.kubernetes.values.wording import duration, join_names
 from pulumi_trainer.provider.kueue.fit import flavor_names
 from pulumi_trainer.provider.kueue.labels import MAX_EXECUTION, PRIORITY
 from pulumi_trainer.provider.kueue.objects import without_digest
@@ -19,7 +19,14 @@ from pulumi_trainer.provider.kueue.podsets import pod_sets
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.kueue.quota import Node, Slot, format_amount
 from pulumi_trainer.provider.kueue.scheduling.cycles import Outcome, Scheduler
-from pulumi_trainer.provider.kueue.scheduling.durations import LIMITS, Ends, Expect, Expectations, expect_nothing
+from pulumi_trainer.provider.kueue.scheduling.durations import (
+    LIMITS,
+    Ends,
+    Expect,
+    Expectation,
+    Expectations,
+    expect_nothing,
+)
 from pulumi_trainer.provider.kueue.scheduling.forecast import Start, find_starts
 from pulumi_trainer.provider.kueue.scheduling.snapshot import NEVER, Contender, Snapshot, take_snapshot
 
@@ -74,7 +81,8 @@ def answer(
         asked: The job.
         before: Other jobs that are created before it.
         now: Seconds since the epoch.
-        expect: Returns what is known of how long jobs run; called if the job waits, with those that have what it lacks.
+        expect: Returns what is known of how long jobs run; called with the jobs that are preempted, or, if the job waits, with
+            those that have what it lacks.
     """
     simulate = partial(_simulate, queues, workloads, [*before, asked])
     scheduler = simulate()
@@ -89,7 +97,8 @@ def answer(
         why = f"Workloads that you may not read use {join_names(sorted(hidden))}"
         sentence = f"it does not start at once, and whom it waits for is not known: {why}"
     elif outcome.victims:
-        sentence = f"preempts {join_names([*map(_victim, outcome.victims)])}"
+        known = expect([each.job for each in outcome.victims])
+        sentence = f"preempts {join_names([_victim(each, known, now) for each in outcome.victims])}"
     else:
         sentence = _waits(snapshot, scheduler, outcome) or "waits"
         sentence = f"{sentence}; {_forecast(simulate, expect(_find_holders(scheduler, [outcome])), now)(asked)}"
@@ -230,8 +239,13 @@ def _spare(node: Node, slot: Slot) -> bool:
     return node.subtree(slot) > max(node.usage(slot), node.guaranteed(slot))
 
 
-def _victim(contender: Contender) -> str:
-    return f"{contender.job} ({contender.rank or f'priority {contender.priority}'}) in {contender.queue}"
+def _victim(contender: Contender, known: Expectations, now: float) -> str:
+    """Return who is preempted, with what is known of what that loses: the time since its newest checkpoint."""
+    about = contender.rank or f"priority {contender.priority}"
+    saved = known.get(contender.job, Expectation()).saved
+    if saved and contender.reserved <= saved <= now:
+        about += f", {duration(now - saved)} since its checkpoint"
+    return f"{contender.job} ({about}) in {contender.queue}"
 
 
 def _waits(snapshot: Snapshot, scheduler: Scheduler, outcome: Outcome) -> str:

@@ -1,4 +1,4 @@
-"""How long a job is expected to keep its quota: by the progress that it reports, else by its earlier runs."""
+"""How long a job is expected to keep its quota, by the progress that it reports, else by its earlier runs; what its end loses."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ class Expectation:
         reported: When it reported its progress, in seconds since the epoch; 0 if it has reported none.
         remaining: Seconds that it had left then.
         runs: Seconds of its earlier runs that have succeeded.
+        saved: When it saved its newest checkpoint, in seconds since the epoch; 0 if that is not known.
     """
 
     reported: float = 0.0
     remaining: float = 0.0
     runs: Sequence[float] = ()
+    saved: float = 0.0
 
 
 Expectations = Mapping[str, Expectation]

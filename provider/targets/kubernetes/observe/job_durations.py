@@ -36,7 +36,7 @@ def read_expectations(client: Client, running: Sequence[str] = ()) -> Expectatio
 
     Args:
         running: Jobs that run and decide, as namespace/name, the most important first. The logs of the first ones that report no
-            progress to Trainer are read, as far as they may be.
+            progress to Trainer are read, as far as they may be: they alone say when a checkpoint was saved.
 
     Raises:
         TargetFault: The cluster cannot be read.
@@ -48,21 +48,20 @@ def read_expectations(client: Client, running: Sequence[str] = ()) -> Expectatio
         return known
     with ThreadPoolExecutor(len(silent)) as threads:
         printed = dict(zip(silent, threads.map(partial(_read_log, facts), silent), strict=True))
-    found = {
-        job: replace(known.get(job, _NOTHING), reported=at, remaining=left) for job, (at, left) in printed.items() if at
-    }
-    return {**known, **found}
+    return {**known, **{job: replace(each, runs=known.get(job, _NOTHING).runs) for job, each in printed.items()}}
 
 
-def _read_log(facts: Facts, job: str) -> tuple[float, float]:
-    """Return when a job has printed how long it still runs, and how long; zeros if it has not, or if its log may not be read."""
+def _read_log(facts: Facts, job: str) -> Expectation:
+    """Return what a job has printed of its progress; nothing if it has not, or if its log may not be read."""
     namespace, _, name = job.partition("/")
 
-    def ask() -> tuple[float, float]:
+    def ask() -> Expectation:
         with suppress(TrainerError):
             pods, _ = facts.client.list(POD, namespace, labels=f"{JOBSET_NAME}={name}")
-            return _remaining(progress_of(facts.client, JobView(namespace, name, pods=pods)))
-        return 0.0, 0.0
+            progress = progress_of(facts.client, JobView(namespace, name, pods=pods))
+            saved = epoch_seconds(section(progress or {}, "checkpoint").get("time"))
+            return Expectation(*_remaining(progress), saved=saved)
+        return _NOTHING
 
     return facts.ask_once(("printed progress", job), ask)
 
