@@ -16,7 +16,9 @@ from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.client.access import open_client
 from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.kubernetes.errors import Conflict, Invalid, Refused, TrainerError
+from pulumi_trainer.provider.lifecycle.diagnosis import diagnose, explain
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
+from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import snapshot, with_node_reason
 from pulumi_trainer.provider.targets.kubernetes.storage import claims
 from pulumi_trainer.provider.targets.kubernetes.storage.classes import ONE_NODE
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
@@ -328,6 +330,30 @@ def test_a_class_that_there_is_not_is_a_warning_and_then_an_error(
     with pytest.raises(TrainerError, match="StorageClass 'nosuch' does not exist"):
         target.volumes.create(namespace, "data", "urn:a", "stack", wanted)
     assert target.volumes.find(namespace, "data") is None, "it would wait for ever"
+
+
+@pytest.mark.parametrize("claimed", ["nosuch", ""])
+def test_why_names_the_claim_that_is_not_bound(
+    target: KubernetesTarget, root: Client, namespace: str, claimed: str
+) -> None:
+    """It waits with its quota, and the scheduler names neither the claim nor its class."""
+    said = "PersistentVolumeClaim data: does not exist"
+    if claimed:
+        spec = {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+            "storageClassName": claimed,
+        }
+        root.create(kinds.CLAIM, {"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "data", "namespace": namespace}, "spec": spec})  # fmt: skip
+        said = "PersistentVolumeClaim data: StorageClass 'nosuch' does not exist"
+    target.jobs.create(submission(namespace, with_claim("job")))
+
+    def told() -> str:
+        seen = with_node_reason(target.client, snapshot(target.client, namespace, "job"))
+        return explain(seen, diagnose(seen, 0), 0)
+
+    until(lambda: said in told())
 
 
 def test_where_output_is_kept_is_told_with_the_job(target: KubernetesTarget, namespace: str) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from pulumi_trainer.provider.jobs.status import JobStatus
+from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.schema.node_fit import NoNode
 from pulumi_trainer.provider.kubernetes.values.accessors import epoch_seconds
 from pulumi_trainer.provider.kueue import workload_reasons
@@ -791,6 +792,14 @@ def test_what_an_empty_node_lacks_is_told_instead_of_the_schedulers_count() -> N
     assert "by itself" not in told, "the job never starts"
     seen = replace(seen, no_node=NoNode("no node has 16 nvidia.com/gpu: the largest has 8", on_demand=True))
     assert "the largest has 8, unless an autoscaler adds one" in explain(seen, diagnose(seen, now), now)
+
+
+def test_a_claim_that_no_class_provides_is_named() -> None:
+    seen, now = recorded("unschedulable")
+    class_ = Problem("PersistentVolumeClaim data", "StorageClass 'fast' does not exist", "the cluster has slow")
+    seen = replace(seen, unbound=class_)
+    told = explain(seen, diagnose(seen, now), now)
+    assert "PersistentVolumeClaim data: StorageClass 'fast' does not exist. The cluster has slow" in told
 
 
 @pytest.mark.parametrize(

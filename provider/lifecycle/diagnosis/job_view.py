@@ -57,6 +57,7 @@ class JobView:
         preemptor: The job that preempted it, such as "team/llama (high)"; empty if none, or not known.
         no_fit: Why the cluster's nodes can never fit its topology request; None if they can, or not looked up.
         no_node: Why no node takes its pods, even an empty one; None if one does, or not looked up.
+        unbound: Why a claim of pods without a node is not bound; None if all are, or not looked up.
         queue_inactive: Why its ClusterQueue takes no jobs; empty if it does, or not looked up.
         queue_flavors, peer, turn: As `Waiting.flavors` and so on.
         gone: Failed pods that have been deleted since.
@@ -85,6 +86,7 @@ class JobView:
     preemptor: str = ""
     no_fit: TooSmall | None = None
     no_node: NoNode | None = None
+    unbound: Problem | None = None
     queue_inactive: str = ""
     queue_flavors: Flavors | None = None
     peer: Document | None = None

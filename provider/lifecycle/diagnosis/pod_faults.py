@@ -175,7 +175,9 @@ def _refused(view: JobView, pods: Sequence[Document], refused: list[Document]) -
     if any(pod_group_of(p) for p in refused) and _has_gang_scheduler(pod):
         return _gang(view, pods, message)
     hint = f"free or {_NO_NODE_HINT}; the scheduler tries again by itself"
-    if view.no_node:
+    if view.unbound:
+        hint = view.unbound.hint
+    elif view.no_node:
         hint = _NO_NODE_HINT
     if text(section(pod, "spec").get("schedulerName")) == KAI_SCHEDULER:
         hint = "its pods start together or not at all: free or add nodes for all of them, use fewer nodes, or look at its queue"
@@ -194,6 +196,8 @@ _NO_NODE_HINT = "add such nodes, request less per node, or correct node selector
 
 def _unfit(view: JobView) -> str:
     """Return why even empty nodes do not take the pods; empty if they do, or if it was not looked up."""
+    if view.unbound:
+        return f"{view.unbound.where}: {view.unbound.why}"
     if view.no_node is None:
         return ""
     if view.no_node.on_demand:

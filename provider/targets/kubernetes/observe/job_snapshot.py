@@ -63,6 +63,7 @@ from pulumi_trainer.provider.targets.kubernetes.jobs import record
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
 from pulumi_trainer.provider.targets.kubernetes.observe.worker_view import client_of, with_worker
 from pulumi_trainer.provider.targets.kubernetes.queues.queue_snapshot import Answer, ask_as_served, read_queues
+from pulumi_trainer.provider.targets.kubernetes.storage.classes import explain_unbound
 from pulumi_trainer.provider.trainer.job_status import derive_phase
 from pulumi_trainer.provider.trainer.kinds import JOBSET, POD_GROUP, TRAIN_JOB, VOLCANO_POD_GROUP
 from pulumi_trainer.provider.trainer.labels import JOBSET_NAME
@@ -196,8 +197,8 @@ def with_topology_reason(client: Client, view: JobView) -> JobView:
 
 
 def with_node_reason(client: Client, view: JobView) -> JobView:
-    """Return the view with why no node takes pods that the scheduler cannot place, even an empty one; unchanged if nodes may, or
-    cannot be read.
+    """Return the view with why no node takes pods that the scheduler cannot place, even an empty one, or which of their claims is
+    not bound; unchanged if nodes may, or if that cannot be read.
     """
     refused = [condition(conditions(p), "PodScheduled") for p in view.live if not node_of(p)]
     if not any(each.get("reason") == "Unschedulable" for each in refused):
@@ -209,10 +210,20 @@ def with_node_reason(client: Client, view: JobView) -> JobView:
         for pod in pods:
             if node_of(pod):
                 continue
-            found = reason_without_node(section(pod, "spec"), nodes or [])
+            spec = section(pod, "spec")
+            if any("persistentvolumeclaim" in text(each.get("message")).lower() for each in refused):
+                unbound = explain_unbound(client, view.namespace, _claim_names(spec))
+                if unbound is not None:
+                    return replace(view, unbound=unbound)
+            found = reason_without_node(spec, nodes or [])
             if found is not None:
                 return replace(view, no_node=found)
     return view
+
+
+def _claim_names(spec: Document) -> list[str]:
+    claims = [section(volume, "persistentVolumeClaim") for volume in mappings(spec.get("volumes"))]
+    return [text(claim.get("claimName")) for claim in claims if claim]
 
 
 def with_queue(client: Client, view: JobView) -> JobView:

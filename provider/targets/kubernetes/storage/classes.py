@@ -12,6 +12,7 @@ from typing import Any
 from pulumi_trainer.provider.kubernetes.client import api_resources as kinds
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.kubernetes.values.accessors import section
 
 MANY = "ReadWriteMany"
 _DEFAULT = "storageclass.kubernetes.io/is-default-class"
@@ -69,9 +70,7 @@ def review(client: Client, where: str, storage_class: str, access_mode: str, *, 
             return [absent], []
     name, provisioner = _picked(found, storage_class)
     if not name:
-        why = "names no StorageClass, and the cluster has no default one"
-        hint = f"give storage_class= ({_names(found)})" if found else "create a StorageClass or a PersistentVolume"
-        return [], [Problem(where, why, hint)]
+        return [], [_no_default(found, where)]
     known = ONE_NODE.get(provisioner)
     if access_mode != MANY or known is None:
         return [], []
@@ -86,6 +85,24 @@ def review(client: Client, where: str, storage_class: str, access_mode: str, *, 
     if known.shared and chosen:
         return [], [problem]
     return [problem], []
+
+
+def explain_unbound(client: Client, namespace: str, claims: Sequence[str]) -> Problem | None:
+    """Return why one of the claims of a Pod is not bound; None if all are, or if it cannot be known."""
+    found = _classes(client)
+    for name in claims:
+        where = f"PersistentVolumeClaim {name}"
+        claim = client.get(kinds.CLAIM, namespace, name)
+        if claim is None:
+            return Problem(where, "does not exist", "create it: the Pods wait for it")
+        wanted = section(claim, "spec").get("storageClassName")
+        if found is None or wanted == "" or section(claim, "status").get("phase") == "Bound":
+            continue
+        if wanted is None and not _picked(found, "")[0]:
+            return _no_default(found, where)
+        if wanted is not None and _missing(found, where, wanted):
+            return _missing(found, where, wanted)
+    return None
 
 
 def missing(client: Client, where: str, storage_class: str) -> Problem | None:
@@ -112,6 +129,13 @@ def _missing(classes: Sequence[Mapping[str, Any]], where: str, wanted: str) -> P
     if wanted in map(_name, classes):
         return None
     return Problem(where, f"StorageClass {wanted!r} does not exist", f"the cluster has {_names(classes) or 'none'}")
+
+
+def _no_default(classes: Sequence[Mapping[str, Any]], where: str) -> Problem:
+    hint = "create a StorageClass or a PersistentVolume"
+    if classes:
+        hint = f"give storage_class= ({_names(classes)})"
+    return Problem(where, "names no StorageClass, and the cluster has no default one", hint)
 
 
 def _names(classes: Sequence[Mapping[str, Any]]) -> str:
