@@ -99,32 +99,42 @@ def _reserved(document: Document) -> float:
     return epoch_seconds(true_condition(conditions(document), "QuotaReserved").get("lastTransitionTime"))
 
 
+def begin(kueue: Kueue, traces: dict[str, Trace]) -> dict[str, list[Document]]:
+    """Create set-ups and their Workloads one after the other; return these by set-up, when nothing is evicted any more."""
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda each: make_set_up(kueue.client, each.made), traces.values()))
+    time.sleep(SETTLES)
+    for wave in range(max(len(each.made.workloads) for each in traces.values())):
+        for each in traces.values():
+            if wave < len(each.made.workloads):
+                kueue.client.create(WORKLOAD, each.made.workloads[wave])
+        kueue.settle(traces.keys(), APART)
+    kueue.settle(traces.keys(), SETTLES)
+    return kueue.workloads(traces.keys())
+
+
+def find_ends(traces: dict[str, Trace], workloads: dict[str, list[Document]], now: float) -> dict[Job, float]:
+    """Return when the jobs end that run now."""
+    return {
+        (name, each["metadata"]["name"]): now + traces[name].lengths[each["metadata"]["name"]]
+        for name, found in workloads.items()
+        for each in found
+        if is_true(each, "QuotaReserved")
+    }
+
+
 def play(kueue: Kueue, traces: list[Trace]) -> list[tuple[Said, float]]:
     """Return of each Workload that waits what was said, and when it started, in seconds from then on; infinite if it did not."""
     by_name = {each.made.name: each for each in traces}
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda each: make_set_up(kueue.client, each.made), traces))
-    time.sleep(SETTLES)
-    for wave in range(max(len(each.made.workloads) for each in traces)):
-        for each in traces:
-            if wave < len(each.made.workloads):
-                kueue.client.create(WORKLOAD, each.made.workloads[wave])
-        kueue.settle(by_name.keys(), APART)
-    kueue.settle(by_name.keys(), SETTLES)
+    before = begin(kueue, by_name)
     now = time.time()
-    before = kueue.workloads(by_name.keys())
-    ends = {
-        (name, each["metadata"]["name"]): now + by_name[name].lengths[each["metadata"]["name"]]
-        for name, workloads in before.items()
-        for each in workloads
-        if is_true(each, "QuotaReserved")
-    }
+    ends = find_ends(by_name, before, now)
     said = {
         (name, job): found
         for name, workloads in before.items()
         for job, found in forecast(by_name[name], workloads, now, ends).items()
     }
-    started = _run(kueue, by_name, ends, said.keys())
+    started = run_jobs(kueue, by_name, ends, said.keys())
     for each in traces:
         remove_set_up(kueue.client, each.made)
     return [
@@ -133,7 +143,7 @@ def play(kueue: Kueue, traces: list[Trace]) -> list[tuple[Said, float]]:
     ]
 
 
-def _run(kueue: Kueue, traces: dict[str, Trace], ends: dict[Job, float], waiting: Any) -> dict[Job, float]:
+def run_jobs(kueue: Kueue, traces: dict[str, Trace], ends: dict[Job, float], waiting: Any) -> dict[Job, float]:
     """End jobs when they end, until all have started or nothing runs any more; return when those that wait did."""
     started: dict[Job, float] = {}
     while ends and len(started) < len(waiting):
