@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 
 class Failed(Exception):
@@ -38,14 +39,22 @@ def build(
     out: the program, or a folder (`Path` that exists) where there are several.
     added: source file of the module that is not there -> the one that is compiled as such.
     """
-    argv = [find(), "build", "-mod=readonly", "-modcacherw", "-buildvcs=false", "-trimpath"]
+    argv = [find(), "build", "-v", "-mod=readonly", "-modcacherw", "-buildvcs=false", "-trimpath"]
     argv += ["-ldflags", f"-s -w {flags}".strip(), "-o", str(out)]
     with tempfile.TemporaryDirectory() as temporary:
         if added:
             overlay = Path(temporary, "overlay.json")
             overlay.write_text(json.dumps({"Replace": {str(old): str(new) for old, new in added.items()}}))
             argv += ["-overlay", str(overlay)]
-        _run([*argv, *packages], module, caches, say)
+        _run([*argv, *packages], module, caches, say, _count(module, packages, caches, say))
+
+
+def _count(module: Path, packages: Sequence[str], caches: Path, say: Callable[[str], None]) -> int:
+    """How many packages go into programs, those included that Go has compiled before; 0 if that cannot be read."""
+    try:
+        return len(_run([find(), "list", "-mod=readonly", "-deps", *packages], module, caches, say).splitlines())
+    except Failed:  # the build says why
+        return 0
 
 
 def source(module: Path, path: str, caches: Path, say: Callable[[str], None]) -> Path:
@@ -56,8 +65,13 @@ def source(module: Path, path: str, caches: Path, say: Callable[[str], None]) ->
     return Path(answer["Dir"])
 
 
-def _run(argv: list[str], module: Path, caches: Path, say: Callable[[str], None]) -> str:
-    """What the command prints; a line of progress every half a minute."""
+def _lines(log: IO[str]) -> int:
+    """How many lines a file has that somebody else writes."""
+    return os.pread(log.fileno(), 1 << 20, 0).count(b"\n")
+
+
+def _run(argv: list[str], module: Path, caches: Path, say: Callable[[str], None], of: int = 0) -> str:
+    """What the command prints; a line of progress every half a minute. of: At most how many packages `-v` prints."""
     env = {
         **os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOPATH": str(caches), "GOMODCACHE": str(caches / "mod"),
         "GOCACHE": str(caches / "build"), "TEST_TELEMETRY_DIR": str(caches / "telemetry"),
@@ -71,7 +85,8 @@ def _run(argv: list[str], module: Path, caches: Path, say: Callable[[str], None]
                     code = process.wait(timeout=30)
                     break
                 except subprocess.TimeoutExpired:
-                    say(f"still building ({time.monotonic() - begun:.0f} s)")
+                    done = f", {_lines(log)} of at most {of} packages" if of else ""
+                    say(f"still building ({time.monotonic() - begun:.0f} s{done})")
         finally:
             if process.poll() is None:  # interrupted
                 process.terminate()

@@ -16,7 +16,16 @@ from pulumi_trainer.provider.kubernetes.hand_edits import edits_text, find_edits
 from pulumi_trainer.provider.kubernetes.terminal import print_line
 from pulumi_trainer.provider.kubernetes.values.accessors import section, text
 from pulumi_trainer.provider.kueue.objects import GROUP
-from pulumi_trainer.provider.lifecycle.ownership import ADOPT, Expected, Finding, Found, compare
+from pulumi_trainer.provider.lifecycle.ownership import (
+    ADOPT,
+    JOB,
+    VOLUME,
+    Expected,
+    Finding,
+    Found,
+    compare,
+    pending_creation,
+)
 from pulumi_trainer.provider.lifecycle.runtimes import changed_by_others
 from pulumi_trainer.provider.service import stack as stacks
 from pulumi_trainer.provider.service.reach import COMMAND_SECONDS, Where, show_warning
@@ -87,7 +96,7 @@ def doctor(where: Where, *, output: str) -> int:
     for place in places.values():
         labels |= place.labels
     labels.discard("")
-    findings = [*compare(expected, found, labels, state.program, unread)]
+    findings = [*compare(expected, found, labels, state.program, unread), *map(pending_creation, state.creating)]
     if output != "table":
         listed = [each.to_dict() for each in findings]
         print_data({"findings": listed, "unseen": _names(sorted(unread))}, output)
@@ -195,10 +204,10 @@ def _expected(resources: Sequence[Mapping[str, Any]], places: Mapping[str, _Plac
         if kind == _TARGETS[1]:
             owner = Owner(text(inputs.get("owner")), label)
             lost = target.get("kind") == "local" and may_have_ended(text(outputs.get("phase")))
-            yield Expected(where, "Job", namespace, name, resource, owner, text(outputs.get("uid")), stays_gone=lost)
+            yield Expected(where, JOB, namespace, name, resource, owner, text(outputs.get("uid")), stays_gone=lost)
         elif kind == _TARGETS[2]:
             owner = Owner("", label)
-            yield Expected(where, "Volume", namespace, name, resource, owner, text(outputs.get("generation")))
+            yield Expected(where, VOLUME, namespace, name, resource, owner, text(outputs.get("generation")))
         else:
             document = section(inputs, "document")
             metadata = section(document, "metadata")
@@ -238,10 +247,10 @@ def _on_this_machine(place: _Place) -> list[Found]:
         if not job.terminal:
             delete = f"(it is {job.phase}; once it has ended) {delete}"
         fault = job.message if job.record_lost else ""
-        at = (place.where, "Job", job.namespace, job.name)
+        at = (place.where, JOB, job.namespace, job.name)
         found.append(Found(*at, job.whose, job.uid, delete, ADOPT, fault=fault))
     for namespace, name, stack, generation in place.target.volumes.owned():
         folder = place.target.root / "volumes" / namespace / name
         delete = f"rm -r {shlex.quote(str(folder))}"
-        found.append(Found(place.where, "Volume", namespace, name, Owner("", stack), generation, delete))
+        found.append(Found(place.where, VOLUME, namespace, name, Owner("", stack), generation, delete))
     return found

@@ -264,9 +264,13 @@ def _limit(resource: str, value: Fraction | None) -> str:
 def _local_table(found: Iterable[Queue]) -> Table:
     table = _table("queue", "namespace", "cluster queue", "used", "holds", "waits")
     for queue in found:
-        used = ", ".join(f"{amount(s.resource, s.used)} {s.resource}" for s in queue.shares if s.used)
+        used: dict[str, list[str]] = {}
+        for share in queue.shares:
+            if share.used:
+                used.setdefault(share.flavor, []).append(f"{amount(share.resource, share.used)} {share.resource}")
+        shown = "; ".join(f"{flavor}: {', '.join(amounts)}" for flavor, amounts in used.items())
         counts = str(queue.admitted or ""), str(queue.pending or "")
-        add_row(table, _name(queue), queue.namespace, queue.behind, used, *counts)
+        add_row(table, _name(queue), queue.namespace, queue.behind, shown, *counts)
     return table
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pulumi_trainer.provider.jobs.status import NAMESAKE, UNKNOWN_END, Owner
 
+JOB, VOLUME = "Job", "Volume"
 REFRESH = "pulumi refresh"
 UP = "pulumi up"
 ADOPT = "adopt"
@@ -80,7 +82,7 @@ class Finding:
     """A difference between a target and the state.
 
     Args:
-        code: not-in-state, namesake, gone, changed, unreadable, other-owner, other-run or no-record.
+        code: not-in-state, namesake, gone, changed, unreadable, other-owner, other-run, no-record or pending.
         resource: Name of its resource in the state; empty if it is not there.
         settle: How to settle it: what it does, and the command.
     """
@@ -170,13 +172,25 @@ def _find_loss(each: Expected, found: Found | None) -> str:
     return ""
 
 
+def pending_creation(urn: str) -> Finding:
+    """Return that an engine was killed while it created a resource."""
+    kind, _, name = urn.rpartition("::")
+    settle = [("reads what exists, and removes this from the state", f"{REFRESH} --clear-pending-creates")]
+    message = "was being created when Pulumi was ended: the state does not say whether it exists"
+    kind = re.split(r"[:$]", kind)[-1]
+    return Finding("pending", "the state", kind, "", name, name, message, settle)
+
+
 def _of_found(found: Found, labels: Collection[str], program: str) -> Iterator[Finding]:
     label, same_name = found.owner.stack, bool(program) and found.owner.program == program
     alike = label.partition("-")[0] in {each.partition("-")[0] for each in labels if each} - {""}
     about: Mapping[str, Any] = {
         "where": found.where, "kind": found.kind, "namespace": found.namespace, "name": found.name, "resource": "",
     }  # fmt: skip
-    settle = [("deletes it and its data", found.delete)]
+    deletes = "deletes it"
+    if found.kind in (JOB, VOLUME):
+        deletes = "deletes it and its data"
+    settle = [(deletes, found.delete)]
     if found.take == ADOPT:
         settle.insert(0, ("takes it over, if the program has it, with adopt=True on its TrainJob", UP))
     elif found.take:

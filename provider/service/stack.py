@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pulumi_trainer.provider.jobs.identity import program_of
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, Refused, TargetFault
-from pulumi_trainer.provider.kubernetes.values.accessors import only, section, text
+from pulumi_trainer.provider.kubernetes.values.accessors import mappings, only, section, text
 from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean
 from pulumi_trainer.provider.lifecycle.job_inputs import JobInputs
 from pulumi_trainer.provider.lifecycle.state_format import FORGET, check_format
@@ -104,8 +104,12 @@ def _exported_resources(stack: str | None, project: str, *, secrets: bool) -> li
     command = ["stack", "export"]
     if secrets:
         command.append("--show-secrets")
-    state = json.loads(_pulumi(command, stack, project))
-    found, folder = (state.get("deployment") or {}).get("resources") or [], _project_folder(project)
+    return _current_resources(section(json.loads(_pulumi(command, stack, project)), "deployment"), project)
+
+
+def _current_resources(deployment: Mapping[str, Any], project: str) -> list[dict[str, Any]]:
+    """Return the resources of a deployment, with the current folders of jobs on this machine."""
+    found, folder = mappings(deployment.get("resources")), _project_folder(project)
     for each in found:
         if str(each.get("type")).startswith(DYNAMIC):
             check_format(str(each.get("urn")), section(each, "inputs"))
@@ -133,16 +137,19 @@ class State:
     Args:
         resources: The resources, without those that wait for their deletion; the values of secrets are decrypted.
         local_root: Default root of jobs on this machine; empty if the stack runs them in a cluster.
+        creating: URNs of resources that an engine was creating when it was killed: the state does not say whether they exist.
     """
 
     program: str
     resources: list[dict[str, Any]]
     local_root: str
+    creating: list[str] = field(default_factory=list)
 
 
 def read_state(stack: str | None, project: str = ".") -> State:
     """Return the state of a stack, of all resources."""
-    resources = _exported_resources(stack, project, secrets=False)
+    deployment = section(json.loads(_pulumi(["stack", "export"], stack, project)), "deployment")
+    resources = _current_resources(deployment, project)
     if any(map(_has_secret_in_target, resources)):
         resources = _decrypted(_exported_resources(stack, project, secrets=True))
     kept = [{"inputs": {}, "outputs": {}, **each} for each in resources if not each.get("delete")]
@@ -153,7 +160,9 @@ def read_state(stack: str | None, project: str = ".") -> State:
     if folder is not None and names.get("target") != "kubernetes":
         local_root = str(folder / ".pulumi-trainer")
     program = next(filter(None, programs), "") or _program(stack, project, folder)
-    return State(program, kept, local_root)
+    pending = mappings(deployment.get("pending_operations"))
+    creating = [text(section(each, "resource").get("urn")) for each in pending if each.get("type") == "creating"]
+    return State(program, kept, local_root, creating)
 
 
 def _has_secret_in_target(resource: dict[str, Any]) -> bool:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import Any
 
 import pytest
 from pulumi_trainer.provider.cli import doctor
 from pulumi_trainer.provider.jobs.status import NAMESAKE, UNKNOWN_END, Owner
 from pulumi_trainer.provider.lifecycle.ownership import ADOPT, Expected, Finding, Found, compare
+from pulumi_trainer.provider.service import stack
+from pulumi_trainer.provider.service.reach import Where
 from pulumi_trainer.provider.targets.kubernetes.observe.owned_objects import _of_stacks
 from pulumi_trainer.provider.trainer.labels import MADE_BY
 
@@ -46,6 +49,26 @@ def test_an_object_that_is_gone() -> None:
     (lost,) = found(state=(dataclasses.replace(STATE, stays_gone=True),))
     assert lost.code == "gone" and "it is not known whether it had ended" in lost.message
     assert [command for _, command in lost.settle] == ["pulumi-trainer rerun digits"]
+
+
+def test_a_queue_has_no_data() -> None:
+    queue = dataclasses.replace(QUEUE, owner=Owner(PROGRAM, "", PROGRAM), delete="kubectl delete it")
+    (finding,) = found(queue, state=())
+    assert finding.settle[-1] == ("deletes it", "kubectl delete it")
+
+
+def test_a_resource_that_was_being_created_when_pulumi_was_killed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    urn = "urn:pulumi:dev::lab::trainer:index:GpuQueues$kubernetes:kueue.x-k8s.io/v1beta2:Cohort::gpus"
+    pending = [{"type": "creating", "resource": {"urn": urn}}, {"type": "updating", "resource": {"urn": urn}}]
+    exported = json.dumps({"deployment": {"resources": [], "pending_operations": pending}})
+    monkeypatch.setattr(stack, "_pulumi", lambda *_: exported)
+    monkeypatch.setattr(stack, "configured", lambda *_: {})
+    assert doctor.doctor(Where(stack="dev"), output="table") == 1
+    printed = capsys.readouterr().out
+    assert "Cohort gpus in the state: was being created when Pulumi was ended" in printed
+    assert printed.count("pulumi refresh --clear-pending-creates") == 1
 
 
 @pytest.mark.parametrize(

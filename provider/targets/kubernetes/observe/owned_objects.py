@@ -13,7 +13,7 @@ from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, labels_of, place_of, section, text
 from pulumi_trainer.provider.kueue.api_resources import api_resource
 from pulumi_trainer.provider.kueue.objects import GROUP, KINDS
-from pulumi_trainer.provider.lifecycle.ownership import ADOPT, UP, Found
+from pulumi_trainer.provider.lifecycle.ownership import ADOPT, JOB, UP, VOLUME, Found
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import SELECTOR, Record
 from pulumi_trainer.provider.targets.kubernetes.observe.job_store import FOLLOWS
@@ -22,7 +22,6 @@ from pulumi_trainer.provider.targets.kubernetes.storage import claims
 from pulumi_trainer.provider.trainer.kinds import CLUSTER_RUNTIME, JOBSET, TRAIN_JOB, TRAINING_RUNTIME
 from pulumi_trainer.provider.trainer.labels import MADE_BY, random_of_mark, stack_of_mark
 
-JOB, VOLUME = "Job", "Volume"
 _KEPT = ("name", "namespace", "uid", "labels", "annotations")
 
 
