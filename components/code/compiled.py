@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pulumi_trainer.code.source_tree import SourceTree
+from pulumi_trainer.provider.jobs.identity import digest
 from pulumi_trainer.provider.kubernetes.errors import Problem
+from pulumi_trainer.provider.pod.code import MAIN_FILE
 
 
 @dataclass(frozen=True)
@@ -69,3 +71,15 @@ class Compiled:
     server: dict[str, Any] | None = None
     prints: str = ""
     rewards: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def script_name(self) -> str:
+        """The name under which its script is kept for comparisons: that of the function, as in `train()`, or of the file."""
+        if self.func is not None:
+            return f"{self.func.__name__}()"
+        return self.file or MAIN_FILE
+
+
+def digest_of_script(name: str, script: str) -> str:
+    """Return the digest of a script with its name: files of several projects may have the same text."""
+    return digest([name, script])

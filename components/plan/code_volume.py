@@ -8,11 +8,10 @@ from itertools import chain
 from typing import Any
 
 from pulumi_trainer.code import entry_source, user_code
-from pulumi_trainer.code.compiled import Compiled
+from pulumi_trainer.code.compiled import Compiled, digest_of_script
 from pulumi_trainer.code.source_tree import SourceFile, SourceTree
 from pulumi_trainer.plan.job_plan import StepResult
 from pulumi_trainer.provider import source_archives
-from pulumi_trainer.provider.jobs.identity import digest
 from pulumi_trainer.provider.kubernetes.errors import Problem, TrainerError, problems_below
 from pulumi_trainer.provider.kubernetes.terminal import plain
 from pulumi_trainer.provider.kubernetes.values.accessors import listed, section
@@ -57,9 +56,7 @@ def ship_code(
 
 def _keep_texts(code: Mapping[str, Any], compiled: Compiled) -> None:
     """Write the functions and the script of a job into the user's cache: `pulumi-trainer runs` compares their lines."""
-    texts = {compiled.file or paths.MAIN_FILE: code["script"]}
-    if compiled.func is not None:
-        texts = {f"{compiled.func.__name__}()": code["script"]}
+    texts = {compiled.script_name: code["script"]}
     if code.get("tool"):
         names = listed(section(code, "func_args").get("rewards"))
         texts = {f"{name}()": code["modules"][f"reward_{at}.py"] for at, name in enumerate(names)}
@@ -67,7 +64,7 @@ def _keep_texts(code: Mapping[str, Any], compiled: Compiled) -> None:
         if written:
             tree = SourceTree({name: SourceFile(written.encode(errors="replace"))})
             with suppress(TrainerError):  # nothing but this comparison needs it
-                source_archives.store(digest(written), lambda: tree.archive)  # noqa: B023  # called at once
+                source_archives.store(digest_of_script(name, written), lambda: tree.archive)  # noqa: B023  # called at once
 
 
 def _content(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pulumi_trainer.args.fine_tuning import table
+from pulumi_trainer.code.compiled import digest_of_script
 from pulumi_trainer.code.user_code import tool_packages
 from pulumi_trainer.plan.job_plan import Plan, RenderedJob
 from pulumi_trainer.plan.tool_job import describe_batch
@@ -25,18 +26,19 @@ _DIGITS = 12
 
 def describe_inputs(
     code: Mapping[str, Any], trainer: Mapping[str, Any], arguments: Any, runtime: Mapping[str, Any],
-    data: Mapping[str, Mapping[str, str]], objects: Mapping[str, Any], revision: str = "",
+    data: Mapping[str, Mapping[str, str]], objects: Mapping[str, Any], revision: str = "", script_name: str = "",
 ) -> dict[str, str]:  # fmt: skip
     """Return name -> text for each input of a run that is known.
 
     Args:
         code: The code that travels with the job; empty if the image has it.
+        script_name: Name of its script, as `Compiled` has it.
         revision: Revision and commit of a project from git; default: it is not from git.
     """
     if code.get("func_args") is None:
         arguments = trainer.get("args")
     found = {
-        "code": _describe_code(code, trainer),
+        "code": _describe_code(code, trainer, script_name),
         "arguments": arguments,
         "packages": _describe_packages(code),
         "image": _describe_images(objects),
@@ -97,7 +99,7 @@ def _known_texts(found: Mapping[str, Any]) -> dict[str, str]:
     return {name: _text(value) for name, value in found.items() if value and first_unknown(value) is None}
 
 
-def _describe_code(code: Mapping[str, Any], trainer: Mapping[str, Any]) -> Any:
+def _describe_code(code: Mapping[str, Any], trainer: Mapping[str, Any], script_name: str) -> Any:
     if not code:
         return trainer.get("command")
     if first_unknown(code) is not None:
@@ -106,7 +108,7 @@ def _describe_code(code: Mapping[str, Any], trainer: Mapping[str, Any]) -> Any:
         return _describe_tool(code)
     start = [*(code.get("entry") or [])]
     if code["script"]:
-        start = [short_digest(code["script"], _DIGITS)]
+        start = [digest_of_script(script_name, code["script"])[:_DIGITS]]
     if code.get("source"):
         if start:
             start.append("of")
@@ -119,7 +121,7 @@ def _describe_tool(code: Mapping[str, Any]) -> str:
     arguments = section(code, "func_args")
     found = [f"{code['tool']} {text(arguments.get('method'))}"]
     for at, name in enumerate(listed(arguments.get("rewards"))):
-        found.append(f"{name} {short_digest(code['modules'][f'reward_{at}.py'], _DIGITS)}")
+        found.append(f"{name} {digest_of_script(f'{name}()', code['modules'][f'reward_{at}.py'])[:_DIGITS]}")
     return ", ".join(found)
 
 
@@ -201,9 +203,11 @@ def describe_run(
     if arguments is None:
         arguments = written.func_args.document
     data = {**_named_data(section(train_job, "spec", "initializer")), **result.job.data}
-    code, trainer, tree = written.fields["code"], train_job["spec"]["trainer"], written.compiled.tree
-    revision = tree.revision if tree is not None else ""
-    found = describe_inputs(code, trainer, arguments, result.job.runtime, data, rendered.made, revision)
+    code, trainer, compiled = written.fields["code"], train_job["spec"]["trainer"], written.compiled
+    revision = compiled.tree.revision if compiled.tree is not None else ""
+    found = describe_inputs(
+        code, trainer, arguments, result.job.runtime, data, rendered.made, revision, compiled.script_name
+    )
     server = section(written.fields, "generation")
     found |= describe_nodes(nodes, written.fields["trainer"], server, result.secret_name)
     if restricted:

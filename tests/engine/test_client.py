@@ -74,7 +74,7 @@ def test_json_of_why_and_logs(project: Project, jobs: Jobs) -> None:
     project.program(FAILING)
     project.up(ok=False)
     (found,) = json.loads(cli(project, "why", "-o", "json").stdout)
-    assert set(found) == {"job", "namespace", "phase", "reason", "message", "hint", "lines"}
+    assert set(found) == {"job", "namespace", "phase", "reason", "message", "hint", "start", "lines"}
     assert found["phase"] == "Failed" and any("ValueError: the data is bad" in line for line in found["lines"])
     lines = [json.loads(line) for line in cli(project, "logs", "-o", "json").stdout.splitlines()]
     assert {(line["job"], line["step"], line["rank"], line["container"]) for line in lines} == {

@@ -26,7 +26,8 @@ def train(steps, fails_at=0, seconds=0.1, every=10):
     print(json.dumps({"trainerStatus": report}), flush=True)
     for step in range(start + 1, steps + 1):
         time.sleep(seconds)
-        if step % every == 0 or stopped:
+        stops = bool(stopped)  # once for both: what was not saved is not the last step
+        if step % every == 0 or stops:
             made = f"{folder}/step-{step:06}"
             os.makedirs(made + ".tmp", exist_ok=True)
             json.dump({"step": step}, open(made + ".tmp/state.json", "w"))
@@ -36,7 +37,7 @@ def train(steps, fails_at=0, seconds=0.1, every=10):
             report["checkpoint"] = {"step": step, "time": now}
         report["step"] = step
         print(json.dumps({"trainerStatus": report}), flush=True)
-        if stopped:
+        if stops:
             print(f"stops at step {step}", flush=True)
             return
         if step == fails_at and not found:
