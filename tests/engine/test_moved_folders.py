@@ -142,7 +142,9 @@ def test_commands_and_outputs_see_where_a_project_was_moved(project: Project, tm
     moved = replace(project, folder=tmp_path.with_name(f"{tmp_path.name}-moved"), env={})
     project.folder.rename(moved.folder)
     assert "Succeeded" in cli(moved, "status", "-s", "test").stdout
-    assert "All 2 objects in the state" in (seen := cli(moved, "doctor", "-s", "test").stdout) and "refresh" not in seen, seen
+    assert (
+        "All 2 objects in the state" in (seen := cli(moved, "doctor", "-s", "test").stdout) and "refresh" not in seen
+    ), seen
     assert str(moved.root) in (listed := cli(moved, "outputs", "-s", "test").stdout) and "gone" not in listed, listed
     moved.up()
     output = Path(moved.outputs()["output"])
