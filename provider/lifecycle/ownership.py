@@ -176,7 +176,7 @@ def pending_creation(urn: str) -> Finding:
     """Return that an engine was killed while it created a resource."""
     kind, _, name = urn.rpartition("::")
     settle = [("reads what exists, and removes this from the state", f"{REFRESH} --clear-pending-creates")]
-    message = "was being created when Pulumi was ended: the state does not say whether it exists"
+    message = "was being created when Pulumi was ended: whether it exists is not recorded"
     kind = re.split(r"[:$]", kind)[-1]
     return Finding("pending", "the state", kind, "", name, name, message, settle)
 

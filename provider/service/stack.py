@@ -137,7 +137,7 @@ class State:
     Args:
         resources: The resources, without those that wait for their deletion; the values of secrets are decrypted.
         local_root: Default root of jobs on this machine; empty if the stack runs them in a cluster.
-        creating: URNs of resources that an engine was creating when it was killed: the state does not say whether they exist.
+        creating: URNs of resources that an engine was creating when it was killed: whether they exist is not recorded.
     """
 
     program: str
@@ -160,8 +160,10 @@ def read_state(stack: str | None, project: str = ".") -> State:
     if folder is not None and names.get("target") != "kubernetes":
         local_root = str(folder / ".pulumi-trainer")
     program = next(filter(None, programs), "") or _program(stack, project, folder)
-    pending = mappings(deployment.get("pending_operations"))
-    creating = [text(section(each, "resource").get("urn")) for each in pending if each.get("type") == "creating"]
+    creating = []
+    for each in mappings(deployment.get("pending_operations")):
+        if each.get("type") == "creating":
+            creating.append(text(section(each, "resource").get("urn")))
     return State(program, kept, local_root, creating)
 
 

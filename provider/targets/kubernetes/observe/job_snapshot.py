@@ -222,8 +222,12 @@ def with_node_reason(client: Client, view: JobView) -> JobView:
 
 
 def _claim_names(spec: Document) -> list[str]:
-    claims = [section(volume, "persistentVolumeClaim") for volume in mappings(spec.get("volumes"))]
-    return [text(claim.get("claimName")) for claim in claims if claim]
+    names = []
+    for volume in mappings(spec.get("volumes")):
+        name = text(section(volume, "persistentVolumeClaim").get("claimName"))
+        if name:
+            names.append(name)
+    return names
 
 
 def with_queue(client: Client, view: JobView) -> JobView:
