@@ -75,9 +75,9 @@ class RuntimeChannel(RuntimeSource, pulumi.ComponentResource):
             shown = args.release
         super().__init__("trainer:index:RuntimeChannel", args.resource_name, {"release": shown}, args.opts)
         if self.given is not None:
-            deprecation = self.given.deprecated.get(self.given.release)
-            if deprecation:
-                messages.warn(f"{self.where}: {deprecation}", self)
+            for notices in (self.given.withdrawn, self.given.deprecated):
+                if self.given.release in notices:
+                    messages.warn(f"{self.where}: {notices[self.given.release]}", self)
         self.problems = session.current().spawn(self._review(found, site, force=args.force, target=args.target))
         self.offer: pulumi.Output[dict[str, Any] | None] = pulumi.Output.from_input(self._offered())
         self.register_outputs({})
@@ -126,6 +126,7 @@ class RuntimeChannel(RuntimeSource, pulumi.ComponentResource):
             runtime=offer.runtime,
             release=offer.release,
             releases=self._known,
+            withdrawn=offer.withdrawn,
             document=document,
             trainer=trainer,
             digest=short_digest(document, 12),
@@ -160,9 +161,11 @@ def _offer(channel: str, reference: Any, catalog: RuntimeCatalog | None) -> tupl
     drafts = catalog.unlocked()
     known = [number for number in catalog.releases(name) if (name, number) not in drafts]
     documents = {number: catalog.load(name, number) for number in known[-CARRIED:]}
-    deprecated = {}
+    deprecated, withdrawn = dict[str, str](), dict[str, str]()
     for number in known:
-        deprecation = catalog.deprecation(name, number)
-        if deprecation:
-            deprecated[number] = str(deprecation)
-    return Offer(channel, name, release, {**documents, release: document}, deprecated), known
+        for notices, notice in (
+            (deprecated, catalog.deprecation(name, number)), (withdrawn, catalog.withdrawal(name, number)),
+        ):  # fmt: skip
+            if notice is not None:
+                notices[number] = str(notice)
+    return Offer(channel, name, release, {**documents, release: document}, deprecated, withdrawn), known

@@ -33,7 +33,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import section, without
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.trainer.labels import FRAMEWORK
 from pulumi_trainer.provider.trainer.pipeline.policy import Policy
-from pulumi_trainer.runtimes import BUILT_IN, Deprecation, RuntimeCatalog
+from pulumi_trainer.runtimes import BUILT_IN, Deprecation, RuntimeCatalog, Withdrawal
 
 
 class RuntimeArgs(ComponentArgs):
@@ -125,7 +125,7 @@ class ClusterTrainingRuntime(RuntimeSource, pulumi.ComponentResource):
         exposed = _plain_secrets(self.plain)
         found += _by_argument(args, exposed)
         self.release = args.release
-        self.deprecation: Deprecation | None = None
+        self.deprecation: Deprecation | Withdrawal | None = None
         if not found:
             self.deprecation = _deprecation(args)
         self._force = bool(args.force)
@@ -291,11 +291,12 @@ def catalogue_argument_problems(error: TrainerError) -> list[Problem]:
     return found
 
 
-def _deprecation(args: RuntimeArgs) -> Deprecation | None:
+def _deprecation(args: RuntimeArgs) -> Deprecation | Withdrawal | None:
     catalog = args.catalog or BUILT_IN
     if not args.release:
         return None
-    return catalog.deprecation(args.name or args.resource_name, args.release)
+    place = args.name or args.resource_name, args.release
+    return catalog.withdrawal(*place) or catalog.deprecation(*place)
 
 
 def _plain_secrets(document: Mapping[str, Any]) -> list[Problem]:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pulumi_trainer.provider.trainer.catalog.catalog import BUILT_IN, Deprecation, RuntimeCatalog
+from pulumi_trainer.provider.trainer.catalog.catalog import BUILT_IN, Deprecation, RuntimeCatalog, Withdrawal
 from pulumi_trainer.provider.trainer.labels import RELEASE
 
-__all__ = ["BUILT_IN", "RELEASE", "Deprecation", "RuntimeCatalog", "about", "load", "names", "releases"]
+__all__ = ["BUILT_IN", "RELEASE", "Deprecation", "RuntimeCatalog", "Withdrawal", "about", "load", "names", "releases"]
 
 
 def names() -> list[str]:

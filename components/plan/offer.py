@@ -31,6 +31,7 @@ class Offer:
     Attributes:
         documents: Release -> document, for the current release and others.
         deprecated: Release -> deprecation message.
+        withdrawn: Release -> why nobody should use it any more.
     """
 
     channel: str
@@ -38,6 +39,7 @@ class Offer:
     release: str
     documents: Mapping[str, dict[str, Any]] = field(repr=False)
     deprecated: Mapping[str, str] = field(default_factory=dict)
+    withdrawn: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, given: Any) -> Offer:
@@ -53,12 +55,12 @@ class Offer:
     def from_document(cls, given: Any) -> Offer:
         """Return the offer in plain data."""
         hint = 'in the other stack: pulumi.export("stable", channel.offer); here: runtime=platform.get_output("stable")'
-        parts = ("channel", "runtime", "release", "documents", "deprecated")
+        parts = ("channel", "runtime", "release", "documents", "deprecated", "withdrawn")
         if not isinstance(given, Mapping) or set(given) != set(parts):
             raise Invalid(Problem("", "not a valid offer of a RuntimeChannel", hint))
         texts = [given[part] for part in parts[:3]]
-        documents, deprecated = _unpacked(given["documents"]), given["deprecated"]
-        fine = isinstance(deprecated, Mapping) and all(_is_short_text(text) for text in [*texts, *deprecated.values()])
+        documents, messages = _unpacked(given["documents"]), (given["deprecated"], given["withdrawn"])
+        fine = all(map(_is_short_text, texts)) and all(map(_are_messages, messages))
         fine = fine and NAME.fullmatch(given["runtime"]) is not None
         if not fine or not isinstance(documents, Mapping) or given["release"] not in documents:
             raise Invalid(Problem("", "not a complete offer of a RuntimeChannel", hint))
@@ -68,7 +70,7 @@ class Offer:
             problems = [*control_character_problems(document), *refusals(document, configured_release())]
             if problems:
                 raise Invalid(*problems_below(f"documents[{number}]", problems))
-        return cls(texts[0], texts[1], texts[2], documents, {str(k): str(v) for k, v in deprecated.items()})
+        return cls(texts[0], texts[1], texts[2], documents, *map(dict, messages))
 
     @property
     def output(self) -> dict[str, Any]:
@@ -76,11 +78,17 @@ class Offer:
         compresses them, because `pulumi up` prints the outputs of a stack.
         """
         parts = {"channel": self.channel, "runtime": self.runtime, "release": self.release}
-        return {**parts, "documents": _packed(self.documents), "deprecated": dict(self.deprecated)}
+        messages = {"deprecated": dict(self.deprecated), "withdrawn": dict(self.withdrawn)}
+        return {**parts, "documents": _packed(self.documents), **messages}
 
 
 def _is_short_text(given: Any) -> bool:
     return isinstance(given, str) and 0 < len(given) < 300 and given.isprintable()
+
+
+def _are_messages(given: Any) -> bool:
+    """Return whether a value maps releases to messages."""
+    return isinstance(given, Mapping) and all(map(_is_short_text, [*given, *given.values()]))
 
 
 def _is_runtime(document: Any, name: str) -> bool:

@@ -20,7 +20,7 @@ from pulumi_trainer.provider.targets import queries
 from pulumi_trainer.provider.trainer import runtime_releases
 from pulumi_trainer.provider.trainer.catalog.versions import VERSION
 from pulumi_trainer.provider.trainer.labels import RELEASE
-from pulumi_trainer.runtimes import BUILT_IN, Deprecation
+from pulumi_trainer.runtimes import BUILT_IN, Deprecation, Withdrawal
 
 API_VERSION = "trainer.kubeflow.org/v1alpha1"
 
@@ -126,44 +126,68 @@ def runtime_from_offer(offer: Offer, whose: Mapping[str, str], follow: str, job:
         loaded = _of_channel(offer, follow, job)
     except TrainerError as error:
         loaded = LoadedRuntime(problems=problems_below("runtime", error.problems))
-    return replace(loaded, channel={"channel": offer.channel, "follow": follow, **whose})
+    return replace(loaded, channel={"channel": offer.channel, "follow": follow, **whose, **loaded.channel})
 
 
 def _of_channel(offer: Offer, follow: str, job: PlacedJob) -> LoadedRuntime:
     release = offer.release
     if job.mode == "trainer":
         document, found = _runtime_by_name(f"{offer.runtime}@{release}", job, offer.documents[release])
-        deprecated = deprecation_warnings(offer.deprecated.get(summary(document).get("release", "")))
-        return LoadedRuntime(document=document, warnings=[*found, *deprecated])
-    notes = []
+        return LoadedRuntime(
+            document=document, warnings=[*found, *_notices(offer, summary(document).get("release", ""))]
+        )
+    note, left = "", {}
     namespace = job.place.namespace
     if isinstance(namespace, str):
         name, current = queries.current_release(job.place.target, namespace, job.name)
-        if name == offer.runtime and current != release and VERSION.fullmatch(current):
-            why = runtime_releases.follow_refusal(follow, current, release)
-            if why and current in offer.documents:
-                moved = f"channel {offer.channel} has {name} {release}, but this job has {current}"
-                notes.append(f"{namespace}/{job.name}: {moved}. No change: {why}")
-                release = current
-    deprecated = deprecation_warnings(offer.deprecated.get(release))
-    return LoadedRuntime(document=offer.documents[release], warnings=deprecated, notes=notes)
+        if name == offer.runtime and VERSION.fullmatch(current):
+            release, note = _followed(offer, follow, current)
+            if current in offer.withdrawn and release != current:
+                left = {"left": current}
+    notes = [f"{namespace}/{job.name}: {note}"] if note else []
+    return LoadedRuntime(
+        document=offer.documents[release], warnings=_notices(offer, release), notes=notes, channel=left
+    )
+
+
+def _followed(offer: Offer, follow: str, current: str) -> tuple[str, str]:
+    """Return the release that a job takes from a channel, and why it is not that of the channel; empty if it is."""
+    taken = runtime_releases.taken_release(follow, current, offer.release, offer.documents, offer.withdrawn)
+    if taken == offer.release or (taken == current and current not in offer.documents):
+        return offer.release, ""
+    moved = f"channel {offer.channel} has {offer.runtime} {offer.release}, but this job has {current}"
+    why = runtime_releases.follow_refusal(follow, current, offer.release)
+    if taken == current:
+        return taken, f"{moved}. No change: {why}"
+    return taken, f"{moved}, and takes {taken}: {why}"
+
+
+def _notices(offer: Offer, release: str) -> list[Problem]:
+    """Return the warnings about a release of a channel."""
+    if release in offer.withdrawn:
+        hint = (
+            "move the channel to another release; a job with follow= of at least patch leaves it then, on its next run"
+        )
+        return [Problem("runtime", offer.withdrawn[release], hint)]
+    return deprecation_warnings(offer.deprecated.get(release))
 
 
 def deprecation_warnings(message: object) -> list[Problem]:
-    """Return the warning that the runtime is deprecated; empty if it is not."""
-    if isinstance(message, Deprecation):
+    """Return the warning that the runtime is deprecated or withdrawn; empty if it is neither."""
+    if isinstance(message, (Deprecation, Withdrawal)):
         return [message.warning()]
     if message:
         return [Problem("runtime", str(message))]
     return []
 
 
-def _built_in_deprecation(document: dict[str, Any]) -> Deprecation | None:
+def _built_in_deprecation(document: dict[str, Any]) -> Deprecation | Withdrawal | None:
     about = document["metadata"]
     release = (about.get("labels") or {}).get(RELEASE)
     if about["name"] not in BUILT_IN.names() or release not in BUILT_IN.releases(about["name"]):
         return None
-    return BUILT_IN.deprecation(about["name"], str(release))
+    place = about["name"], str(release)
+    return BUILT_IN.withdrawal(*place) or BUILT_IN.deprecation(*place)
 
 
 def _catalogued(reference: str) -> dict[str, Any]:

@@ -463,7 +463,8 @@ def _list_runtimes(given: Given) -> None:
     "runtime new", "Write a new release to edit, for example `runtime new torch-distributed@1.1.0`.",
     option("reference", metavar="NAME@RELEASE", help="Name of the runtime, and the new release."),
     option("--from", dest="source", metavar="RUNTIME", default="",
-            help="Runtime to copy: NAME@RELEASE of this or the built-in catalogue, or a file. Default: the newest of NAME."),
+            help="Runtime to copy: NAME@RELEASE of this or the built-in catalogue, or a file. Default: the newest"
+            " of NAME below RELEASE."),
     _FOLDER, _TRAINER,
 )  # fmt: skip
 def _new_release(given: Given) -> int:

@@ -27,7 +27,7 @@ from pulumi_trainer.provider.trainer.catalog.catalog import (
     unknown_name,
 )
 from pulumi_trainer.provider.trainer.catalog.image_references import parse_image
-from pulumi_trainer.provider.trainer.catalog.versions import LEVELS, VERSION, next_version, version_step
+from pulumi_trainer.provider.trainer.catalog.versions import LEVELS, VERSION, by_version, next_version, version_step
 from pulumi_trainer.provider.trainer.labels import FRAMEWORK, RELEASE
 from pulumi_trainer.provider.trainer.pipeline import Release
 from pulumi_trainer.provider.trainer.runtime_releases import Effect, compare, level_of
@@ -39,7 +39,8 @@ def new(reference: str, source: str, folder: str, trainer: Release) -> int:
     """Write a new release for the user to edit, and return the exit code.
 
     Args:
-        source: The runtime to copy: NAME@RELEASE of the catalogue or the built-in one, or a file; empty for the newest of NAME.
+        source: The runtime to copy: NAME@RELEASE of the catalogue or the built-in one, or a file; empty for the newest release of
+            NAME below the new one.
     """
     name, release = _split(reference)
     if not NAME.fullmatch(name):
@@ -56,9 +57,23 @@ def new(reference: str, source: str, folder: str, trainer: Release) -> int:
     if not source and name not in (*_names(catalog), *_names(BUILT_IN)):
         why = f"{name} has no release to copy from"
         raise Invalid(Problem(reference, why, "name a runtime to copy from, for example --from torch-distributed"))
-    _write_release(valid_runtime(source or name, catalog, trainer), name, release, folder)
-    print_line(f"{file}: edit it; then `pulumi-trainer runtime check --lock` checks and releases it")
+    source = source or _release_before(name, release, catalog)
+    _write_release(valid_runtime(source, catalog, trainer), name, release, folder)
+    print_line(
+        f"{file}: a copy of {source}; edit it, then `pulumi-trainer runtime check --lock` checks and releases it"
+    )
     return OK
+
+
+def _release_before(name: str, release: str, catalog: RuntimeCatalog) -> str:
+    """Return the newest release of a runtime below a number, or if there is none, the oldest one above."""
+    for each in (catalog, BUILT_IN):
+        if name not in _names(each):
+            continue
+        known = each.releases(name)
+        below = [other for other in known if by_version(other) < by_version(release)]
+        return f"{name}@{(below or known[:1])[-1]}"
+    return name
 
 
 def pin(reference: str, folder: str, trainer: Release) -> int:

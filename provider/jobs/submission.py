@@ -71,7 +71,7 @@ class Submission:
         digest: Digest of the user's arguments.
         sweep: Label of all objects of a stack.
         secrets: Secret name -> key -> value; a target on this machine never writes them to disk or logs.
-        runtime: Name of the runtime; release, channel and follow if known.
+        runtime: Name of the runtime; release, channel, follow and interrupt if known.
         program: "project/stack" for messages; empty if unknown.
         resource: Name of its component in the program, for messages; empty if unknown.
         inputs: What identifies the inputs of this run (`runs.Run.inputs`).
@@ -142,6 +142,7 @@ class Consumer:
         queue: Its LocalQueue; None if unknown.
         gpus: GPUs of all its Pods; None if unknown.
         runs: Whether it runs now; None if unknown.
+        interrupt: Whether a change may end its run: refuse, allow or checkpoint; empty if unknown.
         jobset: Its JobSet, as its target has it; None if that is gone.
     """
 
@@ -157,6 +158,7 @@ class Consumer:
     queue: str | None = None
     gpus: float | None = None
     runs: bool | None = None
+    interrupt: str = ""
     jobset: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
 

@@ -6,7 +6,7 @@ follow it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -17,18 +17,18 @@ from pulumi_trainer.provider.kubernetes.values.unknown import any_unknown
 from pulumi_trainer.provider.kubernetes.values.wording import plural
 from pulumi_trainer.provider.lifecycle.connection import Inputs, Located, with_current_connection
 from pulumi_trainer.provider.lifecycle.impact import (
-    NEXT_RUN,
-    REPLACED_OR_NEXT_RUN,
     effect_lines,
     find_impacts,
     impact_lines,
     job_label,
     name_list,
+    next_run,
 )
 from pulumi_trainer.provider.lifecycle.resource import Checked, Diff, Resource
 from pulumi_trainer.provider.lifecycle.target import Connect
+from pulumi_trainer.provider.trainer.catalog.versions import VERSION
 from pulumi_trainer.provider.trainer.releases import known_release
-from pulumi_trainer.provider.trainer.runtime_releases import Effect, compare, follow_refusal, level_of
+from pulumi_trainer.provider.trainer.runtime_releases import Effect, compare, follow_refusal, level_of, taken_release
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +36,7 @@ class _Channel(Located):
     """What inputs and outputs of a channel have in common.
 
     Attributes:
+        withdrawn: Release -> why nobody should use it any more.
         force: Whether it may leave the program, and the catalogue a release, although jobs use them.
     """
 
@@ -43,13 +44,14 @@ class _Channel(Located):
     runtime: Any
     release: Any
     releases: Sequence[str] = ()
+    withdrawn: Mapping[str, str] = field(default_factory=dict)
     digest: Any = ""
     force: bool = False
 
     @property
     def settings(self) -> list[Any]:
         """Return what an update stores, apart from the connection."""
-        return [self.channel, self.runtime, self.release, self.releases, self.digest, self.force]
+        return [self.channel, self.runtime, self.release, self.releases, self.withdrawn, self.digest, self.force]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,12 +98,21 @@ class Channels(Resource[ChannelInputs, ChannelOutputs]):
             return Checked(news, (str(Problem(where, why, "create another channel for it")),))
         moved = olds.release != news.release
         removed = sorted({*olds.releases} - {*news.releases})
-        if not moved and not removed:
+        withdrawn = [each for each in news.withdrawn if each not in olds.withdrawn]
+        if not moved and not removed and not withdrawn:
             return Checked(news)
-        found, note = find_consumers(news.runtime, news, connect)
-        lines = _move_notes(olds, news, found) if moved else []
+        known, note = find_consumers(news.runtime, news, connect)
+        found = known or ()
+        lines = _move_notes(olds, news, known, "" if not note else " of those that may be seen") if moved else []
+        others = [job for job in found if not moved or not _follows(job, news.channel, news.names)]
+        for each in withdrawn:
+            lines += [news.withdrawn[each], *_withdrawal_notes(each, news, others)]
         notes = tuple(f"{where}: {line}" for line in (*lines, note) if line)
         users = [c for c in found if c.release in removed]
+        if removed and known is None and not news.force:
+            why = f"the catalogue no longer has release {', '.join(removed)}, and whether jobs use it is not known: {note}"
+            hint = "restore the release, or set force=True"
+            return Checked(news, (str(Problem(where, why, hint)),), notes)
         if users and not news.force:
             why = f"the catalogue no longer has release {', '.join(removed)}, but {_usage(users)}"
             hint = "restore the release, give those jobs another release first, or set force=True"
@@ -132,12 +143,12 @@ class Channels(Resource[ChannelInputs, ChannelOutputs]):
         return []
 
 
-def find_consumers(runtime: str, located: Located, connect: Connect) -> tuple[Sequence[Consumer], str]:
-    """Return the jobs that use a runtime, and which of them are not known."""
+def find_consumers(runtime: str, located: Located, connect: Connect) -> tuple[Sequence[Consumer] | None, str]:
+    """Return the jobs that use a runtime, None if they are not known, and which of them are not known."""
     try:
         return connect(located.target).jobs.consumers(runtime)
     except TrainerError as fault:
-        return [], f"could not list the jobs that use it: {fault}"
+        return None, f"could not list the jobs that use it: {fault}"
 
 
 def removal_refusals(outputs: ChannelOutputs, connect: Connect, uses: Callable[[str], bool]) -> list[Problem]:
@@ -152,17 +163,20 @@ def removal_refusals(outputs: ChannelOutputs, connect: Connect, uses: Callable[[
     return [Problem(f"channel {outputs.channel}", _usage(users), hint)]
 
 
-def _move_notes(olds: ChannelInputs, news: ChannelInputs, found: Sequence[Consumer]) -> list[str]:
+def _move_notes(olds: ChannelInputs, news: ChannelInputs, found: Sequence[Consumer] | None, limit: str) -> list[str]:
+    """Return what a move does to jobs. found: Those that use the runtime; None if unknown. limit: Which of them are known."""
     before, after, trainer = olds.release, news.release, known_release(news.trainer)
     own = news.target.get("sweep", "")
     effects = compare(olds.document, news.document, trainer)
     lines = [f"{news.runtime} {before} => {after}: {level_of(effects)} for jobs"]
     lines += effect_lines(effects)
+    if found is None:
+        return [*lines, "jobs at this target that follow the channel: unknown"]
     following = [job for job in found if _follows(job, news.channel, news.names)]
     done = [job for job in following if job.release == after]
-    lines.append(f"jobs at this target that follow the channel: {len(following)}")
+    lines.append(f"jobs at this target that follow the channel: {len(following)}{limit}")
     moving = [job for job in following if job.release != after]
-    for impact in find_impacts(moving, olds.document, news.document, effects, trainer, partial(_outcome, after)):
+    for impact in find_impacts(moving, olds.document, news.document, effects, trainer, partial(_outcome, news)):
         lines += [f"  {line}" for line in impact_lines(impact, effects, own)]
     if done:
         lines += [
@@ -176,11 +190,35 @@ def _move_notes(olds: ChannelInputs, news: ChannelInputs, found: Sequence[Consum
     return lines
 
 
-def _outcome(after: str, job: Consumer, effects: list[Effect]) -> str:
-    """Return when a job takes another release of its channel."""
-    if follow_refusal(job.follow, job.release, after, level_of(effects)):
-        return f'staying with {job.release} (follow="{job.follow}")'
-    return NEXT_RUN if job.ended else REPLACED_OR_NEXT_RUN
+def _withdrawal_notes(release: str, news: ChannelInputs, found: Sequence[Consumer]) -> list[str]:
+    """Return what becomes of the jobs that have a release which is withdrawn, by outcome."""
+    outcomes: dict[str, list[str]] = {}
+    for job in found:
+        if job.release != release:
+            continue
+        outcome = f"keeping {release}: without the channel"
+        if _follows(job, news.channel, news.names):
+            outcome = _outcome(news, job, [])
+        outcomes.setdefault(outcome, []).append(job_label(job, news.target.get("sweep", "")))
+    lines = []
+    for outcome, jobs in outcomes.items():
+        lines += [f"  {plural(len(jobs), 'job')} {outcome}", f"    {name_list(jobs)}"]
+    return lines
+
+
+def _outcome(news: ChannelInputs, job: Consumer, effects: list[Effect]) -> str:
+    """Return when a job takes another release of its channel, and which one if not the channel's."""
+    level, own = level_of(effects), job.release
+    taken = news.release
+    if VERSION.fullmatch(own) and VERSION.fullmatch(taken):
+        taken = taken_release(job.follow, own, taken, news.releases, news.withdrawn, level)
+    elif follow_refusal(job.follow, own, taken, level):
+        taken = own
+    if taken == own:
+        which = f"{own}, which is withdrawn" if own in news.withdrawn else own
+        return f'staying with {which} (follow="{job.follow}")'
+    when = next_run(job)
+    return when if taken == news.release else f'taking {taken} (follow="{job.follow}") {when}'
 
 
 def _follows(job: Consumer, channel: str, names: Sequence[str]) -> bool:

@@ -15,7 +15,7 @@ NAMES = 10
 """How many jobs a note names; of the others it gives the number."""
 NEXT_RUN = "on the next run"
 REPLACED_OR_NEXT_RUN = "on the next run (with interrupt=, at the next `pulumi up` of the job's stack)"
-"""When an unfinished job takes another release of its channel: its own program decides."""
+"""When an unfinished job takes another release of its channel, if its record has no `interrupt`."""
 _EFFECTS = 5
 
 
@@ -39,6 +39,15 @@ class Impact:
         """Return the level of the difference."""
         words = level_of([*self.effects]) if self.effects else "nothing changes in their objects"
         return words if self.exact else f"{words} for jobs in general, as theirs cannot be read"
+
+
+def next_run(job: Consumer) -> str:
+    """Return when a job takes another release of its channel: its own program decides, by `interrupt=`."""
+    if job.ended or job.interrupt == "refuse":
+        return NEXT_RUN
+    if not job.interrupt or job.runs is None:
+        return REPLACED_OR_NEXT_RUN
+    return f'at the next `pulumi up` of its stack, which ends its run (interrupt="{job.interrupt}")'
 
 
 def find_impacts(

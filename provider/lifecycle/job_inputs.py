@@ -136,7 +136,7 @@ class JobInputs(_Job, Inputs):
             sweep=self.target.get("sweep", ""),
             secrets=self.secrets_of(self.name),
             retain=self.retain,
-            runtime=self.runtime,
+            runtime={**self.runtime, "interrupt": self.interrupt} if "channel" in self.runtime else self.runtime,
             program=self.program,
             resource=self.resource,
             inputs=self.run_inputs,

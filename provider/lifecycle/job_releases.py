@@ -13,6 +13,7 @@ from pulumi_trainer.provider.lifecycle.job_changes import new_run
 from pulumi_trainer.provider.lifecycle.job_inputs import JobInputs
 from pulumi_trainer.provider.lifecycle.resource import Checked
 from pulumi_trainer.provider.lifecycle.target import Connect
+from pulumi_trainer.provider.trainer.catalog.versions import Level
 from pulumi_trainer.provider.trainer.runtime_releases import effects, follow_refusal, level_of
 
 
@@ -28,7 +29,7 @@ def check_channel_move(olds: JobInputs, news: JobInputs, connect: Connect) -> Ch
     summary = _summary(olds, news, found)
     kept = with_current_connection(olds, news)
     if olds.release:
-        why = follow_refusal(news.runtime["follow"], olds.release, news.release, level_of(found))
+        why = _refusal(olds, news, level_of(found))
         if why:
             return Checked(kept, notes=(f"{summary}. No change: {why}",))
     how = news.interrupt
@@ -52,6 +53,12 @@ def check_channel_move(olds: JobInputs, news: JobInputs, connect: Connect) -> Ch
     return Checked(new_run(olds, news), notes=(replaced, *interrupt(olds, news, [], connect).notes))
 
 
+def _refusal(olds: JobInputs, news: JobInputs, effect: Level = "none") -> str:
+    """Return why a job does not take a release of its channel; empty if it does."""
+    withdrawn = news.runtime.get("left") == olds.release
+    return follow_refusal(news.runtime["follow"], olds.release, news.release, effect, withdrawn=withdrawn)
+
+
 def _summary(olds: JobInputs, news: JobInputs, found: list[Any]) -> str:
     """Return which release a job has, which one its channel has, and what differs. found: Effects of the release on the job."""
     shown = ""
@@ -71,7 +78,7 @@ def unavailable_release(olds: JobInputs, news: JobInputs) -> str:
     before, after, runtime = olds.release, news.release, news.runtime
     if "channel" not in runtime or not before or olds.runtime.get("name") != runtime["name"]:
         return ""
-    why = follow_refusal(runtime["follow"], before, after)
+    why = _refusal(olds, news)
     if not why:
         return ""
     return (
@@ -99,7 +106,7 @@ def runtime_changes(olds: JobInputs, news: JobInputs) -> list[str]:
         return []
     if has_moved(olds, news):
         level = level_of(effects(olds.documents, news.documents))
-        if follow_refusal(after["follow"], olds.release, news.release, level):
+        if _refusal(olds, news, level):
             return []
     shown = [f"{each.get('release') or ''} ({each['digest']})".strip() for each in (before, after)]
     return [f"runtime {after['name']} {shown[0]} -> {shown[1]}"]

@@ -203,7 +203,7 @@ def change_notes(olds: RuntimeInputs | None, news: RuntimeInputs, connect: Conne
     lines = [f"it changes: {level_of(found)} for jobs", *effect_lines(found)]
     jobs, note = find_consumers(news.identity[2], news, connect)
     outcome = "in this cluster that keep their current version until they run again"
-    for impact in find_impacts(jobs, olds.document, news.document, found, trainer, lambda *_: outcome):
+    for impact in find_impacts(jobs or (), olds.document, news.document, found, trainer, lambda *_: outcome):
         lines += impact_lines(impact, found, news.target.get("sweep", ""))
     if note:
         lines.append(note)

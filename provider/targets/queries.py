@@ -261,7 +261,7 @@ def _ask(target: Mapping[str, Any], ask: Callable[[KubernetesTarget], T], otherw
 
 
 def channel_refusals(outputs: Mapping[str, Any], uses: Callable[[str], bool]) -> list[Problem]:
-    """Return why a channel of the stack cannot be removed; empty if its target is out of reach.
+    """Return why a channel of the stack cannot be removed; empty if it can, or if its state cannot be read.
 
     Args:
         uses: Returns for the namespace/name of a job that uses the channel whether it still does after the update.
@@ -269,6 +269,9 @@ def channel_refusals(outputs: Mapping[str, Any], uses: Callable[[str], bool]) ->
     try:
         check_format("", outputs)
         return channels.removal_refusals(ChannelOutputs.from_state(outputs), connect, uses)
+    except TargetFault as fault:
+        hint = "make its target reachable, or set force=True and run `pulumi up` before it is removed"
+        return [Problem(f"channel {outputs['channel']}", f"whether jobs use it is not known: {fault}", hint)]
     except (TrainerError, *MALFORMED_STATE):  # its deletion is refused
         return []
 

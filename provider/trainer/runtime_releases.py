@@ -6,7 +6,7 @@ patch: only image digests or labels. minor: only additions that cannot break a j
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -133,15 +133,22 @@ def _covers(live: Any, old: Any) -> bool:
     return bool(live == old)
 
 
-def follow_refusal(follow: str, before: str, after: str, effect: Level = "none") -> str:
-    """Return why a job on release `before` does not follow to `after`; empty if it does."""
+def follow_refusal(follow: str, before: str, after: str, effect: Level = "none", *, withdrawn: bool = False) -> str:
+    """Return why a job on release `before` does not follow to `after`; empty if it does.
+
+    Args:
+        withdrawn: Whether `before` was withdrawn: a job that follows at all goes back to an older release then.
+    """
     if before == after:
         return ""
     if follow == "pin":
         return f'it is pinned to {before} (follow="pin")'
     if follow == "any" or not VERSION.fullmatch(before) or not VERSION.fullmatch(after):
         return ""
-    if by_version(after) < by_version(before):
+    is_older = by_version(after) < by_version(before)
+    if is_older and withdrawn:
+        return ""
+    if is_older:
         return f'{after} is older than its {before}, and only follow="any" allows a downgrade'
     numbered = version_step(before, after)
     level = larger(numbered, effect)
@@ -151,6 +158,35 @@ def follow_refusal(follow: str, before: str, after: str, effect: Level = "none")
             beyond = f", although its version number only announces {numbered}"
         return f'the change is {level} for this job{beyond}, but it has follow="{follow}"'
     return ""
+
+
+def taken_release(
+    follow: str, current: str, offered: str, known: Iterable[str], withdrawn: Collection[str], effect: Level = "none"
+) -> str:
+    """Return the release that a job takes from its channel: the channel's own if `follow` admits it, else the newest one up to
+    that which it admits, such as a patch of its line, else its own; where that was withdrawn, the release before it.
+
+    Args:
+        current: The job's own release.
+        offered: The release of the channel.
+        known: All releases that the channel has.
+        effect: What the release of the channel changes for the job.
+    """
+    bad = current in withdrawn
+    if not follow_refusal(follow, current, offered, effect, withdrawn=bad):
+        return offered
+    if follow == "pin" or not VERSION.fullmatch(current) or not VERSION.fullmatch(offered):
+        return current
+    good = sorted({*known} - {*withdrawn}, key=by_version)
+    newer, older = list[str](), list[str]()
+    for each in good:
+        if by_version(each) < by_version(current):
+            older.append(each)
+        elif by_version(each) < by_version(offered) and not follow_refusal(follow, current, each):
+            newer.append(each)
+    if newer:
+        return newer[-1]
+    return older[-1] if bad and older else current
 
 
 PROBES: tuple[Document, ...] = (

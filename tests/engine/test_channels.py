@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -133,7 +134,7 @@ def test_what_a_move_does_to_each_job(project: Project) -> None:
     out = project.preview().out
     assert 'No change: 1.0.0 is older than its 1.1.0, and only follow="any" allows a downgrade' in out
     assert (
-        "1 job on the next run (with interrupt=, at the next `pulumi up` of the job's stack): major" in out
+        '1 job at the next `pulumi up` of its stack, which ends its run (interrupt="allow"): major' in out
         and "    default/now-" in out
     )
 
@@ -152,6 +153,40 @@ def test_what_a_move_does_to_each_job(project: Project) -> None:
     assert "the catalogue no longer has release 1.0.0, but 2 jobs use it" in refused
     assert "default/patched-" in refused and "default/pinned-" in refused
     project.destroy()
+
+
+def test_a_withdrawn_release_is_left_and_patches_of_a_line_are_taken(project: Project) -> None:
+    patch: Any = release("1.0.1")
+    patch["metadata"]["labels"]["example.com/fix"] = "1"
+    write(project.folder / "runtimes", release("1.0.0"), patch, release("1.1.0", LEVEL="1"))
+    jobs = JOBS.replace(', ("now", "any", "allow"),', ", ")
+    at = {"FORCE": "False", "RUN": '"1"'}
+    program(project, PLATFORM + jobs, RELEASE="1.0.0", **at)
+    project.up()
+    program(project, PLATFORM + jobs, RELEASE="1.1.0", FORCE="False", RUN='"2"')
+    out = project.up().out
+    assert "and takes 1.0.1: the change is minor for this job" in out, out
+    assert releases_of(project) == {"pinned": "1.0.0", "patched": "1.0.1", "minor": "1.1.0"}
+
+    about = "plain: {withdrawn: {1.1.0: {since: 2026-11-01, reason: it is slow}}}\n"
+    (project.folder / "runtimes" / "about.yaml").write_text(about)
+    out = project.preview().out
+    told = "plain@1.1.0 is withdrawn since 2026-11-01: it is slow"
+    assert f"warning: runtime: {told}" in out and f'warning: RuntimeChannel("stable"): {told}' in out
+    program(project, PLATFORM + jobs, RELEASE="1.0.1", FORCE="False", RUN='"2"')
+    out = project.up().out
+    assert f"channel stable: {told}" in out and "1 job on the next run: major" in out, out
+    assert releases_of(project)["minor"] == "1.1.0"
+    program(project, PLATFORM + jobs, RELEASE="1.0.1", FORCE="False", RUN='"3"')
+    project.up()
+    assert releases_of(project) == {"pinned": "1.0.0", "patched": "1.0.1", "minor": "1.0.1"}
+    out = project.preview("--expect-no-changes").out
+    assert "withdrawn" not in out, out
+
+
+def releases_of(project: Project) -> dict[str, str]:
+    found = (each["inputs"] for each in project.resources())
+    return {each["name"].rpartition("-")[0]: each["runtime"]["release"] for each in found}
 
 
 DEPRECATED = """

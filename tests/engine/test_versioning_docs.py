@@ -42,11 +42,11 @@ def test_the_page(tmp_path: Path, pulumi_home: Path, monkeypatch: pytest.MonkeyP
         assert project.run("stack", "init").code == 0
     monkeypatch.setenv("PATH", platform.environment["PATH"])
     programs = [text for kind, text in BLOCKS if kind == "python"]
-    about = [text for kind, text in BLOCKS if kind == "yaml"][1]
+    about, withdrawal = [text for kind, text in BLOCKS if kind == "yaml"][1:]
     for kind, text in BLOCKS:
         if kind == "console":
             run(platform.folder, text)
-        elif kind == "yaml" and text != about:
+        elif kind == "yaml" and text not in (about, withdrawal):
             newest = max((platform.folder / "runtimes" / "torch-team").glob("*.yaml"))
             newest.write_text(newest.read_text() + text)
 
@@ -66,6 +66,11 @@ def test_the_page(tmp_path: Path, pulumi_home: Path, monkeypatch: pytest.MonkeyP
     warning = PAGE.read_text().rpartition("Each plan with such a job then warns: `")[2].split("`")[0]
     assert warning in platform.up().out
     assert f"runtime: {warning}" in team.preview().out
+
+    (platform.folder / "runtimes" / "about.yaml").write_text(withdrawal)
+    platform.program(programs[1].replace("@1.0.0", "@1.1.0"), head="")
+    why = "torch-team@1.1.0 is withdrawn since 2026-11-20: NCCL hangs with more than 8 nodes"
+    assert why in platform.up().out
 
 
 def test_the_catalogues_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

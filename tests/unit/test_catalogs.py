@@ -194,7 +194,11 @@ def test_credentials_in_an_address_are_not_printed() -> None:
     [
         ("mien: {deprecated: {1.0.0: {}}}", "about.yaml: mien"),
         ("mine: {deprecated: {1.0.9: {date: 2020-01-31}}}", "about.yaml: mine.deprecated"),
-        ("mine: {deprecated: [1.0.0]}", "about.yaml: mine: must be a mapping"),
+        ("mine: {deprecated: [1.0.0]}", "about.yaml: mine.deprecated: must be a mapping of releases"),
+        ("mine: {withdrawn: {1.0.9: {reason: slow}}}", "about.yaml: mine.withdrawn"),
+        ("mine: {withdrawn: {1.0.0: slow}}", "mine.withdrawn.1.0.0: must be {since: DATE, reason: TEXT}"),
+        ("mine: {withdrawn: {1.0.0: {since: soon}}}", "mine.withdrawn.1.0.0.since: 'soon' is not a date"),
+        ("mine: {withdrawn: {1.0.0: {since: 2026-01-31}}}", "mine.withdrawn.1.0.0.reason: must be one line"),
         ("mine: old", "about.yaml: mine: must be a mapping"),
     ],
 )
@@ -202,6 +206,19 @@ def test_a_deprecation_of_nothing_is_a_problem(folder: Path, about: str, says: s
     (folder / "about.yaml").write_text(about + "\n")
     (problem,) = RuntimeCatalog.from_dir(folder).problems()
     assert says in str(problem), str(problem)
+
+
+def test_a_withdrawn_release_is_not_the_newest_one(folder: Path) -> None:
+    catalog = RuntimeCatalog.from_dir(folder)
+    newest = catalog.releases("mine")[-1]
+    assert catalog.load("mine")["metadata"]["labels"][RELEASE] == newest
+    (folder / "about.yaml").write_text(
+        f"mine: {{withdrawn: {{{newest}: {{since: 2026-01-31, reason: it is slow}}}}}}\n"
+    )
+    catalog = RuntimeCatalog.from_dir(folder)
+    assert str(catalog.withdrawal("mine", newest)) == f"mine@{newest} is withdrawn since 2026-01-31: it is slow"
+    assert newest not in catalog.offered("mine")
+    assert catalog.load("mine")["metadata"]["labels"][RELEASE] == catalog.releases("mine")[-2]
 
 
 def test_a_release_gets_the_labels_of_the_program() -> None:

@@ -31,6 +31,7 @@ from pulumi_trainer.provider.trainer.runtime_releases import (
     effects_on,
     follow_refusal,
     level_of,
+    taken_release,
 )
 
 Document = dict[str, Any]
@@ -236,6 +237,26 @@ def test_how_far_a_job_goes(follow: str, after: str, effect: Any, held: str) -> 
     assert follow_refusal("minor", "", after) == follow_refusal("minor", "by hand", after) == ""
 
 
+@pytest.mark.parametrize(
+    ("follow", "current", "offered", "withdrawn", "taken"),
+    [
+        ("minor", "1.0.0", "1.1.0", [], "1.1.0"),
+        ("patch", "1.0.0", "2.0.0", [], "1.0.2"),
+        ("patch", "1.0.0", "1.1.0", ["1.0.2"], "1.0.1"),
+        ("minor", "1.0.0", "2.0.0", [], "1.1.0"),
+        ("patch", "1.0.2", "2.0.0", [], "1.0.2"),
+        ("pin", "1.0.0", "1.1.0", ["1.0.0"], "1.0.0"),
+        ("patch", "1.1.0", "1.0.1", [], "1.1.0"),
+        ("patch", "1.1.0", "1.0.1", ["1.1.0"], "1.0.1"),
+        ("patch", "1.1.0", "2.0.0", ["1.1.0"], "1.0.2"),
+        ("patch", "1.0.0", "2.0.0", ["1.0.0", "1.0.1", "1.0.2"], "1.0.0"),
+    ],
+)
+def test_which_release_a_job_takes(follow: str, current: str, offered: str, withdrawn: list[str], taken: str) -> None:
+    known = ["1.0.0", "1.0.1", "1.0.2", "1.1.0", "2.0.0"]
+    assert taken_release(follow, current, offered, known, withdrawn) == taken
+
+
 # A job
 
 
@@ -321,6 +342,18 @@ def test_a_job_when_its_channel_moves(after: str, given: dict[str, Any], phase: 
     assert target.asked == asked + replaced, "once more for what the job loses that is replaced"
 
 
+def test_a_job_leaves_a_withdrawn_release() -> None:
+    old = plain_jobs.check({}, inputs("1.2.3"), lambda _: Target("Running")).inputs
+    news = inputs("1.2.2", follow="patch")
+    news["runtime"]["left"] = "1.2.3"
+    checked = plain_jobs.check(old, news, lambda _: Target("Running", owner=old["owner"]))
+    assert "On its next run" in checked.notes[0] and checked.inputs["runtime"]["release"] == "1.2.3"
+    again = plain_jobs.check(
+        old, {**news, "run": "2", "digest": "another"}, lambda _: Target("Succeeded", owner=old["owner"])
+    )
+    assert not again.failures and again.inputs["runtime"]["release"] == "1.2.2"
+
+
 def test_a_new_run_takes_the_release_of_its_channel() -> None:
     checked = moved("1.3.0", Target("Succeeded"), digest="another", run="2")
     assert not checked.failures and checked.inputs["runtime"]["release"] == "1.3.0"
@@ -374,6 +407,38 @@ def test_what_a_move_says() -> None:
     assert '1 job staying with 1.0.0 (follow="pin"): minor' in notes
     assert "1 job on 1.1.0 already\nchannel stable:     team/mine (of this stack)" in notes
     assert "without the channel, and keep their release: 1\nchannel stable:   team/x" in notes
+
+
+SLOW = {"1.1.0": "torch@1.1.0 is withdrawn: it is slow"}
+FOUR = ("1.0.0", "1.0.1", "1.1.0", "2.0.0")
+
+
+def test_a_rollback_says_who_keeps_the_bad_release_and_who_leaves_it() -> None:
+    jobs = [job("p", "1.1.0", "pin"), job("q", "1.1.0", "patch"), job("x", "1.1.0", channel="")]
+    notes, failures = check(channel("1.1.0", FOUR), channel("1.0.1", FOUR, withdrawn=SLOW), *jobs)
+    assert failures == "" and "channel stable: torch@1.1.0 is withdrawn: it is slow" in notes
+    assert '1 job staying with 1.1.0, which is withdrawn (follow="pin"):' in notes
+    assert "1 job keeping 1.1.0: without the channel\nchannel stable:     team/x" in notes
+    assert "1 job on the next run (with interrupt=, at the next `pulumi up` of the job's stack):" in notes
+
+
+def test_a_withdrawal_without_a_move_names_the_jobs() -> None:
+    given = channel("2.0.0", FOUR)
+    notes, _ = check(given, {**given, "withdrawn": SLOW}, job("q", "1.1.0", "patch"), job("r", "2.0.0"))
+    assert 'taking 1.0.1 (follow="patch") on the next run' in notes and "team/q" in notes and "team/r" not in notes
+    assert check({**given, "withdrawn": SLOW}, {**given, "withdrawn": SLOW}) == ("", "")
+
+
+def test_who_follows_patches_takes_the_newest_one_of_its_line() -> None:
+    notes, _ = check(channel("1.0.0", FOUR), channel("2.0.0", FOUR), job("q", "1.0.0", "patch"))
+    assert '1 job taking 1.0.1 (follow="patch") on the next run' in notes
+
+
+def test_a_move_says_whose_run_it_ends() -> None:
+    jobs = [job("a", interrupt="allow", runs=True), job("b", interrupt="refuse", runs=True), job("c", ended=True)]
+    notes, _ = check(channel("1.0.0"), channel("1.1.0"), *jobs)
+    assert 'at the next `pulumi up` of its stack, which ends its run (interrupt="allow")' in notes
+    assert "2 jobs on the next run: minor" in notes
 
 
 def live(before: Document, **given: Any) -> Document:
@@ -500,7 +565,7 @@ def packed(documents: Any) -> str:
 def offered() -> dict[str, Any]:
     documents = packed({"2.3.0": runtimes.load("torch-distributed")})
     parts = {"channel": "stable", "runtime": "torch-distributed", "release": "2.3.0"}
-    return {**parts, "documents": documents, "deprecated": {}}
+    return {**parts, "documents": documents, "deprecated": {}, "withdrawn": {"2.3.0": "it is slow"}}
 
 
 def test_an_offer_comes_back_as_it_was() -> None:
@@ -531,7 +596,7 @@ BOMB = packed("0" * 2**24)
     [
         {"documents": packed({})}, {"documents": packed({"2.3.0": "x"})}, {"documents": packed({"../x": {}, "2.3.0": {}})},
         {"release": "9.9.9"}, {"channel": ""}, {"runtime": "other"}, {"more": 1}, {"deprecated": []},
-        {"deprecated": {"2.3.0": "\x1b[2J"}}, {"channel": "a\nb"},
+        {"deprecated": {"2.3.0": "\x1b[2J"}}, {"withdrawn": {"2.3.0": "a\nb"}}, {"channel": "a\nb"},
         {"documents": packed(
             {"2.3.0": {"kind": "ClusterTrainingRuntime", "metadata": {"name": "torch-distributed"}, "spec": 1}})},
         {"documents": packed({"2.3.0": {"metadata": {"name": "torch-distributed"}}})},

@@ -250,7 +250,9 @@ class Record(JobRecord):
         write_json(run_manifest(output), {**about, "inputs": dict(inputs)})
 
     def consumer(self, status: JobStatus | None) -> Consumer:
-        about: dict[str, Any] = {part: str(self.runtime.get(part, "")) for part in ("release", "channel", "follow")}
+        about: dict[str, Any] = {}
+        for part in ("release", "channel", "follow", "interrupt"):
+            about[part] = str(self.runtime.get(part, ""))
         ended = status is not None and status.terminal
         name = str(self.runtime.get("name", ""))
         return Consumer(

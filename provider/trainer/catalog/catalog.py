@@ -36,6 +36,7 @@ MAX_FILE = 2**20
 
 NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,61}[a-z0-9])?")
 """A valid name of a runtime: jobs have it as a label."""
+_LONGEST_REASON = 200
 _LINE = re.compile(r"([0-9a-f]{64})  (\S+/\S+\.yaml)")
 
 
@@ -73,6 +74,27 @@ class Deprecation:
         if self.successor:
             hint = f"use {self.successor}"
         return Problem("runtime", why, hint)
+
+
+@dataclass(frozen=True)
+class Withdrawal:
+    """A release that nobody should use any more, and which jobs that follow a channel leave, to an older one if need be.
+
+    Args:
+        since: The day since which it is withdrawn, such as 2026-12-01; empty if not set.
+    """
+
+    of: str
+    since: str
+    reason: str
+
+    def __str__(self) -> str:
+        since = f" since {self.since}" if self.since else ""
+        return f"{self.of} is withdrawn{since}: {self.reason}"
+
+    def warning(self) -> Problem:
+        """Return the warning for those who use the release as their `runtime`."""
+        return Problem("runtime", str(self), "use another release")
 
 
 class RuntimeCatalog:
@@ -154,11 +176,12 @@ class RuntimeCatalog:
         return list(self._found[name])
 
     def offered(self, name: str) -> list[str]:
-        """Return the releases of a runtime, without deprecated ones whose date has passed."""
+        """Return the releases of a runtime, without those that are withdrawn and deprecated ones whose date has passed."""
         offered = []
         for release in self.releases(name):
             deprecation = self.deprecation(name, release)
-            if deprecation is None or not deprecation.is_over():
+            is_over = deprecation is not None and deprecation.is_over()
+            if not is_over and self.withdrawal(name, release) is None:
                 offered.append(release)
         return offered
 
@@ -166,7 +189,7 @@ class RuntimeCatalog:
         """Return a copy of a release's ClusterTrainingRuntime document.
 
         Args:
-            release: Default: the newest.
+            release: Default: the newest that is not withdrawn.
 
         Raises:
             Invalid: The runtime or the release is unknown, or its file is not the released one.
@@ -174,7 +197,9 @@ class RuntimeCatalog:
         known = self.releases(name)
         if release is not None and release not in known:
             raise Invalid(self._unknown(f"release of {name}", release, self.offered(name)))
-        key = name, release or known[-1]
+        if release is None:
+            release = next((each for each in reversed(known) if self.withdrawal(name, each) is None), known[-1])
+        key = name, release
         if key not in self._documents:
             self._documents[key] = self._locked(*key)
         return copy.deepcopy(self._documents[key])
@@ -204,24 +229,56 @@ class RuntimeCatalog:
         Raises:
             Invalid: The runtime is unknown, or its entry in `about.yaml` is not valid.
         """
-        found = section(self.about(name), "deprecated").get(release)
+        found = self._texts(name, "deprecated", release, date="DATE", successor="RELEASE")
         if found is None:
             return None
+        on, successor = found
         where = f"{self.source}/{ABOUT}: {name}.deprecated.{release}"
-        malformed = Problem(where, "must be {date: DATE, successor: RELEASE}")
-        if not isinstance(found, dict):
-            raise Invalid(malformed)
-        on, successor = found.get("date", ""), found.get("successor", "")
-        if not isinstance(on, str) or not isinstance(successor, str):
-            raise Invalid(malformed)
-        try:
-            date.fromisoformat(on or "2000-01-01")
-        except ValueError:
-            raise Invalid(Problem(f"{where}.date", f"{on!r} is not a date", "write it like 2026-12-01")) from None
         other, _, wanted = successor.rpartition("@")
         if successor and wanted not in self._found.get(other or name, ()):
             raise Invalid(Problem(f"{where}.successor", f"{successor!r} is not a release of this catalogue"))
         return Deprecation(f"{name}@{release}", on, successor)
+
+    def withdrawal(self, name: str, release: str) -> Withdrawal | None:
+        """Return the withdrawal of a release; None if it is not withdrawn.
+
+        `withdrawn` in `about.yaml` maps releases to {since: DATE, reason: TEXT}.
+
+        Raises:
+            Invalid: The runtime is unknown, or its entry in `about.yaml` is not valid.
+        """
+        found = self._texts(name, "withdrawn", release, since="DATE", reason="TEXT")
+        if found is None:
+            return None
+        since, reason = found
+        if not 0 < len(reason) <= _LONGEST_REASON or not reason.isprintable():
+            where = f"{self.source}/{ABOUT}: {name}.withdrawn.{release}.reason"
+            why = f"must be one line of at most {_LONGEST_REASON} characters"
+            raise Invalid(Problem(where, why, "say why nobody should use it: the plans of its jobs show that"))
+        return Withdrawal(f"{name}@{release}", since, reason)
+
+    def _texts(self, name: str, entry: str, release: str, **fields: str) -> list[str] | None:
+        """Return the texts of an entry about a release, "" for those that are not there; None if there is no entry.
+
+        Args:
+            fields: What each text is; the first one is a date.
+        """
+        found = section(self.about(name), entry).get(release)
+        if found is None:
+            return None
+        where = f"{self.source}/{ABOUT}: {name}.{entry}.{release}"
+        form = ", ".join(f"{field}: {what}" for field, what in fields.items())
+        if not isinstance(found, dict):
+            raise Invalid(Problem(where, f"must be {{{form}}}"))
+        texts = [found.get(field, "") for field in fields]
+        if not all(isinstance(text, str) for text in texts):
+            raise Invalid(Problem(where, f"must be {{{form}}}"))
+        try:
+            date.fromisoformat(texts[0] or "2000-01-01")
+        except ValueError:
+            why, hint = f"{texts[0]!r} is not a date", "write it like 2026-12-01"
+            raise Invalid(Problem(f"{where}.{next(iter(fields))}", why, hint)) from None
+        return texts
 
     @cached_property
     def lock(self) -> dict[str, str]:
@@ -270,6 +327,7 @@ class RuntimeCatalog:
                 else:
                     self.load_unlocked(name, release)
                 self.deprecation(name, release)
+                self.withdrawal(name, release)
             except Invalid as error:
                 found += error.problems
         return found
@@ -278,21 +336,22 @@ class RuntimeCatalog:
         """Yield the entries of `about.yaml` that are about nothing in this catalogue, and so have no effect."""
         for name, entry in self._about.items():
             where = f"{self.source}/{ABOUT}: {name}"
-            about = entry or {}
-            deprecated = None
-            if isinstance(about, dict):
-                deprecated = about.get("deprecated") or {}
             if name not in self._found:
                 yield self._unknown("runtime", str(name), self.names()).below(where)
-            elif not isinstance(deprecated, dict):
-                yield Problem(
-                    where, "must be a mapping, and so must its deprecated: {RELEASE: {date: DATE, successor: RELEASE}}"
-                )
+            elif not isinstance(entry or {}, dict):
+                yield Problem(where, "must be a mapping")
             else:
-                for release in deprecated:
-                    if release not in self._found[name]:
-                        unknown = self._unknown(f"release of {name}", str(release), self._found[name])
-                        yield unknown.below(f"{where}.deprecated")
+                for part in ("deprecated", "withdrawn"):
+                    yield from self._part_problems(name, part, (entry or {}).get(part) or {})
+
+    def _part_problems(self, name: str, part: str, releases: object) -> Iterator[Problem]:
+        where = f"{self.source}/{ABOUT}: {name}.{part}"
+        if not isinstance(releases, dict):
+            yield Problem(where, "must be a mapping of releases")
+            return
+        for release in releases:
+            if release not in self._found[name]:
+                yield self._unknown(f"release of {name}", str(release), self._found[name]).below(where)
 
     def unlocked(self) -> list[tuple[str, str]]:
         """Return name and release of all releases that are not locked."""

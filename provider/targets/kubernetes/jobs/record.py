@@ -98,6 +98,7 @@ class Record(JobRecord):
     channel: str = ""
     channel_of: str = ""
     follow: str = ""
+    interrupt: str = ""
     demand: Demand = NOTHING_KNOWN
     copy_of: str = ""
     sending: bool = False
@@ -145,6 +146,7 @@ class Record(JobRecord):
             channel=str(annotations.get(owner_labels.CHANNEL, "")),
             channel_of=str(annotations.get(owner_labels.CHANNEL_OF, "")),
             follow=str(annotations.get(owner_labels.FOLLOW, "")),
+            interrupt=str(annotations.get(owner_labels.INTERRUPT, "")),
             program=str(annotations.get(MADE_BY, "")),
             inputs=read_inputs({**_object(data.get("inputs")), **_object(data.get(OBSERVED))}),
             identity=Identity.from_dict(_object(data.get(IDENTITY))),
@@ -298,6 +300,15 @@ def labels(submission: Submission) -> dict[str, str]:
     return found
 
 
+_CHANNEL = {
+    owner_labels.CHANNEL: "channel",
+    owner_labels.CHANNEL_OF: "of",
+    owner_labels.FOLLOW: "follow",
+    owner_labels.INTERRUPT: "interrupt",
+}
+"""Annotation -> part of a submission's runtime, of a job that follows a channel."""
+
+
 def job_annotations(submission: Submission) -> dict[str, str]:
     """Return the annotations of the record and of the job itself."""
     found = {
@@ -305,8 +316,7 @@ def job_annotations(submission: Submission) -> dict[str, str]:
         owner_labels.DIGEST: submission.digest,
         owner_labels.RUN: submission.run,
     }
-    channel = {owner_labels.CHANNEL: "channel", owner_labels.CHANNEL_OF: "of", owner_labels.FOLLOW: "follow"}
-    for mark, part in channel.items():
+    for mark, part in _CHANNEL.items():
         value = submission.runtime.get(part)
         if value:
             found[mark] = str(value)
@@ -322,7 +332,7 @@ def update_patch(submission: Submission, version: str) -> Document:
         version: resourceVersion of the record that was read; the server rejects the patch if the record was changed since.
     """
     no_release = dict.fromkeys((RUNTIME, RELEASE))
-    no_channel = dict.fromkeys((owner_labels.CHANNEL, owner_labels.CHANNEL_OF, owner_labels.FOLLOW, MADE_BY))
+    no_channel = dict.fromkeys((*_CHANNEL, MADE_BY))
     retain = "true" if submission.retain else None
     annotations = {**no_channel, **job_annotations(submission), owner_labels.RETAIN: retain}
     metadata = {"annotations": annotations, "labels": {**no_release, **labels(submission)}}
