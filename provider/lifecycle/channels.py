@@ -103,7 +103,9 @@ class Channels(Resource[ChannelInputs, ChannelOutputs]):
             return Checked(news)
         known, note = find_consumers(news.runtime, news, connect)
         found = known or ()
-        lines = _move_notes(olds, news, known, "" if not note else " of those that may be seen") if moved else []
+        lines = list[str]()
+        if moved:
+            lines = _move_notes(olds, news, known, are_all=not note)
         others = [job for job in found if not moved or not _follows(job, news.channel, news.names)]
         for each in withdrawn:
             lines += [news.withdrawn[each], *_withdrawal_notes(each, news, others)]
@@ -163,8 +165,10 @@ def removal_refusals(outputs: ChannelOutputs, connect: Connect, uses: Callable[[
     return [Problem(f"channel {outputs.channel}", _usage(users), hint)]
 
 
-def _move_notes(olds: ChannelInputs, news: ChannelInputs, found: Sequence[Consumer] | None, limit: str) -> list[str]:
-    """Return what a move does to jobs. found: Those that use the runtime; None if unknown. limit: Which of them are known."""
+def _move_notes(
+    olds: ChannelInputs, news: ChannelInputs, found: Sequence[Consumer] | None, *, are_all: bool
+) -> list[str]:
+    """Return what a move does to jobs. found: Those that use the runtime; None if unknown. are_all: Whether there are no others."""
     before, after, trainer = olds.release, news.release, known_release(news.trainer)
     own = news.target.get("sweep", "")
     effects = compare(olds.document, news.document, trainer)
@@ -174,7 +178,10 @@ def _move_notes(olds: ChannelInputs, news: ChannelInputs, found: Sequence[Consum
         return [*lines, "jobs at this target that follow the channel: unknown"]
     following = [job for job in found if _follows(job, news.channel, news.names)]
     done = [job for job in following if job.release == after]
-    lines.append(f"jobs at this target that follow the channel: {len(following)}{limit}")
+    count = f"jobs at this target that follow the channel: {len(following)}"
+    if not are_all:
+        count += " of those that may be listed"
+    lines.append(count)
     moving = [job for job in following if job.release != after]
     for impact in find_impacts(moving, olds.document, news.document, effects, trainer, partial(_outcome, news)):
         lines += [f"  {line}" for line in impact_lines(impact, effects, own)]

@@ -254,7 +254,7 @@ class RuntimeCatalog:
         if not 0 < len(reason) <= _LONGEST_REASON or not reason.isprintable():
             where = f"{self.source}/{ABOUT}: {name}.withdrawn.{release}.reason"
             why = f"must be one line of at most {_LONGEST_REASON} characters"
-            raise Invalid(Problem(where, why, "say why nobody should use it: the plans of its jobs show that"))
+            raise Invalid(Problem(where, why, "the plans of its jobs show why nobody should use it"))
         return Withdrawal(f"{name}@{release}", since, reason)
 
     def _texts(self, name: str, entry: str, release: str, **fields: str) -> list[str] | None:
