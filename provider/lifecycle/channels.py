@@ -168,7 +168,7 @@ def removal_refusals(outputs: ChannelOutputs, connect: Connect, uses: Callable[[
 def _move_notes(
     olds: ChannelInputs, news: ChannelInputs, found: Sequence[Consumer] | None, *, are_all: bool
 ) -> list[str]:
-    """Return what a move does to jobs. found: Those that use the runtime; None if unknown. are_all: Whether there are no others."""
+    """Return what a move does to jobs. found: Users of the runtime; None if unknown. are_all: Whether there are no others."""
     before, after, trainer = olds.release, news.release, known_release(news.trainer)
     own = news.target.get("sweep", "")
     effects = compare(olds.document, news.document, trainer)
