@@ -86,13 +86,14 @@ class GpuQueues(Composed):
         cohort: A `Cohort`, or the name of a new one; default: a new one named like the component. False: teams
             cannot borrow.
         borrowing: What teams may borrow: True (default): whatever is idle; a number of GPUs of each kind; False:
-            nothing.
+            nothing. `Team(borrowing=)` has a number for each kind.
         priorities: Names from the lowest to the highest, 1000 apart with 0 in the middle (of two names: -1000 and 0), or
             name -> value; 0 is the priority of jobs without a class. Default: low (-1000), normal (0), high (1000).
         topology: Node labels from the widest to the narrowest, or a `Topology`, so that jobs can request one rack;
             default: none.
         resource: Resource of the GPUs; default: nvidia.com/gpu.
-        others: Other resource -> quota of each team; default: practically unlimited cpu, memory and ephemeral-storage.
+        others: Other resource -> quota of each team; default: practically unlimited cpu, memory and ephemeral-storage,
+            with `topology` also pods.
         prices: Kind of GPU -> price of an hour of one: a number, in US dollars, or a text such as "3.20 EUR"; default: none.
             Plans and `pulumi-trainer usage` compute costs from it.
         on_delete: What happens to jobs of a queue that is deleted, as for `ClusterQueue`: `refuse` (default) or
@@ -117,6 +118,10 @@ class GpuQueues(Composed):
             given["gpus"] = {name: None}
         if args.others is None:
             given["others"] = without(BOUNDLESS, resource)
+            if (
+                args.topology is None
+            ):  # else Kueue would find no flavor for steps that request nothing, such as initializers
+                given["others"] = without(given["others"], "pods")
         found = [
             *_text_problems({"name": args.name, "resource": args.resource}),
             *team_problems(given, resource, name),
@@ -312,12 +317,14 @@ class GpuQueues(Composed):
             given = share.gpus
         else:
             given = dict.fromkeys(self.flavors, share.gpus)
-        limit = share.borrowing
-        if limit is None:
-            limit = borrowing
         for kind, flavor in self.flavors.items():
             amount = given.get(kind, 0)
             limits: dict[str, Any] = {}
+            limit = borrowing
+            if isinstance(share.borrowing, Mapping):
+                limit = share.borrowing.get(kind, 0)
+            elif share.borrowing is not None:
+                limit = share.borrowing
             if self.cohort is not None and limit is not True:
                 limits["borrowing_limit"] = int(limit)
             if self.cohort is not None and share.lending is not None:

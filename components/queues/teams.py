@@ -10,6 +10,7 @@ from pulumi_trainer.args.arguments import Args, nested_problems
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, problems_below
 from pulumi_trainer.provider.kubernetes.values.names import dns_1123_subdomain, qualified_name
 from pulumi_trainer.provider.kubernetes.values.quantity import Quantity, quantity_problems
+from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean
 from pulumi_trainer.provider.kueue.prices import PRICE, Amount, read_budget, read_price
 from pulumi_trainer.queues.arguments import ResourceQuota
 from pulumi_trainer.queues.component import current
@@ -21,9 +22,10 @@ class Team(Args):
     """A team's share of the GPUs.
 
     Args:
-        gpus: GPUs of the team; with several kinds of GPU a mapping from kind to number.
+        gpus: GPUs of the team; with several kinds of GPU a mapping from kind to number; 0: none of any kind.
         namespace: Namespace of the team's jobs; default: the team's name.
-        borrowing: GPUs of each kind that the team may borrow, or True or False; default: `borrowing` of the component.
+        borrowing: GPUs of each kind that the team may borrow, or True or False; or a mapping from kind to number or True, where
+            kinds that are left out are not borrowed. Default: `borrowing` of the component.
         lending: GPUs of each kind that others may borrow; default: all.
         weight: Weight where the cluster shares fairly; default: 1.
         hold: Whether no further jobs of the team start (`stopPolicy: Hold` of its LocalQueue); running jobs continue, and others
@@ -36,7 +38,7 @@ class Team(Args):
 
     gpus: int | Mapping[str, int] | None = None
     namespace: str | None = None
-    borrowing: bool | int | None = None
+    borrowing: bool | int | Mapping[str, bool | int] | None = None
     lending: int | None = None
     weight: float | str | None = None
     hold: bool | None = None
@@ -209,11 +211,16 @@ def _valid_parts(name: str, parts: Mapping[Any, Any], refused: Sequence[str]) ->
 
 
 def _share(share: Team, kinds: list[str]) -> Iterator[Problem]:
-    gpus = share.__dict__.get("gpus")
-    if isinstance(gpus, Mapping):
-        for kind in gpus.keys() - set(kinds):
-            yield Problem(f"gpus[{kind}]", "unknown kind of GPU", f"available: {', '.join(kinds)}")
-    elif len(kinds) > 1:
+    gpus, borrowing, lending = (share.__dict__.get(name) for name in ("gpus", "borrowing", "lending"))
+    for argument, given in (("gpus", gpus), ("borrowing", borrowing)):
+        for kind in [*given] if isinstance(given, Mapping) else []:
+            if kind not in kinds:
+                yield Problem(
+                    f"{argument}[{kind}]",
+                    "unknown kind of GPU",
+                    did_you_mean(kind, kinds, f"available: {', '.join(kinds)}"),
+                )
+    if not isinstance(gpus, Mapping) and len(kinds) > 1 and gpus != 0:
         yield Problem(
             "gpus",
             "must be a mapping from kinds of GPUs to numbers, since gpus= names several kinds",
@@ -230,8 +237,10 @@ def _share(share: Team, kinds: list[str]) -> Iterator[Problem]:
             yield Problem(at, f"must be a number of GPUs, not {number!r}")
         elif number < 0:
             yield Problem(at, f"must be 0 or more, not {number}")
-    borrowing, lending = share.__dict__.get("borrowing"), share.__dict__.get("lending")
-    if borrowing is not None:
+    if isinstance(borrowing, Mapping):
+        for kind, number in borrowing.items():
+            yield from _limit(f"borrowing[{kind}]", number)
+    elif borrowing is not None:
         yield from _limit("borrowing", borrowing)
     if lending is not None:
         if isinstance(lending, bool):

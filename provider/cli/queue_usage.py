@@ -237,9 +237,9 @@ def _tree(found: Occupancy) -> Iterator[tuple[int, Cohort | Queue]]:
 
 
 def _unlimited(share: Share) -> bool:
-    """Return whether a share has no limit and is not in use."""
+    """Return whether a share has practically no limit: what is used of it tells nothing."""
     most = quantity(BOUNDLESS.get(share.resource))
-    return not share.used and most is not None and (share.nominal or ZERO) >= most
+    return most is not None and (share.nominal or ZERO) >= most
 
 
 def _share(share: Share) -> list[Cell]:

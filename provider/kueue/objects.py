@@ -39,7 +39,7 @@ NAMESPACED = "LocalQueue"
 FINALIZER = "kueue.x-k8s.io/resource-in-use"
 QUOTAS = ("nominalQuota", "borrowingLimit", "lendingLimit", "weight")
 """Fields that are quantities."""
-BOUNDLESS: Mapping[str, str] = {"cpu": "1M", "memory": "1Pi", "ephemeral-storage": "1Pi"}
+BOUNDLESS: Mapping[str, str] = {"cpu": "1M", "memory": "1Pi", "ephemeral-storage": "1Pi", "pods": "1M"}
 """More than any cluster has: a queue without a quota of these admits no job that asks for them."""
 NODE_LABEL_OF_HOSTS = "kubernetes.io/hostname"
 _DIGEST = re.compile(r"-[0-9a-f]{6}$")

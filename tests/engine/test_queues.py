@@ -203,6 +203,33 @@ def test_a_stack_for_this_machine_checks_them_and_makes_none(project: Project) -
     )
 
 
+def test_kinds_of_gpus_that_a_team_borrows_and_pods_where_there_is_a_topology(project: Project) -> None:
+    project.config("trainer:target", "local")
+    teams = """
+    queues = trainer.GpuQueues(
+        "gpus", teams={"nlp": {"h100": 16}, "vision": trainer.Team(gpus=0, borrowing={"h100": 8})},
+        gpus={"h100": {"gpu": "h100"}, "l40s": {"gpu": "l40s"}}, topology=["kubernetes.io/hostname"],
+    )
+    pulumi.export("quotas", queues.quotas)
+    pulumi.export("covered", queues.cluster_queues["nlp"].document["spec"]["resourceGroups"][0]["coveredResources"])
+    """
+    project.program(teams, HEAD)
+    project.up()
+    rows = project.outputs()["quotas"]
+    assert [(r["team"], r["flavor"], r["own"], r["borrows"]) for r in rows] == [
+        ("nlp", "h100", 16, None), ("nlp", "l40s", 0, None), ("vision", "h100", 0, 8), ("vision", "l40s", 0, 0),
+    ]  # fmt: skip
+    assert "pods" in project.outputs()["covered"], "what initializers without requests get a place by"
+    project.program(teams.replace('topology=["kubernetes.io/hostname"],', ""), HEAD)
+    project.up()
+    assert "pods" not in project.outputs()["covered"]
+    project.program(teams.replace('{"h100": 8}', '{"h10": 8, "l40s": -1}').replace("gpus=0", "gpus=1"), HEAD)
+    told = project.up(ok=False).out
+    assert "teams[vision].borrowing[h10]: unknown kind of GPU. Hint: did you mean h100?" in told, told
+    assert "teams[vision].borrowing[l40s]: must be 0 or more, not -1" in told
+    assert "teams[vision].gpus: must be a mapping from kinds of GPUs to numbers" in told
+
+
 def test_a_team_that_is_not_there_is_told_without_a_traceback(project: Project) -> None:
     program = """
     queues = trainer.GpuQueues("gpus", teams={"nlp": %s})
