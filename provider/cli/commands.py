@@ -532,7 +532,7 @@ def _impact(given: Given) -> None:
     flag("--quotas", help="Add the permissions to read all queues, as `queues` and warnings about quotas need them."),
     flag("--outputs", help="Add the permissions to create pods and to run commands in them, as `outputs --copy` needs them."),
     flag("--usage", help="Add the permissions to read jobs and queues of all namespaces, for `usage -A` and `exporter`."),
-    flag("--queues-admin", help="Print what a platform team needs to manage queues instead: a ClusterRole, in all namespaces."),
+    flag("--platform", help="Print what a platform team needs instead: a ClusterRole for queues, channels and `usage`."),
     flag("--explain", help="Print a table of the permissions and what they imply, instead of the objects."),
     *(texts(option, metavar=form, default=[], help="Bind the roles to this subject; repeatable.")
       for option, form in (("--user", "NAME"), ("--group", "NAME"), ("--service-account", "NAMESPACE:NAME"))),
@@ -545,13 +545,13 @@ def _rbac(given: Given) -> None:
     subjects = []
     for kind, names in named.items():
         subjects += [rbac.subject(kind, name, namespaces) for name in names]
-    if given.queues_admin:
+    if given.platform:
         options = {"--mode": given.mode, "--no-queues": given.no_queues, "--quotas": given.quotas,
                    "--outputs": given.outputs, "--usage": given.usage}  # fmt: skip
         if ignored := [option for option, value in options.items() if value]:
             why = f"cannot be combined with {join_names(ignored)}: it prints the role of a platform team instead"
-            raise Invalid(Problem("--queues-admin", why, "run the command twice"))
-        namespaces, roles = [], rbac.queue_admin_roles()
+            raise Invalid(Problem("--platform", why, "run the command twice"))
+        namespaces, roles = [], rbac.platform_roles()
     else:
         chosen = {"queues": not given.no_queues, "quotas": given.quotas, "outputs": given.outputs, "usage": given.usage}
         roles = rbac.chosen_roles(given.mode or ["jobset"], **chosen)

@@ -50,9 +50,9 @@ def chosen_roles(modes: Sequence[Mode], *, queues: bool, quotas: bool, outputs: 
     return roles
 
 
-def queue_admin_roles() -> list[Role]:
-    """Return what a platform team needs to manage queues: a ClusterRole of its own."""
-    return [Role(queue_admin_permissions(), "-queues")]
+def platform_roles() -> list[Role]:
+    """Return what a platform team needs for queues, channels of its catalogue and accounts: a ClusterRole of its own."""
+    return [Role([*queue_admin_permissions(), *usage_permissions()], "-platform")]
 
 
 def print_roles(roles: Sequence[Role], namespaces: Sequence[str], subjects: Sequence[Subject]) -> None:

@@ -44,7 +44,7 @@ def test_every_command_is_there() -> None:
     page = PAGES["reference/command-line.md"]
     for name in commands.COMMANDS:
         assert f"## pulumi-trainer {name}\n" in page
-    for option in ("--all-namespaces", "--queues-admin", "--lock"):
+    for option in ("--all-namespaces", "--platform", "--lock"):
         assert option in page
     assert "| `--by` | Group the rows by this: team (default), queue, user or job. |" in page
 

@@ -23,7 +23,7 @@ def printed(*arguments: str) -> list[dict[str, Any]]:
 
 
 def test_options_that_the_role_of_a_platform_team_ignores_are_refused() -> None:
-    done = run("--queues-admin", "--usage", "--mode", "trainer")
+    done = run("--platform", "--usage", "--mode", "trainer")
     assert done.returncode == 1 and "cannot be combined with --mode, --usage" in done.stderr, done.stderr
 
 
@@ -65,7 +65,7 @@ def test_an_explanation_for_who_has_to_agree() -> None:
         ("create,", "get,", "delete") in rows and "pulumi-trainer-outputs" in said and "pulumi-trainer-quotas" in said
     )
     assert "its Pods may mount every Secret" in said
-    assert "its Pods" not in run("--explain", "--queues-admin").stdout, "who manages queues runs nothing"
+    assert "its Pods" not in run("--explain", "--platform").stdout, "who manages queues runs nothing"
 
 
 def test_secrets_are_not_listed() -> None:
@@ -83,7 +83,7 @@ PRINTED = {
     "quotas": ("-n", "a", "--user", "jane", "--quotas"),
     "outputs": ("-n", "a", "--user", "jane", "--outputs"),
     "usage": ("-n", "a", "--user", "jane", "--usage"),
-    "queues-admin": ("--user", "jane", "--queues-admin"),
+    "platform": ("--user", "jane", "--platform"),
     "another team": ("-n", "b", "--user", "jim"),
     "a group of the same name": ("-n", "a", "--group", "jane"),
     "a service account of the same name": ("-n", "a", "--service-account", "jane:jane"),
@@ -151,14 +151,16 @@ def test_no_client_of_a_cluster_is_loaded() -> None:
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False).returncode == 0
 
 
-def test_a_platform_team_s_queues_have_a_role_of_their_own() -> None:
-    role, binding = printed("--queues-admin", "--group", "platform")
-    assert (role["kind"], role["metadata"]["name"]) == ("ClusterRole", "pulumi-trainer-queues")
+def test_a_platform_team_has_one_role_for_queues_catalogues_and_usage() -> None:
+    role, binding = printed("--platform", "--group", "platform")
+    assert (role["kind"], role["metadata"]["name"]) == ("ClusterRole", "pulumi-trainer-platform")
+    records = [rule for rule in role["rules"] if "list" in rule["verbs"] and rule["resources"] == ["configmaps"]]
+    assert records, "the jobs that follow a channel"
     assert {verb for rule in role["rules"] for verb in rule["verbs"] if rule["resources"] == ["clusterqueues"]} == {
         "get", "list", "watch", "create", "patch", "delete",
     }  # fmt: skip
     assert (binding["kind"], binding["metadata"]["name"]) == (
         "ClusterRoleBinding",
-        "pulumi-trainer-group-platform-queues",
+        "pulumi-trainer-group-platform-platform",
     )
-    assert binding["roleRef"]["name"] == "pulumi-trainer-queues"
+    assert binding["roleRef"]["name"] == "pulumi-trainer-platform"
