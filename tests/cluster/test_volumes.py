@@ -332,28 +332,19 @@ def test_a_class_that_there_is_not_is_a_warning_and_then_an_error(
     assert target.volumes.find(namespace, "data") is None, "it would wait for ever"
 
 
-@pytest.mark.parametrize("claimed", ["nosuch", ""])
-def test_why_names_the_claim_that_is_not_bound(
-    target: KubernetesTarget, root: Client, namespace: str, claimed: str
-) -> None:
+def test_why_names_the_claim_that_is_not_bound(target: KubernetesTarget, root: Client, namespace: str) -> None:
     """It waits with its quota, and the scheduler names neither the claim nor its class."""
-    said = "PersistentVolumeClaim data: does not exist"
-    if claimed:
-        spec = {
-            "accessModes": ["ReadWriteOnce"],
-            "resources": {"requests": {"storage": "1Gi"}},
-            "storageClassName": claimed,
-        }
-        root.create(kinds.CLAIM, {"apiVersion": "v1", "kind": "PersistentVolumeClaim",
-            "metadata": {"name": "data", "namespace": namespace}, "spec": spec})  # fmt: skip
-        said = "PersistentVolumeClaim data: StorageClass 'nosuch' does not exist"
+    size = {"requests": {"storage": "1Gi"}}
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": size, "storageClassName": "nosuch"}
+    about = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data", "namespace": namespace}}
+    root.create(kinds.CLAIM, {**about, "spec": spec})
     target.jobs.create(submission(namespace, with_claim("job")))
 
     def told() -> str:
         seen = with_node_reason(target.client, snapshot(target.client, namespace, "job"))
         return explain(seen, diagnose(seen, 0), 0)
 
-    until(lambda: said in told())
+    until(lambda: "PersistentVolumeClaim data: StorageClass 'nosuch' does not exist" in told())
 
 
 def test_where_output_is_kept_is_told_with_the_job(target: KubernetesTarget, namespace: str) -> None:
