@@ -237,13 +237,14 @@ def _outputs(given: Given) -> None:
     STACK, CONTEXT, KUBECONFIG, EVERYWHERE,
     option("-q", "--queue", default="", help="Show only this queue, for example that of a team."),
     option("--cohort", default="", help="Show only the queues of this cohort."),
-    flag("--all", dest="idle", help="Also show queues without jobs."), OUTPUT,
+    flag("--all", dest="idle", help="Also show queues without jobs."),
+    flag("-w", "--watch", help="Show them again every 5 seconds, until Ctrl-C."), OUTPUT,
 )  # fmt: skip
 def _queues(given: Given) -> None:
     from pulumi_trainer.provider.cli import queue_usage
 
     shown = queue_usage.Shown(given.queue, given.cohort, given.idle)
-    queue_usage.queues(_where(given), output=given.output, shown=shown)
+    queue_usage.queues(_where(given), output=given.output, shown=shown, watch=given.watch)
 
 
 @command(

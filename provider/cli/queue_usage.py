@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from pulumi_trainer.provider.cli.formats import add_row, print_data, table_console
-from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TargetFault
 from pulumi_trainer.provider.kubernetes.terminal import plain, print_line, print_lines
 from pulumi_trainer.provider.kubernetes.values.wording import did_you_mean, duration, plural
 from pulumi_trainer.provider.kueue.objects import BOUNDLESS
@@ -25,6 +26,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+if TYPE_CHECKING:
+    from pulumi_trainer.provider.kubernetes.client.client import Client
+
+WATCH_SECONDS = 5
 Cell = Text | ProgressBar | Padding | str
 _MISSED = {
     "workloads": "which jobs run and wait",
@@ -94,13 +99,32 @@ def _idle_counts(listed: Occupancy, busy: Occupancy) -> str:
     return ", ".join(plural(count, kind) for kind, count in counts.items() if count)
 
 
-def queues(where: Where, *, output: str, shown: Shown = Shown()) -> None:
-    """Print the queues of a namespace or of the cluster; in a project, those of the stack's cluster."""
+def queues(where: Where, *, output: str, shown: Shown = Shown(), watch: bool = False) -> None:
+    """Print the queues of a namespace or of the cluster; in a project, those of the stack's cluster.
+
+    Args:
+        watch: Whether to print them again every few seconds, until the user interrupts it.
+    """
+    where = in_cluster_of_stack(where)
+    client, namespace = open_cluster(where)
+    if not watch:
+        _print_queues(client, namespace, where, output, shown)
+        return
+    screen = Console()
+    while True:
+        screen.clear()
+        print_line(f"{time.strftime('%H:%M:%S', time.gmtime())} UTC, every {WATCH_SECONDS} s; Ctrl-C ends it\n")
+        try:
+            _print_queues(client.within(client.patience), namespace, where, output, shown)  # a copy: it reads anew
+        except TargetFault as fault:
+            print_line(str(fault))
+        time.sleep(WATCH_SECONDS)
+
+
+def _print_queues(client: Client, namespace: str, where: Where, output: str, shown: Shown) -> None:
     from pulumi_trainer.provider.targets.kubernetes.observe.job_starts import read_starts
     from pulumi_trainer.provider.targets.kubernetes.queues.queue_snapshot import overview
 
-    where = in_cluster_of_stack(where)
-    client, namespace = open_cluster(where)
     if where.everywhere:
         place = "the cluster has"
         documents, unreadable = overview(client, "")

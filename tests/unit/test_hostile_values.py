@@ -53,7 +53,7 @@ from pulumi_trainer.provider.jobs.output_facts import Output
 from pulumi_trainer.provider.jobs.runs import Run
 from pulumi_trainer.provider.jobs.status import JobStatus, Owner, Phase
 from pulumi_trainer.provider.jobs.submission import Consumer
-from pulumi_trainer.provider.kubernetes.errors import Problem, TrainerError
+from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault, TrainerError
 from pulumi_trainer.provider.kueue.occupancy import Occupancy
 from pulumi_trainer.provider.kueue.prices import Amount, read_price
 from pulumi_trainer.provider.lifecycle.events import JobEvent
@@ -173,6 +173,31 @@ def _events(patch: Patch, output: str) -> None:
     for found in ([filled(JobEvent), dataclasses.replace(filled(JobEvent), last=10**6)], []):
         patch.setattr(listing, "list_events", lambda *_, found=found: found)
         event_command.events("x", WHERE, output=output)
+
+
+def test_queues_are_watched_until_the_user_interrupts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = list[str]()
+
+    def read(*_: Any) -> None:
+        shown.append("")
+        if len(shown) == 2:
+            raise TargetFault(Problem("", "no route"))
+
+    def sleep(_: float) -> None:
+        if len(shown) == 3:
+            raise KeyboardInterrupt
+
+    client = types.SimpleNamespace(patience=1.0, within=lambda _: client)
+    monkeypatch.setattr(queue_usage, "open_cluster", lambda _: (client, "team"))
+    monkeypatch.setattr(queue_usage, "in_cluster_of_stack", lambda where: where)
+    monkeypatch.setattr(queue_usage, "_print_queues", read)
+    monkeypatch.setattr(queue_usage.time, "sleep", sleep)
+    with pytest.raises(KeyboardInterrupt):
+        queue_usage.queues(Where(everywhere=True), output="table", watch=True)
+    printed = capsys.readouterr().out
+    assert printed.count("UTC, every 5 s") == 3 and "no route" in printed
 
 
 def _queues(patch: Patch, output: str) -> None:
