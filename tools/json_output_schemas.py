@@ -337,7 +337,7 @@ class QueuesResult(TypedDict):
         clusterQueues: name, cohort, active, message, admitted, pending, resources.
         localQueues: name, namespace, clusterQueue, active, message, admitted, pending, resources.
         jobs: namespace, name, kind, queue, clusterQueue, holds, asks, priority, priorityClass, since, reason, why,
-            start (as in `status`).
+            start (as in `status`), flavors.
         unseen: Kinds that could not be listed.
     """
 

@@ -318,6 +318,8 @@ def _work_table(found: Iterable[Work], *, namespaces: bool) -> Table:
 
 def _work_cells(work: Work) -> list[Cell]:
     asked = ", ".join(f"{n} {resource}" for resource, n in work.asks.items())
+    if work.flavors:
+        asked += f" of {', '.join(work.flavors)}"
     rank = " ".join(filter(None, (work.priority_class, str(work.priority or ""))))
     state = Text("waits", style="yellow")
     if work.holds:

@@ -81,6 +81,7 @@ class Work:
     Args:
         holds: Whether it has its quota; if not, it waits.
         priority: Its priority in Kueue; None for none.
+        flavors: Those that Kueue has given it, such as kinds of GPUs; empty if it waits.
         since: When it was admitted, or else created, in seconds since the epoch; 0 if unknown.
         start: Behind whom it waits, and when it starts; empty if it does not wait, or if that is not known.
     """
@@ -98,6 +99,7 @@ class Work:
     reason: str = ""
     why: str = ""
     start: str = ""
+    flavors: Sequence[str] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the job as JSON."""
@@ -105,7 +107,7 @@ class Work:
             "namespace": self.namespace, "name": self.name, "kind": self.kind, "queue": self.queue,
             "clusterQueue": self.cluster_queue, "holds": self.holds, "asks": dict(self.asks), "priority": self.priority,
             "priorityClass": self.priority_class, "since": self.since, "reason": self.reason, "why": self.why,
-            "start": self.start,
+            "start": self.start, "flavors": [*self.flavors],
         }  # fmt: skip
 
 
@@ -447,6 +449,7 @@ def _work(
     return Work(
         namespace, name, kind, queue, bool(quota), _requests(workload), cluster_queue, _priority(spec.get("priority")),
         priority_class(workload), epoch_seconds(since), reason, why,
+        flavors=sorted({without_digest(flavor) for (flavor, _), _ in _assigned(workload)}),
     )  # fmt: skip
 
 

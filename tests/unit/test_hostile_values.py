@@ -395,9 +395,9 @@ def _trust(patch: Patch, _: str) -> None:
 
 def _rbac(_: Patch, __: str) -> None:
     with pytest.raises(TrainerError) as raised:
-        rbac.print_roles(rbac.queue_admin_roles(), [HOSTILE], [])
+        rbac.print_roles(rbac.platform_roles(), [HOSTILE], [])
     reach.show_warning(raised.value.problems[0])
-    rbac.explain_roles(rbac.queue_admin_roles())
+    rbac.explain_roles(rbac.platform_roles())
 
 
 def _operation(name: Any) -> Callable[[Patch, str], None]:

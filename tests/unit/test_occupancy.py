@@ -120,7 +120,7 @@ def test_each_kind_that_may_be_missed_is_explained() -> None:
     assert set(_MISSED) == {"workloads", "localqueues", "clusterqueues", "cohorts"}
 
 
-def test_what_has_no_limit_is_shown_once_it_is_used() -> None:
+def test_what_has_no_limit_is_not_shown() -> None:
     queue = cluster_queue("red")
     resources = [{"name": "cpu", "nominalQuota": "1M"}, {"name": "memory", "nominalQuota": "1Pi"}]
     queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"] += [*resources, {"name": "nic", "nominalQuota": 0}]
@@ -128,7 +128,7 @@ def test_what_has_no_limit_is_shown_once_it_is_used() -> None:
     reserved.append({"name": "memory", "total": "4Gi"})
     found = occupancy([queue], [])
     assert [share.resource for share in found.cluster_queues[0].shares] == [GPU, "cpu", "memory", "nic"]
-    assert [*_cluster_table(found).columns[2].cells] == [GPU, "memory", "nic"]
+    assert [*_cluster_table(found).columns[2].cells] == [GPU, "nic"]
 
 
 def test_which_queues_are_shown() -> None:

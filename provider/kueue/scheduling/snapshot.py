@@ -265,7 +265,7 @@ def read_contender(workload: Document, queues: Queues, covered: Mapping[str, lis
         epoch_seconds(quota.get("lastTransitionTime")) if quota else 0.0,
         bool(true_condition(found, "Evicted")),
         _is_preempting(found),
-        bool(condition(found, "QuotaReserved")) and not _is_preempting(found),
+        bool(condition(found, "QuotaReserved")) and not _is_in_turn(found),
         f"{namespace}/{text(owner_of(workload).get('name')) or name_of(workload)}",
         priority_class(workload),
         _time_left(workload),
@@ -284,6 +284,15 @@ def _is_preempting(found: list[Document]) -> bool:
     """Return whether a Workload waits for those that were preempted for it."""
     waits = condition(found, "QuotaReserved")
     return waits.get("status") == "False" and "Pending the preemption of" in text(waits.get("message"))
+
+
+def _is_in_turn(found: list[Document]) -> bool:
+    """Return whether Kueue tries a Workload again at once: it waits for those that it preempts, or another one was before it in
+    the last cycle. Source: setSkipped in https://github.com/kubernetes-sigs/kueue/tree/v0.19.2/pkg/scheduler
+    """
+    message = text(condition(found, "QuotaReserved").get("message"))
+    skipped = ("Workload no longer fits after", "Workload has overlapping preemption targets")
+    return _is_preempting(found) or message.startswith(skipped)
 
 
 def _queue_time(workload: Document) -> float:
