@@ -7,7 +7,7 @@ node selectors and other pods, so it never underestimates the capacity.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -61,23 +61,26 @@ class TooSmall:
 HINT = "request a wider level, fewer nodes, or less per node"
 
 
-def find_unfitting_podset(sets: Sequence[PodSet], cluster_queue: Document, queues: Queues) -> TooSmall | None:
+def find_unfitting_podset(
+    sets: Sequence[PodSet], cluster_queue: Document, queues: Queues, closed: Mapping[str, Collection[str]] | None = None
+) -> TooSmall | None:
     """Return the first pod set that fits into no flavor of a queue; None if all may fit, or if not enough is known.
 
     Args:
         cluster_queue: The ClusterQueue that the job's LocalQueue leads to.
         queues: Known objects: flavors, topologies and nodes; nothing is known unless all nodes are.
+        closed: Name of a pod set -> flavors that cannot take it for another reason; default: none is known.
     """
     if not queues.has_all("Node") or first_unknown(section(cluster_queue, "spec")) is not None:
         return None
     for pods in sets:
-        found = _unfitting(pods, cluster_queue, queues)
+        found = _unfitting(pods, cluster_queue, queues, (closed or {}).get(pods.name, ()))
         if found is not None:
             return found
     return None
 
 
-def _unfitting(pods: PodSet, cluster_queue: Document, queues: Queues) -> TooSmall | None:
+def _unfitting(pods: PodSet, cluster_queue: Document, queues: Queues, closed: Collection[str]) -> TooSmall | None:
     annotations, requests = pods.annotations, _pod_requests(pods)
     if not isinstance(annotations, Mapping) or SLICES in annotations or first_unknown([*annotations.values()]):
         return None
@@ -90,8 +93,9 @@ def _unfitting(pods: PodSet, cluster_queue: Document, queues: Queues) -> TooSmal
             continue
         results = []
         for quotas in listed(group.get("flavors")):
-            flavor = queues.find("ResourceFlavor", section(quotas).get("name"))
-            results.append(_in_flavor(pods, annotations, requests, flavor, queues))
+            name = section(quotas).get("name")
+            if name not in closed:
+                results.append(_in_flavor(pods, annotations, requests, queues.find("ResourceFlavor", name), queues))
         failures = [result for result in results if result is not None]
         if failures and len(failures) == len(results):
             return max(failures, key=lambda failure: failure.most)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pulumi_trainer.provider.kubernetes.values.accessors import (
@@ -23,6 +23,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import (
     true_condition,
 )
 from pulumi_trainer.provider.kubernetes.values.wording import duration, join_names, without_full_stop
+from pulumi_trainer.provider.kueue.quota import amount
 from pulumi_trainer.provider.kueue.topology_fit import HINT, TooSmall
 
 Flavors = Sequence[Collection[str]]
@@ -244,7 +245,25 @@ def explain_message(message: str, groups: Flavors | None) -> tuple[str, str, boo
 
 
 _POD_SET = re.compile(r"; (?=couldn't assign flavors to pod set)")
+_NAME_OF_SET = re.compile(r"pod set ([^\s:]+)")
 _FLAVOR = re.compile(r'[Ff]lavor "?([^\s",;]+)')
+
+
+def _parts(message: str, groups: Flavors | None) -> Iterator[tuple[str, bool]]:
+    """Yield the flavor, "" for none, of each part of a message, and whether waiting does not help there."""
+    several = any(len(group) > 1 for group in groups or ())
+    for shape in SHAPES:
+        for match in shape.pattern.finditer(message):
+            named = _FLAVOR.search(match[0])
+            yield named[1] if named else "", shape.never and not (several and _fits_alone(shape, match))
+
+
+def _fits_alone(shape: Shape, match: re.Match[str]) -> bool:
+    """Return whether a request is too large only beside other pods of the job, which may get another flavor."""
+    if shape is not SHAPES[0]:
+        return False
+    own, most = amount(match[4]), amount(match[5])
+    return own is None or most is None or own <= most
 
 
 def _never_fits(message: str, groups: Flavors | None) -> bool:
@@ -253,13 +272,8 @@ def _never_fits(message: str, groups: Flavors | None) -> bool:
     A part that names no flavor, such as one about a topology, stands for one of the flavors that the message does not name.
     """
     flavors: dict[str, list[bool]] = {}
-    for shape in SHAPES:
-        for match in shape.pattern.finditer(message):
-            flavor = ""
-            named = _FLAVOR.search(match[0])
-            if named:
-                flavor = named[1]
-            flavors.setdefault(flavor, []).append(shape.never)
+    for flavor, never in _parts(message, groups):
+        flavors.setdefault(flavor, []).append(never)
     others = flavors.pop("", [])
     closed = {flavor for flavor, parts in flavors.items() if any(parts)}
     if not flavors:
@@ -271,12 +285,15 @@ def _never_fits(message: str, groups: Flavors | None) -> bool:
     return False
 
 
-_CROWDED = re.compile(r'topology "[^"]+" (?:allows to fit only|doesn\'t allow to fit any)')
-
-
-def no_topology_capacity(workload: Document | None) -> bool:
-    """Return whether a job waits for capacity in its topology, which may never become free."""
-    return _CROWDED.search(text(condition(conditions(workload), "QuotaReserved").get("message"))) is not None
+def closed_flavors(workload: Document | None, groups: Flavors) -> dict[str, set[str]]:
+    """Return pod set -> flavors that can never take it, as Kueue says of a Workload. groups: As `Waiting.flavors`."""
+    message = text(condition(conditions(workload), "QuotaReserved").get("message"))
+    found: dict[str, set[str]] = {}
+    for part in _POD_SET.split(message):
+        name = _NAME_OF_SET.search(part)
+        if name:
+            found[name[1]] = {flavor for flavor, never in _parts(part, groups) if never}
+    return found
 
 
 _PREEMPTOR = re.compile(

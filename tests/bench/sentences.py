@@ -17,6 +17,7 @@ from typing import Any
 
 from pulumi_trainer.provider.kubernetes.client.api_resources import NODE
 from pulumi_trainer.provider.kueue.api_resources import TOPOLOGY
+from pulumi_trainer.provider.kueue.labels import PREFERRED, REQUIRED
 from pulumi_trainer.provider.kueue.podsets import PodSet
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.kueue.topology_fit import find_unfitting_podset
@@ -24,8 +25,8 @@ from pulumi_trainer.provider.kueue.workload_reasons import (
     Judgements,
     Reason,
     Waiting,
+    closed_flavors,
     flavors_of,
-    no_topology_capacity,
     why_queued,
 )
 
@@ -69,7 +70,10 @@ def _spread(made: SetUp, draw: random.Random) -> None:
             pods["template"]["spec"]["tolerations"] = [{"operator": "Exists"}]  # no kubelet makes the nodes ready
             kind = draw.choice(("required", "required", "preferred", "none"))
             if kind != "none":
-                pods["topologyRequest"] = {kind: draw.choice((RACK, HOST))}
+                level = draw.choice((RACK, HOST))
+                pods["topologyRequest"] = {kind: level}
+                annotations = {REQUIRED if kind == "required" else PREFERRED: level}
+                pods["template"]["metadata"] = {"annotations": annotations}
 
 
 def explain(made: SetUp, workloads: list[Document]) -> dict[str, Reason]:
@@ -82,10 +86,8 @@ def explain(made: SetUp, workloads: list[Document]) -> dict[str, Reason]:
         queue = each["spec"]["queueName"]
         behind = there.find("ClusterQueue", queue)
         assert behind is not None
-        no_room = None
-        if no_topology_capacity(each):
-            sets = [PodSet(s["name"], "", s["count"], dict(s["template"])) for s in each["spec"]["podSets"]]
-            no_room = find_unfitting_podset(sets, behind, there)
+        sets = [PodSet(s["name"], "", s["count"], dict(s["template"])) for s in each["spec"]["podSets"]]
+        no_room = find_unfitting_podset(sets, behind, there, closed_flavors(each, flavors_of(behind)))
         waiting = Waiting(
             queue, each, age=SLOW, flavors=flavors_of(behind), peer=said.peer_of(each), turn=said.is_later(each),
             no_room=no_room,

@@ -536,6 +536,12 @@ class TestQueues:
         _, _, found = explain_message(f"couldn't assign flavors to pod set node: {self.OVER}{more}", groups)
         assert found is never
 
+    def test_pods_that_are_too_many_only_beside_others_may_get_another_flavor(self) -> None:
+        beside = self.OVER.replace("(0)", "(2)").replace("(20)", "(15)")
+        message = f"couldn't assign flavors to pod set node: {beside}, {self.OVER.replace('h100', 'a100')}"
+        assert not explain_message(message, [{"h100", "a100"}])[2], "the others may get a100"
+        assert explain_message(f"couldn't assign flavors to pod set node: {beside}", [{"h100"}])[2]
+
     def test_no_promise_where_the_flavors_are_not_known(self) -> None:
         assert queued(self.OVER).hint.startswith(
             "unless its queue has another flavor, which cannot be read, it never starts"

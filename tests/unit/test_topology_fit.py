@@ -10,6 +10,7 @@ from pulumi_trainer.provider.kueue.labels import PREFERRED, REQUIRED, SLICE_LEVE
 from pulumi_trainer.provider.kueue.podsets import pod_sets
 from pulumi_trainer.provider.kueue.queue_state import complete_queues
 from pulumi_trainer.provider.kueue.topology_fit import find_unfitting_podset
+from pulumi_trainer.provider.kueue.workload_reasons import closed_flavors
 from test_fitting import GPU, group, kueue, step
 
 Document = dict[str, Any]
@@ -85,6 +86,26 @@ def test_a_queue_that_also_has_a_flavor_without_a_topology() -> None:
         known = complete_queues([queue, levels, *flavors, *NODES])
         found = find_unfitting_podset(pod_sets({"spec": {"replicatedJobs": [step("gpu", 5, {}, gpu=8)]}}), queue, known)
         assert (found is not None) is implied
+
+
+def test_a_flavor_that_cannot_take_it_for_another_reason() -> None:
+    """As Kueue says of one of two flavors; the other one has a topology without room, which its message leaves out."""
+    levels = kueue("Topology", "dc", levels=[{"nodeLabel": "rack"}, {"nodeLabel": "host"}])
+    flavors = [
+        kueue("ResourceFlavor", "h100", nodeLabels={"pool": "gpu"}, topologyName="dc"),
+        kueue("ResourceFlavor", "l40s", nodeLabels={"pool": "other"}),
+    ]
+    queue = kueue("ClusterQueue", "q", resourceGroups=[group(("h100", {GPU: 64}), ("l40s", {GPU: 20}))])
+    known = complete_queues([queue, levels, *flavors, *NODES])
+    sets = pod_sets({"spec": {"replicatedJobs": [step("gpu", 5, {UNCONSTRAINED: "true"}, gpu=8)]}})
+    assert find_unfitting_podset(sets, queue, known) is None
+    over = "previously considered podsets requests (0) + current podset request (40) > maximum capacity (20)"
+    message = f"couldn't assign flavors to pod set gpu: insufficient quota for {GPU} in flavor l40s, {over}"
+    waiting = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": message}
+    closed = closed_flavors({"status": {"conditions": [waiting]}}, [{"h100", "l40s"}])
+    assert closed == {"gpu": {"l40s"}}
+    found = find_unfitting_podset(sets, queue, known, closed)
+    assert str(found).startswith("the 5 nodes of flavor h100 have room for 4 of 5 pods of gpu")
 
 
 def test_slices() -> None:

@@ -28,6 +28,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import (
     number,
     section,
     text,
+    true_condition,
 )
 from pulumi_trainer.provider.kubernetes.views import Pod
 from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD, older
@@ -36,9 +37,9 @@ from pulumi_trainer.provider.kueue.podsets import PodSet
 from pulumi_trainer.provider.kueue.topology_fit import find_unfitting_podset
 from pulumi_trainer.provider.kueue.workload_reasons import (
     Judgements,
+    closed_flavors,
     flavors_of,
     job_of,
-    no_topology_capacity,
     preemptor,
     waits_for_queue,
 )
@@ -178,7 +179,7 @@ def with_topology_reason(client: Client, view: JobView) -> JobView:
     """Return the view with why a pending job can never fit its topology request, if it cannot and nodes and queues are
     readable.
     """
-    if not no_topology_capacity(view.workload):
+    if view.workload is None or true_condition(conditions(view.workload), "QuotaReserved"):
         return view
     with contextlib.suppress(TargetFault):
         name = text(section(view.workload, "metadata").get("name"))
@@ -192,7 +193,9 @@ def with_topology_reason(client: Client, view: JobView) -> JobView:
         for each in mappings(section(work, "spec").get("podSets")):
             count, template = number(each.get("count"), 1), dict(section(each, "template"))
             sets.append(PodSet(text(each.get("name")), "", count, template))
-        return replace(view, no_fit=find_unfitting_podset(sets, behind, there))
+        return replace(
+            view, no_fit=find_unfitting_podset(sets, behind, there, closed_flavors(view.workload, flavors_of(behind)))
+        )
     return view
 
 
