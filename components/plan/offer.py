@@ -56,8 +56,9 @@ class Offer:
         """Return the offer in plain data."""
         hint = 'in the other stack: pulumi.export("stable", channel.offer); here: runtime=platform.get_output("stable")'
         parts = ("channel", "runtime", "release", "documents", "deprecated", "withdrawn")
-        if not isinstance(given, Mapping) or set(given) != set(parts):
+        if not isinstance(given, Mapping) or {*given, "withdrawn"} != set(parts):
             raise Invalid(Problem("", "not a valid offer of a RuntimeChannel", hint))
+        given = {"withdrawn": {}, **given}
         texts = [given[part] for part in parts[:3]]
         documents, messages = _unpacked(given["documents"]), (given["deprecated"], given["withdrawn"])
         fine = all(map(_is_short_text, texts)) and all(map(_are_messages, messages))
@@ -78,8 +79,10 @@ class Offer:
         compresses them, because `pulumi up` prints the outputs of a stack.
         """
         parts = {"channel": self.channel, "runtime": self.runtime, "release": self.release}
-        messages = {"deprecated": dict(self.deprecated), "withdrawn": dict(self.withdrawn)}
-        return {**parts, "documents": _packed(self.documents), **messages}
+        found = {**parts, "documents": _packed(self.documents), "deprecated": dict(self.deprecated)}
+        if self.withdrawn:  # `pulumi up` prints each part
+            found["withdrawn"] = dict(self.withdrawn)
+        return found
 
 
 def _is_short_text(given: Any) -> bool:
