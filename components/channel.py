@@ -9,7 +9,7 @@ import pulumi
 from pulumi_trainer.args.arguments import shown_value
 from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.plan.job_plan import PlacedJob
-from pulumi_trainer.plan.offer import CARRIED, Offer
+from pulumi_trainer.plan.offer import Offer
 from pulumi_trainer.plan.review import refusals
 from pulumi_trainer.plan.runtime_ref import LoadedRuntime, RuntimeSource, runtime_from_offer
 from pulumi_trainer.program import messages, session, targets
@@ -19,6 +19,7 @@ from pulumi_trainer.program.trainer_release import choose_release
 from pulumi_trainer.provider.engine import dynamic
 from pulumi_trainer.provider.jobs.identity import short_digest
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TrainerError, problems_below
+from pulumi_trainer.provider.trainer.runtime_releases import carried_releases
 from pulumi_trainer.runtime import catalogue_argument_problems
 from pulumi_trainer.runtimes import BUILT_IN, RuntimeCatalog
 
@@ -160,7 +161,6 @@ def _offer(channel: str, reference: Any, catalog: RuntimeCatalog | None) -> tupl
     document = catalog.load(name, release)
     drafts = catalog.unlocked()
     known = [number for number in catalog.releases(name) if (name, number) not in drafts]
-    documents = {number: catalog.load(name, number) for number in known[-CARRIED:]}
     deprecated, withdrawn = dict[str, str](), dict[str, str]()
     for number in known:
         for notices, notice in (
@@ -168,4 +168,5 @@ def _offer(channel: str, reference: Any, catalog: RuntimeCatalog | None) -> tupl
         ):  # fmt: skip
             if notice is not None:
                 notices[number] = str(notice)
+    documents = {number: catalog.load(name, number) for number in carried_releases(known, withdrawn)}
     return Offer(channel, name, release, {**documents, release: document}, deprecated, withdrawn), known

@@ -58,6 +58,9 @@ class TrainJob(JobComponent):
         priority: WorkloadPriorityClass of the job: a `WorkloadPriorityClass` or its name.
         topology: Where in the queue's topology the nodes must be: `Required`, `Preferred` or `Unconstrained`.
             Initializers are not constrained.
+        flavors: Flavors of the queue that the nodes may get, such as `["h100"]`: the names in the queue, or the kinds of
+            `GpuQueues`; default: all of the queue. Kueue tells flavors apart by node labels, so the job gets a required node
+            affinity for theirs.
         max_execution: Seconds after admission until Kueue stops the job and takes its quota back; default: no limit.
         suspend: Whether a job without a queue is suspended (`suspend`).
         expected_hours: Hours that a run is expected to take, from which a plan computes its cost; changes nothing of the job.

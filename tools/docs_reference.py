@@ -238,7 +238,9 @@ _EFFECTS = {
 }
 _STARTING = {
     **dict.fromkeys(("runtime", "follow", "keep_runs"), "next run"),
-    **dict.fromkeys(("output", "resume", "fork", "run", "topology", "runtime_patches", "initializer"), "new run"),
+    **dict.fromkeys(
+        ("output", "resume", "fork", "run", "topology", "flavors", "runtime_patches", "initializer"), "new run"
+    ),
     **dict.fromkeys(("name", "target"), "new run, of another name or in another place"),
     "hardening": "new run",
     "logs": "none; with `keep` next run",

@@ -43,6 +43,8 @@ from pulumi_trainer.provider.trainer.pipeline.hardening import MANAGER as HARDEN
 
 MANAGER = "pulumi-trainer.dev/program"
 """Manager of the runtimePatch that mounts code and volumes."""
+FLAVORS = "pulumi-trainer.dev/flavors"
+"""Manager of the runtimePatch with the node affinity of `TrainJob(flavors=)`."""
 
 FOLDERS = {
     "dataset": ("TRAINER_DATASET_DIR", paths.DATASET_PATH),
@@ -445,7 +447,7 @@ def patch_count_problems(patches: list[Any]) -> list[Problem]:
     """Return a problem if a TrainJob has too many patches, with those that this program adds."""
     if len(patches) <= PATCHES:
         return []
-    own = sum(1 for patch in patches if section(patch).get("manager") in (MANAGER, HARDENING))
+    own = sum(1 for patch in patches if section(patch).get("manager") in (MANAGER, FLAVORS, HARDENING))
     why = f"has {len(patches) - own} patches, and pulumi-trainer adds {own}, but a TrainJob has at most {PATCHES}"
     return [Problem("runtime_patches", why, "merge some of the patches")]
 

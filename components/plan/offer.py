@@ -16,10 +16,7 @@ from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, problems
 from pulumi_trainer.provider.kubernetes.values.documents import control_character_problems
 from pulumi_trainer.provider.trainer.catalog.catalog import MAX_FILE, NAME
 from pulumi_trainer.provider.trainer.catalog.versions import VERSION
-
-CARRIED = 10
-"""Releases in an offer to other stacks, so that a job with one of them can run again."""
-
+from pulumi_trainer.provider.trainer.runtime_releases import CARRIED
 
 FOLLOW = ("pin", "patch", "minor", "any")
 
@@ -116,7 +113,7 @@ def _unpacked(given: Any) -> Any:
     """Return the decompressed documents; None if the data is invalid or too large."""
     try:
         unpacking = zlib.decompressobj()
-        text = unpacking.decompress(base64.b64decode(given, validate=True), (CARRIED + 1) * MAX_FILE)
+        text = unpacking.decompress(base64.b64decode(given, validate=True), (2 * CARRIED + 1) * MAX_FILE)
         if not unpacking.eof:
             return None
         return json.loads(text)

@@ -156,7 +156,7 @@ def _followed(offer: Offer, follow: str, current: str) -> tuple[str, str]:
     if taken == offer.release or (taken == current and current not in offer.documents):
         return offer.release, ""
     moved = f"channel {offer.channel} has {offer.runtime} {offer.release}, but this job has {current}"
-    why = runtime_releases.follow_refusal(follow, current, offer.release)
+    why = offer.withdrawn.get(offer.release) or runtime_releases.follow_refusal(follow, current, offer.release)
     if taken == current:
         return taken, f"{moved}. No change: {why}"
     return taken, f"{moved}, and takes {taken}: {why}"

@@ -59,6 +59,7 @@ class TrainJobArgs(ComponentArgs):
     queue: pulumi.Input[str] | pulumi.Resource | None = None
     priority: pulumi.Input[str] | pulumi.Resource | None = None
     topology: Topology | None = None
+    flavors: Sequence[str] | None = None
     max_execution: pulumi.Input[int] | None = None
     expected_hours: float | None = None
     suspend: pulumi.Input[bool] | None = None

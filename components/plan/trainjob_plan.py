@@ -16,7 +16,7 @@ from pulumi_trainer.args.arguments import as_sequence, nested_problems
 from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.args.trainers import CustomTrainer, Trainer
 from pulumi_trainer.code.requirements import project_warnings
-from pulumi_trainer.plan import generation_role, job_content, mounts, runtime_ref
+from pulumi_trainer.plan import generation_role, job_content, mounts, queue_flavors, runtime_ref
 from pulumi_trainer.plan.card_facts import with_card_facts
 from pulumi_trainer.plan.checkpoint_folder import review_folder
 from pulumi_trainer.plan.checkpoint_policy import checkpoint_place
@@ -128,7 +128,7 @@ async def plan(args: TrainJobArgs) -> Plan:
     keeps_grace = job.mode == "jobset" or not _queue(train_job)
     shipped = with_card_facts(written, args, job.name, result.job.runtime)
     mounted = mounts.mount_volumes(train_job, shipped, folders, cluster=job.cluster, keeps_grace=keeps_grace)
-    mounted = generation_role.mount_in_server(mounted, shipped)
+    mounted = _with_flavors(generation_role.mount_in_server(mounted, shipped), args, job, runtime, queues)
     if restricted:
         mounted = _harden(mounted, written, job, runtime)
     result = result.add(mounted)
@@ -403,6 +403,22 @@ def _queue(train_job: dict[str, Any], runtime: Mapping[str, Any] | None = None) 
     """Return the label with the queue of a job. runtime: The runtime in mode jobset, whose label counts as well."""
     of_runtime = section(runtime, "spec", "template", "metadata", "labels").get(QUEUE)
     return section(train_job["metadata"], "labels").get(QUEUE) or of_runtime
+
+
+def _with_flavors(
+    mounted: MountedCode, args: TrainJobArgs, job: PlacedJob, runtime: dict[str, Any], queues: Queues
+) -> MountedCode:
+    """Return the TrainJob of a job that may only get some flavors with the patch that says so, or why it cannot have them."""
+    if not args.flavors or not job.cluster:
+        return mounted
+    queue = _queue(mounted.train_job, runtime if job.mode == "jobset" else None)
+    terms, found = queue_flavors.find_terms(args.flavors, queue, job.place.namespace, queues)
+    if not terms:
+        return replace(mounted, problems=[*mounted.problems, *found])
+    found += queue_flavors.affinity_problems(mounted.train_job, runtime)
+    patched = queue_flavors.with_patch(mounted.train_job, runtime, terms)
+    found += mounts.patch_count_problems(patched["spec"]["runtimePatches"])
+    return replace(mounted, train_job=patched, problems=[*mounted.problems, *found])
 
 
 async def _claim_volumes(args: TrainJobArgs, job: PlacedJob, rendered: RenderedJob, folders: Folders) -> StepResult:

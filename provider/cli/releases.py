@@ -66,13 +66,15 @@ def new(reference: str, source: str, folder: str, trainer: Release) -> int:
 
 
 def _release_before(name: str, release: str, catalog: RuntimeCatalog) -> str:
-    """Return the newest release of a runtime below a number, or if there is none, the oldest one above."""
+    """Return the newest release of a runtime below a number that is not withdrawn, or if there is none, the oldest one above."""
     for each in (catalog, BUILT_IN):
         if name not in _names(each):
             continue
-        known = each.releases(name)
+        known = [number for number in each.releases(name) if each.withdrawal(name, number) is None]
         below = [other for other in known if by_version(other) < by_version(release)]
-        return f"{name}@{(below or known[:1])[-1]}"
+        found = below or known[:1]
+        if found:
+            return f"{name}@{found[-1]}"
     return name
 
 

@@ -28,7 +28,14 @@ from pulumi_trainer.provider.lifecycle.resource import Checked, Diff, Resource
 from pulumi_trainer.provider.lifecycle.target import Connect
 from pulumi_trainer.provider.trainer.catalog.versions import VERSION
 from pulumi_trainer.provider.trainer.releases import known_release
-from pulumi_trainer.provider.trainer.runtime_releases import Effect, compare, follow_refusal, level_of, taken_release
+from pulumi_trainer.provider.trainer.runtime_releases import (
+    Effect,
+    carried_releases,
+    compare,
+    follow_refusal,
+    level_of,
+    taken_release,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,7 +225,8 @@ def _outcome(news: ChannelInputs, job: Consumer, effects: list[Effect]) -> str:
     level, own = level_of(effects), job.release
     taken = news.release
     if VERSION.fullmatch(own) and VERSION.fullmatch(taken):
-        taken = taken_release(job.follow, own, taken, news.releases, news.withdrawn, level)
+        carried = carried_releases(news.releases, news.withdrawn)
+        taken = taken_release(job.follow, own, taken, carried, news.withdrawn, level)
     elif follow_refusal(job.follow, own, taken, level):
         taken = own
     if taken == own:

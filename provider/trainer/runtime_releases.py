@@ -6,7 +6,7 @@ patch: only image digests or labels. minor: only additions that cannot break a j
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -160,6 +160,24 @@ def follow_refusal(follow: str, before: str, after: str, effect: Level = "none",
     return ""
 
 
+CARRIED = 10
+"""How many releases, and newest releases of a line such as 1.0, a channel carries besides its own."""
+
+
+def carried_releases(known: Sequence[str], withdrawn: Collection[str]) -> list[str]:
+    """Return the releases that a channel carries: the newest, and the newest patch of each of the newest lines.
+
+    Args:
+        known: All releases of the runtime, the newest last.
+    """
+    newest = dict[str, str]()
+    for each in known:
+        if each not in withdrawn:
+            newest[each.rpartition(".")[0]] = each
+    carried = {*known[-CARRIED:], *list(newest.values())[-CARRIED:]}
+    return sorted(carried, key=by_version)
+
+
 def taken_release(
     follow: str, current: str, offered: str, known: Iterable[str], withdrawn: Collection[str], effect: Level = "none"
 ) -> str:
@@ -173,7 +191,7 @@ def taken_release(
         effect: What the release of the channel changes for the job.
     """
     bad = current in withdrawn
-    if not follow_refusal(follow, current, offered, effect, withdrawn=bad):
+    if offered not in withdrawn and not follow_refusal(follow, current, offered, effect, withdrawn=bad):
         return offered
     if follow == "pin" or not VERSION.fullmatch(current) or not VERSION.fullmatch(offered):
         return current

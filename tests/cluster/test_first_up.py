@@ -47,6 +47,13 @@ local = kubernetes.apiextensions.CustomResource(
 queue, after = "NAME", pulumi.ResourceOptions(depends_on=[local])
 """
 )
+KINDS = """
+kinds = {"NAME-a": {"sim/pool": "nowhere"}, "NAME-b": {"sim/pool": "gpu"}}
+queues = trainer.GpuQueues(
+    "NAME", teams={"NAME": dict.fromkeys(kinds, 8)}, resource="cpu", gpus=kinds, priorities=(), opts=after
+)
+queue = queues.queues["NAME"]
+"""
 JOB = """
 trainer.TrainJob(
     "job", name="job", runtime=simulated, queue=queue, wait_for="running", timeouts={"running": 90},
@@ -56,6 +63,7 @@ trainer.TrainJob(
 PROGRAMS = {
     "a LocalQueue that depends on the namespace": OWN + JOB.replace("OPTS", ""),
     "teams whose queues depend on the namespace": SET + JOB.replace("OPTS", ""),
+    "the second kind of a team's GPUs": KINDS + JOB.replace("OPTS", 'flavors=["NAME-b"]'),
     "a LocalQueue of pulumi-kubernetes": OTHERS + JOB.replace("OPTS", "opts=after"),
 }
 

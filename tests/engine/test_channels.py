@@ -172,7 +172,8 @@ def test_a_withdrawn_release_is_left_and_patches_of_a_line_are_taken(project: Pr
     (project.folder / "runtimes" / "about.yaml").write_text(about)
     out = project.preview().out
     told = "plain@1.1.0 is withdrawn since 2026-11-01: it is slow"
-    assert f"warning: runtime: {told}" in out and f'warning: RuntimeChannel("stable"): {told}' in out
+    assert f'warning: RuntimeChannel("stable"): {told}' in out
+    assert f"but this job has 1.1.0, and takes 1.0.1: {told}" in out and "On its next run" in out, out
     program(project, PLATFORM + jobs, RELEASE="1.0.1", FORCE="False", RUN='"2"')
     out = project.up().out
     assert f"channel stable: {told}" in out and "1 job on the next run: major" in out, out

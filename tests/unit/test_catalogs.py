@@ -13,11 +13,14 @@ import pytest
 import yaml
 from pulumi_trainer import runtimes
 from pulumi_trainer.channel import _offer
+from pulumi_trainer.plan.offer import Offer
+from pulumi_trainer.plan.runtime_ref import _followed
 from pulumi_trainer.provider.cli import releases as commands
 from pulumi_trainer.provider.kubernetes.errors import Invalid
 from pulumi_trainer.provider.trainer.catalog import git
 from pulumi_trainer.provider.trainer.labels import FRAMEWORK, RELEASE
 from pulumi_trainer.provider.trainer.releases import DEFAULT
+from pulumi_trainer.provider.trainer.runtime_releases import CARRIED
 from pulumi_trainer.runtime import RuntimeArgs, _document
 from pulumi_trainer.runtimes import RuntimeCatalog
 
@@ -169,6 +172,21 @@ def test_a_deprecated_release_whose_date_has_passed_is_not_offered(folder: Path)
         passed = "runtime: mine@1.0.0 is deprecated and has not been offered since 2020-01-31. Hint: use 1.1.0"
         assert (str(found.warning()) == passed) is over
         assert ("1.0.0" in refused(catalog, "mine", "9.0.0").partition("available: ")[2]) is not over
+
+
+def test_a_channel_carries_the_newest_patch_of_an_old_line(tmp_path: Path) -> None:
+    newer = [f"1.1.{patch}" for patch in range(11)]
+    for release in ("1.0.0", "1.0.1", *newer):
+        file = written(tmp_path, release)
+        document = yaml.safe_load(file.read_text())
+        document["metadata"]["labels"]["example.com/fix"] = release
+        file.write_text(yaml.safe_dump(document))
+    assert commands.check(str(tmp_path), "text", DEFAULT, lock=True) == 0
+    offer, known = _offer("stable", "mine@1.1.10", RuntimeCatalog.from_dir(tmp_path))
+    assert known == ["1.0.0", "1.0.1", *newer] and [*offer.documents] == ["1.0.1", *newer[1:]]
+    taken, note = _followed(offer, "patch", "1.0.0")
+    assert taken == "1.0.1" and "this job has 1.0.0, and takes 1.0.1" in note
+    assert len(offer.documents) <= 2 * CARRIED and Offer.read(offer.output) == offer
 
 
 def test_a_draft_beside_the_release_of_a_channel_is_not_offered(folder: Path) -> None:

@@ -350,7 +350,7 @@ def _release(patch: Patch, _: str) -> None:
     patch.setattr(releases, "_find", lambda *_: document)
     patch.setattr(releases, "_write_release", lambda *_: None)
     patch.setattr(releases, "_names", lambda *_: ["a"])
-    known = types.SimpleNamespace(releases=lambda *_: ["0.9.0"])
+    known = types.SimpleNamespace(releases=lambda *_: ["0.9.0"], withdrawal=lambda *_: None)
     patch.setattr(releases.RuntimeCatalog, "from_dir", lambda *_: known)
     releases.new("a@1.0.0", "", HOSTILE[:-1], DEFAULT)
     patch.setattr(releases, "_images", lambda *_: [({}, f"image{HOSTILE}")])

@@ -12,6 +12,10 @@ import pytest
 from pulumi_trainer.plan import runtime_ref, trainjob_plan
 from pulumi_trainer.plan.job_plan import Plan
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs
+from pulumi_trainer.provider.kueue.fit import FlavorSearch, group_pod_sets
+from pulumi_trainer.provider.kueue.podsets import pod_sets
+from pulumi_trainer.provider.kueue.queue_state import Queues
+from pulumi_trainer.provider.targets import queries
 from pulumi_trainer.queues import teams
 
 QUEUE, PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
@@ -272,3 +276,83 @@ def test_the_class_of_an_output_volume_may_be_an_output(planned: Any) -> None:
     assert problem.where == "output.access_mode" and "must be one of" in problem.why
     (problem,) = made(size="5GB").problems
     assert problem.where == "output.size"
+
+
+KINDS = {
+    "h100": {"gpu": "h100"},
+    "l40s": {"gpu": "l40s"},
+    "l40s-nvl": {"gpu": "l40s", "nvlink": "yes"},
+    "a100": {"pool": "a"},
+}
+AFFINITY = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [{"key": "gpu", "operator": "In", "values": ["h100"]}]}]
+        }
+    }
+}
+
+
+def work() -> None: ...
+
+
+def queues_of_kinds(*kinds: str) -> Queues:
+    documents: list[dict[str, Any]] = []
+    flavors = []
+    for kind in kinds:
+        name = f"{kind}-0123ab"
+        documents.append({"kind": "ResourceFlavor", "metadata": {"name": name}, "spec": {"nodeLabels": KINDS[kind]}})
+        flavors.append({"name": name, "resources": [{"name": "nvidia.com/gpu", "nominalQuota": "8"}]})
+    groups = [{"coveredResources": ["nvidia.com/gpu"], "flavors": flavors}]
+    documents.append({"kind": "ClusterQueue", "metadata": {"name": "gpus"}, "spec": {"resourceGroups": groups}})
+    about = {"name": "team", "namespace": "default"}
+    documents.append({"kind": "LocalQueue", "metadata": about, "spec": {"clusterQueue": "gpus"}})
+    return Queues(tuple(documents))
+
+
+@pytest.mark.parametrize("mode", ["jobset", "trainer"])
+def test_a_job_gets_the_flavors_that_it_names_alone(planned: Any, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    queues = queues_of_kinds("h100", "l40s")
+    monkeypatch.setattr(queries, "find_queues", lambda *_, **__: queues)
+    code = trainer.CustomTrainer(func=work, resources_per_node={"gpu": 8})
+    plan = planned(mode, queue="team", trainer=code, flavors=["h100"])
+    main(plan)
+    (jobset,) = (made for key, made in plan.made.items() if key.startswith("JobSet/"))
+    pods = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    assert pods["affinity"] == AFFINITY and pods["volumes"]
+    behind = queues.find("ClusterQueue", "gpus") or {}
+    search = FlavorSearch(behind, queues.tree.queues["gpus"], queues)
+    (group,) = group_pod_sets(pod_sets(jobset), search) or []
+    mismatched = [search.mismatch(f"{kind}-0123ab", group, search.groups[0]) for kind in ("h100", "l40s")]
+    assert mismatched == ["", "flavor l40s-0123ab doesn't match node affinity"], "Kueue's rule"
+
+
+PINNED_JOB = {"name": "node", "template": {"spec": {"template": {"spec": {"affinity": AFFINITY}}}}}
+PINNED = {"manager": "a/b", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [PINNED_JOB]}}}}
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"flavors": ["h10"]}, "flavors[0]: queue team has no flavor 'h10'. Hint: did you mean h100?"),
+        ({"flavors": ["l40s"]}, "flavors: Kueue cannot tell the nodes of l40s-nvl from those of l40s"),
+        ({"flavors": ["h100"], "queue": None}, "flavors: requires queue=, whose flavors they are"),
+        ({"flavors": ["h100"], "queue": "other"}, "flavors: the flavors of the queue other are unknown"),
+        ({"flavors": ["h100"], "runtime_patches": [PINNED]}, 'the step "node" has a required node affinity already'),
+        ({"flavors": "h100"}, "flavors: must be"),
+    ],
+)
+def test_flavors_that_the_job_cannot_have_are_refused(
+    planned: Any, given: dict[str, Any], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queries, "find_queues", lambda *_, **__: queues_of_kinds("h100", "l40s", "l40s-nvl"))
+    (problem,) = planned(**{"queue": "team", **given}).problems
+    assert why in str(problem), str(problem)
+
+
+@pytest.mark.parametrize("flavor", ["h100", "a100"])
+def test_flavors_without_a_common_label(planned: Any, flavor: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real Kueue gives the first of them to a job whose affinity names a label that it does not have."""
+    monkeypatch.setattr(queries, "find_queues", lambda *_, **__: queues_of_kinds("h100", "a100"))
+    (problem,) = planned(queue="team", flavors=[flavor]).problems
+    assert f"from those of {flavor}. Hint: give both flavors a label with one key and two values" in str(problem)

@@ -246,6 +246,8 @@ def test_how_far_a_job_goes(follow: str, after: str, effect: Any, held: str) -> 
         ("minor", "1.0.0", "2.0.0", [], "1.1.0"),
         ("patch", "1.0.2", "2.0.0", [], "1.0.2"),
         ("pin", "1.0.0", "1.1.0", ["1.0.0"], "1.0.0"),
+        ("minor", "1.0.2", "1.1.0", ["1.1.0"], "1.0.2"),
+        ("any", "1.0.0", "2.0.0", ["2.0.0"], "1.1.0"),
         ("patch", "1.1.0", "1.0.1", [], "1.1.0"),
         ("patch", "1.1.0", "1.0.1", ["1.1.0"], "1.0.1"),
         ("patch", "1.1.0", "2.0.0", ["1.1.0"], "1.0.2"),
@@ -434,6 +436,14 @@ def test_who_follows_patches_takes_the_newest_one_of_its_line() -> None:
     assert '1 job taking 1.0.1 (follow="patch") on the next run' in notes
 
 
+def test_a_channel_says_no_release_that_it_does_not_carry() -> None:
+    lines = [f"1.{minor}.{patch}" for minor in range(12) for patch in (0, 1)]
+    jobs = [job("far", "1.0.0", "patch"), job("near", "1.2.0", "patch")]
+    notes, _ = check(channel("1.11.0", (*lines,)), channel("1.11.1", (*lines,)), *jobs)
+    assert 'taking 1.2.1 (follow="patch") on the next run' in notes and "team/near" in notes
+    assert 'staying with 1.0.0 (follow="patch")' in notes and "1.0.1" not in notes
+
+
 def test_a_move_says_whose_run_it_ends() -> None:
     jobs = [job("a", interrupt="allow", runs=True), job("b", interrupt="refuse", runs=True), job("c", ended=True)]
     notes, _ = check(channel("1.0.0"), channel("1.1.0"), *jobs)
@@ -578,7 +588,8 @@ def test_an_offer_comes_back_as_it_was() -> None:
 
 def test_an_offer_is_short() -> None:
     """It is printed at each `pulumi up` of the platform's stack."""
-    from pulumi_trainer.plan.offer import CARRIED, Offer
+    from pulumi_trainer.plan.offer import Offer
+    from pulumi_trainer.provider.trainer.runtime_releases import CARRIED
 
     documents = {f"1.{n}.0": runtimes.load("torchtune-llama3.2-1b") for n in range(CARRIED)}
     for number, document in documents.items():
@@ -588,7 +599,7 @@ def test_an_offer_is_short() -> None:
     assert Offer.read(offer.output) == offer
 
 
-BOMB = packed("0" * 2**24)
+BOMB = packed("0" * 2**25)
 
 
 @pytest.mark.parametrize(
