@@ -250,6 +250,7 @@ def _queues(given: Given) -> None:
 @command(
     "usage", "Show the GPU-hours, CPU-hours and cost of jobs, for example `usage -A --since 30d --by team -o csv`.",
     option("--since", metavar="AGE", default="", help="Count jobs that ran within this time, for example 24h. Default: 30d."),
+    option("--month", metavar="MONTH", default="", help="Count a calendar month (UTC) instead, for example 2026-11."),
     choice("--by", choices=("team", "queue", "user", "job"), metavar="KEY", about="Group the rows by this"),
     flag("--budget", help="Show what each team has used of its budget in this calendar month (UTC)."),
     _output("table", "csv", "json", "yaml"), *PLACE, EVERYWHERE,
@@ -257,10 +258,15 @@ def _queues(given: Given) -> None:
 def _usage(given: Given) -> None:
     from pulumi_trainer.provider.cli import usage
 
+    if given.since and given.month:
+        raise Invalid(Problem("--month", "cannot be combined with --since: each names a time"))
     if not given.budget:
-        usage.usage(_where(given), since=read_seconds(given.since or "30d"), by=given.by, output=given.output)
-    elif given.since or given.by != "team":
-        raise Invalid(Problem("--budget", "cannot be combined with --since or --by: it counts a month by team"))
+        window = usage.read_window(given.month, read_seconds(given.since or "30d"))
+        usage.usage(_where(given), window=window, by=given.by, output=given.output)
+    elif given.since or given.month or given.by != "team":
+        raise Invalid(
+            Problem("--budget", "cannot be combined with --since, --month or --by: it counts this month by team")
+        )
     else:
         usage.budgets(_where(given), output=given.output)
 

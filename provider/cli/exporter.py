@@ -5,13 +5,16 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault
+from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault, TrainerError
 from pulumi_trainer.provider.kubernetes.terminal import print_line
 from pulumi_trainer.provider.kueue.occupancy import Queue, Share
+from pulumi_trainer.provider.lifecycle.usage_report import ClusterUsage, gpu_seconds, labels_of_usage
+from pulumi_trainer.provider.lifecycle.usage_sums import Ran, UsageSum
 from pulumi_trainer.provider.machine.extras import not_installed
 from pulumi_trainer.provider.service.jobs import in_cluster_of_stack, open_cluster
 from pulumi_trainer.provider.service.reach import Where
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from pulumi_trainer.provider.targets.kubernetes.observe.job_metrics import JobFacts, JobMetrics
 
 PREFIX = "pulumi_trainer_"
+USAGE_SECONDS = 300.0
 START = 60.0
 """Seconds in which the cluster has to answer first."""
 
@@ -37,6 +41,7 @@ METRICS: dict[str, tuple[str, Sequence[str]]] = {
     "job_queued_seconds": ("Seconds for which a job has been waiting in its queue.", _JOB),
     "job_progress_ratio": ("Share of an unfinished job that is done, as reported to Kubeflow Trainer.", _JOB),
     "job_restarts_total": ("Restarts of the JobSet of an unfinished job.", _JOB),
+    "gpu_seconds_total": ("GPUs times seconds of jobs, deleted ones included.", ("namespace", "team", "queue", "user")),
     "exporter_kind_readable": ("1 if the watch of a kind works, else 0.", ("kind",)),
 }
 """Metric without `PREFIX` -> help and labels. One series a job only for unfinished jobs."""
@@ -53,20 +58,24 @@ def exporter(where: Where, *, port: int, address: str) -> None:
     except ImportError:
         raise not_installed("prometheus_client", "exporter") from None
     from pulumi_trainer.provider.targets.kubernetes.observe.job_metrics import JobMetrics
+    from pulumi_trainer.provider.targets.kubernetes.observe.job_usage import read_usage
 
     where = in_cluster_of_stack(where)
     client, namespace = open_cluster(where)
     client.within(START).cluster_id()  # a cluster out of reach is reported now
-    source = JobMetrics(client, "" if where.everywhere else namespace).start()
+    watched = "" if where.everywhere else namespace
+    source = JobMetrics(client, watched).start()
+    used = GpuSeconds(partial(read_usage, client, watched))
     registry = prometheus_client.CollectorRegistry()
     prometheus_client.ProcessCollector(registry=registry)
-    registry.register(Collector(source))
+    registry.register(Collector(source, used.seconds))
     try:
         server, thread = prometheus_client.start_http_server(port, address, registry)
     except OSError as error:
         why = f"cannot listen on {address}:{port}: {error.strerror or error}"
         raise TargetFault(Problem("exporter", why, "choose another --port")) from None
     ended = threading.Event()
+    threading.Thread(target=used.read_until, args=(ended,), name="usage", daemon=True).start()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
     place = "all namespaces" if where.everywhere else f"namespace {namespace}"
@@ -80,11 +89,43 @@ def exporter(where: Where, *, port: int, address: str) -> None:
     thread.join()
 
 
+class GpuSeconds:
+    """The GPU-seconds of jobs by the labels of their metric, read every few minutes.
+
+    Attributes:
+        seconds: Labels -> GPU-seconds. They never fall, as Prometheus takes that for a restart: a record that somebody has
+            deleted by hand stays counted.
+    """
+
+    def __init__(self, read: Callable[[], ClusterUsage]) -> None:
+        self._read = read
+        self.seconds: dict[tuple[str, ...], float] = {}
+
+    def read_until(self, ended: threading.Event) -> None:
+        """Read again and again until an event is set."""
+        while True:
+            try:
+                self.read_once(time.time())
+            except TrainerError as error:
+                print_line(f"gpu_seconds_total is not up to date: {error}", error=True)
+            if ended.wait(USAGE_SECONDS):
+                return
+
+    def read_once(self, now: float) -> None:
+        found = self._read()
+        sums: defaultdict[tuple[str, ...], float] = defaultdict(float)
+        every: list[Ran | UsageSum] = [*found.runs, *found.deleted]
+        for used in every:
+            sums[labels_of_usage(used, found.teams)] += gpu_seconds(used, now)
+        self.seconds |= {labels: max(value, self.seconds.get(labels, 0.0)) for labels, value in sums.items()}
+
+
 class Collector:
     """Turns what is watched into metrics, each time that Prometheus asks."""
 
-    def __init__(self, source: JobMetrics) -> None:
+    def __init__(self, source: JobMetrics, used: Mapping[tuple[str, ...], float]) -> None:
         self._source = source
+        self._used = used
 
     def collect(self) -> Iterable[Any]:
         """Return the families of metrics, as prometheus_client wants them."""
@@ -107,6 +148,8 @@ class Collector:
         for job in jobs:
             if not job.phase.terminal:
                 _add_job(add, job, now)
+        for of_usage, value in [*self._used.items()]:
+            add("gpu_seconds_total", of_usage, value)
         for kind, works in self._source.readable():
             add("exporter_kind_readable", [kind], float(works))
         return families.values()

@@ -12,17 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 from pulumi_trainer.provider.cli.formats import print_data
 from pulumi_trainer.provider.jobs.cost import rounded
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.terminal import plain, print_line, print_lines
 from pulumi_trainer.provider.kubernetes.values.accessors import without
 from pulumi_trainer.provider.kubernetes.values.wording import join_names, plural
 from pulumi_trainer.provider.kueue.prices import Amount
-from pulumi_trainer.provider.lifecycle.usage_report import By, ClusterUsage, Ran, Row, month_begin, summarize, to_json
+from pulumi_trainer.provider.lifecycle.usage_report import By, ClusterUsage, Row, summarize, to_json, uncounted
+from pulumi_trainer.provider.lifecycle.usage_sums import Ran, is_month, month_of, month_window
 from pulumi_trainer.provider.service.jobs import of_stack, open_cluster
 from pulumi_trainer.provider.service.reach import ReachedJob, Where
 
 if TYPE_CHECKING:
     from pulumi_trainer.provider.kubernetes.client.client import Client
 
+_NOW = 60.0
+"""Seconds before now in which a window still ends now."""
 _MISSED = {
     "configmaps": "records of jobs",
     "jobsets": "jobs that still exist",
@@ -32,22 +36,40 @@ _MISSED = {
 """Plural of a kind -> what is missing without it."""
 
 
-def usage(where: Where, *, since: float, by: By, output: str) -> None:
+def read_window(month: str, since: float) -> tuple[float, float]:
+    """Return a calendar month, as far as it is over, or if there is none, the time of that many seconds before now."""
+    now = time.time()
+    if not month:
+        return now - since, now
+    if not is_month(month) or month > month_of(now):
+        raise Invalid(
+            Problem("--month", f"not a month of the past or the present one: {month}", f"for example {month_of(now)}")
+        )
+    begin, end = month_window(month)
+    return begin, min(end, now)
+
+
+def usage(where: Where, *, window: tuple[float, float], by: By, output: str) -> None:
     """Print the usage of the jobs of a stack, a namespace or a cluster.
 
     Args:
-        since: Length of the window, in seconds before now.
+        window: Its begin and its end, in seconds since the epoch.
         output: table, csv, json or yaml.
     """
-    now = time.time()
     found = _read(where)
-    rows, total = summarize(found.runs, by, now - since, now, found.teams)
+    rows, total = summarize(found.runs, by, *window, found.teams, found.deleted)
     if output in ("json", "yaml"):
-        print_data({**to_json(rows, total, by, now - since, now), "unseen": list(found.unseen)}, output)
+        print_data({**to_json(rows, total, by, *window), "unseen": list(found.unseen)}, output)
     elif output == "csv":
         _print_csv(rows, total, by)
     else:
-        _print_table(rows, total, by, now - since)
+        _print_table(rows, total, by, window)
+    left_out = uncounted(found, window[0])
+    if left_out:
+        hours = sum(each.gpu_seconds for each in left_out) / 3600
+        month = left_out[0].month
+        why = f"{_hours(hours)} GPU-hours of deleted jobs, of which only the month is known: --month {month}"
+        print_line(f"not counted: {why}", error=True)
     _report_unseen(found.unseen)
 
 
@@ -58,8 +80,9 @@ def budgets(where: Where, *, output: str) -> None:
         output: table, csv, json or yaml.
     """
     now = time.time()
+    begin, _ = month_window(month_of(now))
     found = _read(where, whole=True)
-    rows, _ = summarize(found.runs, "team", month_begin(now), now, found.teams)
+    rows, _ = summarize(found.runs, "team", begin, now, found.teams, found.deleted)
     by_team = {row.key: row for row in rows}
     entries = list[dict[str, Any]]()
     for team, budget in sorted(found.budgets.items()):
@@ -67,7 +90,7 @@ def budgets(where: Where, *, output: str) -> None:
         shown = {"team": team, "unit": budget.unit, "used": round(used, 2), "budget": float(budget.number)}
         entries.append({**shown, "unknown": [*unknown, *found.unseen]})
     if output in ("json", "yaml"):
-        print_data({"since": month_begin(now), "until": now, "budgets": entries}, output)
+        print_data({"since": begin, "until": now, "budgets": entries}, output)
     elif output == "csv":
         _write_csv([list(each.values())[:4] for each in entries], ["team", "unit", "used", "budget"])
     elif not entries:
@@ -152,10 +175,11 @@ def _write_csv(rows: Sequence[Sequence[Any]], head: Sequence[str]) -> None:
     csv.writer(sys.stdout, lineterminator="\n").writerows([head, *rows])
 
 
-def _print_table(rows: Sequence[Row], total: Row, by: str, since: float) -> None:
-    begin = datetime.fromtimestamp(max(0.0, since), timezone.utc)
+def _print_table(rows: Sequence[Row], total: Row, by: str, window: tuple[float, float]) -> None:
+    begin, end = (datetime.fromtimestamp(max(0.0, moment), timezone.utc) for moment in window)
     if not rows:
-        print_line(f"no job has run since {begin:%Y-%m-%d %H:%M} UTC")
+        until = "" if window[1] > time.time() - _NOW else f" until {end:%Y-%m-%d %H:%M} UTC"
+        print_line(f"no job has run since {begin:%Y-%m-%d %H:%M} UTC{until}")
         return
     currencies = sorted(total.cost)
     costs = [f"cost in {currency}" for currency in currencies]
@@ -185,7 +209,7 @@ def _named(jobs: Collection[tuple[str, str]]) -> tuple[str, str]:
 
 def _cells(row: Row, currencies: Sequence[str]) -> tuple[str, ...]:
     return (
-        plain(row.key), str(len(row.jobs)), str(len(row.running)), f"{row.gpus:g}",
+        plain(row.key), str(row.numbers()["jobs"]), str(len(row.running)), f"{row.gpus:g}",
         _hours(row.gpu_hours), _hours(row.cpu_hours), *(f"{row.cost.get(each, 0.0):,.2f}" for each in currencies),
     )  # fmt: skip
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from typing import Any, Literal
 
 from pulumi_trainer.provider.jobs.runs import Run
@@ -20,6 +19,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import (
 )
 from pulumi_trainer.provider.kubernetes.values.wording import plural
 from pulumi_trainer.provider.kueue.prices import GPU_HOURS, Amount
+from pulumi_trainer.provider.lifecycle.usage_sums import Ran, UsageSum
 from pulumi_trainer.provider.trainer.job_status import derive_phase
 
 By = Literal["team", "queue", "user", "job"]
@@ -29,36 +29,13 @@ _HOUR = 3600.0
 _ACTIVE = (Phase.STARTING, Phase.RUNNING, Phase.RESTARTING)
 
 
-@dataclass(frozen=True)
-class Ran:
-    """A time for which a job has run, or has run for an unknown time.
-
-    Args:
-        begin: Seconds since the epoch; 0 if unknown.
-        end: Seconds since the epoch; 0 if it still runs, or if `begin` is unknown.
-        known: When the job is known to have existed, for a job whose time is unknown.
-        price: Price of an hour of one of its GPUs; None if it is not known.
-    """
-
-    namespace: str
-    name: str
-    demand: Demand
-    begin: float
-    end: float = 0.0
-    known: float = 0.0
-    price: Amount | None = None
-
-    @property
-    def running(self) -> bool:
-        return bool(self.begin) and not self.end
-
-
 @dataclass
 class Row:
     """The usage of a team, queue, user or job.
 
     Args:
         key: Its name; `none` without a queue, `unknown` if not recorded.
+        deleted: Deleted jobs that count as well; one that ran in two months counts twice.
         gpu_hours: GPUs times hours in the window.
         cpu_hours: CPUs times hours in the window, of the jobs that request CPUs; None if none of them does.
         cost: What the GPU-hours with a price cost, by currency.
@@ -69,6 +46,7 @@ class Row:
     key: str
     jobs: set[tuple[str, str]] = field(default_factory=set)
     running: set[tuple[str, str]] = field(default_factory=set)
+    deleted: int = 0
     gpus: float = 0.0
     gpu_hours: float = 0.0
     cpu_hours: float | None = None
@@ -79,7 +57,7 @@ class Row:
     def numbers(self) -> dict[str, Any]:
         cpu_hours = None if self.cpu_hours is None else round(self.cpu_hours, 3)
         return {
-            "jobs": len(self.jobs), "running": len(self.running), "gpus": round(self.gpus, 3),
+            "jobs": len(self.jobs) + self.deleted, "running": len(self.running), "gpus": round(self.gpus, 3),
             "gpuHours": round(self.gpu_hours, 3), "cpuHours": cpu_hours,
             "incomplete": len(self.incomplete), "unpriced": len(self.unpriced),
             "cost": {currency: round(cost, 2) for currency, cost in sorted(self.cost.items())},
@@ -101,7 +79,7 @@ class Row:
                 self.incomplete.add(job)
             return
         hours = (min(ran.end or now, now) - max(ran.begin, begin)) / _HOUR
-        if hours <= 0 and not ran.running:
+        if ran.begin > now or (hours <= 0 and not ran.running):
             return
         self.jobs.add(job)
         if ran.demand.gpus is None:
@@ -118,6 +96,20 @@ class Row:
             self.running.add(job)
             self.gpus += gpus
 
+    def add_sum(self, used: UsageSum) -> None:
+        self.deleted += used.jobs
+        hours = used.gpu_seconds / _HOUR
+        self.gpu_hours += hours
+        if used.cpu_seconds is not None:
+            self.cpu_hours = (self.cpu_hours or 0.0) + used.cpu_seconds / _HOUR
+        deleted = used.namespace, f"deleted jobs of {used.month}"
+        if used.price is not None:
+            self.cost[used.price.unit] = self.cost.get(used.price.unit, 0.0) + float(used.price.number) * hours
+        elif hours:
+            self.unpriced.add(deleted)
+        if used.unknown:
+            self.incomplete.add(deleted)
+
 
 @dataclass(frozen=True)
 class ClusterUsage:
@@ -127,24 +119,25 @@ class ClusterUsage:
         teams: Namespace and name of a LocalQueue -> its team.
         budgets: Team -> its budget of a month.
         unseen: Plurals of the kinds that do not exist, or may not be listed.
+        deleted: What deleted jobs have used in each month; of a stack nothing is known of them.
     """
 
     runs: list[Ran]
     teams: Mapping[tuple[str, str], str]
     budgets: Mapping[str, Amount]
     unseen: Collection[str]
-
-
-def month_begin(now: float) -> float:
-    """Return when the calendar month of a moment began, in UTC."""
-    moment = datetime.fromtimestamp(now, timezone.utc)
-    return datetime(moment.year, moment.month, 1, tzinfo=timezone.utc).timestamp()
+    deleted: Sequence[UsageSum] = ()
 
 
 def summarize(
-    runs: Iterable[Ran], by: By, since: float, now: float, teams: Mapping[tuple[str, str], str]
+    runs: Iterable[Ran],
+    by: By,
+    since: float,
+    now: float,
+    teams: Mapping[tuple[str, str], str],
+    deleted: Iterable[UsageSum] = (),
 ) -> tuple[list[Row], Row]:
-    """Return the rows, the largest usage first, and the total."""
+    """Return the rows, the largest usage first, and the total. Of deleted jobs the months within the window count."""
     rows: dict[str, Row] = {}
     total = Row("total")
     key_of = _keys(teams)[by]
@@ -152,28 +145,58 @@ def summarize(
         key = key_of(ran)
         rows.setdefault(key, Row(key)).add(ran, since, now)
         total.add(ran, since, now)
-    counted = [row for row in rows.values() if row.jobs or row.incomplete]
+    for used in deleted:
+        if since <= used.window[0] < now:
+            key = key_of(used)
+            rows.setdefault(key, Row(key)).add_sum(used)
+            total.add_sum(used)
+    counted = [row for row in rows.values() if row.jobs or row.deleted or row.incomplete]
     return sorted(counted, key=lambda row: (-row.gpu_hours, -(row.cpu_hours or 0.0), row.key)), total
 
 
-def _keys(teams: Mapping[tuple[str, str], str]) -> dict[By, Callable[[Ran], str]]:
-    def team(ran: Ran) -> str:
-        queue = ran.demand.queue
-        if not queue:
-            return _absent(queue)
-        return teams.get((ran.namespace, queue), queue)  # `GpuQueues` names LocalQueues like their teams
+def uncounted(found: ClusterUsage, since: float) -> list[UsageSum]:
+    """Return what deleted jobs have used in the month in which a window begins."""
+    return [used for used in found.deleted if used.window[0] < since < used.window[1]]
 
-    def queue(ran: Ran) -> str:
+
+def _keys(teams: Mapping[tuple[str, str], str]) -> dict[By, Callable[[Ran | UsageSum], str]]:
+    def queue(ran: Ran | UsageSum) -> str:
         if not ran.demand.queue:
             return _absent(ran.demand.queue)
         return f"{ran.namespace}/{ran.demand.queue}"
 
     return {
-        "team": team,
+        "team": lambda ran: _team(ran, teams),
         "queue": queue,
         "user": lambda ran: ran.demand.user or UNKNOWN,
-        "job": lambda ran: f"{ran.namespace}/{ran.name}",
+        "job": lambda ran: f"{ran.namespace}/{ran.name if isinstance(ran, Ran) else 'deleted jobs'}",
     }
+
+
+def _team(used: Ran | UsageSum, teams: Mapping[tuple[str, str], str]) -> str:
+    queue = used.demand.queue
+    if not queue:
+        return _absent(queue)
+    return teams.get((used.namespace, queue), queue)  # `GpuQueues` names LocalQueues like their teams
+
+
+def labels_of_usage(used: Ran | UsageSum, teams: Mapping[tuple[str, str], str]) -> tuple[str, str, str, str]:
+    """Return namespace, team, queue and user of a run or of deleted jobs."""
+    return (
+        used.namespace,
+        _team(used, teams),
+        used.demand.queue or _absent(used.demand.queue),
+        used.demand.user or UNKNOWN,
+    )
+
+
+def gpu_seconds(used: Ran | UsageSum, now: float) -> float:
+    """Return GPUs times seconds until a moment, as far as they are known."""
+    if not isinstance(used, Ran):
+        return used.gpu_seconds
+    if not used.begin:
+        return 0.0
+    return max(0.0, (used.end or now) - used.begin) * (used.demand.gpus or 0.0)
 
 
 def _absent(queue: str | None) -> str:

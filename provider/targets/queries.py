@@ -25,7 +25,8 @@ from pulumi_trainer.provider.lifecycle.channels import ChannelOutputs
 from pulumi_trainer.provider.lifecycle.job_inputs import JobOutputs
 from pulumi_trainer.provider.lifecycle.resource import MALFORMED_STATE
 from pulumi_trainer.provider.lifecycle.state_format import check_format
-from pulumi_trainer.provider.lifecycle.usage_report import Row, month_begin, summarize
+from pulumi_trainer.provider.lifecycle.usage_report import Row, summarize
+from pulumi_trainer.provider.lifecycle.usage_sums import month_of, month_window
 from pulumi_trainer.provider.lifecycle.volumes import VolumeOutputs
 from pulumi_trainer.provider.targets.connection import TargetInput, connect
 from pulumi_trainer.provider.targets.kubernetes.preflight import multikueue
@@ -222,7 +223,7 @@ def month_usage(
     except TrainerError as fault:
         return 0.0, [f"what it has used: {fault}"]
     now, team = time.time(), found.teams.get((namespace, queue), queue)
-    rows, _ = summarize(found.runs, "team", month_begin(now), now, found.teams)
+    rows, _ = summarize(found.runs, "team", month_window(month_of(now))[0], now, found.teams, found.deleted)
     used, gaps = next((row for row in rows if row.key == team), Row(team)).amount(unit)
     return used, [*gaps, *(f"what it has used: {kind} cannot be listed" for kind in found.unseen)]
 

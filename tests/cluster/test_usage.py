@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from pulumi_trainer.provider.jobs.usage import current_user
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP
 from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.kueue.labels import QUEUE
+from pulumi_trainer.provider.lifecycle.usage_sums import month_of
+from pulumi_trainer.provider.targets.kubernetes.jobs.record import SUMS_NAME
 from pulumi_trainer.provider.targets.kubernetes.preflight import rbac
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 from pulumi_trainer.provider.trainer.kinds import JOBSET
@@ -69,6 +72,36 @@ def test_jobs_count_while_they_run_and_after_they_are_gone(
     rows = {row["job"]: row for row in after["rows"]}
     assert rows[f"{namespace}/waits"] in before["rows"]
     assert rows[f"{namespace}/endless"]["incomplete"] == 1, "nobody has seen its end"
+
+
+def test_what_deleted_jobs_have_used_stays(
+    root: Client,
+    client: Client,  # noqa: F811
+    namespace: str,
+    queue: str,  # noqa: F811
+    user_kubeconfig: Path,
+) -> None:
+    def cpu_hours() -> float:
+        return float(usage(user_kubeconfig, "-n", namespace)["total"]["cpuHours"] or 0)
+
+    target = KubernetesTarget(client, cluster=lambda: "", mode="jobset", namespace=namespace)
+    slip(root, submission(namespace, in_queue("endless", 4, queue, outcome="forever"), code=False))
+    slip(root, submission(namespace, in_queue("waits", 4, queue, outcome="forever"), code=False))
+    until(lambda: cpu_hours() >= 0.003)
+    assert target.jobs.delete(namespace, "waits") is None
+    assert root.get(CONFIG_MAP, namespace, SUMS_NAME) is None, "it has used nothing"
+    before = cpu_hours()
+    assert target.jobs.delete(namespace, "endless") is None
+    found = usage(user_kubeconfig, "-n", namespace, "--by", "queue")
+    (row,) = found["rows"]
+    assert (row["queue"], row["jobs"], row["running"]) == (f"{namespace}/{queue}", 1, 0)
+    assert row["cpuHours"] >= before
+    assert target.jobs.delete(namespace, "endless") is None
+    assert usage(user_kubeconfig, "-n", namespace)["total"]["cpuHours"] == row["cpuHours"]
+    sums = root.get(CONFIG_MAP, namespace, SUMS_NAME)
+    assert sums is not None
+    (kept,) = json.loads(sums["data"][month_of(time.time())])
+    assert (kept["user"], kept["queue"], kept["jobs"]) == (current_user(), queue, 1)
 
 
 def test_the_permissions_for_all_namespaces(

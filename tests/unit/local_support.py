@@ -147,7 +147,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder.mkdir()
     monkeypatch.setenv("HOME", str(folder))
     yield folder
-    left = living(folder)
+    _, left = psutil.wait_procs(living(folder), timeout=5)  # on a busy machine a supervisor needs a moment to end
     for process in left:
         with suppress(psutil.Error):
             process.kill()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,12 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
-from pulumi_trainer.provider.cli.exporter import METRICS, PREFIX, Collector
+from pulumi_trainer.provider.cli.exporter import METRICS, PREFIX, Collector, GpuSeconds
+from pulumi_trainer.provider.jobs.usage import Demand
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, Kind
 from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD
+from pulumi_trainer.provider.lifecycle.usage_report import ClusterUsage
+from pulumi_trainer.provider.lifecycle.usage_sums import Ran, UsageSum
 from pulumi_trainer.provider.targets.kubernetes.observe.job_metrics import JobMetrics, _kept
 from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB
 
@@ -85,10 +90,10 @@ class Fed(JobMetrics):
         self._changed(kind, type_, _kept(kind, found))
 
 
-def scraped(source: JobMetrics) -> dict[str, float]:
+def scraped(source: JobMetrics, used: Mapping[Any, float] | None = None) -> dict[str, float]:
     """Metric with its labels -> value, as Prometheus parses it."""
     registry = CollectorRegistry()
-    registry.register(Collector(source))
+    registry.register(Collector(source, used or {}))
     found = {}
     for family in text_string_to_metric_families(generate_latest(registry).decode()):
         for sample in family.samples:
@@ -162,6 +167,26 @@ def test_progress_that_was_reported_to_trainer(source: Fed) -> None:
 
 def test_a_kind_that_is_not_watched_is_said(source: Fed) -> None:
     assert scraped(source)["exporter_kind_readable{kind=workloads}"] == 0
+
+
+def test_gpu_seconds_of_jobs_and_of_deleted_ones(source: Fed) -> None:
+    jane = Demand("jane", "red", 4)
+    known = ClusterUsage(
+        [Ran("team", "a", jane, 1000.0), Ran("team", "b", jane, 0.0, known=5.0), Ran("team", "c", Demand(), 5.0, 6.0)],
+        {("team", "red"): "vision"},
+        {},
+        [],
+        [UsageSum("team", "2026-10", Demand("jane", "red"), gpu_seconds=3600)],
+    )
+    found = [known, replace(known, runs=[])]
+    used = GpuSeconds(lambda: found.pop(0))
+    used.read_once(1010.0)
+    expected = {("team", "vision", "red", "jane"): 3640.0, ("team", "unknown", "unknown", "unknown"): 0.0}
+    assert used.seconds == expected
+    used.read_once(1020.0)
+    assert used.seconds == expected, "a counter that falls would count twice"
+    text = scraped(source, used.seconds)
+    assert text["gpu_seconds_total{namespace=team,queue=red,team=vision,user=jane}"] == 3640
 
 
 def test_a_name_cannot_break_the_format(source: Fed) -> None:

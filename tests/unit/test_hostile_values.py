@@ -58,7 +58,7 @@ from pulumi_trainer.provider.kueue.occupancy import Occupancy
 from pulumi_trainer.provider.kueue.prices import Amount, read_price
 from pulumi_trainer.provider.lifecycle.events import JobEvent
 from pulumi_trainer.provider.lifecycle.ownership import Finding
-from pulumi_trainer.provider.lifecycle.usage_report import Ran
+from pulumi_trainer.provider.lifecycle.usage_sums import Ran
 from pulumi_trainer.provider.service import jobs, reach, stack
 from pulumi_trainer.provider.service.logs import Selection, print_note
 from pulumi_trainer.provider.service.reach import ReachedJob, Where

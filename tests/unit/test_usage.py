@@ -20,15 +20,10 @@ from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.kubernetes.errors import Invalid, TargetFault
 from pulumi_trainer.provider.kueue.prices import BUDGET, PRICE, read_budget, read_price
 from pulumi_trainer.provider.kueue.scheduling.durations import Expectation
+from pulumi_trainer.provider.lifecycle import usage_sums
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView
-from pulumi_trainer.provider.lifecycle.usage_report import (
-    ClusterUsage,
-    Ran,
-    earlier_runs,
-    month_begin,
-    summarize,
-    team_of,
-)
+from pulumi_trainer.provider.lifecycle.usage_report import ClusterUsage, earlier_runs, summarize, team_of, uncounted
+from pulumi_trainer.provider.lifecycle.usage_sums import Ran, month_of, month_window
 from pulumi_trainer.provider.service.reach import Where
 from pulumi_trainer.provider.targets.kubernetes.jobs import record, run_end
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
@@ -352,7 +347,8 @@ def printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     monkeypatch.setattr(command, "open_cluster", lambda _: (None, "team"))
     known = ClusterUsage(runs, {("team", "blue"): "vision"}, {}, ["localqueues"])
     monkeypatch.setattr(command, "_of_cluster", lambda *_: known)
-    command.usage(Where(namespace="team"), **{"since": 30 * 86400, "by": "team", "output": "table", **options})
+    window = command.read_window("", options.pop("since", 30 * 86400))
+    command.usage(Where(namespace="team"), **{"window": window, "by": "team", "output": "table", **options})
     out, err = capsys.readouterr()
     assert "not seen: localqueues (teams)" in err
     return out
@@ -443,12 +439,100 @@ def test_a_renamed_team_keeps_its_budget_and_usage() -> None:
     }
 
 
-def test_a_month_begins_in_utc() -> None:
-    assert month_begin(1_793_530_800.0) == datetime(2026, 11, 1, tzinfo=timezone.utc).timestamp()
+def moment(*when: int) -> float:
+    return datetime(*when, tzinfo=timezone.utc).timestamp()  # type: ignore[arg-type]
+
+
+def test_a_month_begins_and_ends_in_utc() -> None:
+    assert month_of(1_793_530_800.0) == "2026-11"
+    assert month_window("2026-11") == (moment(2026, 11, 1), moment(2026, 12, 1))
+    assert month_window("2026-12") == (moment(2026, 12, 1), moment(2027, 1, 1))
+
+
+def sums_of(*runs: Ran, now: float) -> dict[str, list[dict[str, Any]]]:
+    data = usage_sums.add_sums("team", {}, {"uid": usage_sums.sum_up(runs, now)})
+    return {month: json.loads(text or "") for month, text in data.items() if month != usage_sums.BOOKED}
+
+
+def test_what_a_deleted_job_has_used_counts_in_the_months_in_which_it_ran() -> None:
+    jane = Demand("jane", "red", 4, 8, flavor="h100")
+    ran = [
+        Ran("team", "a", jane, moment(2026, 10, 31, 22), moment(2026, 11, 1, 1)),
+        Ran("team", "a", jane, moment(2026, 11, 2)),  # still runs
+        Ran("team", "a", Demand("jim", "red"), 0.0, known=moment(2026, 11, 1)),
+    ]
+    november = {"user": "jane", "queue": "red", "flavor": "h100", "jobs": 1, "gpuSeconds": 28_800, "cpuSeconds": 57_600}
+    unknown = {"user": "jim", "queue": "red", "jobs": 1, "gpuSeconds": 0, "unknown": 1}
+    assert sums_of(*ran, now=moment(2026, 11, 2, 1)) == {
+        "2026-11": [november, unknown],
+        "2026-10": [{**november, "gpuSeconds": 28_800, "cpuSeconds": 57_600}],
+    }
+
+
+def test_a_job_whose_deletion_is_repeated_counts_once() -> None:
+    ran = Ran("team", "a", Demand("jane", "red", 1), moment(2026, 11, 1), moment(2026, 11, 1, 1))
+    sums = usage_sums.sum_up([ran], moment(2026, 11, 2))
+    once = usage_sums.add_sums("team", {}, {"uid": sums})
+    again = usage_sums.add_sums("team", once, {"uid": sums})
+    assert again == once
+    both = usage_sums.read_sums("team", usage_sums.add_sums("team", again, {"other": sums}))
+    assert [(each.jobs, each.gpu_seconds) for each in both] == [(2, 7200)]
+
+
+def test_sums_have_a_bounded_size() -> None:
+    def of(month: str, user: str) -> usage_sums.UsageSum:
+        return usage_sums.UsageSum("team", month, Demand(user, "red"), jobs=1, gpu_seconds=3600)
+
+    many = {f"uid-{i}": [of(month, f"user-{i}") for month in ("2026-10", "2026-11")] for i in range(6000)}
+    data = usage_sums.add_sums("team", {}, many)
+    assert len(json.dumps(data)) < 600_000
+    october, november = (json.loads(data[month] or "") for month in ("2026-10", "2026-11"))
+    assert october == [{"user": "", "queue": "red", "jobs": 6000, "gpuSeconds": 6000 * 3600}]
+    assert len(november) == 6000
+    years = {"a": [of(f"{year}-{month:02}", "jane") for year in range(2000, 2030) for month in range(1, 13)]}
+    data = usage_sums.add_sums("team", {}, years)
+    assert [min(month for month in data if month != usage_sums.BOOKED), len(data)] == ["2025-01", 61]
+
+
+@pytest.mark.parametrize(
+    "forged", ["[{", "{}", "[1]", '[{"gpuSeconds": "x", "jobs": -1, "user": 7e9, "cpuSeconds": null}]']
+)
+def test_sums_that_somebody_has_edited(forged: str) -> None:
+    found = usage_sums.read_sums("team", {"2026-11": forged, "2026-13": "[]", "booked": "{"})
+    assert sum(each.gpu_seconds for each in found) == 0
+    assert usage_sums.add_sums("team", {"2026-11": forged, "booked": "{"}, {})["booked"] == "[]"
+
+
+def ledger(name: str = "pulumi-trainer-usage", *rows: Document, booked: list[str] | None = None) -> Document:
+    metadata = {"name": name, "namespace": "team", "uid": "u", "labels": {"pulumi-trainer.dev/record": "usage"}}
+    return {"metadata": metadata, "data": {month_of(NOW): json.dumps(rows), "booked": json.dumps(booked or [])}}
+
+
+def test_deleted_jobs_count_with_those_that_exist() -> None:
+    row = {"user": "jane", "queue": "red", "flavor": "h100", "jobs": 3, "gpuSeconds": 36_000, "cpuSeconds": 7200}
+    flavor = {"metadata": {"name": "h100", "annotations": {PRICE: "3 USD"}}}
+    records = [
+        configmap("done", usage={"gpus": 1, "queue": "red", "user": "jim"}, **ended(2, 1)),
+        configmap("leaving", usage={"gpus": 100}, **ended(2, 1)),  # counted, and not deleted yet
+        ledger("pulumi-trainer-usage", row, booked=["record-leaving"]),
+    ]
+    runs, found = read(configmaps=records, resourceflavors=[flavor])
+    begin, end = month_window(month_of(NOW))
+    rows, total = summarize(runs, "user", begin, NOW, found.teams, found.deleted)
+    assert [(each.key, each.gpu_hours, each.numbers()["jobs"]) for each in rows] == [("jane", 10, 3), ("jim", 1, 1)]
+    assert (total.cost, total.cpu_hours, total.unpriced) == ({"USD": 30}, 2, {("team", "done")})
+    rows, _ = summarize(runs, "job", begin, NOW, found.teams, found.deleted)
+    assert [each.key for each in rows] == ["team/deleted jobs", "team/done"]
+    later, _ = summarize(runs, "user", begin + HOUR, NOW, found.teams, found.deleted)
+    assert [each.key for each in later] == ["jim"]
+    assert [each.gpu_seconds for each in uncounted(found, begin + HOUR)] == [36_000]
+    assert uncounted(found, begin) == uncounted(found, end) == []
+    only = asked(lambda client: read_usage(client, "team", {("team", "done")}), configmaps=records)
+    assert not only.deleted
 
 
 def test_budgets(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    begin = month_begin(time.time())
+    begin, _ = month_window(month_of(time.time()))
     dollars = read_price("3 USD")
     runs = [
         Ran("team", "a", Demand("jane", "red", 4), begin - 2 * HOUR, begin + 25 * HOUR, price=dollars),
@@ -473,12 +557,31 @@ def test_budgets(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
     assert cli.run(["usage", "-n", "team", "--budget", "-o", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["budgets"][2] == {"team": "red", "unit": "USD", "used": 300, "budget": 120, "unknown": []}
-    for option in (["--by", "job"], ["--since", "1d"]):
-        with pytest.raises(Invalid, match="cannot be combined with --since or --by"):
+    for option in (["--by", "job"], ["--since", "1d"], ["--month", "2026-10"]):
+        with pytest.raises(Invalid, match="cannot be combined with --since, --month or --by"):
             cli.run(["usage", "-n", "team", "--budget", *option])
     monkeypatch.setattr(command, "_of_cluster", lambda *_: ClusterUsage([], {}, {}, []))
     cli.run(["usage", "-n", "team", "--budget"])
     assert capsys.readouterr().out == "no team has a budget\n"
+
+
+def test_a_month_instead_of_a_time(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(time, "time", lambda: moment(2026, 11, 15))
+    last = usage_sums.UsageSum("team", "2026-10", Demand("jane", "red"), jobs=2, gpu_seconds=36_000)
+    runs = [Ran("team", "new", Demand("jim", "red", 2), moment(2026, 11, 14))]
+    monkeypatch.setattr(command, "open_cluster", lambda _: (None, "team"))
+    monkeypatch.setattr(command, "_of_cluster", lambda *_: ClusterUsage(runs, {}, {}, [], [last]))
+    assert cli.run(["usage", "-n", "team", "--by", "user", "--month", "2026-10"]) == 0
+    assert [row.split() for row in capsys.readouterr().out.splitlines()[1:]] == [["jane", "2", "0", "0", "10.0", "-"]]
+    assert cli.run(["usage", "-n", "team", "--by", "user", "--since", "30d"]) == 0
+    out, err = capsys.readouterr()
+    assert [row.split() for row in out.splitlines()[1:]] == [["jim", "1", "1", "2", "48.0", "-"]]
+    assert err == "not counted: 10.0 GPU-hours of deleted jobs, of which only the month is known: --month 2026-10\n"
+    for month in ("2026-12", "2026-1", "October"):
+        with pytest.raises(Invalid, match=f"not a month of the past or the present one: {month}"):
+            cli.run(["usage", "-n", "team", "--month", month])
+    with pytest.raises(Invalid, match="cannot be combined with --since"):
+        cli.run(["usage", "-n", "team", "--month", "2026-10", "--since", "1d"])
 
 
 @pytest.mark.parametrize("option", [["--by", "moon"], ["-o", "xml"]])

@@ -27,6 +27,7 @@ from pulumi_trainer.provider.targets.kubernetes.jobs.deletion import (
     watch_record_deletions,
 )
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
+from pulumi_trainer.provider.targets.kubernetes.usage_ledger import UsageLedger
 from pulumi_trainer.provider.trainer.admission.referents import referents
 from pulumi_trainer.provider.trainer.kinds import JOBSET, POD_GROUP, TRAIN_JOB
 
@@ -42,19 +43,21 @@ class JobRemoval:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.client = cluster.client
+        self._ledger = UsageLedger(cluster.client)
         self._departures: dict[tuple[str, str], DeletionWatch] = {}
         self._lock = threading.Lock()
 
     def delete(
-        self,
-        namespace: str,
-        name: str,
-        *,
-        uid: str = "",
-        owner: Owner | None = None,
-        replaced: bool = False,  # noqa: ARG002 - Kubernetes removes the logs with the Pods
-    ) -> Owner | None:
-        """End the job, remove all its objects, and return when they are gone. Safe to repeat."""
+        self, namespace: str, name: str, *, uid: str = "", owner: Owner | None = None, replaced: bool = False
+    ) -> Owner | str | None:
+        """End the job, remove all its objects, and return when they are gone. Safe to repeat.
+
+        Args:
+            replaced: Whether the record of the next run has what this one has used.
+
+        Returns:
+            The current owner of a job that was left alone, or what could not be kept; else None.
+        """
 
         def mine(found: Record) -> bool:
             return found.is_record and uid in ("", found.uid) and (owner is None or owner.owns(found.whose))
@@ -65,6 +68,9 @@ class JobRemoval:
             known = record.find(self.client, namespace, name)
         if known is None or mine(known):
             worker_copies.check_reachable(self.client, f"{namespace}/{name}")
+        note = ""
+        if not replaced and (known is None or mine(known)):
+            note = self._ledger.book(namespace, [name], mine)
         if self.cluster.mode == "trainer" and known is not None and mine(known):
             end_train_jobs(self.client, [known])
         found = delete_record(self.client, namespace, name, mine, known)
@@ -76,7 +82,7 @@ class JobRemoval:
         elif uid:
             self._delete_orphans(namespace, name, uid)
         worker_copies.delete(self.client, namespace, name, uid, owner)
-        return None
+        return note or None
 
     def sweep(self, namespace: str, label: str) -> list[str]:
         """Delete all jobs of a namespace with the stack's label, and return their names."""
@@ -87,6 +93,7 @@ class JobRemoval:
 
         asked = time.monotonic()
         records = [each for each in map(Record.of, found) if mine(each)]
+        self._ledger.book(namespace, [each.name for each in records], mine)
         end_train_jobs(self.client, records)
         gone = [delete_record(self.client, namespace, each.name, mine, each) for each in records]
         left = [each for each in gone if each is not None and mine(each)]

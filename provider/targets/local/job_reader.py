@@ -28,7 +28,8 @@ from pulumi_trainer.provider.jobs.status import (
 from pulumi_trainer.provider.jobs.submission import Consumer, Submission, another_run, differences
 from pulumi_trainer.provider.kubernetes.errors import Conflict, Problem, Unreadable, several
 from pulumi_trainer.provider.kubernetes.values.accessors import only
-from pulumi_trainer.provider.lifecycle.usage_report import Ran, earlier_runs, recorded_run
+from pulumi_trainer.provider.lifecycle.usage_report import earlier_runs, recorded_run
+from pulumi_trainer.provider.lifecycle.usage_sums import Ran
 from pulumi_trainer.provider.targets.local import logs, supervision, volumes
 from pulumi_trainer.provider.targets.local.machine import host_id
 from pulumi_trainer.provider.targets.local.pod_processes import Tuning

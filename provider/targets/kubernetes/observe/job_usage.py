@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, filterfalse
 
 from pulumi_trainer.provider.jobs.edited_json import parse
 from pulumi_trainer.provider.jobs.runs import Run, read_runs
@@ -30,14 +30,17 @@ from pulumi_trainer.provider.kubernetes.values.accessors import (
     without,
 )
 from pulumi_trainer.provider.kueue.api_resources import CLUSTER_QUEUE, LOCAL_QUEUE, RESOURCE_FLAVOR, WORKLOAD
-from pulumi_trainer.provider.kueue.prices import Prices, budget_of, gpu_flavors
+from pulumi_trainer.provider.kueue.prices import Amount, Prices, budget_of, gpu_flavors
 from pulumi_trainer.provider.kueue.quota import ZERO, amount
 from pulumi_trainer.provider.kueue.workload_reasons import JOB_KINDS, owner_of
 from pulumi_trainer.provider.lifecycle import usage_report
 from pulumi_trainer.provider.lifecycle.diagnosis import keep
-from pulumi_trainer.provider.lifecycle.usage_report import ClusterUsage, Ran
-from pulumi_trainer.provider.targets.kubernetes.jobs.record import EARLIER, ENDS, SELECTOR, USAGE, belongs, seconds
+from pulumi_trainer.provider.lifecycle.usage_report import ClusterUsage
+from pulumi_trainer.provider.lifecycle.usage_sums import Ran, UsageSum, booked, read_sums
+from pulumi_trainer.provider.targets.kubernetes import owner_labels
+from pulumi_trainer.provider.targets.kubernetes.jobs.record import EARLIER, ENDS, SUMS, USAGE, belongs, seconds
 from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import JOB_UID, ask_if_readable
+from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import workload as workload_of
 from pulumi_trainer.provider.targets.kubernetes.queues.queue_snapshot import ask_as_served
 from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.trainer.labels import RENAMED_TO
@@ -60,21 +63,27 @@ def read_usage(
             threads.submit(list_if_readable, client, CLUSTER_QUEUE, "", set[str]()),
             threads.submit(list_if_readable, client, RESOURCE_FLAVOR, "", set[str]()),
         ]
-    records, jobsets, workloads, queues, cluster_queues, flavors = (each.result() for each in asked)
+    config_maps, jobsets, workloads, queues, cluster_queues, flavors = (each.result() for each in asked)
     if {CONFIG_MAP.plural, JOBSET.plural} <= unseen:
         where = f"namespace {namespace}" if namespace else "all namespaces"
         hint = "`pulumi-trainer rbac --usage` prints the permissions"
         raise TargetFault(Problem("usage", f"neither ConfigMaps nor JobSets of {where} may be listed", hint))
+    records, deleted = _split(config_maps)
     runs = [*_runs(records, jobsets, workloads), *_others(workloads)]
     if only_jobs is not None:
-        runs = [ran for ran in runs if (ran.namespace, ran.name) in only_jobs]
+        runs, deleted = [ran for ran in runs if (ran.namespace, ran.name) in only_jobs], []
     prices = prices or Prices.of(flavors)
     behind = {place_of(queue): text(section(queue, "spec").get("clusterQueue")) for queue in queues}
     flavors_of = {name_of(queue): gpu_flavors(queue, is_gpu) for queue in cluster_queues}
-    for number, ran in enumerate(runs if prices.by_flavor else ()):
-        queue = behind.get((ran.namespace, ran.demand.queue or ""), "")
-        found = {prices.find(each) for each in ({ran.demand.flavor} - {""}) or flavors_of.get(queue, set())}
-        runs[number] = replace(ran, price=found.pop() if len(found) == 1 else None)
+
+    def price_of(used: Ran | UsageSum) -> Amount | None:
+        queue = behind.get((used.namespace, used.demand.queue or ""), "")
+        found = {prices.find(each) for each in ({used.demand.flavor} - {""}) or flavors_of.get(queue, set())}
+        return found.pop() if len(found) == 1 else None
+
+    if prices.by_flavor:
+        runs = [replace(ran, price=price_of(ran)) for ran in runs]
+        deleted = [replace(each, price=price_of(each)) for each in deleted]
     names = [(behind[place_of(each)], section(each, "metadata", "annotations").get(RENAMED_TO)) for each in queues]
     renamed = {cluster_queue: text(name) for cluster_queue, name in names if name}
     teams = {
@@ -83,26 +92,58 @@ def read_usage(
     }
     given = [(teams[place_of(queue)], budget_of(queue)) for queue in queues]
     budgets = {team: budget for team, budget in given if budget is not None}
-    return ClusterUsage(runs, teams, budgets, sorted(unseen))
+    return ClusterUsage(runs, teams, budgets, sorted(unseen), deleted)
+
+
+def read_runs_of(client: Client, namespace: str, name: str) -> tuple[Document | None, list[Ran]]:
+    """Return the record of a job, None if it has none, and the runs of the job."""
+    record = client.get(CONFIG_MAP, namespace, name)
+    if record is None:
+        return None, []
+    jobset = client.get(JOBSET, namespace, name)
+    unseen = set[str]()
+    workloads = list[Document]()
+    if jobset is not None:
+        uids = [owner.get("uid") for owner in mappings(jobset["metadata"].get("ownerReferences"))]
+        for uid in (jobset["metadata"].get("uid"), *uids):
+            found = workload_of(client, namespace, {"metadata": {"uid": uid}}, unseen)
+            workloads += filter(None, [found])
+    return record, [*_runs([record], [*filter(None, [jobset])], workloads)]
+
+
+def _split(config_maps: list[Document]) -> tuple[list[Document], list[UsageSum]]:
+    """Return the records that are not counted yet, and the sums of those that are."""
+    deleted, counted = list[UsageSum](), set[str]()
+    for found in filter(_is_sums, config_maps):
+        deleted += read_sums(place_of(found)[0], section(found, "data"))
+        counted.update(booked(section(found, "data")))
+    records = filterfalse(_is_sums, config_maps)
+    return [each for each in records if each["metadata"].get("uid") not in counted], deleted
+
+
+def _is_sums(found: Document) -> bool:
+    return labels_of(found).get(owner_labels.RECORD) == SUMS
 
 
 def list_if_readable(client: Client, kind: Kind, namespace: str, unseen: set[str]) -> list[Document]:
-    """Return the records, JobSets, Workloads, LocalQueues or TrainJobs, trimmed; none if they may not be listed.
+    """Return the records and sums, JobSets, Workloads, LocalQueues or TrainJobs, trimmed; none if they may not be listed.
 
     Args:
-        kind: ConfigMap for records.
+        kind: ConfigMap for records and the sums of deleted jobs.
         namespace: Empty for all namespaces.
         unseen: The plural of a kind that may not be listed is added.
     """
     labels, kept = "", _KEPT[kind.kind]
     if kind is CONFIG_MAP:
-        labels = SELECTOR
+        labels = f"{owner_labels.RECORD} in (true,{SUMS})"
     ask = partial(ask_as_served, kind, lambda k: client.list(k, namespace, labels=labels, keep=kept)[0])
     return ask_if_readable(ask, [], unseen, kind)
 
 
 def _kept_record(found: Document) -> Document:
     """Return of a record what usage reads. `Record.of` reads much more, which takes seconds for thousands of records."""
+    if _is_sums(found):
+        return {**found, "metadata": only(found["metadata"], ("name", "namespace", "labels"))}
     metadata = only(found["metadata"], ("name", "namespace", "uid", "creationTimestamp"))
     return {
         "metadata": metadata,
