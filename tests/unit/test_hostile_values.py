@@ -12,6 +12,7 @@ import io
 import json
 import sys
 import threading
+import time
 import types
 import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -58,12 +59,13 @@ from pulumi_trainer.provider.kueue.occupancy import Occupancy
 from pulumi_trainer.provider.kueue.prices import Amount, read_price
 from pulumi_trainer.provider.lifecycle.events import JobEvent
 from pulumi_trainer.provider.lifecycle.ownership import Finding
+from pulumi_trainer.provider.lifecycle.usage_report import ClusterUsage
 from pulumi_trainer.provider.lifecycle.usage_sums import Ran
 from pulumi_trainer.provider.service import jobs, reach, stack
 from pulumi_trainer.provider.service.logs import Selection, print_note
 from pulumi_trainer.provider.service.reach import ReachedJob, Where
 from pulumi_trainer.provider.service.trust import kubeconfig_check
-from pulumi_trainer.provider.targets.kubernetes.observe import job_metrics, job_starts, listing
+from pulumi_trainer.provider.targets.kubernetes.observe import job_metrics, job_starts, job_usage, listing
 from pulumi_trainer.provider.targets.kubernetes.queues import queue_snapshot
 from pulumi_trainer.provider.trainer.admission.warnings import Severities
 from pulumi_trainer.provider.trainer.catalog import registry
@@ -215,8 +217,8 @@ def _queues(patch: Patch, output: str) -> None:
 def _usage(patch: Patch, output: str) -> None:
     patch.setattr(usage, "of_stack", lambda *_: True)
     for by in ("team", "queue", "user", "job"):
-        usage.usage(WHERE, since=3600, by=by, output=output)
-    usage.usage(WHERE, since=3600, by="job", output="csv")
+        usage.usage(WHERE, window=(time.time() - 3600, time.time()), by=by, output=output)
+    usage.usage(WHERE, window=(time.time() - 3600, time.time()), by="job", output="csv")
 
 
 def _doctor(patch: Patch, output: str) -> None:
@@ -253,6 +255,7 @@ def _exporter(patch: Patch, _: str) -> None:
         cluster_id=lambda: "",
     )
     patch.setattr(exporter, "open_cluster", lambda *_: (nothing, HOSTILE))
+    patch.setattr(job_usage, "read_usage", lambda *_: filled(ClusterUsage))
     patch.setattr(job_metrics, "JobMetrics", lambda *_: source)
     patch.setattr("prometheus_client.start_http_server", lambda *_: (nothing, nothing))
     patch.setattr("signal.signal", lambda *_: None)
@@ -509,7 +512,7 @@ def test_what_components_report(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_csv_has_a_row_a_line(somewhere: Patch, capsys: pytest.CaptureFixture[str]) -> None:
     somewhere.setattr(usage, "of_stack", lambda *_: True)
-    usage.usage(WHERE, since=3600, by="job", output="csv")
+    usage.usage(WHERE, window=(time.time() - 3600, time.time()), by="job", output="csv")
     assert [len(row) for row in csv.reader(io.StringIO(capsys.readouterr().out))] == [8]
 
 
