@@ -1,4 +1,4 @@
-"""Base of components with one namespaced object of Kubernetes, which is checked here and created by pulumi-kubernetes.
+"""Base of components with one object of Kubernetes, which is checked here and created by pulumi-kubernetes.
 
 The plugin of pulumi-kubernetes is imported when the first one is created. On this machine nothing is created.
 """
@@ -8,18 +8,19 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import pulumi
 from pulumi_trainer.args import plaintext_secrets
 from pulumi_trainer.args.arguments import check_names, metadata, nested_problems, without_refused
 from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.plan.outputs import Resolved, resolve, restore_outputs
-from pulumi_trainer.program import session, targets
+from pulumi_trainer.program import dependencies, session, targets
 from pulumi_trainer.program.constructors import ComponentArgs
 from pulumi_trainer.program.drift import Drift, force_annotation, review_edits
 from pulumi_trainer.program.object_owner import ObjectOwner, Place, mark_of
 from pulumi_trainer.program.targets import Destination, Kubernetes
+from pulumi_trainer.provider.engine.pulumi_compat import known_output
 from pulumi_trainer.provider.kubernetes.client.api_resources import Kind
 from pulumi_trainer.provider.kubernetes.errors import Problem, problems_below
 from pulumi_trainer.provider.kubernetes.hand_edits import HandEdit, restoration
@@ -46,13 +47,13 @@ class ObjectArgs(ComponentArgs):
 class KubernetesObject(pulumi.ComponentResource):
     """A component with one object."""
 
-    resource: ClassVar[Kind]
-    kind: ClassVar[str]
+    resource: Kind
+    kind: str
     misnamed: list[Problem]
 
     def construct(self, args: ObjectArgs) -> None:
         """Check the arguments, and create the object once its values are known."""
-        where = f'{self.kind}("{args.resource_name}") ({session.call_site()})'
+        where = self.where(args)
         self.misnamed += check_names(vars(args))
         self.name: str = args.name or args.resource_name
         wrong = targets.problems(args.target)
@@ -66,9 +67,17 @@ class KubernetesObject(pulumi.ComponentResource):
         session.current().spawn(self._make(found, where))
         self.register_outputs({"name": self.name})
 
-    @abstractmethod
+    def where(self, args: Any) -> str:
+        """Return kind, name and source line of the component in the program."""
+        return f'{self.kind}("{args.resource_name}") ({session.call_site()})'
+
+    def content(self, args: Any) -> Mapping[str, Any]:
+        """Return the object without apiVersion, kind and metadata. Values may be Outputs."""
+        return {"spec": self.spec(args)}
+
     def spec(self, args: Any) -> Mapping[str, Any]:
         """Return the object's spec. Values may be Outputs."""
+        raise NotImplementedError
 
     @abstractmethod
     def object_problems(self, document: Mapping[str, Any]) -> list[Problem]:
@@ -86,11 +95,12 @@ class KubernetesObject(pulumi.ComponentResource):
         about = {**metadata(self._args.labels, self._args.annotations).get("metadata", {}), "name": self.name}
         if namespace is None:
             namespace = place.unknown.get("namespace", place.namespace)
-        about["namespace"] = namespace
+        if self.resource.namespaced:
+            about["namespace"] = namespace
         given = {"apiVersion": self.resource.api_version, "kind": self.resource.kind, "metadata": about}
-        resolved = await resolve({**given, "spec": self.spec(self._args)}, "")
+        resolved = await resolve({**given, **self.content(self._args)}, "")
         found += place.problems + resolved.problems
-        namespace = resolved.document["metadata"]["namespace"]
+        namespace = resolved.document["metadata"].get("namespace", "")
         found += session.current().claim(place.target, self.kind, namespace, self.name, where)
         found += self.object_problems(resolved.document) + plaintext_secrets.problems(resolved.document, "")
         if not found and isinstance(destination, Kubernetes):
@@ -128,31 +138,25 @@ class KubernetesObject(pulumi.ComponentResource):
         live: Mapping[str, Any],
         edits: list[HandEdit],
     ) -> pulumi.Resource:
-        from pulumi_kubernetes.apiextensions import CustomResource
-
         document = restore_outputs(resolved.document, resolved.unknown)
-        at, about = self._place(document["metadata"]["namespace"]), section(live, "metadata")
-        own = {MADE_BY: await session.current().owner_mark(at, about), **await force_annotation(at, about, edits)}
+        at, about = self._place(document["metadata"].get("namespace")), section(live, "metadata")
+        own = {MADE_BY: await session.current().owner_mark(at, about), **await self._force(at, about, edits)}
         annotations = {**document["metadata"].get("annotations", {}), **own}
         document["metadata"] = {**document["metadata"], "annotations": annotations}
         options = pulumi.ResourceOptions(
             parent=self,
             provider=destination.provider or targets.provider(place, targets.cluster_key(destination)),
-            depends_on=[*place.needs, *resolved.depends_on],
+            depends_on=[*filter(None, await dependencies.explicit(self._opts)), *place.needs, *resolved.depends_on],
             protect=self._opts.protect,
             retain_on_delete=self._opts.retain_on_delete,
         )
-        made = CustomResource(
-            self.pulumi_resource_name,
-            api_version=self.resource.api_version,
-            kind=self.resource.kind,
-            metadata=document["metadata"],
-            spec=document["spec"],
-            opts=options,
-        )
+        made = _Object(self.pulumi_resource_name, self.resource, document, options)
         restored = restoration(edits, document)
         session.current().guard(made, self.resource, document["metadata"], place.target, restored)
         return made
+
+    async def _force(self, at: Place, live: Mapping[str, Any], edits: list[HandEdit]) -> dict[str, str]:
+        return await force_annotation(at, live, edits)
 
     def _place(self, namespace: Any) -> Place:
         return self.resource.group, self.resource.kind, text(namespace), self.name
@@ -180,3 +184,16 @@ class KubernetesObject(pulumi.ComponentResource):
             why = f"{since} and belongs to {other.get('kind')} {other.get('name')}"
             return [Problem("name", why, "choose another name")]
         return [Problem("name", *owner.foreign_object(self.resource, found))]
+
+
+class _Object(pulumi.CustomResource):
+    """A CustomResource of pulumi-kubernetes, whose own class has no fields beside `spec`."""
+
+    def __init__(self, name: str, kind: Kind, document: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
+        plugin_version = None
+        if not opts.provider:
+            plugin_version = targets.plugin_version()
+        version = f"{kind.group or 'core'}/{kind.api_version.rpartition('/')[2]}"
+        own = pulumi.ResourceOptions(version=plugin_version)
+        props = {key: known_output(value) if isinstance(value, dict) else value for key, value in document.items()}
+        super().__init__(f"kubernetes:{version}:{kind.kind}", name, props, pulumi.ResourceOptions.merge(own, opts))

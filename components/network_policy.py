@@ -73,12 +73,16 @@ class NetworkPolicyArgs(ObjectArgs):
                 found.append(Problem("job", f"{self.job!r} is not a valid job name: {why}"))
         elif not isinstance(self.job, (JobComponent, pulumi.Output, type(None))):
             found.append(Problem("job", f"must be a job or the name of one, not {shown_value(self.job)}"))
-        if isinstance(self.egress, Egress):
-            found.append(Problem("egress", "must be a list, not Egress", "write egress=[Egress(...)]"))
-        for place, each in enumerate(as_sequence(self.egress)):
-            if not isinstance(each, Egress):
-                found.append(Problem(f"egress[{place}]", f"must be Egress(...), not {shown_value(each)}"))
-        return found
+        return [*found, *egress_problems(self.egress)]
+
+
+def egress_problems(egress: Any) -> Iterator[Problem]:
+    """Yield which of the addresses are not `Egress`."""
+    if isinstance(egress, Egress):
+        yield Problem("egress", "must be a list, not Egress", "write egress=[Egress(...)]")
+    for place, each in enumerate(as_sequence(egress)):
+        if not isinstance(each, Egress):
+            yield Problem(f"egress[{place}]", f"must be Egress(...), not {shown_value(each)}")
 
 
 class NetworkPolicy(KubernetesObject):

@@ -14,7 +14,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import text
 _OBJECT = re.compile(r"kubernetes:(?!helm\.sh/|yaml[:/]|kustomize[:/])[^:]+:(\w+?)(List|Patch)?")
 """Types of pulumi-kubernetes that are one object of that kind; charts and files may contain any."""
 _OURS = re.compile(r"(trainer:index:|pulumi-python:dynamic/trainer|pulumi:providers:)")
-"""Types that create only objects that the program already knows."""
+"""Types that create only objects that the program already knows, or names in an attribute `makes`."""
 
 
 async def explicit(options: pulumi.ResourceOptions) -> list[pulumi.Resource | None]:
@@ -56,7 +56,7 @@ async def _made(resource: pulumi.Resource | None) -> set[str]:
         return {ANYTHING}
     type_ = resource.pulumi_resource_type
     if _OURS.match(type_):
-        return set()
+        return set(getattr(resource, "makes", ()))
     found = _OBJECT.fullmatch(type_)
     if found is None:
         return {ANYTHING}

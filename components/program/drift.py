@@ -14,7 +14,7 @@ from pulumi_trainer.provider.kubernetes.hand_edits import HandEdit, edits_text, 
 from pulumi_trainer.provider.kubernetes.values.accessors import section, text
 
 Drift = Literal["restore", "refuse", "keep"]
-_PATCH_FORCE = "pulumi.com/patchForce"
+PATCH_FORCE = "pulumi.com/patchForce"
 """Annotation with which pulumi-kubernetes takes fields back that others have set by hand. A new object does not have it: another
 stack may make it at the same time."""
 
@@ -27,8 +27,8 @@ async def force_annotation(place: Place, live: Mapping[str, Any], edits: Sequenc
         edits: What is put back.
     """
     recorded = section((await session.current().object_owner()).recorded.get(place, {}), "metadata")
-    if edits or any(_PATCH_FORCE in section(each, "annotations") for each in (live, recorded)):
-        return {_PATCH_FORCE: "true"}
+    if edits or any(PATCH_FORCE in section(each, "annotations") for each in (live, recorded)):
+        return {PATCH_FORCE: "true"}
     return {}
 
 

@@ -55,7 +55,8 @@ class ObjectOwner:
             version, _, kind = type_.removeprefix("kubernetes:").rpartition(":")
             metadata = section(outputs, "metadata")
             if type_.startswith("kubernetes:") and metadata:
-                place = version.rpartition("/")[0], kind, text(metadata.get("namespace")), text(metadata.get("name"))
+                group = version.rpartition("/")[0].removeprefix("core")
+                place = group, kind, text(metadata.get("namespace")), text(metadata.get("name"))
                 recorded[place] = outputs
         mark = ""
         if randoms and randoms[0]:
@@ -105,7 +106,7 @@ class ObjectOwner:
         option = ""
         if namespace:
             option = f"-n {namespace} "
-        place = f"{kind.plural}.{kind.group} {option}{metadata['name']}"
+        place = f"{'.'.join(filter(None, (kind.plural, kind.group)))} {option}{metadata['name']}"
         take = f"kubectl annotate --overwrite {place} {MADE_BY}={self.name}"
         if maker == self.name:  # kubectl does not become the manager of a value that it does not change
             take = f"kubectl annotate {place} {MADE_BY}- && {take}"

@@ -26,7 +26,15 @@ from pulumi_trainer.queues.component import Composed, current
 from pulumi_trainer.queues.flavors import ResourceFlavor, Topology
 from pulumi_trainer.queues.objects import ClusterQueue, Cohort, LocalQueue, WorkloadPriorityClass, release_problems
 from pulumi_trainer.queues.quotas import FlavorQuotas, ResourceGroup
-from pulumi_trainer.queues.teams import Team, as_team, duplicate_problems, team_problems, without_invalid
+from pulumi_trainer.queues.teams import (
+    Team,
+    TeamPlace,
+    as_team,
+    duplicate_problems,
+    read_teams,
+    team_problems,
+    without_invalid,
+)
 
 GPU = "nvidia.com/gpu"
 PRIORITIES = ("low", "normal", "high")
@@ -50,7 +58,7 @@ class Queues(dict[str, LocalQueue]):
 class GpuQueuesArgs(ComponentArgs):
     """The arguments of `GpuQueues`."""
 
-    teams: Mapping[str, int | Mapping[str, int] | Team]
+    teams: Mapping[str, int | Mapping[str, int] | Team] | Sequence[TeamPlace]
     gpus: Mapping[str, Mapping[str, str] | ResourceFlavor | None] | None = None
     cohort: Cohort | str | bool | None = None
     borrowing: bool | int = True
@@ -80,7 +88,8 @@ class GpuQueues(Composed):
 
     Args:
         resource_name: Name of the Pulumi resource.
-        teams: Name -> GPUs of the team, or a `Team`.
+        teams: Name -> GPUs of the team, or a `Team`; or the `TeamNamespace`s of teams with `share=`, whose queues are made after
+            their namespaces.
         gpus: Kind of GPU -> labels of its nodes, or a `ResourceFlavor`; default: one kind, named like the component, on
             any node.
         cohort: A `Cohort`, or the name of a new one; default: a new one named like the component. False: teams
@@ -114,6 +123,7 @@ class GpuQueues(Composed):
         name, resource = text(args.name) or args.resource_name, text(args.resource) or GPU
         judged = ("teams", "gpus", "cohort", "borrowing", "priorities", "topology", "others", "prices")
         given: dict[str, Any] = {field: getattr(args, field) for field in judged}
+        given["teams"], self._places, wrong = read_teams(args.teams)
         if args.gpus is None:
             given["gpus"] = {name: None}
         if args.others is None:
@@ -124,7 +134,8 @@ class GpuQueues(Composed):
                 given["others"] = without(given["others"], "pods")
         found = [
             *_text_problems({"name": args.name, "resource": args.resource}),
-            *team_problems(given, resource, name),
+            *wrong,
+            *(each for each in team_problems(given, resource, name) if not wrong or each.where != "teams"),
             *duplicate_problems(given),
             *release_problems(args.on_delete, args.drain_seconds),
         ]
@@ -214,6 +225,9 @@ class GpuQueues(Composed):
         stop_policy: Literal["Hold"] | None = None
         if share.hold:
             stop_policy = "Hold"
+        if team in self._places:
+            after = pulumi.ResourceOptions(depends_on=[self._places[team]])
+            common = {**common, "opts": pulumi.ResourceOptions.merge(common["opts"], after)}
         budget = {BUDGET: read_budget(share.budget).written} if share.budget is not None else {}
         made = []
         for name, own_annotations in notes.items():

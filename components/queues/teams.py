@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pulumi
-from pulumi_trainer.args.arguments import Args, nested_problems
+from pulumi_trainer.args.arguments import Args, nested_problems, shown_value
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, problems_below
 from pulumi_trainer.provider.kubernetes.values.names import dns_1123_subdomain, qualified_name
 from pulumi_trainer.provider.kubernetes.values.quantity import Quantity, quantity_problems
@@ -44,6 +44,38 @@ class Team(Args):
     hold: bool | None = None
     renamed_from: str | None = None
     budget: str | None = None
+
+
+class TeamPlace(pulumi.ComponentResource):
+    """The base of `TeamNamespace`: what `GpuQueues` needs of it.
+
+    Attributes:
+        name: Name of the team and of its namespace.
+        share: Its share of the GPUs; None if it has none.
+    """
+
+    name: str
+    share: Team | None
+
+
+def read_teams(given: Any) -> tuple[Any, dict[str, TeamPlace], list[Problem]]:
+    """Return teams by name, the `TeamNamespace` of each that was given as one, and what is wrong with a list of these."""
+    if not isinstance(given, (list, tuple)):
+        return given, {}, []
+    shares, places, found = dict[str, Team](), dict[str, TeamPlace](), list[Problem]()
+    for number, each in enumerate(given):
+        where = f"teams[{number}]"
+        if not isinstance(each, TeamPlace):
+            found.append(Problem(where, f"must be a TeamNamespace, not {shown_value(each)}"))
+        elif each.name in shares:
+            found.append(Problem(where, f"{each.name} is a duplicate"))
+        elif each.share is None:
+            hint = f"give TeamNamespace({each.name!r}, share=Team(gpus=...)), or leave it out here"
+            found.append(Problem(where, f"{each.name} has no share of the GPUs", hint))
+        else:
+            shares[each.name] = Team(**{**vars(each.share), "namespace": each.name})
+            places[each.name] = each
+    return shares, places, found
 
 
 def as_team(share: Any) -> Team:

@@ -32,6 +32,7 @@ __all__ = ["COMMANDS", "GROUPS", "read_seconds"]
 
 GROUPS = {
     "runtime": "List runtimes, and create, check and compare releases of a catalogue, for example `runtime list`.",
+    "deploy": "Print what runs parts of pulumi-trainer in a cluster, for example `deploy exporter`.",
     "cache": "List and prune the cache of this user, for example `cache list`.",
 }
 """Commands that have commands."""
@@ -528,6 +529,19 @@ def _impact(given: Given) -> None:
 
     one, other = given.names
     runtime_impact.impact(one, other, _where(given), _folder(given), given.output, _release(given))
+
+
+@command(
+    "deploy exporter",
+    "Print what runs the exporter in a cluster, for example `deploy exporter IMAGE -n monitoring | kubectl apply -f -`.",
+    option("image", metavar="IMAGE", help="Image with pulumi-trainer, made from the Containerfile."),
+    option("-n", "--namespace", default="pulumi-trainer", help="Namespace of the exporter. Default: pulumi-trainer."),
+    flag("--prometheus-operator", help="Add a ServiceMonitor, and alerts as a PrometheusRule."),
+)  # fmt: skip
+def _deploy_exporter(given: Given) -> None:
+    from pulumi_trainer.provider.cli import deploy
+
+    deploy.print_exporter(given.namespace, given.image, monitored=given.prometheus_operator)
 
 
 @command(

@@ -7,7 +7,7 @@ its empty result; only `cached_status` and `current_release` raise a fault of th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pulumi_trainer.provider.jobs.runs import Run
@@ -136,6 +136,19 @@ def find_runtime(target: Mapping[str, Any], kind: str, namespace: str, name: str
 def find_object(target: Mapping[str, Any], kind: Kind, namespace: str, name: str) -> dict[str, Any] | None:
     """Return an object of a cluster; None if not found, or for an unreachable cluster."""
     return _ask(target, lambda cluster: cluster.reachable_client(namespace).get(kind, namespace, name), None)
+
+
+def team_roles(mode: str, namespace: str, subjects: Iterable[tuple[str, str]]) -> list[dict[str, Any]]:
+    """Return the roles with what jobs of a namespace need, and their bindings.
+
+    Args:
+        subjects: Kind (Group or User) and name of those who run jobs.
+    """
+    from pulumi_trainer.provider.targets.kubernetes.preflight import rbac
+
+    permissions = rbac.job_permissions("trainer" if mode == "trainer" else "jobset")
+    bound = [rbac.Subject(*each) for each in subjects]
+    return [*rbac.objects(permissions, [namespace], bound, of=f"-{namespace}")]
 
 
 def list_unfinished_jobs(target: Mapping[str, Any], namespace: str) -> Sequence[Mapping[str, Any]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_trainer.provider.kubernetes.client.api_resources import NAMESPACE
+from pulumi_trainer.provider.kubernetes.client.api_resources import NAMESPACE, Kind
 from pulumi_trainer.provider.trainer.kinds import JOBSET
 
 from tests.engine.conftest import pulumi_home  # noqa: F401 (a fixture)
@@ -54,6 +54,13 @@ queues = trainer.GpuQueues(
 )
 queue = queues.queues["NAME"]
 """
+DECLARED = """
+team = trainer.TeamNamespace(
+    "NAME", share=trainer.Team(gpus=8), groups=["NAME-team"], quota={"pods": 20}, pod_security="privileged"
+)
+queues = trainer.GpuQueues("NAME", teams=[team], resource="cpu", gpus={"NAME": {"sim/pool": "gpu"}}, priorities=())
+queue = queues.queues["NAME"]
+"""
 JOB = """
 trainer.TrainJob(
     "job", name="job", runtime=simulated, queue=queue, wait_for="running", timeouts={"running": 90},
@@ -61,10 +68,11 @@ trainer.TrainJob(
 )
 """
 PROGRAMS = {
-    "a LocalQueue that depends on the namespace": OWN + JOB.replace("OPTS", ""),
-    "teams whose queues depend on the namespace": SET + JOB.replace("OPTS", ""),
-    "the second kind of a team's GPUs": KINDS + JOB.replace("OPTS", 'flavors=["NAME-b"]'),
-    "a LocalQueue of pulumi-kubernetes": OTHERS + JOB.replace("OPTS", "opts=after"),
+    "a LocalQueue that depends on the namespace": TEAM + OWN + JOB.replace("OPTS", ""),
+    "teams whose queues depend on the namespace": TEAM + SET + JOB.replace("OPTS", ""),
+    "the second kind of a team's GPUs": TEAM + KINDS + JOB.replace("OPTS", 'flavors=["NAME-b"]'),
+    "a LocalQueue of pulumi-kubernetes": TEAM + OTHERS + JOB.replace("OPTS", "opts=after"),
+    "a team in one declaration": DECLARED + JOB.replace("OPTS", ""),
 }
 
 
@@ -81,7 +89,7 @@ def lab(tmp_path: Path, pulumi_home: Path, cluster: Any) -> Iterator[Lab]:  # no
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_namespace_queues_and_job_of_one_program(lab: Lab, program: str) -> None:
     assert lab.root_client.get(NAMESPACE, "", lab.prefix) is None
-    lab.program((TEAM + PROGRAMS[program]).replace("NAME", lab.prefix), head())
+    lab.program(PROGRAMS[program].replace("NAME", lab.prefix), head())
     planned = lab.preview().out
     assert "does not exist" not in planned, planned
     lab.plain_up()
@@ -98,3 +106,29 @@ def test_a_namespace_that_nothing_creates_is_missed_still(lab: Lab) -> None:
     )
     refused = lab.preview(ok=False).out
     assert f"namespace {lab.prefix} does not exist" in refused
+
+
+def test_a_team_that_leaves_keeps_its_namespace_while_another_stays_out_of_it(lab: Lab) -> None:
+    """Its members may run jobs in its namespace alone; a team with work is not taken out."""
+    program = (DECLARED + JOB.replace("OPTS", "")).replace("NAME", lab.prefix)
+    lab.program(program, head())
+    lab.plain_up()
+    until(lambda: lab.running() == {"job"})
+    assert may_create_jobs(lab, lab.prefix) and not may_create_jobs(lab, "default")
+    lab.program("", head())
+    refused = lab.preview(ok=False).out
+    assert "was removed from the program, but is not deleted while it has jobs" in refused, refused
+    lab.program(DECLARED.replace("NAME", lab.prefix), head())
+    lab.plain_up()
+    lab.program("", head())
+    lab.plain_up()
+    assert lab.root_client.get(NAMESPACE, "", lab.prefix) is not None
+    assert not may_create_jobs(lab, lab.prefix)
+
+
+def may_create_jobs(lab: Lab, namespace: str) -> bool:
+    asked = {"namespace": namespace, "verb": "create", "group": "jobset.x-k8s.io", "resource": "jobsets"}
+    review = {"user": "somebody", "groups": [f"{lab.prefix}-team"], "resourceAttributes": asked}
+    kind = Kind("authorization.k8s.io/v1", "SubjectAccessReview", "subjectaccessreviews", False)
+    about = {"apiVersion": kind.api_version, "kind": kind.kind, "spec": review}
+    return bool(lab.root_client.post(kind, about)["status"]["allowed"])

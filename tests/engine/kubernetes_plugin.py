@@ -42,7 +42,8 @@ def path_of(document: dict[str, Any]) -> str:
     kind, metadata = document["kind"], document["metadata"]
     plural = PLURALS.get(kind, f"{kind.lower()}s")
     place = f"namespaces/{metadata['namespace']}/" if "namespace" in metadata else ""
-    return f"/apis/{document['apiVersion']}/{place}{plural}/{metadata['name']}"
+    root = "apis" if "/" in document["apiVersion"] else "api"
+    return f"/{root}/{document['apiVersion']}/{place}{plural}/{metadata['name']}"
 
 
 class Plugin(provider_pb2_grpc.ResourceProviderServicer):

@@ -64,6 +64,7 @@ class Store(Api):
             if is_kept and marks.get(key, value) != value and any(f"f:{key}" in field for field in fields):
                 return refusal(409, "Conflict", f'conflict with "another manager" of {key}')(handler)
         marks.update(mine)
+        live.update({key: value for key, value in wanted.items() if key != "metadata"})
         fields = {"f:metadata": {"f:annotations": {f"f:{key}": {} for key in mine}}}
         by_name[manager] = {"manager": manager, "operation": "Apply", "fieldsV1": fields}
         live["metadata"]["managedFields"] = [*by_name.values()]

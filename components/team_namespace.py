@@ -1,0 +1,245 @@
+"""The component `TeamNamespace`: the namespace of a team with what limits it, who may work in it, and its share of GPUs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import pulumi
+from pulumi_trainer.args.arguments import as_mapping, as_sequence, check_names, nested_problems, shown_value
+from pulumi_trainer.args.signatures import merge_problems, not_one_of
+from pulumi_trainer.kubernetes_object import KubernetesObject, ObjectArgs, Strings
+from pulumi_trainer.network_policy import Egress, NetworkPolicy, egress_problems
+from pulumi_trainer.program import session, targets
+from pulumi_trainer.program.constructors import ComponentArgs, constructor
+from pulumi_trainer.program.drift import PATCH_FORCE, Drift
+from pulumi_trainer.program.object_owner import ObjectOwner, Place, mark_of
+from pulumi_trainer.program.targets import Kubernetes
+from pulumi_trainer.provider.kubernetes.client.api_resources import (
+    CLUSTER_ROLE,
+    CLUSTER_ROLE_BINDING,
+    NAMESPACE,
+    RESOURCE_QUOTA,
+    ROLE,
+    ROLE_BINDING,
+    Kind,
+)
+from pulumi_trainer.provider.kubernetes.errors import Problem, problems_below
+from pulumi_trainer.provider.kubernetes.hand_edits import HandEdit
+from pulumi_trainer.provider.kubernetes.values.accessors import section, text
+from pulumi_trainer.provider.kubernetes.values.names import dns_1123_label, qualified_name
+from pulumi_trainer.provider.kubernetes.values.quantity import quantity_problems
+from pulumi_trainer.provider.targets import queries
+from pulumi_trainer.provider.trainer.labels import stack_of_mark
+from pulumi_trainer.queues.teams import Team, TeamPlace
+
+PodSecurity = Literal["privileged", "baseline", "restricted"]
+_LEVELS = ("privileged", "baseline", "restricted")
+_ENFORCE = "pod-security.kubernetes.io/enforce"
+_KINDS = {kind.kind: kind for kind in (CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING)}
+
+
+class TeamObjectArgs(ObjectArgs):
+    """The arguments of one object of a `TeamNamespace`. of: Kind, name and source line of the component."""
+
+    resource: Kind
+    body: Mapping[str, Any]
+    of: str = ""
+    limits_jobs: bool = False
+
+    shipped = ObjectArgs.shipped | {"resource", "body", "of", "limits_jobs"}
+    free = ObjectArgs.free | {"resource", "body"}
+
+
+class TeamObject(KubernetesObject):
+    """One object of a `TeamNamespace`."""
+
+    def __init__(self, args: TeamObjectArgs) -> None:
+        self.resource, self.kind, self.misnamed = args.resource, args.resource.kind, []
+        self.construct(args)
+
+    def where(self, args: TeamObjectArgs) -> str:
+        return f"{args.of}: {self.kind} {args.name}"
+
+    def content(self, args: TeamObjectArgs) -> Mapping[str, Any]:
+        return args.body
+
+    def object_problems(self, document: Mapping[str, Any]) -> list[Problem]:  # noqa: ARG002 - `TeamNamespace` has checked it
+        return []
+
+    def affects(self, job: Mapping[str, Any]) -> bool:  # noqa: ARG002 - of its namespace, any
+        return bool(self._args.limits_jobs)
+
+    def _name_conflicts(self, target: Mapping[str, Any], found: Mapping[str, Any], owner: ObjectOwner) -> list[Problem]:
+        if self._is_left_by(owner.name, found):
+            return []
+        return super()._name_conflicts(target, found, owner)
+
+    async def _force(self, at: Place, live: Mapping[str, Any], edits: list[HandEdit]) -> dict[str, str]:
+        owner = await session.current().object_owner()
+        if self._is_left_by(owner.name, live) and mark_of(live) != owner.mark:
+            return {PATCH_FORCE: "true"}
+        return await super()._force(at, live, edits)
+
+    def _is_left_by(self, stack: str, found: Mapping[str, Any]) -> bool:
+        """Return whether an object is a namespace that a stack of this name has made, whose `destroy` leaves it."""
+        return self.resource is NAMESPACE and bool(mark_of(found)) and stack_of_mark(mark_of(found)) == stack
+
+    def _affected_jobs(self, target: Mapping[str, Any], live: Mapping[str, Any]) -> list[str]:
+        if not self._args.limits_jobs:
+            return []
+        return super()._affected_jobs(target, live)
+
+    async def _review_live(
+        self, target: Mapping[str, Any], live: Mapping[str, Any], wanted: Mapping[str, Any]
+    ) -> tuple[list[HandEdit], list[Problem]]:
+        if self.resource is NAMESPACE and not live:
+            found = await asyncio.to_thread(queries.find_object, target, NAMESPACE, "", self.name)
+            if "deletionTimestamp" in section(found, "metadata"):
+                why = f"namespace {self.name} is being deleted"
+                return [], [Problem("name", why, "run the update again once it is gone, or choose another name")]
+        return await super()._review_live(target, live, wanted)
+
+
+class TeamNamespaceArgs(ComponentArgs):
+    """The arguments of `TeamNamespace`."""
+
+    share: Team | None = None
+    groups: Sequence[str] = ()
+    users: Sequence[str] = ()
+    quota: Mapping[str, int | str] | None = None
+    pod_security: PodSecurity = "baseline"
+    egress: Sequence[Egress] | None = None
+    labels: Strings | None = None
+    annotations: Strings | None = None
+    drift: Drift | None = None
+    name: str | None = None
+    target: Kubernetes | None = None
+
+    def check(self) -> list[Problem]:
+        found = super().check()
+        found += not_one_of("pod_security", self.pod_security, _LEVELS)
+        if self.share is not None and not isinstance(self.share, Team):
+            found.append(Problem("share", f"must be Team(...), not {shown_value(self.share)}"))
+        elif self.share is not None and self.share.namespace is not None:
+            why = "has a namespace, which is the one that this component creates"
+            found.append(Problem("share.namespace", why, "leave it out, or set name= of the TeamNamespace"))
+        for argument in ("groups", "users"):
+            found += _name_problems(argument, getattr(self, argument))
+        found += _quota_problems(self.quota)
+        found += egress_problems(self.egress)
+        if _ENFORCE in as_mapping(self.labels):
+            found.append(Problem(f"labels[{_ENFORCE}]", "pod_security= sets this label", "leave it out"))
+        return found
+
+
+class TeamNamespace(TeamPlace):
+    """The namespace of a team, from one declaration.
+
+    It creates the Namespace with the label of Pod Security, a ResourceQuota, a Role and a ClusterRole with what jobs need (as
+    `pulumi-trainer rbac` prints) and their bindings to the team's groups and users, and with `egress` a NetworkPolicy.
+    Give the teams to `GpuQueues(teams=[...])`, and each gets its queue, quota and budget.
+
+    No update and no `destroy` deletes the Namespace: jobs, records and volumes in it stay, until somebody deletes it with
+    kubectl. Who applies this must have the rights that the roles grant, or be allowed to escalate.
+
+    Args:
+        resource_name: Name of the Pulumi resource.
+        share: The team's GPUs, budget and limits, for `GpuQueues`; default: none, so that it has no queue there.
+        groups: Groups that may run jobs in the namespace, as the cluster's authentication names them; nobody can check that they
+            exist.
+        users: Users that may, likewise.
+        quota: Resource -> most of the namespace, of a ResourceQuota: {"pods": 200, "requests.storage": "10Ti"}. Default: none.
+        pod_security: Level of Pod Security that the namespace enforces; default: baseline. Jobs in a restricted namespace need
+            hardening="restricted".
+        egress: Addresses outside the cluster that Pods of jobs reach; their NetworkPolicy allows nothing else but DNS and each
+            other. Default: no NetworkPolicy.
+        labels: Further labels of the Namespace.
+        annotations: Annotations of the Namespace.
+        drift: What an update does with objects that were changed by hand, as for `ClusterQueue`.
+        name: Name of the Namespace and of the team; default: the resource's name.
+        target: Cluster, as `Kubernetes(...)`; default: the target of the stack.
+        opts: Resource options.
+    """
+
+    misnamed: list[Problem]
+
+    @constructor(TeamNamespaceArgs)
+    def __init__(self) -> None: ...
+
+    def construct(self, args: TeamNamespaceArgs) -> None:
+        where = f'TeamNamespace("{args.resource_name}") ({session.call_site()})'
+        super().__init__("trainer:index:TeamNamespace", args.resource_name, None, args.opts)
+        found = [*self.misnamed, *check_names(vars(args)), *targets.problems(args.target)]
+        self.name: str = args.name or args.resource_name
+        """Name of the Namespace, and of the team."""
+        found = merge_problems(found, [*nested_problems(args), *_label_problems(self.name)])
+        self.share = args.share
+        """The team's share of the GPUs; None if it has none."""
+        self.makes = frozenset({f"{NAMESPACE.kind}/{self.name}"})
+        self.register_outputs({"name": self.name})
+        if found:
+            session.current().problems.extend(problems_below(where, found))
+            return
+        opts = args.opts or pulumi.ResourceOptions()
+        common: dict[str, Any] = {"target": args.target, "drift": args.drift}
+        about: dict[str, Any] = {"of": where, **common}
+        kept = pulumi.ResourceOptions(
+            parent=self, depends_on=opts.depends_on, protect=opts.protect, retain_on_delete=True
+        )
+        labels = {**(args.labels or {}), _ENFORCE: args.pod_security}
+        named: dict[str, Any] = {"name": self.name, "labels": labels, "annotations": args.annotations}
+        namespace = TeamObject(TeamObjectArgs(self.name, resource=NAMESPACE, body={}, opts=kept, **named, **about))
+        after = pulumi.ResourceOptions(parent=self, depends_on=[namespace], protect=opts.protect)
+        place: dict[str, Any] = {"namespace": self.name, "opts": after}
+        inside: dict[str, Any] = {**place, **about}
+        if args.quota:
+            body = {"spec": {"hard": {name: str(most) for name, most in args.quota.items()}}}
+            quota: dict[str, Any] = {"resource": RESOURCE_QUOTA, "body": body, "limits_jobs": True}
+            TeamObject(TeamObjectArgs(self.name, name="team", **quota, **inside))
+        for each in _roles(args, self.name):
+            body = {key: value for key, value in each.items() if key not in ("apiVersion", "kind", "metadata")}
+            name = text(each["metadata"]["name"])
+            TeamObject(
+                TeamObjectArgs(f"{self.name}-{name}", name=name, resource=_KINDS[each["kind"]], body=body, **inside)
+            )
+        if args.egress is not None:
+            NetworkPolicy(self.name, name="team", egress=args.egress, **place, **common)
+
+
+def _roles(args: TeamNamespaceArgs, namespace: str) -> Sequence[Mapping[str, Any]]:
+    """Return roles and bindings of those who may run jobs; none for nobody."""
+    subjects = [*(("Group", name) for name in args.groups), *(("User", name) for name in args.users)]
+    if not subjects:
+        return ()
+    destination = targets.choose(args.target)
+    mode = (isinstance(destination, Kubernetes) and destination.mode) or pulumi.Config("trainer").get("mode")
+    return queries.team_roles(mode or "jobset", namespace, subjects)
+
+
+def _label_problems(name: str) -> Iterator[Problem]:
+    for why in dns_1123_label(name):
+        yield Problem("name", f"{name!r} is not a valid name of a namespace: {why}")
+
+
+def _name_problems(argument: str, given: Any) -> Iterator[Problem]:
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        yield Problem(argument, f"must be a list of names, not {shown_value(given)}")
+        return
+    for place, name in enumerate(given):
+        if not isinstance(name, str) or not name:
+            yield Problem(f"{argument}[{place}]", f"must be a name, not {shown_value(name)}")
+        elif name in as_sequence(given)[:place]:
+            yield Problem(f"{argument}[{place}]", f"{name} is a duplicate")
+
+
+def _quota_problems(given: Any) -> Iterator[Problem]:
+    if given is not None and not isinstance(given, Mapping):
+        yield Problem("quota", f"must be a mapping from resources to amounts, not {shown_value(given)}")
+        return
+    for name, most in as_mapping(given).items():
+        where = f"quota[{name}]"
+        for why in qualified_name(str(name)):
+            yield Problem(where, f"{name!r} is not a valid resource name: {why}")
+        yield from problems_below(where, quantity_problems(most))

@@ -1,0 +1,48 @@
+"""`deploy exporter`: the objects that it prints, and what their alerts ask for."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import yaml
+from pulumi_trainer.provider.cli import deploy
+from pulumi_trainer.provider.cli import main as cli
+from pulumi_trainer.provider.cli.exporter import METRICS, PREFIX
+from pulumi_trainer.provider.kubernetes.errors import Invalid
+
+
+def printed(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
+    """Kind -> object."""
+    assert cli.run(["deploy", "exporter", "example.com/trainer:1", "-n", "monitoring", *options]) == 0
+    return {each["kind"]: each for each in yaml.safe_load_all(capsys.readouterr().out)}
+
+
+def test_the_exporter_reads_and_is_restricted(capsys: pytest.CaptureFixture[str]) -> None:
+    made = printed(capsys)
+    assert [*made] == ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Deployment", "Service"]
+    verbs = {verb for rule in made["ClusterRole"]["rules"] for verb in rule["verbs"]}
+    assert verbs == {"get", "list", "watch"}
+    pod = made["Deployment"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert (container["image"], container["args"][:2]) == ("example.com/trainer:1", ["exporter", "-A"])
+    assert pod["securityContext"]["runAsNonRoot"] and container["securityContext"]["readOnlyRootFilesystem"]
+    assert container["ports"][0]["containerPort"] == int(container["args"][-1])
+
+
+def test_alerts_ask_for_metrics_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    made = printed(capsys, "--prometheus-operator")
+    assert {"ServiceMonitor", "PrometheusRule"} <= made.keys()
+    (group,) = made["PrometheusRule"]["spec"]["groups"]
+    assert len(group["rules"]) == len(deploy.ALERTS)
+    for rule in group["rules"]:
+        asked = set(re.findall(rf"{PREFIX}([a-z_]+)", rule["expr"]))
+        assert asked and asked <= METRICS.keys()
+        labels = {label for name in asked for label in METRICS[name][1]}
+        assert set(re.findall(r"[$]labels[.](\w+)", rule["annotations"]["summary"])) <= labels
+
+
+def test_names_that_are_not_valid() -> None:
+    with pytest.raises(Invalid, match=r"--namespace: 'A_b'.*\n.*IMAGE: is not the name of an image: 'two words'"):
+        cli.run(["deploy", "exporter", "two words", "-n", "A_b"])
