@@ -64,6 +64,7 @@ PAGES = {
         "Queues",
         (
             "queues.gpus",
+            "team_namespace",
             "queues.teams",
             "queues.objects",
             "queues.flavors",

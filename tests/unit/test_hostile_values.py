@@ -27,6 +27,7 @@ from pulumi_trainer.program import messages
 from pulumi_trainer.provider.cli import (
     cache,
     commands,
+    deploy,
     doctor,
     documents,
     exporter,
@@ -403,6 +404,14 @@ def _rbac(_: Patch, __: str) -> None:
     rbac.explain_roles(rbac.platform_roles())
 
 
+def _deploy(_: Patch, __: str) -> None:
+    with pytest.raises(TrainerError) as raised:
+        deploy.print_exporter(HOSTILE, HOSTILE, monitored=True)
+    for problem in raised.value.problems:
+        reach.show_warning(problem)
+    deploy.print_exporter("monitoring", "a", monitored=True)
+
+
 def _operation(name: Any) -> Callable[[Patch, str], None]:
     return lambda *_: operations.operate(name, HOSTILE, WHERE)
 
@@ -453,7 +462,7 @@ COMMANDS: dict[str, Callable[[Patch, str], None]] = {
     "trust": _trust, "cache list": _cache, "cache prune": _prune, "init": _init,
     **{name: _operation(name) for name in ("suspend", "resume", "stop", "rerun")},
     "validate": _validate, "render": _render, "rbac": _rbac, "runtime list": _table, "runtime new": _release,
-    "version": lambda _, output: version.show(output), "report": _report,
+    "version": lambda _, output: version.show(output), "report": _report, "deploy exporter": _deploy,
     "runtime pin": _release, "runtime check": _check, "runtime diff": _diff,
     "runtime impact": _impact,
 }  # fmt: skip
