@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime, timezone
 from typing import Any
 
 import pulumi
-from pulumi_trainer.args.arguments import shown_value
+from pulumi_trainer.args.arguments import as_mapping, shown_value
 from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.plan.job_plan import PlacedJob
 from pulumi_trainer.plan.offer import Offer
@@ -14,12 +19,17 @@ from pulumi_trainer.plan.review import refusals
 from pulumi_trainer.plan.runtime_ref import LoadedRuntime, RuntimeSource, runtime_from_offer
 from pulumi_trainer.program import messages, session, targets
 from pulumi_trainer.program.constructors import ComponentArgs, constructor
+from pulumi_trainer.program.removals import recorded_channel
 from pulumi_trainer.program.targets import Destination
 from pulumi_trainer.program.trainer_release import choose_release
 from pulumi_trainer.provider.engine import dynamic
 from pulumi_trainer.provider.jobs.identity import short_digest
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TrainerError, problems_below
+from pulumi_trainer.provider.kubernetes.values.accessors import text
+from pulumi_trainer.provider.kubernetes.values.wording import parse_duration
+from pulumi_trainer.provider.targets import queries
 from pulumi_trainer.provider.trainer.runtime_releases import carried_releases
+from pulumi_trainer.provider.trainer.runtime_rollout import Rollout, Waves, begin_or_go_on, next_wave, progress_note
 from pulumi_trainer.runtime import catalogue_argument_problems
 from pulumi_trainer.runtimes import BUILT_IN, RuntimeCatalog
 
@@ -29,8 +39,36 @@ class ChannelArgs(ComponentArgs):
 
     release: str
     catalog: RuntimeCatalog | None = None
+    waves: Sequence[Sequence[str]] = ()
+    soak: str = "0s"
+    max_regression: Mapping[str, float] | None = None
     force: bool = False
     target: Destination | None = None
+
+    def waves_problems(self) -> Iterator[Problem]:
+        """Yield what is wrong with the arguments of a roll-out."""
+        known = set[str]()
+        for place, group in enumerate(self.waves):
+            if isinstance(group, str) or not isinstance(group, (list, tuple)) or not group:
+                yield Problem(f"waves[{place}]", f"must be a list of namespaces and jobs, not {shown_value(group)}")
+                continue
+            for number, name in enumerate(group):
+                where = f"waves[{place}][{number}]"
+                if not isinstance(name, str) or not _PLACE.fullmatch(name):
+                    yield Problem(where, f"must be a namespace, or a job as NAMESPACE/NAME, not {shown_value(name)}")
+                elif name in known:
+                    yield Problem(where, f"{name} is a duplicate")
+                known.add(name)
+        if not isinstance(self.soak, str) or parse_duration(self.soak) is None:
+            yield Problem("soak", f"must be a duration such as 30m or 2h, not {shown_value(self.soak)}")
+        for metric, limit in as_mapping(self.max_regression).items():
+            if isinstance(limit, bool) or not isinstance(limit, (int, float)) or limit <= 0:
+                yield Problem(f"max_regression[{metric}]", f"must be a number such as 1.1, not {shown_value(limit)}")
+        if not self.waves and (self.max_regression or self.soak != "0s"):
+            yield Problem("waves", "is missing: soak= and max_regression= are about the waves of a roll-out")
+
+
+_PLACE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(/[a-z0-9]([-a-z0-9.]*[a-z0-9])?)?")
 
 
 class RuntimeChannel(RuntimeSource, pulumi.ComponentResource):
@@ -44,6 +82,12 @@ class RuntimeChannel(RuntimeSource, pulumi.ComponentResource):
         release: Current release as `name@release`. To move the channel, or to roll it back, change it; the plan shows
             the effect on each job.
         catalog: Catalogue of the release; default: the built-in one.
+        waves: Namespaces, and jobs as NAMESPACE/NAME, that take a new release first, wave after wave: [["nlp/canary"], ["nlp"]].
+            Each `pulumi up` moves at most one wave, and only if no job of those before has failed on the new release and the jobs
+            that are named have succeeded on it; all others come last. Default: all at once.
+        soak: Least time between two waves, such as 2h; default: 0s.
+        max_regression: Metric, or `seconds` for the time of a run -> how many times its value before it may be, of the jobs
+            that `waves` names: {"seconds": 1.1, "loss": 1.02}. A worse one stops the roll-out. Default: not compared.
         force: Whether the channel, and releases of its catalogue, may be removed while jobs use them; default: False.
         target: Target of the jobs that use the channel; default: the target of the stack.
         opts: Resource options.
@@ -70,7 +114,12 @@ class RuntimeChannel(RuntimeSource, pulumi.ComponentResource):
             found += catalogue_argument_problems(error)
         if not isinstance(args.force, bool):
             found.append(Problem("force", f"must be True or False, not {shown_value(args.force)}"))
-        found = merge_problems(self.misnamed, found)
+        wrong = list(args.waves_problems())
+        found = merge_problems(self.misnamed, [*found, *wrong])
+        self._catalog = args.catalog
+        self._waves = Waves()
+        if not wrong:
+            self._waves = Waves(args.waves, parse_duration(args.soak) or 0.0, args.max_regression)
         shown = None
         if isinstance(args.release, str) and args.release.isascii():
             shown = args.release
@@ -115,11 +164,42 @@ class RuntimeChannel(RuntimeSource, pulumi.ComponentResource):
                 )
                 found = [*place.problems, *claimed]
             if not found:
-                await self._register(offer, force, place, trainer.version, await self.urn.future() or "")
+                offer, rollout = await self._roll_out(offer, place)
+                self.given = offer
+                await self._register(offer, rollout, force, place, trainer.version, await self.urn.future() or "")
         session.current().problems.extend(problems_below(f"{self.where} ({site})", found))
         return bool(found)
 
-    async def _register(self, offer: Offer, force: bool, place: targets.Place, trainer: str, urn: str) -> None:
+    async def _roll_out(self, offer: Offer, place: targets.Place) -> tuple[Offer, Rollout]:
+        """Return the offer with what a roll-out leaves behind, and the roll-out; say how far it is."""
+        recorded = recorded_channel(await session.current().stack_resources(), offer.channel)
+        if recorded.get("runtime") != offer.runtime:
+            return offer, Rollout()
+        before, waves, now = Rollout.from_dict(recorded.get("rollout")), self._waves, time.time()
+        rollout = begin_or_go_on(text(recorded.get("release")), before, offer.release, waves, now)
+        if rollout == before and rollout.before:
+            reasons = await asyncio.to_thread(
+                queries.rollout_holds, place.target, offer.runtime, offer.release, rollout, waves
+            )
+            due = rollout.since + waves.soak
+            if reasons or now < due:
+                when = f"{datetime.fromtimestamp(due, timezone.utc):%Y-%m-%d %H:%M} UTC"
+                note = progress_note(rollout, offer.release, waves, reasons, when)
+                (messages.warn if reasons else messages.info)(f"{self.where}: {note}", self)
+            else:
+                rollout = next_wave(rollout, waves, now)
+        if rollout.left:
+            notice = f"channel {offer.channel} has taken {rollout.left} back"
+            offer = replace(offer, withdrawn={**offer.withdrawn, rollout.left: notice})
+        if not rollout.before:
+            return offer, rollout
+        document = (self._catalog or BUILT_IN).load(offer.runtime, rollout.before)
+        documents = {**offer.documents, rollout.before: document}
+        return replace(offer, documents=documents, before=rollout.before, moved=waves.moved(rollout)), rollout
+
+    async def _register(
+        self, offer: Offer, rollout: Rollout, force: bool, place: targets.Place, trainer: str, urn: str
+    ) -> None:
         document = offer.documents[offer.release]
         target = await session.current().target(place.target)
         inputs = dynamic.ChannelInputs(
@@ -128,6 +208,9 @@ class RuntimeChannel(RuntimeSource, pulumi.ComponentResource):
             release=offer.release,
             releases=self._known,
             withdrawn=offer.withdrawn,
+            rollout=rollout.to_dict(),
+            moved=[*offer.moved],
+            document_before=offer.documents.get(offer.before),
             document=document,
             trainer=trainer,
             digest=short_digest(document, 12),

@@ -5,14 +5,15 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
 from pulumi_trainer.plan.review import refusals
 from pulumi_trainer.program.trainer_release import configured_release
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, problems_below
+from pulumi_trainer.provider.kubernetes.values.accessors import section
 from pulumi_trainer.provider.kubernetes.values.documents import control_character_problems
 from pulumi_trainer.provider.trainer.catalog.catalog import MAX_FILE, NAME
 from pulumi_trainer.provider.trainer.catalog.versions import VERSION
@@ -29,6 +30,8 @@ class Offer:
         documents: Release -> document, for the current release and others.
         deprecated: Release -> deprecation message.
         withdrawn: Release -> why nobody should use it any more.
+        before: Release of the jobs that a roll-out has not reached; empty: all have `release`.
+        moved: Namespaces, and jobs as NAMESPACE/NAME, that it has reached.
     """
 
     channel: str
@@ -37,6 +40,14 @@ class Offer:
     documents: Mapping[str, dict[str, Any]] = field(repr=False)
     deprecated: Mapping[str, str] = field(default_factory=dict)
     withdrawn: Mapping[str, str] = field(default_factory=dict)
+    before: str = ""
+    moved: Sequence[str] = ()
+
+    def of_job(self, where: str) -> Offer:
+        """Return the offer to a job, which has one release. where: NAMESPACE/NAME."""
+        if not self.before or where in self.moved or where.partition("/")[0] in self.moved:
+            return self
+        return replace(self, release=self.before)
 
     @classmethod
     def read(cls, given: Any) -> Offer:
@@ -53,7 +64,7 @@ class Offer:
         """Return the offer in plain data."""
         hint = 'in the other stack: pulumi.export("stable", channel.offer); here: runtime=platform.get_output("stable")'
         parts = ("channel", "runtime", "release", "documents", "deprecated", "withdrawn")
-        if not isinstance(given, Mapping) or {*given, "withdrawn"} != set(parts):
+        if not isinstance(given, Mapping) or {*given, "withdrawn"} - {"rollout"} != set(parts):
             raise Invalid(Problem("", "not a valid offer of a RuntimeChannel", hint))
         given = {"withdrawn": {}, **given}
         texts = [given[part] for part in parts[:3]]
@@ -68,7 +79,11 @@ class Offer:
             problems = [*control_character_problems(document), *refusals(document, configured_release())]
             if problems:
                 raise Invalid(*problems_below(f"documents[{number}]", problems))
-        return cls(texts[0], texts[1], texts[2], documents, *map(dict, messages))
+        rollout = section(given.get("rollout"))
+        before, moved = rollout.get("before", ""), rollout.get("moved", [])
+        if before not in ("", *documents) or not isinstance(moved, list) or not all(map(_is_short_text, moved)):
+            raise Invalid(Problem("rollout", "not a valid roll-out of a RuntimeChannel", hint))
+        return cls(texts[0], texts[1], texts[2], documents, dict(messages[0]), dict(messages[1]), before, moved)
 
     @property
     def output(self) -> dict[str, Any]:
@@ -79,6 +94,8 @@ class Offer:
         found = {**parts, "documents": _packed(self.documents), "deprecated": dict(self.deprecated)}
         if self.withdrawn:  # `pulumi up` prints each part
             found["withdrawn"] = dict(self.withdrawn)
+        if self.before:
+            found["rollout"] = {"before": self.before, "moved": [*self.moved]}
         return found
 
 

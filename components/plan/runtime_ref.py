@@ -130,6 +130,7 @@ def runtime_from_offer(offer: Offer, whose: Mapping[str, str], follow: str, job:
 
 
 def _of_channel(offer: Offer, follow: str, job: PlacedJob) -> LoadedRuntime:
+    offer = offer.of_job(f"{job.place.namespace}/{job.name}")
     release = offer.release
     if job.mode == "trainer":
         document, found = _runtime_by_name(f"{offer.runtime}@{release}", job, offer.documents[release])

@@ -55,6 +55,12 @@ def jobs_of(stack: Resources) -> dict[str, Any]:
     return {f"{o.get('namespace')}/{o.get('name')}": o.get("digest") for type_, o in stack if type_ == JOBSET}
 
 
+def recorded_channel(stack: Resources, channel: str) -> Mapping[str, Any]:
+    """Return the outputs of a channel in the stack's state; empty if not found."""
+    found = [outputs for type_, outputs in stack if type_ == _CHANNEL and outputs.get("channel") == channel]
+    return to_plain(dict(found[0])) if found else {}
+
+
 def recorded_cluster(stack: Resources, name: str) -> str:
     """Return the identity of the cluster of a target in the stack; empty if the stack has no such target."""
     for type_, outputs in stack:

@@ -143,6 +143,7 @@ class Consumer:
         gpus: GPUs of all its Pods; None if unknown.
         runs: Whether it runs now; None if unknown.
         interrupt: Whether a change may end its run: refuse, allow or checkpoint; empty if unknown.
+        failed: Whether its last run has failed.
         jobset: Its JobSet, as its target has it; None if that is gone.
     """
 
@@ -159,6 +160,7 @@ class Consumer:
     gpus: float | None = None
     runs: bool | None = None
     interrupt: str = ""
+    failed: bool = False
     jobset: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
 

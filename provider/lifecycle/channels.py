@@ -36,6 +36,7 @@ from pulumi_trainer.provider.trainer.runtime_releases import (
     level_of,
     taken_release,
 )
+from pulumi_trainer.provider.trainer.runtime_rollout import Rollout, is_reached
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +46,7 @@ class _Channel(Located):
     Attributes:
         withdrawn: Release -> why nobody should use it any more.
         force: Whether it may leave the program, and the catalogue a release, although jobs use them.
+        rollout: How far it has moved (`Rollout`); empty: all jobs have its release.
     """
 
     channel: str
@@ -54,11 +56,13 @@ class _Channel(Located):
     withdrawn: Mapping[str, str] = field(default_factory=dict)
     digest: Any = ""
     force: bool = False
+    rollout: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def settings(self) -> list[Any]:
         """Return what an update stores, apart from the connection."""
-        return [self.channel, self.runtime, self.release, self.releases, self.withdrawn, self.digest, self.force]
+        stored = [self.channel, self.runtime, self.release, self.releases, self.withdrawn, self.digest, self.force]
+        return [*stored, Rollout.from_dict(self.rollout)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,9 +72,13 @@ class ChannelInputs(_Channel, Inputs):
     Attributes:
         trainer: Version of Trainer whose rules its jobs follow.
         formerly: Set by `check`: "project/stack" of the stack before it was renamed.
+        moved: Namespaces, and jobs as NAMESPACE/NAME, that a roll-out has reached.
+        document_before: Document of the release before a roll-out; None without one.
     """
 
     document: Any
+    moved: Sequence[str] = ()
+    document_before: Any = None
     trainer: str = ""
     formerly: Sequence[str] = field(default_factory=list)
 
@@ -103,7 +111,7 @@ class Channels(Resource[ChannelInputs, ChannelOutputs]):
         if olds.runtime != news.runtime:
             why = f"offers {olds.runtime}, so its jobs would switch to {news.runtime}"
             return Checked(news, (str(Problem(where, why, "create another channel for it")),))
-        moved = olds.release != news.release
+        moved = olds.release != news.release or Rollout.from_dict(olds.rollout) != Rollout.from_dict(news.rollout)
         removed = sorted({*olds.releases} - {*news.releases})
         withdrawn = [each for each in news.withdrawn if each not in olds.withdrawn]
         if not moved and not removed and not withdrawn:
@@ -176,9 +184,10 @@ def _move_notes(
     olds: ChannelInputs, news: ChannelInputs, found: Sequence[Consumer] | None, *, are_all: bool
 ) -> list[str]:
     """Return what a move does to jobs. found: Users of the runtime; None if unknown. are_all: Whether there are no others."""
-    before, after, trainer = olds.release, news.release, known_release(news.trainer)
+    after, trainer = news.release, known_release(news.trainer)
+    before, document = _release_before(olds, news)
     own = news.target.get("sweep", "")
-    effects = compare(olds.document, news.document, trainer)
+    effects = compare(document, news.document, trainer)
     lines = [f"{news.runtime} {before} => {after}: {level_of(effects)} for jobs"]
     lines += effect_lines(effects)
     if found is None:
@@ -190,7 +199,7 @@ def _move_notes(
         count += " of those that may be listed"
     lines.append(count)
     moving = [job for job in following if job.release != after]
-    for impact in find_impacts(moving, olds.document, news.document, effects, trainer, partial(_outcome, news)):
+    for impact in find_impacts(moving, document, news.document, effects, trainer, partial(_outcome, news)):
         lines += [f"  {line}" for line in impact_lines(impact, effects, own)]
     if done:
         lines += [
@@ -202,6 +211,15 @@ def _move_notes(
         lines.append(f"jobs that use {news.runtime} without the channel, and keep their release: {len(others)}")
         lines.append(f"  {name_list(others)}")
     return lines
+
+
+def _release_before(olds: ChannelInputs, news: ChannelInputs) -> tuple[str, Any]:
+    """Return the release that jobs leave, and its document."""
+    for each in (news, olds):
+        before = Rollout.from_dict(each.rollout).before
+        if before and olds.release == news.release:
+            return before, each.document_before
+    return olds.release, olds.document
 
 
 def _withdrawal_notes(release: str, news: ChannelInputs, found: Sequence[Consumer]) -> list[str]:
@@ -223,7 +241,9 @@ def _withdrawal_notes(release: str, news: ChannelInputs, found: Sequence[Consume
 def _outcome(news: ChannelInputs, job: Consumer, effects: list[Effect]) -> str:
     """Return when a job takes another release of its channel, and which one if not the channel's."""
     level, own = level_of(effects), job.release
-    taken = news.release
+    taken, rollout = news.release, Rollout.from_dict(news.rollout)
+    if rollout.before and not is_reached(job.where, news.moved):
+        return f"staying with {own} until a later wave"
     if VERSION.fullmatch(own) and VERSION.fullmatch(taken):
         carried = carried_releases(news.releases, news.withdrawn)
         taken = taken_release(job.follow, own, taken, carried, news.withdrawn, level)

@@ -24,6 +24,7 @@ from pulumi_trainer.provider.lifecycle import channels, interruption, volumes
 from pulumi_trainer.provider.lifecycle.channels import ChannelOutputs
 from pulumi_trainer.provider.lifecycle.job_inputs import JobOutputs
 from pulumi_trainer.provider.lifecycle.resource import MALFORMED_STATE
+from pulumi_trainer.provider.lifecycle.rollout import hold_reasons
 from pulumi_trainer.provider.lifecycle.state_format import check_format
 from pulumi_trainer.provider.lifecycle.usage_report import Row, summarize
 from pulumi_trainer.provider.lifecycle.usage_sums import month_of, month_window
@@ -32,6 +33,7 @@ from pulumi_trainer.provider.targets.connection import TargetInput, connect
 from pulumi_trainer.provider.targets.kubernetes.preflight import multikueue
 from pulumi_trainer.provider.targets.local import LocalTarget
 from pulumi_trainer.provider.trainer.kinds import JOBSET
+from pulumi_trainer.provider.trainer.runtime_rollout import Rollout, Waves
 
 if TYPE_CHECKING:
     from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
@@ -272,6 +274,14 @@ def _ask(target: Mapping[str, Any], ask: Callable[[KubernetesTarget], T], otherw
         return ask(_cluster(target))
     except TargetFault:
         return otherwise
+
+
+def rollout_holds(target: Mapping[str, Any], runtime: str, release: str, rollout: Rollout, waves: Waves) -> list[str]:
+    """Return why the next wave of a channel does not move yet, whatever the time is."""
+    try:
+        return hold_reasons(connect(target).jobs, runtime, release, rollout, waves)
+    except TrainerError as fault:
+        return [f"whether its jobs have failed is not known: {fault}"]
 
 
 def channel_refusals(outputs: Mapping[str, Any], uses: Callable[[str], bool]) -> list[Problem]:

@@ -11,6 +11,8 @@ import yaml
 from pulumi_trainer.provider.cli import releases as commands
 from pulumi_trainer.provider.trainer.releases import DEFAULT
 
+from tests.documented import blocks
+
 from .conftest import Project
 
 PLATFORM = """
@@ -322,3 +324,75 @@ def test_channels_of_one_name_in_two_stacks_do_not_count_each_others_jobs(projec
     assert "stable: 1 job uses it" not in project.preview().out
     project.up()
     assert [r["outputs"]["channel"] for r in project.resources("Channel")] == ["other"]
+
+
+(PAGE,) = (block.text for block in blocks("docs/versioning-runtimes.md", __file__))
+WAVES = PAGE.replace("torch-team@1.1.0", "plain@RELEASE").replace('"2h"', '"SOAK"').replace("1.02", "1.1")
+WAVES = WAVES.replace('"ci/canary"], ["nlp"', '"default/canary"], ["default/first"').replace('"seconds": 1.1, ', "")
+WAVES += """
+code = (
+    "import json, os; loss = float(os.environ.get('LOSS', '1')) + int(os.environ.get('MORE', '0'));"
+    "metrics = [{'name': 'loss', 'value': loss}];"
+    "print(json.dumps({'trainerStatus': {'step': 1, 'metrics': metrics}}), flush=True);"
+    "raise SystemExit(int(os.environ.get('FAILS', '0')))"
+)
+for name in ("canary", "first", "other"):
+    trainer.TrainJob(
+        name, name=name, runtime=stable, follow="minor", rerun_on=["runtime"], may_fail=True,
+        trainer=trainer.Trainer(command=["python3", "-c", code]), wait_for="complete",
+    )
+"""
+
+
+def releases(project: Project) -> dict[str, str]:
+    """Job -> its release."""
+    found = {}
+    for each in project.resources():
+        if each["type"].endswith(":JobSet"):
+            found[each["inputs"]["name"]] = each["inputs"]["runtime"]["release"]
+    return found
+
+
+def test_a_release_rolls_out_in_waves(project: Project) -> None:
+    """Each update moves one wave; a failed or worse canary stops it; one line takes it back."""
+    catalog = project.folder / "runtimes"
+    write(
+        catalog,
+        release("1.0.0"),
+        release("1.1.0", LOSS="1.05"),
+        release("1.2.0", LOSS="1.05", MORE="8"),
+        release("1.3.0", LOSS="1.05", MORE="8", FAILS="1"),
+    )
+    program(project, WAVES, RELEASE="1.0.0", SOAK="0s")
+    project.up()
+    program(project, WAVES, RELEASE="1.1.0", SOAK="0s")
+    out = project.preview().out
+    assert "1 job on the next run" in out and "2 jobs staying with 1.0.0 until a later wave" in out, out
+    project.up()
+    assert releases(project) == {"canary": "1.1.0", "first": "1.0.0", "other": "1.0.0"}
+    program(project, WAVES, RELEASE="1.1.0", SOAK="2h")
+    out = project.up().out
+    assert (
+        "wave 1 of 3 (default/canary) has 1.1.0, all others 1.0.0; wave 2 of 3 (default/first) moves with the first"
+        in out
+    )
+    assert releases(project)["first"] == "1.0.0"
+    program(project, WAVES, RELEASE="1.1.0", SOAK="0s")
+    project.up()
+    assert releases(project) == {"canary": "1.1.0", "first": "1.1.0", "other": "1.0.0"}
+    project.up()
+    assert releases(project) == {"canary": "1.1.0", "first": "1.1.0", "other": "1.1.0"}
+    project.preview("--expect-no-changes")
+    for worse, why in (
+        ("1.2.0", "default/canary: loss 9.05 on plain@1.2.0, 1.05 on plain@1.1.0: 8.62 times, of at most 1.1"),
+        ("1.3.0", "default/canary has failed on 1.3.0"),
+    ):
+        program(project, WAVES, RELEASE=worse, SOAK="0s")
+        project.up()
+        out = project.up().out
+        assert f"wave 2 of 3 (default/first) does not move: {why}" in out, out
+        assert releases(project) == {"canary": worse, "first": "1.1.0", "other": "1.1.0"}
+        program(project, WAVES, RELEASE="1.1.0", SOAK="0s")
+        assert f"channel stable has taken {worse} back" in project.up().out
+        assert set(releases(project).values()) == {"1.1.0"}
+        project.preview("--expect-no-changes")

@@ -263,6 +263,7 @@ class Record(JobRecord):
             runs=None if status is None else not ended,
             queue=self.demand.queue,
             gpus=self.demand.gpus,
+            failed=status is not None and status.phase == Phase.FAILED,
             jobset=self.jobset,
             channel_of=str(self.runtime.get("of", "")),
             **about,

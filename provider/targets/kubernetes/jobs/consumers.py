@@ -65,5 +65,5 @@ def _consumer(record: Record, jobsets: dict[tuple[str, str], Any]) -> Consumer:
     return Consumer(
         f"{record.namespace}/{record.name}", record.runtime, record.release, record.channel, record.follow,
         record.stack, record.terminal, record.channel_of, record.program, record.demand.queue, record.demand.gpus,
-        False if record.terminal else runs, record.interrupt, jobset,
+        False if record.terminal else runs, record.interrupt, record.ended.get("phase") == Phase.FAILED, jobset,
     )  # fmt: skip

@@ -1,0 +1,76 @@
+"""Why the next wave of a channel does not move yet: failed jobs, and metrics that are worse than before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import isfinite
+
+from pulumi_trainer.provider.jobs.runs import Run
+from pulumi_trainer.provider.jobs.submission import Consumer
+from pulumi_trainer.provider.kubernetes.errors import TrainerError
+from pulumi_trainer.provider.lifecycle.target import TargetJobs
+from pulumi_trainer.provider.trainer.runtime_rollout import Rollout, Waves, is_reached
+
+SECONDS = "seconds"
+"""Name of the time of a run among the metrics."""
+
+
+def hold_reasons(jobs: TargetJobs, runtime: str, release: str, rollout: Rollout, waves: Waves) -> list[str]:
+    """Return why the next wave does not move yet, whatever the time is: failed jobs, and worse ones."""
+    moved = waves.moved(rollout)
+    try:
+        found, unseen = jobs.consumers(runtime)
+        reached = {each.where: each for each in found if is_reached(each.where, moved)}
+        reasons = [f"{each.where} has failed on {release}" for each in reached.values() if _has_failed(each, release)]
+        for where in filter(lambda name: "/" in name, moved):
+            if where not in reached or reached[where].release != release:
+                reasons.append(f"{where} has not run on {release} yet")
+            elif not reached[where].ended:
+                reasons.append(f"{where} still runs on {release}")
+            elif waves.limits:
+                runs = jobs.runs(*where.split("/"))
+                reasons += regressions(where, runs, f"{runtime}@{rollout.before}", f"{runtime}@{release}", waves.limits)
+    except TrainerError as fault:
+        return [f"whether its jobs have failed is not known: {fault}"]
+    return [*reasons, *filter(None, [unseen])]
+
+
+def _has_failed(job: Consumer, release: str) -> bool:
+    return job.release == release and job.failed
+
+
+def regressions(where: str, runs: Sequence[Run], before: str, after: str, limits: Mapping[str, float]) -> Iterator[str]:
+    """Yield each metric of a job's last run on a release that is worse than on the one before, or is not known.
+
+    Args:
+        before: Runtime and release as NAME@RELEASE.
+    """
+    old, new = _last_run(runs, before), _last_run(runs, after)
+    if old is None or new is None:
+        yield f"{where} has no run that has succeeded on {before if old is None else after}"
+        return
+    for metric, limit in limits.items():
+        first, second = _value(old, metric), _value(new, metric)
+        if not first or second is None:
+            which = old if not first else new
+            yield f"{where}: {metric} of run {which.id} is not known"
+        elif second / first > limit:
+            times = f"{second / first:.2f} times, of at most {limit:g}"
+            yield f"{where}: {metric} {second:g} on {after}, {first:g} on {before}: {times}"
+
+
+def _last_run(runs: Sequence[Run], runtime: str) -> Run | None:
+    found = [
+        run for run in runs if run.phase == "Succeeded" and run.inputs.get("runtime", "").partition(" ")[0] == runtime
+    ]
+    return found[-1] if found else None
+
+
+def _value(run: Run, metric: str) -> float | None:
+    if metric == SECONDS:
+        return run.seconds or None
+    try:
+        found = float(run.metrics[metric].last)
+    except (KeyError, ValueError):
+        return None
+    return found if isfinite(found) else None
