@@ -83,7 +83,7 @@ class Offer:
         before, moved = rollout.get("before", ""), rollout.get("moved", [])
         if before not in ("", *documents) or not isinstance(moved, list) or not all(map(_is_short_text, moved)):
             raise Invalid(Problem("rollout", "not a valid roll-out of a RuntimeChannel", hint))
-        return cls(texts[0], texts[1], texts[2], documents, dict(messages[0]), dict(messages[1]), before, moved)
+        return cls(texts[0], texts[1], texts[2], documents, dict(messages[0]), dict(messages[1]), before, tuple(moved))
 
     @property
     def output(self) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def _unpacked(given: Any) -> Any:
     """Return the decompressed documents; None if the data is invalid or too large."""
     try:
         unpacking = zlib.decompressobj()
-        text = unpacking.decompress(base64.b64decode(given, validate=True), (2 * CARRIED + 1) * MAX_FILE)
+        text = unpacking.decompress(base64.b64decode(given, validate=True), (2 * CARRIED + 2) * MAX_FILE)
         if not unpacking.eof:
             return None
         return json.loads(text)
