@@ -164,9 +164,13 @@ class RuntimeChannel(RuntimeSource, pulumi.ComponentResource):
                 )
                 found = [*place.problems, *claimed]
             if not found:
-                offer, rollout = await self._roll_out(offer, place)
-                self.given = offer
-                await self._register(offer, rollout, force, place, trainer.version, await self.urn.future() or "")
+                try:
+                    offer, rollout = await self._roll_out(offer, place)
+                except TrainerError as error:
+                    found = problems_below("release", error.problems)
+                else:
+                    self.given = offer
+                    await self._register(offer, rollout, force, place, trainer.version, await self.urn.future() or "")
         session.current().problems.extend(problems_below(f"{self.where} ({site})", found))
         return bool(found)
 
@@ -193,7 +197,7 @@ class RuntimeChannel(RuntimeSource, pulumi.ComponentResource):
             offer = replace(offer, withdrawn={**offer.withdrawn, rollout.left: notice})
         if not rollout.before:
             return offer, rollout
-        document = (self._catalog or BUILT_IN).load(offer.runtime, rollout.before)
+        document = (self._catalog or BUILT_IN).load(offer.runtime, rollout.before)  # jobs of later waves have it still
         documents = {**offer.documents, rollout.before: document}
         return replace(offer, documents=documents, before=rollout.before, moved=waves.moved(rollout)), rollout
 

@@ -18,7 +18,7 @@ from pulumi_trainer.provider.kubernetes.values.accessors import without
 from pulumi_trainer.provider.kubernetes.values.wording import join_names, plural
 from pulumi_trainer.provider.kueue.prices import Amount
 from pulumi_trainer.provider.lifecycle.usage_report import By, ClusterUsage, Row, summarize, to_json, uncounted
-from pulumi_trainer.provider.lifecycle.usage_sums import Ran, is_month, month_of, month_window
+from pulumi_trainer.provider.lifecycle.usage_sums import Ran, UsageSum, is_month, month_of, month_window
 from pulumi_trainer.provider.service.jobs import of_stack, open_cluster
 from pulumi_trainer.provider.service.reach import ReachedJob, Where
 
@@ -145,6 +145,7 @@ def _of_stack(where: Where, *, whole: bool) -> ClusterUsage:
     teams: dict[tuple[str, str], str] = {}
     budgets: dict[str, Amount] = {}
     unseen: set[str] = set()
+    deleted: list[UsageSum] = []
     clusters: dict[tuple[int, str], list[ReachedJob]] = {}
     for job in stack.jobs(where.stack or None, None, where.project):
         if job.local is not None:
@@ -156,10 +157,11 @@ def _of_stack(where: Where, *, whole: bool) -> ClusterUsage:
         assert client is not None
         found = _of_cluster(client, namespace, None if whole else {(job.namespace, job.name) for job in jobs})
         runs += found.runs
+        deleted += found.deleted
         teams.update(found.teams)
         budgets.update(found.budgets)
         unseen.update(found.unseen)
-    return ClusterUsage(runs, teams, budgets, sorted(unseen))
+    return ClusterUsage(runs, teams, budgets, sorted(unseen), deleted)
 
 
 def _print_csv(rows: Sequence[Row], total: Row, by: str) -> None:

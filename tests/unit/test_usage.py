@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from datetime import datetime, timezone
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -595,3 +596,17 @@ def test_invalid_options_name_the_valid_ones(
     error = capsys.readouterr().err
     assert ended.value.code == 2 and f"invalid choice: '{option[1]}'" in error
     assert all(f"'{valid}'" in error for valid in {"--by": ("team", "job"), "-o": ("table", "csv")}[option[0]])
+
+
+def test_a_budget_of_a_stack_counts_deleted_jobs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A team does not get its budget back by `pulumi destroy`."""
+    gone = usage_sums.UsageSum("team", month_of(time.time()), Demand("jane", "red"), jobs=1, gpu_seconds=36_000)
+    known = ClusterUsage([], {}, {"red": read_budget("20 GPU-hours")}, [], [gone])
+    job = SimpleNamespace(local=None, client=object(), namespace="team", name="a")
+    monkeypatch.setattr(command, "of_stack", lambda *_: True)
+    monkeypatch.setattr("pulumi_trainer.provider.service.stack.jobs", lambda *_: [job])
+    monkeypatch.setattr(command, "_of_cluster", lambda *_: known)
+    command.budgets(Where(stack="dev"), output="json")
+    assert json.loads(capsys.readouterr().out)["budgets"][0]["used"] == 10
