@@ -1,11 +1,13 @@
-"""The jobs that a change of one of Kueue's objects affects: those of the priority, or of ClusterQueues that refer to it."""
+"""The jobs that a change of an object of Kueue's affects: those of its priority, of queues that refer to it, of borrowers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pulumi_trainer.provider.kubernetes.values.accessors import mappings, section, text
 from pulumi_trainer.provider.kueue.objects import references
+from pulumi_trainer.provider.kueue.quota import amount
 from pulumi_trainer.provider.targets import queries
 
 _BETWEEN = ("Cohort", "ResourceFlavor", "AdmissionCheck", "MultiKueueConfig")
@@ -25,8 +27,9 @@ def affected_jobs(target: Mapping[str, Any], live: Mapping[str, Any], kind: str,
         queue = f"{about['namespace']}/{about['name']}"
         work = queries.queue_work(target, str(spec.get("clusterQueue")), version)
         return [each.text for each in work if each.queue == queue]
-    names = [about["name"]]
-    if kind != "ClusterQueue":
+    if kind == "ClusterQueue":
+        names = [about["name"], *_borrowers(target, live, version)]
+    else:
         names = [*_queues(target, (kind, about["name"]), version)]
     found = []
     for name in names:
@@ -34,6 +37,29 @@ def affected_jobs(target: Mapping[str, Any], live: Mapping[str, Any], kind: str,
             if kind != "WorkloadPriorityClass" or each.priority == about["name"]:
                 found.append(each.text)
     return found
+
+
+def _borrowers(target: Mapping[str, Any], live: Mapping[str, Any], version: str) -> Iterator[str]:
+    """Yield the other ClusterQueues of a queue's cohort that borrow now: what they use may be the queue's quota."""
+    cohort, own = _cohort_of(live), live["metadata"]["name"]
+    if not cohort:
+        return
+    for each in queries.list_cluster_queues(target, version):
+        if _cohort_of(each) == cohort and each["metadata"]["name"] != own and _borrows(each):
+            yield each["metadata"]["name"]
+
+
+def _cohort_of(cluster_queue: Mapping[str, Any]) -> str:
+    spec = section(cluster_queue, "spec")
+    return text(spec.get("cohortName")) or text(spec.get("cohort"))  # v1beta1
+
+
+def _borrows(cluster_queue: Mapping[str, Any]) -> bool:
+    for flavor in mappings(section(cluster_queue, "status").get("flavorsUsage")):
+        for resource in mappings(flavor.get("resources")):
+            if amount(resource.get("borrowed")):
+                return True
+    return False
 
 
 def _queues(target: Mapping[str, Any], asked: Named, version: str) -> Iterator[str]:

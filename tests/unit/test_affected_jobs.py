@@ -65,6 +65,19 @@ def test_a_cohort_concerns_its_queues(affected: Callable[..., list[str]], versio
     assert found == ["nlp/jobset-llama"]
 
 
+@pytest.mark.parametrize("field", ["cohortName", "cohort"])
+def test_a_cluster_queue_concerns_those_that_borrow_from_it(affected: Callable[..., list[str]], field: str) -> None:
+    """A quota that was raised by hand is put back: borrowers lose it."""
+    nlp, vision, other = team("nlp", 8), team("vision", 8), team("other", 8)
+    for queue in (nlp[0], vision[0]):
+        queue["spec"][field] = queue["spec"].pop("cohortName")
+    assert affected("ClusterQueue", "gpus-vision", *nlp, *vision, *other) == ["vision/jobset-vit"]
+    for borrowed, expected in (("4", ["vision/jobset-vit", "nlp/jobset-llama"]), ("0", ["vision/jobset-vit"])):
+        used = {"name": "h100", "resources": [{"name": "nvidia.com/gpu", "total": "12", "borrowed": borrowed}]}
+        nlp[0]["status"] = {"flavorsUsage": [used]}
+        assert affected("ClusterQueue", "gpus-vision", *nlp, *vision, *other) == expected
+
+
 def test_settings_of_an_admission_check_concern_the_queues_that_have_it(affected: Callable[..., list[str]]) -> None:
     checks = {"admissionChecks": [{"name": "nodes"}]}
     parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": "gke"}
