@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
+from math import inf
 from typing import Any
 
 import pulumi
@@ -48,6 +49,9 @@ class ChannelArgs(ComponentArgs):
     def waves_problems(self) -> Iterator[Problem]:
         """Yield what is wrong with the arguments of a roll-out."""
         known = set[str]()
+        if isinstance(self.waves, str) or not isinstance(self.waves, Sequence):
+            yield Problem("waves", f"must be a list of waves, not {shown_value(self.waves)}")
+            return
         for place, group in enumerate(self.waves):
             if isinstance(group, str) or not isinstance(group, (list, tuple)) or not group:
                 yield Problem(f"waves[{place}]", f"must be a list of namespaces and jobs, not {shown_value(group)}")
@@ -58,11 +62,17 @@ class ChannelArgs(ComponentArgs):
                     yield Problem(where, f"must be a namespace, or a job as NAMESPACE/NAME, not {shown_value(name)}")
                 elif name in known:
                     yield Problem(where, f"{name} is a duplicate")
-                known.add(name)
+                else:
+                    known.add(name)
         if not isinstance(self.soak, str) or parse_duration(self.soak) is None:
             yield Problem("soak", f"must be a duration such as 30m or 2h, not {shown_value(self.soak)}")
+        if not isinstance(self.max_regression, Mapping | None):
+            yield Problem(
+                "max_regression", f"must be a mapping from metrics to numbers, not {shown_value(self.max_regression)}"
+            )
+            return
         for metric, limit in as_mapping(self.max_regression).items():
-            if isinstance(limit, bool) or not isinstance(limit, (int, float)) or limit <= 0:
+            if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not 0 < limit < inf:
                 yield Problem(f"max_regression[{metric}]", f"must be a number such as 1.1, not {shown_value(limit)}")
         if not self.waves and (self.max_regression or self.soak != "0s"):
             yield Problem("waves", "is missing: soak= and max_regression= are about the waves of a roll-out")
@@ -118,6 +128,7 @@ class RuntimeChannel(RuntimeSource, pulumi.ComponentResource):
         found = merge_problems(self.misnamed, [*found, *wrong])
         self._catalog = args.catalog
         self._waves = Waves()
+        self._read_release: str | None = None
         if not wrong:
             self._waves = Waves(args.waves, parse_duration(args.soak) or 0.0, args.max_regression)
         shown = None
@@ -177,6 +188,8 @@ class RuntimeChannel(RuntimeSource, pulumi.ComponentResource):
     async def _roll_out(self, offer: Offer, place: targets.Place) -> tuple[Offer, Rollout]:
         """Return the offer with what a roll-out leaves behind, and the roll-out; say how far it is."""
         recorded = recorded_channel(await session.current().stack_resources(), offer.channel)
+        if self._waves.groups:
+            self._read_release = text(recorded.get("release"))
         if recorded.get("runtime") != offer.runtime:
             return offer, Rollout()
         before, waves, now = Rollout.from_dict(recorded.get("rollout")), self._waves, time.time()
@@ -215,6 +228,7 @@ class RuntimeChannel(RuntimeSource, pulumi.ComponentResource):
             rollout=rollout.to_dict(),
             moved=[*offer.moved],
             document_before=offer.documents.get(offer.before),
+            read_release=self._read_release,
             document=document,
             trainer=trainer,
             digest=short_digest(document, 12),

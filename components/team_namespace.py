@@ -171,7 +171,7 @@ class TeamNamespace(TeamPlace):
     def construct(self, args: TeamNamespaceArgs) -> None:
         where = f'TeamNamespace("{args.resource_name}") ({session.call_site()})'
         super().__init__("trainer:index:TeamNamespace", args.resource_name, None, args.opts)
-        found = [*self.misnamed, *check_names(vars(args)), *targets.problems(args.target)]
+        found = [*check_names(vars(args)), *self.misnamed, *targets.problems(args.target)]
         self.name: str = args.name or args.resource_name
         """Name of the Namespace, and of the team."""
         found = merge_problems(found, [*nested_problems(args), *_label_problems(self.name)])
@@ -190,22 +190,26 @@ class TeamNamespace(TeamPlace):
         )
         labels = {**(args.labels or {}), _ENFORCE: args.pod_security}
         named: dict[str, Any] = {"name": self.name, "labels": labels, "annotations": args.annotations}
-        namespace = TeamObject(TeamObjectArgs(self.name, resource=NAMESPACE, body={}, opts=kept, **named, **about))
+        namespace = TeamObject(
+            TeamObjectArgs(args.resource_name, resource=NAMESPACE, body={}, opts=kept, **named, **about)
+        )
         after = pulumi.ResourceOptions(parent=self, depends_on=[namespace], protect=opts.protect)
         place: dict[str, Any] = {"namespace": self.name, "opts": after}
         inside: dict[str, Any] = {**place, **about}
         if args.quota:
             body = {"spec": {"hard": {name: str(most) for name, most in args.quota.items()}}}
             quota: dict[str, Any] = {"resource": RESOURCE_QUOTA, "body": body, "limits_jobs": True}
-            TeamObject(TeamObjectArgs(self.name, name="team", **quota, **inside))
+            TeamObject(TeamObjectArgs(args.resource_name, name="team", **quota, **inside))
         for each in _roles(args, self.name):
             body = {key: value for key, value in each.items() if key not in ("apiVersion", "kind", "metadata")}
             name = text(each["metadata"]["name"])
             TeamObject(
-                TeamObjectArgs(f"{self.name}-{name}", name=name, resource=_KINDS[each["kind"]], body=body, **inside)
+                TeamObjectArgs(
+                    f"{args.resource_name}-{name}", name=name, resource=_KINDS[each["kind"]], body=body, **inside
+                )
             )
         if args.egress is not None:
-            NetworkPolicy(self.name, name="team", egress=args.egress, **place, **common)
+            NetworkPolicy(args.resource_name, name="team", egress=args.egress, **place, **common)
 
 
 def _roles(args: TeamNamespaceArgs, namespace: str) -> Sequence[Mapping[str, Any]]:

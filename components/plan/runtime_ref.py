@@ -18,7 +18,7 @@ from pulumi_trainer.provider.kubernetes.values.documents import control_characte
 from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
 from pulumi_trainer.provider.targets import queries
 from pulumi_trainer.provider.trainer import runtime_releases
-from pulumi_trainer.provider.trainer.catalog.versions import VERSION
+from pulumi_trainer.provider.trainer.catalog.versions import VERSION, by_version
 from pulumi_trainer.provider.trainer.labels import RELEASE
 from pulumi_trainer.runtimes import BUILT_IN, Deprecation, Withdrawal
 
@@ -130,7 +130,7 @@ def runtime_from_offer(offer: Offer, whose: Mapping[str, str], follow: str, job:
 
 
 def _of_channel(offer: Offer, follow: str, job: PlacedJob) -> LoadedRuntime:
-    offer = offer.of_job(f"{job.place.namespace}/{job.name}")
+    whole, offer = offer, offer.of_job(f"{job.place.namespace}/{job.name}")
     release = offer.release
     if job.mode == "trainer":
         document, found = _runtime_by_name(f"{offer.runtime}@{release}", job, offer.documents[release])
@@ -142,13 +142,22 @@ def _of_channel(offer: Offer, follow: str, job: PlacedJob) -> LoadedRuntime:
     if isinstance(namespace, str):
         name, current = queries.current_release(job.place.target, namespace, job.name)
         if name == offer.runtime and VERSION.fullmatch(current):
-            release, note = _followed(offer, follow, current)
+            if _is_between(whole, offer, current):
+                release = current  # another roll-out reached it first: it does not go back for this one
+            else:
+                release, note = _followed(offer, follow, current)
             if current in offer.withdrawn and release != current:
                 left = {"left": current}
     notes = [f"{namespace}/{job.name}: {note}"] if note else []
     return LoadedRuntime(
         document=offer.documents[release], warnings=_notices(offer, release), notes=notes, channel=left
     )
+
+
+def _is_between(whole: Offer, offer: Offer, current: str) -> bool:
+    """Return whether a job that a roll-out has not reached has a release that is newer than the one before it, and is not bad."""
+    waits = whole.release != offer.release and current in offer.documents and current not in offer.withdrawn
+    return waits and by_version(current) > by_version(offer.release)
 
 
 def _followed(offer: Offer, follow: str, current: str) -> tuple[str, str]:

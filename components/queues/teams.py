@@ -69,6 +69,8 @@ def read_teams(given: Any) -> tuple[Any, dict[str, TeamPlace], list[Problem]]:
             found.append(Problem(where, f"must be a TeamNamespace, not {shown_value(each)}"))
         elif each.name in shares:
             found.append(Problem(where, f"{each.name} is a duplicate"))
+        elif not isinstance(each.share, Team | None):
+            continue  # its own problem
         elif each.share is None:
             hint = f"give TeamNamespace({each.name!r}, share=Team(gpus=...)), or leave it out here"
             found.append(Problem(where, f"{each.name} has no share of the GPUs", hint))

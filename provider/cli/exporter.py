@@ -93,12 +93,14 @@ class GpuSeconds:
     """The GPU-seconds of jobs by the labels of their metric, read every few minutes.
 
     Attributes:
-        seconds: Labels -> GPU-seconds. They never fall, as Prometheus takes that for a restart: a record that somebody has
-            deleted by hand stays counted.
+        seconds: Labels -> GPU-seconds. They never fall, as Prometheus takes that for a restart: what a record had that somebody
+            has deleted by hand stays counted, until the exporter is started again.
     """
 
     def __init__(self, read: Callable[[], ClusterUsage]) -> None:
         self._read = read
+        self._last: dict[tuple[str, ...], float] = {}
+        self._lost: defaultdict[tuple[str, ...], float] = defaultdict(float)
         self.seconds: dict[tuple[str, ...], float] = {}
 
     def read_until(self, ended: threading.Event) -> None:
@@ -117,7 +119,11 @@ class GpuSeconds:
         every: list[Ran | UsageSum] = [*found.runs, *found.deleted]
         for used in every:
             sums[labels_of_usage(used, found.teams)] += gpu_seconds(used, now)
-        self.seconds |= {labels: max(value, self.seconds.get(labels, 0.0)) for labels, value in sums.items()}
+        for labels in {*sums, *self._last}:
+            lost = max(0.0, self._last.get(labels, 0.0) - sums[labels])
+            self._lost[labels] += lost
+            self._last[labels] = sums[labels]
+            self.seconds[labels] = sums[labels] + self._lost[labels]
 
 
 class Collector:

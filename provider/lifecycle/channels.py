@@ -74,11 +74,13 @@ class ChannelInputs(_Channel, Inputs):
         formerly: Set by `check`: "project/stack" of the stack before it was renamed.
         moved: Namespaces, and jobs as NAMESPACE/NAME, that a roll-out has reached.
         document_before: Document of the release before a roll-out; None without one.
+        read_release: Release in the state, as the program has read it; None without waves.
     """
 
     document: Any
     moved: Sequence[str] = ()
     document_before: Any = None
+    read_release: str | None = None
     trainer: str = ""
     formerly: Sequence[str] = field(default_factory=list)
 
@@ -111,6 +113,9 @@ class Channels(Resource[ChannelInputs, ChannelOutputs]):
         if olds.runtime != news.runtime:
             why = f"offers {olds.runtime}, so its jobs would switch to {news.runtime}"
             return Checked(news, (str(Problem(where, why, "create another channel for it")),))
+        if news.read_release is not None and news.read_release != olds.release:
+            why = f"has {olds.release} in the state, which the program could not read, so it does not know its wave"
+            return Checked(news, (str(Problem(where, why, "run the command again")),))
         moved = olds.release != news.release or Rollout.from_dict(olds.rollout) != Rollout.from_dict(news.rollout)
         removed = sorted({*olds.releases} - {*news.releases})
         withdrawn = [each for each in news.withdrawn if each not in olds.withdrawn]

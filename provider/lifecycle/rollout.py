@@ -51,12 +51,11 @@ def regressions(where: str, runs: Sequence[Run], before: str, after: str, limits
         return
     for metric, limit in limits.items():
         first, second = _value(old, metric), _value(new, metric)
-        if not first or second is None:
-            which = old if not first else new
+        if first is None or second is None:
+            which = old if first is None else new
             yield f"{where}: {metric} of run {which.id} is not known"
-        elif second / first > limit:
-            times = f"{second / first:.2f} times, of at most {limit:g}"
-            yield f"{where}: {metric} {second:g} on {after}, {first:g} on {before}: {times}"
+        elif second - first > (limit - 1) * abs(first):
+            yield f"{where}: {metric} {second:g} on {after}, {first:g} on {before}: more than {limit:g} times"
 
 
 def _last_run(runs: Sequence[Run], runtime: str) -> Run | None:

@@ -75,7 +75,7 @@ class Row:
     def add(self, ran: Ran, begin: float, now: float) -> None:
         job = (ran.namespace, ran.name)
         if not ran.begin:
-            if ran.known >= begin:
+            if begin <= ran.known < now:
                 self.incomplete.add(job)
             return
         hours = (min(ran.end or now, now) - max(ran.begin, begin)) / _HOUR

@@ -13,11 +13,11 @@ from typing import Any
 
 from pulumi_trainer.provider.jobs.edited_json import parse
 from pulumi_trainer.provider.jobs.usage import NOTHING_KNOWN, Demand
-from pulumi_trainer.provider.kubernetes.values.accessors import listed, mappings, plausible_seconds, section, text
+from pulumi_trainer.provider.kubernetes.values.accessors import mappings, plausible_seconds, section, without
 from pulumi_trainer.provider.kueue.prices import Amount
 
 BOOKED = "booked"
-"""Key of the UIDs of the records that were counted last: a deletion that is repeated counts nothing twice."""
+"""Key of the UIDs of the records that were counted last, with the time: what they show up to then counts in the sums."""
 _MOST_BOOKED = 500
 _MOST_MONTHS = 60
 _MOST_BYTES = 500_000
@@ -115,7 +115,7 @@ def month_window(month: str) -> tuple[float, float]:
 
 
 def is_month(given: str) -> bool:
-    return _MONTH.fullmatch(given) is not None and given < "9999-12"
+    return _MONTH.fullmatch(given) is not None and "1970-01" <= given < "9999-12"
 
 
 def sum_up(runs: Iterable[Ran], now: float) -> list[UsageSum]:
@@ -157,26 +157,38 @@ def read_sums(namespace: str, data: Mapping[str, Any]) -> list[UsageSum]:
     return found
 
 
-def booked(data: Mapping[str, Any]) -> list[str]:
-    """Return the UIDs of the records that were counted last."""
-    return [*map(text, listed(parse(data.get(BOOKED))))]
+def booked(data: Mapping[str, Any]) -> dict[str, float]:
+    """Return the UIDs of the records that were counted last, with the time until which they count in the sums."""
+    return {uid: plausible_seconds(until) for uid, until in section(parse(data.get(BOOKED))).items()}
 
 
-def add_sums(namespace: str, data: Mapping[str, Any], added: Mapping[str, Sequence[UsageSum]]) -> dict[str, str | None]:
+def after(until: float, runs: Iterable[Ran]) -> Iterator[Ran]:
+    """Yield the times of a job that are not in the sums. until: When it was counted; 0 if it was not."""
+    for ran in runs:
+        if not until:
+            yield ran
+        elif ran.begin and not 0 < ran.end <= until:
+            yield replace(ran, begin=max(ran.begin, until))
+
+
+def add_sums(
+    namespace: str, data: Mapping[str, Any], added: Mapping[str, Sequence[Ran]], now: float
+) -> dict[str, str | None]:
     """Return the change of the data of a ConfigMap that counts what is not counted yet.
 
     Args:
-        added: UID of the record of a job -> its sums.
+        added: UID of the record of a job -> its times.
     """
     before = booked(data)
     sums: dict[tuple[str, Demand], UsageSum] = {}
-    new = [*(uid for uid in added if uid not in before)]
-    for each in chain(read_sums(namespace, data), *map(added.__getitem__, new)):
+    fresh = [sum_up(after(before.get(uid, 0.0), runs), now) for uid, runs in added.items()]
+    for each in chain(read_sums(namespace, data), *fresh):
         found = sums.setdefault((each.month, each.demand), UsageSum(namespace, each.month, each.demand))
         found.add(each)
     texts = _as_texts([*sums.values()])
+    counted = {**without(before, *added), **dict.fromkeys(added, now)}
     gone = dict.fromkeys(month for month in section(data) if is_month(month) and month not in texts)
-    return {**gone, **texts, BOOKED: json.dumps([*before, *new][-_MOST_BOOKED:])}
+    return {**gone, **texts, BOOKED: json.dumps(dict([*counted.items()][-_MOST_BOOKED:]))}
 
 
 def _as_texts(sums: list[UsageSum]) -> dict[str, str]:

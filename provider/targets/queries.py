@@ -150,7 +150,7 @@ def team_roles(mode: str, namespace: str, subjects: Iterable[tuple[str, str]]) -
 
     permissions = rbac.job_permissions("trainer" if mode == "trainer" else "jobset")
     bound = [rbac.Subject(*each) for each in subjects]
-    return [*rbac.objects(permissions, [namespace], bound, of=f"-{namespace}")]
+    return [*rbac.objects(permissions, [namespace], bound, of=f":{namespace}")]
 
 
 def list_unfinished_jobs(target: Mapping[str, Any], namespace: str) -> Sequence[Mapping[str, Any]]:

@@ -9,6 +9,7 @@ from typing import Any
 from pulumi_trainer.provider.kubernetes.errors import several
 from pulumi_trainer.provider.kubernetes.values.accessors import plausible_seconds, section, text
 from pulumi_trainer.provider.kubernetes.values.wording import join_names
+from pulumi_trainer.provider.trainer.catalog.versions import VERSION, by_version
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Rollout:
         before: Release of the jobs that it has not reached; empty: all have the same one.
         wave: Number of waves that have the new release.
         since: When the last of them got it, in seconds since the epoch.
-        left: Release that was taken back before all had it; jobs that have it go back, as from a withdrawn one.
+        left: Release that was taken back; jobs that have it go back, as from a withdrawn one.
     """
 
     before: str = ""
@@ -73,18 +74,21 @@ def begin_or_go_on(recorded: str, rollout: Rollout, release: str, waves: Waves, 
     """
     if recorded == release or not recorded:
         return rollout
-    if release == rollout.before:
-        return Rollout(left=recorded)
     if not waves.groups:
         return Rollout()
-    return Rollout(rollout.before or recorded, 1, now)
+    if VERSION.fullmatch(recorded) and VERSION.fullmatch(release) and by_version(release) < by_version(recorded):
+        return Rollout(left=recorded)
+    left = rollout.left
+    if left == release:
+        left = ""
+    return Rollout(rollout.before or recorded, 1, now, left)
 
 
 def next_wave(rollout: Rollout, waves: Waves, now: float) -> Rollout:
     """Return the roll-out after its next wave."""
     if rollout.wave >= len(waves.groups):
-        return Rollout()
-    return Rollout(rollout.before, rollout.wave + 1, now)
+        return Rollout(left=rollout.left)
+    return Rollout(rollout.before, rollout.wave + 1, now, rollout.left)
 
 
 def is_reached(where: str, moved: Collection[str]) -> bool:

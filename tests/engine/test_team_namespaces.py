@@ -21,12 +21,12 @@ TEAMS = PAGE.replace("groups=", 'users=["jane"], labels={"cost-centre": "7"}, gr
 TEAMS += 'guests = trainer.TeamNamespace("guests")\n'
 INSIDE = {
     f"{NAMESPACES}/nlp/resourcequotas/team",
-    f"{RBAC}/clusterroles/pulumi-trainer-nlp",
-    f"{RBAC}/clusterrolebindings/pulumi-trainer-group-nlp-team-nlp",
-    f"{RBAC}/clusterrolebindings/pulumi-trainer-user-jane-nlp",
-    f"{RBAC}/namespaces/nlp/roles/pulumi-trainer-nlp",
-    f"{RBAC}/namespaces/nlp/rolebindings/pulumi-trainer-group-nlp-team-nlp",
-    f"{RBAC}/namespaces/nlp/rolebindings/pulumi-trainer-user-jane-nlp",
+    f"{RBAC}/clusterroles/pulumi-trainer:nlp",
+    f"{RBAC}/clusterrolebindings/pulumi-trainer-group-nlp-team:nlp",
+    f"{RBAC}/clusterrolebindings/pulumi-trainer-user-jane:nlp",
+    f"{RBAC}/namespaces/nlp/roles/pulumi-trainer:nlp",
+    f"{RBAC}/namespaces/nlp/rolebindings/pulumi-trainer-group-nlp-team:nlp",
+    f"{RBAC}/namespaces/nlp/rolebindings/pulumi-trainer-user-jane:nlp",
     "/apis/networking.k8s.io/v1/namespaces/nlp/networkpolicies/team",
 }
 

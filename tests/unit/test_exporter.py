@@ -178,15 +178,18 @@ def test_gpu_seconds_of_jobs_and_of_deleted_ones(source: Fed) -> None:
         [],
         [UsageSum("team", "2026-10", Demand("jane", "red"), gpu_seconds=3600)],
     )
-    found = [known, replace(known, runs=[])]
+    later = Ran("team", "d", jane, 1000.0, 1010.0)
+    found = [known, replace(known, runs=[]), replace(known, runs=[later])]
     used = GpuSeconds(lambda: found.pop(0))
     used.read_once(1010.0)
     expected = {("team", "vision", "red", "jane"): 3640.0, ("team", "unknown", "unknown", "unknown"): 0.0}
     assert used.seconds == expected
     used.read_once(1020.0)
     assert used.seconds == expected, "a counter that falls would count twice"
+    used.read_once(1030.0)
+    assert used.seconds["team", "vision", "red", "jane"] == 3680
     text = scraped(source, used.seconds)
-    assert text["gpu_seconds_total{namespace=team,queue=red,team=vision,user=jane}"] == 3640
+    assert text["gpu_seconds_total{namespace=team,queue=red,team=vision,user=jane}"] == 3680
 
 
 def test_a_name_cannot_break_the_format(source: Fed) -> None:

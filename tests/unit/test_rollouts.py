@@ -36,7 +36,9 @@ FIRST = Rollout("1.0.0", 1, 100.0)
         ("1.1.0", FIRST, "1.2.0", Rollout("1.0.0", 1, 500.0)),  # a better one, before all have the first
         ("1.1.0", FIRST, "1.0.0", Rollout(left="1.1.0")),
         ("1.0.0", Rollout(left="1.1.0"), "1.0.0", Rollout(left="1.1.0")),
-        ("1.0.0", Rollout(left="1.1.0"), "1.2.0", Rollout("1.0.0", 1, 500.0)),
+        ("1.0.0", Rollout(left="1.1.0"), "1.2.0", Rollout("1.0.0", 1, 500.0, "1.1.0")),
+        ("1.0.0", Rollout(left="1.1.0"), "1.1.0", Rollout("1.0.0", 1, 500.0)),  # once more
+        ("1.1.0", Rollout(), "1.0.0", Rollout(left="1.1.0")),  # after its last wave
     ],
 )
 def test_a_change_of_the_release(recorded: str, rollout: Rollout, release: str, expected: Rollout) -> None:
@@ -72,11 +74,13 @@ def worse(*runs: Run) -> list[str]:
 def test_a_metric_that_is_worse_or_unknown() -> None:
     assert worse(run("1.0.0"), run("1.1.0", "1.02", 10.9)) == []
     assert worse(run("1.0.0"), run("1.1.0", "1.05", 12.0)) == [
-        "nlp/canary: seconds 12 on ddp@1.1.0, 10 on ddp@1.0.0: 1.20 times, of at most 1.1",
-        "nlp/canary: loss 1.05 on ddp@1.1.0, 1 on ddp@1.0.0: 1.05 times, of at most 1.02",
+        "nlp/canary: seconds 12 on ddp@1.1.0, 10 on ddp@1.0.0: more than 1.1 times",
+        "nlp/canary: loss 1.05 on ddp@1.1.0, 1 on ddp@1.0.0: more than 1.02 times",
     ]
     assert worse(run("1.0.0"), run("1.1.0", None)) == ["nlp/canary: loss of run 1.1.0 is not known"]
     assert worse(run("1.0.0"), run("1.1.0", "nan"))[0] == "nlp/canary: loss of run 1.1.0 is not known"
+    assert worse(run("1.0.0", "0"), run("1.1.0", "0")) == worse(run("1.0.0", "-1"), run("1.1.0", "-2")) == []
+    assert worse(run("1.0.0", "-2"), run("1.1.0", "-1")) and worse(run("1.0.0", "0"), run("1.1.0", "0.1"))
     assert worse(run("1.0.0", phase="Failed"), run("1.1.0")) == [
         "nlp/canary has no run that has succeeded on ddp@1.0.0"
     ]
@@ -150,6 +154,11 @@ def test_other_stacks_get_the_release_of_their_wave(monkeypatch: pytest.MonkeyPa
         ({"waves": [["nlp"], ["nlp"]]}, "waves[1][0]: nlp is a duplicate"),
         ({"waves": [["nlp"]], "soak": "two hours"}, "soak: must be a duration such as 30m or 2h"),
         ({"waves": [["nlp"]], "max_regression": {"loss": 0}}, "max_regression[loss]: must be a number such as 1.1"),
+        ({"waves": [["nlp"]], "max_regression": {"loss": float("nan")}}, "max_regression[loss]: must be a number"),
+        ({"waves": [["nlp"]], "max_regression": ["loss"]}, "max_regression: must be a mapping"),
+        ({"waves": None}, "waves: must be a list"),
+        ({"waves": 5}, "waves: must be a list"),
+        ({"waves": [[["ci/canary"]]]}, "waves[0][0]: must be a namespace"),
         ({"soak": "2h"}, "waves: is missing: soak= and max_regression= are about the waves"),
     ],
 )

@@ -21,6 +21,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"pod_security": "strict"}, "pod_security: "),
     ({"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}, "pod_security= sets this label"),
     ({"name": "Team_A"}, "name: 'Team_A' is not a valid name of a namespace"),
+    ({"name": 5}, "name: must be text, not 5"),
     ({"egress": ["10.0.0.0/8"]}, "egress[0]: must be Egress(...)"),
     ({"member": ["jane"]}, "member: "),
 ]
@@ -35,8 +36,9 @@ def test_all_that_is_wrong_names_its_place(given: dict[str, Any], why: str, monk
 
 def test_a_list_of_teams(monkeypatch: pytest.MonkeyPatch) -> None:
     def make() -> None:
+        numbers: Any = trainer.TeamNamespace("numbers", share=16)  # type: ignore[arg-type]  # it says so itself
         nlp = trainer.TeamNamespace("nlp", share=trainer.Team(gpus=1, borrowing=2))
-        shares, places, refused = read_teams([nlp, nlp, trainer.TeamNamespace("guests"), "vision"])
+        shares, places, refused = read_teams([nlp, nlp, trainer.TeamNamespace("guests"), "vision", numbers])
         assert (shares["nlp"].gpus, shares["nlp"].borrowing, shares["nlp"].namespace) == (1, 2, "nlp")
         assert places == {"nlp": nlp}
         assert [*map(str, refused)] == [

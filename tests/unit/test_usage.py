@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from collections.abc import Callable
@@ -451,7 +452,7 @@ def test_a_month_begins_and_ends_in_utc() -> None:
 
 
 def sums_of(*runs: Ran, now: float) -> dict[str, list[dict[str, Any]]]:
-    data = usage_sums.add_sums("team", {}, {"uid": usage_sums.sum_up(runs, now)})
+    data = usage_sums.add_sums("team", {}, {"uid": runs}, now)
     return {month: json.loads(text or "") for month, text in data.items() if month != usage_sums.BOOKED}
 
 
@@ -471,27 +472,28 @@ def test_what_a_deleted_job_has_used_counts_in_the_months_in_which_it_ran() -> N
 
 
 def test_a_job_whose_deletion_is_repeated_counts_once() -> None:
-    ran = Ran("team", "a", Demand("jane", "red", 1), moment(2026, 11, 1), moment(2026, 11, 1, 1))
-    sums = usage_sums.sum_up([ran], moment(2026, 11, 2))
-    once = usage_sums.add_sums("team", {}, {"uid": sums})
-    again = usage_sums.add_sums("team", once, {"uid": sums})
-    assert again == once
-    both = usage_sums.read_sums("team", usage_sums.add_sums("team", again, {"other": sums}))
-    assert [(each.jobs, each.gpu_seconds) for each in both] == [(2, 7200)]
+    ran, begin = Ran("team", "a", Demand("jane", "red", 1), moment(2026, 11, 1)), moment(2026, 11, 1)
+    once = usage_sums.add_sums("team", {}, {"uid": [ran]}, begin + HOUR)
+    for ended in (begin + HOUR, begin + 60):
+        again = usage_sums.add_sums("team", once, {"uid": [dataclasses.replace(ran, end=ended)]}, begin + 9 * HOUR)
+        assert {**again, "booked": ""} == {**once, "booked": ""}
+    survived = usage_sums.add_sums("team", once, {"uid": [ran]}, begin + 3 * HOUR)  # its deletion had failed
+    both = usage_sums.read_sums("team", usage_sums.add_sums("team", survived, {"other": [ran]}, begin + 4 * HOUR))
+    assert [each.gpu_seconds for each in both] == [7 * HOUR]
 
 
 def test_sums_have_a_bounded_size() -> None:
-    def of(month: str, user: str) -> usage_sums.UsageSum:
-        return usage_sums.UsageSum("team", month, Demand(user, "red"), jobs=1, gpu_seconds=3600)
+    def of(year: int, month: int, user: str) -> Ran:
+        return Ran("team", "a", Demand(user, "red", 1), moment(year, month, 2), moment(year, month, 2, 1))
 
-    many = {f"uid-{i}": [of(month, f"user-{i}") for month in ("2026-10", "2026-11")] for i in range(6000)}
-    data = usage_sums.add_sums("team", {}, many)
+    many = {f"uid-{i}": [of(2026, month, f"user-{i}") for month in (10, 11)] for i in range(6000)}
+    data = usage_sums.add_sums("team", {}, many, NOW)
     assert len(json.dumps(data)) < 600_000
     october, november = (json.loads(data[month] or "") for month in ("2026-10", "2026-11"))
     assert october == [{"user": "", "queue": "red", "jobs": 6000, "gpuSeconds": 6000 * 3600}]
     assert len(november) == 6000
-    years = {"a": [of(f"{year}-{month:02}", "jane") for year in range(2000, 2030) for month in range(1, 13)]}
-    data = usage_sums.add_sums("team", {}, years)
+    years = {"a": [of(year, month, "jane") for year in range(2000, 2030) for month in range(1, 13)]}
+    data = usage_sums.add_sums("team", {}, years, NOW)
     assert [min(month for month in data if month != usage_sums.BOOKED), len(data)] == ["2025-01", 61]
 
 
@@ -501,12 +503,12 @@ def test_sums_have_a_bounded_size() -> None:
 def test_sums_that_somebody_has_edited(forged: str) -> None:
     found = usage_sums.read_sums("team", {"2026-11": forged, "2026-13": "[]", "booked": "{"})
     assert sum(each.gpu_seconds for each in found) == 0
-    assert usage_sums.add_sums("team", {"2026-11": forged, "booked": "{"}, {})["booked"] == "[]"
+    assert usage_sums.add_sums("team", {"2026-11": forged, "booked": "{"}, {}, NOW)["booked"] == "{}"
 
 
-def ledger(name: str = "pulumi-trainer-usage", *rows: Document, booked: list[str] | None = None) -> Document:
+def ledger(name: str = "pulumi-trainer-usage", *rows: Document, booked: dict[str, float] | None = None) -> Document:
     metadata = {"name": name, "namespace": "team", "uid": "u", "labels": {"pulumi-trainer.dev/record": "usage"}}
-    return {"metadata": metadata, "data": {month_of(NOW): json.dumps(rows), "booked": json.dumps(booked or [])}}
+    return {"metadata": metadata, "data": {month_of(NOW): json.dumps(rows), "booked": json.dumps(booked or {})}}
 
 
 def test_deleted_jobs_count_with_those_that_exist() -> None:
@@ -515,9 +517,13 @@ def test_deleted_jobs_count_with_those_that_exist() -> None:
     records = [
         configmap("done", usage={"gpus": 1, "queue": "red", "user": "jim"}, **ended(2, 1)),
         configmap("leaving", usage={"gpus": 100}, **ended(2, 1)),  # counted, and not deleted yet
-        ledger("pulumi-trainer-usage", row, booked=["record-leaving"]),
+        ledger("pulumi-trainer-usage", row, booked={"record-leaving": NOW - 0.5 * HOUR, "record-gone": NOW - HOUR}),
     ]
-    runs, found = read(configmaps=records, resourceflavors=[flavor])
+    leaves = owned(live("gone"))  # its Pods still end
+    runs, found = read(configmaps=records, jobsets=[leaves], resourceflavors=[flavor])
+    (gone,) = (ran for ran in runs if ran.name == "gone")
+    assert gone.begin == NOW - HOUR, "what it has used before is in the sums"
+    runs.remove(gone)
     begin, end = month_window(month_of(NOW))
     rows, total = summarize(runs, "user", begin, NOW, found.teams, found.deleted)
     assert [(each.key, each.gpu_hours, each.numbers()["jobs"]) for each in rows] == [("jane", 10, 3), ("jim", 1, 1)]
@@ -564,6 +570,14 @@ def test_budgets(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
     monkeypatch.setattr(command, "_of_cluster", lambda *_: ClusterUsage([], {}, {}, []))
     cli.run(["usage", "-n", "team", "--budget"])
     assert capsys.readouterr().out == "no team has a budget\n"
+
+
+def test_months_that_no_calendar_has_and_times_that_are_not_known() -> None:
+    for odd in ("0000-05", "1969-12", "2026-00", "9999-12"):
+        assert not usage_sums.is_month(odd) and usage_sums.read_sums("team", {odd: '[{"jobs": 1}]'}) == []
+    unknown = Ran("team", "a", Demand("jane", "red"), 0.0, known=moment(2026, 12, 5))
+    assert summarize([unknown], "user", *month_window("2026-10"), {})[0] == []
+    assert summarize([unknown], "user", *month_window("2026-12"), {})[1].incomplete == {("team", "a")}
 
 
 def test_a_month_instead_of_a_time(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

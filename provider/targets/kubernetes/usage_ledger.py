@@ -12,7 +12,7 @@ from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kubernetes.client.transport import FIELD_MANAGER
 from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault, TrainerError
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, only, section
-from pulumi_trainer.provider.lifecycle.usage_sums import UsageSum, add_sums, sum_up
+from pulumi_trainer.provider.lifecycle.usage_sums import Ran, add_sums
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import SUMS, SUMS_NAME, Record
 from pulumi_trainer.provider.targets.kubernetes.observe.job_usage import read_runs_of
@@ -28,7 +28,7 @@ class UsageLedger:
         self._client = client
         self._lock = threading.Lock()
         self._writing = threading.Lock()
-        self._added: dict[str, dict[str, list[UsageSum]]] = defaultdict(dict)
+        self._added: dict[str, dict[str, list[Ran]]] = defaultdict(dict)
         self._faults: dict[str, str] = {}
 
     def book(self, namespace: str, names: Sequence[str], mine: Callable[[Record], bool]) -> str:
@@ -37,10 +37,10 @@ class UsageLedger:
         Returns:
             Why it could not be counted; empty if it was.
         """
-        found: dict[str, list[UsageSum]] = {}
+        found: dict[str, list[Ran]] = {}
         try:
             for name in names:
-                found |= self._sums_of(namespace, name, mine)
+                found |= self._runs_of(namespace, name, mine)
         except TrainerError as error:
             return _note(error)
         if not found:
@@ -55,17 +55,14 @@ class UsageLedger:
                 self._faults |= dict.fromkeys(added, fault)
         return next(filter(None, (self._faults.pop(uid, "") for uid in found)), "")
 
-    def _sums_of(self, namespace: str, name: str, mine: Callable[[Record], bool]) -> dict[str, list[UsageSum]]:
-        """Return the UID of the record of a job -> its sums; empty if there is nothing to count."""
+    def _runs_of(self, namespace: str, name: str, mine: Callable[[Record], bool]) -> dict[str, list[Ran]]:
+        """Return the UID of the record of a job -> the times for which it has run; empty if there are none."""
         document, runs = read_runs_of(self._client, namespace, name)
-        if document is None or not mine(Record.of(document)):
+        if document is None or not mine(Record.of(document)) or not runs:
             return {}
-        sums = sum_up(runs, time.time())
-        if not sums:
-            return {}
-        return {str(document["metadata"]["uid"]): sums}
+        return {str(document["metadata"]["uid"]): runs}
 
-    def _write(self, namespace: str, added: Mapping[str, Sequence[UsageSum]]) -> str:
+    def _write(self, namespace: str, added: Mapping[str, Sequence[Ran]]) -> str:
         fault = ""
         for _ in range(_TRIES):
             try:
@@ -79,7 +76,7 @@ class UsageLedger:
                 return _note(error)
         return fault
 
-    def _write_once(self, namespace: str, added: Mapping[str, Sequence[UsageSum]]) -> None:
+    def _write_once(self, namespace: str, added: Mapping[str, Sequence[Ran]]) -> None:
         """Raises ApiError 409 if somebody else has created or changed the sums meanwhile."""
         found = self._client.get(CONFIG_MAP, namespace, SUMS_NAME)
         if found is None:
@@ -90,15 +87,15 @@ class UsageLedger:
                 Problem("", f"a ConfigMap {namespace}/{SUMS_NAME} exists and was not created by this program")
             )
         meta = only(found["metadata"], ("uid", "resourceVersion"))
-        data = add_sums(namespace, section(found, "data"), added)
+        data = add_sums(namespace, section(found, "data"), added, time.time())
         self._client.patch(CONFIG_MAP, namespace, SUMS_NAME, {"metadata": meta, "data": data})
 
 
-def _new_sums(namespace: str, added: Mapping[str, Sequence[UsageSum]]) -> Document:
+def _new_sums(namespace: str, added: Mapping[str, Sequence[Ran]]) -> Document:
     labels = {owner_labels.MANAGED_BY: FIELD_MANAGER, owner_labels.RECORD: SUMS}
     metadata = {"name": SUMS_NAME, "namespace": namespace, "labels": labels}
     kind = {"apiVersion": CONFIG_MAP.api_version, "kind": CONFIG_MAP.kind}
-    return {**kind, "metadata": metadata, "data": add_sums(namespace, {}, added)}
+    return {**kind, "metadata": metadata, "data": add_sums(namespace, {}, added, time.time())}
 
 
 def _note(error: TrainerError) -> str:

@@ -61,9 +61,12 @@ def _consumer(record: Record, jobsets: dict[tuple[str, str], Any]) -> Consumer:
     jobset = jobsets.get((record.namespace, record.name))
     if jobset is not None and record.kind is JOBSET and not belongs(jobset, record.uid):
         jobset = None
-    runs = None if jobset is None else derive_phase(jobset).phase in _RUNS
+    phase = None if jobset is None else derive_phase(jobset).phase
+    if record.terminal:
+        phase = Phase(record.ended["phase"])
+    ended = phase is not None and phase.terminal  # the record may not have it yet
     return Consumer(
         f"{record.namespace}/{record.name}", record.runtime, record.release, record.channel, record.follow,
-        record.stack, record.terminal, record.channel_of, record.program, record.demand.queue, record.demand.gpus,
-        False if record.terminal else runs, record.interrupt, record.ended.get("phase") == Phase.FAILED, jobset,
+        record.stack, ended, record.channel_of, record.program, record.demand.queue, record.demand.gpus,
+        None if phase is None else phase in _RUNS, record.interrupt, phase == Phase.FAILED, jobset,
     )  # fmt: skip

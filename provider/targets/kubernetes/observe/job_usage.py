@@ -36,7 +36,7 @@ from pulumi_trainer.provider.kueue.workload_reasons import JOB_KINDS, owner_of
 from pulumi_trainer.provider.lifecycle import usage_report
 from pulumi_trainer.provider.lifecycle.diagnosis import keep
 from pulumi_trainer.provider.lifecycle.usage_report import ClusterUsage
-from pulumi_trainer.provider.lifecycle.usage_sums import Ran, UsageSum, booked, read_sums
+from pulumi_trainer.provider.lifecycle.usage_sums import Ran, UsageSum, after, booked, read_sums
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import EARLIER, ENDS, SUMS, USAGE, belongs, seconds
 from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import JOB_UID, ask_if_readable
@@ -68,8 +68,12 @@ def read_usage(
         where = f"namespace {namespace}" if namespace else "all namespaces"
         hint = "`pulumi-trainer rbac --usage` prints the permissions"
         raise TargetFault(Problem("usage", f"neither ConfigMaps nor JobSets of {where} may be listed", hint))
-    records, deleted = _split(config_maps)
-    runs = [*_runs(records, jobsets, workloads), *_others(workloads)]
+    deleted, counted = list[UsageSum](), dict[str, float]()
+    for found in filter(_is_sums, config_maps):
+        deleted += read_sums(place_of(found)[0], section(found, "data"))
+        counted |= booked(section(found, "data"))
+    records = [*filterfalse(_is_sums, config_maps)]
+    runs = [*_runs(records, jobsets, workloads, counted), *_others(workloads)]
     if only_jobs is not None:
         runs, deleted = [ran for ran in runs if (ran.namespace, ran.name) in only_jobs], []
     prices = prices or Prices.of(flavors)
@@ -108,17 +112,7 @@ def read_runs_of(client: Client, namespace: str, name: str) -> tuple[Document | 
         for uid in (jobset["metadata"].get("uid"), *uids):
             found = workload_of(client, namespace, {"metadata": {"uid": uid}}, unseen)
             workloads += filter(None, [found])
-    return record, [*_runs([record], [*filter(None, [jobset])], workloads)]
-
-
-def _split(config_maps: list[Document]) -> tuple[list[Document], list[UsageSum]]:
-    """Return the records that are not counted yet, and the sums of those that are."""
-    deleted, counted = list[UsageSum](), set[str]()
-    for found in filter(_is_sums, config_maps):
-        deleted += read_sums(place_of(found)[0], section(found, "data"))
-        counted.update(booked(section(found, "data")))
-    records = filterfalse(_is_sums, config_maps)
-    return [each for each in records if each["metadata"].get("uid") not in counted], deleted
+    return record, [*_runs([record], [*filter(None, [jobset])], workloads, {})]
 
 
 def _is_sums(found: Document) -> bool:
@@ -184,35 +178,44 @@ _KEPT = {
 }  # fmt: skip
 
 
-def _runs(records: list[Document], jobsets: list[Document], workloads: list[Document]) -> Iterator[Ran]:
-    """Yield the runs of all jobs with a record or a JobSet."""
+def _runs(
+    records: list[Document], jobsets: list[Document], workloads: list[Document], counted: Mapping[str, float]
+) -> Iterator[Ran]:
+    """Yield the runs of all jobs with a record or a JobSet. counted: UID of a record -> until when the sums have it."""
     of_jobs = {text(labels_of(w).get(JOB_UID)): w for w in workloads}
     live = {place_of(jobset): jobset for jobset in jobsets}
     for record in records:
-        place, data = place_of(record), section(record, "data")
-        created = epoch_seconds(section(record, "metadata").get("creationTimestamp"))
-        demand = Demand.from_text(data.get(USAGE))
-        made_by_trainer = text(data.get("job")).startswith(f"{TRAIN_JOB.kind}/")
-        jobset = live.get(place)
-        if jobset is not None and (made_by_trainer or belongs(jobset, text(record["metadata"].get("uid")))):
-            del live[place]
+        uid = text(record["metadata"].get("uid"))
+        made_by_trainer = text(section(record, "data").get("job")).startswith(f"{TRAIN_JOB.kind}/")
+        jobset = live.get(place_of(record))
+        if jobset is not None and (made_by_trainer or belongs(jobset, uid)):
+            del live[place_of(record)]
         else:
             jobset = None
-        if EARLIER in data:
-            yield from usage_report.earlier_runs(*place, read_earlier(data[EARLIER]), created)
-        ended = data.get("phase") in ENDS
-        if jobset is not None and not (ended and demand.since):
-            yield from _observed(place, demand, jobset, of_jobs)
-        elif ended:
-            if jobset is not None:
-                demand = _known(demand, jobset, None)
-            yield from usage_report.recorded_run(
-                *place, demand, seconds(data.get("started")), seconds(data.get("finished"))
-            )
-        else:
-            yield Ran(*place, demand, 0.0, known=created)
+        yield from after(counted.get(uid, 0.0), _runs_of_record(record, jobset, of_jobs))
     for place, jobset in live.items():
-        yield from _observed(place, NOTHING_KNOWN, jobset, of_jobs)
+        uids = [owner.get("uid") for owner in mappings(section(jobset, "metadata").get("ownerReferences"))]
+        until = max([0.0, *(counted.get(text(uid), 0.0) for uid in uids)])  # of a record that is gone already
+        yield from after(until, _observed(place, NOTHING_KNOWN, jobset, of_jobs))
+
+
+def _runs_of_record(record: Document, jobset: Document | None, of_jobs: Mapping[str, Document]) -> Iterator[Ran]:
+    place, data = place_of(record), section(record, "data")
+    created = epoch_seconds(section(record, "metadata").get("creationTimestamp"))
+    demand = Demand.from_text(data.get(USAGE))
+    if EARLIER in data:
+        yield from usage_report.earlier_runs(*place, read_earlier(data[EARLIER]), created)
+    ended = data.get("phase") in ENDS
+    if jobset is not None and not (ended and demand.since):
+        yield from _observed(place, demand, jobset, of_jobs)
+    elif ended:
+        if jobset is not None:
+            demand = _known(demand, jobset, None)
+        yield from usage_report.recorded_run(
+            *place, demand, seconds(data.get("started")), seconds(data.get("finished"))
+        )
+    else:
+        yield Ran(*place, demand, 0.0, known=created)
 
 
 def read_earlier(given: str) -> list[Run]:

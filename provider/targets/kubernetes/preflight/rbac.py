@@ -192,6 +192,8 @@ _QUEUE_ADMIN = (
         for kind, plural in KINDS.items()
     ),
     _may("list", WORKLOAD, "destroy: who has work in a ClusterQueue", everywhere=True),
+    _may("get", kinds.CONFIG_MAP, "preview: the runs of the canaries of a channel", everywhere=True),
+    _may("get", JOBSET, "preview: whether these have ended", everywhere=True),
     _may("get", kinds.NAMESPACE, "preview: whether the namespace of a team is there", helps=True, everywhere=True),
 )
 _OUTPUTS = (
