@@ -85,9 +85,9 @@ def test_what_deleted_jobs_have_used_stays(
         return float(usage(user_kubeconfig, "-n", namespace)["total"]["cpuHours"] or 0)
 
     target = KubernetesTarget(client, cluster=lambda: "", mode="jobset", namespace=namespace)
-    slip(root, submission(namespace, in_queue("endless", 4, queue, outcome="forever"), code=False))
-    slip(root, submission(namespace, in_queue("waits", 4, queue, outcome="forever"), code=False))
-    until(lambda: cpu_hours() >= 0.003)
+    slip(root, submission(namespace, in_queue("endless", 2, queue, outcome="forever"), code=False))
+    slip(root, submission(namespace, in_queue("waits", 2, queue, outcome="forever"), code=False))
+    until(lambda: cpu_hours() >= 0.001)
     assert target.jobs.delete(namespace, "waits") is None
     assert root.get(CONFIG_MAP, namespace, SUMS_NAME) is None, "it has used nothing"
     before = cpu_hours()
