@@ -12,11 +12,13 @@ from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.kubernetes.errors import Refused
 from pulumi_trainer.provider.lifecycle.channels import Channels
 from pulumi_trainer.provider.lifecycle.resource import StateCalls
+from pulumi_trainer.provider.lifecycle.rollout import hold_reasons
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
 from pulumi_trainer.provider.trainer.kinds import JOBSET
 from pulumi_trainer.provider.trainer.labels import RELEASE, RUNTIME
+from pulumi_trainer.provider.trainer.runtime_rollout import Rollout, Waves
 
-from .jobs import jobset, submission
+from .jobs import jobset, submission, until
 
 NAMESPACE = Kind("v1", "Namespace", "namespaces", False)
 
@@ -73,3 +75,20 @@ def test_the_jobs_of_a_runtime(root: Client, namespace: str, elsewhere: str, use
     for where, name, _ in there:
         target.jobs.delete(where, name)
     StateCalls(Channels()).delete(outputs, lambda _: target)
+
+
+def test_what_stops_a_roll_out_is_known_before_anybody_reads_a_status(root: Client, namespace: str) -> None:
+    """The end of a job is in its record only once somebody has seen it."""
+    target = KubernetesTarget(root, cluster=lambda: "", namespace=namespace)
+    for name, outcome in (("canary", "succeed"), ("fails", "fail"), ("runs", "forever")):
+        document = jobset(name, simulate={"run": "1s", "outcome": outcome})
+        target.jobs.create(submission(namespace, document, runtime=made_from(namespace, "1.1.0")))
+    for name in ("canary", "fails"):
+        until(lambda name=name: (root.get(JOBSET, namespace, name) or {}).get("status", {}).get("terminalState"))
+        assert "phase" not in (root.get(CONFIG_MAP, namespace, name) or {})["data"]
+    waves, rollout = Waves([[f"{namespace}/canary", f"{namespace}/runs"], [namespace]]), Rollout("1.0.0", 1, 0.0)
+    assert hold_reasons(target.jobs, namespace, "1.1.0", rollout, waves) == [f"{namespace}/runs still runs on 1.1.0"]
+    assert hold_reasons(target.jobs, namespace, "1.1.0", Rollout("1.0.0", 2, 0.0), waves) == [
+        f"{namespace}/fails has failed on 1.1.0",
+        f"{namespace}/runs still runs on 1.1.0",
+    ]
