@@ -14,6 +14,8 @@ from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.kueue.api_resources import WORKLOAD
 from pulumi_trainer.provider.trainer.kinds import JOBSET, POD_GROUP, TRAIN_JOB
 
+from .jobs import STAYS
+
 Document = dict[str, Any]
 
 OWNED = (
@@ -28,7 +30,7 @@ def left(admin: Client, namespace: str) -> list[str]:
     found = []
     for kind in OWNED:
         for each in admin.list(kind, namespace)[0]:
-            if each["metadata"]["name"] != "kube-root-ca.crt":
+            if each["metadata"]["name"] not in STAYS:
                 found.append(f"{kind.kind}/{each['metadata']['name']}")
     return found
 

@@ -13,7 +13,7 @@ from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, 
 from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.kubernetes.client.transport import JSON, Request
 from pulumi_trainer.provider.targets.kubernetes.jobs import apply, record
-from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
+from pulumi_trainer.provider.targets.kubernetes.jobs.record import SUMS_NAME, Record
 from pulumi_trainer.provider.trainer.kinds import JOBSET
 
 T = TypeVar("T")
@@ -93,10 +93,14 @@ def condition(client: Client, namespace: str, name: str, type_: str) -> bool:
     return any(c["type"] == type_ and c["status"] == "True" for c in found.get("status", {}).get("conditions", []))
 
 
+STAYS = ("kube-root-ca.crt", SUMS_NAME)
+"""ConfigMaps of a namespace that no job leaves behind: what Kubernetes puts there, and the sums of what its jobs have used."""
+
+
 def left(client: Client, namespace: str) -> list[str]:
     """What there is in a namespace, of the kinds that a job may leave behind."""
     found = []
     for kind in (CONFIG_MAP, SECRET, SERVICE, JOBSET, JOB, POD):
         names = [each["metadata"]["name"] for each in client.list(kind, namespace)[0]]
-        found += [f"{kind.kind}/{name}" for name in names if name != "kube-root-ca.crt"]
+        found += [f"{kind.kind}/{name}" for name in names if name not in STAYS]
     return found

@@ -434,7 +434,7 @@ def test_a_job_without_its_owner_references_goes_with_its_stack(lab: Lab) -> Non
     until(lambda: pods(lab))
     lab.root_client.patch(JOBSET, lab.namespace, "jobset", {"metadata": {"ownerReferences": None}})
     lab.destroy()
-    until(lambda: [name for name in left(lab.root_client, lab.namespace) if "kube-root" not in name] == [])
+    until(lambda: left(lab.root_client, lab.namespace) == [])
 
 
 def test_a_record_that_cannot_be_read_costs_itself_alone(lab: Lab, user_kubeconfig: Path) -> None:  # noqa: F811

@@ -26,7 +26,7 @@ from pulumi_trainer.provider.trainer.kinds import JOBSET
 
 from tools.cluster import Cluster
 
-from .jobs import DEFINITION, jobset, left, submission, until
+from .jobs import DEFINITION, STAYS, jobset, left, submission, until
 from .proxy import After, Before, Proxy, nth
 from .test_queue import FLAVOR
 from .test_up import PLAIN, Lab, head, lab, program, pulumi_home  # noqa: F401 (fixtures)
@@ -278,7 +278,7 @@ def test_a_cluster_without_jobset_and_one_that_loses_it(lab: Lab, own_cluster: C
 
 def left_without_jobset(lab: Lab) -> list[str]:  # noqa: F811
     found = [f"ConfigMap/{c['metadata']['name']}" for c in lab.root_client.list(CONFIG_MAP, lab.namespace)[0]]
-    return [name for name in found if name != "ConfigMap/kube-root-ca.crt"]
+    return [name for name in found if name.partition("/")[2] not in STAYS]
 
 
 def gone(root: Client, name: str) -> None:

@@ -16,7 +16,7 @@ from pulumi_trainer.provider.trainer.kinds import JOBSET
 from tests.engine.conftest import Project, pulumi_home  # noqa: F401 (a fixture)
 from tools.cluster import Cluster
 
-from .jobs import until
+from .jobs import STAYS, until
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def pods(root: Client, namespace: str) -> list[str]:
 def check_removed(root: Client, namespace: str, folder: Path) -> None:
     assert not root.list(JOBSET, namespace)[0]
     maps, _ = root.list(CONFIG_MAP, namespace)
-    assert {each["metadata"]["name"] for each in maps} <= {"kube-root-ca.crt"}
+    assert {each["metadata"]["name"] for each in maps} <= {*STAYS}
     assert not [*folder.glob("home/.cache/pulumi-trainer/runs/*")]
     assert not (folder / "scripts" / ".pulumi-trainer").exists()
 

@@ -36,7 +36,7 @@ from pulumi_trainer.provider.trainer.releases import DEFAULT
 from tests.engine.conftest import Project, pulumi_home  # noqa: F401 (a fixture)
 from tests.trainer import default_runtime, default_train_job, render
 
-from .jobs import left, send, submission, until
+from .jobs import STAYS, left, send, submission, until
 from .test_doctor import findings
 from .test_owners import second
 from .test_up import Lab, head, lab, program  # noqa: F401 (a fixture)
@@ -343,7 +343,7 @@ def test_a_train_job_runs_and_its_deletion_leaves_nothing(
     for kind in (TRAIN_JOB, JOBSET, kinds.JOB, kinds.POD):
         assert root.list(kind, namespace)[0] == []
     names = {c["metadata"]["name"] for c in root.list(kinds.CONFIG_MAP, namespace)[0]}
-    assert names == {"kube-root-ca.crt"}
+    assert names == {*STAYS}
 
 
 def test_a_program_in_mode_trainer(lab: Lab, root: Client, namespace: str) -> None:  # noqa: F811

@@ -112,7 +112,7 @@ def test_a_job_is_made_once_and_all_of_it_goes(lab: Lab) -> None:
     assert preview.code == 0
     assert lab.pods(2) == pods
     lab.destroy()
-    assert [name for name in left(lab.root_client, lab.namespace) if "kube-root" not in name] == []
+    assert left(lab.root_client, lab.namespace) == []
 
 
 @pytest.mark.smoke
