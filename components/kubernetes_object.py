@@ -64,20 +64,16 @@ class KubernetesObject(pulumi.ComponentResource):
         self._opts = args.opts or pulumi.ResourceOptions()
         super().__init__(f"trainer:index:{self.kind}", args.resource_name, None, args.opts)
         found = merge_problems(self.misnamed, [*nested_problems(args), *wrong])
-        session.current().spawn(self._make(found, where))
+        self.made: asyncio.Task[pulumi.Resource | None] = session.current().spawn(self._make(found, where))
         self.register_outputs({"name": self.name})
 
     def where(self, args: Any) -> str:
         """Return kind, name and source line of the component in the program."""
         return f'{self.kind}("{args.resource_name}") ({session.call_site()})'
 
+    @abstractmethod
     def content(self, args: Any) -> Mapping[str, Any]:
         """Return the object without apiVersion, kind and metadata. Values may be Outputs."""
-        return {"spec": self.spec(args)}
-
-    def spec(self, args: Any) -> Mapping[str, Any]:
-        """Return the object's spec. Values may be Outputs."""
-        raise NotImplementedError
 
     @abstractmethod
     def object_problems(self, document: Mapping[str, Any]) -> list[Problem]:
@@ -146,11 +142,11 @@ class KubernetesObject(pulumi.ComponentResource):
         options = pulumi.ResourceOptions(
             parent=self,
             provider=destination.provider or targets.provider(place, targets.cluster_key(destination)),
-            depends_on=[*filter(None, await dependencies.explicit(self._opts)), *place.needs, *resolved.depends_on],
+            depends_on=[*await dependencies.created(self._opts), *place.needs, *resolved.depends_on],
             protect=self._opts.protect,
             retain_on_delete=self._opts.retain_on_delete,
         )
-        made = _Object(self.pulumi_resource_name, self.resource, document, options)
+        made = PluginResource(self.pulumi_resource_name, document, options)
         restored = restoration(edits, document)
         session.current().guard(made, self.resource, document["metadata"], place.target, restored)
         return made
@@ -186,14 +182,17 @@ class KubernetesObject(pulumi.ComponentResource):
         return [Problem("name", *owner.foreign_object(self.resource, found))]
 
 
-class _Object(pulumi.CustomResource):
-    """A CustomResource of pulumi-kubernetes, whose own class has no fields beside `spec`."""
+class PluginResource(pulumi.CustomResource):
+    """An object that pulumi-kubernetes creates, of any kind and with any fields."""
 
-    def __init__(self, name: str, kind: Kind, document: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
-        plugin_version = None
+    def __init__(self, name: str, document: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
         if not opts.provider:
-            plugin_version = targets.plugin_version()
-        version = f"{kind.group or 'core'}/{kind.api_version.rpartition('/')[2]}"
-        own = pulumi.ResourceOptions(version=plugin_version)
-        props = {key: known_output(value) if isinstance(value, dict) else value for key, value in document.items()}
-        super().__init__(f"kubernetes:{version}:{kind.kind}", name, props, pulumi.ResourceOptions.merge(own, opts))
+            opts = pulumi.ResourceOptions.merge(pulumi.ResourceOptions(version=targets.plugin_version()), opts)
+        self._opts = opts
+        version, props = document["apiVersion"], dict(document)
+        if "/" not in version:
+            version = f"core/{version}"
+        for key, value in document.items():
+            if isinstance(value, dict):
+                props[key] = known_output(value)
+        super().__init__(f"kubernetes:{version}:{document['kind']}", name, props, opts)

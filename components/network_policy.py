@@ -115,7 +115,7 @@ class NetworkPolicy(KubernetesObject):
         session.current().has_network_policies = True
         super().construct(args)
 
-    def spec(self, args: NetworkPolicyArgs) -> Mapping[str, Any]:
+    def content(self, args: NetworkPolicyArgs) -> Mapping[str, Any]:
         """Return the object's spec. Values may be Outputs."""
         name = args.job
         if isinstance(name, JobComponent):
@@ -125,12 +125,13 @@ class NetworkPolicy(KubernetesObject):
         else:
             pods = {"matchLabels": {JOBSET_NAME: name}}
         own = {"podSelector": pods}
-        return {
+        spec = {
             "podSelector": pods,
             "policyTypes": ["Ingress", "Egress"],
             "ingress": [{"from": [own]}],
             "egress": [{"to": [own]}, _DNS, *map(_rule, _valid(args.egress))],
         }
+        return {"spec": spec}
 
     def affects(self, job: Mapping[str, Any]) -> bool:
         """Return whether the policy selects the pods of a JobSet."""

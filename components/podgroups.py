@@ -67,8 +67,8 @@ class _PodGroup(KubernetesObject):
                 return True
         return False
 
-    def spec(self, args: PodGroupArgs) -> Mapping[str, Any]:
-        return args.document()
+    def content(self, args: PodGroupArgs) -> Mapping[str, Any]:
+        return {"spec": args.document()}
 
     def object_problems(self, document: Mapping[str, Any]) -> list[Problem]:
         return refusals(document) or mistakes(document)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import pulumi
-from pulumi_trainer.args.arguments import as_mapping, as_sequence, check_names, nested_problems, shown_value
+from pulumi_trainer.args.arguments import as_mapping, check_names, nested_problems, shown_value
 from pulumi_trainer.args.signatures import merge_problems, not_one_of
 from pulumi_trainer.kubernetes_object import KubernetesObject, ObjectArgs, Strings
 from pulumi_trainer.network_policy import Egress, NetworkPolicy, egress_problems
@@ -182,6 +182,7 @@ class TeamNamespace(TeamPlace):
         if found:
             session.current().problems.extend(problems_below(where, found))
             return
+        objects: list[KubernetesObject] = []
         opts = args.opts or pulumi.ResourceOptions()
         common: dict[str, Any] = {"target": args.target, "drift": args.drift}
         about: dict[str, Any] = {"of": where, **common}
@@ -193,23 +194,26 @@ class TeamNamespace(TeamPlace):
         namespace = TeamObject(
             TeamObjectArgs(args.resource_name, resource=NAMESPACE, body={}, opts=kept, **named, **about)
         )
+        objects.append(namespace)
         after = pulumi.ResourceOptions(parent=self, depends_on=[namespace], protect=opts.protect)
         place: dict[str, Any] = {"namespace": self.name, "opts": after}
         inside: dict[str, Any] = {**place, **about}
         if args.quota:
             body = {"spec": {"hard": {name: str(most) for name, most in args.quota.items()}}}
             quota: dict[str, Any] = {"resource": RESOURCE_QUOTA, "body": body, "limits_jobs": True}
-            TeamObject(TeamObjectArgs(args.resource_name, name="team", **quota, **inside))
+            objects.append(TeamObject(TeamObjectArgs(args.resource_name, name="team", **quota, **inside)))
         for each in _roles(args, self.name):
             body = {key: value for key, value in each.items() if key not in ("apiVersion", "kind", "metadata")}
             name = text(each["metadata"]["name"])
-            TeamObject(
-                TeamObjectArgs(
-                    f"{args.resource_name}-{name}", name=name, resource=_KINDS[each["kind"]], body=body, **inside
-                )
-            )
+            role: dict[str, Any] = {"name": name, "resource": _KINDS[each["kind"]], "body": body}
+            objects.append(TeamObject(TeamObjectArgs(f"{args.resource_name}-{name}", **role, **inside)))
         if args.egress is not None:
-            NetworkPolicy(args.resource_name, name="team", egress=args.egress, **place, **common)
+            objects.append(NetworkPolicy(args.resource_name, name="team", egress=args.egress, **place, **common))
+        self.made: asyncio.Task[list[Any]] = session.current().spawn(_all_made(objects))
+
+
+async def _all_made(objects: Sequence[KubernetesObject]) -> list[pulumi.Resource | None]:
+    return [await each.made for each in objects]
 
 
 def _roles(args: TeamNamespaceArgs, namespace: str) -> Sequence[Mapping[str, Any]]:
@@ -234,7 +238,7 @@ def _name_problems(argument: str, given: Any) -> Iterator[Problem]:
     for place, name in enumerate(given):
         if not isinstance(name, str) or not name:
             yield Problem(f"{argument}[{place}]", f"must be a name, not {shown_value(name)}")
-        elif name in as_sequence(given)[:place]:
+        elif name in given[:place]:
             yield Problem(f"{argument}[{place}]", f"{name} is a duplicate")
 
 

@@ -18,6 +18,7 @@ from pulumi_trainer.provider.kubernetes.values.documents import control_characte
 from pulumi_trainer.provider.trainer.catalog.catalog import MAX_FILE, NAME
 from pulumi_trainer.provider.trainer.catalog.versions import VERSION
 from pulumi_trainer.provider.trainer.runtime_releases import CARRIED
+from pulumi_trainer.provider.trainer.runtime_rollout import is_reached
 
 FOLLOW = ("pin", "patch", "minor", "any")
 
@@ -45,7 +46,7 @@ class Offer:
 
     def of_job(self, where: str) -> Offer:
         """Return the offer to a job, which has one release. where: NAMESPACE/NAME."""
-        if not self.before or where in self.moved or where.partition("/")[0] in self.moved:
+        if not self.before or is_reached(where, self.moved):
             return self
         return replace(self, release=self.before)
 

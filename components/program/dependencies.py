@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -23,6 +24,17 @@ async def explicit(options: pulumi.ResourceOptions) -> list[pulumi.Resource | No
         return []
     named: Any = await pulumi.Output.from_input(options.depends_on).future()
     return list(named) if isinstance(named, Sequence) else [named]
+
+
+async def created(options: pulumi.ResourceOptions) -> list[pulumi.Resource]:
+    """Return the resources in `depends_on`, and what those of our components create later than the engine would wait for."""
+    found = [each for each in await explicit(options) if each is not None]
+    for each in tuple(found):
+        made = getattr(each, "made", None)
+        if isinstance(made, asyncio.Future):
+            later = await made
+            found += filter(None, later if isinstance(later, list) else [later])
+    return found
 
 
 async def made_by(resources: Iterable[pulumi.Resource | None]) -> frozenset[str]:

@@ -20,12 +20,12 @@ from pulumi_trainer.args import plaintext_secrets
 from pulumi_trainer.args.arguments import check_names, nested_problems, to_document, walk, without_refused
 from pulumi_trainer.args.naming import api_names
 from pulumi_trainer.args.signatures import merge_problems
+from pulumi_trainer.kubernetes_object import PluginResource
 from pulumi_trainer.plan.outputs import Resolved, resolve, restore_outputs
 from pulumi_trainer.program import dependencies, messages, session, targets
 from pulumi_trainer.program.drift import Drift, force_annotation, review_edits
 from pulumi_trainer.program.removals import jobs_of
 from pulumi_trainer.program.targets import Kubernetes
-from pulumi_trainer.provider.engine.pulumi_compat import known_output
 from pulumi_trainer.provider.jobs.submission import ANYTHING, MAIN, Work
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.hand_edits import HandEdit, restoration
@@ -227,7 +227,8 @@ class QueueObject(pulumi.ComponentResource):
             },
         }
         before = [await other.made for other in self._set.referenced_by(self)]
-        depends_on = [*filter(None, before), *place.needs, *resolved.depends_on]
+        after = await dependencies.created(self._opts)
+        depends_on = [*after, *filter(None, before), *place.needs, *resolved.depends_on]
         options = self.child_options(depends_on, provider=target.provider or targets.provider(place, self.cluster))
         document = restore_outputs(older, resolved.unknown)
         made = _Object(self.pulumi_resource_name, document, options)
@@ -539,9 +540,8 @@ def _version(kind: str, served: Any) -> str:
     return found or NEWEST
 
 
-class _Object(pulumi.CustomResource):
-    """A CustomResource of pulumi-kubernetes, whose own class has no fields beside `spec`. Objects of another API version are the
-    same resource."""
+class _Object(PluginResource):
+    """An object of Kueue. Objects of another API version are the same resource."""
 
     def __init__(self, name: str, document: dict[str, Any], opts: pulumi.ResourceOptions) -> None:
         version, kind = document["apiVersion"], document["kind"]
@@ -550,20 +550,11 @@ class _Object(pulumi.CustomResource):
             other = f"{GROUP}/{each}"
             if other != version:
                 aliases.append(pulumi.Alias(type_=f"kubernetes:{other}:{kind}"))
-        plugin_version = None
-        if not opts.provider:
-            plugin_version = targets.plugin_version()
         fixed = FIXED.get(kind)
         own = pulumi.ResourceOptions(
             aliases=aliases,
             custom_timeouts=pulumi.CustomTimeouts(delete=DELETE_WITHIN),
             replace_on_changes=fixed,
             delete_before_replace=bool(fixed) or None,
-            version=plugin_version,
         )
-        props = dict(document)
-        for key, value in document.items():
-            if isinstance(value, dict):
-                props[key] = known_output(value)
-        self._opts = pulumi.ResourceOptions.merge(own, opts)
-        super().__init__(f"kubernetes:{version}:{kind}", name, props, self._opts)
+        super().__init__(name, document, pulumi.ResourceOptions.merge(own, opts))

@@ -211,7 +211,7 @@ def _named(jobs: Collection[tuple[str, str]]) -> tuple[str, str]:
 
 def _cells(row: Row, currencies: Sequence[str]) -> tuple[str, ...]:
     return (
-        plain(row.key), str(row.numbers()["jobs"]), str(len(row.running)), f"{row.gpus:g}",
+        plain(row.key), str(row.job_count), str(len(row.running)), f"{row.gpus:g}",
         _hours(row.gpu_hours), _hours(row.cpu_hours), *(f"{row.cost.get(each, 0.0):,.2f}" for each in currencies),
     )  # fmt: skip
 

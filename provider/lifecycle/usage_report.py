@@ -54,10 +54,15 @@ class Row:
     incomplete: set[tuple[str, str]] = field(default_factory=set)
     unpriced: set[tuple[str, str]] = field(default_factory=set)
 
+    @property
+    def job_count(self) -> int:
+        """All its jobs, deleted ones included."""
+        return len(self.jobs) + self.deleted
+
     def numbers(self) -> dict[str, Any]:
         cpu_hours = None if self.cpu_hours is None else round(self.cpu_hours, 3)
         return {
-            "jobs": len(self.jobs) + self.deleted, "running": len(self.running), "gpus": round(self.gpus, 3),
+            "jobs": self.job_count, "running": len(self.running), "gpus": round(self.gpus, 3),
             "gpuHours": round(self.gpu_hours, 3), "cpuHours": cpu_hours,
             "incomplete": len(self.incomplete), "unpriced": len(self.unpriced),
             "cost": {currency: round(cost, 2) for currency, cost in sorted(self.cost.items())},

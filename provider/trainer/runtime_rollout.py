@@ -97,8 +97,8 @@ def is_reached(where: str, moved: Collection[str]) -> bool:
 
 
 def progress_note(rollout: Rollout, release: str, waves: Waves, reasons: Sequence[str], due: str) -> str:
-    """Return how far a roll-out is, and what the next wave waits for. due: When it is due; empty: now."""
-    done = f"{waves.called(rollout.wave)} has {release}, all others {rollout.before}"
+    """Return how far a roll-out is, and what the next wave waits for. due: When it may move."""
+    done = f"{release} has reached {join_names(waves.moved(rollout))}; all others get {rollout.before}"
     following = waves.called(rollout.wave + 1)
     if reasons:
         return f"{done}; {following} does not move: {several(reasons)}"

@@ -373,7 +373,7 @@ def test_a_release_rolls_out_in_waves(project: Project) -> None:
     program(project, WAVES, RELEASE="1.1.0", SOAK="2h")
     out = project.up().out
     assert (
-        "wave 1 of 3 (default/canary) has 1.1.0, all others 1.0.0; wave 2 of 3 (default/first) moves with the first"
+        "1.1.0 has reached default/canary; all others get 1.0.0; wave 2 of 3 (default/first) moves with the first"
         in out
     )
     assert releases(project)["first"] == "1.0.0"

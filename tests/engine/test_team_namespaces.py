@@ -61,6 +61,10 @@ def test_a_team_is_one_declaration(project: Project, store: Store) -> None:  # n
     }
     queue = store.stored[f"{KUEUE}/namespaces/nlp/localqueues/nlp"]
     assert queue["metadata"]["annotations"][BUDGET] == "20000 USD"
+    inside = [each for each in project.export()["deployment"]["resources"] if "/namespaces/nlp/" in each.get("id", "")]
+    assert len(inside) == 6
+    for each in inside:
+        assert any("kubernetes:core/v1:Namespace" in urn for urn in each["dependencies"]), each["id"]
     project.preview("--expect-no-changes")
     project.program(TEAMS.replace("200", "300").replace('users=["jane"],', ""), head="")
     project.up()

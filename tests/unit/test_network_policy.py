@@ -28,7 +28,7 @@ def spec(**given: Any) -> Document:
 
     async def made() -> Document:
         args = {name: value() if callable(value) else value for name, value in given.items()}
-        found = await resolve({"spec": policy.spec(NetworkPolicyArgs("p", **args))}, "")
+        found = await resolve(policy.content(NetworkPolicyArgs("p", **args)), "")
         return dict(found.document["spec"])
 
     return asyncio.run(made())

@@ -51,7 +51,10 @@ def test_waves_follow_each_other() -> None:
     assert next_wave(second, WAVES, 1000.0) == Rollout()
     assert begin_or_go_on("1.0.0", Rollout(), "1.1.0", Waves(), 1.0) == Rollout(), "all at once"
     assert is_reached("nlp/canary", WAVES.moved(FIRST)) and not is_reached("nlp/other", WAVES.moved(FIRST))
-    assert "the last wave (all others) moves with" in progress_note(second, "1.1.0", WAVES, [], "12:00 UTC")
+    assert progress_note(second, "1.1.0", WAVES, [], "12:00 UTC") == (
+        "1.1.0 has reached nlp/canary, nlp, vision; all others get 1.0.0; "
+        "the last wave (all others) moves with the first `pulumi up` after 12:00 UTC"
+    )
 
 
 def test_state_that_was_written_by_the_engine_or_edited() -> None:
