@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pulumi
-from pulumi_trainer.args.arguments import Args, nested_problems, shown_value
+from pulumi_trainer.args.arguments import Args, as_sequence, nested_problems, shown_value
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, problems_below
 from pulumi_trainer.provider.kubernetes.values.names import dns_1123_subdomain, qualified_name
 from pulumi_trainer.provider.kubernetes.values.quantity import Quantity, quantity_problems
@@ -60,7 +60,7 @@ class TeamPlace(pulumi.ComponentResource):
 
 def read_teams(given: Any) -> tuple[Any, dict[str, TeamPlace], list[Problem]]:
     """Return teams by name, the `TeamNamespace` of each that was given as one, and what is wrong with a list of these."""
-    if not isinstance(given, (list, tuple)):
+    if not any(isinstance(each, TeamPlace) for each in as_sequence(given)):
         return given, {}, []
     shares, places, found = dict[str, Team](), dict[str, TeamPlace](), list[Problem]()
     for number, each in enumerate(given):
