@@ -28,6 +28,8 @@ from pulumi_trainer.args.torchtune import TorchTuneTrainer as TorchTuneTrainer
 from pulumi_trainer.args.trl import TRLTrainer as TRLTrainer
 from pulumi_trainer.args.unsloth import UnslothTrainer as UnslothTrainer
 from pulumi_trainer.network_policy import Egress as Egress, NetworkPolicy as NetworkPolicy
+from pulumi_trainer.policy import JobPolicy as JobPolicy
+from pulumi_trainer.provider.trainer.policy.rules import JobRules as JobRules
 from pulumi_trainer.team_namespace import TeamNamespace as TeamNamespace
 from pulumi_trainer.podgroups import CoschedulingPodGroup as CoschedulingPodGroup, VolcanoPodGroup as VolcanoPodGroup
 from pulumi_trainer.args.policies import (

@@ -9,12 +9,12 @@ from typing import Any, Literal
 import pulumi
 from pulumi_trainer.args.arguments import as_mapping, check_names, nested_problems, shown_value
 from pulumi_trainer.args.signatures import merge_problems, not_one_of
-from pulumi_trainer.kubernetes_object import KubernetesObject, ObjectArgs, Strings
+from pulumi_trainer.kubernetes_object import KubernetesObject, Strings
 from pulumi_trainer.network_policy import Egress, NetworkPolicy, egress_problems
+from pulumi_trainer.object_part import Part, PartArgs, all_made
 from pulumi_trainer.program import session, targets
 from pulumi_trainer.program.constructors import ComponentArgs, constructor
-from pulumi_trainer.program.drift import PATCH_FORCE, Drift
-from pulumi_trainer.program.object_owner import ObjectOwner, Place, mark_of
+from pulumi_trainer.program.drift import Drift
 from pulumi_trainer.program.targets import Kubernetes
 from pulumi_trainer.provider.kubernetes.client.api_resources import (
     CLUSTER_ROLE,
@@ -23,83 +23,18 @@ from pulumi_trainer.provider.kubernetes.client.api_resources import (
     RESOURCE_QUOTA,
     ROLE,
     ROLE_BINDING,
-    Kind,
 )
 from pulumi_trainer.provider.kubernetes.errors import Problem, problems_below
-from pulumi_trainer.provider.kubernetes.hand_edits import HandEdit
-from pulumi_trainer.provider.kubernetes.values.accessors import section, text
+from pulumi_trainer.provider.kubernetes.values.accessors import text
 from pulumi_trainer.provider.kubernetes.values.names import dns_1123_label, qualified_name
 from pulumi_trainer.provider.kubernetes.values.quantity import quantity_problems
 from pulumi_trainer.provider.targets import queries
-from pulumi_trainer.provider.trainer.labels import stack_of_mark
 from pulumi_trainer.queues.teams import Team, TeamPlace
 
 PodSecurity = Literal["privileged", "baseline", "restricted"]
 _LEVELS = ("privileged", "baseline", "restricted")
 _ENFORCE = "pod-security.kubernetes.io/enforce"
 _KINDS = {kind.kind: kind for kind in (CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING)}
-
-
-class TeamObjectArgs(ObjectArgs):
-    """The arguments of one object of a `TeamNamespace`. of: Kind, name and source line of the component."""
-
-    resource: Kind
-    body: Mapping[str, Any]
-    of: str = ""
-    limits_jobs: bool = False
-
-    shipped = ObjectArgs.shipped | {"resource", "body", "of", "limits_jobs"}
-    free = ObjectArgs.free | {"resource", "body"}
-
-
-class TeamObject(KubernetesObject):
-    """One object of a `TeamNamespace`."""
-
-    def __init__(self, args: TeamObjectArgs) -> None:
-        self.resource, self.kind, self.misnamed = args.resource, args.resource.kind, []
-        self.construct(args)
-
-    def where(self, args: TeamObjectArgs) -> str:
-        return f"{args.of}: {self.kind} {args.name}"
-
-    def content(self, args: TeamObjectArgs) -> Mapping[str, Any]:
-        return args.body
-
-    def object_problems(self, document: Mapping[str, Any]) -> list[Problem]:  # noqa: ARG002 - `TeamNamespace` has checked it
-        return []
-
-    def affects(self, job: Mapping[str, Any]) -> bool:  # noqa: ARG002 - of its namespace, any
-        return bool(self._args.limits_jobs)
-
-    def _name_conflicts(self, target: Mapping[str, Any], found: Mapping[str, Any], owner: ObjectOwner) -> list[Problem]:
-        if self._is_left_by(owner.name, found):
-            return []
-        return super()._name_conflicts(target, found, owner)
-
-    async def _force(self, at: Place, live: Mapping[str, Any], edits: list[HandEdit]) -> dict[str, str]:
-        owner = await session.current().object_owner()
-        if self._is_left_by(owner.name, live) and mark_of(live) != owner.mark:
-            return {PATCH_FORCE: "true"}
-        return await super()._force(at, live, edits)
-
-    def _is_left_by(self, stack: str, found: Mapping[str, Any]) -> bool:
-        """Return whether an object is a namespace that a stack of this name has made, whose `destroy` leaves it."""
-        return self.resource is NAMESPACE and bool(mark_of(found)) and stack_of_mark(mark_of(found)) == stack
-
-    def _affected_jobs(self, target: Mapping[str, Any], live: Mapping[str, Any]) -> list[str]:
-        if not self._args.limits_jobs:
-            return []
-        return super()._affected_jobs(target, live)
-
-    async def _review_live(
-        self, target: Mapping[str, Any], live: Mapping[str, Any], wanted: Mapping[str, Any]
-    ) -> tuple[list[HandEdit], list[Problem]]:
-        if self.resource is NAMESPACE and not live:
-            found = await asyncio.to_thread(queries.find_object, target, NAMESPACE, "", self.name)
-            if "deletionTimestamp" in section(found, "metadata"):
-                why = f"namespace {self.name} is being deleted"
-                return [], [Problem("name", why, "run the update again once it is gone, or choose another name")]
-        return await super()._review_live(target, live, wanted)
 
 
 class TeamNamespaceArgs(ComponentArgs):
@@ -191,9 +126,7 @@ class TeamNamespace(TeamPlace):
         )
         labels = {**(args.labels or {}), _ENFORCE: args.pod_security}
         named: dict[str, Any] = {"name": self.name, "labels": labels, "annotations": args.annotations}
-        namespace = TeamObject(
-            TeamObjectArgs(args.resource_name, resource=NAMESPACE, body={}, opts=kept, **named, **about)
-        )
+        namespace = Part(PartArgs(args.resource_name, resource=NAMESPACE, body={}, opts=kept, **named, **about))
         objects.append(namespace)
         after = pulumi.ResourceOptions(parent=self, depends_on=[namespace], protect=opts.protect)
         place: dict[str, Any] = {"namespace": self.name, "opts": after}
@@ -201,19 +134,15 @@ class TeamNamespace(TeamPlace):
         if args.quota:
             body = {"spec": {"hard": {name: str(most) for name, most in args.quota.items()}}}
             quota: dict[str, Any] = {"resource": RESOURCE_QUOTA, "body": body, "limits_jobs": True}
-            objects.append(TeamObject(TeamObjectArgs(args.resource_name, name="team", **quota, **inside)))
+            objects.append(Part(PartArgs(args.resource_name, name="team", **quota, **inside)))
         for each in _roles(args, self.name):
             body = {key: value for key, value in each.items() if key not in ("apiVersion", "kind", "metadata")}
             name = text(each["metadata"]["name"])
             role: dict[str, Any] = {"name": name, "resource": _KINDS[each["kind"]], "body": body}
-            objects.append(TeamObject(TeamObjectArgs(f"{args.resource_name}-{name}", **role, **inside)))
+            objects.append(Part(PartArgs(f"{args.resource_name}-{name}", **role, **inside)))
         if args.egress is not None:
             objects.append(NetworkPolicy(args.resource_name, name="team", egress=args.egress, **place, **common))
-        self.made: asyncio.Task[list[Any]] = session.current().spawn(_all_made(objects))
-
-
-async def _all_made(objects: Sequence[KubernetesObject]) -> list[pulumi.Resource | None]:
-    return [await each.made for each in objects]
+        self.made: asyncio.Task[list[Any]] = session.current().spawn(all_made(objects))
 
 
 def _roles(args: TeamNamespaceArgs, namespace: str) -> Sequence[Mapping[str, Any]]:

@@ -60,6 +60,7 @@ PAGES = {
         "Runtimes",
         ("runtime", "channel", "provider.trainer.catalog.catalog", "args.policies", "args.template"),
     ),
+    "policies": ("Rules for all jobs", ("policy", "provider.trainer.policy.rules")),
     "queues": (
         "Queues",
         (
@@ -392,6 +393,7 @@ _OWN = {
     " ([warnings](../warnings.md)).",
     "prices": "Price of an hour of a GPU by flavor, such as `trainer:prices.h100`: a number, in US dollars, or `3.20 EUR`. It"
     " comes before the annotation of the ResourceFlavor ([review a plan](../guides/review-a-plan.md)).",
+    "policy": "File with the rules of the platform team ([guide](../policies.md)), below the project's folder",
     "budget": "What a team may use in a calendar month, by its LocalQueue, such as `trainer:budget.nlp`: `20000 USD` or"
     " `5000 GPU-hours`. It comes before the annotation of the LocalQueue ([review a plan](../guides/review-a-plan.md)).",
     "version": "Version of Kubeflow Trainer whose rules plans apply. Default: in mode `trainer` that of the cluster's CRDs, else"

@@ -31,10 +31,10 @@ from pulumi_trainer.plan.job_warnings import (
 )
 from pulumi_trainer.plan.mounts import Folders, MountedCode
 from pulumi_trainer.plan.outputs import Resolved, resolve
+from pulumi_trainer.plan.policy import judge_by_policy
 from pulumi_trainer.plan.review import none_problems, train_job_verdict
 from pulumi_trainer.plan.run_inputs import describe_run
 from pulumi_trainer.plan.runtime_ref import API_VERSION
-from pulumi_trainer.plan.summary import summarize
 from pulumi_trainer.plan.trainjob_args import TrainJobArgs, name_of
 from pulumi_trainer.plan.volume_claims import MANY, Claim, FetchedData, OutputVolume, count_mounting_pods
 from pulumi_trainer.plan.written_job import (
@@ -65,6 +65,7 @@ from pulumi_trainer.provider.trainer.admission.multikueue import find_dispatch
 from pulumi_trainer.provider.trainer.labels import trainer_step
 from pulumi_trainer.provider.trainer.pipeline import Disruptions, Release, hardening, render
 from pulumi_trainer.provider.trainer.pipeline.modes import queued_object
+from pulumi_trainer.provider.trainer.policy.summary import summarize
 
 
 async def plan(args: TrainJobArgs) -> Plan:
@@ -174,7 +175,7 @@ async def plan(args: TrainJobArgs) -> Plan:
         ),
         without_code=job_content.digest_without_code(args.rerun_on, result.content),
     )
-    return _with_rendered(result, args, rendered, complete, runtime, queues)
+    return _with_rendered(result, args, job.mode, rendered, complete, runtime, queues)
 
 
 def _new_plan(args: TrainJobArgs, job: PlacedJob, loaded: runtime_ref.LoadedRuntime, queued: list[Problem]) -> Plan:
@@ -188,8 +189,8 @@ def _new_plan(args: TrainJobArgs, job: PlacedJob, loaded: runtime_ref.LoadedRunt
 
 
 def _with_rendered(
-    result: Plan, args: TrainJobArgs, rendered: RenderedJob, train_job: dict[str, Any], runtime: dict[str, Any],
-    known: Queues,
+    result: Plan, args: TrainJobArgs, mode: Any, rendered: RenderedJob, train_job: dict[str, Any],
+    runtime: dict[str, Any], known: Queues,
 ) -> Plan:  # fmt: skip
     """Return the plan with the rendered objects, and what `up` and policy packs show of them."""
     result = replace(result, made=rendered.made)
@@ -198,7 +199,9 @@ def _with_rendered(
         return result
     if args.logs and not args.keeps_logs:
         result = replace(result, log_step=trainer_step(jobset))
-    return result.with_inputs(summary=summarize(jobset, _nodes(train_job, runtime), result.job.runtime, known))
+    queued = queued_object(train_job, jobset, mode)
+    summary = summarize(jobset, queued, _nodes(train_job, runtime), result.job.runtime, known)
+    return result.with_inputs(summary=summary).add(judge_by_policy(summary, result.job.namespace))
 
 
 def _claims_devices(runtime: Mapping[str, Any]) -> bool:

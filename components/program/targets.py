@@ -190,6 +190,7 @@ KEYS = (
     "version",
     "prices",
     "budget",
+    "policy",
 )
 """Keys of the stack's configuration below `trainer:`."""
 

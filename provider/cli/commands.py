@@ -33,6 +33,7 @@ __all__ = ["COMMANDS", "GROUPS", "read_seconds"]
 GROUPS = {
     "runtime": "List runtimes, and create, check and compare releases of a catalogue, for example `runtime list`.",
     "deploy": "Print what runs parts of pulumi-trainer in a cluster, for example `deploy exporter`.",
+    "policy": "Enforce a file of rules about jobs elsewhere, for example `policy render policy.yaml`.",
     "cache": "List and prune the cache of this user, for example `cache list`.",
 }
 """Commands that have commands."""
@@ -348,7 +349,8 @@ _EXIT = "Exit code for documents: 0 admitted, 1 refused, 2 the input cannot be u
     _MODE,
     choice("-o", "--output", choices=("text", "yaml", "json"), metavar="FORMAT",
             about="Output format", more="; yaml and json have the result for the last TrainJob"),
-    _BATCH, *_SEVERITIES, _TRAINER, _OF_CLUSTER, KUBECONFIG, more=_EXIT,
+    _BATCH, *_SEVERITIES, option("--policy", default="", metavar="FILE", help="File of rules that jobs have to keep."),
+    _TRAINER, _OF_CLUSTER, KUBECONFIG, more=_EXIT,
 )  # fmt: skip
 def _validate(given: Given) -> int:
     from pulumi_trainer.provider.cli import documents
@@ -360,7 +362,9 @@ def _validate(given: Given) -> int:
         given.parser.error("give files, or - for stdin, or --batch DIR")
     where = Where(context=given.context, kubeconfig=given.kubeconfig)
     in_cluster = where if where.cluster else None
-    return documents.validate(given.names, given.mode, _release(given), given.output, severities, in_cluster)
+    return documents.validate(
+        given.names, given.mode, _release(given), given.output, severities, in_cluster, given.policy
+    )
 
 
 def _severities(given: Given) -> Any:
@@ -380,8 +384,10 @@ def _severities(given: Given) -> Any:
         parser.error(f"--batch {given.batch}: writes files, so --summary has no effect")
     if given.ignore or given.error:
         parser.error(f"--batch {given.batch}: reports no warnings, so --ignore and --error have no effect")
-    if getattr(given, "context", "") or getattr(given, "kubeconfig", ""):
-        parser.error(f"--batch {given.batch}: validates files alone, so --context and --kubeconfig have no effect")
+    if getattr(given, "context", "") or getattr(given, "kubeconfig", "") or getattr(given, "policy", ""):
+        parser.error(
+            f"--batch {given.batch}: validates files alone, so --context, --kubeconfig and --policy have no effect"
+        )
     if not given.batch.is_dir():
         parser.error(f"--batch {given.batch}: is not a folder")
     return severities
@@ -542,6 +548,32 @@ def _deploy_exporter(given: Given) -> None:
     from pulumi_trainer.provider.cli import deploy
 
     deploy.print_exporter(given.namespace, given.image, monitored=given.prometheus_operator)
+
+
+_RULES = option("file", metavar="FILE", help="File of rules; docs/policies.md has its fields.")
+
+
+@command(
+    "policy render",
+    "Print rules as ValidatingAdmissionPolicies, for example `policy render policy.yaml | kubectl apply -f -`.",
+    _RULES,
+    option("--name", default="training-jobs", help="Name of the policy. Default: training-jobs."),
+    texts("-n", "--namespace", help="Namespace in which it holds, for example team-a; repeatable. Default: all."),
+)
+def _render_policy(given: Given) -> None:
+    from pulumi_trainer.provider.cli import policy
+
+    policy.print_policies(given.file, given.name, given.namespace or [])
+
+
+@command(
+    "policy pack", "Write a policy pack of Pulumi with rules, for example `policy pack policy.yaml pack`.",
+    _RULES, option("folder", metavar="DIR", help="Folder of the pack."),
+)  # fmt: skip
+def _write_pack(given: Given) -> None:
+    from pulumi_trainer.provider.cli import policy
+
+    policy.write_pack(given.file, given.folder)
 
 
 @command(

@@ -44,6 +44,7 @@ _BY = {
     "pods": "by the API server when its Pods are created",
     "training-operator": "by Kubeflow Trainer, which does not know this kind",
     "warning": "because of warnings that count as errors",
+    "policy": "by the rules of the platform team",
 }
 
 
@@ -60,19 +61,32 @@ _PATHS = ("/", "./", "../", "~")
 
 
 def validate(
-    files: list[str], mode: Mode, release: Release, output: str, taken: Severities, where: Where | None = None
+    files: list[str],
+    mode: Mode,
+    release: Release,
+    output: str,
+    taken: Severities,
+    where: Where | None = None,
+    policy: str = "",
 ) -> int:
     """Print the result of each document as text, or the last result as JSON or YAML, and return the exit code.
 
     Args:
         where: A cluster whose queues, Workloads and nodes count beside the documents; None for none.
+        policy: A file of rules that jobs have to keep; empty for none.
     """
     verdicts = Verdicts()
     cluster = _cluster(mode, release, taken, explain=True)
     if where is not None:
         verdicts.notes += _read_cluster(cluster, where)
     try:
-        for document, result in judge(_read(files), cluster, verdicts):
+        judged = judge(_read(files), cluster, verdicts)
+        if policy:
+            from pulumi_trainer.provider.trainer.offline.job_rules import judge_by_rules
+            from pulumi_trainer.provider.trainer.policy.reading import read_rules
+
+            judged = judge_by_rules(judged, read_rules(Path(policy)), cluster, verdicts)
+        for document, result in judged:
             if output == "text":
                 print_line(_verdict(document, result, mode))
     except Invalid as error:

@@ -22,6 +22,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 
 PLURALS = {
+    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
     "ClusterQueue": "clusterqueues",
     "NetworkPolicy": "networkpolicies",
     "WorkloadPriorityClass": "workloadpriorityclasses",

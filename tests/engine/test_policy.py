@@ -14,6 +14,13 @@ from tests.documented import blocks
 from .conftest import Project
 
 PACK = setup.ROOT / "examples" / "platform-and-teams" / "policy"
+RULES = """\
+registries: [ghcr.io/acme, nvcr.io/nvidia]
+gpus: {"": 16, high: 64}
+hostAccess: false
+queue: true
+checkpoints: [preemptible]
+"""
 PROGRAM = """
 def work():
     print("trained")
@@ -34,6 +41,11 @@ def pack(tmp_path: Path) -> str:
     """The example's policy pack, with the virtual environment that its requirements ask for."""
     folder = tmp_path / "pack"
     shutil.copytree(PACK, folder, ignore=shutil.ignore_patterns("venv"))
+    return installed(folder)
+
+
+def installed(folder: Path) -> str:
+    """Return a policy pack with the virtual environment that its requirements ask for."""
     subprocess.run([setup.VENV / "bin" / "python", "-m", "venv", "--without-pip", folder / "venv"], check=True)
     install = [setup.uv(), "pip", "install", "-q", "--python", folder / "venv", "-r", folder / "requirements.txt"]
     setup.run(*install, env=setup.indexes())
@@ -41,7 +53,44 @@ def pack(tmp_path: Path) -> str:
 
 
 def test_the_guide_shows_the_pack() -> None:
-    assert [(PACK / "__main__.py").read_text()] == [block.text for block in blocks("docs/policies.md", __file__)]
+    assert [RULES, (PACK / "__main__.py").read_text()] == [block.text for block in blocks("docs/policies.md", __file__)]
+
+
+def test_the_rules_of_a_file_hold_in_programs_and_as_a_policy_pack(project: Project, tmp_path: Path) -> None:
+    project.config("trainer:target", "kubernetes")
+    project.config("trainer:kubeconfig", str(project.folder / "none"))
+    (project.folder / "policy.yaml").write_text(RULES)
+    project.program(program("4"))
+    broken = (
+        "image python:3.12 is not from ghcr.io/acme or nvcr.io/nvidia",
+        "the job has 32 GPUs; jobs of this priority have at most 16",
+        "the job has no queue",
+    )
+    argv = [setup.VENV / "bin" / "pulumi-trainer", "policy", "pack", project.folder / "policy.yaml", tmp_path / "made"]
+    subprocess.run(argv, check=True)
+    said = project.preview("--policy-pack", installed(tmp_path / "made"), ok=False).out
+    assert all(why in said for why in broken), said
+
+    project.config("trainer:policy", "policy.yaml")
+    said = project.preview(ok=False).out
+    for why, rule in zip(broken, ("registries", "gpus", "queue"), strict=True):
+        assert f"{why} ({rule} of policy.yaml)" in said, said
+    assert "trainer.resources_per_node: the job has 32 GPUs" in said
+    assert "Hint: fewer GPUs, or priority high" in said
+
+    (project.folder / "policy.yaml").write_text(f"{RULES}action: warn\n")
+    assert broken[2] in project.preview().out
+
+    (project.folder / "policy.yaml").write_text("teamGpus: {default: 40}\n")
+    project.program(program("4") + program("2").replace('"job"', '"second"').replace("def work", "def other"))
+    said = project.preview(ok=False).out
+    assert (
+        "the jobs of namespace default have 48 GPUs together; at most 40 are allowed (team_gpus of policy.yaml)" in said
+    )
+
+    (project.folder / "policy.yaml").write_text("teamGpu: {}\n")
+    said = project.preview(ok=False).out
+    assert "trainer:policy of the stack:" in said and "teamGpu: unknown field. Hint: did you mean teamGpus?" in said
 
 
 def test_a_policy_pack_reads_what_a_job_asks_for(project: Project, pack: str) -> None:

@@ -37,6 +37,7 @@ from pulumi_trainer.provider.cli import (
     new_project,
     operations,
     outputs,
+    policy,
     queue_usage,
     rbac,
     releases,
@@ -412,6 +413,32 @@ def _deploy(_: Patch, __: str) -> None:
     deploy.print_exporter("monitoring", "a", monitored=True)
 
 
+def _policy(_: Patch, __: str) -> None:
+    typed = HOSTILE[:-1]  # no file has a lone surrogate
+    for content in (f"checkpoints: [{json.dumps('//' + typed)}]", f"{json.dumps(typed)}: 1"):
+        with pytest.raises(TrainerError) as raised:
+            policy.print_policies(_rules(content), "a", [])
+        reach.show_warning(raised.value.problems[0])
+    for file, name in ((typed, "a"), ("policy.yaml", HOSTILE)):
+        with pytest.raises(TrainerError) as raised:
+            policy.print_policies(file, name, [HOSTILE] if name == HOSTILE else [])
+        for problem in raised.value.problems:
+            reach.show_warning(problem)
+    policy.print_policies(_rules(f"runtimes: [a]\nregistries: [{json.dumps('a' + typed + 'b')}]"), "a", ["b"])
+
+
+def _pack(_: Patch, __: str) -> None:
+    with pytest.raises(TrainerError) as raised:
+        policy.write_pack(_rules("queue: true"), f"/dev/null/{HOSTILE[:-1]}")
+    reach.show_warning(raised.value.problems[0])
+
+
+def _rules(content: str) -> str:
+    file = Path("policy.yaml")
+    file.write_text(content)
+    return str(file)
+
+
 def _operation(name: Any) -> Callable[[Patch, str], None]:
     return lambda *_: operations.operate(name, HOSTILE, WHERE)
 
@@ -463,6 +490,7 @@ COMMANDS: dict[str, Callable[[Patch, str], None]] = {
     **{name: _operation(name) for name in ("suspend", "resume", "stop", "rerun")},
     "validate": _validate, "render": _render, "rbac": _rbac, "runtime list": _table, "runtime new": _release,
     "version": lambda _, output: version.show(output), "report": _report, "deploy exporter": _deploy,
+    "policy render": _policy, "policy pack": _pack,
     "runtime pin": _release, "runtime check": _check, "runtime diff": _diff,
     "runtime impact": _impact,
 }  # fmt: skip

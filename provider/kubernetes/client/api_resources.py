@@ -64,6 +64,11 @@ ROLE = Kind("rbac.authorization.k8s.io/v1", "Role", "roles")
 ROLE_BINDING = Kind("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings")
 CLUSTER_ROLE = Kind("rbac.authorization.k8s.io/v1", "ClusterRole", "clusterroles", False)
 CLUSTER_ROLE_BINDING = Kind("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", "clusterrolebindings", False)
+_ADMISSION = "admissionregistration.k8s.io/v1"
+ADMISSION_POLICY = Kind(_ADMISSION, "ValidatingAdmissionPolicy", "validatingadmissionpolicies", False)
+ADMISSION_POLICY_BINDING = Kind(
+    _ADMISSION, "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", False
+)
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
 PRIORITY_CLASS = Kind("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses", False)
 RUNTIME_CLASS = Kind("node.k8s.io/v1", "RuntimeClass", "runtimeclasses", False)

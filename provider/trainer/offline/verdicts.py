@@ -97,6 +97,7 @@ def report(verdicts: Verdicts) -> dict[str, Any]:
         "decode",
         "mutating-webhook",
         "warning",
+        "policy",
         "jobset",
         "training-operator",
     )  # not those of a server

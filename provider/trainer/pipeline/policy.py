@@ -82,7 +82,7 @@ class Policy(Model, metaclass=_Keeping):
     @classmethod
     def problems(cls, document: Any) -> list[Problem]:
         """Return the problems of a runtime's policy, by their paths in the runtime."""
-        return problems_below(f"spec.{cls.serves}", _wrong(cls, document))
+        return problems_below(f"spec.{cls.serves}", find_wrong(cls, document))
 
     @classmethod
     def api_names(cls, value: Any) -> Any:
@@ -175,12 +175,13 @@ _WORDS = {
     "bool_type": "must be true or false",
     "dict_type": "must be a mapping",
     "list_type": "must be a list",
+    "sequence_str": "must be a list",
     "model_type": "must be a mapping",
     "model_attributes_type": "must be a mapping",
 }
 
 
-def _wrong(model: type[Model], document: Any) -> list[Problem]:
+def find_wrong(model: type[Model], document: Any) -> list[Problem]:
     """Return the problems of a document with the API's paths; unknown leaves count as valid."""
     try:
         model.model_validate(document)

@@ -1,0 +1,277 @@
+"""Rules of a platform team: what they say of a job, their file, and the same rules in policy packs and for API servers."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pulumi_trainer.provider.kubernetes.errors import Invalid
+from pulumi_trainer.provider.kueue.queue_state import Queues
+from pulumi_trainer.provider.trainer.policy.admission_policies import render_policies, rules_elsewhere
+from pulumi_trainer.provider.trainer.policy.reading import read_rules, to_document
+from pulumi_trainer.provider.trainer.policy.rules import JobRules, find_beyond_team, find_broken, is_allowed_image
+from pulumi_trainer.provider.trainer.policy.summary import summarize
+
+
+def main(arguments: list[str]) -> int:
+    """Run a command in this process, and return its exit code."""
+    from pulumi_trainer.provider.cli.main import main as run
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
+        patch.setattr(sys, "argv", ["pulumi-trainer", *arguments])
+        run()
+        raise SystemExit(0)
+    return int(ended.value.code or 0)
+
+
+JOB = {"nodes": 1, "gpus": 8, "images": ["ghcr.io/acme/train:1"], "runtime": "torch-team", "queue": "nlp"}
+
+RUNTIME = """
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainingRuntime
+metadata: {name: torch-team, namespace: nlp, labels: {trainer.kubeflow.org/framework: torch}}
+spec:
+  mlPolicy: {numNodes: 1, torch: {}}
+  template:
+    spec:
+      replicatedJobs:
+      - name: node
+        template:
+          metadata: {labels: {trainer.kubeflow.org/trainjob-ancestor-step: trainer}}
+          spec: {template: {spec: {containers: [{name: node, image: ghcr.io/acme/train:1, command: [torchrun, a.py]}]}}}
+"""
+TRAIN_JOB = """
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJob
+metadata: {name: NAME, namespace: nlp, labels: {kueue.x-k8s.io/queue-name: nlp}}
+spec:
+  runtimeRef: {name: torch-team, kind: TrainingRuntime, apiGroup: trainer.kubeflow.org}
+  trainer: {numNodes: 2, resourcesPerNode: {limits: {nvidia.com/gpu: 4}}}
+"""
+
+
+def write(folder: Path, **rules: Any) -> Path:
+    file = folder / "policy.yaml"
+    file.write_text(yaml.safe_dump(rules))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        (JobRules(registries=["nvcr.io", "ghcr.io/other"]), "image ghcr.io/acme/train:1 is not from nvcr.io or ghcr.io/other"),
+        (JobRules(digests=True), "image ghcr.io/acme/train:1 has no digest, so what it names may change"),
+        (JobRules(gpus={"": 4, "high": 64}), "the job has 8 GPUs; jobs of this priority have at most 4"),
+        (JobRules(runtimes=["jax-*", "torch"]), "runtime torch-team is not allowed"),
+        (JobRules(channels=["stable"]), "its runtime comes from no channel"),
+        (JobRules(checkpoints=["nlp"]), "jobs of queue nlp may be preempted, and this one saves no checkpoints"),
+    ],
+)  # fmt: skip
+def test_a_broken_rule_says_what_is_wrong(rules: JobRules, said: str) -> None:
+    assert [broken.why for broken in find_broken(rules, JOB)] == [said]
+
+
+@pytest.mark.parametrize(
+    ("rules", "job"),
+    [
+        (JobRules(), {}),
+        (JobRules(registries=["ghcr.io/acme"], digests=False, queue=True, host_access=False), JOB),
+        (JobRules(gpus={"": 4, "high": 64}), {**JOB, "priority": "high"}),
+        (JobRules(gpus={"high": 4}), JOB),
+        (JobRules(runtimes=["torch-*"], channels=["stable"]), {**JOB, "channel": "stable"}),
+        (JobRules(checkpoints=["nlp"]), {**JOB, "saves_checkpoints": True}),
+        (JobRules(checkpoints=["nlp"]), {**JOB, "queue": "other"}),
+        (JobRules(gpus={"": 4}, digests=True, registries=["a.io"], runtimes=["x"]), {"queue": object(), "gpus": object()}),
+    ],
+)  # fmt: skip
+def test_other_jobs_are_allowed(rules: JobRules, job: dict[str, Any]) -> None:
+    assert find_broken(rules, job) == []
+
+
+@pytest.mark.parametrize(
+    ("image", "registry", "allowed"),
+    [
+        ("ghcr.io/acme/train:1", "ghcr.io", True),
+        ("ghcr.io.evil.com/acme/train", "ghcr.io", False),
+        ("ghcr.io:5000/acme/train", "ghcr.io", False),
+        ("localhost:5000/train", "localhost:5000", True),
+        ("ghcr.io/acme-evil/train", "ghcr.io/acme", False),
+        ("ghcr.io/acme/train@sha256:0", "ghcr.io/acme/train", True),
+        ("ghcr.io/acme/train:1", "ghcr.io/acme/train", True),
+        ("ghcr.io/acme/trainer", "ghcr.io/acme/train", False),
+        ("python:3.12", "docker.io", True),
+        ("python", "docker.io/library", True),
+        ("evil/python", "docker.io/library", False),
+        ("evil/ghcr.io", "ghcr.io", False),
+        ("", "ghcr.io", False),
+    ],
+)
+def test_an_image_is_from_the_registry_that_a_node_asks(image: str, registry: str, allowed: bool) -> None:
+    assert is_allowed_image(image, [registry]) is allowed
+
+
+def test_the_gpus_of_a_namespace_count_together() -> None:
+    rules = JobRules(team_gpus={"nlp": 16})
+    assert find_beyond_team(rules, {"nlp": 16, "vision": 99}) == {}
+    why = "the jobs of namespace nlp have 17 GPUs together; at most 16 are allowed"
+    assert find_beyond_team(rules, {"nlp": 17}) == {"nlp": why}
+
+
+def jobset(**pod: Any) -> dict[str, Any]:
+    step = {"name": "node", "replicas": 1, "template": {"spec": {"template": {"spec": pod}}}}
+    return {"kind": "JobSet", "metadata": {"name": "a"}, "spec": {"replicatedJobs": [step]}}
+
+
+def test_a_summary_has_how_pods_use_their_node_and_all_images() -> None:
+    pod = {
+        "hostNetwork": True,
+        "volumes": [{"name": "x", "hostPath": {"path": "/"}}],
+        "initContainers": [{"name": "setup", "image": "b", "securityContext": {"privileged": True}}],
+        "containers": [{
+            "name": "node", "image": "a", "ports": [{"containerPort": 1, "hostPort": 1}],
+            "env": [{"name": "TRAINER_CHECKPOINT_DIR", "value": "/x"}],
+        }],
+    }  # fmt: skip
+    found = summarize(jobset(**pod), {}, 1, {"name": "torch"}, Queues())
+    assert found["images"] == ["a", "b"]
+    assert found["host_access"] == [
+        "node: hostNetwork", "node: hostPath", "node: setup is privileged", "node: hostPort",
+    ]  # fmt: skip
+    assert found["saves_checkpoints"] is True
+    plain = summarize(jobset(containers=[{"name": "node", "image": "a"}]), {}, 1, {"name": "torch"}, Queues())
+    assert {"host_access", "saves_checkpoints", "channel"}.isdisjoint(plain)
+
+
+def test_a_file_has_the_names_of_the_class_in_camel_case(tmp_path: Path) -> None:
+    file = write(tmp_path, hostAccess=False, teamGpus={"nlp": 64}, registries=["ghcr.io"], action="warn")
+    rules = read_rules(file)
+    assert rules == JobRules(host_access=False, team_gpus={"nlp": 64}, registries=["ghcr.io"], action="warn")
+    assert JobRules(**json.loads(json.dumps(to_document(rules)))) == rules
+    assert rules_elsewhere(rules) == ["team_gpus"]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("registry: [a]", "policy.yaml: registry: unknown field. Hint: did you mean registries?"),
+        ("registries: ghcr.io", "registries: must be a list, not 'ghcr.io'"),
+        ("registries: []", "registries: must name at least one"),
+        ("registries: ['https://ghcr.io']", "registries[0]: 'https://ghcr.io' is not a name"),
+        ("digests: 'yes'", "digests: must be true or false, not 'yes'"),
+        ("gpus: {'': -1}", "gpus.: must not be negative, not -1"),
+        ("gpus: {high: many}", "gpus.high: must be a whole number"),
+        ("action: refuse", "action: must be 'deny' or 'warn'"),
+        ("action: warn", "has no rule"),
+        ("- a", "must be one mapping with rules"),
+        ("a: [", "is not valid YAML"),
+    ],
+)
+def test_a_wrong_file_is_a_clear_problem(content: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text(content)
+    with pytest.raises(Invalid) as error:
+        read_rules(tmp_path / "policy.yaml")
+    assert said in str(error.value)
+
+
+def test_a_missing_file_is_a_clear_problem(tmp_path: Path) -> None:
+    with pytest.raises(Invalid, match="cannot be read: No such file"):
+        read_rules(tmp_path / "none.yaml")
+
+
+def validate(folder: Path, capsys: pytest.CaptureFixture[str], *jobs: str, **rules: Any) -> tuple[int, str]:
+    (folder / "jobs.yaml").write_text("---".join([RUNTIME, *(TRAIN_JOB.replace("NAME", job) for job in jobs)]))
+    code = main(["validate", str(folder / "jobs.yaml"), "--policy", str(write(folder, **rules))])
+    return code, capsys.readouterr().out
+
+
+def test_validate_refuses_jobs_that_break_a_rule(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = validate(tmp_path, capsys, "one", registries=["nvcr.io"], gpus={"": 4}, channels=["stable"])
+    assert code == 1
+    assert "TrainJob nlp/one is refused by the rules of the platform team" in out
+    assert "image ghcr.io/acme/train:1 is not from nvcr.io (registries)" in out
+    assert (
+        "line 6: spec.trainer.resourcesPerNode: the job has 8 GPUs" in out.replace("\n", " ")
+        or "the job has 8 GPUs" in out
+    )
+    assert "channels are not checked: a TrainJob does not name the channel of its runtime" in out
+    assert validate(tmp_path, capsys, "one", registries=["ghcr.io/acme"], queue=True, runtimes=["torch-*"])[0] == 0
+
+
+def test_validate_counts_the_gpus_of_a_namespace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = validate(tmp_path, capsys, "one", "two", teamGpus={"nlp": 12})
+    assert code == 1
+    assert "TrainJob nlp/one is admitted" in out and "TrainJob nlp/two is refused" in out
+    assert "the jobs of namespace nlp have 16 GPUs together; at most 12 are allowed" in out
+
+
+def test_a_rule_that_warns_refuses_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = validate(tmp_path, capsys, "one", digests=True, action="warn")
+    assert code == 0 and "warning: spec: image ghcr.io/acme/train:1 has no digest" in out
+
+
+def test_a_server_gets_what_it_can_judge(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write(tmp_path, registries=["ghcr.io"], queue=True, teamGpus={"nlp": 1}, channels=["stable"])
+    assert main(["policy", "render", str(file), "-n", "nlp"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("# Not here, as one object does not show it: channels, team_gpus. Plans check them.\n")
+    documents = [*yaml.safe_load_all(out)]
+    assert [each["metadata"]["name"] for each in documents] == [
+        *["training-jobs"] * 2,
+        *["training-jobs-trainjobs"] * 2,
+    ]
+    bindings = [each["spec"] for each in documents if each["kind"].endswith("Binding")]
+    assert {json.dumps(each["matchResources"]["namespaceSelector"]) for each in bindings} == {
+        '{"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["nlp"]}]}'
+    }
+    assert main(["policy", "render", str(write(tmp_path, channels=["stable"]))]) == 1
+    assert "has no rule that a server can judge" in capsys.readouterr().err
+
+
+def test_warnings_are_warnings_of_a_server() -> None:
+    _, binding = render_policies(JobRules(digests=True, action="warn"), "a")
+    assert binding["spec"]["validationActions"] == ["Warn", "Audit"]
+
+
+class _Pack:
+    """What a policy pack gives to pulumi_policy, in its place."""
+
+    def __init__(self, name: str, policies: list[Any]) -> None:
+        self.name, self.policies = name, policies
+
+
+def test_a_policy_pack_says_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, pack = write(tmp_path, registries=["nvcr.io"], gpus={"": 4}), tmp_path / "pack"
+    assert main(["policy", "pack", str(file), str(pack)]) == 0
+    assert main(["policy", "pack", str(file), str(pack)]) == 0  # over a pack of before
+    made: list[_Pack] = []
+    level = types.SimpleNamespace(MANDATORY="mandatory", ADVISORY="advisory")
+    policy = lambda name, about, check, level: types.SimpleNamespace(check=check, level=level)  # noqa: E731
+    fake = types.SimpleNamespace(
+        EnforcementLevel=level, ResourceValidationPolicy=policy, PolicyPack=lambda *given: made.append(_Pack(*given))
+    )
+    monkeypatch.setitem(sys.modules, "pulumi_policy", fake)
+    monkeypatch.delitem(sys.modules, "rules", raising=False)
+    monkeypatch.syspath_prepend(str(pack))
+    spec = importlib.util.spec_from_file_location("pack_main", pack / "__main__.py")
+    assert spec and spec.loader
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    monkeypatch.delitem(sys.modules, "rules", raising=False)
+    said: list[str] = []
+    kind = "pulumi-python:dynamic/trainer:JobSet"
+    made[0].policies[0].check(types.SimpleNamespace(resource_type=kind, name="a", props={"summary": JOB}), said.append)
+    assert said == [f"a: {each.why} ({each.rule}). Hint: {each.hint}" for each in find_broken(read_rules(file), JOB)]
+    assert len(said) == 2 and made[0].policies[0].level == "mandatory"
+
+
+def test_a_pack_is_not_written_over_other_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["policy", "pack", str(write(tmp_path, digests=True)), str(tmp_path)]) == 1
+    assert "has other files" in capsys.readouterr().err
+    assert not (tmp_path / "__main__.py").exists()
