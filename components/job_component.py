@@ -200,13 +200,15 @@ class JobComponent(pulumi.ComponentResource):
 
         A job with an alias, or that adopts, has no such problem.
         """
-        stack, cluster = await session.current().stack_resources(), await session.current().cluster(plan.target)
-        urn_of_other = urn_of_job(stack, session.plain(plan.target), plan.namespace, plan.name, cluster)
+        cluster, namesakes = await session.current().cluster(plan.target), await session.current().stack_jobs()
+        same_name = namesakes.get((plan.namespace, plan.name), ())
+        urn_of_other = urn_of_job(same_name, session.plain(plan.target), cluster)
         urn, name = await self.urn.future() or "", self.pulumi_resource_name
         if not urn_of_other or plan.job.adopt or urn_of_other == f"{urn.removesuffix(f'::{name}')}${JOBSET}::{name}":
             return []
         other = urn_of_other.rpartition("::")[2]
         if aliases_of(self):
+            stack = await session.current().stack_resources()
             if not {urn, urn_of_other.replace(f"${JOBSET}", "")} <= {str(outputs[URN]) for _, outputs in stack}:
                 return []
             why = (

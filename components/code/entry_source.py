@@ -26,7 +26,7 @@ from pulumi_trainer.code import imports
 from pulumi_trainer.code.project_code import Project, imported_function, script_problems, syntax_problems, uncalled_file
 from pulumi_trainer.code.python_source import TOO_DEEP, parse, syntax_problem
 from pulumi_trainer.code.uncalled_code import uncalled_code
-from pulumi_trainer.program.targets import project_folder
+from pulumi_trainer.program.targets import project_folder, resolve_once
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.pod import code
@@ -160,7 +160,7 @@ def _from_source(func: Callable[..., Any], travelling: frozenset[str]) -> Shippe
     source = _as_module("".join(lines))
     first -= source.startswith(_INDENTED)
     try:
-        function = _statement(ast.parse(source))
+        function = _parsed(source)
     except SyntaxError as error:
         where = f"{file.name}:{first + (error.lineno or 1) - 1}"
         return _refused("func", f"the source of {func.__name__} is not a def: {error.msg} ({where})", _AS_DEF)
@@ -208,7 +208,7 @@ def _footer_alias(name: str, function: str) -> str:
 
 def file_name(file: Path) -> str:
     """Return the name of a file in tracebacks of a job: its path in the project, else its name without any folder."""
-    path, project = file.resolve(), project_folder()
+    path, project = resolve_once(str(file.absolute())), project_folder()
     if project in path.parents:
         return path.relative_to(project).as_posix()
     return path.name
@@ -286,6 +286,12 @@ def _meaning(source: str) -> str:
             case ast.Expr(value=ast.Constant(value=str(text)) as constant):
                 constant.value = inspect.cleandoc(text)
     return ast.dump(function)
+
+
+@lru_cache(maxsize=256)
+def _parsed(source: str) -> ast.stmt:
+    """Return the def in a source, which jobs of one function share; nobody changes it."""
+    return _statement(ast.parse(source))
 
 
 def _statement(tree: ast.Module) -> ast.stmt:

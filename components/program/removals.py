@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,11 +116,19 @@ def _differences(recorded: Mapping[str, Any], connection: Mapping[str, Any], clu
     )
 
 
-def urn_of_job(stack: Resources, target: Mapping[str, Any], namespace: str, name: str, cluster: str = "") -> str:
-    """Return the URN of the stack's JobSet of that name at a target; empty if not found."""
+def jobs_by_name(stack: Resources) -> dict[tuple[Any, Any], list[Mapping[str, Any]]]:
+    """Return the outputs of a stack's JobSets, by namespace and name."""
+    found = dict[tuple[Any, Any], list[Mapping[str, Any]]]()
     for type_, job in stack:
-        named = (job.get("namespace"), job.get("name")) == (namespace, name)
-        if type_ == JOBSET and named and _same_place(job.get("target"), target, cluster):
+        if type_ == JOBSET:
+            found.setdefault((job.get("namespace"), job.get("name")), []).append(job)
+    return found
+
+
+def urn_of_job(jobs: Iterable[Mapping[str, Any]], target: Mapping[str, Any], cluster: str = "") -> str:
+    """Return the URN of that of some jobs which is at a target; empty if not found."""
+    for job in jobs:
+        if _same_place(job.get("target"), target, cluster):
             return str(job[URN])
     return ""
 

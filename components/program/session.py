@@ -11,7 +11,7 @@ import dis
 import itertools
 import re
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
@@ -26,6 +26,7 @@ from pulumi_trainer.program.queue_lints import ABOUT_QUEUES
 from pulumi_trainer.program.removals import (
     Planned,
     Resources,
+    jobs_by_name,
     losses,
     names_of_others,
     names_of_target,
@@ -133,6 +134,7 @@ class Program:
     _reported: asyncio.Task[pulumi.RunError | None] | None = None
     _turn: asyncio.Future[None] | None = None
     _stack: asyncio.Future[Resources] | None = None
+    _stack_jobs: Mapping[tuple[Any, Any], Sequence[Mapping[str, Any]]] | None = None
     _claimed: dict[tuple[str, str, str, str], str] = field(default_factory=dict)
     _end: asyncio.Task[None] | None = None
     _mismatches: dict[str, asyncio.Future[list[Problem]]] = field(default_factory=dict)
@@ -230,6 +232,12 @@ class Program:
         if self._stack is None:
             self._stack = asyncio.ensure_future(read_stack())
         return self._stack
+
+    async def stack_jobs(self) -> Mapping[tuple[Any, Any], Sequence[Mapping[str, Any]]]:
+        """Return the outputs of the JobSets in the stack's state, by namespace and name."""
+        if self._stack_jobs is None:
+            self._stack_jobs = jobs_by_name(await self.stack_resources())
+        return self._stack_jobs
 
     async def object_owner(self) -> ObjectOwner:
         """Return this stack as the owner of objects that pulumi-kubernetes creates."""

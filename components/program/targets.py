@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -451,11 +452,17 @@ def _provider_input(provider: pulumi.ProviderResource, name: str) -> Any:
     return provider.__dict__.get(name)
 
 
+@lru_cache(maxsize=256)
+def resolve_once(path: str) -> Path:
+    """Return an absolute path without links, as it was when a program first asked for it."""
+    return Path(path).resolve()
+
+
 def project_folder() -> Path:
     """Return the folder of the project; the program may run in a folder below it, which may be a project of its own as well."""
     root = pulumi.get_root_directory()
     if root:
-        return Path(root).resolve()
+        return resolve_once(root)
     here = Path.cwd()  # an inline program of the Automation API
     for folder in (here, *here.parents):
         if any((folder / name).is_file() for name in ("Pulumi.yaml", "Pulumi.yml")):

@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 import pytest
-from pulumi_trainer.program.removals import JOBSET, Resources, names_of_target, urn_of_job
+from pulumi_trainer.program.removals import JOBSET, Resources, jobs_by_name, names_of_target, urn_of_job
 from pulumi_trainer.program.session import Program
 from pulumi_trainer.provider.targets import queries
 
@@ -72,6 +72,8 @@ def test_contents_that_lead_to_two_clusters_are_told_apart() -> None:
     for found in (stack, [*reversed(stack)]):
         assert reserved(found, one, two, **leads_to) == ["kubernetes-a", "kubernetes-a-2"]
         assert reserved(found, two, **leads_to) == ["kubernetes-a-2"]
-    job = (JOBSET, {"urn": "main", "namespace": "a", "name": "train", "target": {**one, "cluster": "uid-1"}})
-    assert urn_of_job([job], two, "a", "train", "uid-2") == ""
-    assert urn_of_job([job], one, "a", "train", "uid-1") == urn_of_job([job], one, "a", "train") == "main"
+    job = {"urn": "main", "namespace": "a", "name": "train", "target": {**one, "cluster": "uid-1"}}
+    jobs = jobs_by_name([(JOBSET, job), ("other", job)])
+    assert jobs == {("a", "train"): [job]}
+    assert urn_of_job([job], two, "uid-2") == ""
+    assert urn_of_job([job], one, "uid-1") == urn_of_job([job], one) == "main"
