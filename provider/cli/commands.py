@@ -255,22 +255,30 @@ def _queues(given: Given) -> None:
     option("--month", metavar="MONTH", default="", help="Count a calendar month (UTC) instead, for example 2026-11."),
     choice("--by", choices=("team", "queue", "user", "job"), metavar="KEY", about="Group the rows by this"),
     flag("--budget", help="Show what each team has used of its budget in this calendar month (UTC)."),
-    _output("table", "csv", "json", "yaml"), *PLACE, EVERYWHERE,
+    _output("table", "csv", "json", "yaml"), STACK, NAMESPACE,
+    texts("--context", help="Context of the kubeconfig; repeatable, to add up clusters. Default: the current context."),
+    KUBECONFIG, EVERYWHERE,
 )  # fmt: skip
 def _usage(given: Given) -> None:
     from pulumi_trainer.provider.cli import usage
 
+    contexts = dict.fromkeys(given.context or [""])
+    places = [Where(given.stack, given.namespace, each, given.kubeconfig, given.everywhere) for each in contexts]
     if given.since and given.month:
         raise Invalid(Problem("--month", "cannot be combined with --since: each names a time"))
     if not given.budget:
         window = usage.read_window(given.month, read_seconds(given.since or "30d"))
-        usage.usage(_where(given), window=window, by=given.by, output=given.output)
+        usage.usage(places, window=window, by=given.by, output=given.output)
+    elif places[1:]:
+        raise Invalid(
+            Problem("--budget", "cannot be combined with several --context: each cluster has its own budgets")
+        )
     elif given.since or given.month or given.by != "team":
         raise Invalid(
             Problem("--budget", "cannot be combined with --since, --month or --by: it counts this month by team")
         )
     else:
-        usage.budgets(_where(given), output=given.output)
+        usage.budgets(places[0], output=given.output)
 
 
 @command(

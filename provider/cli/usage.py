@@ -14,11 +14,18 @@ from pulumi_trainer.provider.cli.formats import print_data
 from pulumi_trainer.provider.jobs.cost import rounded
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.terminal import plain, print_line, print_lines
-from pulumi_trainer.provider.kubernetes.values.accessors import without
+from pulumi_trainer.provider.kubernetes.values.accessors import text, without
 from pulumi_trainer.provider.kubernetes.values.wording import join_names, plural
-from pulumi_trainer.provider.kueue.prices import Amount
-from pulumi_trainer.provider.lifecycle.usage_report import By, ClusterUsage, Row, summarize, to_json, uncounted
-from pulumi_trainer.provider.lifecycle.usage_sums import Ran, UsageSum, is_month, month_of, month_window
+from pulumi_trainer.provider.lifecycle.usage_report import (
+    By,
+    ClusterUsage,
+    Row,
+    join_usage,
+    summarize,
+    to_json,
+    uncounted,
+)
+from pulumi_trainer.provider.lifecycle.usage_sums import Ran, is_month, month_of, month_window
 from pulumi_trainer.provider.service.jobs import of_stack, open_cluster
 from pulumi_trainer.provider.service.reach import ReachedJob, Where
 
@@ -49,14 +56,15 @@ def read_window(month: str, since: float) -> tuple[float, float]:
     return begin, min(end, now)
 
 
-def usage(where: Where, *, window: tuple[float, float], by: By, output: str) -> None:
-    """Print the usage of the jobs of a stack, a namespace or a cluster.
+def usage(places: Sequence[Where], *, window: tuple[float, float], by: By, output: str) -> None:
+    """Print the usage of the jobs of a stack, a namespace, or one or more clusters.
 
     Args:
+        places: The stack, or the clusters.
         window: Its begin and its end, in seconds since the epoch.
         output: table, csv, json or yaml.
     """
-    found = _read(where)
+    found = _read(places)
     rows, total = summarize(found.runs, by, *window, found.teams, found.deleted)
     if output in ("json", "yaml"):
         print_data({**to_json(rows, total, by, *window), "unseen": list(found.unseen)}, output)
@@ -81,7 +89,7 @@ def budgets(where: Where, *, output: str) -> None:
     """
     now = time.time()
     begin, _ = month_window(month_of(now))
-    found = _read(where, whole=True)
+    found = _read([where], whole=True)
     rows, _ = summarize(found.runs, "team", begin, now, found.teams, found.deleted)
     by_team = {row.key: row for row in rows}
     entries = list[dict[str, Any]]()
@@ -119,12 +127,17 @@ def _report_unseen(unseen: Collection[str]) -> None:
         print_line(f"not seen: {missing}: {why}", error=True)
 
 
-def _read(where: Where, *, whole: bool = False) -> ClusterUsage:
-    """Return the usage of the jobs of a stack, a namespace or a cluster. whole: Of a stack read all jobs of its namespaces."""
-    if of_stack(None, where):
-        return _of_stack(where, whole=whole)
-    client, namespace = open_cluster(where)
-    return _of_cluster(client, "" if where.everywhere else namespace)
+def _read(places: Sequence[Where], *, whole: bool = False) -> ClusterUsage:
+    """Return the usage of the jobs of a stack, a namespace, or one or more clusters. whole: Of a stack read all jobs of its
+    namespaces.
+    """
+    if of_stack(None, places[0]):
+        return _of_stack(places[0], whole=whole)
+    found = list[tuple[str, ClusterUsage]]()
+    for where in places:
+        client, namespace = open_cluster(where)
+        found.append((where.context if places[1:] else "", _of_cluster(client, "" if where.everywhere else namespace)))
+    return join_usage(found)
 
 
 def _of_cluster(client: Client, namespace: str, only_jobs: Collection[tuple[str, str]] | None = None) -> ClusterUsage:
@@ -142,26 +155,24 @@ def _of_stack(where: Where, *, whole: bool) -> ClusterUsage:
     from pulumi_trainer.provider.service import stack
 
     runs: list[Ran] = []
-    teams: dict[tuple[str, str], str] = {}
-    budgets: dict[str, Amount] = {}
-    unseen: set[str] = set()
-    deleted: list[UsageSum] = []
-    clusters: dict[tuple[int, str], list[ReachedJob]] = {}
+    clusters: dict[str, dict[str, list[ReachedJob]]] = {}
     for job in stack.jobs(where.stack or None, None, where.project):
         if job.local is not None:
             runs += job.local.jobs.usage(job.namespace, job.name)
-        else:
-            clusters.setdefault((id(job.client), job.namespace), []).append(job)
-    for (_, namespace), jobs in clusters.items():
-        client = jobs[0].client
-        assert client is not None
-        found = _of_cluster(client, namespace, None if whole else {(job.namespace, job.name) for job in jobs})
-        runs += found.runs
-        deleted += found.deleted
-        teams.update(found.teams)
-        budgets.update(found.budgets)
-        unseen.update(found.unseen)
-    return ClusterUsage(runs, teams, budgets, sorted(unseen), deleted)
+        elif job.client is not None:
+            clusters.setdefault(_cluster_of(job.client, job), {}).setdefault(job.namespace, []).append(job)
+    found = [("", ClusterUsage(runs, {}, {}, ()))]
+    for place, namespaces in clusters.items():
+        for namespace, jobs in namespaces.items():
+            client, names = jobs[0].client, {(job.namespace, job.name) for job in jobs}
+            assert client is not None
+            found.append((place if len(clusters) > 1 else "", _of_cluster(client, namespace, None if whole else names)))
+    return join_usage(found)
+
+
+def _cluster_of(client: Client, job: ReachedJob) -> str:
+    """Return the context of a job's cluster, or the URL of the cluster if its target has none."""
+    return (text(job.stored.target.get("context")) if job.stored else "") or client.host
 
 
 def _print_csv(rows: Sequence[Row], total: Row, by: str) -> None:

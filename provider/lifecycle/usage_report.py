@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 from pulumi_trainer.provider.jobs.runs import Run
@@ -132,6 +133,28 @@ class ClusterUsage:
     budgets: Mapping[str, Amount]
     unseen: Collection[str]
     deleted: Sequence[UsageSum] = ()
+
+
+def join_usage(found: Iterable[tuple[str, ClusterUsage]]) -> ClusterUsage:
+    """Return what several clusters, or parts of one, have used together.
+
+    Args:
+        found: Each with the name of its cluster, which its namespaces get in front; empty where there is only one cluster.
+    """
+    runs, deleted, teams, budgets = list[Ran](), list[UsageSum](), dict[tuple[str, str], str](), dict[str, Amount]()
+    unseen = set[str]()
+    for cluster, each in found:
+        inside = partial(_inside, cluster)
+        runs += (replace(ran, namespace=inside(ran.namespace)) for ran in each.runs)
+        deleted += (replace(used, namespace=inside(used.namespace)) for used in each.deleted)
+        teams |= {(inside(namespace), queue): team for (namespace, queue), team in each.teams.items()}
+        budgets |= each.budgets
+        unseen |= {*each.unseen}
+    return ClusterUsage(runs, teams, budgets, sorted(unseen), deleted)
+
+
+def _inside(cluster: str, namespace: str) -> str:
+    return f"{cluster}/{namespace}" if cluster else namespace
 
 
 def summarize(

@@ -219,8 +219,8 @@ def _queues(patch: Patch, output: str) -> None:
 def _usage(patch: Patch, output: str) -> None:
     patch.setattr(usage, "of_stack", lambda *_: True)
     for by in ("team", "queue", "user", "job"):
-        usage.usage(WHERE, window=(time.time() - 3600, time.time()), by=by, output=output)
-    usage.usage(WHERE, window=(time.time() - 3600, time.time()), by="job", output="csv")
+        usage.usage([WHERE], window=(time.time() - 3600, time.time()), by=by, output=output)
+    usage.usage([WHERE], window=(time.time() - 3600, time.time()), by="job", output="csv")
 
 
 def _doctor(patch: Patch, output: str) -> None:
@@ -549,7 +549,7 @@ def test_what_components_report(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_csv_has_a_row_a_line(somewhere: Patch, capsys: pytest.CaptureFixture[str]) -> None:
     somewhere.setattr(usage, "of_stack", lambda *_: True)
-    usage.usage(WHERE, window=(time.time() - 3600, time.time()), by="job", output="csv")
+    usage.usage([WHERE], window=(time.time() - 3600, time.time()), by="job", output="csv")
     assert [len(row) for row in csv.reader(io.StringIO(capsys.readouterr().out))] == [8]
 
 

@@ -350,7 +350,7 @@ def printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     known = ClusterUsage(runs, {("team", "blue"): "vision"}, {}, ["localqueues"])
     monkeypatch.setattr(command, "_of_cluster", lambda *_: known)
     window = command.read_window("", options.pop("since", 30 * 86400))
-    command.usage(Where(namespace="team"), **{"window": window, "by": "team", "output": "table", **options})
+    command.usage([Where(namespace="team")], **{"window": window, "by": "team", "output": "table", **options})
     out, err = capsys.readouterr()
     assert "not seen: localqueues (teams)" in err
     return out
@@ -618,9 +618,28 @@ def test_a_budget_of_a_stack_counts_deleted_jobs(
     """A team does not get its budget back by `pulumi destroy`."""
     gone = usage_sums.UsageSum("team", month_of(time.time()), Demand("jane", "red"), jobs=1, gpu_seconds=36_000)
     known = ClusterUsage([], {}, {"red": read_budget("20 GPU-hours")}, [], [gone])
-    job = SimpleNamespace(local=None, client=object(), namespace="team", name="a")
+    job = SimpleNamespace(local=None, client=SimpleNamespace(host="c"), stored=None, namespace="team", name="a")
     monkeypatch.setattr(command, "of_stack", lambda *_: True)
     monkeypatch.setattr("pulumi_trainer.provider.service.stack.jobs", lambda *_: [job])
     monkeypatch.setattr(command, "_of_cluster", lambda *_: known)
     command.budgets(Where(stack="dev"), output="json")
     assert json.loads(capsys.readouterr().out)["budgets"][0]["used"] == 10
+
+
+def test_several_clusters_are_added_up(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    usage = {"user": "jane", "queue": "red", "gpus": 16, "cpus": 4}
+    _, here = read(configmaps=[configmap(usage=usage, **ended(5, 3))])
+    _, there = read(configmaps=[configmap(usage=usage, **ended(4, 3))], localqueues=[local_queue("red", "other")])
+    clusters = {"east": here, "west": there}
+    monkeypatch.setattr(command, "open_cluster", lambda where: (where.context, "team"))
+    monkeypatch.setattr(command, "_of_cluster", lambda client, _: clusters[client])
+    places, found = [Where(context="east", everywhere=True), Where(context="west", everywhere=True)], {}
+    for by in ("user", "team", "job"):
+        command.usage(places, window=(NOW - 100 * HOUR, NOW), by=by, output="json")  # type: ignore[arg-type]
+        found[by] = {row[by]: row["gpuHours"] for row in json.loads(capsys.readouterr().out)["rows"]}
+    assert found["user"] == {"jane": 48}
+    assert found["team"] == {"red": 32, "other": 16}
+    assert found["job"] == {"east/team/digits": 32, "west/team/digits": 16}
+
+    with pytest.raises(Invalid, match="each cluster has its own budgets"):
+        cli.run(["usage", "-A", "--budget", "--context", "east", "--context", "west"])
