@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pulumi
-from pulumi_trainer.args.arguments import check_names, nested_problems, shown_value
+from pulumi_trainer.args.arguments import as_sequence, check_names, nested_problems, shown_value
 from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.object_part import Part, PartArgs, all_made
 from pulumi_trainer.program import session, targets
@@ -29,27 +29,28 @@ class JobPolicyArgs(ComponentArgs):
     """The arguments of `JobPolicy`."""
 
     rules: JobRules | str
-    namespaces: Sequence[str] = ()
+    namespaces: Sequence[str] | None = None
     drift: Drift | None = None
     name: str | None = None
     target: Kubernetes | None = None
 
     def check(self) -> list[Problem]:
         found = super().check()
-        if isinstance(self.namespaces, str):
-            found.append(Problem("namespaces", f"must be a list, not {shown_value(self.namespaces)}"))
-        else:
-            for place, name in enumerate(self.namespaces):
-                found += [Problem(f"namespaces[{place}]", f"{name!r}: {why}") for why in dns_1123_label(str(name))]
+        if self.namespaces is not None and (not isinstance(self.namespaces, (list, tuple)) or not self.namespaces):
+            why = f"must be a list of names, not {shown_value(self.namespaces)}"
+            found.append(Problem("namespaces", why, "leave it out for all namespaces"))
+        for place, name in enumerate(as_sequence(self.namespaces)):
+            for why in dns_1123_label(str(name)):
+                found.append(Problem(f"namespaces[{place}]", f"{name!r}: {why}"))
         return found
 
 
 class JobPolicy(pulumi.ComponentResource):
     """Rules about jobs that a cluster's API server enforces for jobs that anybody makes, from any tool.
 
-    It creates a ValidatingAdmissionPolicy for JobSets, one for TrainJobs if they need a queue, and their bindings. They judge
-    what is new, and what gets another queue or priority; what runs stays. The rules `runtimes`, `channels` and `team_gpus` need
-    more than one object: set `trainer:policy`, and plans check them.
+    It creates a ValidatingAdmissionPolicy for JobSets, one for TrainJobs if a rule is about their queue or runtime, and their
+    bindings. They judge what is new, and what gets another queue, priority or number of Pods; what runs stays. The rules
+    `channels` and `team_gpus` need more than one object: set `trainer:policy`, and plans check them.
 
     Args:
         resource_name: Name of the Pulumi resource.
@@ -82,7 +83,7 @@ class JobPolicy(pulumi.ComponentResource):
             return
         opts = args.opts or pulumi.ResourceOptions()
         parts: list[Part] = []
-        for document in render_policies(rules, self.name, args.namespaces):
+        for document in render_policies(rules, self.name, args.namespaces or ()):
             after = pulumi.ResourceOptions(parent=self, protect=opts.protect, depends_on=[*parts] or opts.depends_on)
             part: dict[str, Any] = {
                 "resource": _KINDS[document["kind"]],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from pulumi_trainer.plan.job_plan import StepResult
 from pulumi_trainer.program import session
 from pulumi_trainer.program.targets import project_folder
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
+from pulumi_trainer.provider.kubernetes.values.accessors import text
 from pulumi_trainer.provider.trainer.policy.reading import read_rules
 from pulumi_trainer.provider.trainer.policy.rules import JobRules, find_beyond_team, find_broken
 
@@ -24,34 +25,46 @@ _ARGUMENTS = {
 }
 
 
-def judge_by_policy(summary: Mapping[str, Any], namespace: Any) -> StepResult:
-    """Return the rules that a job breaks, as problems or as warnings; nothing without `trainer:policy`."""
+def judge_by_policy(summary: Mapping[str, Any], cluster: str, namespace: Any, name: str) -> StepResult:
+    """Return the rules that a job breaks, as problems or as warnings; nothing without `trainer:policy`.
+
+    Args:
+        cluster: As `targets.cluster_key` returns it; empty for that of the stack, or this machine.
+    """
     given = pulumi.Config("trainer").get("policy")
     if not given:
         return StepResult()
+    path = project_folder() / given
     try:
-        rules = _read(project_folder() / given)
+        rules = _read(path, path.stat().st_mtime_ns if path.exists() else 0)
     except Invalid as error:
         hint = "pulumi config set trainer:policy FILE, below the project's folder"
         return StepResult(
             problems=[Problem("", f"trainer:policy of the stack: {p}", p.hint or hint) for p in error.problems]
         )
-    found = [*_find_problems(rules, summary, namespace, given)]
+    found = [*_broken_problems(rules, summary, given)]
+    found += _team_problems(rules, summary, (cluster, text(namespace)), name, given)
     return StepResult(warnings=found) if rules.action == "warn" else StepResult(problems=found)
 
 
-@cache
-def _read(path: Path) -> JobRules:
+@lru_cache(maxsize=8)
+def _read(path: Path, _: int) -> JobRules:
+    """Return the rules of a file, which are read again after a change. _: When it was changed."""
     return read_rules(path)
 
 
-def _find_problems(rules: JobRules, summary: Mapping[str, Any], namespace: Any, file: str) -> Iterator[Problem]:
+def _broken_problems(rules: JobRules, summary: Mapping[str, Any], file: str) -> Iterator[Problem]:
     for broken in find_broken(rules, summary):
         yield Problem(_ARGUMENTS.get(broken.where, ""), f"{broken.why} ({broken.rule} of {file})", broken.hint)
+
+
+def _team_problems(
+    rules: JobRules, summary: Mapping[str, Any], place: tuple[str, str], name: str, file: str
+) -> Iterator[Problem]:
+    """Yield that the jobs of a namespace which are planned so far have too many GPUs together."""
     gpus = summary.get("gpus")
-    if isinstance(namespace, str) and isinstance(gpus, int):
-        together = session.current().gpus_of_namespace
-        together[namespace] = together.get(namespace, 0) + gpus
-        beyond = find_beyond_team(rules, {namespace: together[namespace]})
-        for why in beyond.values():
-            yield Problem(_ARGUMENTS["gpus"], f"{why} (team_gpus of {file})", "fewer GPUs")
+    if isinstance(gpus, int):
+        together = session.current().gpus_of_jobs.setdefault(place, {})
+        together[name] = gpus
+        for why in find_beyond_team(rules, {place[1]: sum(together.values())}).values():
+            yield Problem(_ARGUMENTS["gpus"], f"{why} (teamGpus of {file})", "fewer GPUs")

@@ -175,7 +175,7 @@ async def plan(args: TrainJobArgs) -> Plan:
         ),
         without_code=job_content.digest_without_code(args.rerun_on, result.content),
     )
-    return _with_rendered(result, args, job.mode, rendered, complete, runtime, queues)
+    return _with_rendered(result, args, job, rendered, complete, runtime, queues)
 
 
 def _new_plan(args: TrainJobArgs, job: PlacedJob, loaded: runtime_ref.LoadedRuntime, queued: list[Problem]) -> Plan:
@@ -189,7 +189,7 @@ def _new_plan(args: TrainJobArgs, job: PlacedJob, loaded: runtime_ref.LoadedRunt
 
 
 def _with_rendered(
-    result: Plan, args: TrainJobArgs, mode: Any, rendered: RenderedJob, train_job: dict[str, Any],
+    result: Plan, args: TrainJobArgs, job: PlacedJob, rendered: RenderedJob, train_job: dict[str, Any],
     runtime: dict[str, Any], known: Queues,
 ) -> Plan:  # fmt: skip
     """Return the plan with the rendered objects, and what `up` and policy packs show of them."""
@@ -199,9 +199,10 @@ def _with_rendered(
         return result
     if args.logs and not args.keeps_logs:
         result = replace(result, log_step=trainer_step(jobset))
-    queued = queued_object(train_job, jobset, mode)
+    queued = queued_object(train_job, jobset, job.mode)
     summary = summarize(jobset, queued, _nodes(train_job, runtime), result.job.runtime, known)
-    return result.with_inputs(summary=summary).add(judge_by_policy(summary, result.job.namespace))
+    cluster = targets.cluster_key(job.destination) if isinstance(job.destination, targets.Kubernetes) else ""
+    return result.with_inputs(summary=summary).add(judge_by_policy(summary, cluster, result.namespace, job.name))
 
 
 def _claims_devices(runtime: Mapping[str, Any]) -> bool:

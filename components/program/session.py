@@ -96,7 +96,7 @@ class Program:
         failures: What the program has waited for in vain.
         contenders: The new runs of a preview, in the order in which Kueue gets them.
         started: The new runs of a preview with GPUs.
-        gpus_of_namespace: GPUs of the program's jobs that are planned so far, by namespace.
+        gpus_of_jobs: Cluster and namespace -> job -> its GPUs, of the jobs that are planned so far.
     """
 
     problems: list[Problem] = field(default_factory=list)
@@ -120,7 +120,7 @@ class Program:
     failures: dict[str, None] = field(default_factory=dict)
     contenders: list[Contender] = field(default_factory=list)
     started: list[Started] = field(default_factory=list)
-    gpus_of_namespace: dict[str, int] = field(default_factory=dict)
+    gpus_of_jobs: dict[tuple[str, str], dict[str, int]] = field(default_factory=dict)
     _answers: list[asyncio.Task[None]] = field(default_factory=list)
     _reported_warnings: set[str] = field(default_factory=set)
     _names: dict[str, str] = field(default_factory=dict)

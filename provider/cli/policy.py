@@ -56,13 +56,15 @@ def print_policies(file: str, name: str, namespaces: list[str]) -> None:
     """Print the ValidatingAdmissionPolicies of a file of rules, and which rules no server can judge."""
     wrong = list[Problem]()
     for option, given in (("--name", name), *(("--namespace", each) for each in namespaces)):
-        wrong += [Problem(option, f"{given!r}: {why}") for why in dns_1123_label(given)]
+        for why in dns_1123_label(given):
+            wrong.append(Problem(option, f"{given!r}: {why}"))
     if wrong:
         raise Invalid(*wrong)
     rules = read_rules(Path(file))
     elsewhere, made = rules_elsewhere(rules), render_policies(rules, name, namespaces)
     if elsewhere:
-        print_line(f"# Not here, as one object does not show it: {join_names(elsewhere)}. Plans check them.")
+        names = join_names([*map(rules_module.in_file, elsewhere)])
+        print_line(f"# Not here, as one object does not show it: {names}. Plans check them.")
     if not made:
         raise Invalid(Problem(file, "has no rule that a server can judge"))
     documents.print_objects(made, "yaml")

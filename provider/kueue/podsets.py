@@ -16,7 +16,7 @@ from pulumi_trainer.provider.kubernetes.schema.tolerations import Tolerations
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, listed, mappings, number, section, text
 from pulumi_trainer.provider.kubernetes.values.limit_ranges import with_defaults
 from pulumi_trainer.provider.kubernetes.values.pod_requests import pod_requests, with_limits_as_requests
-from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, any_unknown, first_unknown
 from pulumi_trainer.provider.kubernetes.views import jobs_of
 from pulumi_trainer.provider.kueue.queue_state import Queues
 
@@ -69,11 +69,7 @@ class PodSet:
 
         As in Kueue, a limit counts for a resource without a request.
         """
-        if (
-            self.count is None
-            or first_unknown(self.spec.get("containers"))
-            or first_unknown(self.spec.get("initContainers"))
-        ):
+        if self.count is None or any(map(_has_unknown_requests, map(self.spec.get, ("containers", "initContainers")))):
             return None
         try:
             each = pod_requests(with_limits_as_requests(self.spec))
@@ -100,6 +96,14 @@ class PodSet:
             resource = names.get(name, name)
             found[resource] = found.get(resource, Fraction(0)) + amount
         return found
+
+
+def _has_unknown_requests(containers: Any) -> bool:
+    """Return whether what some containers request is not known yet; other fields of them may be."""
+    if isinstance(containers, Unknown) or any_unknown(listed(containers)):
+        return True
+    parts = [[each.get("resources"), each.get("restartPolicy")] for each in mappings(containers)]
+    return first_unknown(parts) is not None
 
 
 def claimed_gpus(sets: Iterable[PodSet], is_gpu: Callable[[str], bool]) -> int | None:

@@ -32,6 +32,7 @@ RULES = JobRules(
 )
 IMAGES = (
     *["ghcr.io/acme/train:1", "python:3.12", "nvcr.io/nvidia/pytorch:26.01@sha256:" + "0" * 64] * 4,
+    "docker.io/python", "index.docker.io/library/python", "EVIL/python",
     "ghcr.io/acme-evil/train", "ghcr.io.evil.com/acme/train", "nvcr.io:5000/a", "evil/python", "quay.io/a/b:1",
 )  # fmt: skip
 
@@ -93,7 +94,9 @@ def a_job(made: random.Random, namespace: str, name: str) -> Document:
                 pod["initContainers"][0]["restartPolicy"] = "Always"
         if made.random() < 0.05:
             pod[made.choice(["hostNetwork", "hostPID", "hostIPC"])] = made.choice([True, False])
-        if made.random() < 0.05:
+        if made.random() < 0.1:
+            pod["volumes"] = [{"name": "tools", "image": {"reference": made.choice(IMAGES)}}]
+        elif made.random() < 0.05:
             pod["volumes"] = [{"name": "node", "hostPath": {"path": "/"}}, {"name": "empty", "emptyDir": {}}]
         job: Document = {"template": {"spec": pod}}
         if made.random() < 0.6:
@@ -140,7 +143,7 @@ def test_the_server_and_the_plan_say_the_same_of_each_job(root: Client, namespac
         said = [(job, answer(root, job), first_broken(RULES, job)) for job in jobs]
     assert [(job, server, plan) for job, server, plan in said if server != plan] == []
     found = [plan for _, _, plan in said]
-    assert {"", "registries", "gpus", "host_access", "queue", "checkpoints"} <= {*found}, found
+    assert {"", "registries", "gpus", "hostAccess", "queue", "checkpoints"} <= {*found}, found
     assert 20 < found.count("") < JOBS - 20
 
 
@@ -178,13 +181,48 @@ def test_a_train_job_needs_the_queue_itself(root: Client, namespace: str) -> Non
         "spec": {"runtimeRef": {"name": "plain", "kind": "TrainingRuntime"}, "suspend": True},
     }
     root.apply(TRAINING_RUNTIME, runtime)
-    owner = {"kind": "TrainJob", "name": "digits", "uid": root.apply(TRAIN_JOB, job)["metadata"]["uid"]}
-    job["metadata"]["name"] = "other"
     with enforced(root, namespace, JobRules(queue=True), foreign(namespace)):
         with pytest.raises(ApiError, match="queue: the job needs a queue"):
             root.apply(TRAIN_JOB, job, dry_run=True)
-        made = foreign(namespace)
-        made["metadata"]["ownerReferences"] = [{**owner, "apiVersion": TRAIN_JOB.api_version, "controller": True}]
-        assert answer(root, made) == ""
-        made["metadata"]["ownerReferences"][0]["controller"] = False
-        assert answer(root, made) == "queue"
+        job["metadata"]["labels"] = {QUEUE: "nlp"}
+        uid = root.apply(TRAIN_JOB, job)["metadata"]["uid"]
+        made = until(lambda: root.get(JOBSET, namespace, "digits"))
+        assert QUEUE not in made["metadata"].get("labels", {})
+        forged = foreign(namespace)
+        owner = {
+            "apiVersion": TRAIN_JOB.api_version,
+            "kind": "TrainJob",
+            "name": "digits",
+            "uid": uid,
+            "controller": True,
+        }
+        forged["metadata"]["ownerReferences"] = [owner]
+        assert answer(root, forged) == "queue", "the controller gives a JobSet the name of its TrainJob"
+
+
+def test_runtimes_of_train_jobs(root: Client, namespace: str) -> None:
+    """The runtimes need not exist: who refuses the job says why."""
+    job: Document = {
+        "apiVersion": TRAIN_JOB.api_version,
+        "kind": "TrainJob",
+        "metadata": {"name": "digits", "namespace": namespace},
+        "spec": {"runtimeRef": {"name": "torch-none"}, "suspend": True},
+    }
+    (policy, binding) = render_policies(JobRules(runtimes=["torch-*", "jax.x"]), f"rules-{namespace}", [namespace])
+    assert policy["spec"]["matchConstraints"]["resourceRules"][0]["resources"] == ["trainjobs"]
+    try:
+        for document in (policy, binding):
+            root.apply(KINDS[document["kind"]], document)
+        job["spec"]["runtimeRef"]["name"] = "jaxax"
+        until(lambda: "the runtime must be torch-* or jax.x" in refusal_of(root, job))
+        job["spec"]["runtimeRef"]["name"] = "torch-none"
+        assert "runtime 'torch-none' not found" in refusal_of(root, job)
+    finally:
+        for document in (binding, policy):
+            root.delete(KINDS[document["kind"]], "", document["metadata"]["name"])
+
+
+def refusal_of(root: Client, job: Document) -> str:
+    with pytest.raises(ApiError) as refused:
+        root.apply(TRAIN_JOB, job, dry_run=True)
+    return str(refused.value)

@@ -63,7 +63,7 @@ def test_the_rules_of_a_file_hold_in_programs_and_as_a_policy_pack(project: Proj
     project.program(program("4"))
     broken = (
         "image python:3.12 is not from ghcr.io/acme or nvcr.io/nvidia",
-        "the job has 32 GPUs; jobs of this priority have at most 16",
+        "the job has 32 GPUs; jobs without a priority have at most 16",
         "the job has no queue",
     )
     argv = [setup.VENV / "bin" / "pulumi-trainer", "policy", "pack", project.folder / "policy.yaml", tmp_path / "made"]
@@ -85,7 +85,7 @@ def test_the_rules_of_a_file_hold_in_programs_and_as_a_policy_pack(project: Proj
     project.program(program("4") + program("2").replace('"job"', '"second"').replace("def work", "def other"))
     said = project.preview(ok=False).out
     assert (
-        "the jobs of namespace default have 48 GPUs together; at most 40 are allowed (team_gpus of policy.yaml)" in said
+        "the jobs of namespace default have 48 GPUs together; at most 40 are allowed (teamGpus of policy.yaml)" in said
     )
 
     (project.folder / "policy.yaml").write_text("teamGpu: {}\n")

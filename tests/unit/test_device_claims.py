@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import yaml
-from pulumi_trainer.plan.summary import summarize
 from pulumi_trainer.plan.tool_job import nodes_have_gpus
 from pulumi_trainer.provider.cli import main as cli
 from pulumi_trainer.provider.jobs.submission import Submission
@@ -16,6 +15,7 @@ from pulumi_trainer.provider.kubernetes.container_table import container_table
 from pulumi_trainer.provider.kueue.queue_state import Queues, complete_queues
 from pulumi_trainer.provider.targets.kubernetes.jobs import record
 from pulumi_trainer.provider.trainer.admission.warnings import gpu_taints
+from pulumi_trainer.provider.trainer.policy.summary import summarize
 from warnings_support import Document, found, job, runtime, step
 
 from tests.documented import blocks
@@ -386,8 +386,8 @@ class TestCounting:
         assert row["resources"].endswith("claim gpus (ResourceClaimTemplate eight: 8 of gpu.nvidia.com)")
         (row,) = container_table(jobset)
         assert row["resources"] == "cpu=4, memory=64Gi, claim gpus (ResourceClaimTemplate eight)"
-        assert summarize(jobset, 2, {}, known)["gpus"] == 16
-        assert "gpus" not in summarize(jobset, 2, {}, Queues())
+        assert summarize(jobset, {}, 2, {}, known)["gpus"] == 16
+        assert "gpus" not in summarize(jobset, {}, 2, {}, Queues())
         assert demand_of(jobset).gpus is None
         assert demand_of(jobset).cpus == 8
 
@@ -402,12 +402,12 @@ class TestCounting:
         shared = {"resourceClaims": [{"name": "gpus", "resourceClaimName": "eight"}]}
         claim = {**template(), "kind": "ResourceClaim", "spec": {"devices": {"requests": [exact()]}}}
         jobset = rendered(claiming(pod=shared), {}, "jobset")
-        assert summarize(jobset, 2, {}, complete_queues([claim]))["gpus"] == 8
+        assert summarize(jobset, {}, 2, {}, complete_queues([claim]))["gpus"] == 8
 
     def test_claims_beside_gpus_in_limits_are_of_other_devices(self) -> None:
         both = claiming(resources={"limits": {"nvidia.com/gpu": 4}, "claims": [{"name": "gpus"}]})
         jobset = rendered(both, {}, "jobset")
-        assert demand_of(jobset).gpus == summarize(jobset, 2, {}, Queues())["gpus"] == 8
+        assert demand_of(jobset).gpus == summarize(jobset, {}, 2, {}, Queues())["gpus"] == 8
 
     def test_tools_for_gpus_run_on_claimed_devices(self) -> None:
         assert nodes_have_gpus([rendered(claiming(), {}, "jobset")])

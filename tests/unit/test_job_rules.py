@@ -12,11 +12,14 @@ from typing import Any
 import pytest
 import yaml
 from pulumi_trainer.provider.kubernetes.errors import Invalid
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.trainer.policy.admission_policies import render_policies, rules_elsewhere
 from pulumi_trainer.provider.trainer.policy.reading import read_rules, to_document
 from pulumi_trainer.provider.trainer.policy.rules import JobRules, find_beyond_team, find_broken, is_allowed_image
 from pulumi_trainer.provider.trainer.policy.summary import summarize
+
+LATER = Unknown("later")
 
 
 def main(arguments: list[str]) -> int:
@@ -67,14 +70,31 @@ def write(folder: Path, **rules: Any) -> Path:
     [
         (JobRules(registries=["nvcr.io", "ghcr.io/other"]), "image ghcr.io/acme/train:1 is not from nvcr.io or ghcr.io/other"),
         (JobRules(digests=True), "image ghcr.io/acme/train:1 has no digest, so what it names may change"),
-        (JobRules(gpus={"": 4, "high": 64}), "the job has 8 GPUs; jobs of this priority have at most 4"),
+        (JobRules(gpus={"": 4, "high": 64}), "the job has 8 GPUs; jobs without a priority have at most 4"),
         (JobRules(runtimes=["jax-*", "torch"]), "runtime torch-team is not allowed"),
         (JobRules(channels=["stable"]), "its runtime comes from no channel"),
+        (JobRules(gpus={"high": 4, "low": 2}), ""),
         (JobRules(checkpoints=["nlp"]), "jobs of queue nlp may be preempted, and this one saves no checkpoints"),
     ],
 )  # fmt: skip
 def test_a_broken_rule_says_what_is_wrong(rules: JobRules, said: str) -> None:
-    assert [broken.why for broken in find_broken(rules, JOB)] == [said]
+    assert [broken.why for broken in find_broken(rules, JOB)] == [*filter(None, [said])]
+
+
+def test_a_limit_holds_for_a_job_whose_gpus_cannot_be_counted() -> None:
+    job = {**JOB, "priority": "low"}
+    (broken,) = find_broken(JobRules(gpus={"low": 4}), {name: job[name] for name in job if name != "gpus"})
+    assert broken.why == "it is not known how many GPUs the job has; at most 4 are allowed"
+    (broken,) = find_broken(JobRules(gpus={"low": 4, "high": 8}), job)
+    assert (broken.why, broken.hint) == (
+        "the job has 8 GPUs; jobs of priority low have at most 4",
+        "fewer GPUs, or priority high",
+    )
+
+
+def test_a_container_without_an_image_is_said_so() -> None:
+    (broken,) = find_broken(JobRules(registries=["ghcr.io"], digests=True), {**JOB, "images": [""]})
+    assert broken.why == "a container has no image"
 
 
 @pytest.mark.parametrize(
@@ -87,7 +107,8 @@ def test_a_broken_rule_says_what_is_wrong(rules: JobRules, said: str) -> None:
         (JobRules(runtimes=["torch-*"], channels=["stable"]), {**JOB, "channel": "stable"}),
         (JobRules(checkpoints=["nlp"]), {**JOB, "saves_checkpoints": True}),
         (JobRules(checkpoints=["nlp"]), {**JOB, "queue": "other"}),
-        (JobRules(gpus={"": 4}, digests=True, registries=["a.io"], runtimes=["x"]), {"queue": object(), "gpus": object()}),
+        (JobRules(gpus={"": 4}, digests=True, registries=["a.io"], runtimes=["x"]), {"queue": LATER, "gpus": LATER}),
+        (JobRules(gpus={"": 4}, checkpoints=["nlp"]), {**JOB, "priority": LATER, "saves_checkpoints": LATER}),
     ],
 )  # fmt: skip
 def test_other_jobs_are_allowed(rules: JobRules, job: dict[str, Any]) -> None:
@@ -109,7 +130,11 @@ def test_other_jobs_are_allowed(rules: JobRules, job: dict[str, Any]) -> None:
         ("python", "docker.io/library", True),
         ("evil/python", "docker.io/library", False),
         ("evil/ghcr.io", "ghcr.io", False),
-        ("", "ghcr.io", False),
+        ("EVIL/python", "docker.io", False),
+        ("docker.io/python", "docker.io/library", True),
+        ("index.docker.io/library/python", "docker.io", True),
+        ("docker.io/acme", "docker.io/acme", False),
+        ("acme/x:1", "docker.io/acme", True),
     ],
 )
 def test_an_image_is_from_the_registry_that_a_node_asks(image: str, registry: str, allowed: bool) -> None:
@@ -131,7 +156,7 @@ def jobset(**pod: Any) -> dict[str, Any]:
 def test_a_summary_has_how_pods_use_their_node_and_all_images() -> None:
     pod = {
         "hostNetwork": True,
-        "volumes": [{"name": "x", "hostPath": {"path": "/"}}],
+        "volumes": [{"name": "x", "hostPath": {"path": "/"}}, {"name": "y", "image": {"reference": "c"}}],
         "initContainers": [{"name": "setup", "image": "b", "securityContext": {"privileged": True}}],
         "containers": [{
             "name": "node", "image": "a", "ports": [{"containerPort": 1, "hostPort": 1}],
@@ -139,13 +164,39 @@ def test_a_summary_has_how_pods_use_their_node_and_all_images() -> None:
         }],
     }  # fmt: skip
     found = summarize(jobset(**pod), {}, 1, {"name": "torch"}, Queues())
-    assert found["images"] == ["a", "b"]
+    assert found["images"] == ["a", "b", "c"]
     assert found["host_access"] == [
         "node: hostNetwork", "node: hostPath", "node: setup is privileged", "node: hostPort",
     ]  # fmt: skip
     assert found["saves_checkpoints"] is True
     plain = summarize(jobset(containers=[{"name": "node", "image": "a"}]), {}, 1, {"name": "torch"}, Queues())
     assert {"host_access", "saves_checkpoints", "channel"}.isdisjoint(plain)
+
+
+def test_what_is_not_known_yet_hides_nothing_else() -> None:
+    node = {"name": "node", "image": "a", "env": [{"name": "A", "value": LATER}]}
+    node["resources"] = {"limits": {"nvidia.com/gpu": 8}}
+    found = summarize(jobset(containers=[node, {"name": "b", "image": LATER}]), {}, 1, {"name": "torch"}, Queues())
+    assert (found["images"], found["gpus"]) == (["a", LATER], 8)
+    assert "saves_checkpoints" not in found
+    for env in (LATER, [{"name": LATER, "value": "1"}]):
+        found = summarize(jobset(containers=[{**node, "env": env}]), {}, 1, {"name": "torch"}, Queues())
+        assert found["saves_checkpoints"] == LATER
+    labelled = {"kind": "JobSet", "metadata": {"labels": LATER}}
+    found = summarize(jobset(containers=[node]), labelled, 1, {"name": "torch"}, Queues())
+    assert found["queue"] == found["priority"] == LATER
+    node["resources"] = {"limits": {"nvidia.com/gpu": LATER}}
+    assert summarize(jobset(containers=[node]), {}, 1, {"name": "torch"}, Queues())["gpus"] == LATER
+
+
+def test_the_default_queue_is_the_queue_of_a_job_without_one() -> None:
+    default = {
+        "kind": "LocalQueue",
+        "metadata": {"name": "default", "namespace": "default"},
+        "spec": {"clusterQueue": "a"},
+    }
+    job = jobset(containers=[{"name": "node", "image": "a"}])
+    assert summarize(job, job, 1, {"name": "torch"}, Queues((default,)))["queue"] == "default"
 
 
 def test_a_file_has_the_names_of_the_class_in_camel_case(tmp_path: Path) -> None:
@@ -162,9 +213,18 @@ def test_a_file_has_the_names_of_the_class_in_camel_case(tmp_path: Path) -> None
         ("registry: [a]", "policy.yaml: registry: unknown field. Hint: did you mean registries?"),
         ("registries: ghcr.io", "registries: must be a list, not 'ghcr.io'"),
         ("registries: []", "registries: must name at least one"),
-        ("registries: ['https://ghcr.io']", "registries[0]: 'https://ghcr.io' is not a name"),
+        ("registries: null", "registries: must have a value"),
+        ("registries: [ghcr.io/acme/*]", "registries[0]: 'ghcr.io/acme/*' is not a path of a registry"),
+        ("registries: [acme]", "registries[0]: 'acme' names no registry. Hint: docker.io/acme"),
+        ("registries: [index.docker.io/a]", "the name of this registry is docker.io. Hint: docker.io/a"),
+        ("registries: ['ghcr.io/a b']", "registries[0]: 'ghcr.io/a b' is not a registry or a path of one"),
+        ("runtimes: ['torch*', 'a b']", "runtimes[1]: 'a b' is not a valid name"),
+        ("gpus: {' high': 3}", "gpus. high: ' high' is not a valid name"),
+        ("gpus: {high: 10000000000000000000000000}", "gpus.high: must be a"),
+        ("checkpoints: [\U0001f600]", "checkpoints[0]: "),
+        ("registries: ['https://ghcr.io']", "registries[0]: 'https://ghcr.io' is not a registry"),
         ("digests: 'yes'", "digests: must be true or false, not 'yes'"),
-        ("gpus: {'': -1}", "gpus.: must not be negative, not -1"),
+        ("gpus: {'': -1}", "gpus.: must be a number of GPUs, not -1"),
         ("gpus: {high: many}", "gpus.high: must be a whole number"),
         ("action: refuse", "action: must be 'deny' or 'warn'"),
         ("action: warn", "has no rule"),
@@ -210,6 +270,18 @@ def test_validate_counts_the_gpus_of_a_namespace(tmp_path: Path, capsys: pytest.
     assert "the jobs of namespace nlp have 16 GPUs together; at most 12 are allowed" in out
 
 
+def test_a_later_document_of_a_name_counts_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert validate(tmp_path, capsys, "one", "one", teamGpus={"nlp": 12})[0] == 0
+
+
+def test_a_job_of_a_worker_cluster_is_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    elsewhere = TRAIN_JOB.replace("spec:", "spec:\n  managedBy: kueue.x-k8s.io/multikueue").replace("NAME", "one")
+    (tmp_path / "jobs.yaml").write_text("---".join([RUNTIME, elsewhere]))
+    file = write(tmp_path, registries=["nvcr.io"])
+    assert main(["validate", str(tmp_path / "jobs.yaml"), "--mode", "trainer", "--policy", str(file)]) == 1
+    assert "image ghcr.io/acme/train:1 is not from nvcr.io" in capsys.readouterr().out
+
+
 def test_a_rule_that_warns_refuses_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out = validate(tmp_path, capsys, "one", digests=True, action="warn")
     assert code == 0 and "warning: spec: image ghcr.io/acme/train:1 has no digest" in out
@@ -219,7 +291,7 @@ def test_a_server_gets_what_it_can_judge(tmp_path: Path, capsys: pytest.CaptureF
     file = write(tmp_path, registries=["ghcr.io"], queue=True, teamGpus={"nlp": 1}, channels=["stable"])
     assert main(["policy", "render", str(file), "-n", "nlp"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("# Not here, as one object does not show it: channels, team_gpus. Plans check them.\n")
+    assert out.startswith("# Not here, as one object does not show it: channels, teamGpus. Plans check them.\n")
     documents = [*yaml.safe_load_all(out)]
     assert [each["metadata"]["name"] for each in documents] == [
         *["training-jobs"] * 2,

@@ -453,6 +453,10 @@ class Cluster:
         self._put(key, {**train_job, "status": status})
         return objects, notes
 
+    def render_elsewhere(self, train_job: Document) -> list[Document]:
+        """Return what the controller of another cluster, such as a worker of MultiKueue, would build of a TrainJob."""
+        return self._build(train_job)[0]
+
     def _build(self, train_job: Document) -> tuple[list[Document], list[Problem]]:
         try:
             runtime = self._runtime(train_job)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -32,7 +31,7 @@ def judge_by_rules(
     if rules.channels:
         why = "channels are not checked: a TrainJob does not name the channel of its runtime"
         verdicts.notes.append(Problem("policy", why, "plans check them"))
-    gpus: Counter[str] = Counter()
+    gpus = dict[tuple[str, str], int]()
     for document, result in judged:
         if result.kind == "TrainJob" and result.admitted:
             found = [*_find_problems(replace(rules, channels=()), document.content, result, cluster, gpus)]
@@ -45,10 +44,12 @@ def judge_by_rules(
 
 
 def _find_problems(
-    rules: JobRules, train_job: dict[str, Any], result: Result, cluster: Cluster, gpus: Counter[str]
+    rules: JobRules, train_job: dict[str, Any], result: Result, cluster: Cluster, gpus: dict[tuple[str, str], int]
 ) -> Iterator[Problem]:
-    jobset = next((each for each in result.objects if each["kind"] == "JobSet"), None)
+    objects = result.objects or cluster.render_elsewhere(train_job)
+    jobset = next((each for each in objects if each["kind"] == "JobSet"), None)
     if jobset is None:
+        yield Problem("spec", "nothing is built of it, so no rule can be checked")
         return
     queued = queued_object(train_job, jobset, cluster.mode)
     reference = section(train_job, "spec", "runtimeRef")
@@ -56,6 +57,7 @@ def _find_problems(
     job = summarize(jobset, queued, nodes, {"name": reference.get("name", "")}, cluster.known_objects())
     for broken in find_broken(rules, job):
         yield Problem(_FIELDS.get(broken.where, "spec"), f"{broken.why} ({broken.rule})", broken.hint)
-    gpus[result.namespace] += job.get("gpus", 0)
-    for why in find_beyond_team(rules, {result.namespace: gpus[result.namespace]}).values():
-        yield Problem(_FIELDS["gpus"], f"{why} (team_gpus)", "fewer GPUs")
+    gpus[result.namespace, result.name] = job.get("gpus", 0)
+    together = sum(count for (namespace, _), count in gpus.items() if namespace == result.namespace)
+    for why in find_beyond_team(rules, {result.namespace: together}).values():
+        yield Problem(_FIELDS["gpus"], f"{why} (teamGpus)", "fewer GPUs")

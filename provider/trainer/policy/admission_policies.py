@@ -2,29 +2,38 @@
 
 The expressions say about a JobSet what `rules` says about its summary. Two things differ, as one object does not show them: GPUs
 that Pods claim do not count; and a JobSet of Trainer's controller, whose labels for Kueue are those of its TrainJob, needs no
-queue and may have as many GPUs as the highest priority.
+queue and may have as many GPUs as the highest priority, if there is a limit for all.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pulumi_trainer.provider.jobs.checkpoints import CHECKPOINT_DIR
 from pulumi_trainer.provider.kueue.labels import PRIORITY, QUEUE
 from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB
-from pulumi_trainer.provider.trainer.policy.rules import ANY, ELSEWHERE, JobRules, listed_names
+from pulumi_trainer.provider.trainer.policy.rules import (
+    ANY,
+    ELSEWHERE,
+    JobRules,
+    in_file,
+    listed_names,
+    runtime_pattern,
+)
 
 Document = dict[str, Any]
 
 _PODS = "has(object.spec.replicatedJobs) ? object.spec.replicatedJobs.map(j, j.template.spec.template.spec) : []"
 _OF_TRAINJOB = (
     "has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(o, has(o.controller) && o.controller"
-    " && o.kind == 'TrainJob' && o.apiVersion.startsWith('trainer.kubeflow.org/'))"
+    " && o.kind == 'TrainJob' && o.apiVersion.startsWith('trainer.kubeflow.org/') && o.name == object.metadata.name)"
 )
 _ALL_CONTAINERS = "(p.containers + (has(p.initContainers) ? p.initContainers : []))"
 _IMAGE = "(has(c.image) ? c.image : '')"
+_VOLUME_IMAGE = "(has(v.image.reference) ? v.image.reference : '')"
 _HOST = ("hostNetwork", "hostPID", "hostIPC")
 
 
@@ -63,9 +72,9 @@ def _policy(name: str, resource: Document, validations: Sequence[Document], *, o
         "spec": {
             "failurePolicy": "Fail",
             "matchConstraints": {"resourceRules": [{**resource, "operations": ["CREATE", "UPDATE"]}]},
-            # What is there stays: its Pods cannot change, so it is judged again only if it gets another queue or priority.
-            "matchConditions": [{"name": "new-or-moved", "expression": _moved()}],
-            "variables": [{"name": key, "expression": text} for key, text in variables.items()],
+            # What is there stays: its Pods cannot change but for their number.
+            "matchConditions": [{"name": "new-or-moved", "expression": _moved(of_jobset=of_jobset)}],
+            "variables": [dict(zip(("name", "expression"), each, strict=True)) for each in variables.items()],
             "validations": [*validations],
         },
     }
@@ -89,10 +98,10 @@ def _binding(name: str, rules: JobRules, namespaces: Sequence[str]) -> Document:
 
 def _of_jobset(rules: JobRules) -> Iterator[Document]:
     if rules.registries:
-        each = f"{_text([*rules.registries])}.exists(r, {_is_from('r')})"
-        yield _rule("registries", _all_containers(each), f"images must be from {listed_names(rules.registries)}")
+        expression = _all_images(partial(_is_from, registries=rules.registries))
+        yield _rule("registries", expression, f"images must be from {listed_names(rules.registries)}")
     if rules.digests:
-        expression = _all_containers(f"{_IMAGE}.contains('@sha256:')")
+        expression = _all_images("{}.contains('@sha256:')".format)
         yield _rule("digests", expression, "each image must have a digest (@sha256:)")
     if rules.gpus:
         yield _rule("gpus", _within(rules.gpus), f"a job may have at most {_described(rules.gpus)}")
@@ -116,58 +125,83 @@ def _of_jobset(rules: JobRules) -> Iterator[Document]:
 def _of_train_job(rules: JobRules) -> Iterator[Document]:
     if rules.queue:
         yield _rule("queue", "variables.queue != ''", f"the job needs a queue: label {QUEUE}")
+    if rules.runtimes:
+        expression = f"object.spec.runtimeRef.name.matches({_text(f'^({runtime_pattern(rules.runtimes)})$')})"
+        yield _rule("runtimes", expression, f"the runtime must be {listed_names(rules.runtimes)}")
 
 
 def _rule(name: str, expression: str, message: str) -> Document:
-    return {"expression": expression, "message": f"{name}: {message}"}
+    return {"expression": expression, "message": f"{in_file(name)}: {message}"}
 
 
 def _text(value: Any) -> str:
-    """Return texts or lists of texts as CEL, whose escapes are those of JSON."""
-    return json.dumps(value, ensure_ascii=True)
+    """Return texts or lists of texts as CEL, whose escapes are those of JSON; there are none of surrogates."""
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _label(name: str) -> str:
     return f"'{name}' in variables.labels ? variables.labels['{name}'] : ''"
 
 
-def _moved() -> str:
-    """Return whether an object is new, or its queue or priority has changed."""
-    changed = list[str]()
-    for label in (QUEUE, PRIORITY):
-        values = []
-        for each in ("object", "oldObject"):
-            has = f"has({each}.metadata.labels) && '{label}' in {each}.metadata.labels"
-            values.append(f"({has} ? {each}.metadata.labels['{label}'] : '')")
-        changed.append(" != ".join(values))
-    return " || ".join(["request.operation == 'CREATE'", *changed])
+def _moved(*, of_jobset: bool) -> str:
+    """Return whether an object is new, or its queue, priority, owner or number of Pods has changed."""
+    parts = ["request.operation == 'CREATE'"]
+    for read in (_label_of(QUEUE), _label_of(PRIORITY), *([_OWNERS, _SIZES] if of_jobset else [])):
+        parts.append(f"{read.format('object')} != {read.format('oldObject')}")
+    return " || ".join(parts)
 
 
-def _all_containers(condition: str) -> str:
-    return f"variables.pods.all(p, {_ALL_CONTAINERS}.all(c, {condition}))"
+def _label_of(name: str) -> str:
+    has = f"has({{0}}.metadata.labels) && '{name}' in {{0}}.metadata.labels"
+    return f"({has} ? {{0}}.metadata.labels['{name}'] : '')"
 
 
-def _is_from(registry: str) -> str:
-    """Return whether image `c` is from a registry, as `rules.is_allowed_image` tells it."""
-    first = f"{_IMAGE}.split('/')[0]"
-    names_registry = f"({first}.contains('.') || {first}.contains(':') || {first} == 'localhost')"
-    name = f"({_IMAGE}.contains('/') ? ({names_registry} ? {_IMAGE} : 'docker.io/' + {_IMAGE}) : 'docker.io/library/' + {_IMAGE})"
-    below = f"{name}.startsWith({registry} + '/')"
-    is_it = f"{name} == {registry} || {name}.startsWith({registry} + ':') || {name}.startsWith({registry} + '@')"
-    return f"{below} || ({registry}.contains('/') && ({is_it}))"
+_OWNERS = "(has({0}.metadata.ownerReferences) ? {0}.metadata.ownerReferences.map(o, string(o.uid)) : [])"
+_PARALLEL = "(has(j.template.spec.parallelism) ? j.template.spec.parallelism : 1)"
+_SIZE = f"(has(j.replicas) ? j.replicas : 1) * {_PARALLEL}"
+_SIZES = f"(has({{0}}.spec.replicatedJobs) ? {{0}}.spec.replicatedJobs.map(j, {_SIZE}) : [])"
+
+
+def _all_images(condition: Callable[[str], str]) -> str:
+    """Return whether all images of a JobSet meet a condition. condition: Returns it for an expression of an image."""
+    volumes = f"!has(p.volumes) || p.volumes.all(v, !has(v.image) || {condition(_VOLUME_IMAGE)})"
+    return f"variables.pods.all(p, {_ALL_CONTAINERS}.all(c, {condition(_IMAGE)}) && ({volumes}))"
+
+
+def _is_from(image: str, registries: Sequence[str]) -> str:
+    """Return whether an image is from one of some registries, as `rules.is_allowed_image` says."""
+    below = "n.startsWith(r + '/')"
+    is_it = "n == r || n.startsWith(r + ':') || n.startsWith(r + '@')"
+    matches = f"{_text([*registries])}.exists(r, {below} || (r.contains('/') && ({is_it})))"
+    return f"[{image}].map(i, {_FULL_NAME}).all(n, {matches})"
+
+
+_FIRST = "i.split('/')[0]"
+_REST = "i.substring(i.indexOf('/') + 1)"
+_NAMES_REGISTRY = (
+    f"(i.contains('/') && ({_FIRST}.contains('.') || {_FIRST}.contains(':') || {_FIRST} == 'localhost'"
+    f" || {_FIRST} != {_FIRST}.lowerAscii()))"
+)
+_FULL_NAME = (
+    f"({_NAMES_REGISTRY} ? ({_FIRST} in ['docker.io', 'index.docker.io']"
+    f" ? ({_REST}.contains('/') ? 'docker.io/' + {_REST} : 'docker.io/library/' + {_REST}) : i)"
+    " : (i.contains('/') ? 'docker.io/' + i : 'docker.io/library/' + i))"
+)
+"""The name of image `i` as `rules.full_name` returns it."""
 
 
 def _gpus() -> str:
-    """Return the GPUs of all Pods as Kueue counts them: requests, else limits; of init containers all that go on, or the most."""
+    """Return the GPUs of all Pods as Kueue counts them, by requests, else limits; an init container counts as if all that go on
+    had been started before it.
+    """
     containers = f"p.containers.map(c, {_gpus_of('c')}).sum()"
     inits = "(has(p.initContainers) ? p.initContainers : [])"
     is_sidecar = "(has(c.restartPolicy) && c.restartPolicy == 'Always')"
     sidecars = f"{inits}.filter(c, {is_sidecar}).map(c, {_gpus_of('c')}).sum()"
     once = f"([0] + {inits}.filter(c, !{is_sidecar}).map(c, {_gpus_of('c')})).max()"
-    of_pod = f"[{containers} + {sidecars}, {once}].max()"
+    of_pod = f"{sidecars} + [{containers}, {once}].max()"
     job = "j.template.spec"
-    parallel = f"(has({job}.parallelism) ? {job}.parallelism : 1)"
-    pods = f"(has({job}.completions) && {job}.completions < {parallel} ? {job}.completions : {parallel})"
+    pods = f"(has({job}.completions) && {job}.completions < {_PARALLEL} ? {job}.completions : {_PARALLEL})"
     count = f"(has(j.replicas) ? j.replicas : 1) * {pods}"
     each = f"[j.template.spec.template.spec].map(p, {of_pod})[0]"
     return f"has(object.spec.replicatedJobs) ? object.spec.replicatedJobs.map(j, {count} * {each}).sum() : 0"
@@ -187,17 +221,20 @@ def _gpus_of(container: str) -> str:
 
 
 def _within(limits: Mapping[str, int]) -> str:
-    expression = f"variables.gpus <= {limits[ANY]}" if ANY in limits else "true"
+    expression = of_any = "true"
+    if ANY in limits:
+        expression, of_any = f"variables.gpus <= {limits[ANY]}", f"variables.gpus <= {max(limits.values())}"
     for priority in sorted(name for name in limits if name):
         within = f"variables.gpus <= {limits[priority]}"
         expression = f"variables.priority == {_text(priority)} ? {within} : ({expression})"
-    of_any = f"variables.gpus <= {max(limits.values())}" if ANY in limits else "true"
     return f"variables.ofTrainJob ? {of_any} : ({expression})"
 
 
 def _described(limits: Mapping[str, int]) -> str:
-    named = [f"{most} GPUs with priority {name}" for name, most in sorted(limits.items()) if name]
-    return ", ".join([*([f"{limits[ANY]} GPUs"] if ANY in limits else []), *named])
+    parts = list[str]()
+    for name, most in sorted(limits.items()):
+        parts.append(f"{most} GPUs with priority {name}" if name else f"{most} GPUs")
+    return ", ".join(parts)
 
 
 def _without_host() -> str:

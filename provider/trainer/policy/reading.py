@@ -63,7 +63,8 @@ def rule_problems(rules: JobRules) -> list[Problem]:
 
 
 def _find_wrong(given: Mapping[str, Any]) -> list[Problem]:
-    return find_wrong(_File, given) or [*_without_meaning(given)]
+    null = [Problem(name, "must have a value", "leave it out") for name, value in given.items() if value is None]
+    return null or find_wrong(_File, given) or [*_without_meaning(given)]
 
 
 def _without_meaning(given: Mapping[str, Any]) -> Iterator[Problem]:
@@ -75,13 +76,46 @@ def _without_meaning(given: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem(name, "must name at least one", "leave the rule out if everything is allowed")
         elif isinstance(value, Mapping):
             for key, most in value.items():
-                if most < 0:
-                    yield Problem(f"{name}.{key}", f"must not be negative, not {most}")
+                yield from _limit_problems(f"{name}.{key}", key, most)
         elif isinstance(value, (list, tuple)):
             for at, each in enumerate(value):
-                if not each or each != each.strip().strip("/") or "://" in each:
-                    hint = "for example ghcr.io/acme" if name == "registries" else ""
-                    yield Problem(f"{name}[{at}]", f"{each!r} is not a name", hint)
+                yield from _NAME_PROBLEMS.get(name, _name_problems)(f"{name}[{at}]", each)
+
+
+def _limit_problems(where: str, name: str, most: int) -> Iterator[Problem]:
+    if name:
+        yield from _name_problems(where, name)
+    if not 0 <= most < _MOST:
+        yield Problem(where, f"must be a number of GPUs, not {most}")
+
+
+def _name_problems(where: str, name: str) -> Iterator[Problem]:
+    if not _NAME.fullmatch(name):
+        yield Problem(where, f"{name!r} is not a valid name")
+
+
+def _runtime_problems(where: str, name: str) -> Iterator[Problem]:
+    yield from _name_problems(where, name.replace("*", "a"))
+
+
+def _registry_problems(where: str, name: str) -> Iterator[Problem]:
+    first = name.partition("/")[0]
+    if name.endswith("/*") or name.endswith("/"):
+        yield Problem(where, f"{name!r} is not a path of a registry", "a path allows all below it: leave out the end")
+    elif first == "index.docker.io":
+        yield Problem(
+            where, f"{name!r}: the name of this registry is docker.io", f"docker.io{name.removeprefix(first)}"
+        )
+    elif "." not in first and ":" not in first and first != "localhost" and _REGISTRY.fullmatch(f"a.b/{name}"):
+        yield Problem(where, f"{name!r} names no registry", f"docker.io/{name}")
+    elif not _REGISTRY.fullmatch(name):
+        yield Problem(where, f"{name!r} is not a registry or a path of one", "for example ghcr.io/acme")
+
+
+_NAME_PROBLEMS = {"registries": _registry_problems, "runtimes": _runtime_problems}
+_MOST = 2**31
+_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,251}[A-Za-z0-9])?")
+_REGISTRY = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?(:[0-9]{1,5})?(/[a-z0-9]+([._-]+[a-z0-9]+)*){0,20}")
 
 
 def to_document(rules: JobRules) -> dict[str, Any]:

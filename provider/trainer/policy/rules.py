@@ -5,9 +5,9 @@ Imports nothing but the standard library: a policy pack of Pulumi, which has an 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 Job = Mapping[str, Any]
@@ -51,7 +51,7 @@ class Broken:
     """A rule that a job breaks.
 
     Args:
-        rule: Name of the field of `JobRules`.
+        rule: Its name in a file.
         where: What of the job it is about: `images`, `gpus`, `host_access`, `queue`, `checkpoints`, `runtime` or `channel`.
     """
 
@@ -66,8 +66,15 @@ def find_broken(rules: JobRules, job: Job) -> list[Broken]:
     broken = list[Broken]()
     for rule, find in _RULES.items():
         if getattr(rules, rule) != _NO_RULES[rule]:
-            broken += [Broken(rule, _ABOUT[rule], why, hint) for why, hint in find(rules, job)]
+            for why, hint in find(rules, job):
+                broken.append(Broken(in_file(rule), _ABOUT[rule], why, hint))
     return broken
+
+
+def in_file(rule: str) -> str:
+    """Return the name in a file of a field of `JobRules`."""
+    first, *more = rule.split("_")
+    return first + "".join(map(str.capitalize, more))
 
 
 def find_beyond_team(rules: JobRules, gpus: Mapping[str, int]) -> dict[str, str]:
@@ -87,7 +94,7 @@ def find_beyond_team(rules: JobRules, gpus: Mapping[str, int]) -> dict[str, str]
 
 def is_allowed_image(image: str, registries: Sequence[str]) -> bool:
     """Return whether an image comes from one of some registries or paths."""
-    name = with_registry(image)
+    name = full_name(image)
     for registry in registries:
         behind = name.removeprefix(registry)
         ends = ("/", ":", "@") if "/" in registry else ("/",)
@@ -96,17 +103,25 @@ def is_allowed_image(image: str, registries: Sequence[str]) -> bool:
     return False
 
 
-def with_registry(image: str) -> str:
-    """Return the name of an image with the registry that a node takes if it names none."""
-    first, slash, _ = image.partition("/")
-    if not slash:
-        return f"docker.io/library/{image}"
-    return image if "." in first or ":" in first or first == "localhost" else f"docker.io/{image}"
+def full_name(image: str) -> str:
+    """Return the name of an image as a node completes it."""
+    first, slash, rest = image.partition("/")
+    is_registry = slash and ("." in first or ":" in first or first == "localhost" or first != first.lower())
+    if not is_registry:
+        first, rest = "docker.io", image
+    if first in ("docker.io", "index.docker.io"):
+        first, rest = "docker.io", rest if "/" in rest else f"library/{rest}"
+    return f"{first}/{rest}"
 
 
 def most_gpus(rules: JobRules, priority: str) -> int | None:
     """Return the most GPUs of a job with a priority; None for no limit."""
     return rules.gpus.get(priority, rules.gpus.get(ANY))
+
+
+def runtime_pattern(runtimes: Sequence[str]) -> str:
+    """Return the regular expression of names of runtimes, in which `*` is any text."""
+    return "|".join(re.escape(name).replace(r"\*", ".*") for name in runtimes)
 
 
 def listed_names(names: Sequence[str]) -> str:
@@ -120,27 +135,36 @@ _Found = Iterator[tuple[str, str]]
 
 def _foreign_images(rules: JobRules, job: Job) -> _Found:
     for image in _texts(job.get("images")):
-        if not is_allowed_image(image, rules.registries):
+        if not image:
+            yield "a container has no image", "give it one"
+        elif not is_allowed_image(image, rules.registries):
             yield f"image {image} is not from {listed_names(rules.registries)}", "use an image from there"
 
 
 def _moving_images(_: JobRules, job: Job) -> _Found:
     for image in _texts(job.get("images")):
-        if "@sha256:" not in image:
+        if image and "@sha256:" not in image:
             yield f"image {image} has no digest, so what it names may change", f"{image.partition('@')[0]}@sha256:..."
 
 
 def _too_many_gpus(rules: JobRules, job: Job) -> _Found:
     gpus, priority = job.get("gpus"), job.get("priority") or ANY
-    if not isinstance(gpus, (int, float)) or not isinstance(priority, str):
+    if not isinstance(priority, str):
         return
     most = most_gpus(rules, priority)
-    if most is None or gpus <= most:
+    if most is None:
         return
-    larger = sorted(name for name, each in rules.gpus.items() if name and each >= gpus)
-    whose = f"jobs of priority {priority}" if priority in rules.gpus and priority else "jobs of this priority"
-    hint = f"fewer GPUs, or priority {listed_names(larger)}" if larger else "fewer GPUs"
-    yield f"the job has {int(gpus)} GPUs; {whose} have at most {most}", hint
+    if gpus is None:
+        hint = "valid quantities, and with claims of devices the ResourceClaimTemplate that they name"
+        yield f"it is not known how many GPUs the job has; at most {most} are allowed", hint
+    elif isinstance(gpus, (int, float)) and gpus > most:
+        larger = sorted(name for name, each in rules.gpus.items() if name and each >= gpus)
+        whose, hint = "jobs without a priority", "fewer GPUs"
+        if priority:
+            whose = f"jobs of priority {priority}"
+        if larger:
+            hint += f", or priority {listed_names(larger)}"
+        yield f"the job has {int(gpus)} GPUs; {whose} have at most {most}", hint
 
 
 def _host_access(_: JobRules, job: Job) -> _Found:
@@ -161,7 +185,7 @@ def _without_checkpoints(rules: JobRules, job: Job) -> _Found:
 
 def _other_runtime(rules: JobRules, job: Job) -> _Found:
     name = job.get("runtime")
-    if not isinstance(name, str) or any(fnmatchcase(name, pattern) for pattern in rules.runtimes):
+    if not isinstance(name, str) or re.fullmatch(runtime_pattern(rules.runtimes), name):
         return
     yield f"runtime {name} is not allowed", f"use {listed_names(rules.runtimes)}"
 
@@ -169,14 +193,18 @@ def _other_runtime(rules: JobRules, job: Job) -> _Found:
 def _other_channel(rules: JobRules, job: Job) -> _Found:
     channel = job.get("channel") or ""
     if channel not in rules.channels:
-        why = f"its runtime comes from channel {channel}" if channel else "its runtime comes from no channel"
-        yield why, f"runtime=channel(...) of {listed_names(rules.channels)}"
+        yield (
+            f"its runtime comes from {f'channel {channel}' if channel else 'no channel'}",
+            f"runtime=channel(...) of {listed_names(rules.channels)}",
+        )
 
 
 def _texts(values: Any) -> Iterator[str]:
     """Yield the texts of a list, whose values may be unknown, or which may be unknown as a whole."""
     if isinstance(values, (list, tuple)):
-        yield from (value for value in values if isinstance(value, str))
+        for value in values:
+            if isinstance(value, str):
+                yield value
 
 
 _RULES: Mapping[str, Callable[[JobRules, Job], _Found]] = {
@@ -200,5 +228,5 @@ _ABOUT = {
     "channels": "channel",
 }
 _NO_RULES = {each.name: getattr(JobRules(), each.name) for each in fields(JobRules)}
-ELSEWHERE = ("runtimes", "channels", "team_gpus")
-"""Rules that need more than one object, so that an API server cannot judge them: they hold in plans, and for files."""
+ELSEWHERE = ("channels", "team_gpus")
+"""Rules that need more than one object, so that an API server cannot judge them."""

@@ -9,9 +9,9 @@ from typing import Any, TypedDict
 from pulumi_trainer.provider.jobs.checkpoints import CHECKPOINT_DIR
 from pulumi_trainer.provider.kubernetes.container_table import ContainerRow, container_table
 from pulumi_trainer.provider.kubernetes.values.accessors import mappings, section
-from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
+from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.kubernetes.views import Pod, jobs_of
-from pulumi_trainer.provider.kueue.labels import PRIORITY, QUEUE
+from pulumi_trainer.provider.kueue.labels import PRIORITY
 from pulumi_trainer.provider.kueue.podsets import claimed_gpus, pod_sets
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.trainer.pipeline.resources import is_gpu
@@ -24,7 +24,7 @@ class JobSummary(TypedDict):
     Attributes:
         gpus: GPUs of all Pods together, as Kueue counts them: the sum of the requests, else the limits, of all resources with
             "gpu" in their names; and the GPUs that Pods claim. Absent if a quantity is not valid, or a claim is not known.
-        images: Images of all containers, sorted.
+        images: Images of all containers and image volumes, sorted.
         host_access: How Pods use their node, such as "node: hostNetwork"; absent if they do not.
         saves_checkpoints: True if a container has the variable that says where to save checkpoints; else absent.
         release: Release of the runtime; absent if it has none.
@@ -56,29 +56,42 @@ def summarize(
         nodes: Nodes of the training.
         runtime: `name`, and as far as it has them `release` and `channel` of the runtime.
     """
-    labels = section(queued, "metadata", "labels")
+    labels = section(queued, "metadata").get("labels")
+    priority = labels if isinstance(labels, Unknown) else section(labels).get(PRIORITY)
     found = {
         "nodes": nodes,
         "gpus": _count_gpus(jobset, known),
         "images": _images(jobset),
         "containers": container_table(jobset),
         "host_access": [*_host_access(jobset)] or None,
-        "saves_checkpoints": _saves_checkpoints(jobset) or None,
+        "saves_checkpoints": _saves_checkpoints(jobset),
         "runtime": runtime.get("name", ""),
         "release": runtime.get("release"),
         "channel": runtime.get("channel"),
-        "queue": labels.get(QUEUE),
-        "priority": labels.get(PRIORITY),
+        "queue": known.queue_of(dict(queued)) or None,
+        "priority": priority or None,
     }
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _images(jobset: Mapping[str, Any]) -> Any:
-    """Return the images of all containers, sorted; unknown if any is unknown."""
-    images = list[Any]()
+def _images(jobset: Mapping[str, Any]) -> list[Any]:
+    """Return the images of all containers and image volumes, sorted; those that are unknown come last."""
+    images, unknown = set[str](), list[Unknown]()
+    for image in _images_of(jobset):
+        if isinstance(image, Unknown):
+            unknown.append(image)
+        else:
+            images.add(image)
+    return [*sorted(images), *unknown]
+
+
+def _images_of(jobset: Mapping[str, Any]) -> Iterator[Any]:
     for job in jobs_of(jobset):
-        images += [each.document.get("image", "") for each in job.pod.all_containers]
-    return first_unknown(images) or sorted(set(images))
+        for container in job.pod.all_containers:
+            yield container.document.get("image", "")
+        for volume in job.pod.volumes:
+            if "image" in volume:
+                yield section(volume, "image").get("reference", "")
 
 
 def _count_gpus(jobset: Mapping[str, Any], known: Queues) -> Any:
@@ -86,7 +99,7 @@ def _count_gpus(jobset: Mapping[str, Any], known: Queues) -> Any:
     for pods in pod_sets(dict(jobset)):
         requests = pods.requests()
         if requests is None:
-            return first_unknown(jobset)
+            return first_unknown(pods.template) or first_unknown(jobset)
         total += sum(amount for name, amount in requests.items() if is_gpu(name))
     claimed = claimed_gpus(pod_sets(dict(jobset), known), is_gpu)
     return None if claimed is None else int(total) + claimed
@@ -103,19 +116,30 @@ def _host_access(jobset: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _host_access_of(pod: Pod) -> Iterator[str]:
-    yield from (name for name in _HOST if pod.spec.get(name) is True)
-    if any(volume.get("hostPath") is not None for volume in pod.volumes):
-        yield "hostPath"
+    for name in _HOST:
+        if pod.spec.get(name) is True:
+            yield name
+    for volume in pod.volumes:
+        if volume.get("hostPath") is not None:
+            yield "hostPath"
     for container in pod.all_containers:
         if section(container.document, "securityContext").get("privileged") is True:
             yield f"{container.name} is privileged"
-        if any(port.get("hostPort") for port in container.ports):
-            yield "hostPort"
+        for port in container.ports:
+            if port.get("hostPort"):
+                yield "hostPort"
 
 
-def _saves_checkpoints(jobset: Mapping[str, Any]) -> bool:
+def _saves_checkpoints(jobset: Mapping[str, Any]) -> Any:
+    """Return True if a container has the variable; None if none has it, unknown if one may have it."""
+    unknown = None
     for job in jobs_of(jobset):
         for container in job.pod.all_containers:
-            if any(each.get("name") == CHECKPOINT_DIR for each in mappings(container.document.get("env"))):
-                return True
-    return False
+            variables = container.document.get("env")
+            if isinstance(variables, Unknown):
+                unknown = variables
+            for each in mappings(variables):
+                if each.get("name") == CHECKPOINT_DIR:
+                    return True
+                unknown = unknown or first_unknown(each.get("name"))
+    return unknown

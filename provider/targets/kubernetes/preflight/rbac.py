@@ -195,6 +195,10 @@ _QUEUE_ADMIN = (
     _may("get", kinds.CONFIG_MAP, "preview: the runs of the canaries of a channel", everywhere=True),
     _may("get", JOBSET, "preview: whether these have ended", everywhere=True),
     _may("get", kinds.NAMESPACE, "preview: whether the namespace of a team is there", helps=True, everywhere=True),
+    *(
+        _may("get create patch delete", kind, "preview, up and destroy: the rules of JobPolicy", everywhere=True)
+        for kind in (kinds.ADMISSION_POLICY, kinds.ADMISSION_POLICY_BINDING)
+    ),
 )
 _OUTPUTS = (
     _may("create get delete", kinds.POD, "outputs --copy: the pod that mounts the volume"),
