@@ -25,12 +25,20 @@ from pulumi_trainer.program.targets import Destination
 from pulumi_trainer.program.trainer_release import choose_release
 from pulumi_trainer.provider.engine import dynamic
 from pulumi_trainer.provider.jobs.identity import short_digest
+from pulumi_trainer.provider.jobs.metrics import is_lower_better
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TrainerError, problems_below
 from pulumi_trainer.provider.kubernetes.values.accessors import text
 from pulumi_trainer.provider.kubernetes.values.wording import parse_duration
 from pulumi_trainer.provider.targets import queries
 from pulumi_trainer.provider.trainer.runtime_releases import carried_releases
-from pulumi_trainer.provider.trainer.runtime_rollout import Rollout, Waves, begin_or_go_on, next_wave, progress_note
+from pulumi_trainer.provider.trainer.runtime_rollout import (
+    SECONDS,
+    Rollout,
+    Waves,
+    begin_or_go_on,
+    next_wave,
+    progress_note,
+)
 from pulumi_trainer.runtime import catalogue_argument_problems
 from pulumi_trainer.runtimes import BUILT_IN, RuntimeCatalog
 
@@ -72,6 +80,11 @@ class ChannelArgs(ComponentArgs):
             )
             return
         for metric, limit in as_mapping(self.max_regression).items():
+            if metric != SECONDS and is_lower_better(str(metric)) is None:
+                why = "whether a lower or a higher value is better is not known"
+                yield Problem(
+                    f"max_regression[{metric}]", why, "a name with a word such as loss, error, accuracy or reward"
+                )
             if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not 0 < limit < inf:
                 yield Problem(f"max_regression[{metric}]", f"must be a number such as 1.1, not {shown_value(limit)}")
         if not self.waves and (self.max_regression or self.soak != "0s"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,7 +15,8 @@ from pulumi_trainer.provider.jobs.identity import program_of
 from pulumi_trainer.provider.jobs.status import Owner, may_have_ended
 from pulumi_trainer.provider.kubernetes.hand_edits import edits_text, find_edits
 from pulumi_trainer.provider.kubernetes.terminal import print_line
-from pulumi_trainer.provider.kubernetes.values.accessors import section, text
+from pulumi_trainer.provider.kubernetes.values.accessors import listed, section, text
+from pulumi_trainer.provider.kubernetes.values.wording import join_names
 from pulumi_trainer.provider.kueue.objects import GROUP
 from pulumi_trainer.provider.lifecycle.ownership import (
     ADOPT,
@@ -103,6 +105,7 @@ def doctor(where: Where, *, output: str) -> int:
     else:
         seen = [each for each in expected if (each.where, each.kind) not in unread]
         _print(findings, state.program, sorted(unread), seen, len(expected))
+        _print_not_compared(state.resources)
     return 1 if findings else 0
 
 
@@ -150,6 +153,19 @@ def _print(
     print_line(f"{line}.")
 
 
+def _print_not_compared(resources: Sequence[Mapping[str, Any]]) -> None:
+    """Print how many objects of the stack the command does not compare, by kind."""
+    kinds = Counter[str]()
+    for each in resources:
+        kind = str(each["type"])
+        is_ours = MADE_BY in section(each, "inputs", "metadata", "annotations")
+        if is_ours and kind.startswith("kubernetes:") and not kind.startswith(f"kubernetes:{GROUP}/"):
+            kinds[kind.rpartition(":")[2]] += 1
+    if kinds:
+        names = join_names([f"{kind} ({count})" for kind, count in sorted(kinds.items())])
+        print_line(f"not compared: {names}; `pulumi preview` compares them")
+
+
 def _places(resources: Sequence[Mapping[str, Any]], where: Where, local_root: str) -> dict[str, _Place]:
     """Return the targets in the state, by the input `target` without label and namespace."""
     places: dict[str, _Place] = {}
@@ -189,11 +205,12 @@ def _place(given: Mapping[str, Any], check: Callable[[str], None]) -> _Place:
 def _expected(resources: Sequence[Mapping[str, Any]], places: Mapping[str, _Place]) -> Iterator[Expected]:
     """Yield the jobs, volumes, runtimes and Kueue objects in the state."""
     clusters = [each.where for each in places.values() if not isinstance(each.target, LocalTarget)]
+    guarded = _place_of_objects(resources, places)
     for each in resources:
         inputs, outputs = section(each, "inputs"), section(each, "outputs")
         resource, kind = str(each["urn"]).rpartition("::")[2], str(each["type"])
         if kind.startswith(f"kubernetes:{GROUP}/") and clusters:
-            yield _queue(each, resource, clusters[0])
+            yield _queue(each, resource, guarded.get(str(each["urn"]), clusters[0]))
             continue
         target = section(inputs, "target")
         if kind not in _TARGETS[1:] or not target:
@@ -216,6 +233,16 @@ def _expected(resources: Sequence[Mapping[str, Any]], places: Mapping[str, _Plac
             at = where, text(document.get("kind")), namespace, name
             changes = partial(_changes_of_runtime, places[_key(target)].target, document, owner)
             yield Expected(*at, resource, owner, text(outputs.get("uid")), changes=changes)
+
+
+def _place_of_objects(resources: Sequence[Mapping[str, Any]], places: Mapping[str, _Place]) -> dict[str, str]:
+    """Return the cluster of each object of pulumi-kubernetes by its URN: that of the guard that was created after it."""
+    found = dict[str, str]()
+    for each in resources:
+        target = section(each, "inputs", "target")
+        if each["type"] == _GUARD and target:
+            found |= dict.fromkeys(map(str, listed(each.get("dependencies"))), places[_key(target)].where)
+    return found
 
 
 def _queue(each: Mapping[str, Any], resource: str, where: str) -> Expected:

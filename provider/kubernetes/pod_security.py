@@ -37,7 +37,7 @@ BIND_SERVICE = "NET_BIND_SERVICE"
 LABEL = "pod-security.kubernetes.io/"
 """Prefix of a namespace's labels with levels and their versions."""
 _SE_LINUX_TYPES = ("container_t", "container_init_t", "container_kvm_t", "container_engine_t")
-_CAPABILITIES = frozenset([
+BASELINE_CAPABILITIES = frozenset([
     "AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", BIND_SERVICE, "SETFCAP",
     "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT",
 ])  # fmt: skip
@@ -219,7 +219,7 @@ def _added_capabilities(pod: Pod, allowed: Collection[str]) -> str:
 
 
 def _baseline_capabilities(pod: Pod) -> str:
-    return _added_capabilities(pod, _CAPABILITIES)
+    return _added_capabilities(pod, BASELINE_CAPABILITIES)
 
 
 def _restricted_capabilities(pod: Pod) -> str:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
 
+from pulumi_trainer.provider.jobs.metrics import is_lower_better
 from pulumi_trainer.provider.jobs.runs import Run
 from pulumi_trainer.provider.jobs.submission import Consumer
 from pulumi_trainer.provider.kubernetes.errors import TrainerError
 from pulumi_trainer.provider.lifecycle.target import TargetJobs
-from pulumi_trainer.provider.trainer.runtime_rollout import Rollout, Waves, is_reached
-
-SECONDS = "seconds"
-"""Name of the time of a run among the metrics."""
+from pulumi_trainer.provider.trainer.runtime_rollout import SECONDS, Rollout, Waves, is_reached
 
 
 def hold_reasons(jobs: TargetJobs, runtime: str, release: str, rollout: Rollout, waves: Waves) -> list[str]:
@@ -54,8 +52,14 @@ def regressions(where: str, runs: Sequence[Run], before: str, after: str, limits
         if first is None or second is None:
             which = old if first is None else new
             yield f"{where}: {metric} of run {which.id} is not known"
-        elif second - first > (limit - 1) * abs(first):
+        elif _is_lower_better(metric) and second - first > (limit - 1) * abs(first):
             yield f"{where}: {metric} {second:g} on {after}, {first:g} on {before}: more than {limit:g} times"
+        elif not _is_lower_better(metric) and first - second > (limit - 1) * abs(first):
+            yield f"{where}: {metric} {second:g} on {after}, {first:g} on {before}: less than {2 - limit:g} times"
+
+
+def _is_lower_better(metric: str) -> bool:
+    return metric == SECONDS or is_lower_better(metric) is not False
 
 
 def _last_run(runs: Sequence[Run], runtime: str) -> Run | None:

@@ -11,6 +11,9 @@ from pulumi_trainer.provider.kubernetes.values.accessors import plausible_second
 from pulumi_trainer.provider.kubernetes.values.wording import join_names
 from pulumi_trainer.provider.trainer.catalog.versions import VERSION, by_version
 
+SECONDS = "seconds"
+"""Name of the time of a run among the metrics of `max_regression`."""
+
 
 @dataclass(frozen=True)
 class Rollout:

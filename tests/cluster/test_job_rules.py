@@ -74,6 +74,9 @@ def a_container(made: random.Random, name: str) -> Document:
         container["securityContext"] = {"privileged": True}
     elif made.random() < 0.1:
         container["securityContext"] = {"privileged": False}
+    elif made.random() < 0.1:
+        added = made.choice(["SYS_ADMIN", "IPC_LOCK", "NET_BIND_SERVICE", "ALL"])
+        container["securityContext"] = {"capabilities": {"add": [added]}}
     if made.random() < 0.03:
         container["ports"] = [{"containerPort": 1, "hostPort": 1}]
     if made.random() < 0.3:

@@ -63,8 +63,10 @@ def prometheus(folder: Path, url: str) -> Iterator[str]:
     argv = [programs / "usr/bin/prometheus", f"--config.file={settings}", f"--web.listen-address={address}"]
     log = (folder / "prometheus.log").open("w")
     with log, subprocess.Popen([*argv, f"--storage.tsdb.path={folder / 'data'}"], stdout=log, stderr=log) as process:
-        yield f"http://{address}"
-        process.terminate()
+        try:
+            yield f"http://{address}"
+        finally:
+            process.terminate()
 
 
 def ask(address: str, expression: str) -> list[dict[str, Any]]:
@@ -102,6 +104,9 @@ def test_the_dashboard_of_a_real_prometheus(
         until(lambda: reachable(address), 60)
         until(lambda: ask(address, 'sum(pulumi_trainer_jobs{phase="Running"}) == 1'), 60)
         until(lambda: ask(address, "sum(pulumi_trainer_queue_waiting_workloads) == 1"), 60)
+        until(
+            lambda: ask(address, "count_over_time(pulumi_trainer_gpu_seconds_total[1m]) >= 2"), 60
+        )  # as increase() needs
         asked = dict.fromkeys(expressions(json.loads(DASHBOARD.read_text())))
         found = {each: ask(address, in_grafana(each, namespace)) for each in asked}
         silent = [each for each, answer in found.items() if not answer]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import random
+import re
 import sys
 import types
 from pathlib import Path
@@ -12,12 +14,18 @@ from typing import Any
 import pytest
 import yaml
 from pulumi_trainer.provider.kubernetes.errors import Invalid
+from pulumi_trainer.provider.kubernetes.values.documents import Document
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown
 from pulumi_trainer.provider.kueue.queue_state import Queues
+from pulumi_trainer.provider.trainer.offline import Cluster, Verdicts, judge
+from pulumi_trainer.provider.trainer.offline.job_rules import judge_by_rules
 from pulumi_trainer.provider.trainer.policy.admission_policies import render_policies, rules_elsewhere
-from pulumi_trainer.provider.trainer.policy.reading import read_rules, to_document
+from pulumi_trainer.provider.trainer.policy.reading import _KEYS, read_rules, to_document
 from pulumi_trainer.provider.trainer.policy.rules import JobRules, find_beyond_team, find_broken, is_allowed_image
 from pulumi_trainer.provider.trainer.policy.summary import summarize
+from pulumi_trainer.provider.trainer.releases import DEFAULT, RELEASES
+
+from tests.cluster import test_job_rules as generated
 
 LATER = Unknown("later")
 
@@ -169,6 +177,12 @@ def test_a_summary_has_how_pods_use_their_node_and_all_images() -> None:
         "node: hostNetwork", "node: hostPath", "node: setup is privileged", "node: hostPort",
     ]  # fmt: skip
     assert found["saves_checkpoints"] is True
+    for context, said in (
+        ({"capabilities": {"add": ["SYS_ADMIN", "IPC_LOCK"]}}, "node: a adds the capability SYS_ADMIN"),
+        ({"procMount": "Unmasked"}, "node: a has procMount Unmasked"),
+    ):
+        given = jobset(containers=[{"name": "a", "image": "a", "securityContext": context}])
+        assert summarize(given, {}, 1, {"name": "torch"}, Queues())["host_access"] == [said]
     plain = summarize(jobset(containers=[{"name": "node", "image": "a"}]), {}, 1, {"name": "torch"}, Queues())
     assert {"host_access", "saves_checkpoints", "channel"}.isdisjoint(plain)
 
@@ -317,12 +331,20 @@ class _Pack:
         self.name, self.policies = name, policies
 
 
-def test_a_policy_pack_says_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_policy_pack_says_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, pack = write(tmp_path, registries=["nvcr.io"], gpus={"": 4}), tmp_path / "pack"
-    assert main(["policy", "pack", str(file), str(pack)]) == 0
+    check = loaded_pack(file, pack, monkeypatch)
     assert main(["policy", "pack", str(file), str(pack)]) == 0  # over a pack of before
+    said: list[str] = []
+    kind = "pulumi-python:dynamic/trainer:JobSet"
+    check(types.SimpleNamespace(resource_type=kind, name="a", props={"summary": JOB}), said.append)
+    assert said == [f"a: {each.why} ({each.rule}). Hint: {each.hint}" for each in find_broken(read_rules(file), JOB)]
+    assert len(said) == 2
+
+
+def loaded_pack(file: Path, pack: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return the check of the policy pack that is made of a file of rules."""
+    assert main(["policy", "pack", str(file), str(pack)]) == 0
     made: list[_Pack] = []
     level = types.SimpleNamespace(MANDATORY="mandatory", ADVISORY="advisory")
     policy = lambda name, about, check, level: types.SimpleNamespace(check=check, level=level)  # noqa: E731
@@ -336,14 +358,61 @@ def test_a_policy_pack_says_the_same(
     assert spec and spec.loader
     spec.loader.exec_module(importlib.util.module_from_spec(spec))
     monkeypatch.delitem(sys.modules, "rules", raising=False)
-    said: list[str] = []
-    kind = "pulumi-python:dynamic/trainer:JobSet"
-    made[0].policies[0].check(types.SimpleNamespace(resource_type=kind, name="a", props={"summary": JOB}), said.append)
-    assert said == [f"a: {each.why} ({each.rule}). Hint: {each.hint}" for each in find_broken(read_rules(file), JOB)]
-    assert len(said) == 2 and made[0].policies[0].level == "mandatory"
+    assert made[0].policies[0].level == "mandatory"
+    return made[0].policies[0].check
 
 
 def test_a_pack_is_not_written_over_other_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["policy", "pack", str(write(tmp_path, digests=True)), str(tmp_path)]) == 1
     assert "has other files" in capsys.readouterr().err
     assert not (tmp_path / "__main__.py").exists()
+
+
+def as_documents(job: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the runtime and the TrainJob that a JobSet is rendered from."""
+    name, spec = job["metadata"]["name"], json.loads(json.dumps(job["spec"]))
+    spec.pop("suspend")
+    first = spec["replicatedJobs"][0]["template"]
+    first["metadata"] = {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}
+    made = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "metadata": {**job["metadata"], "namespace": "default"}}
+    runtime = {**made, "kind": "TrainingRuntime", "metadata": {"name": name, "namespace": "default"}}
+    reference = {"name": name, "kind": "TrainingRuntime", "apiGroup": "trainer.kubeflow.org"}
+    return [
+        {**runtime, "spec": {"template": {"spec": spec}}},
+        {**made, "kind": "TrainJob", "spec": {"runtimeRef": reference}},
+    ]
+
+
+def test_files_and_packs_say_the_same_as_plans_of_200_generated_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """tests/cluster/test_job_rules.py compares the same jobs with a real API server."""
+    made = random.Random(47)
+    jobs = [generated.a_job(made, "default", f"job-{number}") for number in range(generated.JOBS)]
+    for job in jobs:
+        for step in job["spec"]["replicatedJobs"]:  # Trainer sets the number of Pods itself
+            step["template"]["spec"] = {"template": step["template"]["spec"]["template"]}
+    file = tmp_path / "policy.yaml"
+    given = {_KEYS[name]: value for name, value in to_document(generated.RULES).items()}
+    file.write_text(yaml.safe_dump(given))
+    check = loaded_pack(file, tmp_path / "pack", monkeypatch)
+    documents = [Document(each, "f", 1, 1, "") for job in jobs for each in as_documents(job)]
+    cluster, verdicts = Cluster("jobset", RELEASES[DEFAULT.version]), Verdicts()
+    results = {
+        result.name: result
+        for _, result in judge_by_rules(judge(documents, cluster, verdicts), read_rules(file), cluster, verdicts)
+        if result.kind == "TrainJob"
+    }
+    compared = 0
+    for job in jobs:
+        summary = summarize(job, job, 1, {"name": "torch"}, Queues())
+        broken = [each.rule for each in find_broken(generated.RULES, summary)]
+        said: list[str] = []
+        kind = "pulumi-python:dynamic/trainer:JobSet"
+        check(types.SimpleNamespace(resource_type=kind, name="a", props={"summary": summary}), said.append)
+        assert [re.findall(r"\((\w+)\)\. Hint", each)[-1] for each in said] == broken
+        result = results[job["metadata"]["name"]]
+        if result.stage in (None, "policy"):
+            compared += 1
+            assert [re.findall(r"\((\w+)\)$", each.why)[0] for each in result.errors] == broken, job
+    assert compared > 150

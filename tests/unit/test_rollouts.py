@@ -89,6 +89,17 @@ def test_a_metric_that_is_worse_or_unknown() -> None:
     ]
 
 
+def test_a_metric_of_which_more_is_better() -> None:
+    def compared(first: str, second: str) -> list[str]:
+        runs = [run("1.0.0"), run("1.1.0")]
+        for each, value in zip(runs, (first, second), strict=True):
+            each.metrics["accuracy"] = Metric(last=value)
+        return [*regressions("a/b", runs, "ddp@1.0.0", "ddp@1.1.0", {"accuracy": 1.02})]
+
+    assert compared("0.9", "0.95") == compared("0.9", "0.89") == []
+    assert compared("0.9", "0.1") == ["a/b: accuracy 0.1 on ddp@1.1.0, 0.9 on ddp@1.0.0: less than 0.98 times"]
+
+
 class Jobs:
     """consumers: Jobs of the runtime, or why they cannot be listed."""
 
@@ -158,6 +169,10 @@ def test_other_stacks_get_the_release_of_their_wave(monkeypatch: pytest.MonkeyPa
         ({"waves": [["nlp"]], "soak": "two hours"}, "soak: must be a duration such as 30m or 2h"),
         ({"waves": [["nlp"]], "max_regression": {"loss": 0}}, "max_regression[loss]: must be a number such as 1.1"),
         ({"waves": [["nlp"]], "max_regression": {"loss": float("nan")}}, "max_regression[loss]: must be a number"),
+        (
+            {"waves": [["nlp"]], "max_regression": {"temperature": 1.1}},
+            "max_regression[temperature]: whether a lower or a higher value is better is not known",
+        ),
         ({"waves": [["nlp"]], "max_regression": ["loss"]}, "max_regression: must be a mapping"),
         ({"waves": None}, "waves: must be a list"),
         ({"waves": 5}, "waves: must be a list"),

@@ -23,6 +23,7 @@ from pulumi_trainer.provider.trainer.policy.rules import (
     listed_names,
     runtime_pattern,
 )
+from pulumi_trainer.provider.trainer.policy.summary import CAPABILITIES
 
 Document = dict[str, Any]
 
@@ -242,5 +243,10 @@ def _without_host() -> str:
     pod.append("!(has(p.volumes) && p.volumes.exists(v, has(v.hostPath)))")
     privileged = "(has(c.securityContext) && has(c.securityContext.privileged) && c.securityContext.privileged)"
     port = "(has(c.ports) && c.ports.exists(o, has(o.hostPort) && o.hostPort > 0))"
-    pod.append(f"{_ALL_CONTAINERS}.all(c, !{privileged} && !{port})")
+    unmasked = (
+        "(has(c.securityContext) && has(c.securityContext.procMount) && c.securityContext.procMount == 'Unmasked')"
+    )
+    added = "has(c.securityContext) && has(c.securityContext.capabilities) && has(c.securityContext.capabilities.add)"
+    more = f"({added} && c.securityContext.capabilities.add.exists(n, !(n in {_text(sorted(CAPABILITIES))})))"
+    pod.append(f"{_ALL_CONTAINERS}.all(c, !{privileged} && !{port} && !{unmasked} && !{more})")
     return f"variables.pods.all(p, {' && '.join(pod)})"

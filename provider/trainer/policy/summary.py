@@ -8,7 +8,8 @@ from typing import Any, TypedDict
 
 from pulumi_trainer.provider.jobs.checkpoints import CHECKPOINT_DIR
 from pulumi_trainer.provider.kubernetes.container_table import ContainerRow, container_table
-from pulumi_trainer.provider.kubernetes.values.accessors import mappings, section
+from pulumi_trainer.provider.kubernetes.pod_security import BASELINE_CAPABILITIES
+from pulumi_trainer.provider.kubernetes.values.accessors import mappings, section, texts
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
 from pulumi_trainer.provider.kubernetes.views import Pod, jobs_of
 from pulumi_trainer.provider.kueue.labels import PRIORITY
@@ -105,6 +106,8 @@ def _count_gpus(jobset: Mapping[str, Any], known: Queues) -> Any:
     return None if claimed is None else int(total) + claimed
 
 
+CAPABILITIES = BASELINE_CAPABILITIES | {"IPC_LOCK"}
+"""Capabilities that do not give a container more of its node; RDMA needs IPC_LOCK."""
 _HOST = ("hostNetwork", "hostPID", "hostIPC")
 
 
@@ -123,8 +126,13 @@ def _host_access_of(pod: Pod) -> Iterator[str]:
         if volume.get("hostPath") is not None:
             yield "hostPath"
     for container in pod.all_containers:
-        if section(container.document, "securityContext").get("privileged") is True:
+        context = section(container.document, "securityContext")
+        if context.get("privileged") is True:
             yield f"{container.name} is privileged"
+        if context.get("procMount") == "Unmasked":
+            yield f"{container.name} has procMount Unmasked"
+        for name in sorted({*texts(section(context, "capabilities").get("add"))} - CAPABILITIES):
+            yield f"{container.name} adds the capability {name}"
         for port in container.ports:
             if port.get("hostPort"):
                 yield "hostPort"

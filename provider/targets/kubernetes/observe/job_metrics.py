@@ -200,7 +200,7 @@ def read_facts(place: Place, parts: dict[str, Document]) -> JobFacts | None:
         phase,
         gpus=gpus,
         restarts=number(section(jobset, "status").get("restarts")),
-        progress=_progress(train_job),
+        progress=_progress(train_job) if phase == Phase.RUNNING else None,
         queued_since=queued_since,
     )
 
