@@ -200,6 +200,7 @@ class EventEntry(TypedDict):
         objects: Names of the objects.
         message: Message of the event.
         source: Component that has reported it.
+        run: Id of the job's run; empty for a job without one.
     """
 
     first: str
@@ -211,6 +212,7 @@ class EventEntry(TypedDict):
     objects: list[str]
     message: str
     source: str
+    run: str
 
 
 class MetricEntry(TypedDict):

@@ -35,6 +35,8 @@ def events(job: str | None, where: Where, *, output: str) -> None:
         if output != "table":
             print_data([one.to_dict() for one in found], output)
         elif found:
+            if found[0].run:
+                print_line(f"run {found[0].run}")
             _print(found)
         else:
             why = "no events; a cluster forgets them, most after an hour"

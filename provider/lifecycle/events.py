@@ -17,7 +17,7 @@ from pulumi_trainer.provider.lifecycle.diagnosis.job_view import JobView, last_o
 
 @dataclass
 class JobEvent:
-    """An event about one or more objects."""
+    """An event about one or more objects. run: Id of the job's run; empty if it has none."""
 
     first: float
     last: float
@@ -28,6 +28,7 @@ class JobEvent:
     objects: list[str] = field(default_factory=list)
     message: str = ""
     source: str = ""
+    run: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "first": timestamp(self.first), "last": timestamp(self.last)}

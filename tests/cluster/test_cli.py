@@ -113,7 +113,9 @@ def test_jobs_of_others(cli: Cli, root: Client, cluster: Cluster, namespace: str
     assert {"SuccessfulCreate", "Started"} <= {e["reason"] for e in happened}
     assert {"JobSet", "Job", "Pod"} == {e["kind"] for e in happened}
     assert all(o.startswith("breaks") for e in happened for o in e["objects"])
-    assert "Job/breaks-node-0" in cli.out("events", "breaks")
+    (run,) = {each["run"] for each in happened}
+    shown = cli.out("events", "breaks")
+    assert "Job/breaks-node-0" in shown and shown.startswith(f"run {run}\n" if run else "")
 
 
 def test_jobs_of_a_stack_are_listed_together(

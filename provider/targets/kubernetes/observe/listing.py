@@ -17,6 +17,7 @@ from pulumi_trainer.provider.jobs.status import JobStatus, Loss
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, EVENT, JOB, POD, Kind
 from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kubernetes.errors import NotFound, Problem
+from pulumi_trainer.provider.kubernetes.terminal import plain_field
 from pulumi_trainer.provider.kubernetes.values.accessors import (
     Document,
     labels_of,
@@ -39,6 +40,7 @@ from pulumi_trainer.provider.targets.kubernetes.observe.job_snapshot import (
     without_stranger,
 )
 from pulumi_trainer.provider.targets.kubernetes.observe.worker_view import with_worker
+from pulumi_trainer.provider.targets.kubernetes.owner_labels import RUN_ID
 from pulumi_trainer.provider.targets.kubernetes.queues.queue_snapshot import ask_as_served
 from pulumi_trainer.provider.targets.kubernetes.storage import claims as volumes
 from pulumi_trainer.provider.trainer.job_status import derive_phase
@@ -183,7 +185,8 @@ def list_events(client: Client, namespace: str, name: str, kind: Kind | None = N
     found, _ = client.list(EVENT, namespace, keep=kept)
     if not found:
         snapshot_job(client, namespace, name, kind)
-    return fold(found, name)
+    run = plain_field(labels_of(view.main or {}).get(RUN_ID), 16)  # events of earlier runs are left out
+    return [replace(each, run=run) for each in fold(found, name)]
 
 
 def _not_found_problem(client: Client, namespace: str, name: str, kind: Kind | None) -> Problem:
