@@ -273,7 +273,8 @@ class RunEntry(TypedDict):
         message: Why it has ended, with its last lines if it has failed.
         usage: What it requested: user, queue, gpus, cpus, since; only what is known.
         metrics: The metrics that it has reported, by name.
-        history: Their history by name, the newest point last; at most 200 points each.
+        history: Their history by name, the newest point last; at most 200 points each. Empty where the runs of several jobs are
+            printed.
     """
 
     job: str
