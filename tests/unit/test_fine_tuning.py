@@ -1324,6 +1324,27 @@ class TestInTheJob:
             "the learning rate is that of the checkpoint, 0.2, which SimpleNamespace decides" in capsys.readouterr().out
         )
 
+    def test_the_fields_of_adamw_are_those_of_the_job_also_after_a_checkpoint(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        def resumed(optim: str = "OptimizerNames.ADAMW_TORCH", decay: float = 0.01) -> list[dict[str, Any]]:
+            groups = [{"weight_decay": decay, "betas": [0.9, 0.999], "eps": 1e-8}, {"weight_decay": 0.0, "eps": 1e-8}]
+            fields = {"weight_decay": 0.1, "adam_beta1": 0.9, "adam_beta2": 0.95, "adam_epsilon": 1e-8}
+            run_tool.set_adam_fields(SimpleNamespace(optim=optim, **fields), SimpleNamespace(param_groups=groups))
+            return groups
+
+        assert resumed() == [
+            {"weight_decay": 0.1, "betas": (0.9, 0.95), "eps": 1e-8},
+            {"weight_decay": 0.0, "eps": 1e-8},
+        ]
+        said = capsys.readouterr().out
+        assert "weight_decay is 0.1, and not that of the checkpoint, 0.01" in said
+        assert "betas is (0.9, 0.95), and not that of the checkpoint, [0.9, 0.999]" in said and "eps" not in said
+        assert [group["weight_decay"] for group in resumed("adamw_torch", 0.0)] == [0.0, 0.0]
+        assert "weight_decay stays that of the checkpoint, 0, and is not 0.1" in capsys.readouterr().out
+        assert resumed("OptimizerNames.ADAFACTOR")[0]["weight_decay"] == 0.01
+        assert capsys.readouterr().out == ""
+
     def test_a_training_that_ends_with_nan_fails(self, end: Any) -> None:
         nan = float("nan")
         said = end(0, 4, 4, [{"loss": 2.0}, {"loss": nan, "grad_norm": 1.0}, {"train_runtime": 1.0}])

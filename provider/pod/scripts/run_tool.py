@@ -211,6 +211,7 @@ def callbacks():
             if self.first:
                 fail_all(length_fault(args, state, train_dataloader))
                 set_learning_rate(args.learning_rate, [optimizer], lr_scheduler)
+                set_adam_fields(args, optimizer)
 
         def on_epoch_begin(self, args, state, control, **_):
             if self.first and self.first >= state.max_steps:
@@ -301,6 +302,24 @@ def set_learning_rate(wanted, optimizers, scheduler):
         scheduler.base_lrs = [rate * (wanted / before) for rate in rates]
         scheduler._last_lr = [group["lr"] for group in groups]  # which the log of the next step has
     say(f"the learning rate is {wanted:g}, and not that of the checkpoint, {before:g}")
+
+
+def set_adam_fields(args, optimizer):
+    if not str(args.optim).partition(".")[2].lower().startswith("adamw") and not str(args.optim).startswith("adamw"):
+        return  # other optimizers have fields of their own
+    groups = optimizer.param_groups
+    fields = {"weight_decay": args.weight_decay, "betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
+    for name, wanted in fields.items():
+        decays = [group for group in groups if group.get(name)]  # those without weight decay have 0
+        before = decays[0][name] if decays else 0
+        if (tuple(before) if name == "betas" and decays else before) == wanted:
+            continue
+        if not decays:
+            say(f"{name} stays that of the checkpoint, 0, and is not {wanted}: no parameters are known to have it")
+            continue
+        for group in decays:
+            group[name] = wanted
+        say(f"{name} is {wanted}, and not that of the checkpoint, {before}")
 
 
 def rows_fault(args, loader):
