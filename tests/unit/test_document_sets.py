@@ -407,6 +407,14 @@ def test_network_policies(policies: list[Document], expected: list[str], mode: A
     assert all(words in each for words, each in zip(expected, found, strict=True)), found
 
 
+def test_resolvers_ask_by_udp_first() -> None:
+    by_tcp = {"to": [SYSTEM], "ports": [{"protocol": "TCP", "port": 53}]}
+    mesh = {"to": [JOB]}
+    for dns, warned in ((by_tcp, True), (DNS, False)):
+        said = coded("PT308", runtime(), train_job(), policy("out", egress=[dns, mesh]))
+        assert any("to DNS" in each for each in said) == warned, said
+
+
 def test_network_policies_do_not_concern_every_job() -> None:
     assert coded("PT308", runtime(nodes=1), train_job(), DENY) == []
     assert coded("PT308", runtime({"hostNetwork": True}), train_job(), DENY) == []

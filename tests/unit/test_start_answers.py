@@ -241,6 +241,17 @@ def test_a_time_limit_of_a_job_of_the_same_program_counts() -> None:
     assert f"starts at {clock(60)} UTC at the latest" in said(team("nlp", 16), [], jobset("nlp", "next", 1), [first])
 
 
+@pytest.mark.parametrize(("minutes", "known"), [(-30, True), (-600, False), (60 * 24 * 365, False)])
+def test_a_clock_that_jumped_tells_nothing(minutes: int, known: bool) -> None:
+    """It should have ended long ago, or it begins in a year."""
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(NOW + 60 * minutes))
+    running = workload("nlp", "mix", 16, at)
+    running["spec"]["maximumExecutionTimeSeconds"] = 7200
+    line = said(team("nlp", 16), [running], jobset("nlp", "next", 1))
+    strange = "when it starts is open: by this clock nlp/mix should have ended, or has not begun yet"
+    assert ("at the latest" in line, line.endswith(strange)) == (known, not known), line
+
+
 def test_a_deadline_of_pods_is_no_time_limit_of_their_job() -> None:
     running = workload("nlp", "mix", 16, "2026-11-01T10:00:00Z")
     running["spec"]["podSets"][0]["template"]["spec"]["activeDeadlineSeconds"] = 60  # the Job replaces such Pods
@@ -319,6 +330,7 @@ def test_what_may_not_be_read_is_not_guessed() -> None:
     [
         ({"admissionChecksStrategy": {"admissionChecks": [{"name": "capacity"}]}}, "the admission checks capacity"),
         ({"admissionScope": {"admissionMode": "UsageBasedAdmissionFairSharing"}}, "AdmissionFairSharing"),
+        ({"concurrentAdmissionPolicy": {"migration": {"mode": "Concurrent"}}}, "ConcurrentAdmission"),
     ],
 )
 def test_what_is_not_simulated_is_said(spec: Document, words: str) -> None:

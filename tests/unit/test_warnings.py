@@ -878,7 +878,22 @@ def paths(document: Any, above: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         (["accelerate", "launch", "--num_machines=2", "--machine_rank=0", "train.py"], True),
         (["accelerate", "launch", "--multi_gpu", "train.py"], False),
         (["accelerate", "launch", "--config_file", "fsdp.yaml", "train.py"], False),
-        (["accelerate", "launch", "--machine_rank", "$(PET_NODE_RANK)", "train.py"], False),
+        (["accelerate", "launch", "--machine_rank", "$(PET_NODE_RANK)", "train.py"], True),
+        (["bash", "-c", "export RANK=$PET_NODE_RANK WORLD_SIZE=2; accelerate launch train.py"], False),
+        (["bash", "-c", "echo 'no torchrun here'; python train.py"], True),
+        (["bash", "-c", "# was: torchrun train.py\npython train.py  # not PET_NNODES"], True),
+        (["bash", "-c", "echo rank $PET_NODE_RANK; python train.py"], True),
+        (["bash", "-c", "python train.py --rank $PET_NODE_RANK"], False),
+        (["bash", "-c", "echo torchrun train.py > run.sh; bash run.sh"], False),
+        (["bash", "-c", "echo start && torchrun train.py"], False),
+        (["nsys", "profile", "-o", "x", "python", "train.py"], True),
+        (["uvx", "trl", "sft"], True),
+        (["uv", "tool", "run", "trl", "sft"], True),
+        (["uv", "pip", "install", "trl"], False),
+        (["coverage", "run", "train.py"], True),
+        (["doppler", "run", "--", "torchrun", "train.py"], False),
+        (["pixi", "run", "python", "train.py"], True),
+        (["python", "-m", "trl", "sft"], True),
         (["accelerate", "config"], False),
         (["bash", "-c", "pip install trl\nset -e; HF_HOME=/hf exec accelerate launch train.py | tee log"], True),
         (["bash", "-c", "if true; then accelerate launch a.py; else torchrun a.py; fi"], False),
@@ -939,6 +954,27 @@ def test_launchers_by_what_they_do_on_a_node(change: Document, warned: bool) -> 
     """accelerate on a node with several GPUs starts torch.distributed.run, which reads PET_*: 2 nodes of 2 have 4 ranks."""
     told = [w for w in found(runtime(TORCH), job({"numNodes": 2, **change})) if w.code == "PT105"]
     assert bool(told) == warned, told
+
+
+@pytest.mark.parametrize(
+    ("key", "warned"),
+    [("kueue.k8s.io/queue-name", True), ("kueue.x-k8s/priority-class", True), ("example.com/queue-name", False)],
+)
+def test_a_mistyped_domain_of_kueue(key: str, warned: bool) -> None:
+    labelled = {**job({}), "metadata": {"name": "job", "labels": {key: "a"}}}
+    told = [w.hint for w in found(runtime(TORCH), labelled) if w.code == "PT229"]
+    assert bool(told) == warned and all("kueue.x-k8s.io/" in each for each in told), told
+
+
+def test_ports_of_an_init_container_with_a_command_of_its_own_do_not_tell_that_it_runs_on() -> None:
+    before = {"name": "warm", "image": "a:1", "command": ["python", "warm.py"], "ports": [{"containerPort": 1}]}
+    assert codes(runtime(TORCH, step(pod={"initContainers": [before]})), job({})) == []
+
+
+def test_budget_and_price_in_two_currencies_are_not_compared() -> None:
+    given = runtime(TORCH), limited(queued(nodes=2), "3600")
+    (warned,) = [w for w in found(*given, queues=priced("h100", "3.20 EUR", "100 USD")) if w.code == "PT230"]
+    assert "its budget is in USD and the price of its GPUs in EUR" in warned.why
 
 
 def test_accelerate_with_one_process_is_no_elastic_agent() -> None:

@@ -169,10 +169,14 @@ def _when(about: Sequence[Start], latest: Start, expected: Expectations, now: fl
         earlier = f"; how much earlier is open: when {join_names(silent)} {verb} is not known" if silent else ""
         return f"{guess}; {moment}" if guess else f"starts {moment}, if no other job comes{earlier}"
     opening = f"{guess}; how late is open" if guess else "when it starts is open"
-    if not latest.open_for:
-        return opening
-    verb = "has" if len(latest.open_for) == 1 else "have"
-    return f"{opening}: {join_names([*latest.open_for])} {verb} no time limit"
+    unlimited = [each.job for each in latest.open_for if each.limit == math.inf]
+    strange = [each.job for each in latest.open_for if each.limit != math.inf]
+    why = []
+    if unlimited:
+        why.append(f"{join_names(unlimited)} {'has' if len(unlimited) == 1 else 'have'} no time limit")
+    if strange:
+        why.append(f"by this clock {join_names(strange)} should have ended, or has not begun yet")
+    return f"{opening}: {', and '.join(why)}" if why else opening
 
 
 def _guess(about: Sequence[Start], expected: Expectations, now: float) -> str:
@@ -218,6 +222,8 @@ def _not_counted(queues: Queues, queue: str) -> str:
         parts.append(f"whether the topology of {join_names([*map(without_digest, placed)])} has room")
     if section(spec, "admissionScope"):
         parts.append("AdmissionFairSharing")
+    if section(spec, "concurrentAdmissionPolicy"):
+        parts.append("ConcurrentAdmission")
     return f"; not counted: {join_names(parts)}" if parts else ""
 
 

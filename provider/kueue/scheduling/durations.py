@@ -10,6 +10,8 @@ from pulumi_trainer.provider.kueue.scheduling.snapshot import Contender
 
 SPREAD = (0.75, 1.5)
 """The real rest of a run is expected between these shares of the rest that its progress says."""
+CLOCKS = 60.0
+"""Seconds by which the clocks of Kueue and of a plan may differ."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ class Ends:
             now: Seconds since the epoch; a run of before does not end before that.
         """
         limit = admitted + contender.limit
+        if limit < now - CLOCKS or admitted > now + CLOCKS:
+            limit = math.inf  # Kueue would have ended it, or by its own clock it has not begun: its times tell nothing
         if self.latest:
             return limit
         end = self._expected(self._known(contender), admitted, now)

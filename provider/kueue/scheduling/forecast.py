@@ -21,7 +21,7 @@ class Start:
     """
 
     at: float
-    open_for: tuple[str, ...] = ()
+    open_for: tuple[Contender, ...] = ()
     after: tuple[Contender, ...] = ()
 
 
@@ -54,7 +54,7 @@ def find_starts(scheduler: Scheduler, now: float, ends: Ends) -> dict[str, Start
     endless = [each for each in _running(scheduler) if due_at[each.key] == math.inf]
     for outcome in waiting:
         asked = outcome.contender
-        jobs = tuple(each.job for each in endless if _shares_quota(scheduler, each, asked))
+        jobs = tuple(each for each in endless if _shares_quota(scheduler, each, asked))
         starts.setdefault(asked.key, Start(math.inf, jobs))
     return starts
 

@@ -92,7 +92,11 @@ def endless_init_containers(view: View) -> Iterator[Problem]:
     """Yield init containers that run on, for whose end the other containers wait."""
     for step in view.steps:
         for container in step.pod.init_containers:
-            reason = _reason_to_run_on(container) or _ports(container)
+            reason = _reason_to_run_on(container)
+            if not container.document.get(
+                "command"
+            ):  # one with a command of its own often has the ports of a copied spec
+                reason = reason or _ports(container)
             if reason and not container.is_sidecar and first_unknown(container.document) is None:
                 why = f"{reason}, and the containers of {step.name} start only after its end: they never begin"
                 yield Problem(

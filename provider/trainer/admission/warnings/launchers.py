@@ -20,7 +20,7 @@ from pulumi_trainer.provider.trainer.admission.warnings.view import View, number
 
 _CONNECTS = re.compile(
     r"torchrun|torch\.distributed\.(run|launch)|torch_xla|mpirun|srun|horovodrun|tune run"
-    r"|PET_|MASTER_ADDR|RANK\b|WORLD_SIZE|NNODES|JOB_COMPLETION_INDEX"
+    r"|PET_\w*|MASTER_ADDR|RANK\b|WORLD_SIZE|NNODES|JOB_COMPLETION_INDEX"
 )
 """Parts of a command that connects nodes: launchers, and variables that a user sets or reads by hand."""
 _CONNECTING_VARIABLES = ("RANK", "WORLD_SIZE", "NNODES", "MIN_NNODES")
@@ -46,9 +46,18 @@ _RUNNERS = {
     "pdm": "-p --project",
     "pipenv": "",
     "hatch": "-e --env -p --project",
+    "pixi": "-e --environment --manifest-path",
+    "rye": "",
 }
 """Program whose `run` starts the command behind it -> its options that a value follows."""
+_WRAPPERS = (
+    "coverage", "nsys", "ncu", "py-spy", "opentelemetry-instrument", "ddtrace-run", "doppler", "dotenv", "aws-vault", "uvx", "uv",
+    "xvfb-run",
+)  # fmt: skip
+"""Programs that start the first program which is known among their words."""
 _MODULES = {
+    "trl": ["trl"],
+    "axolotl.cli.train": ["axolotl", "train"],
     "accelerate.commands.launch": ["accelerate", "launch"],
     "accelerate.commands.accelerate_cli": ["accelerate"],
     "deepspeed.launcher.runner": ["deepspeed"],
@@ -66,11 +75,13 @@ class Launch:
         why: What it does in place of reading PET_*.
         hint: How nodes are connected with it.
         uses_node: Whether it starts a process for each GPU of its node.
+        ignores_variables: Whether it does the same with options that name the PET_* variables.
     """
 
     why: str
     hint: str
     uses_node: bool = True
+    ignores_variables: bool = False
 
 
 def not_torchrun(view: View) -> Iterator[Problem]:
@@ -96,9 +107,11 @@ def not_torchrun(view: View) -> Iterator[Problem]:
 def find_launch(view: View) -> Launch | None:
     """Return what starts the training if it connects no nodes; None if it does, or is unknown."""
     words = view.words
-    if words is None or is_bootstrapped(words) or any(map(_CONNECTS.search, words)):
+    if words is None or is_bootstrapped(words):
         return None
-    if any(map(view.variable, _CONNECTING_VARIABLES)):
+    connecting = [match[0] for word in words for match in _CONNECTS.finditer(_without_talk(word))]
+    by_hand = [match for match in connecting if not match.startswith("PET_")]
+    if by_hand or any(map(view.variable, _CONNECTING_VARIABLES)):
         return None
     has_command = bool((view.trainer_container or {}).get("command"))
     if not has_command and _SHELL_OPTION.fullmatch(words[0]):
@@ -107,7 +120,19 @@ def find_launch(view: View) -> Launch | None:
         words = ["sh", "-c", *words]
     elif not has_command and words[0].endswith(".py"):
         return None
-    return _launch(words, view)
+    launch = _launch(words, view)
+    if connecting and launch is not None and not launch.ignores_variables:
+        return None
+    return launch
+
+
+def _without_talk(word: str) -> str:
+    """Return a word of a command without what a shell only prints, and without comments, if it is a script."""
+    return _PRINTED.sub("", _COMMENT.sub("", word)) if any(map(word.__contains__, " \n")) else word
+
+
+_COMMENT = re.compile(r"(?m)(?:^|(?<=\s))#.*$")
+_PRINTED = re.compile(r"(?m)(?:^|(?<=[;&|]))\s*(?:echo|printf)\s[^;&|\n>]*(?=[;&|\n]|$)")
 
 
 def is_bootstrapped(words: list[str]) -> bool:
@@ -123,10 +148,21 @@ def _launch(words: list[str], view: View) -> Launch | None:
         return _launch_of_script(script, view)
     if program in _RUNNERS and words[1:2] == ["run"]:
         return _launch_by_runner(program, words[2:], view)
-    if program.endswith(".py") or _PYTHON.fullmatch(program):
+    if program.endswith(".py") or _PYTHON.fullmatch(program) or program == "ipython":
         return _launch_of_python(words, view)
+    if program in _WRAPPERS:
+        return _launch_in_wrapper(words[1:], view)
     reads = _LAUNCHERS.get(program)
     return None if reads is None else reads([program, *words[1:]], view)
+
+
+def _launch_in_wrapper(words: list[str], view: View) -> Launch | None:
+    """Return what the first known program among some words starts."""
+    for place, word in enumerate(words):
+        program = word.rpartition("/")[2]
+        if program.endswith(".py") or _PYTHON.fullmatch(program) or program in (*SHELLS, *_LAUNCHERS):
+            return _launch(words[place:], view)
+    return None
 
 
 def _unwrapped(words: list[str]) -> list[str]:
@@ -217,9 +253,11 @@ def _accelerate(words: list[str], view: View) -> Launch | None:
     """
     if words[1:2] != ["launch"] or _starts_torchrun(words, view):
         return None
-    return Launch(
-        f"starts accelerate launch, {_ONE_PROCESS}", "start the program with torchrun instead of accelerate launch"
+    why, hint = (
+        f"starts accelerate launch, {_ONE_PROCESS}",
+        "start the program with torchrun instead of accelerate launch",
     )
+    return Launch(why, hint, ignores_variables=True)
 
 
 _ONE_PROCESS = "which starts one process on such a node and reads no PET_* variable"

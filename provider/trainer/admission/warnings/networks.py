@@ -269,7 +269,8 @@ def _has_port(rule: Document, wanted: int) -> bool:
 
 
 def _admits_dns(view: View, rule: Document) -> bool:
-    if not _has_port(rule, _DNS_PORT):
+    by_udp = [each for each in items(rule, "ports") if each.get("protocol") == "UDP"]  # resolvers ask by UDP first
+    if rule.get("ports") and not (by_udp and _has_port({"ports": by_udp}, _DNS_PORT)):
         return False
     peers = [section(peer) for peer in listed(rule.get("to"))]
     for peer in peers:

@@ -25,7 +25,7 @@ _HOSTNAME = "kubernetes.io/hostname"
 _RDMA = ("rdma/", "nvidia.com/hostdev", "nvidia.com/mlnxnics")
 """Beginnings of the resources of RDMA devices in the documentation of their device plugins."""
 _LOCKS = {"IPC_LOCK", "CAP_IPC_LOCK", "ALL"}
-_KARPENTER = "karpenter.sh/nodepool"
+_KARPENTER, _CAPACITY = "karpenter.sh/nodepool", "karpenter.sh/capacity-type"
 _KEPT = "karpenter.sh/do-not-disrupt"
 
 
@@ -210,7 +210,7 @@ def consolidated_nodes(view: View) -> Iterator[Problem]:
 
 def _is_on_karpenter(view: View, step: ReplicatedJob) -> bool:
     """Return whether a step selects nodes of Karpenter, or all nodes that it selects are Karpenter's."""
-    if _KARPENTER in section(step.pod.spec, "nodeSelector"):
+    if {_KARPENTER, _CAPACITY} & section(step.pod.spec, "nodeSelector").keys():
         return True
     found = False
     for node in view.queues.of("Node"):

@@ -108,6 +108,8 @@ _SETTINGS = {
     "kueue.x-k8s.io/job-completions-equal-parallelism": _OF_OTHERS,
     "kueue.x-k8s.io/elastic-job": _OF_OTHERS,
 }
+_NAMES = frozenset(key.rpartition("/")[2] for key in _SETTINGS)
+"""What follows the domain."""
 
 
 def misplaced_settings(view: View) -> Iterator[Problem]:
@@ -131,7 +133,9 @@ def unknown_settings(view: View) -> Iterator[Problem]:
         for field in ("labels", "annotations"):
             for key in section(place.metadata, field):
                 name = str(key).lower()
-                if name.startswith(DOMAIN) and key not in KEYS and not name.startswith(FAMILIES):
+                domain, _, last = name.partition("/")
+                mistyped = "kueue" in domain and last in _NAMES
+                if (mistyped or name.startswith(DOMAIN)) and key not in KEYS and not name.startswith(FAMILIES):
                     why = f"has no effect: Kueue knows no such {field.removesuffix('s')}"
                     yield Problem(f"{place.at}.{field}[{key}]", why, did_you_mean(name, _SETTINGS, cutoff=0.8))
 
