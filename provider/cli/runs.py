@@ -124,9 +124,9 @@ def entry(job: ReachedJob, run: Run, *, history: bool = True) -> dict[str, Any]:
     shown = {"metrics": {}, "fork": "", "origin": "", "removed": "", **run.to_dict(), "usage": run.usage.to_dict()}
     shown |= {"started": run.started, "note": run.note, "message": run.message}
     shown |= {"resumedFrom": run.resumed_from, "steps": run.steps}
-    points = {}
-    if history:
-        points = {name: [*map(vars, each)] for name, each in run.history.items()}
+    points = dict[str, list[Any]]()
+    for name, each in run.history.items() if history else ():
+        points[name] = [*map(vars, each)]
     return {"job": job.resource or job.name, "namespace": job.namespace, **shown, "history": points}
 
 

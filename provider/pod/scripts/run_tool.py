@@ -312,7 +312,7 @@ def set_adam_fields(args, optimizer):
     for name, wanted in fields.items():
         decays = [group for group in groups if group.get(name)]  # those without weight decay have 0
         before = decays[0][name] if decays else 0
-        if (tuple(before) if name == "betas" and decays else before) == wanted:
+        if before in (wanted, [*wanted] if name == "betas" else wanted):
             continue
         if not decays:
             say(f"{name} stays that of the checkpoint, 0, and is not {wanted}: no parameters are known to have it")

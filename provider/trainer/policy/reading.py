@@ -54,8 +54,7 @@ def _in_file(path: Path, problem: Problem) -> Problem:
 
 def rule_problems(rules: JobRules) -> list[Problem]:
     """Return what is wrong with the values of rules, by their names in a program."""
-    names = {key: name for name, key in _KEYS.items()}
-    found = []
+    names, found = dict(zip(_KEYS.values(), _KEYS, strict=True)), []
     for each in _find_wrong({_KEYS[name]: value for name, value in to_document(rules).items()}):
         key = re.split(r"[.\[]", each.where)[0]
         found.append(replace(each, where=f"{names.get(key, key)}{each.where[len(key) :]}"))

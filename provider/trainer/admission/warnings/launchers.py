@@ -109,8 +109,10 @@ def find_launch(view: View) -> Launch | None:
     words = view.words
     if words is None or is_bootstrapped(words):
         return None
-    connecting = [match[0] for word in words for match in _CONNECTS.finditer(_without_talk(word))]
-    by_hand = [match for match in connecting if not match.startswith("PET_")]
+    connecting = set[str]()
+    for word in words:
+        connecting |= {match[0] for match in _CONNECTS.finditer(_without_talk(word))}
+    by_hand = not all(match.startswith("PET_") for match in connecting)
     if by_hand or any(map(view.variable, _CONNECTING_VARIABLES)):
         return None
     has_command = bool((view.trainer_container or {}).get("command"))
@@ -128,7 +130,8 @@ def find_launch(view: View) -> Launch | None:
 
 def _without_talk(word: str) -> str:
     """Return a word of a command without what a shell only prints, and without comments, if it is a script."""
-    return _PRINTED.sub("", _COMMENT.sub("", word)) if any(map(word.__contains__, " \n")) else word
+    is_script = " " in word or "\n" in word
+    return _PRINTED.sub("", _COMMENT.sub("", word)) if is_script else word
 
 
 _COMMENT = re.compile(r"(?m)(?:^|(?<=\s))#.*$")
