@@ -305,7 +305,8 @@ def set_learning_rate(wanted, optimizers, scheduler):
 
 
 def set_adam_fields(args, optimizer):
-    if not str(args.optim).partition(".")[2].lower().startswith("adamw") and not str(args.optim).startswith("adamw"):
+    name = str(getattr(args, "optim", "")).rpartition(".")[2]  # an enumeration of Transformers, or a text
+    if not name.lower().startswith("adamw"):
         return  # other optimizers have fields of their own
     groups = optimizer.param_groups
     fields = {"weight_decay": args.weight_decay, "betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}

@@ -193,16 +193,23 @@ def _own_nodes(view: View) -> int | None:
 
 
 def _unvalidated(view: View) -> list[Problem]:
-    """Return what the webhook would reject if the TrainJob itself had the runtime's number of nodes."""
+    """Return what the webhook would reject if the TrainJob itself had the runtime's number of nodes, asked once for a view."""
+    if "unvalidated" not in view.asked:
+        view.asked["unvalidated"] = _find_unvalidated(view)
+    return view.asked["unvalidated"]
+
+
+def _find_unvalidated(view: View) -> list[Problem]:
     nodes, trainer = _own_nodes(view), view.trainer
     if trainer is None or "numNodes" in trainer or nodes is None or nodes < 2 or not view.has_policy("torch"):
         return []
     spec = {**view.train_job["spec"], "trainer": {**trainer, "numNodes": nodes}}
     try:
-        known = set(validate(view.runtime, view.train_job, view.release))
-        return [p for p in validate(view.runtime, {**view.train_job, "spec": spec}, view.release) if p not in known]
+        found = validate(view.runtime, {**view.train_job, "spec": spec}, view.release)
+        known = {*validate(view.runtime, view.train_job, view.release)} if found else ()
     except Invalid:
         return []
+    return [problem for problem in found if problem not in known]
 
 
 def no_nodes(view: View) -> Iterator[Problem]:

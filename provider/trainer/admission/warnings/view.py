@@ -13,6 +13,7 @@ from typing import Any
 
 from pulumi_trainer.provider.jobs.nodes import given_nodes, nodes_with_launcher
 from pulumi_trainer.provider.kubernetes.device_claims import DeviceClaim, claims_of_container, count_gpus
+from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.values.accessors import items, listed, section
 from pulumi_trainer.provider.kubernetes.values.quantity import Quantity
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, any_unknown, first_unknown
@@ -81,6 +82,7 @@ class View:
         taints: Taints of nodes and flavors with GPUs; None if unknown.
         queues: Known objects that decide whether the job starts.
         mode: Who makes the objects: Trainer's controller (`trainer`), or this package (`jobset`).
+        asked: What several rules need and takes long, by name.
     """
 
     runtime: Document
@@ -91,6 +93,7 @@ class View:
     taints: Taints | None = None
     queues: Queues = field(default_factory=Queues)
     mode: Mode = "jobset"
+    asked: dict[str, list[Problem]] = field(default_factory=dict, compare=False)
 
     @property
     def name(self) -> Any:
