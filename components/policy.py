@@ -107,7 +107,8 @@ def _read(given: Any) -> tuple[JobRules, list[Problem]]:
         try:
             rules = read_rules(project_folder() / given)
         except Invalid as error:
-            found = [Problem("rules", f"{p.where}: {p.why}", p.hint) for p in error.problems]
+            for each in error.problems:
+                found.append(Problem("rules", f"{each.where}: {each.why}", each.hint))
     else:
         found = [Problem("rules", f"must be JobRules(...) or a file, not {shown_value(given)}")]
     if not found and not render_policies(rules, "any"):

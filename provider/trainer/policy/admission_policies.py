@@ -234,7 +234,7 @@ def _within(limits: Mapping[str, int]) -> str:
 def _described(limits: Mapping[str, int]) -> str:
     parts = list[str]()
     for name, most in sorted(limits.items()):
-        parts.append(f"{most} GPUs with priority {name}" if name else f"{most} GPUs")
+        parts.append(f"{most} GPUs{name and f' with priority {name}'}")
     return ", ".join(parts)
 
 

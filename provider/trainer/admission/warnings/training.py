@@ -205,11 +205,13 @@ def _find_unvalidated(view: View) -> list[Problem]:
         return []
     spec = {**view.train_job["spec"], "trainer": {**trainer, "numNodes": nodes}}
     try:
-        found = validate(view.runtime, {**view.train_job, "spec": spec}, view.release)
-        known = {*validate(view.runtime, view.train_job, view.release)} if found else ()
+        found = dict.fromkeys(validate(view.runtime, {**view.train_job, "spec": spec}, view.release))
+        if found:
+            for known in validate(view.runtime, view.train_job, view.release):
+                found.pop(known, None)
     except Invalid:
         return []
-    return [problem for problem in found if problem not in known]
+    return [*found]
 
 
 def no_nodes(view: View) -> Iterator[Problem]:
