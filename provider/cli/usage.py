@@ -14,7 +14,7 @@ from pulumi_trainer.provider.cli.formats import print_data
 from pulumi_trainer.provider.jobs.cost import rounded
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.terminal import plain, print_line, print_lines
-from pulumi_trainer.provider.kubernetes.values.accessors import text, without
+from pulumi_trainer.provider.kubernetes.values.accessors import without
 from pulumi_trainer.provider.kubernetes.values.wording import join_names, plural
 from pulumi_trainer.provider.lifecycle.usage_report import (
     By,
@@ -155,24 +155,21 @@ def _of_stack(where: Where, *, whole: bool) -> ClusterUsage:
     from pulumi_trainer.provider.service import stack
 
     runs: list[Ran] = []
-    clusters: dict[str, dict[str, list[ReachedJob]]] = {}
+    clusters: dict[tuple[int, str], list[ReachedJob]] = {}
+    hosts = dict[int, str]()
     for job in stack.jobs(where.stack or None, None, where.project):
         if job.local is not None:
             runs += job.local.jobs.usage(job.namespace, job.name)
         elif job.client is not None:
-            clusters.setdefault(_cluster_of(job.client, job), {}).setdefault(job.namespace, []).append(job)
+            clusters.setdefault((id(job.client), job.namespace), []).append(job)
+            hosts[id(job.client)] = job.client.host
+    several = len({*hosts.values()}) > 1
     found = [("", ClusterUsage(runs, {}, {}, ()))]
-    for place, namespaces in clusters.items():
-        for namespace, jobs in namespaces.items():
-            client, names = jobs[0].client, {(job.namespace, job.name) for job in jobs}
-            assert client is not None
-            found.append((place if len(clusters) > 1 else "", _of_cluster(client, namespace, None if whole else names)))
+    for (number, namespace), jobs in clusters.items():
+        client, names = jobs[0].client, {(job.namespace, job.name) for job in jobs}
+        assert client is not None
+        found.append((hosts[number] if several else "", _of_cluster(client, namespace, None if whole else names)))
     return join_usage(found)
-
-
-def _cluster_of(client: Client, job: ReachedJob) -> str:
-    """Return the context of a job's cluster, or the URL of the cluster if its target has none."""
-    return (text(job.stored.target.get("context")) if job.stored else "") or client.host
 
 
 def _print_csv(rows: Sequence[Row], total: Row, by: str) -> None:

@@ -349,6 +349,18 @@ _BASELINE: _Checks = (
     ("seccompProfile", _seccomp),
     ("forbidden sysctls", _sysctls),
 )
+_OF_NODE = (_host_namespaces, _host_paths, _host_ports, _privileged, _proc_mount)
+WITHOUT_NODE = BASELINE_CAPABILITIES | {"IPC_LOCK"}
+"""Capabilities that give a container nothing of its node; RDMA needs IPC_LOCK."""
+
+
+def host_access(pod: Pod) -> list[str]:
+    """Return what of its node a Pod uses beyond what "baseline" allows, in the words of Pod Security."""
+    found = [f"{reason} ({find(pod)})" for reason, find in _BASELINE if find in _OF_NODE and find(pod)]
+    added = _added_capabilities(pod, WITHOUT_NODE)
+    return [*found, f"non-default capabilities ({added})"] if added else found
+
+
 _REPLACED = (_baseline_capabilities, _host_paths, _proc_mount, _seccomp)
 """Checks that "restricted" replaces by stricter ones."""
 _RESTRICTED: _Checks = (

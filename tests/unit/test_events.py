@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pulumi_trainer.provider.cli import events as commands
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView
 from pulumi_trainer.provider.lifecycle.events import JobEvent, fold, is_about, object_pattern
+from pulumi_trainer.provider.targets.kubernetes.observe import listing
 
 SEEN = JobView(
     "team", "digits", jobset={"spec": {"replicatedJobs": [{"name": "node"}, {"name": "dataset-initializer"}]}}
@@ -118,3 +120,11 @@ def test_events_of_the_newer_kind_and_broken_ones() -> None:
 def test_a_time_of_another_day_has_its_date(capsys: pytest.CaptureFixture[str]) -> None:
     commands._print([JobEvent(0.0, 2 * 86400.0, 9, "Warning", "FailedScheduling", "Pod", ["a"], "0/3 nodes")])
     assert capsys.readouterr().out.startswith("19")
+
+
+def test_events_have_the_id_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    labels = {"pulumi-trainer.dev/run-id": "3f2a"}
+    view = JobView("team", "a", jobset={"kind": "JobSet", "metadata": {"name": "a", "labels": labels}})
+    monkeypatch.setattr(listing, "snapshot", lambda *_: view)
+    client: Any = SimpleNamespace(list=lambda *_, keep: ([event("JobSet", "a", "Started", "x", 5)], None))
+    assert [each.run for each in listing.list_events(client, "team", "a")] == ["3f2a"]

@@ -618,7 +618,7 @@ def test_a_budget_of_a_stack_counts_deleted_jobs(
     """A team does not get its budget back by `pulumi destroy`."""
     gone = usage_sums.UsageSum("team", month_of(time.time()), Demand("jane", "red"), jobs=1, gpu_seconds=36_000)
     known = ClusterUsage([], {}, {"red": read_budget("20 GPU-hours")}, [], [gone])
-    job = SimpleNamespace(local=None, client=SimpleNamespace(host="c"), stored=None, namespace="team", name="a")
+    job = SimpleNamespace(local=None, client=SimpleNamespace(host="c"), namespace="team", name="a")
     monkeypatch.setattr(command, "of_stack", lambda *_: True)
     monkeypatch.setattr("pulumi_trainer.provider.service.stack.jobs", lambda *_: [job])
     monkeypatch.setattr(command, "_of_cluster", lambda *_: known)

@@ -175,7 +175,7 @@ def _when(about: Sequence[Start], latest: Start, expected: Expectations, now: fl
     if unlimited:
         why.append(f"{join_names(unlimited)} {'has' if len(unlimited) == 1 else 'have'} no time limit")
     if strange:
-        why.append(f"by this clock {join_names(strange)} should have ended, or has not begun yet")
+        why.append(f"the times of {join_names(strange)} cannot be right by this clock")
     return f"{opening}: {', and '.join(why)}" if why else opening
 
 

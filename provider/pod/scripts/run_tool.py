@@ -305,20 +305,20 @@ def set_learning_rate(wanted, optimizers, scheduler):
 
 
 def set_adam_fields(args, optimizer):
-    name = str(getattr(args, "optim", "")).rpartition(".")[2]  # an enumeration of Transformers, or a text
-    if not name.lower().startswith("adamw"):
+    kind = str(getattr(args, "optim", "")).rpartition(".")[2]  # of an enumeration of Transformers, or a text
+    if not kind.lower().startswith("adamw"):
         return  # other optimizers have fields of their own
     groups = optimizer.param_groups
     fields = {"weight_decay": args.weight_decay, "betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
     for name, wanted in fields.items():
-        decays = [group for group in groups if group.get(name)]  # those without weight decay have 0
-        before = decays[0][name] if decays else 0
+        having = [group for group in groups if group.get(name)]  # those without weight decay have 0
+        before = having[0][name] if having else 0
         if before in (wanted, [*wanted] if name == "betas" else wanted):
             continue
-        if not decays:
+        if not having:
             say(f"{name} stays that of the checkpoint, 0, and is not {wanted}: no parameters are known to have it")
             continue
-        for group in decays:
+        for group in having:
             group[name] = wanted
         say(f"{name} is {wanted}, and not that of the checkpoint, {before}")
 

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from pulumi_trainer.provider.jobs.checkpoints import CHECKPOINT_DIR
+from pulumi_trainer.provider.kubernetes.pod_security import WITHOUT_NODE
 from pulumi_trainer.provider.kueue.labels import PRIORITY, QUEUE
 from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB
 from pulumi_trainer.provider.trainer.policy.rules import (
@@ -23,7 +24,6 @@ from pulumi_trainer.provider.trainer.policy.rules import (
     listed_names,
     runtime_pattern,
 )
-from pulumi_trainer.provider.trainer.policy.summary import CAPABILITIES
 
 Document = dict[str, Any]
 
@@ -247,6 +247,7 @@ def _without_host() -> str:
         "(has(c.securityContext) && has(c.securityContext.procMount) && c.securityContext.procMount == 'Unmasked')"
     )
     added = "has(c.securityContext) && has(c.securityContext.capabilities) && has(c.securityContext.capabilities.add)"
-    more = f"({added} && c.securityContext.capabilities.add.exists(n, !(n in {_text(sorted(CAPABILITIES))})))"
-    pod.append(f"{_ALL_CONTAINERS}.all(c, !{privileged} && !{port} && !{unmasked} && !{more})")
+    more = f"({added} && c.securityContext.capabilities.add.exists(n, !(n in {_text(sorted(WITHOUT_NODE))})))"
+    own_users = "(has(p.hostUsers) && !p.hostUsers)"  # then procMount gives nothing of the node
+    pod.append(f"{_ALL_CONTAINERS}.all(c, !{privileged} && !{port} && ({own_users} || !{unmasked}) && !{more})")
     return f"variables.pods.all(p, {' && '.join(pod)})"

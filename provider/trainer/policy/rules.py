@@ -64,10 +64,10 @@ class Broken:
 def find_broken(rules: JobRules, job: Job) -> list[Broken]:
     """Return the rules that a job breaks, in the order of the fields of `JobRules`."""
     broken = list[Broken]()
-    for rule, find in _RULES.items():
+    for rule, (about, find) in _RULES.items():
         if getattr(rules, rule) != _NO_RULES[rule]:
             for why, hint in find(rules, job):
-                broken.append(Broken(in_file(rule), _ABOUT[rule], why, hint))
+                broken.append(Broken(in_file(rule), about, why, hint))
     return broken
 
 
@@ -207,26 +207,17 @@ def _texts(values: Any) -> Iterator[str]:
                 yield value
 
 
-_RULES: Mapping[str, Callable[[JobRules, Job], _Found]] = {
-    "registries": _foreign_images,
-    "digests": _moving_images,
-    "gpus": _too_many_gpus,
-    "host_access": _host_access,
-    "queue": _without_queue,
-    "checkpoints": _without_checkpoints,
-    "runtimes": _other_runtime,
-    "channels": _other_channel,
+_RULES: Mapping[str, tuple[str, Callable[[JobRules, Job], _Found]]] = {
+    "registries": ("images", _foreign_images),
+    "digests": ("images", _moving_images),
+    "gpus": ("gpus", _too_many_gpus),
+    "host_access": ("host_access", _host_access),
+    "queue": ("queue", _without_queue),
+    "checkpoints": ("checkpoints", _without_checkpoints),
+    "runtimes": ("runtime", _other_runtime),
+    "channels": ("channel", _other_channel),
 }
-_ABOUT = {
-    "registries": "images",
-    "digests": "images",
-    "gpus": "gpus",
-    "host_access": "host_access",
-    "queue": "queue",
-    "checkpoints": "checkpoints",
-    "runtimes": "runtime",
-    "channels": "channel",
-}
+"""Rule -> what of a job it is about, and what finds that the job breaks it."""
 _NO_RULES = {each.name: getattr(JobRules(), each.name) for each in fields(JobRules)}
 ELSEWHERE = ("channels", "team_gpus")
 """Rules that need more than one object, so that an API server cannot judge them."""

@@ -8,10 +8,10 @@ from typing import Any, TypedDict
 
 from pulumi_trainer.provider.jobs.checkpoints import CHECKPOINT_DIR
 from pulumi_trainer.provider.kubernetes.container_table import ContainerRow, container_table
-from pulumi_trainer.provider.kubernetes.pod_security import BASELINE_CAPABILITIES
-from pulumi_trainer.provider.kubernetes.values.accessors import mappings, section, texts
+from pulumi_trainer.provider.kubernetes.pod_security import host_access
+from pulumi_trainer.provider.kubernetes.values.accessors import mappings, section
 from pulumi_trainer.provider.kubernetes.values.unknown import Unknown, first_unknown
-from pulumi_trainer.provider.kubernetes.views import Pod, jobs_of
+from pulumi_trainer.provider.kubernetes.views import jobs_of
 from pulumi_trainer.provider.kueue.labels import PRIORITY
 from pulumi_trainer.provider.kueue.podsets import claimed_gpus, pod_sets
 from pulumi_trainer.provider.kueue.queue_state import Queues
@@ -26,7 +26,8 @@ class JobSummary(TypedDict):
         gpus: GPUs of all Pods together, as Kueue counts them: the sum of the requests, else the limits, of all resources with
             "gpu" in their names; and the GPUs that Pods claim. Absent if a quantity is not valid, or a claim is not known.
         images: Images of all containers and image volumes, sorted.
-        host_access: How Pods use their node, such as "node: hostNetwork"; absent if they do not.
+        host_access: How Pods use their node, in the words of Pod Security, such as "node: host namespaces (hostNetwork=true)";
+            absent if they do not.
         saves_checkpoints: True if a container has the variable that says where to save checkpoints; else absent.
         release: Release of the runtime; absent if it has none.
         channel: Channel of the runtime; absent if it comes from none.
@@ -106,36 +107,11 @@ def _count_gpus(jobset: Mapping[str, Any], known: Queues) -> Any:
     return None if claimed is None else int(total) + claimed
 
 
-CAPABILITIES = BASELINE_CAPABILITIES | {"IPC_LOCK"}
-"""Capabilities that do not give a container more of its node; RDMA needs IPC_LOCK."""
-_HOST = ("hostNetwork", "hostPID", "hostIPC")
-
-
 def _host_access(jobset: Mapping[str, Any]) -> Iterator[str]:
     """Yield how the Pods of each step use their node, in the order of steps."""
     for job in jobs_of(jobset):
-        for each in dict.fromkeys(_host_access_of(job.pod)):
+        for each in host_access(job.pod):
             yield f"{job.name}: {each}"
-
-
-def _host_access_of(pod: Pod) -> Iterator[str]:
-    for name in _HOST:
-        if pod.spec.get(name) is True:
-            yield name
-    for volume in pod.volumes:
-        if volume.get("hostPath") is not None:
-            yield "hostPath"
-    for container in pod.all_containers:
-        context = section(container.document, "securityContext")
-        if context.get("privileged") is True:
-            yield f"{container.name} is privileged"
-        if context.get("procMount") == "Unmasked":
-            yield f"{container.name} has procMount Unmasked"
-        for name in sorted({*texts(section(context, "capabilities").get("add"))} - CAPABILITIES):
-            yield f"{container.name} adds the capability {name}"
-        for port in container.ports:
-            if port.get("hostPort"):
-                yield "hostPort"
 
 
 def _saves_checkpoints(jobset: Mapping[str, Any]) -> Any:

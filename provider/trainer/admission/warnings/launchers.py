@@ -111,7 +111,7 @@ def find_launch(view: View) -> Launch | None:
         return None
     connecting = set[str]()
     for word in words:
-        connecting |= {match[0] for match in _CONNECTS.finditer(_without_talk(word))}
+        connecting |= {match[0] for match in _CONNECTS.finditer(_without_printed(word))}
     by_hand = not all(match.startswith("PET_") for match in connecting)
     if by_hand or any(map(view.variable, _CONNECTING_VARIABLES)):
         return None
@@ -128,7 +128,7 @@ def find_launch(view: View) -> Launch | None:
     return launch
 
 
-def _without_talk(word: str) -> str:
+def _without_printed(word: str) -> str:
     """Return a word of a command without what a shell only prints, and without comments, if it is a script."""
     is_script = " " in word or "\n" in word
     return _PRINTED.sub("", _COMMENT.sub("", word)) if is_script else word
