@@ -47,6 +47,8 @@ REFERENCED = ("Secret", "ConfigMap", "PersistentVolumeClaim", "ServiceAccount")
 """Kinds inside a namespace that Pods refer to."""
 MAKERS = {"ExternalSecret": ("spec", "target"), "SealedSecret": ("spec", "template", "metadata")}
 """Kinds of which a controller makes a Secret -> the place of its name, if this is another one."""
+PROFILE = "Profile"
+"""Kubeflow's kind of which a controller makes a namespace for a user."""
 _NAME_LABEL = "kubernetes.io/metadata.name"
 """Label of every namespace with its name."""
 NAMESPACED = ("LocalQueue", "LimitRange", "ResourceQuota", "Workload", "NetworkPolicy", TEMPLATE, CLAIM, *REFERENCED)
@@ -239,6 +241,8 @@ def is_known_kind(document: Document) -> bool:
     kind = document.get("kind")
     if kind in LIMITS or kind in REFERENCED or kind in MAKERS or kind in OTHER_POLICIES or is_configuration(document):
         return True
+    if kind == PROFILE:
+        return text(document.get("apiVersion")).startswith("kubeflow.org/")
     return str(document.get("apiVersion", "")).startswith("kueue.x-k8s.io/")
 
 
@@ -248,7 +252,10 @@ def complete_queues(documents: Iterable[Document]) -> Queues:
     All objects of a kind count as known if one of them is in the documents; `REQUIRED_BY_QUEUES` also if a ClusterQueue is, and
     `REFERENCED` if a Namespace is.
     """
-    known = [_made(document) for document in documents if is_known_kind(document)]
+    known: list[Document] = []
+    for document in documents:
+        if is_known_kind(document):
+            known += _made(document)
     kinds = {str(d.get("kind")) for d in known}
     if "ClusterQueue" in kinds:
         kinds |= {"Cohort", *REQUIRED_BY_QUEUES}
@@ -257,14 +264,36 @@ def complete_queues(documents: Iterable[Document]) -> Queues:
     return Queues(tuple(known), frozenset(kinds))
 
 
-def _made(document: Document) -> Document:
-    """Return the Secret that a controller makes of a document of `MAKERS`, without its keys; any other document itself."""
+def _made(document: Document) -> list[Document]:
+    """Return what controllers make of a document: of those in `MAKERS` the Secret, without its keys; of a Profile its namespace with
+    what belongs to it. Return any other document itself.
+    """
     kind = str(document.get("kind"))
+    if kind == PROFILE:
+        return _made_of_profile(document)
     if kind not in MAKERS:
-        return document
+        return [document]
     metadata = section(document, "metadata")
     name = section(document, *MAKERS[kind]).get("name") or metadata.get("name")
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": {**metadata, "name": name}}
+    return [{"apiVersion": "v1", "kind": "Secret", "metadata": {**metadata, "name": name}}]
+
+
+def _made_of_profile(profile: Document) -> list[Document]:
+    """Return what Kubeflow's profile controller makes with the settings of its manifests.
+
+    Source: https://github.com/kubeflow/kubeflow/blob/v1.10.0/components/profile-controller/controllers/profile_controller.go
+    """
+    name = section(profile, "metadata").get("name")
+    labels = {_NAME_LABEL: name, "istio-injection": "enabled"}
+    found: list[Document] = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}]
+    for account in ("default-editor", "default-viewer"):
+        metadata = {"name": account, "namespace": name}
+        found.append({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
+    quota = section(profile, "spec", "resourceQuotaSpec")
+    if section(quota, "hard"):
+        metadata = {"name": "kf-resource-quota", "namespace": name}
+        found.append({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": quota})
+    return found
 
 
 def _key(document: Document) -> tuple[str, Any, Any]:

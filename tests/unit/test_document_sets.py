@@ -284,6 +284,21 @@ def test_secrets_that_a_controller_makes(maker: Document) -> None:
     assert warned(*documents, {**maker, "metadata": {"name": "x", "namespace": "other"}, "spec": {}}) != []
 
 
+def test_a_kubeflow_profile_is_a_namespace_with_a_quota_accounts_and_a_mesh() -> None:
+    documents = runtime({"serviceAccountName": "default-editor"}), train_job()
+    quota = {"resourceQuotaSpec": {"hard": {"cpu": "8"}}}
+    profile = of("Profile", "team", "", version="kubeflow.org/v1", spec=quota)
+    (found,) = refused(*documents, profile)
+    assert "failed quota: kf-resource-quota: must specify cpu for: node" in found
+    free = {**profile, "spec": {}}
+    assert refused(*documents, free) == []
+    (account,) = refused(runtime({"serviceAccountName": "robot"}), train_job(), free)
+    assert 'serviceaccount "robot" not found' in account
+    assert coded("PT307", *documents, free) != [] == coded("PT307", *documents)
+    of_another = {**free, "apiVersion": "example.com/v1"}
+    assert coded("PT307", *documents, of_another) == []
+
+
 def test_what_the_job_and_every_namespace_have_is_not_missing() -> None:
     own = volume(configMap={"name": "kube-root-ca.crt"})
     assert warned(runtime(own), train_job(), namespace()) == []

@@ -1054,6 +1054,11 @@ OTHER_CLAIM = {"name": "data", "persistentVolumeClaim": {"claimName": "other"}}
 NFS = {"name": "data", "nfs": {"server": "nfs", "path": "/"}}
 
 
+def mounted(at: str, image: str = "ghcr.io/kubeflow/trainer/model-initializer:v2", **mount: str) -> Document:
+    mounts = [{"name": "data", "mountPath": at, **mount}]
+    return {"container": {"image": image, "volumeMounts": mounts}, "pod": copy.deepcopy(SHARED["pod"])}
+
+
 @pytest.mark.parametrize(
     ("fetches", "trains", "says"),
     [
@@ -1065,6 +1070,15 @@ NFS = {"name": "data", "nfs": {"server": "nfs", "path": "/"}}
         (SHARED, {}, "node does not mount data, where data puts the model"),
         (SHARED, SCRATCH, "node does not mount data, where data puts the model"),
         ({**SHARED, "pod": {"volumes": [NFS]}}, SHARED, ""),
+        (mounted("/data"), SHARED, "data mounts no volume at /workspace/model: what data fetches into /workspace/model ends"),
+        (mounted("/data", image="example/model:1"), SHARED, ""),
+        (mounted("/workspace/model", subPath="a/model"), mounted("/workspace", subPath="a"), ""),
+        (
+            mounted("/workspace", subPath="a"), mounted("/workspace", subPath="b"),
+            "data puts the model into a/model of data, and node mounts b of it",
+        ),
+        (mounted("/workspace", subPath="a"), mounted("/workspace", subPathExpr="$(JOB)"), ""),
+        (mounted("/workspace", subPath="a"), mounted("/inputs", subPath="a/model"), ""),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("mode", ["jobset", "trainer"])
@@ -1104,6 +1118,8 @@ def test_a_cache_and_a_claim_of_the_jobset_are_no_data_that_ends() -> None:
         (["--checkpoint-dir", "/lasting/a"], ""),
         (["--output_dir", "s3://bucket/out"], ""),
         (["--output_dir", "out"], ""),
+        (["--trainer.default_root_dir=/tmp/a"], "--trainer.default_root_dir names /tmp/a, and node mounts no volume"),
+        (["hydra.run.dir=/tmp/a"], "hydra.run.dir names /tmp/a, and node mounts no volume"),
         (["--resume_from_checkpoint", "/opt/base"], ""),
         (["checkpointer.checkpoint_dir=/opt/model"], ""),
         (["--output_dir", "/tmp/out", "--push_to_hub"], ""),
@@ -1126,6 +1142,39 @@ def test_folders_that_a_restart_empties(words: list[str], says: str) -> None:
     assert told({"maxRestarts": 5, "restartStrategy": "InPlaceRestart"}, trained) == []
     assert len(told({"maxRestarts": 0, "rules": [RESTART]}, trained)) == bool(says)
     assert told({"maxRestarts": 5}, {**trained, "env": CHECKPOINT}) == [], "the plan places the checkpoints"
+
+
+@pytest.mark.parametrize("words", [["--output_dir", "out"], ["--trainer.default_root_dir=./out"]])
+def test_a_relative_folder_is_judged_where_the_working_directory_is_known(words: list[str]) -> None:
+    trained = {"command": ["torchrun", "train.py", *words]}
+    mounts = [{"name": "kept", "mountPath": "/lasting"}]
+    kept = {"volumes": [{"name": "kept", "persistentVolumeClaim": {"claimName": "kept"}}]}
+    policy = {"failurePolicy": {"maxRestarts": 1}}
+
+    def notes(container: Document, pod: Document) -> list[str]:
+        given = runtime(TORCH, step(container=container, pod=pod), **policy)
+        return [w.why for w in found(given, job(trained)) if w.code == "PT146"]
+
+    (why,) = notes({}, {})
+    assert "names out, and node mounts no volume at out" in why or "names ./out" in why
+    assert notes({"volumeMounts": mounts}, kept) == [], "the image's working directory may be /lasting"
+    assert notes({"volumeMounts": mounts, "workingDir": "/lasting/a"}, kept) == []
+    (why,) = notes({"volumeMounts": mounts, "workingDir": "/opt"}, kept)
+    assert "no volume at /opt/out" in why
+    switches = {"command": ["torchrun", "train.py", "--save", "yes", "--output_dir", "hf://a/b", "--out_dir", "$OUT"]}
+    assert codes(runtime(TORCH, **policy), job(switches)) == []
+
+
+def test_the_retries_of_a_pod_empty_a_folder_too() -> None:
+    trained = {"command": ["torchrun", "train.py", "--output_dir", "/workspace/out"]}
+    given = runtime(TORCH, step(**{**SCRATCH, "pod": {**SCRATCH["pod"], "restartPolicy": "Never"}}))
+    worker = given["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]
+    assert codes(given, job(trained)) == []
+    worker["backoffLimit"] = 3
+    (note,) = found(given, job(trained))
+    assert note.code == "PT146" and "after each of 3 restarts of a Pod (backoffLimit)" in note.why
+    worker["template"]["spec"]["restartPolicy"] = "OnFailure"
+    assert codes(given, job(trained)) == [], "its container starts again in the same Pod"
 
 
 def test_a_folder_for_checkpoints_in_a_variable_and_one_that_a_sidecar_saves() -> None:

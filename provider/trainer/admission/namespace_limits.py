@@ -18,7 +18,7 @@ from pulumi_trainer.provider.kubernetes.values.limit_ranges import with_defaults
 from pulumi_trainer.provider.kubernetes.values.pod_requests import with_limits_as_requests
 from pulumi_trainer.provider.kubernetes.values.resource_quotas import Exceeded, Pods
 from pulumi_trainer.provider.kubernetes.values.unknown import first_unknown
-from pulumi_trainer.provider.kubernetes.views import ReplicatedJob, jobs_of
+from pulumi_trainer.provider.kubernetes.views import Pod, ReplicatedJob, jobs_of
 from pulumi_trainer.provider.kueue.podsets import with_overhead
 from pulumi_trainer.provider.kueue.queue_state import Queues
 from pulumi_trainer.provider.trainer.admission.referents import pod_referents
@@ -47,7 +47,7 @@ def pod_refusals(jobset: Document, known: Queues) -> Iterator[Problem]:
             continue
         why = pod_security.words_of_namespace(spec, known.find("Namespace", namespace))
         if why:
-            yield Problem(at, why, _SECURITY, "FieldValueForbidden")
+            yield Problem(at, why, _security_hint(job.pod), "FieldValueForbidden")
         for each in pod_referents(job.pod):
             words = _NOT_FOUND.get(each.kind)
             if words and known.lacks(each.kind.kind, each.name, namespace):
@@ -69,7 +69,13 @@ def pod_warnings(jobset: Document, known: Queues) -> Iterator[Problem]:
     for job in jobs_of(jobset):
         why = pod_security.words_of_namespace(job.pod.spec, namespace, "warn")
         if why and first_unknown(job.pod.spec) is None:
-            yield Problem(job.pod.at, why, _SECURITY)
+            yield Problem(job.pod.at, why, _security_hint(job.pod))
+
+
+def _security_hint(pod: Pod) -> str:
+    """Return what to do about a Pod that Pod Security refuses; hardening takes no access to the node away."""
+    found = pod_security.host_access(pod)
+    return f"leave out of the runtime: {', '.join(found)}. Or ask for another level of the namespace" if found else _SECURITY
 
 
 def exceeded_quotas(jobset: Document, known: Queues, *, used: bool = False) -> list[Exceeded]:

@@ -35,9 +35,14 @@ UNCOUNTED = ("RestartJobSetAndIgnoreMaxRestarts", "RestartJobAndIgnoreMaxRestart
 """Actions of a failurePolicy that restart without using maxRestarts."""
 
 _WRITTEN = re.compile(
-    r"(.*[._])?(output|save|out|checkpoint|checkpoints|ckpt)_?(dir|path|folder)|output|save|default_root_dir|work_dir"
+    r"(.*[._])?((output|save|out|checkpoint|checkpoints|ckpt)[._]?(dir|path|folder)|default_root_dir|work_dir)"
+    r"|output|save|hydra[.]run[.]dir"
 )
 """Names of options and variables for a folder that a program writes to, in lower case with `_`."""
+_SWITCHES = ("output", "save")
+"""Those of them whose value is a folder only if it is an absolute path."""
+_RELATIVE = re.compile(r"(?!\w+:)[\w.][\w.+/@-]*")
+"""A relative path: no URI, variable or option."""
 _READ = re.compile(
     r"checkpointer[._]checkpoint_dir|ckpt_path|checkpoint_path|.*(pretrained|model|base|init|load|resume)[._].*"
 )
@@ -99,6 +104,40 @@ def passing_data(view: View) -> Iterator[Problem]:
         elif written and read is not None and _are_others(written, read):
             why = f"{trainer.name} does not mount {' or '.join(written)}, where {step.name} puts the {kind}"
             yield Problem(f"{trainer.pod.at}.volumes", why, f"mount it at {WORKSPACE} in {trainer.name} too")
+        elif written and read is not None:
+            yield from _other_folders(step, trainer, kind, written, read)
+
+
+def _other_folders(
+    step: Step, trainer: Step, kind: str, written: dict[Any, str], read: dict[Any, str]
+) -> Iterator[Problem]:
+    """Yield the folder of Trainer's own initializer if it lies beside the lasting volume, or if the Pods that train mount another
+    part of that volume.
+    """
+    container = next((each.document for each in step.pod.containers if each.name == step.ancestor), {})
+    if not _IMAGE.search(text(container.get("image"))):
+        return  # other images may write to any folder
+    folder = f"{WORKSPACE}/{kind}"
+    mount = _mount_at(container, folder)
+    source = written.get(mount.get("name"))
+    if source is None:
+        where, volume = _volume_at(step, text(step.ancestor), folder)
+        why = f"{volume}: what {step.name} fetches into {folder} ends with its Pod, and {trainer.name} does not find it"
+        yield Problem(where, why, f"mount {' or '.join(map(str, written))} at {WORKSPACE}")
+        return
+    mounts = [each for each in trainer.pod.mounts if read.get(each.get("name")) == source]
+    if not mounts or "subPathExpr" in chain(mount, *mounts):
+        return
+    part = posixpath.join(text(mount.get("subPath")), posixpath.relpath(folder, text(mount.get("mountPath"))))
+    parts = [text(each.get("subPath")) for each in mounts]
+    if not any(_is_within(part, other) or _is_within(other, part) for other in parts):
+        why = f"{step.name} puts the {kind} into {part} of {mount.get('name')}, and {trainer.name} mounts {' and '.join(parts)} of it"
+        yield Problem(f"{trainer.pod.at}.volumes", why, "give both mounts the same subPath, or none")
+
+
+def _is_within(path: str, folder: str) -> bool:
+    path, folder = posixpath.normpath(path), posixpath.normpath(folder)
+    return folder == "." or f"{path}/".startswith(f"{folder}/")
 
 
 def early_starts(view: View) -> Iterator[Problem]:
@@ -186,7 +225,7 @@ def _are_others(written: dict[Any, str], read: dict[Any, str]) -> bool:
 def _volume_at(step: Step, container: str, path: str) -> tuple[str, str]:
     """Return where the volume of a path is declared, and what it is."""
     document = next((each.document for each in step.pod.containers if each.name == container), {})
-    name = _mounted(document, path)
+    name = _mount_at(document, path).get("name")
     for at, volume in entries(step.pod.spec, "volumes", step.pod.at):
         if name is not None and volume.get("name") == name:
             kind = next((kind for kind in PASSING if kind in volume), "volume")
@@ -194,14 +233,14 @@ def _volume_at(step: Step, container: str, path: str) -> tuple[str, str]:
     return f"{step.pod.at}.volumes", f"{step.name} mounts no volume at {path}"
 
 
-def _mounted(container: Document, path: str) -> Any:
-    """Return the name of the volume that a container mounts at a path or above it; None if there is none."""
-    best, name = "", None
-    for mount in listed(container.get("volumeMounts")):
-        at = posixpath.normpath(text(section(mount).get("mountPath")) or "/")
+def _mount_at(container: Document, path: str) -> Document:
+    """Return the mount of a container at a path or above it; empty if it has none there."""
+    best, found = "", Document()
+    for mount in map(section, listed(container.get("volumeMounts"))):
+        at = posixpath.normpath(text(mount.get("mountPath")) or "/")
         if f"{path}/".startswith(f"{at.rstrip('/')}/") and len(at) > len(best):
-            best, name = at, section(mount).get("name")
-    return name
+            best, found = at, mount
+    return found
 
 
 def lost_checkpoints(view: View) -> Iterator[Problem]:
@@ -211,8 +250,11 @@ def lost_checkpoints(view: View) -> Iterator[Problem]:
         return
     if first_unknown([container, *listed(step.pod.spec.get("volumes"))]) is not None or _uploads(view, step):
         return
-    for option, path in _written_paths(view):
-        name = _mounted(container, path)
+    for option, given in _written_paths(view):
+        path = _absolute(given, container, step)
+        if path is None:
+            continue
+        name = _mount_at(container, path).get("name")
         volume = next((each for each in step.pod.volumes if each.get("name") == name), None)
         if name is not None and (volume is None or volume.keys().isdisjoint(("emptyDir", "ephemeral"))):
             continue
@@ -222,8 +264,24 @@ def lost_checkpoints(view: View) -> Iterator[Problem]:
         return
 
 
+def _absolute(path: str, container: Document, step: Step) -> str | None:
+    """Return a path from the root of a container; None if it depends on the working directory of the image, and a volume that lasts
+    may be mounted there.
+    """
+    folder = container.get("workingDir")
+    if path.startswith("/"):
+        return posixpath.normpath(path)
+    if isinstance(folder, str) and folder.startswith("/"):
+        return posixpath.normpath(posixpath.join(folder, path))
+    return path if folder is None and loses_all(step) else None
+
+
 def _restarts(view: View) -> str:
-    """Return the restarts of a job with new Pods; empty if there are none, or they are not known."""
+    """Return the restarts with new Pods that a job declares; empty if there are none, or they are not known."""
+    worker = view.worker
+    retries = number(section(worker.document, "template", "spec").get("backoffLimit")) if worker else 0
+    if worker and retries and worker.pod.spec.get("restartPolicy") == "Never":
+        return f"{plural(retries, 'restart')} of a Pod (backoffLimit)"
     policy = section(view.jobset, "spec", "failurePolicy")
     if first_unknown(policy) is not None or policy.get("restartStrategy") == "InPlaceRestart":
         return ""
@@ -252,5 +310,7 @@ def _written_paths(view: View) -> Iterator[tuple[str, str]]:
     given += [(text(each.get("name")), text(each.get("value"))) for each in view.env]
     for option, value in given:
         name = option.lstrip("-").replace("-", "_").lower()
-        if value.startswith("/") and _WRITTEN.fullmatch(name) and not _READ.fullmatch(name):
-            yield option, posixpath.normpath(value.strip("\"'"))
+        path = value.strip("\"'")
+        relative = name not in _SWITCHES and _RELATIVE.fullmatch(path)
+        if (path.startswith("/") or relative) and _WRITTEN.fullmatch(name) and not _READ.fullmatch(name):
+            yield option, path
