@@ -8,7 +8,7 @@ from types import NoneType
 from typing import Any, Literal
 
 import pulumi
-from pulumi_trainer.args.arguments import shown_value, walk
+from pulumi_trainer.args.arguments import as_mapping, shown_value, walk
 from pulumi_trainer.args.signatures import merge_problems
 from pulumi_trainer.program import messages, session
 from pulumi_trainer.program.constructors import ComponentArgs, constructor
@@ -64,7 +64,7 @@ class GpuQueuesArgs(ComponentArgs):
     borrowing: bool | int = True
     priorities: Sequence[str] | Mapping[str, int] = PRIORITIES
     topology: Topology | Sequence[str] | None = None
-    resource: str = GPU
+    resource: str | Mapping[str, str] = GPU
     others: Mapping[str, Any] | None = None
     prices: Mapping[str, float | str] | None = None
     on_delete: Literal["refuse", "drain"] = "refuse"
@@ -100,7 +100,8 @@ class GpuQueues(Composed):
             name -> value; 0 is the priority of jobs without a class. Default: low (-1000), normal (0), high (1000).
         topology: Node labels from the widest to the narrowest, or a `Topology`, so that jobs can request one rack;
             default: none.
-        resource: Resource of the GPUs; default: nvidia.com/gpu.
+        resource: Resource of the GPUs, or kind -> resource for kinds that have another one, such as a profile of MIG:
+            {"h100-1g": "nvidia.com/mig-1g.10gb"}; default: nvidia.com/gpu.
         others: Other resource -> quota of each team; default: practically unlimited cpu, memory and ephemeral-storage,
             with `topology` also pods.
         prices: Kind of GPU -> price of an hour of one: a number, in US dollars, or a text such as "3.20 EUR"; default: none.
@@ -120,22 +121,25 @@ class GpuQueues(Composed):
     def construct(self, args: GpuQueuesArgs) -> None:
         self.where = f'GpuQueues("{args.resource_name}") ({session.call_site()})'
         super().__init__("trainer:index:GpuQueues", args.resource_name, None, args.opts)
-        name, resource = text(args.name) or args.resource_name, text(args.resource) or GPU
+        name = text(args.name) or args.resource_name
         judged = ("teams", "gpus", "cohort", "borrowing", "priorities", "topology", "others", "prices")
         given: dict[str, Any] = {field: getattr(args, field) for field in judged}
         given["teams"], self._places, wrong = read_teams(args.teams)
         if args.gpus is None:
             given["gpus"] = {name: None}
+        self._resources = _resources_by_kind(args.resource, given["gpus"])
+        distributed = [*dict.fromkeys(self._resources.values())]
         if args.others is None:
-            given["others"] = without(BOUNDLESS, resource)
+            given["others"] = without(BOUNDLESS, *distributed)
             if (
                 args.topology is None
             ):  # else Kueue would find no flavor for steps that request nothing, such as initializers
                 given["others"] = without(given["others"], "pods")
         found = [
-            *_text_problems({"name": args.name, "resource": args.resource}),
+            *_text_problems({"name": args.name}),
+            *_resource_problems(args.resource, given["gpus"]),
             *wrong,
-            *(each for each in team_problems(given, resource, name) if not wrong or each.where != "teams"),
+            *(each for each in team_problems(given, distributed, name) if not wrong or each.where != "teams"),
             *duplicate_problems(given),
             *release_problems(args.on_delete, args.drain_seconds),
         ]
@@ -144,7 +148,7 @@ class GpuQueues(Composed):
         teams, kinds, cohort, borrowing = valid["teams"], valid["gpus"], valid["cohort"], valid["borrowing"]
         priorities, topology, beside = valid["priorities"], valid["topology"], valid["others"]
         self._prices = {kind: read_price(price) for kind, price in (valid["prices"] or {}).items()}
-        self._parts = (name, resource, teams, [resource, *beside])
+        self._parts = (name, distributed, teams, [*distributed, *beside])
         self.cohort: Cohort | None = None
         self.topology: Topology | None = None
         self.flavors: dict[str, ResourceFlavor] = {}
@@ -172,16 +176,19 @@ class GpuQueues(Composed):
             release = {"on_delete": args.on_delete, "drain_seconds": args.drain_seconds}
             for team, each in teams.items():
                 share = as_team(each)
-                quotas = [*self._quotas(share, resource, beside, borrowing)]
+                quotas = [*self._quotas(share, beside, borrowing)]
                 self.cluster_queues[team] = self._make_cluster_queue(team, share, quotas, {**release, **common})
                 self.queues[team] = self._make_local_queues(team, share, common)
         for priority, value in _values(self.where, priorities).items():
             self.priorities[priority] = WorkloadPriorityClass(priority, value=value, **common)
         self.making = False
         documents = [queue.document for queue in self.cluster_queues.values()]
-        rows = quota_rows(documents, list(self.queues), resource)
         kinds_of = {flavor.name: kind for kind, flavor in self.flavors.items()}
-        self.quotas = [{**row, "flavor": kinds_of.get(row["flavor"], row["flavor"])} for row in rows]
+        for resource in distributed:
+            for row in quota_rows(documents, list(self.queues), resource):
+                kind = kinds_of.get(row["flavor"], row["flavor"])
+                if self._resources.get(kind) == resource:
+                    self.quotas.append({**row, "flavor": kind})
         self.table = quota_table(self.quotas)
         self.register_outputs({"quotas": self.quotas, "table": self.table})
 
@@ -283,7 +290,7 @@ class GpuQueues(Composed):
         return team
 
     def _of_team(self, team: str, path: str) -> str:
-        _, resource, teams, covered = self._parts
+        _, distributed, teams, covered = self._parts
         share, at = teams[team], f"teams[{team}]"
         own: Team | None = None
         if isinstance(share, Team):
@@ -304,7 +311,7 @@ class GpuQueues(Composed):
             return "name"
         quota = _QUOTA.match(path)
         if quota:
-            if quota["resource"] != resource:
+            if quota["resource"] not in distributed:
                 return f"others[{quota['resource']}]"
             field = quota["field"].replace("_limit", "")
             if own and field == "nominal_quota":
@@ -316,16 +323,14 @@ class GpuQueues(Composed):
             return field
         position = _COVERED.match(path)
         if position:
-            if not int(position["at"]):
+            if int(position["at"]) < len(distributed):
                 return "resource"
             return f"others[{covered[int(position['at'])]}]"
         if path.startswith("resource_groups"):
             return "gpus"
         return at
 
-    def _quotas(
-        self, share: Team, resource: str, others: Mapping[str, Any], borrowing: bool | int
-    ) -> Iterator[FlavorQuotas]:
+    def _quotas(self, share: Team, others: Mapping[str, Any], borrowing: bool | int) -> Iterator[FlavorQuotas]:
         given: Mapping[str, int | None]
         if isinstance(share.gpus, Mapping):
             given = share.gpus
@@ -343,8 +348,28 @@ class GpuQueues(Composed):
                 limits["borrowing_limit"] = int(limit)
             if self.cohort is not None and share.lending is not None:
                 limits["lending_limit"] = min(share.lending, amount or 0)
-            quota = ResourceQuota(nominal_quota=amount, **limits)
-            yield FlavorQuotas(flavor=flavor, resources={resource: quota, **others})
+            resources: dict[str, Any] = dict.fromkeys(self._parts[1], 0)
+            resources[self._resources[kind]] = ResourceQuota(nominal_quota=amount, **limits)
+            yield FlavorQuotas(flavor=flavor, resources={**resources, **others})
+
+
+def _resources_by_kind(given: Any, kinds: Any) -> dict[str, str]:
+    """Return the resource of each kind of GPU; `GPU` in place of what is not valid."""
+    found: dict[str, str] = {}
+    for kind in as_mapping(kinds):
+        found[kind] = text(as_mapping(given).get(kind) if isinstance(given, Mapping) else given) or GPU
+    return found
+
+
+def _resource_problems(given: Any, kinds: Any) -> Iterator[Problem]:
+    if isinstance(given, Mapping):
+        for kind, resource in given.items():
+            if kind not in as_mapping(kinds):
+                hint = f"available: {', '.join(map(str, as_mapping(kinds)))}"
+                yield Problem(f"resource[{kind}]", "unknown kind of GPU", hint)
+            yield from _text_problems({f"resource[{kind}]": resource})
+    else:
+        yield from _text_problems({"resource": given})
 
 
 def _text_problems(given: Mapping[str, Any]) -> Iterator[Problem]:

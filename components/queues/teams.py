@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import pulumi
@@ -87,7 +87,7 @@ def as_team(share: Any) -> Team:
     return Team(gpus=share)
 
 
-def team_problems(given: Mapping[str, Any], resource: str, own: str) -> Iterator[Problem]:
+def team_problems(given: Mapping[str, Any], distributed: Collection[str], own: str) -> Iterator[Problem]:
     """Yield the problems that the created objects could not report in terms of these arguments."""
     teams, kinds, topology, cohort = given["teams"], given["gpus"], given["topology"], given["cohort"]
     yield from _name("name", own)
@@ -115,7 +115,7 @@ def team_problems(given: Mapping[str, Any], resource: str, own: str) -> Iterator
     elif isinstance(cohort, str):
         yield from _name("cohort", cohort)
     yield from _priorities(given["priorities"])
-    yield from _other_quota_problems(given["others"], resource)
+    yield from _other_quota_problems(given["others"], distributed)
     yield from _price_problems(given["prices"], kinds)
     if not isinstance(teams, Mapping):
         return
@@ -137,13 +137,13 @@ def _priorities(given: Any) -> Iterator[Problem]:
             yield Problem(f"priorities[{each}]", "is a duplicate", "remove one of them")
 
 
-def _other_quota_problems(given: Any, resource: str) -> Iterator[Problem]:
+def _other_quota_problems(given: Any, distributed: Collection[str]) -> Iterator[Problem]:
     if not isinstance(given, Mapping):
         yield Problem("others", "must be a mapping from resources to quotas")
         return
     for name, quota in given.items():
         where = f"others[{name}]"
-        if name == resource:
+        if name in distributed:
             yield Problem(
                 where, "is the resource that teams= distributes", "leave it out, or name other GPUs (resource=)"
             )

@@ -230,6 +230,34 @@ def test_kinds_of_gpus_that_a_team_borrows_and_pods_where_there_is_a_topology(pr
     assert "teams[vision].gpus: must be a mapping from kinds of GPUs to numbers" in told
 
 
+def test_profiles_of_mig_are_kinds_with_a_resource_of_their_own(project: Project) -> None:
+    project.config("trainer:target", "local")
+    teams = """
+    queues = trainer.GpuQueues(
+        "gpus", teams={"nlp": {"h100": 16, "small": 14}, "vision": {"h100": 8}},
+        gpus={"h100": {"gpu": "h100"}, "small": {"gpu": "h100-1g"}}, resource={"small": "nvidia.com/mig-1g.10gb"},
+    )
+    pulumi.export("quotas", queues.quotas)
+    pulumi.export("group", queues.cluster_queues["nlp"].document["spec"]["resourceGroups"][0])
+    """
+    project.program(teams, HEAD)
+    project.up()
+    rows = project.outputs()["quotas"]
+    assert [(r["team"], r["flavor"], r["resource"], r["own"], r["of"]) for r in rows] == [
+        ("nlp", "h100", "nvidia.com/gpu", 16, 24), ("vision", "h100", "nvidia.com/gpu", 8, 24),
+        ("nlp", "small", "nvidia.com/mig-1g.10gb", 14, 14), ("vision", "small", "nvidia.com/mig-1g.10gb", 0, 14),
+    ]  # fmt: skip
+    group = project.outputs()["group"]
+    assert group["coveredResources"][:2] == ["nvidia.com/gpu", "nvidia.com/mig-1g.10gb"]
+    nominal = [[str(each["nominalQuota"]) for each in flavor["resources"][:2]] for flavor in group["flavors"]]
+    assert nominal == [["16", "0"], ["0", "14"]], "each kind has its own resource alone"
+    wrong = teams.replace('{"small": "nvidia.com/mig-1g.10gb"}', '{"smal": "nvidia.com/mig-1g.10gb", "small": 4}')
+    project.program(wrong, HEAD)
+    told = project.up(ok=False).out
+    assert "resource[smal]: unknown kind of GPU. Hint: available: h100, small" in told, told
+    assert "resource[small]: must be text, not 4" in told
+
+
 def test_a_team_that_is_not_there_is_told_without_a_traceback(project: Project) -> None:
     program = """
     queues = trainer.GpuQueues("gpus", teams={"nlp": %s})

@@ -19,7 +19,7 @@ def problems(**given: Any) -> list[str]:
         "teams": {"a": 8}, "gpus": {"pool": None}, "cohort": "pool", "borrowing": True, "priorities": ("low", "high"),
         "topology": None, "others": {}, "prices": None, **given,
     }  # fmt: skip
-    return [str(problem) for problem in team_problems(arguments, GPU, "pool")]
+    return [str(problem) for problem in team_problems(arguments, [GPU], "pool")]
 
 
 def queue(name: str, nominal: int, **spec: Any) -> dict[str, Any]:
