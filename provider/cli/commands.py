@@ -558,6 +558,26 @@ def _deploy_exporter(given: Given) -> None:
     deploy.print_exporter(given.namespace, given.image, monitored=given.prometheus_operator)
 
 
+@command(
+    "deploy doctor",
+    "Print a CronJob that runs `doctor` for a stack each hour, for example"
+    " `deploy doctor IMAGE --stack organization/platform/prod --backend s3://states --secret backend | kubectl apply -f -`.",
+    option("image", metavar="IMAGE", help="Image with pulumi-trainer, made from the Containerfile."),
+    option("--stack", required=True, metavar="STACK", help="Full name of the stack, for example organization/platform/prod."),
+    option("--backend", required=True, metavar="URL", help="Backend with its state, for example s3://states."),
+    option("--secret", required=True, metavar="NAME",
+           help="Secret with the variables of the backend's credentials, for example PULUMI_ACCESS_TOKEN."),
+    option("-n", "--namespace", default="pulumi-trainer", help="Namespace of the CronJob. Default: pulumi-trainer."),
+    flag("--prometheus-operator", help="Add an alert, as a PrometheusRule, for the metrics of kube-state-metrics."),
+)  # fmt: skip
+def _deploy_doctor(given: Given) -> None:
+    from pulumi_trainer.provider.cli import deploy
+
+    deploy.print_doctor(
+        given.namespace, given.image, given.stack, given.backend, given.secret, monitored=given.prometheus_operator
+    )
+
+
 _RULES = option("file", metavar="FILE", help="File of rules; docs/policies.md has its fields.")
 
 

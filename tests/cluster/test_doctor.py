@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
+from pathlib import Path
 from typing import Any
 
+import yaml
+from kubernetes import utils
+from kubernetes.client import ApiClient, CoreV1Api, RbacAuthorizationV1Api
 from pulumi_trainer.provider.kubernetes.client.api_resources import CLAIM, CONFIG_MAP
 from pulumi_trainer.provider.targets.kubernetes import owner_labels
 from pulumi_trainer.provider.trainer.kinds import JOBSET
@@ -57,6 +61,43 @@ def test_each_difference_has_the_command_that_settles_it(lab: Lab) -> None:  # n
         lab.root_client.delete(CONFIG_MAP, lab.namespace, name)
     until(lambda: lab.root_client.get(CONFIG_MAP, lab.namespace, "clone") is None)
     until(lambda: not findings(lab))
+
+
+def test_the_cron_job_of_doctor_has_the_rights_that_it_needs(lab: Lab, admin: ApiClient, tmp_path: Path) -> None:  # noqa: F811
+    """Its command runs here, with the printed kubeconfig, whose address and token are those of the Pod."""
+    lab.program(JOB, head())
+    lab.up()
+    stack = f"organization/{yaml.safe_load((lab.folder / 'Pulumi.yaml').read_text())['name']}/{lab.stack}"
+    words = ["pulumi-trainer", "deploy", "doctor", "image", "-n", lab.namespace, "--stack", stack]
+    words += ["--backend", "s3://states", "--secret", "backend"]
+    printed = subprocess.run(words, env=lab.environment, capture_output=True, text=True, check=True).stdout
+    made = {each["kind"]: each for each in yaml.safe_load_all(printed)}
+    for document in made.values():
+        utils.create_from_dict(admin, document)
+    try:
+        name = made["ServiceAccount"]["metadata"]["name"]
+        token = CoreV1Api(admin).create_namespaced_service_account_token(name, lab.namespace, {"spec": {}}).status.token
+        folder = made["ConfigMap"]["data"]["config"].partition('"tokenFile": "')[2].partition("/token")[0]
+        (tmp_path / "token").write_text(token)
+        (tmp_path / "ca.crt").write_text(Path(admin.configuration.ssl_ca_cert).read_text())
+        config = made["ConfigMap"]["data"]["config"].replace(folder, str(tmp_path))
+        (tmp_path / "config").write_text(config.replace("https://kubernetes.default.svc", admin.configuration.host))
+        (container,) = made["CronJob"]["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+        argv = [each.replace("/etc/pulumi-trainer", str(tmp_path)) for each in container["args"]]
+        elsewhere = {**lab.environment, "KUBECONFIG": "/nonexistent"}
+
+        def run() -> subprocess.CompletedProcess[str]:
+            argv_ = ["pulumi-trainer", *argv]
+            return subprocess.run(argv_, cwd=tmp_path, env=elsewhere, capture_output=True, text=True, check=False)
+
+        done = run()
+        assert "All 2 objects in the state of" in done.stdout and "may not" not in done.stdout, done.stdout + done.stderr
+        lab.root_client.delete(CONFIG_MAP, lab.namespace, "digits", propagation="Orphan")
+        until(lambda: run().returncode == 1)
+    finally:
+        rbac = RbacAuthorizationV1Api(admin)
+        rbac.delete_cluster_role(made["ClusterRole"]["metadata"]["name"])
+        rbac.delete_cluster_role_binding(made["ClusterRoleBinding"]["metadata"]["name"])
 
 
 def test_a_job_and_its_record_that_somebody_has_deleted(lab: Lab) -> None:  # noqa: F811

@@ -1,4 +1,4 @@
-"""`deploy exporter`: the objects that it prints, and what their alerts ask for."""
+"""`deploy`: the objects that it prints, and what their alerts ask for."""
 
 from __future__ import annotations
 
@@ -41,6 +41,45 @@ def test_alerts_ask_for_metrics_that_exist(capsys: pytest.CaptureFixture[str]) -
         assert asked and asked <= METRICS.keys()
         labels = {label for name in asked for label in METRICS[name][1]}
         assert set(re.findall(r"[$]labels[.](\w+)", rule["annotations"]["summary"])) <= labels
+
+
+DOCTOR = (
+    "deploy", "doctor", "example.com/trainer:1", "--stack", "organization/platform/prod", "--backend", "s3://states?region=a",
+    "--secret", "backend",
+)  # fmt: skip
+
+
+def test_a_cron_job_runs_doctor_with_the_service_account_of_its_pod(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run([*DOCTOR, "--prometheus-operator"]) == 0
+    made = {each["kind"]: each for each in yaml.safe_load_all(capsys.readouterr().out)}
+    assert [*made] == [
+        "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "ConfigMap", "CronJob", "PrometheusRule",
+    ]  # fmt: skip
+    assert {verb for rule in made["ClusterRole"]["rules"] for verb in rule["verbs"]} == {"get", "list"}
+    job = made["CronJob"]["spec"]["jobTemplate"]["spec"]
+    (container,) = job["template"]["spec"]["containers"]
+    assert container["args"][:4] == ["doctor", "-A", "--stack", "organization/platform/prod"]
+    assert {"name": "PULUMI_BACKEND_URL", "value": "s3://states?region=a"} in container["env"]
+    assert container["envFrom"] == [{"secretRef": {"name": "backend"}}]
+    config = yaml.safe_load(made["ConfigMap"]["data"]["config"])
+    assert config["users"][0]["user"]["tokenFile"].endswith("serviceaccount/token")
+    (rule,) = made["PrometheusRule"]["spec"]["groups"][0]["rules"]
+    assert rule["alert"] == "PulumiTrainerDrift"
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "problem"),
+    [
+        (4, "prod", "--stack: is not the full name of a stack: 'prod'. Hint: for example organization/platform/prod"),
+        (6, "file:///states", "--backend: is not a URL that a Pod can reach: 'file:///states'"),
+        (8, "A_b", "--secret: 'A_b'"),
+    ],
+)
+def test_a_doctor_that_could_not_read_the_state(place: int, value: str, problem: str) -> None:
+    words = [*DOCTOR]
+    words[place] = value
+    with pytest.raises(Invalid, match=re.escape(problem)):
+        cli.run(words)
 
 
 def test_names_that_are_not_valid() -> None:

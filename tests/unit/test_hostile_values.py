@@ -413,6 +413,14 @@ def _deploy(_: Patch, __: str) -> None:
     deploy.print_exporter("monitoring", "a", monitored=True)
 
 
+def _deploy_doctor(_: Patch, __: str) -> None:
+    with pytest.raises(TrainerError) as raised:
+        deploy.print_doctor(HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE, monitored=True)
+    for problem in raised.value.problems:
+        reach.show_warning(problem)
+    deploy.print_doctor("monitoring", "a", "organization/a/b", "s3://a", "b", monitored=True)
+
+
 def _policy(_: Patch, __: str) -> None:
     typed = HOSTILE[:-1]  # no file has a lone surrogate
     for content in (f"checkpoints: [{json.dumps('//' + typed)}]", f"{json.dumps(typed)}: 1"):
@@ -489,7 +497,7 @@ COMMANDS: dict[str, Callable[[Patch, str], None]] = {
     "trust": _trust, "cache list": _cache, "cache prune": _prune, "init": _init,
     **{name: _operation(name) for name in ("suspend", "resume", "stop", "rerun")},
     "validate": _validate, "render": _render, "rbac": _rbac, "runtime list": _table, "runtime new": _release,
-    "version": lambda _, output: version.show(output), "report": _report, "deploy exporter": _deploy,
+    "version": lambda _, output: version.show(output), "report": _report, "deploy exporter": _deploy, "deploy doctor": _deploy_doctor,
     "policy render": _policy, "policy pack": _pack,
     "runtime pin": _release, "runtime check": _check, "runtime diff": _diff,
     "runtime impact": _impact,

@@ -104,6 +104,11 @@ def usage_permissions() -> list[Permission]:
     return list(_USAGE)
 
 
+def doctor_permissions() -> list[Permission]:
+    """Return the permissions to compare the state of a stack with a cluster, in all namespaces."""
+    return list(_DOCTOR)
+
+
 def _may(verbs: str, kind: Kind, why: str, **more: Any) -> Permission:
     return Permission(kind, tuple(verbs.split()), why, **more)
 
@@ -239,6 +244,19 @@ _USAGE = tuple(
         ("list watch", CLUSTER_QUEUE, "exporter: quotas and what is used; usage: flavors of a queue with one price"),
         ("list", RESOURCE_FLAVOR, "usage: prices of GPUs"),
         ("list watch", COHORT, "exporter: what cohorts add to quotas"),
+    )
+)
+
+_DOCTOR = tuple(
+    _may("list", kind, why, everywhere=True)
+    for kind, why in (
+        (kinds.CONFIG_MAP, "doctor: the records of jobs"),
+        (JOBSET, "doctor: which jobs exist"),
+        (TRAIN_JOB, "doctor: which jobs of mode trainer exist"),
+        (kinds.CLAIM, "doctor: volumes that no state has"),
+        (TRAINING_RUNTIME, "doctor: runtimes that no state has"),
+        (CLUSTER_RUNTIME, "doctor: runtimes that no state has"),
+        *((Kind(f"{GROUP}/{NEWEST}", name, plural, name == NAMESPACED), "doctor: queues") for name, plural in KINDS.items()),
     )
 )
 
