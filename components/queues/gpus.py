@@ -156,7 +156,7 @@ class GpuQueues(Composed):
         self.queues = Queues(self.where, [*map(str, found)] or [f"teams are {', '.join(teams)}"])
         """Team -> LocalQueue for its jobs."""
         self.priorities: dict[str, WorkloadPriorityClass] = {}
-        self.quotas: list[dict[str, Any]] = []
+        self.quotas: list[dict[str, Any]]
         if found:
             current().refuse(problems_below(self.where, found))
         self._opts = args.opts or pulumi.ResourceOptions()
@@ -182,15 +182,19 @@ class GpuQueues(Composed):
         for priority, value in _values(self.where, priorities).items():
             self.priorities[priority] = WorkloadPriorityClass(priority, value=value, **common)
         self.making = False
-        documents = [queue.document for queue in self.cluster_queues.values()]
-        kinds_of = {flavor.name: kind for kind, flavor in self.flavors.items()}
-        for resource in distributed:
-            for row in quota_rows(documents, list(self.queues), resource):
-                kind = kinds_of.get(row["flavor"], row["flavor"])
-                if self._resources.get(kind) == resource:
-                    self.quotas.append({**row, "flavor": kind})
+        self.quotas = [*self._rows(distributed)]
         self.table = quota_table(self.quotas)
         self.register_outputs({"quotas": self.quotas, "table": self.table})
+
+    def _rows(self, resources: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """Yield the rows of the table of quotas: of each kind those of its own resource."""
+        documents = [queue.document for queue in self.cluster_queues.values()]
+        kinds_of = {flavor.name: kind for kind, flavor in self.flavors.items()}
+        for resource in resources:
+            for row in quota_rows(documents, list(self.queues), resource):
+                kind = kinds_of.get(row["flavor"], str(row["flavor"]))
+                if self._resources.get(kind) == resource:
+                    yield {**row, "flavor": kind}
 
     def _make_flavor(self, kind: str, labels: Any, common: Mapping[str, Any]) -> ResourceFlavor:
         """Return the flavor of a kind of GPU, from its argument."""

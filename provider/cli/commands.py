@@ -584,14 +584,17 @@ _RULES = option("file", metavar="FILE", help="File of rules; docs/policies.md ha
 @command(
     "policy render",
     "Print rules as ValidatingAdmissionPolicies, for example `policy render policy.yaml | kubectl apply -f -`.",
-    _RULES,
+    option(
+        "file", nargs="?", metavar="FILE", help="File of rules; docs/policies.md has its fields. Optional with --users."
+    ),
+    flag("--users", help="Add a MutatingAdmissionPolicy with which `usage` knows who has created a job."),
     option("--name", default="training-jobs", help="Name of the policy. Default: training-jobs."),
     texts("-n", "--namespace", help="Namespace in which it holds, for example team-a; repeatable. Default: all."),
 )
 def _render_policy(given: Given) -> None:
     from pulumi_trainer.provider.cli import policy
 
-    policy.print_policies(given.file, given.name, given.namespace or [])
+    policy.print_policies(given.file, given.name, given.namespace or [], users=given.users)
 
 
 @command(

@@ -8,11 +8,16 @@ from pathlib import Path
 from pulumi_trainer.provider.cli import documents
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
 from pulumi_trainer.provider.kubernetes.terminal import print_line
+from pulumi_trainer.provider.kubernetes.values.accessors import Document
 from pulumi_trainer.provider.kubernetes.values.names import dns_1123_label
 from pulumi_trainer.provider.kubernetes.values.wording import join_names
 from pulumi_trainer.provider.machine.atomic_files import replace_file
 from pulumi_trainer.provider.trainer.policy import rules as rules_module
-from pulumi_trainer.provider.trainer.policy.admission_policies import render_policies, rules_elsewhere
+from pulumi_trainer.provider.trainer.policy.admission_policies import (
+    render_policies,
+    render_user_policy,
+    rules_elsewhere,
+)
 from pulumi_trainer.provider.trainer.policy.reading import read_rules, to_document
 
 _PACK = '''"""A policy pack of Pulumi, made by `pulumi-trainer policy pack`: the rules are in rules.json."""
@@ -52,14 +57,28 @@ runtime:
 _REQUIREMENTS = "pulumi-policy==1.21.0\n"
 
 
-def print_policies(file: str, name: str, namespaces: list[str]) -> None:
-    """Print the ValidatingAdmissionPolicies of a file of rules, and which rules no server can judge."""
+def print_policies(file: str | None, name: str, namespaces: list[str], *, users: bool = False) -> None:
+    """Print the ValidatingAdmissionPolicies of a file of rules, and which rules no server can judge.
+
+    Args:
+        file: File of rules; None for none.
+        users: Whether to print the policy that names the user of each job too; default: no.
+    """
     wrong = list[Problem]()
     for option, given in (("--name", name), *(("--namespace", each) for each in namespaces)):
         for why in dns_1123_label(given):
             wrong.append(Problem(option, f"{given!r}: {why}"))
+    if file is None and not users:
+        wrong.append(Problem("FILE", "is missing", "name a file of rules, or --users"))
     if wrong:
         raise Invalid(*wrong)
+    made = render_user_policy(f"{name}-users", namespaces) if users else []
+    if file is not None:
+        made = [*_policies_of_rules(file, name, namespaces), *made]
+    documents.print_objects(made, "yaml")
+
+
+def _policies_of_rules(file: str, name: str, namespaces: list[str]) -> list[Document]:
     rules = read_rules(Path(file))
     elsewhere, made = rules_elsewhere(rules), render_policies(rules, name, namespaces)
     if elsewhere:
@@ -67,7 +86,7 @@ def print_policies(file: str, name: str, namespaces: list[str]) -> None:
         print_line(f"# Not here, as one object does not show it: {names}. Plans check them.")
     if not made:
         raise Invalid(Problem(file, "has no rule that a server can judge"))
-    documents.print_objects(made, "yaml")
+    return made
 
 
 def write_pack(file: str, folder: str) -> None:

@@ -265,8 +265,8 @@ def complete_queues(documents: Iterable[Document]) -> Queues:
 
 
 def _made(document: Document) -> list[Document]:
-    """Return what controllers make of a document: of those in `MAKERS` the Secret, without its keys; of a Profile its namespace with
-    what belongs to it. Return any other document itself.
+    """Return what controllers make of a document: of those in `MAKERS` the Secret, without its keys; of a Profile its namespace
+    with what belongs to it. Return any other document itself.
     """
     kind = str(document.get("kind"))
     if kind == PROFILE:

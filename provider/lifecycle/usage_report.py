@@ -196,7 +196,7 @@ def _keys(teams: Mapping[tuple[str, str], str]) -> dict[By, Callable[[Ran | Usag
     return {
         "team": lambda ran: _team(ran, teams),
         "queue": queue,
-        "user": lambda ran: ran.demand.user or UNKNOWN,
+        "user": lambda ran: ran.demand.user_shown or UNKNOWN,
         "job": lambda ran: f"{ran.namespace}/{ran.name if isinstance(ran, Ran) else 'deleted jobs'}",
     }
 

@@ -91,7 +91,9 @@ def test_the_cron_job_of_doctor_has_the_rights_that_it_needs(lab: Lab, admin: Ap
             return subprocess.run(argv_, cwd=tmp_path, env=elsewhere, capture_output=True, text=True, check=False)
 
         done = run()
-        assert "All 2 objects in the state of" in done.stdout and "may not" not in done.stdout, done.stdout + done.stderr
+        assert "All 2 objects in the state of" in done.stdout and "may not" not in done.stdout, (
+            done.stdout + done.stderr
+        )
         lab.root_client.delete(CONFIG_MAP, lab.namespace, "digits", propagation="Orphan")
         until(lambda: run().returncode == 1)
     finally:

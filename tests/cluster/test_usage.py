@@ -9,16 +9,19 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from kubernetes.client import ApiClient
+from pulumi_trainer.provider.jobs.usage import USER as USER_OF_JOB
 from pulumi_trainer.provider.jobs.usage import current_user
-from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP
-from pulumi_trainer.provider.kubernetes.client.client import Client
+from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, Kind
+from pulumi_trainer.provider.kubernetes.client.client import ApiError, Client
 from pulumi_trainer.provider.kueue.labels import QUEUE
 from pulumi_trainer.provider.lifecycle.usage_sums import month_of
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import SUMS_NAME
 from pulumi_trainer.provider.targets.kubernetes.preflight import rbac
 from pulumi_trainer.provider.targets.kubernetes.target import KubernetesTarget
-from pulumi_trainer.provider.trainer.kinds import JOBSET
+from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB
+from pulumi_trainer.provider.trainer.policy.admission_policies import render_user_policy
 
 from . import least
 from .conftest import USER
@@ -26,6 +29,9 @@ from .jobs import jobset, pod_template, slip, submission, until
 from .test_queue import client, queue  # noqa: F401 (fixtures)
 
 Document = dict[str, Any]
+_ADMISSION = "admissionregistration.k8s.io/v1"
+POLICY = Kind(_ADMISSION, "MutatingAdmissionPolicy", "mutatingadmissionpolicies", False)
+BINDING = Kind(_ADMISSION, "MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings", False)
 
 
 def usage(kubeconfig: Path, *arguments: str) -> Document:
@@ -72,6 +78,59 @@ def test_jobs_count_while_they_run_and_after_they_are_gone(
     rows = {row["job"]: row for row in after["rows"]}
     assert rows[f"{namespace}/waits"] in before["rows"]
     assert rows[f"{namespace}/endless"]["incomplete"] == 1, "nobody has seen its end"
+
+
+def test_the_user_whom_the_api_server_names(
+    root: Client,
+    client: Client,  # noqa: F811
+    namespace: str,
+    user_kubeconfig: Path,
+) -> None:
+    policy, binding = render_user_policy(f"users-{namespace}", [namespace])
+    account = f"system:serviceaccount:{namespace}:{USER}"
+    shown = f"{account} (by the API server)"
+
+    def user_of(name: str, kind: Kind = JOBSET) -> str | None:
+        found: str | None = (root.get(kind, namespace, name) or {})["metadata"].get("annotations", {}).get(USER_OF_JOB)
+        return found
+
+    def users() -> set[str]:
+        return {row["user"] for row in usage(user_kubeconfig, "-n", namespace, "--by", "user")["rows"]}
+
+    try:
+        root.apply(POLICY, policy)
+        root.apply(BINDING, binding)
+        forged = jobset("forged", simulate={"outcome": "forever"})
+        forged["metadata"]["annotations"] = {USER_OF_JOB: "somebody-else"}
+
+        def tried() -> str | None:
+            root.delete(JOBSET, namespace, "forged", propagation="Background")
+            until(lambda: root.get(JOBSET, namespace, "forged") is None)
+            client.create(JOBSET, {**forged, "metadata": {**forged["metadata"], "namespace": namespace}})
+            return user_of("forged")
+
+        until(lambda: tried() == account)  # once the server has read the policy
+        root.patch(JOBSET, namespace, "forged", {"metadata": {"annotations": {USER_OF_JOB: "somebody-else"}}})
+        assert user_of("forged") == account
+        root.patch(JOBSET, namespace, "forged", {"metadata": {"annotations": {USER_OF_JOB: None}}})
+        assert user_of("forged") == account, "nobody takes the name out either"
+        slip(client, submission(namespace, jobset("waits", simulate={"run": "2s"}), code=False))
+        assert until(users) == {shown}
+        target = KubernetesTarget(client, cluster=lambda: "", mode="jobset", namespace=namespace)
+        until(lambda: (found := target.jobs.status(namespace, "waits")) is not None and found.phase == "Succeeded")
+        record = root.get(CONFIG_MAP, namespace, "waits")
+        assert record is not None
+        kept = json.loads(record["data"]["usage"])
+        assert (kept["user"], kept["by_server"]) == (account, True)
+        train_job = {
+            "apiVersion": TRAIN_JOB.api_version, "kind": "TrainJob", "metadata": {"name": "digits", "namespace": namespace},
+            "spec": {"runtimeRef": {"name": "torch-none"}, "suspend": True},
+        }  # fmt: skip
+        with pytest.raises(ApiError, match="runtime 'torch-none' not found"):
+            root.apply(TRAIN_JOB, train_job, dry_run=True)  # the policy itself takes it
+    finally:
+        for kind, document in ((BINDING, binding), (POLICY, policy)):
+            root.delete(kind, "", document["metadata"]["name"])
 
 
 def test_what_deleted_jobs_have_used_stays(

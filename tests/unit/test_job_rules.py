@@ -418,3 +418,13 @@ def test_files_and_packs_say_the_same_as_plans_of_200_generated_jobs(
             compared += 1
             assert [re.findall(r"\((\w+)\)$", each.why)[0] for each in result.errors] == broken, job
     assert compared > 150
+
+
+def test_the_policy_that_names_users_needs_no_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["policy", "render", "--users", "-n", "nlp"]) == 0
+    policy, binding = yaml.safe_load_all(capsys.readouterr().out)
+    assert (policy["kind"], binding["spec"]["policyName"]) == ("MutatingAdmissionPolicy", "training-jobs-users")
+    (values,) = binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
+    assert values["values"] == ["nlp"]
+    assert main(["policy", "render"]) == 1
+    assert "FILE: is missing. Hint: name a file of rules, or --users" in capsys.readouterr().err

@@ -17,7 +17,7 @@ from pulumi_trainer.provider.cli import main as cli
 from pulumi_trainer.provider.cli import usage as command
 from pulumi_trainer.provider.jobs.runs import Run
 from pulumi_trainer.provider.jobs.status import JobStatus, Phase
-from pulumi_trainer.provider.jobs.usage import NOTHING_KNOWN, Demand, demand_of
+from pulumi_trainer.provider.jobs.usage import NOTHING_KNOWN, USER, Demand, demand_of
 from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.kubernetes.errors import Invalid, TargetFault
 from pulumi_trainer.provider.kueue.prices import BUDGET, PRICE, read_budget, read_price
@@ -25,7 +25,7 @@ from pulumi_trainer.provider.kueue.scheduling.durations import Expectation
 from pulumi_trainer.provider.lifecycle import usage_sums
 from pulumi_trainer.provider.lifecycle.diagnosis import JobView
 from pulumi_trainer.provider.lifecycle.usage_report import ClusterUsage, earlier_runs, summarize, team_of, uncounted
-from pulumi_trainer.provider.lifecycle.usage_sums import Ran, month_of, month_window
+from pulumi_trainer.provider.lifecycle.usage_sums import Ran, month_of, month_window, sum_up
 from pulumi_trainer.provider.service.reach import Where
 from pulumi_trainer.provider.targets.kubernetes.jobs import record, run_end
 from pulumi_trainer.provider.targets.kubernetes.jobs.record import Record
@@ -643,3 +643,15 @@ def test_several_clusters_are_added_up(monkeypatch: pytest.MonkeyPatch, capsys: 
 
     with pytest.raises(Invalid, match="each cluster has its own budgets"):
         cli.run(["usage", "-A", "--budget", "--context", "east", "--context", "west"])
+
+
+def test_a_user_whom_the_api_server_names_is_marked_and_summed_apart() -> None:
+    told = Demand(user="alice", queue="nlp", gpus=2.0)
+    named = told.with_user_of({"metadata": {"annotations": {USER: "alice@example.com"}}})
+    assert told.with_user_of({}) == told.with_user_of(None) == told
+    assert told.with_user_of({"metadata": {"annotations": {USER: ["a"]}}}) == told, "anybody may have written it"
+    assert (told.user_shown, named.user_shown) == ("alice", "alice@example.com (by the API server)")
+    assert Demand.from_text(named.to_text()) == named and "by_server" not in told.to_text()
+    same = dataclasses.replace(told, user="alice@example.com")
+    runs = [Ran("team", "a", each, 3600.0, 7200.0) for each in (named, same)]
+    assert [(each.demand.by_server, each.jobs) for each in sum_up(runs, 9000.0)] == [(True, 1), (False, 1)]

@@ -15,6 +15,7 @@ from pulumi_trainer.provider.jobs.attempts import Attempt
 from pulumi_trainer.provider.jobs.checkpoints import CHECKPOINT_DIR
 from pulumi_trainer.provider.jobs.metrics import Metrics
 from pulumi_trainer.provider.jobs.status import JobStatus
+from pulumi_trainer.provider.jobs.usage import USER
 from pulumi_trainer.provider.kubernetes.errors import Problem
 from pulumi_trainer.provider.kubernetes.schema.node_fit import NoNode
 from pulumi_trainer.provider.kubernetes.values.accessors import (
@@ -274,7 +275,7 @@ def node_of(pod: Document) -> str:
 _ALL: Any = None
 _META = {"name": _ALL, "namespace": _ALL, "uid": _ALL, "creationTimestamp": _ALL, "deletionTimestamp": _ALL}
 _OWNED = {**_META, "ownerReferences": [{"kind": _ALL, "name": _ALL, "uid": _ALL, "controller": _ALL}]}
-_JOB_META = {**_OWNED, "finalizers": _ALL, "labels": _ALL, "annotations": {RECORD: _ALL}}
+_JOB_META = {**_OWNED, "finalizers": _ALL, "labels": _ALL, "annotations": {RECORD: _ALL, USER: _ALL}}
 _CONDITION = {"type": _ALL, "status": _ALL, "reason": _ALL, "message": _ALL, "lastTransitionTime": _ALL}
 _LABELS = dict.fromkeys((JOBSET_NAME, STEP, ATTEMPT, JOB_NAME, COMPLETION, JOB_INDEX, *POD_GROUP_LABELS, QUEUE), _ALL)
 _ENDED = {"exitCode": _ALL, "signal": _ALL, "reason": _ALL, "message": _ALL, "startedAt": _ALL, "finishedAt": _ALL}

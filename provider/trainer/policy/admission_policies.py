@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from pulumi_trainer.provider.jobs.checkpoints import CHECKPOINT_DIR
+from pulumi_trainer.provider.jobs.usage import USER
 from pulumi_trainer.provider.kubernetes.pod_security import WITHOUT_NODE
 from pulumi_trainer.provider.kueue.labels import PRIORITY, QUEUE
 from pulumi_trainer.provider.trainer.kinds import JOBSET, TRAIN_JOB
@@ -27,6 +28,7 @@ from pulumi_trainer.provider.trainer.policy.rules import (
 
 Document = dict[str, Any]
 
+_VERSION = "admissionregistration.k8s.io/v1"
 _PODS = "has(object.spec.replicatedJobs) ? object.spec.replicatedJobs.map(j, j.template.spec.template.spec) : []"
 _OF_TRAINJOB = (
     "has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(o, has(o.controller) && o.controller"
@@ -56,6 +58,40 @@ def render_policies(rules: JobRules, name: str, namespaces: Sequence[str] = ()) 
     return documents
 
 
+def render_user_policy(name: str, namespaces: Sequence[str] = ()) -> list[Document]:
+    """Return a policy and its binding that write into each new job who creates it; later changes of the name have no effect.
+
+    The JobSet of a TrainJob names nobody: its controller creates it, and the TrainJob has the user.
+    """
+    rules = list[Document]()
+    for kind in (JOBSET, TRAIN_JOB):
+        version = kind.api_version.rpartition("/")[2]
+        resource = {"apiGroups": [kind.group], "apiVersions": [version], "resources": [kind.plural]}
+        rules.append({**resource, "operations": ["CREATE", "UPDATE"]})
+    new = f"({_OF_TRAINJOB}) ? '' : request.userInfo.username"
+    is_new, before = "request.operation == 'CREATE'", _annotation("oldObject", USER)
+    expression = f"Object{{metadata: Object.metadata{{annotations: {{{_text(USER)}: variables.user}}}}}}"
+    spec = {
+        "failurePolicy": "Fail",
+        "reinvocationPolicy": "Never",
+        "matchConstraints": {"resourceRules": rules},
+        "matchConditions": [
+            {"name": "new-or-renamed", "expression": f"{is_new} || {_annotation('object', USER)} != {before}"}
+        ],
+        "variables": [{"name": "user", "expression": f"{is_new} ? ({new}) : {before}"}],
+        "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}],
+    }
+    policy = {"apiVersion": _VERSION, "kind": "MutatingAdmissionPolicy", "metadata": {"name": name}, "spec": spec}
+    bound = {"policyName": name, **_within_namespaces(namespaces)}
+    binding = {"kind": "MutatingAdmissionPolicyBinding", "metadata": {"name": name}, "spec": bound}
+    return [policy, {"apiVersion": _VERSION, **binding}]
+
+
+def _annotation(document: str, name: str) -> str:
+    has = f"has({document}.metadata.annotations) && '{name}' in {document}.metadata.annotations"
+    return f"({has} ? {document}.metadata.annotations['{name}'] : '')"
+
+
 def rules_elsewhere(rules: JobRules) -> list[str]:
     """Return the names of the given rules that no server judges."""
     return [name for name in ELSEWHERE if getattr(rules, name)]
@@ -67,7 +103,7 @@ def _policy(name: str, resource: Document, validations: Sequence[Document], *, o
     if of_jobset:
         variables |= {"pods": _PODS, "ofTrainJob": _OF_TRAINJOB, "gpus": _gpus()}
     return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
+        "apiVersion": _VERSION,
         "kind": "ValidatingAdmissionPolicy",
         "metadata": {"name": name},
         "spec": {
@@ -86,15 +122,21 @@ def _binding(name: str, rules: JobRules, namespaces: Sequence[str]) -> Document:
         "policyName": name,
         "validationActions": ["Deny"] if rules.action == "deny" else ["Warn", "Audit"],
     }
-    if namespaces:
-        names = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [*namespaces]}
-        spec["matchResources"] = {"namespaceSelector": {"matchExpressions": [names]}}
+    spec |= _within_namespaces(namespaces)
     return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
+        "apiVersion": _VERSION,
         "kind": "ValidatingAdmissionPolicyBinding",
         "metadata": {"name": name},
         "spec": spec,
     }
+
+
+def _within_namespaces(namespaces: Sequence[str]) -> Document:
+    """Return the field of a binding for some namespaces; none for all."""
+    if not namespaces:
+        return {}
+    names = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [*namespaces]}
+    return {"matchResources": {"namespaceSelector": {"matchExpressions": [names]}}}
 
 
 def _of_jobset(rules: JobRules) -> Iterator[Document]:

@@ -90,6 +90,7 @@ def _usage_at_end(record: Record, view: JobView) -> dict[str, str]:
         return {}
     seen = demand_of({**jobset, "kind": JOBSET.kind}, record.demand.user)
     found = replace(record.demand, since=began_at(jobset), flavor=flavor_of(view.workload))
+    found = found.with_user_of(view.train_job or jobset)
     if found.queue is None:
         found = replace(found, queue=seen.queue)
     if found.gpus is None:

@@ -13,7 +13,7 @@ from itertools import chain, filterfalse
 
 from pulumi_trainer.provider.jobs.edited_json import parse
 from pulumi_trainer.provider.jobs.runs import Run, read_runs
-from pulumi_trainer.provider.jobs.usage import NOTHING_KNOWN, Demand, count_gpus, demand_of, flavor_of, is_gpu
+from pulumi_trainer.provider.jobs.usage import NOTHING_KNOWN, USER, Demand, count_gpus, demand_of, flavor_of, is_gpu
 from pulumi_trainer.provider.kubernetes.client.api_resources import CONFIG_MAP, Kind
 from pulumi_trainer.provider.kubernetes.client.client import Client
 from pulumi_trainer.provider.kubernetes.errors import Problem, TargetFault
@@ -68,6 +68,8 @@ def read_usage(
         where = f"namespace {namespace}" if namespace else "all namespaces"
         hint = "`pulumi-trainer rbac --usage` prints the permissions"
         raise TargetFault(Problem("usage", f"neither ConfigMaps nor JobSets of {where} may be listed", hint))
+    if any(map(_is_of_train_job, config_maps)):
+        jobsets = _with_users(jobsets, list_if_readable(client, TRAIN_JOB, namespace, set[str]()))
     deleted, counted = list[UsageSum](), dict[str, float]()
     for found in filter(_is_sums, config_maps):
         deleted += read_sums(place_of(found)[0], section(found, "data"))
@@ -167,7 +169,10 @@ def _kept_jobset(found: Document) -> Document:
 
 def _kept_train_job(found: Document) -> Document:
     return {
-        "metadata": only(found["metadata"], ("name", "namespace")),
+        "metadata": {
+            **only(found["metadata"], ("name", "namespace")),
+            "annotations": only(section(found, "metadata", "annotations"), (USER,)),
+        },
         "status": only(section(found, "status"), ("trainerStatus",)),
     }
 
@@ -186,7 +191,7 @@ def _runs(
     live = {place_of(jobset): jobset for jobset in jobsets}
     for record in records:
         uid = text(record["metadata"].get("uid"))
-        made_by_trainer = text(section(record, "data").get("job")).startswith(f"{TRAIN_JOB.kind}/")
+        made_by_trainer = _is_of_train_job(record)
         jobset = live.get(place_of(record))
         if jobset is not None and (made_by_trainer or belongs(jobset, uid)):
             del live[place_of(record)]
@@ -197,6 +202,24 @@ def _runs(
         uids = [owner.get("uid") for owner in mappings(section(jobset, "metadata").get("ownerReferences"))]
         until = max([0.0, *(counted.get(text(uid), 0.0) for uid in uids)])  # of a record that is gone already
         yield from after(until, _observed(place, NOTHING_KNOWN, jobset, of_jobs))
+
+
+def _is_of_train_job(record: Document) -> bool:
+    return text(section(record, "data").get("job")).startswith(f"{TRAIN_JOB.kind}/")
+
+
+def _with_users(jobsets: list[Document], train_jobs: list[Document]) -> list[Document]:
+    """Return JobSets with the users of the TrainJobs that they belong to."""
+    users = {place_of(each): section(each, "metadata", "annotations").get(USER) for each in train_jobs}
+    found = list[Document]()
+    for jobset in jobsets:
+        user = users.get(place_of(jobset))
+        if user:
+            metadata = section(jobset, "metadata")
+            annotations = {**section(metadata, "annotations"), USER: user}
+            jobset = {**jobset, "metadata": {**metadata, "annotations": annotations}}
+        found.append(jobset)
+    return found
 
 
 def _runs_of_record(record: Document, jobset: Document | None, of_jobs: Mapping[str, Document]) -> Iterator[Ran]:
@@ -238,7 +261,8 @@ def _known(demand: Demand, jobset: Document, workload: Document | None) -> Deman
     gpus, cpus = demand.gpus, demand.cpus
     if gpus is None:
         gpus, cpus = seen.gpus, seen.cpus
-    return Demand(demand.user, queue, gpus, cpus, demand.since, flavor_of(workload) or demand.flavor)
+    flavor = flavor_of(workload) or demand.flavor
+    return replace(demand, queue=queue, gpus=gpus, cpus=cpus, flavor=flavor).with_user_of(jobset)
 
 
 def _others(workloads: list[Document]) -> Iterator[Ran]:

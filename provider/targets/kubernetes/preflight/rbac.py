@@ -256,7 +256,10 @@ _DOCTOR = tuple(
         (kinds.CLAIM, "doctor: volumes that no state has"),
         (TRAINING_RUNTIME, "doctor: runtimes that no state has"),
         (CLUSTER_RUNTIME, "doctor: runtimes that no state has"),
-        *((Kind(f"{GROUP}/{NEWEST}", name, plural, name == NAMESPACED), "doctor: queues") for name, plural in KINDS.items()),
+        *(
+            (Kind(f"{GROUP}/{NEWEST}", name, plural, name == NAMESPACED), "doctor: queues")
+            for name, plural in KINDS.items()
+        ),
     )
 )
 

@@ -131,7 +131,8 @@ def _other_folders(
     part = posixpath.join(text(mount.get("subPath")), posixpath.relpath(folder, text(mount.get("mountPath"))))
     parts = [text(each.get("subPath")) for each in mounts]
     if not any(_is_within(part, other) or _is_within(other, part) for other in parts):
-        why = f"{step.name} puts the {kind} into {part} of {mount.get('name')}, and {trainer.name} mounts {' and '.join(parts)} of it"
+        written_to = f"{step.name} puts the {kind} into {part} of {mount.get('name')}"
+        why = f"{written_to}, and {trainer.name} mounts {' and '.join(parts)} of it"
         yield Problem(f"{trainer.pod.at}.volumes", why, "give both mounts the same subPath, or none")
 
 
@@ -265,8 +266,8 @@ def lost_checkpoints(view: View) -> Iterator[Problem]:
 
 
 def _absolute(path: str, container: Document, step: Step) -> str | None:
-    """Return a path from the root of a container; None if it depends on the working directory of the image, and a volume that lasts
-    may be mounted there.
+    """Return a path from the root of a container; None if it depends on the working directory of the image, and a volume that
+    lasts may be mounted there.
     """
     folder = container.get("workingDir")
     if path.startswith("/"):
