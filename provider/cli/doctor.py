@@ -170,10 +170,11 @@ def _places(resources: Sequence[Mapping[str, Any]], where: Where, local_root: st
     """Return the targets in the state, by the input `target` without label and namespace."""
     places: dict[str, _Place] = {}
     check = kubeconfig_check(where.project, where.kubeconfig)
+    clusters = _recorded_clusters(resources)
     for each in resources:
         given = section(each, "inputs", "target")
         if each["type"] in (*_TARGETS, _GUARD) and given:
-            place = places.setdefault(_key(given), _place(given, check))
+            place = places.setdefault(_key(given), _place({**given, **clusters.get(_key(given), {})}, check))
             namespaces = (given.get("namespace"), section(each, "inputs").get("namespace"))
             place.namespaces |= {name for name in namespaces if isinstance(name, str)}
             sweeps = (given.get("sweep"), section(each, "outputs").get("sweep"))
@@ -181,6 +182,17 @@ def _places(resources: Sequence[Mapping[str, Any]], where: Where, local_root: st
     if places or where.cluster or not local_root:
         return places or {"": _place({"kind": "kubernetes", "namespace": where.namespace or "default"}, check)}
     return {"": _place({"kind": "local", "root": local_root}, check)}
+
+
+def _recorded_clusters(resources: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+    """Return the UID of the cluster of each target as a setting: another connection counts only if it leads there."""
+    found: dict[str, dict[str, str]] = {}
+    for each in resources:
+        outputs = section(each, "outputs")
+        cluster = text(section(outputs, "target").get("cluster")) or text(outputs.get("cluster"))
+        if each["type"] in _TARGETS and cluster:
+            found[_key(section(each, "inputs", "target"))] = {"cluster": cluster}
+    return found
 
 
 def _key(target: Mapping[str, Any]) -> str:
