@@ -1,0 +1,215 @@
+"""Converts documents to a Pulumi program and proves that the program declares the same objects."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pulumi_trainer.convert.components import QUEUES, RUNTIMES, component_call
+from pulumi_trainer.convert.python_source import Call, Expression, Secret, comment_lines, pulumi_yaml, statement
+from pulumi_trainer.convert.upgrade import is_marked, upgraded, without_secrets
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TrainerError
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, name_of, section, text
+
+_RESERVED = {"config", "float", "pulumi", "trainer"}
+_ORDER = [*QUEUES, *RUNTIMES, "TrainJob"]
+_SUFFIXES = {"LocalQueue": "queue", "ClusterQueue": "cluster_queue", "ResourceFlavor": "flavor", "TrainJob": "job"}
+_GROUPS = {**dict.fromkeys(QUEUES, "kueue.x-k8s.io/"), **dict.fromkeys([*RUNTIMES, "TrainJob"], "trainer.kubeflow.org/")}
+
+Key = tuple[str, str, str]
+"""Kind, namespace ("" for cluster-wide kinds), name."""
+
+
+@dataclass
+class Part:
+    """An object of the program, from one document of the files.
+
+    Attributes:
+        document: The document of the newest API that the program has to declare.
+        origin: Where the document is, for messages.
+        notes: What differs from the document of the file, each with its reason.
+        differences: What differs without a reason.
+    """
+
+    document: Document
+    origin: str
+    notes: list[str] = field(default_factory=list)
+    differences: list[str] = field(default_factory=list)
+    comments: dict[str, list[str]] = field(default_factory=dict)
+    call: Call | None = None
+
+    @property
+    def key(self) -> Key:
+        """Return kind, namespace and name."""
+        return key_of(self.document)
+
+
+def key_of(document: Document) -> Key:
+    """Return kind, namespace and name of a document."""
+    kind = text(document.get("kind"))
+    namespace = ""
+    if kind in ("TrainJob", "TrainingRuntime", "LocalQueue"):
+        namespace = text(section(document, "metadata").get("namespace"))
+    return kind, namespace, name_of(document)
+
+
+def is_convertible(document: Document) -> bool:
+    """Return whether the package has a component for a document."""
+    group = _GROUPS.get(text(document.get("kind")))
+    return group is not None and text(document.get("apiVersion")).startswith(group)
+
+
+def parts_of(documents: Iterable[tuple[str, Document]], refused: list[Problem]) -> list[Part]:
+    """Return the objects of the program, and append what cannot be converted.
+
+    Args:
+        documents: Each with where it is, for messages.
+    """
+    found: dict[Key, Part] = {}
+    for origin, document in documents:
+        notes = list[str]()
+        try:
+            part = Part(without_secrets(upgraded(document, notes), notes), origin, notes)
+        except Invalid as error:
+            refused += [problem.below(f"{origin}: {document['kind']}") for problem in error.problems]
+            continue
+        if part.key in found:
+            part.notes.append(f"{found[part.key].origin} has this object too: the later document counts")
+        found[part.key] = part
+    return sorted(found.values(), key=lambda part: (_ORDER.index(part.key[0]), _depth(part, found)))
+
+
+def _depth(part: Part, parts: Mapping[Key, Part]) -> int:
+    """Return how many cohorts are above a cohort: these are created before it."""
+    depth, above = 0, part
+    while above.key[0] == "Cohort" and depth <= len(parts):
+        parent = ("Cohort", "", text(section(above.document, "spec").get("parentName")))
+        if parent not in parts:
+            break
+        depth, above = depth + 1, parts[parent]
+    return depth
+
+
+def write_source(parts: list[Part], refused: list[Problem]) -> str:
+    """Return the source of the program, and append what cannot be converted; such parts are removed from the list."""
+    names = _Names(parts)
+    for part in [*parts]:
+        try:
+            part.call = _with_place(component_call(part.document, names.refer), part, names)
+        except TrainerError as error:
+            refused += [problem.below(f"{part.origin}: {part.key[0]}") for problem in error.problems]
+            parts.remove(part)
+    body = [_statement(part, names) for part in parts]
+    head = ['"""Training jobs and queues, converted from YAML by `pulumi-trainer convert`."""\n\n']
+    uses_config = any("config.require_secret(" in each for each in body)
+    if uses_config:
+        head.append("import pulumi\n")
+    head.append("import pulumi_trainer as trainer\n\n")
+    if uses_config:
+        head.append("config = pulumi.Config()\n")
+    for namespace, variable in names.targets.items():
+        if any(f"target={variable}" in each for each in body):
+            head.append(statement(variable, Call(_Kubernetes, {"namespace": namespace})))
+    return "".join([*head, *body])
+
+
+class _Kubernetes:
+    """Stands for the class of this name, which would be slow to import."""
+
+
+_Kubernetes.__name__ = "Kubernetes"
+
+
+class _Names:
+    """The variables of a program."""
+
+    def __init__(self, parts: Iterable[Part]) -> None:
+        self._taken = {*_RESERVED, *keyword.kwlist, *keyword.softkwlist}
+        self.targets: dict[str, str] = {}
+        self.used: set[str] = set()
+        keys = [part.key for part in parts]
+        for namespace in dict.fromkeys(text(section(p.document, "metadata").get("namespace")) for p in parts):
+            if namespace:
+                self.targets[namespace] = self._new(namespace, "namespace")
+        self._variables = {key: self._new(key[2], _SUFFIXES.get(key[0], "runtime")) for key in keys}
+        self._written = set[Key]()
+        self._same: dict[tuple[str, str], int] = {}
+        for kind, _, name in keys:
+            self._same[kind, name] = self._same.get((kind, name), 0) + 1
+
+    def _new(self, name: str, suffix: str) -> str:
+        plain = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_") or suffix
+        if plain[0].isdigit():
+            plain = f"{suffix}_{plain}"
+        wanted, count = plain, 2
+        while wanted in self._taken:
+            wanted = f"{plain}_{suffix}"
+            if wanted in self._taken:
+                wanted, count = f"{plain}_{suffix}_{count}", count + 1
+        self._taken.add(wanted)
+        return wanted
+
+    def refer(self, kind: str, namespace: str, name: Any) -> Any:
+        """Return the variable of an object that the program has created before, or the name of another one."""
+        key = (kind, namespace, name)
+        if key not in self._written:
+            return name
+        self.used.add(self._variables[key])
+        return Expression(self._variables[key])
+
+    def variable(self, key: Key) -> str:
+        """Return the variable of an object."""
+        self._written.add(key)
+        return self._variables[key]
+
+    def is_ambiguous(self, key: Key) -> bool:
+        """Return whether another object of the kind has the name in another namespace."""
+        return self._same[key[0], key[2]] > 1
+
+
+def _with_place(call: Call, part: Part, names: _Names) -> Call:
+    """Return the call with its target, a unique resource name, markers as secrets, and its comments."""
+    kind, namespace, name = part.key
+    names.variable(part.key)
+    if names.is_ambiguous(part.key):
+        call.first = f"{namespace}-{name}".strip("-")
+        call.arguments.setdefault("name", name)
+    if kind in ("TrainJob", "TrainingRuntime") and namespace:
+        call.arguments["target"] = Expression(names.targets[namespace])
+    call = _with_secrets(call)
+    call.comments = {argument: lines for argument, lines in part.comments.items() if argument in call.arguments}
+    return call
+
+
+def _with_secrets(value: Any) -> Any:
+    """Return a value with calls of `config.require_secret` in place of markers."""
+    if isinstance(value, Call):
+        arguments = {name: _with_secrets(each) for name, each in value.arguments.items()}
+        return Call(value.cls, arguments, value.first, value.comments)
+    if isinstance(value, dict):
+        return {key: _with_secrets(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_with_secrets(each) for each in value]
+    if is_marked(value):
+        return Secret(value.removeprefix("<secret ").removesuffix(">"))
+    return value
+
+
+def _statement(part: Part, names: _Names) -> str:
+    variable = names.variable(part.key)
+    assert part.call is not None
+    above = [line for text_ in part.comments.get("", ()) for line in comment_lines(text_, "")]
+    target = variable if variable in names.used else ""
+    return "".join(f"{line}\n" for line in above) + statement(target, part.call)
+
+
+def write_project(name: str, parts: Iterable[Part]) -> str:
+    """Return the content of Pulumi.yaml."""
+    kinds = {part.key[0] for part in parts}
+    config = {"trainer:target": "kubernetes"}
+    if kinds & {"TrainJob", *RUNTIMES}:
+        config["trainer:mode"] = "trainer"
+    return pulumi_yaml(name, "Training jobs and queues, converted from YAML", config)

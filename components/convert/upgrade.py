@@ -1,0 +1,133 @@
+"""Brings documents of users to the newest API: without what servers write, with the fields that took the place of removed ones."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from pulumi_trainer.args import plaintext_secrets
+from pulumi_trainer.convert.python_source import marker
+from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem
+from pulumi_trainer.provider.kubernetes.values.accessors import Document, mappings, name_of, section, text, without
+from pulumi_trainer.provider.kueue.objects import GROUP, NEWEST
+
+OVERRIDES = ("podTemplateOverrides", "podSpecOverrides")
+"""Fields of Trainer 2.1 and 2.0; runtimePatches took their place."""
+_OWN_METADATA = ("name", "namespace", "labels", "annotations")
+_BY_SERVERS = (
+    "uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink", "finalizers",
+)  # fmt: skip
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+def upgraded(document: Document, notes: list[str]) -> Document:
+    """Return a document in the newest API, and append what was changed. Raises Invalid.
+
+    Args:
+        notes: What the command reports of this object.
+    """
+    made = without(copy.deepcopy(document), "status")
+    made["metadata"] = _metadata(section(document, "metadata"))
+    if made["apiVersion"].startswith(f"{GROUP}/") and made["apiVersion"] != f"{GROUP}/{NEWEST}":
+        notes.append(f"{made['apiVersion']} became {GROUP}/{NEWEST}")
+        made["apiVersion"] = f"{GROUP}/{NEWEST}"
+        made["spec"] = _queue_spec(made["kind"], dict(section(made, "spec")))
+        if made["kind"] == "WorkloadPriorityClass":
+            del made["spec"]
+    if made["kind"] == "TrainJob":
+        spec = section(made, "spec")
+        if any(name in spec for name in OVERRIDES):
+            notes.append("podTemplateOverrides, which Trainer has removed, became runtimePatches")
+        _patch_overrides(spec)
+    return made
+
+
+def _metadata(about: Document) -> Document:
+    found = {name: about[name] for name in _OWN_METADATA if name in about}
+    if not text(found.get("name")):
+        raise Invalid(Problem("metadata.name", "is missing", "give the object a name; generateName has no counterpart"))
+    other = [name for name in about if name not in (*_OWN_METADATA, *_BY_SERVERS)]
+    if other:
+        raise Invalid(Problem(f"metadata.{other[0]}", "has no counterpart in a program", "leave it out"))
+    if _LAST_APPLIED in section(found, "annotations"):
+        found["annotations"] = without(found["annotations"], _LAST_APPLIED)
+    return {name: value for name, value in found.items() if value}
+
+
+def _queue_spec(kind: str, spec: Document) -> Document:
+    """Return the spec of a Kueue object of v1beta1 or v1alpha1 in v1beta2."""
+    for old, new in (("cohort", "cohortName"), ("parent", "parentName")):
+        if old in spec and kind in ("ClusterQueue", "Cohort"):
+            spec[new] = spec.pop(old)
+    names = spec.pop("admissionChecks", None)
+    if kind == "ClusterQueue" and names:
+        spec["admissionChecksStrategy"] = {"admissionChecks": [{"name": name} for name in names]}
+    fungibility = section(spec, "flavorFungibility")
+    for field, old in (("whenCanBorrow", "Borrow"), ("whenCanPreempt", "Preempt")):
+        if fungibility.get(field) == old:
+            fungibility[field] = "MayStopSearch"
+    if kind == "MultiKueueCluster" and "kubeConfig" in spec:
+        spec["clusterSource"] = {"kubeConfig": spec.pop("kubeConfig")}
+    if kind == "AdmissionCheck":
+        spec.pop("retryDelayMinutes", None)
+    return spec
+
+
+def _patch_overrides(spec: Document) -> None:
+    """Replace the overrides of a TrainJob by runtime patches, and env of the trainer's container by that of the trainer."""
+    patches = [*mappings(spec.get("runtimePatches"))]
+    for name in OVERRIDES:
+        for override in mappings(spec.pop(name, None)):
+            pod = {part: override[part] for part in ("metadata", "spec") if part in override}
+            if name == "podSpecOverrides":
+                pod = {"spec": without(override, "targetJobs")}
+            _move_env(section(pod, "spec"), spec)
+            jobs = [
+                {"name": job.get("name"), "template": {"spec": {"template": pod}}}
+                for job in mappings(override.get("targetJobs"))
+            ]
+            manager = f"pulumi-trainer.dev/converted-{len(patches) + 1}"
+            template = {"spec": {"replicatedJobs": jobs}}
+            patches.append({"manager": manager, "trainingRuntimeSpec": {"template": template}})
+    if patches:
+        spec["runtimePatches"] = patches
+
+
+def _move_env(pod: Document, spec: Document) -> None:
+    for container in mappings(pod.get("containers")):
+        if container.get("name") == "node" and "env" in container:
+            trainer = spec.setdefault("trainer", {})
+            trainer["env"] = [*mappings(trainer.get("env")), *container.pop("env")]
+
+
+def without_secrets(document: Document, notes: list[str]) -> Document:
+    """Return a document with markers in place of the plain-text secrets in the env of a TrainJob. Raises Invalid for others.
+
+    Args:
+        notes: What the command reports of this object.
+    """
+    if document["kind"] == "TrainJob":
+        for variable in mappings(section(document, "spec", "trainer").get("env")):
+            if plaintext_secrets.problems([variable], "env"):
+                key = secret_key(name_of(document), text(variable.get("name")))
+                variable["value"] = marker(key)
+                notes.append(
+                    f"env {variable['name']} was a secret in plain text. Set it: `pulumi config set --secret {key}`"
+                )
+    shown = {"spec": document.get("spec"), "metadata": without(document["metadata"], "name", "namespace")}
+    found = plaintext_secrets.problems(shown, "")
+    if found:
+        why = f"holds a secret in plain text at {found[0].where}"
+        raise Invalid(Problem("", why, "refer to a Secret there (valueFrom.secretKeyRef)"))
+    return document
+
+
+def secret_key(job: str, variable: str) -> str:
+    """Return the key of the stack's configuration for a secret variable of a job."""
+    plain = "".join(each if each.isascii() and each.isalnum() else "-" for each in f"{job}-{variable}".lower())
+    return plain.strip("-")
+
+
+def is_marked(value: Any) -> bool:
+    """Return whether a value stands for a secret."""
+    return isinstance(value, str) and value.startswith("<secret ")
