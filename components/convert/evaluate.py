@@ -69,6 +69,7 @@ def _recording(found: list[Declared], loop: asyncio.AbstractEventLoop) -> Iterat
             document = {"kind": self.kind, "metadata": {"name": args.name or args.resource_name}}
         if self.kind == "TrainingRuntime":
             document["metadata"].update(_namespace(args.target))
+        self.declared = document
         found.append(Declared(document, problems=_problems(self, args) or problems))
 
     def declare_queue(self: Any, args: Spec) -> None:
@@ -81,7 +82,7 @@ def _recording(found: list[Declared], loop: asyncio.AbstractEventLoop) -> Iterat
 
     def declare_job(self: Any, args: TrainJobArgs) -> None:
         runtime: Any = args.runtime
-        document = from_catalogue(runtime)[0] if isinstance(runtime, str) else runtime.plain
+        document = from_catalogue(runtime)[0] if isinstance(runtime, str) else runtime.declared
         problems = _problems(self, args)
         if problems or not document:
             metadata = {"name": args.name, **_namespace(args.target)}

@@ -10,7 +10,7 @@ from typing import Any
 
 from pulumi_trainer.convert.components import QUEUES, RUNTIMES, component_call
 from pulumi_trainer.convert.python_source import Call, Expression, Secret, comment_lines, pulumi_yaml, statement
-from pulumi_trainer.convert.upgrade import is_marked, upgraded, without_secrets
+from pulumi_trainer.convert.upgrade import is_marked, upgraded
 from pulumi_trainer.provider.kubernetes.errors import Invalid, Problem, TrainerError
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, name_of, section, text
 
@@ -72,7 +72,7 @@ def parts_of(documents: Iterable[tuple[str, Document]], refused: list[Problem]) 
     for origin, document in documents:
         notes = list[str]()
         try:
-            part = Part(without_secrets(upgraded(document, notes), notes), origin, notes)
+            part = Part(upgraded(document, notes), origin, notes)
         except Invalid as error:
             refused += [problem.below(f"{origin}: {document['kind']}") for problem in error.problems]
             continue
@@ -206,10 +206,9 @@ def _statement(part: Part, names: _Names) -> str:
     return "".join(f"{line}\n" for line in above) + statement(target, part.call)
 
 
-def write_project(name: str, parts: Iterable[Part]) -> str:
-    """Return the content of Pulumi.yaml."""
-    kinds = {part.key[0] for part in parts}
+def write_project(name: str, *, has_trainer: bool) -> str:
+    """Return the content of Pulumi.yaml. has_trainer: Whether the cluster has Kubeflow Trainer, as the files are for it."""
     config = {"trainer:target": "kubernetes"}
-    if kinds & {"TrainJob", *RUNTIMES}:
+    if has_trainer:
         config["trainer:mode"] = "trainer"
     return pulumi_yaml(name, "Training jobs and queues, converted from YAML", config)

@@ -26,6 +26,14 @@ class Secret:
     key: str
 
 
+@dataclass(frozen=True)
+class Range:
+    """Consecutive numbers of a list, from the first to the last."""
+
+    first: int
+    last: int
+
+
 def marker(key: str) -> str:
     """Return the text that stands for a secret where documents are compared."""
     return f"<secret {key}>"
@@ -88,6 +96,8 @@ def _flat(value: Any) -> str:
             return value.source
         case Secret():
             return f"config.require_secret({literal(value.key)})"
+        case Range():
+            return f"list(range({value.first}, {value.last + 1}))"
         case Call():
             return f"trainer.{value.cls.__name__}({', '.join(_flat_items(value))})"
         case str():

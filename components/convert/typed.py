@@ -15,7 +15,7 @@ from pulumi_trainer.args.patches import ContainerPatch, JobPatch, PodPatch, Runt
 from pulumi_trainer.args.policies import EnvInjectionTarget, MLPolicy, PlainPolicy, PodGroupPolicy, TorchPolicy
 from pulumi_trainer.args.template import JobSetTemplate, ReplicatedJob
 from pulumi_trainer.args.trainers import ALIASES, Trainer
-from pulumi_trainer.convert.python_source import Call, Secret
+from pulumi_trainer.convert.python_source import Call, Range, Secret
 from pulumi_trainer.provider.kubernetes.schema.schema import Schema
 from pulumi_trainer.provider.kubernetes.values.accessors import Document, section, without
 from pulumi_trainer.provider.trainer.labels import ANCESTOR
@@ -67,6 +67,8 @@ def build(value: Any) -> Any:
     if isinstance(value, Call):
         arguments = {name: build(each) for name, each in value.arguments.items()}
         return value.cls(*([] if value.first is None else [value.first]), **arguments)
+    if isinstance(value, Range):
+        return [*range(value.first, value.last + 1)]
     if isinstance(value, dict):
         return {key: build(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -178,6 +180,8 @@ def _argument(cls: type[Args], field: str, value: Any) -> Any:
         return [call_of(item, each) for each in value]
     if field == "env":
         return env(value)
+    if cls is template.OnExitCodes and isinstance(value, list) and len(value) > _LONG and _are_consecutive(value):
+        return Range(value[0], value[-1])
     for part in field_types(cls)[field].classes:
         if isinstance(part, type) and issubclass(part, Args):
             return call_of(part, value)
@@ -188,6 +192,14 @@ def _argument(cls: type[Args], field: str, value: Any) -> Any:
     declared = schema_at(cls.api)
     name = next((each for each in (declared.items or declared).properties if each.lower() == camel(field).lower()), "")
     return python_names((declared.items or declared).properties.get(name), value)
+
+
+def _are_consecutive(values: list[Any]) -> bool:
+    return all(isinstance(each, int) for each in values) and values == [*range(values[0], values[-1] + 1)]
+
+
+_LONG = 10
+"""A longer list of consecutive numbers is written as a range."""
 
 
 def _take(document: Any, path: list[str]) -> Any:

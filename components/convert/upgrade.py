@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from typing import Any
 
 from pulumi_trainer.args import plaintext_secrets
@@ -39,6 +40,7 @@ def upgraded(document: Document, notes: list[str]) -> Document:
         if any(name in spec for name in OVERRIDES):
             notes.append("podTemplateOverrides, which Trainer has removed, became runtimePatches")
         _patch_overrides(spec)
+    hide_secrets(made, mappings(section(made, "spec", "trainer").get("env")), notes)
     return made
 
 
@@ -100,26 +102,25 @@ def _move_env(pod: Document, spec: Document) -> None:
             trainer["env"] = [*mappings(trainer.get("env")), *container.pop("env")]
 
 
-def without_secrets(document: Document, notes: list[str]) -> Document:
-    """Return a document with markers in place of the plain-text secrets in the env of a TrainJob. Raises Invalid for others.
+def hide_secrets(document: Document, variables: Iterable[Document], notes: list[str]) -> None:
+    """Replace the plain-text secrets in variables by markers. Raises Invalid for those elsewhere in the document.
 
     Args:
+        variables: The variables of the document that become those of a TrainJob; a runtime has no secrets.
         notes: What the command reports of this object.
     """
-    if document["kind"] == "TrainJob":
-        for variable in mappings(section(document, "spec", "trainer").get("env")):
-            if plaintext_secrets.problems([variable], "env"):
-                key = secret_key(name_of(document), text(variable.get("name")))
-                variable["value"] = marker(key)
-                notes.append(
-                    f"env {variable['name']} was a secret in plain text. Set it: `pulumi config set --secret {key}`"
-                )
+    for variable in variables:
+        if plaintext_secrets.problems([variable], "env"):
+            key = secret_key(name_of(document), text(variable.get("name")))
+            variable["value"] = marker(key)
+            note = f"env {variable['name']} was a secret in plain text. Set it: `pulumi config set --secret {key}`"
+            if note not in notes:
+                notes.append(note)
     shown = {"spec": document.get("spec"), "metadata": without(document["metadata"], "name", "namespace")}
     found = plaintext_secrets.problems(shown, "")
     if found:
         why = f"holds a secret in plain text at {found[0].where}"
         raise Invalid(Problem("", why, "refer to a Secret there (valueFrom.secretKeyRef)"))
-    return document
 
 
 def secret_key(job: str, variable: str) -> str:
